@@ -1,0 +1,45 @@
+# The habits of this repository. Every target makes its own environment in .venv, once.
+#
+#   make demo     try it            make test     run the tests
+#   make setup    the environment   make lint     what CI checks first
+#   make format   put code in order make bench    measure
+#   make lock     resolve requirements/lock.txt anew
+SHELL := /bin/bash
+READY := .venv/.ready
+BIN := .venv/bin
+
+.PHONY: setup demo test lint format bench lock clean
+
+setup: $(READY)
+
+$(READY): requirements/lock.txt requirements/horovod.txt pyproject.toml scripts/setup.sh
+	@scripts/setup.sh
+	@touch $@
+
+demo: $(READY)
+	@$(BIN)/merlin-sim doctor
+
+test: $(READY)
+	$(BIN)/python -m pytest --cov --cov-report=term $(PYTEST_ARGS)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@# The repository root is the package, whatever the clone is called: mypy finds it by this link.
+	@mkdir -p .mypy_cache/src && ln -sfn ../.. .mypy_cache/src/merlin_sim
+	MYPYPATH=.mypy_cache/src $(BIN)/mypy -p merlin_sim
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)
+	@for bench in benchmarks/bench_*.py; do $(BIN)/python "$$bench" || exit 1; done
+
+lock: $(READY)
+	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv pip compile --quiet --universal --python-version 3.10 \
+	  --generate-hashes --no-emit-index-url --extra dev --extra horovod --no-emit-package horovod \
+	  --custom-compile-command "make lock" pyproject.toml --output-file requirements/lock.txt
+
+clean:
+	rm -rf .venv build dist *.egg-info .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache htmlcov

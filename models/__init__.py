@@ -1,0 +1,1 @@
+"""Tensors only: the DIN, DIEN and SIM models."""

@@ -1,0 +1,1 @@
+"""What a dataset is: feature specs, channel contracts, Merlin schemas. No TensorFlow here."""

@@ -1,0 +1,60 @@
+"""The command line ``merlin-sim``: finds the command, prints errors as people read them."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+import click
+
+from .. import __version__
+from ..schemas.exceptions import MerlinSimError
+from .quiet import silence_third_party_noise
+
+# Command -> (its file in this folder, its line in `merlin-sim --help`). A command's file is
+# imported only when it is asked for, so that help never waits for TensorFlow.
+COMMANDS = {
+    "doctor": ("doctor", "Show versions and devices; fail where training could not run."),
+    "spec": ("spec", "Validate, show, convert and adopt dataset specifications."),
+}
+
+
+class LazyCommands(click.Group):
+    """A click group that imports a command's file when that command runs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name the commands in the order in which a person meets them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the file behind ``cmd_name``; None where there is no such command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f".{COMMANDS[cmd_name][0]}", __package__)
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.command(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="merlin-sim")
+def cli() -> None:
+    """Train and serve SIM-family click-through-rate models on lifelong user behaviour."""
+
+
+def main() -> None:
+    """Run the command line; a :class:`MerlinSimError` becomes its message and exit code."""
+    silence_third_party_noise()
+    try:
+        cli.main(standalone_mode=True)
+    except MerlinSimError as error:
+        click.echo(f"merlin-sim: {error}", err=True)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:  # `merlin-sim ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)

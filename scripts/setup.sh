@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# Builds the environment in .venv: the locked packages, Horovod for this TensorFlow, merlin-sim itself.
+#
+# Called by `make setup`; running it again is cheap. Three variables steer it:
+#   PYTHON              the interpreter to use (default: the first that works of python3.11, python3.10, python3)
+#   MERLIN_SIM_CACHE    where the built Horovod wheel is kept (default: ~/.cache/merlin-sim)
+#   HOROVOD_*           Horovod's own build settings, e.g. HOROVOD_WITH_MPI=1 or HOROVOD_GPU_OPERATIONS=NCCL
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly UV_VERSION=0.13.8
+readonly VENV=.venv
+readonly CACHE="${MERLIN_SIM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/merlin-sim}"
+
+say() { printf 'setup: %s\n' "$*"; }
+refuse() {
+  printf 'setup: %s\n' "$*" >&2
+  exit 2
+}
+
+# Prints the interpreter's own path if it can carry merlin-sim, the reason if it cannot.
+probe() {
+  "$1" - <<'PY' 2>/dev/null || echo "cannot be run"
+import sys
+version = "%d.%d" % sys.version_info[:2]
+if version not in ("3.10", "3.11"):
+    print("is Python " + version)
+else:
+    try:
+        import ensurepip, venv
+        print("ok " + sys.executable)
+    except ImportError:
+        print("is Python " + version + " without venv (Debian: python" + version + "-venv)")
+PY
+}
+
+find_python() {
+  local candidate verdict seen=""
+  for candidate in ${PYTHON:-python3.11 python3.10 python3}; do
+    command -v "$candidate" >/dev/null || { seen+="; $candidate is not installed"; continue; }
+    verdict=$(probe "$candidate")
+    case "$verdict" in
+      "ok "*) echo "${verdict#ok }"; return ;;
+      *) seen+="; $candidate $verdict" ;;
+    esac
+  done
+  refuse "merlin-sim needs Python 3.10 or 3.11 with venv: TensorFlow 2.12 has no build for others (found: ${seen#; }). Name one with PYTHON=/path/to/python3.11."
+}
+
+install_packages() {
+  if ! "$VENV/bin/python" -c '' 2>/dev/null; then
+    say "making $VENV with $python"
+    rm -rf "$VENV"
+    "$python" -m venv "$VENV"
+  fi
+  "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check "uv==$UV_VERSION"
+  say "installing the locked packages (requirements/lock.txt; about 2.6 GB the first time)"
+  uv pip install --quiet --require-hashes --compile-bytecode -r requirements/lock.txt
+}
+
+uv() { VIRTUAL_ENV="$PWD/$VENV" "$VENV/bin/uv" --no-config "$@"; }
+
+# A Horovod wheel fits one Python, one TensorFlow, one libc and one set of build settings.
+horovod_wheel_directory() {
+  export HOROVOD_WITH_TENSORFLOW="${HOROVOD_WITH_TENSORFLOW:-1}"
+  export HOROVOD_WITH_GLOO="${HOROVOD_WITH_GLOO:-1}"
+  [ -n "${HOROVOD_WITH_MPI:-}" ] || export HOROVOD_WITHOUT_MPI="${HOROVOD_WITHOUT_MPI:-1}"
+  export HOROVOD_WITHOUT_PYTORCH="${HOROVOD_WITHOUT_PYTORCH:-1}"
+  export HOROVOD_WITHOUT_MXNET="${HOROVOD_WITHOUT_MXNET:-1}"
+  local settings
+  settings=$({ env | grep '^HOROVOD_' | sort; cat requirements/horovod.txt; } | cksum | cut -d' ' -f1)
+  "$VENV/bin/python" - "$CACHE" "$settings" <<'PY'
+import importlib.metadata, platform, sys
+tensorflow = importlib.metadata.version("tensorflow")
+python = "cp%d%d" % sys.version_info[:2]
+libc = "-".join(platform.libc_ver())
+print(f"{sys.argv[1]}/horovod/tensorflow-{tensorflow}-{python}-{libc}-{platform.machine()}-{sys.argv[2]}")
+PY
+}
+
+install_horovod() {
+  local kept partial
+  kept=$(horovod_wheel_directory)
+  if ! compgen -G "$kept/*.whl" >/dev/null; then
+    command -v c++ >/dev/null || refuse "building Horovod needs a C++ compiler (Debian: g++); none is on the PATH."
+    say "building Horovod against this TensorFlow: about two minutes, once; kept in $kept"
+    mkdir -p "$(dirname "$kept")"
+    partial=$(mktemp -d "$kept.XXXXXX")
+    if ! PATH="$PWD/$VENV/bin:$PATH" "$VENV/bin/python" -m pip wheel --quiet --no-deps \
+        --no-build-isolation --no-binary horovod --require-hashes -r requirements/horovod.txt \
+        --wheel-dir "$partial" >"$partial/build.log" 2>&1; then
+      tail -n 40 "$partial/build.log" >&2
+      refuse "Horovod did not build; the whole log is $partial/build.log"
+    fi
+    rm "$partial/build.log"
+    mv -T "$partial" "$kept" 2>/dev/null || rm -rf "$partial"  # another build was first
+  fi
+  uv pip install --quiet --no-deps "$kept"/*.whl
+}
+
+python=$(find_python)
+install_packages
+install_horovod
+uv pip install --quiet --no-deps --no-build-isolation --editable .
+say "ready: $VENV/bin/merlin-sim --help"

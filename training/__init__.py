@@ -1,0 +1,1 @@
+"""The feed, the loop, Horovod, precision, checkpoints, metrics and measurements."""

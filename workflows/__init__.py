@@ -1,0 +1,1 @@
+"""Raw logs become a dataset directory: NVTabular workflows."""

@@ -1,0 +1,1 @@
+"""The NVTabular operators that NVTabular lacks, one per file."""
