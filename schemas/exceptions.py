@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
+from .problem import Problem
+
 
 class MerlinSimError(Exception):
     """Something the user can put right; the command line prints it and exits with 2.
@@ -10,3 +15,20 @@ class MerlinSimError(Exception):
     """
 
     exit_code = 2
+
+
+class SpecError(MerlinSimError):
+    """All that is wrong with one description of a dataset, gathered.
+
+    Args:
+        source: The file or directory that was read.
+        problems: What is wrong with it, in reading order; at least one.
+    """
+
+    def __init__(self, source: Path | str, problems: Sequence[Problem]) -> None:
+        """Keep the problems; the message lists every one of them."""
+        self.source = str(source)
+        self.problems = tuple(problems)
+        count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
+        listed = "\n".join(f"  {problem}" for problem in self.problems)
+        super().__init__(f"{source}: {count}\n{listed}")

@@ -1,0 +1,69 @@
+"""One thing that is wrong with a file: where it stands, what was expected, what came."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+KeyPath = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One finding, written so that a person can go and mend it.
+
+    >>> print(Problem("spec.yaml", ("source_spec", "train", 0), "a mapping", "the text 'x'", 7))
+    spec.yaml:7: source_spec.train[0]: expected a mapping, got the text 'x'
+    """
+
+    file: str
+    path: KeyPath
+    expected: str
+    received: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        """Return ``file:line: key.path[0]: expected ..., got ...``."""
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        key = format_key_path(self.path)
+        return f"{place}: {key}{': ' if key else ''}expected {self.expected}, got {self.received}"
+
+
+def format_key_path(path: KeyPath) -> str:
+    """Write a key path as a person would type it.
+
+    >>> format_key_path(("source_spec", "train", 0, "features", 2))
+    'source_spec.train[0].features[2]'
+    """
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        else:
+            text += f".{step}" if text else step
+    return text
+
+
+def describe(value: Any) -> str:
+    """Describe a value that came where another was expected, in one short line.
+
+    >>> describe(-3), describe("x"), describe([]), describe(None)
+    ('the number -3', "the text 'x'", 'an empty list', 'nothing')
+    """
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return f"the truth value {str(value).lower()}"
+    if isinstance(value, int | float):
+        return f"the number {_shorten(str(value))}"
+    if isinstance(value, str):
+        return f"the text {_shorten(repr(value))}"
+    if isinstance(value, dict):
+        return f"a mapping of {len(value)} keys" if value else "an empty mapping"
+    if isinstance(value, list | tuple):
+        return f"a list of {len(value)}" if value else "an empty list"
+    return _shorten(repr(value))
+
+
+def _shorten(text: str, longest: int = 60) -> str:
+    return text if len(text) <= longest else text[: longest - 3] + "..."
