@@ -111,7 +111,11 @@ class FeatureSpec:
 
         spec, problems = read_feature_spec(Path(path))
         if spec is not None:
-            problems += check_feature_spec(spec, Path(path).parent if check_files else None)
+            # What has the wrong shape has been said; what follows from that need not be.
+            said = {problem.path for problem in problems if problem.path}
+            for problem in check_feature_spec(spec, Path(path).parent if check_files else None):
+                if not any(problem.path[: len(above)] == above for above in said):
+                    problems.append(problem)
         if problems or spec is None:
             raise SpecError(path, sorted(problems, key=lambda problem: problem.line or 0))
         return spec

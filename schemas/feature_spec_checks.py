@@ -24,7 +24,7 @@ def check_feature_spec(spec: FeatureSpec, directory: Path | None) -> list[Proble
     """
     problems: list[Problem] = []
     for section in ("feature_spec", "channel_spec"):
-        if not getattr(spec, section) and (spec.line_of is None or _is_there(spec, section)):
+        if not getattr(spec, section):
             problems.append(spec.problem((section,), "at least one entry", "an empty mapping"))
     problems += _check_channels(spec)
     for mapping in REQUIRED_MAPPINGS:
@@ -36,11 +36,6 @@ def check_feature_spec(spec: FeatureSpec, directory: Path | None) -> list[Proble
         for place, chunk in enumerate(chunks):
             problems += _check_files(spec, ("source_spec", mapping, place), chunk, directory)
     return problems
-
-
-def _is_there(spec: FeatureSpec, section: str) -> bool:
-    # A section that is missing altogether has been reported by the reader.
-    return spec.line_of is not None and spec.line_of((section,)) != spec.line_of(())
 
 
 def _check_channels(spec: FeatureSpec) -> list[Problem]:

@@ -30,7 +30,9 @@ def read_feature_spec(path: Path) -> tuple[FeatureSpec | None, list[Problem]]:
     return spec, problems + shape.problems
 
 
-def feature_spec_from_plain(sections: Mapping[str, Any]) -> tuple[FeatureSpec | None, list[Problem]]:
+def feature_spec_from_plain(
+    sections: Mapping[str, Any],
+) -> tuple[FeatureSpec | None, list[Problem]]:
     """Do as :func:`read_feature_spec` does, from plain dicts and lists."""
     shape = _Shape("feature spec", None)
     return shape.spec(sections), shape.problems
@@ -79,7 +81,9 @@ class _Shape:
         extra = {k: v for k, v in plain.items() if k not in ("dtype", "cardinality", "dimensions")}
         cardinality = self.cardinality((*path, "cardinality"), plain.get("cardinality"))
         dimensions = self.dimensions((*path, "dimensions"), plain.get("dimensions"))
-        return Feature(self.dtype((*path, "dtype"), plain.get("dtype")), cardinality, dimensions, extra)
+        return Feature(
+            self.dtype((*path, "dtype"), plain.get("dtype")), cardinality, dimensions, extra
+        )
 
     def dtype(self, path: KeyPath, plain: Any) -> str:
         if isinstance(plain, str) and canonical_dtype(plain):

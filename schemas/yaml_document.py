@@ -6,8 +6,7 @@ never build anything, nesting never recurses, and every value knows the line it 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,9 @@ MOST_VALUES = 2_000_000  # after aliases are expanded
 _PREFIX = "tag:yaml.org,2002:"
 _CORE_SCALARS = {_PREFIX + name for name in ("str", "int", "float", "bool", "null")}
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_RESOLVER = yaml.resolver.Resolver()
+_RESOLVER: Any = yaml.resolver.Resolver()
 _CONSTRUCTOR = yaml.constructor.SafeConstructor()
-_CONSTRUCT = {
+_CONSTRUCT: dict[str, Callable[[Any], Any]] = {
     _PREFIX + "int": _CONSTRUCTOR.construct_yaml_int,
     _PREFIX + "float": _CONSTRUCTOR.construct_yaml_float,
     _PREFIX + "bool": _CONSTRUCTOR.construct_yaml_bool,
@@ -171,8 +170,8 @@ class _Reader:
             self.anchors[closed.anchor] = node
         return node
 
-    def _alias(self, anchor: str, line: int) -> Node:
-        if anchor not in self.anchors:
+    def _alias(self, anchor: str | None, line: int) -> Node:
+        if anchor is None or anchor not in self.anchors:
             raise _Refusal(line, "an alias of something complete above it", f"*{anchor}")
         return self.anchors[anchor]
 
@@ -191,7 +190,9 @@ class _Reader:
             self._merge(parent.node, node, line, parent.path)
         elif not isinstance(key, str):
             received = "a list or mapping" if isinstance(key, list | dict) else repr(key)
-            self._problem(line, parent.path, "keys that are text (quote them)", f"the key {received}")
+            self._problem(
+                line, parent.path, "keys that are text (quote them)", f"the key {received}"
+            )
         elif key in mapping and key not in parent.node.key_lines:
             # It came by a merge (<<); what is written out wins.
             mapping[key], parent.node.key_lines[key] = node, line
@@ -232,8 +233,6 @@ class _Reader:
         if isinstance(value, int) and value.bit_length() > 8192:  # longer than Python prints
             self._problem(line, path, "a number of at most 2,000 digits", "a longer one")
             value = None
-        if isinstance(value, float) and math.isnan(value):
-            value = math.nan
         return Node(line, value)
 
     def _refuse_tag(self, tag: str, line: int, path: KeyPath) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 
@@ -13,6 +14,8 @@ def silence_third_party_noise() -> None:
     TensorFlow again, ``PYTHONWARNINGS=default`` for Python's warnings.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    # Merlin Models imports names that TensorFlow has moved; TensorFlow says so on every start.
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
     if "PYTHONWARNINGS" in os.environ:
         return
     for category in (DeprecationWarning, PendingDeprecationWarning, FutureWarning):
