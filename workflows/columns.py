@@ -36,7 +36,13 @@ class BehaviourColumns:
     """Further columns of the item; an item has the value of its last interaction."""
 
     def __post_init__(self) -> None:
-        """Refuse names that would collide in the dataset."""
+        """Refuse names that would collide in the dataset, or could not name a file."""
+        for name in self.log:
+            if not name or "/" in name or name[-1] in "_-. " or name.startswith("."):
+                raise MerlinSimError(
+                    "A column's name becomes a file's: it should not be empty, contain `/`, begin "
+                    f"with `.` or end in one of `_-. `. Received: {name!r}."
+                )
         names = [*self.log, LABEL, POSITION]
         twice = sorted({name for name in [*names, *self.output] if names.count(name) > 1})
         outputs = list(self.output)

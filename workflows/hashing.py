@@ -23,7 +23,7 @@ UNIT = 1.0 / (1 << 53)
 
 
 @numba.njit(cache=True)
-def mix(value: np.uint64) -> np.uint64:
+def mix(value: Any) -> Any:
     """Scatter 64 bits."""
     value = np.uint64(value + GOLDEN)
     value = np.uint64((value ^ (value >> np.uint64(30))) * MIX_1)
@@ -32,7 +32,7 @@ def mix(value: np.uint64) -> np.uint64:
 
 
 @numba.njit(cache=True)
-def row_key(seed: int, user: int, position: int, label: int) -> np.uint64:
+def row_key(seed: Any, user: Any, position: Any, label: Any) -> Any:
     """The number that stands for one row of the dataset."""
     key = mix(np.uint64(seed))
     key = mix(key ^ np.uint64(user))
@@ -40,7 +40,7 @@ def row_key(seed: int, user: int, position: int, label: int) -> np.uint64:
 
 
 @numba.njit(cache=True)
-def draw_below(key: np.uint64, draw: int, bound: int) -> int:
+def draw_below(key: Any, draw: Any, bound: Any) -> Any:
     """The ``draw``-th number in [0, bound) of a row: floor(uniform * bound)."""
     bits = mix(key + np.uint64(draw) * GOLDEN)
     return np.int64(np.float64(bits >> np.uint64(11)) * UNIT * np.float64(bound))

@@ -6,6 +6,8 @@ Pure functions of arrays and a seed. Lists come as values and offsets, as arrow 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numba
 import numpy as np
 import numpy.typing as npt
@@ -97,7 +99,7 @@ def order_of_twins(users: Ids, positions: Ids, seed: int) -> Ids:
 
 
 @numba.njit(cache=True)
-def _item_at(index: int, cumulative: Ids, first: Ids, block: int) -> int:
+def _item_at(index: Any, cumulative: Ids, first: Ids, block: int) -> Any:
     low = first[index // block]
     high = first[index // block + 1]
     while low < high:
