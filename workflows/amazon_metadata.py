@@ -6,20 +6,25 @@ import ast
 import warnings
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from .bad_rows import BadRow
 from .json_lines import shown
+from .literal_scanner import cut_spans, scan_lines
 
 ITEM = "item"
 CATEGORY = "category"
+NEWLINE = 10
 SCHEMA = pa.schema([(ITEM, pa.string()), (CATEGORY, pa.string())])
 
 
 def read_metadata_lines(text: bytes) -> tuple[pa.Table, list[BadRow]]:
     """Read each line's item and category: the last name of the first category path.
 
-    Lines are parsed with :func:`ast.literal_eval`, which takes literals only and runs nothing.
+    Plain lines are scanned; all others are parsed with :func:`ast.literal_eval`, which takes
+    literals only and runs nothing.
 
     Returns:
         The good rows, and the bad ones with their lines in ``text``.
@@ -28,15 +33,57 @@ def read_metadata_lines(text: bytes) -> tuple[pa.Table, list[BadRow]]:
     >>> read_metadata_lines(line)[0].to_pylist()
     [{'item': '7', 'category': 'Sea'}]
     """
+    letters = np.frombuffer(text, np.uint8)
+    ends = np.flatnonzero(letters == NEWLINE)
+    if not text.endswith(b"\n"):
+        ends = np.append(ends, len(text))
+    if not _is_utf8(text):
+        return _read_slowly(text, ends, np.arange(len(ends)))
+    plain, spans = scan_lines(letters, ends)
+    lines = np.flatnonzero(plain)
+    columns = [_strings(letters, spans[plain, first : first + 2]) for first in (0, 2)]
+    fast = pa.table(columns, SCHEMA)
+    rest, bad = _read_slowly(text, ends, np.flatnonzero(~plain))
+    if rest.num_rows:
+        # Back into the order of lines: of an item with two lines the first counts.
+        wrong = {row.line - 1 for row in bad}
+        slow_lines = [line for line in np.flatnonzero(~plain) if line not in wrong]
+        slow_lines = [line for line in slow_lines if text[_start(ends, line) : ends[line]].strip()]
+        order = np.argsort(np.concatenate([lines, slow_lines]), kind="stable")
+        fast = pa.concat_tables([fast, rest]).take(pa.array(order))
+    return fast, bad
+
+
+def _start(ends: npt.NDArray[np.int64], line: int) -> int:
+    return int(ends[line - 1]) + 1 if line else 0
+
+
+def _strings(letters: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]) -> pa.Array:
+    offsets, data = cut_spans(letters, spans)
+    return pa.StringArray.from_buffers(len(spans), pa.py_buffer(offsets), pa.py_buffer(data))
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        pa.array([text], pa.large_binary()).cast(pa.large_string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _read_slowly(
+    text: bytes, ends: npt.NDArray[np.int64], lines: npt.NDArray[np.int64]
+) -> tuple[pa.Table, list[BadRow]]:
     items, categories, bad = [], [], []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an unknown escape such as \d is not an error
-        for number, line in enumerate(text.split(b"\n"), start=1):
-            if not line.strip():
+        for line in lines:
+            literal = text[_start(ends, line) : ends[line]]
+            if not literal.strip():
                 continue
-            found = _read_line(line)
+            found = _read_line(literal)
             if isinstance(found, str):
-                bad.append(BadRow(number, found))
+                bad.append(BadRow(int(line) + 1, found))
                 continue
             items.append(found[0])
             categories.append(found[1])

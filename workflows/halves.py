@@ -24,7 +24,7 @@ from .behaviour_graph import encode_histories, fitted_workflow, make_samples
 from .columns import POSITION, BehaviourColumns
 from .histories import Histories
 from .operators.explode_histories import TEST
-from .parquet_files import write_samples_file
+from .parquet_files import LARGEST_DICTIONARY, write_samples_file
 from .rules import SampleRules
 from .schedulers import Scheduler
 from .vocabulary import Vocabularies
@@ -141,15 +141,25 @@ def sample_all(
     node = make_samples(prefixes, columns, rules, vocabularies, schema)
     workflow = nvt.Workflow(node).fit_schema(Schema(prefixes))
     partitions = _transform(workflow, load, parts)
+    few_ids = columns_with_few_ids(schema)
     write = dask.delayed(_write_part, pure=False)
     yield from scheduler.compute(
-        [write(frame, output, part) for frame, part in zip(partitions, parts, strict=True)]
+        [write(frame, output, part, few_ids) for frame, part in zip(partitions, parts, strict=True)]
     )
 
 
-def _write_part(frame: Any, output: Path, part: Part) -> tuple[str, int]:
+def columns_with_few_ids(schema: Schema) -> list[str]:
+    """Name the columns whose ids parquet should store as places in a dictionary."""
+    return [
+        column.name
+        for column in schema
+        if column.int_domain is not None and column.int_domain.max < LARGEST_DICTIONARY
+    ]
+
+
+def _write_part(frame: Any, output: Path, part: Part, few_ids: list[str]) -> tuple[str, int]:
     table = frame_to_arrow(frame)
-    write_samples_file(table, output / part.file)
+    write_samples_file(table, output / part.file, few_ids)
     return part.mapping, int(table.num_rows)
 
 

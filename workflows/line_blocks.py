@@ -90,8 +90,9 @@ def find_text_file(directory: Path, name: str) -> Path:
     raise MerlinSimError(f"{directory / name}: no such file, nor {name}.gz.")
 
 
-def line_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> list[LineBlock]:
+def line_blocks(path: Path, block_bytes: int | None = None) -> list[LineBlock]:
     """Cut a file into blocks that begin and end between lines."""
+    block_bytes = block_bytes or BLOCK_BYTES
     try:
         size = os.path.getsize(path)
         if path.suffix == ".gz":

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import dask
 
 from ..schemas.exceptions import MerlinSimError
+from . import worker_preload
 
 AUTO = "auto"
 SINGLE = "single"
@@ -129,6 +130,7 @@ def _local_client(workers: int) -> Iterator[Any]:
             memory_limit=0,
             dashboard_address=None,
             silence_logs=40,
+            preload=[worker_preload.__name__],
         ) as cluster,
         Client(cluster) as client,
     ):
