@@ -24,6 +24,7 @@ from .operators.group_histories import GroupHistories
 from .operators.look_up_item_features import LookUpItemFeatures
 from .rules import SampleRules
 from .vocabulary import Vocabularies
+from .workflow import Workflow
 
 
 def encode_histories(
@@ -73,11 +74,11 @@ def make_samples(
     )
 
 
-def fitted_workflow(node: nvt.WorkflowNode, example: pd.DataFrame) -> nvt.Workflow:
+def fitted_workflow(node: nvt.WorkflowNode, example: pd.DataFrame) -> Workflow:
     """Make a workflow whose Categorify has its vocabularies from the start.
 
     NVTabular still asks for a ``fit``; one row of ``example`` is enough for it.
     """
-    workflow = nvt.Workflow(node)
+    workflow = Workflow(node)
     workflow.fit(Dataset(example, cpu=True if isinstance(example, pd.DataFrame) else None))
     return workflow

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from .bad_rows import FAIL, POLICIES, BadRows
 from .columns import BehaviourColumns
 from .dataset_spec import dataset_spec
 from .fit_vocabularies import fit_vocabularies
-from .fitted import write_fitted
+from .fitted import FittedWorkflow, write_fitted
 from .halves import Part, count_parts, encode_all, sample_all
 from .histories import Histories
 from .kept_users import EVENTS, ITEMS, USERS, KeepLongUsers
@@ -32,6 +32,7 @@ from .vocabulary import CATEGORIES, Vocabularies
 
 WORK = ".work"
 Features = Mapping[str, tuple[pa.Array, pa.Array, str]]
+"""By name: items, their values, and the value of items that are not among them."""
 
 
 @dataclass
@@ -70,16 +71,22 @@ class DatasetBuilder:
     scheduler: Scheduler = field(default_factory=SingleProcess)
     narrator: Narrator = field(default_factory=Silence)
     on_bad_rows: str = FAIL
+    features: Callable[[], tuple[Features, BadRows]] | None = None
+    """Reads item features that do not stand in the log, once the output can be written."""
 
     def build(
-        self, output: Path, *, features: Features | None = None, overwrite: bool = False
+        self,
+        output: Path,
+        *,
+        fitted: FittedWorkflow | None = None,
+        overwrite: bool = False,
     ) -> Summary:
         """Build ``output``; it appears whole or not at all.
 
         Args:
             output: The dataset directory.
-            features: For item features that do not stand in the log: items, their values, and
-                the value of items that are not among them.
+            fitted: Take the ids of this workflow instead of fitting one: interactions with items
+                that it does not know are left out, unknown users get id 0.
             overwrite: Replace a directory that holds something.
         """
         if self.on_bad_rows not in POLICIES:
@@ -92,16 +99,33 @@ class DatasetBuilder:
             work = directory / WORK
             for name in (EVENTS, ITEMS, USERS):
                 (work / name).mkdir(parents=True)
-            given = features or {}
+            given = self._read_features(summary)
             buckets = self._spill(work, summary)
-            self._keep_long_users(work, buckets, tuple(given), summary)
+            in_log = () if fitted else self.columns.item_features
+            in_log = tuple(name for name in in_log if name not in given)
+            self._keep_long_users(work, buckets, in_log, summary)
             vocabularies = Vocabularies(directory / CATEGORIES)
-            self._fit(work, vocabularies, given, summary)
+            if fitted is None:
+                self._fit(work, vocabularies, given, summary)
+            else:
+                shutil.copytree(fitted.vocabularies.directory, vocabularies.directory)
+                summary.domains = dict(fitted.sizes)
             histories = self._encode(work, vocabularies, summary)
             self._write_samples(directory, histories, vocabularies, summary)
             write_fitted(directory, self.columns, self.rules, summary.domains)
             shutil.rmtree(work)
         return summary
+
+    def with_features(self, read: Callable[[], tuple[Features, BadRows]]) -> DatasetBuilder:
+        """The same, with a reader of item features."""
+        return replace(self, features=read)
+
+    def _read_features(self, summary: Summary) -> Features:
+        if self.features is None:
+            return {}
+        given, bad = self.features()
+        summary.bad_rows.append(bad)
+        return given
 
     @property
     def columns(self) -> BehaviourColumns:
@@ -122,20 +146,21 @@ class DatasetBuilder:
         for result in sorted(results, key=lambda result: result.block):
             path = blocks[result.block].path
             bad = bad_rows.setdefault(path, BadRows(str(path)))
-            bad.add(result.bad, lines.get(path, 0))
-            lines[path] = lines.get(path, 0) + result.lines
+            before = lines.setdefault(path, blocks[result.block].header)
+            bad.add(result.bad, before)
+            lines[path] = before + result.lines
         summary.bad_rows += bad_rows.values()
         return buckets
 
     def _keep_long_users(
-        self, work: Path, buckets: int, given: tuple[str, ...], summary: Summary
+        self, work: Path, buckets: int, in_log: tuple[str, ...], summary: Summary
     ) -> None:
         keep = KeepLongUsers(
             self.columns,
             self.rules.shortest_sequence_for_user,
             work / "spilled",
             work,
-            tuple(name for name in self.columns.item_features if name not in given),
+            in_log,
         )
         with self.narrator.phase("choosing users", buckets) as report:
             for bucket in self.scheduler.run(keep, range(buckets)):
@@ -179,7 +204,7 @@ class DatasetBuilder:
         least = self.rules.shortest_sequence_for_training
         expected = {
             TRAIN: 2 * int(np.maximum(lengths - 1 - least, 0).sum()),
-            TEST: 2 * len(lengths),
+            TEST: 2 * int((lengths > 0).sum()),
         }
         parts = []
         for mapping, rows in expected.items():

@@ -8,17 +8,161 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
+from typing import Any
+
+import nvtabular as nvt
+import pandas as pd
 
 from .. import __version__
 from ..schemas.atomic_write import write_text_atomically
+from ..schemas.exceptions import MerlinSimError
+from ..schemas.merlin_schema import to_merlin_schema
+from .behaviour_graph import encode_histories, explode_histories, fitted_workflow, make_samples
 from .columns import BehaviourColumns
+from .dataset_spec import dataset_spec
 from .rules import SampleRules
 from .vocabulary import CATEGORIES, Vocabularies
+from .workflow import Workflow
 
 WORKFLOW_FILE = "workflow.json"
 FORMAT = 1
+SECTIONS = ("format", "merlin_sim", "nvtabular", "columns", "rules", "categories")
+
+
+@dataclass(frozen=True)
+class FittedWorkflow:
+    """A workflow that was fitted before, perhaps elsewhere; gives the ids that it gave then.
+
+    >>> FittedWorkflow.load("no such directory")
+    Traceback (most recent call last):
+    ...
+    merlin_sim.schemas.exceptions.MerlinSimError: no such directory/workflow.json: ...
+    """
+
+    columns: BehaviourColumns
+    rules: SampleRules
+    vocabularies: Vocabularies
+
+    @classmethod
+    def load(cls, directory: Path | str) -> FittedWorkflow:
+        """Load the workflow of a dataset directory.
+
+        Raises:
+            MerlinSimError: Where a file is missing, changed or of an unknown version.
+        """
+        path = Path(directory) / WORKFLOW_FILE
+        document = _read_document(path)
+        workflow = cls(
+            BehaviourColumns(**_checked(path, document, "columns", BehaviourColumns)),
+            SampleRules(**_checked(path, document, "rules", SampleRules)),
+            Vocabularies(Path(directory) / CATEGORIES),
+        )
+        workflow._check_vocabularies(path, document["categories"])
+        return workflow
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """The names of the vocabularies."""
+        return (*self.columns.users, *self.columns.items)
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """How many ids each domain has."""
+        return {name: self.vocabularies.size(name) for name in self.domains}
+
+    @cached_property
+    def _encodings(self) -> tempfile.TemporaryDirectory[str]:
+        return tempfile.TemporaryDirectory(prefix="merlin-sim-encodings-")
+
+    def histories(self) -> Workflow:
+        """The NVTabular workflow from raw interactions to one row of ids a user."""
+        return self._finish(self._encode())
+
+    def samples(self, mapping: str) -> Workflow:
+        """The NVTabular workflow from raw interactions to the rows of train or test."""
+        prefixes = explode_histories(self._encode(), self.columns, self.rules, mapping)
+        spec = dataset_spec(self.columns, self.sizes, self.rules.max_sequence_length, {})
+        schema = to_merlin_schema(spec)
+        node = make_samples(prefixes, self.columns, self.rules, self.vocabularies, schema)
+        return self._finish(node)
+
+    def _encode(self) -> nvt.WorkflowNode:
+        return encode_histories(self.columns, self.vocabularies, Path(self._encodings.name))
+
+    def _finish(self, node: nvt.WorkflowNode) -> Workflow:
+        names = (*self.columns.users, self.columns.item)
+        first = {name: self.vocabularies.keys(name).iloc[:1].repeat(3).array for name in names}
+        # Three interactions, so that train and test have a row to look at.
+        return fitted_workflow(node, pd.DataFrame({**first, self.columns.timestamp: [1, 2, 3]}))
+
+    def _check_vocabularies(self, path: Path, stated: Mapping[str, Any]) -> None:
+        if set(stated) != set(self.domains):
+            raise MerlinSimError(
+                f"{path}: categories: expected {', '.join(self.domains)}, "
+                f"found {', '.join(stated)}."
+            )
+        for name in self.domains:
+            file = self.vocabularies.path(name)
+            if not file.is_file():
+                raise MerlinSimError(f"{file}: missing; {path} names it.")
+            if _sha256(file) != stated[name].get("sha256"):
+                raise MerlinSimError(
+                    f"{file}: not the file that {path} was written with (its SHA-256 differs). "
+                    "Ids would not be those of the fitted workflow."
+                )
+
+
+def _read_document(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise MerlinSimError(f"{path}: {error.strerror}; expected a fitted workflow.") from error
+    except (ValueError, RecursionError) as error:
+        raise MerlinSimError(f"{path}: expected JSON ({error}).") from error
+    version = document.get("format") if isinstance(document, dict) else None
+    if version != FORMAT:
+        raise MerlinSimError(
+            f"{path}: format: expected {FORMAT}, the one that merlin-sim {__version__} knows. "
+            f"Found {version!r}."
+        )
+    if sorted(document) != sorted(SECTIONS):
+        raise MerlinSimError(
+            f"{path}: expected the keys {', '.join(SECTIONS)}, found {', '.join(document)}."
+        )
+    if not all(isinstance(document[name], dict) for name in SECTIONS[3:]):
+        raise MerlinSimError(f"{path}: expected an object under each of {', '.join(SECTIONS[3:])}.")
+    if not all(isinstance(entry, dict) for entry in document["categories"].values()):
+        raise MerlinSimError(f"{path}: categories: expected an object per domain.")
+    found: dict[str, Any] = document
+    return found
+
+
+def _checked(path: Path, document: dict[str, Any], section: str, kind: Any) -> dict[str, Any]:
+    """The arguments of a dataclass of str, int, bool and tuples of str, each of its type."""
+    values = document[section]
+    names = [field.name for field in fields(kind)]
+    if sorted(values) != sorted(names):
+        raise MerlinSimError(
+            f"{path}: {section}: expected the keys {', '.join(names)}, found {', '.join(values)}."
+        )
+    arguments = {}
+    for field in fields(kind):
+        value = values[field.name]
+        wanted: Any = {"str": str, "int": int, "bool": bool}.get(str(field.type), list)
+        fits = type(value) is wanted and (
+            wanted is not list or all(isinstance(entry, str) for entry in value)
+        )
+        if not fits:
+            raise MerlinSimError(
+                f"{path}: {section}.{field.name}: expected {wanted.__name__}, found {value!r:.60}."
+            )
+        arguments[field.name] = tuple(value) if wanted is list else value
+    return arguments
 
 
 def write_fitted(
@@ -29,6 +173,7 @@ def write_fitted(
     document = {
         "format": FORMAT,
         "merlin_sim": __version__,
+        "nvtabular": nvt.__version__,
         "columns": {
             "user": columns.user,
             "item": columns.item,

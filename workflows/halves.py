@@ -28,6 +28,7 @@ from .parquet_files import LARGEST_DICTIONARY, write_samples_file
 from .rules import SampleRules
 from .schedulers import Scheduler
 from .vocabulary import Vocabularies
+from .workflow import Workflow
 
 ROWS_PER_FILE = 131_072  # bounds the memory of a partition: 1.6 KB a row at most, per list column
 
@@ -139,7 +140,7 @@ def sample_all(
     prefixes = [*columns.users, POSITION, columns.targets[0], columns.positives[0]]
     load = LoadPrefixes(histories, rules)
     node = make_samples(prefixes, columns, rules, vocabularies, schema)
-    workflow = nvt.Workflow(node).fit_schema(Schema(prefixes))
+    workflow = Workflow(node).fit_schema(Schema(prefixes))
     partitions = _transform(workflow, load, parts)
     few_ids = columns_with_few_ids(schema)
     write = dask.delayed(_write_part, pure=False)

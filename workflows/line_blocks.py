@@ -24,9 +24,14 @@ class LineBlock:
     end: int
 
     @property
-    def is_compressed(self) -> bool:
+    def is_stream(self) -> bool:
         """Whether the block can only be read as a stream."""
         return self.path.suffix == ".gz"
+
+    @property
+    def header(self) -> int:
+        """A file of lines has no header."""
+        return 0
 
     @property
     def size(self) -> int:
@@ -36,7 +41,7 @@ class LineBlock:
     def texts(self) -> Iterator[tuple[bytes, int]]:
         """Give the block's lines in pieces, each with the bytes on disk read so far."""
         try:
-            if not self.is_compressed:
+            if not self.is_stream:
                 with open(self.path, "rb") as file:
                     file.seek(self.start)
                     yield file.read(self.size), self.size

@@ -39,8 +39,12 @@ class Block(Protocol):
         """Bytes on disk, for the progress."""
 
     @property
-    def is_compressed(self) -> bool:
-        """Whether it is read as a stream, in many pieces."""
+    def is_stream(self) -> bool:
+        """Whether it can only be read as a stream, in many pieces."""
+
+    @property
+    def header(self) -> int:
+        """Lines of the file before its first row."""
 
     def lines_before(self) -> int:
         """Count the file's lines (rows) before the block."""

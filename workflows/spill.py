@@ -26,6 +26,7 @@ class Spilled:
     rows: int
     lines: int
     bad: list[BadRow]
+    """By their line in the piece."""
     done: int
 
 
@@ -49,10 +50,9 @@ class Spill:
         for place, piece in enumerate(self.source.read(block)):
             if piece.bad and self.on_bad_rows == FAIL:
                 self._refuse_first(block, piece, lines)
-            bad = [BadRow(row.line + lines, row.reason) for row in piece.bad]
             lines += piece.lines
             self._write(piece.table, f"{number:06d}-{place:06d}.arrow")
-            yield Spilled(number, piece.table.num_rows, piece.lines, bad, piece.done)
+            yield Spilled(number, piece.table.num_rows, piece.lines, piece.bad, piece.done)
 
     def _refuse_first(self, block: Block, piece: Piece, lines: int) -> None:
         first = piece.bad[0]
@@ -97,13 +97,13 @@ def spill_log(
     """Spill every block: streams here, one piece after the other, all others as tasks."""
     blocks = list(enumerate(spill.source.blocks()))
     results = []
-    for numbered in [entry for entry in blocks if entry[1].is_compressed]:
+    for numbered in [entry for entry in blocks if entry[1].is_stream]:
         before = 0
         for spilled in spill.pieces(numbered):
             report(spilled.done - before, spilled.rows)
             before = spilled.done
             results.append(spilled)
-    for pieces in run(spill, [entry for entry in blocks if not entry[1].is_compressed]):
+    for pieces in run(spill, [entry for entry in blocks if not entry[1].is_stream]):
         for spilled in pieces:
             report(spilled.done, spilled.rows)
         results += pieces
