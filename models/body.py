@@ -34,6 +34,7 @@ class Body(Block, Generic[AnyOptions]):
     def __init__(
         self, schema: Schema | str, options: AnyOptions | dict[str, Any], **kwargs: Any
     ) -> None:
+        """Check the options and make the layers."""
         super().__init__(autocast=False, **kwargs)
         if isinstance(schema, str):
             schema = tensorflow_metadata_json_to_schema(schema)
@@ -84,7 +85,7 @@ class Body(Block, Generic[AnyOptions]):
         raise NotImplementedError
 
     def embed(self, ids: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """Look up the features of a channel and concatenate them: [...] -> [..., dim x features]."""
+        """Look up a channel's features and concatenate them: [...] -> [..., dim x features]."""
         return tf.concat(list(self.embedding(ids).values()), axis=-1)
 
     def embed_masked(self, ids: Mapping[str, tf.Tensor], mask: tf.Tensor) -> tf.Tensor:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import merlin.models.tf as mm
 import tensorflow as tf
+from merlin.models.io import save_merlin_metadata
+from merlin.models.tf.core.prediction import Prediction
+from merlin.models.tf.distributed.backend import hvd, hvd_installed
 from merlin.models.utils.schema_utils import (
     schema_to_tensorflow_metadata_json,
     tensorflow_metadata_json_to_schema,
@@ -17,8 +21,10 @@ from .blocks.checks import OptionError
 from .blocks.left_padding import LeftPadding
 from .body import Body
 from .channels import Channels, Features
-from .objective import Outputs, StepLosses, inner_losses, step_losses
+from .merlin_input import to_batches
+from .objective import EVALUATED_SHARE, LossMeans, Outputs, StepLosses, inner_losses, step_losses
 from .options import ModelOptions
+from .serving_signature import output_schema, serving_function, serving_signature
 
 AnyModel = TypeVar("AnyModel", bound="InterestModel")
 
@@ -39,11 +45,12 @@ class InterestModel(mm.Model):
     body_type: ClassVar[type[Body[Any]]]
 
     def __init__(self, schema: Schema, options: ModelOptions, **kwargs: Any) -> None:
+        """Check the options and make the layers."""
         policy = kwargs.pop("dtype", None) or tf.keras.mixed_precision.global_policy()
         body = self.body_type(schema, options, dtype=policy, name="body")
         channels = body.channels
         probability = tf.keras.layers.Activation("sigmoid", dtype="float32", name="probability")
-        output = mm.BinaryOutput(channels.label, to_call=probability)
+        output = mm.BinaryOutput(channels.label, to_call=probability, dtype="float32")
         names = [n for n in schema.column_names if n in {*channels.categorical, *channels.served}]
         super().__init__(
             body,
@@ -56,6 +63,7 @@ class InterestModel(mm.Model):
         self.body = body
         self.output_block = output
         self._prepare_features = LeftPadding(channels.histories, name="left_padding")
+        self._loss_means = LossMeans() if self.body_type.has_auxiliary_loss else None
         self.build()
 
     @classmethod
@@ -77,6 +85,12 @@ class InterestModel(mm.Model):
     def channels(self) -> Channels:
         """The columns that the model reads, by channel."""
         return self.body.channels
+
+    @property
+    def metrics(self) -> list[tf.keras.metrics.Metric]:
+        """The compiled metrics, and the mean of each part of the objective."""
+        means = self._loss_means.means if self._loss_means is not None else []
+        return [*super().metrics, *means]
 
     @property
     def options(self) -> ModelOptions:
@@ -128,6 +142,143 @@ class InterestModel(mm.Model):
         """
         outputs = self.forward(columns, training=training, with_objective=True)
         return step_losses(outputs, labels, sample_weight), outputs.logits
+
+    def call(
+        self,
+        inputs: dict[str, Any],
+        targets: Any = None,
+        training: bool | None = None,
+        testing: bool | None = None,
+        sample_weight: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """Return click probabilities; with targets, add the inner losses.
+
+        Args:
+            inputs: One batch of columns.
+            targets: Labels, or a dictionary with the label column; None at inference.
+            training: Whether dropout applies.
+            testing: Merlin's flag of an evaluation step.
+            sample_weight: [batch] or [batch, 1]; weighs the inner losses.
+        """
+        outputs = self.forward(inputs, bool(training), with_objective=targets is not None)
+        if targets is not None:
+            labels = targets[self.channels.label] if isinstance(targets, dict) else targets
+            losses = step_losses(outputs, labels, sample_weight)
+            if self._loss_means is not None:
+                self._loss_means.update(losses)
+            for loss in inner_losses(outputs, labels, sample_weight):
+                self.add_loss(loss)
+        return self.output_block(outputs.logits, training=bool(training), testing=bool(testing))
+
+    def call_train_test(
+        self,
+        x: dict[str, Any],
+        y: Any = None,
+        sample_weight: Any = None,
+        training: bool = False,
+        testing: bool = False,
+    ) -> Prediction:
+        """Run a training or evaluation step's forward pass, as Merlin's steps ask for it."""
+        probabilities = self(
+            x, targets=y, training=training, testing=testing, sample_weight=sample_weight
+        )
+        name, label = self.output_block.full_name, self.channels.label
+        labels = y[label] if isinstance(y, dict) else y
+        labels = tf.reshape(tf.cast(labels, probabilities.dtype), tf.shape(probabilities))
+        return Prediction({name: probabilities}, {name: labels}, {name: sample_weight})
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        """Train on one batch; histories may be ragged tensors too."""
+        return super().train_step(self._padded(data))
+
+    def test_step(self, data: Any) -> dict[str, Any]:
+        """Evaluate one batch; histories may be ragged tensors too."""
+        return super().test_step(self._padded(data))
+
+    def _padded(self, data: Any) -> Any:
+        columns, *rest = tf.keras.utils.unpack_x_y_sample_weight(data)
+        return (self._prepare_features(columns), *rest)
+
+    def compile(
+        self,
+        optimizer: Any = "rmsprop",
+        loss: Any = None,
+        metrics: Any = None,
+        loss_weights: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Do as Merlin's ``compile`` does; beside a first stage the loss given counts half.
+
+        Args:
+            optimizer: As in Merlin.
+            loss: Loss of the evaluated output; None for binary cross-entropy, as published.
+            metrics: Metrics of the evaluated output; None for Merlin's for binary outputs.
+            loss_weights: Weight of ``loss``; None for the published one.
+            **kwargs: What else Merlin's ``compile`` takes.
+        """
+        if loss_weights is None and self.body_type.has_stage_one:
+            loss_weights = {self.output_block.full_name: EVALUATED_SHARE}
+        super().compile(optimizer, loss, metrics, loss_weights, **kwargs)
+
+    def fit(
+        self, x: Any = None, y: Any = None, batch_size: int | None = None, **kwargs: Any
+    ) -> Any:
+        """Do as Merlin's ``fit`` does; ``x`` may be an opened dataset directory too."""
+        shuffle = kwargs.get("shuffle", True)
+        x = self._batches(x, "train", batch_size, shuffle)
+        kwargs["validation_data"] = self._batches(kwargs.get("validation_data"), "test", batch_size)
+        return super().fit(x, y, batch_size, **kwargs)
+
+    def evaluate(
+        self, x: Any = None, y: Any = None, batch_size: int | None = None, **kwargs: Any
+    ) -> Any:
+        """Do as Merlin's ``evaluate`` does; ``x`` may be an opened dataset directory too."""
+        return super().evaluate(self._batches(x, "test", batch_size), y, batch_size, **kwargs)
+
+    def predict(self, x: Any, batch_size: int | None = None, **kwargs: Any) -> Any:
+        """Do as Merlin's ``predict`` does; ``x`` may be an opened dataset directory too."""
+        return super().predict(self._batches(x, "test", batch_size), batch_size, **kwargs)
+
+    def _batches(
+        self, data: Any, mapping: str, batch_size: int | None, shuffle: bool = False
+    ) -> Any:
+        schema, padding = self.body.schema, self._prepare_features
+        return to_batches(data, mapping, schema, padding, batch_size, shuffle)
+
+    def _maybe_build(self, inputs: Any) -> None:
+        # Merlin's would prepare the features of each batch a second time, to learn their shapes.
+        tf.keras.Model._maybe_build(self, inputs)
+
+    def save(
+        self, export_path: str | Path, include_optimizer: bool = True, save_traces: bool = True
+    ) -> None:
+        """Save as a SavedModel whose signature is the schema: one input for each column.
+
+        A ragged history is two inputs, ``name__values`` and ``name__offsets``, as Merlin's loader
+        gives it. Label and negative histories are no inputs. The schema of inputs and outputs is
+        saved beside, as by Merlin.
+
+        Args:
+            export_path: Directory to write.
+            include_optimizer: Whether to save the optimizer's state.
+            save_traces: Whether to save the layers' traced functions, for programs that load the
+                model without this package.
+        """
+        if hvd_installed and hvd.rank() != 0:
+            return
+        signature = serving_signature(self.channels)
+        if self._saved_model_inputs_spec is None:
+            self._set_save_spec(signature)
+        tf.keras.Model.save(
+            self,
+            str(export_path),
+            include_optimizer=include_optimizer,
+            save_format="tf",
+            save_traces=save_traces,
+            signatures=serving_function(self, signature),
+        )
+        inputs = self.schema.select_by_name(list(self.channels.served))
+        save_merlin_metadata(export_path, inputs, output_schema(self.output_block.full_name))
 
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the model."""

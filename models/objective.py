@@ -36,9 +36,13 @@ class StepLosses(NamedTuple):
     """DIEN's auxiliary loss; 0 for a model without it."""
 
 
+EVALUATED_SHARE = 0.5
+"""Weight of the evaluated logit's cross-entropy beside a first stage; the first has the rest."""
+
+
 def evaluated_share(outputs: Outputs) -> float:
-    """Return the weight of the evaluated logit's cross-entropy: 1, or 1/2 beside a first stage."""
-    return 1.0 if outputs.stage_one_logits is None else 0.5
+    """Return the weight of the evaluated logit's cross-entropy."""
+    return 1.0 if outputs.stage_one_logits is None else EVALUATED_SHARE
 
 
 def inner_losses(
@@ -68,3 +72,20 @@ def step_losses(
     evaluated = binary_cross_entropy(labels, outputs.logits, sample_weight)
     classification = evaluated_share(outputs) * evaluated + stage_one
     return StepLosses(classification + auxiliary, classification, auxiliary)
+
+
+class LossMeans:
+    """The parts of the objective, each averaged over an epoch's batches.
+
+    A plain object, so that Keras does not count the means' variables among a model's weights.
+    """
+
+    def __init__(self) -> None:
+        """Make the means, empty."""
+        names = [name for name in StepLosses._fields if name != "total_loss"]
+        self.means = [tf.keras.metrics.Mean(name) for name in names]
+
+    def update(self, losses: StepLosses) -> None:
+        """Count a batch."""
+        for mean in self.means:
+            mean.update_state(getattr(losses, mean.name))

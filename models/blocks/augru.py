@@ -30,6 +30,7 @@ class AUGRU(Block):
     """
 
     def __init__(self, units: int, **kwargs: Any) -> None:
+        """Check the options and make the layers."""
         super().__init__(**kwargs)
         self.units = check_positive("units", units)
 

@@ -31,6 +31,7 @@ class ClassifierMLP(Block):
         dropout_rate: float | None = None,
         **kwargs: Any,
     ) -> None:
+        """Check the options and make the layers."""
         super().__init__(**kwargs)
         self.hidden_dims = check_dims("hidden_dims", hidden_dims)
         self.dropout_rate = check_rate("dropout_rate", dropout_rate)

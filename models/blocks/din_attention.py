@@ -38,6 +38,7 @@ class DINAttention(Block):
     """
 
     def __init__(self, attention: str = "dot", **kwargs: Any) -> None:
+        """Check the options and make the layers."""
         super().__init__(autocast=False, **kwargs)
         self.attention = check_choice("attention", attention, ATTENTIONS)
         self.activation_unit = None

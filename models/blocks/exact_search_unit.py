@@ -44,6 +44,7 @@ class ExactSearchUnit(Block):
     """
 
     def __init__(self, **kwargs: Any) -> None:
+        """Check the options and make the layers."""
         super().__init__(autocast=False, **kwargs)
 
     def call(

@@ -37,6 +37,7 @@ class FeatureEmbedding(Block):
     """
 
     def __init__(self, schema: Schema | str, dim: int = 16, **kwargs: Any) -> None:
+        """Check the options and make the layers."""
         super().__init__(autocast=False, **kwargs)
         if isinstance(schema, str):
             schema = tensorflow_metadata_json_to_schema(schema)

@@ -46,6 +46,7 @@ class GeneralSearchUnit(Block):
     """
 
     def __init__(self, top_k: int = 50, **kwargs: Any) -> None:
+        """Check the options and make the layers."""
         super().__init__(autocast=False, **kwargs)
         self.top_k = check_positive("top_k", top_k)
 

@@ -36,6 +36,7 @@ class HistorySplit(Block):
     """
 
     def __init__(self, long_length: int, **kwargs: Any) -> None:
+        """Check the options and make the layers."""
         super().__init__(autocast=False, **kwargs)
         if isinstance(long_length, bool) or not isinstance(long_length, int) or long_length < 0:
             raise OptionError(

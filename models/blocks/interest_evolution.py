@@ -10,7 +10,7 @@ from merlin.models.tf.core.base import Block
 from .activation_unit import ActivationUnit
 from .augru import AUGRU
 from .checks import check_positive
-from .gru import GRU
+from .interest_extractor import InterestExtractor
 from .masked_softmax import masked_softmax
 
 
@@ -42,10 +42,11 @@ class InterestEvolution(Block):
     """
 
     def __init__(self, units: int, **kwargs: Any) -> None:
+        """Check the options and make the layers."""
         super().__init__(**kwargs)
         self.units = check_positive("units", units)
         policy = self._dtype_policy
-        self.gru = GRU(units, dtype=policy, name="gru")
+        self.gru = InterestExtractor(units, dtype=policy, name="gru")
         self.item_dense = tf.keras.layers.Dense(units, dtype=policy, name="item_dense")
         self.item_prelu = tf.keras.layers.PReLU(
             alpha_initializer=tf.keras.initializers.Constant(0.1), dtype=policy, name="item_prelu"

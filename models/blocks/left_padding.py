@@ -25,8 +25,8 @@ class LeftPadding(Block):
     newest positions are kept; outside a graph a warning says so, once for each column.
 
     >>> padding = LeftPadding({"clicks": 3})
-    >>> columns = {"clicks__values": tf.constant([7, 8, 9]), "clicks__offsets": tf.constant([0, 1, 3])}
-    >>> padding(columns)["clicks"].numpy().tolist()
+    >>> values, offsets = tf.constant([7, 8, 9]), tf.constant([0, 1, 3])
+    >>> padding({"clicks__values": values, "clicks__offsets": offsets})["clicks"].numpy().tolist()
     [[0, 0, 7], [0, 8, 9]]
 
     Args:
@@ -34,6 +34,7 @@ class LeftPadding(Block):
     """
 
     def __init__(self, lengths: Mapping[str, int], **kwargs: Any) -> None:
+        """Check the options and make the layers."""
         super().__init__(autocast=False, **kwargs)
         self.lengths = {name: check_positive(name, length) for name, length in lengths.items()}
         self._warned: set[str] = set()

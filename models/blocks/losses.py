@@ -15,8 +15,8 @@ def binary_cross_entropy(
 ) -> tf.Tensor:
     """Return the mean binary cross-entropy over the batch.
 
-    >>> float(binary_cross_entropy(tf.constant([1.0]), tf.constant([[0.0]]))) == float(tf.math.log(2.0))
-    True
+    >>> round(float(binary_cross_entropy(tf.constant([1.0]), tf.constant([[0.0]]))), 6)
+    0.693147
 
     Args:
         labels: [batch] or [batch, 1].

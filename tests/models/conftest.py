@@ -19,11 +19,8 @@ def make_schema(
 
     lists = {"dims": (None, (least, history_length))}
     sequence = [Tags.SEQUENCE, Tags.LIST]
-    columns = [
-        ColumnSchema(
-            "label", dtype="int64", tags=["label", Tags.TARGET, Tags.BINARY_CLASSIFICATION]
-        )
-    ]
+    tags = ["label", Tags.TARGET, Tags.BINARY_CLASSIFICATION]
+    columns = [ColumnSchema("label", dtype="int64", tags=tags)]
     for i, cardinality in enumerate(users):
         tags = ["user_features", Tags.USER]
         columns.append(categorical(f"user_{i}", f"user_{i}", cardinality, tags))

@@ -1,4 +1,4 @@
-"""The first recurrence of DIEN: interest extraction."""
+"""The first recurrence of DIEN: a GRU that extracts the interest at each position."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .checks import check_positive
 
 
 @tf.keras.utils.register_keras_serializable(package="merlin_sim")
-class GRU(Block):
+class InterestExtractor(Block):
     """Keras's own GRU (``reset_after``), with its weights, unrolled over a short history.
 
         [z, r, n] = x W + b_1,    [z', r', n'] = h U + b_2
@@ -21,7 +21,7 @@ class GRU(Block):
     Padded positions run through as zeros. The products with the inputs are one matrix product for
     all positions.
 
-    >>> states = GRU(6)(tf.ones([2, 5, 4]))
+    >>> states = InterestExtractor(6)(tf.ones([2, 5, 4]))
     >>> states.shape
     TensorShape([2, 5, 6])
 
@@ -30,6 +30,7 @@ class GRU(Block):
     """
 
     def __init__(self, units: int, **kwargs: Any) -> None:
+        """Check the options and make the layers."""
         super().__init__(**kwargs)
         self.units = check_positive("units", units)
 
