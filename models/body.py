@@ -30,6 +30,7 @@ class Body(Block, Generic[AnyOptions]):
     options_type: ClassVar[type[Any]]
     has_auxiliary_loss: ClassVar[bool] = False
     has_stage_one: ClassVar[bool] = False
+    built: bool
 
     def __init__(
         self, schema: Schema | str, options: AnyOptions | dict[str, Any], **kwargs: Any
@@ -38,13 +39,12 @@ class Body(Block, Generic[AnyOptions]):
         super().__init__(autocast=False, **kwargs)
         if isinstance(schema, str):
             schema = tensorflow_metadata_json_to_schema(schema)
-        if isinstance(options, dict):
-            options = self.options_type.parse(options)
-        self.options: AnyOptions = options
+        parsed = self.options_type.parse(options) if isinstance(options, dict) else options
+        self.options: AnyOptions = parsed
         self.channels = Channels.read(schema)
-        options.check_history(self.channels.history_length)
+        parsed.check_history(self.channels.history_length)
         self.set_schema(schema)
-        dim = options.embedding_dim
+        dim = parsed.embedding_dim
         self.embedding = FeatureEmbedding(
             schema.select_by_name(list(self.channels.categorical)),
             dim,

@@ -165,6 +165,6 @@ def _ids(column: tf.Tensor, shape: list[int]) -> tf.Tensor:
 
 
 def _length(column: ColumnSchema) -> int | None:
-    dims = column.shape.dims or ()
+    dims: list[Any] = list(column.shape.dims or [])
     longest = dims[1].max if len(dims) > 1 else None
     return None if not longest else int(longest)

@@ -34,7 +34,9 @@ class DIENBody(Body[DIENOptions]):
         units = UNITS_PER_EMBEDDING_DIM * options.embedding_dim
         self.split = HistorySplit(options.long_seq_length, name="split")
         self.interest = InterestEvolution(units, dtype=policy, name="interest")
-        self.auxiliary = AuxiliaryNetwork(options.aux_mlp_dims, dtype=policy, name="aux")
+        self.auxiliary = AuxiliaryNetwork(
+            self.item_dim, options.aux_mlp_dims, dtype=policy, name="aux"
+        )
         self.classifier = ClassifierMLP(
             options.stage_two_mlp_dims, options.dropout_rate, dtype=policy, name="classifier"
         )
@@ -42,7 +44,7 @@ class DIENBody(Body[DIENOptions]):
     def build_blocks(self) -> None:
         """Create their weights."""
         self.interest.build(tf.TensorShape([None, self.item_dim]))
-        self.auxiliary.build_for(self.interest.units, self.item_dim)
+        self.auxiliary.build(tf.TensorShape([None, None, self.interest.units]))
         width = self.item_dim + self.interest.units + self.user_dim
         self.classifier.build(tf.TensorShape([None, width]))
 

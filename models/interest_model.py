@@ -95,7 +95,8 @@ class InterestModel(mm.Model):
     @property
     def options(self) -> ModelOptions:
         """The model's options."""
-        return self.body.options
+        options: ModelOptions = self.body.options
+        return options
 
     def build(self, input_shape: Any = None) -> None:
         """Create all weights; schema and options tell every size."""
@@ -123,7 +124,8 @@ class InterestModel(mm.Model):
         """Return the logits of a batch, and what the objective needs if that is asked for."""
         needs_negatives = with_objective and self.body_type.has_auxiliary_loss
         features = self.features(columns, with_negatives=needs_negatives)
-        return self.body(features, training=training, with_objective=with_objective)
+        outputs: Outputs = self.body(features, training=training, with_objective=with_objective)
+        return outputs
 
     def compute_step(
         self,
@@ -189,11 +191,13 @@ class InterestModel(mm.Model):
 
     def train_step(self, data: Any) -> dict[str, Any]:
         """Train on one batch; histories may be ragged tensors too."""
-        return super().train_step(self._padded(data))
+        logs: dict[str, Any] = super().train_step(self._padded(data))
+        return logs
 
     def test_step(self, data: Any) -> dict[str, Any]:
         """Evaluate one batch; histories may be ragged tensors too."""
-        return super().test_step(self._padded(data))
+        logs: dict[str, Any] = super().test_step(self._padded(data))
+        return logs
 
     def _padded(self, data: Any) -> Any:
         columns, *rest = tf.keras.utils.unpack_x_y_sample_weight(data)

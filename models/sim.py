@@ -40,7 +40,9 @@ class SIMBody(Body[SIMOptions]):
         self.general_search = GeneralSearchUnit(options.top_k, dtype=policy, name="general_search")
         self.exact_search = ExactSearchUnit(dtype=policy, name="exact_search")
         self.interest = InterestEvolution(units, dtype=policy, name="interest")
-        self.auxiliary = AuxiliaryNetwork(options.aux_mlp_dims, dtype=policy, name="aux")
+        self.auxiliary = AuxiliaryNetwork(
+            self.item_dim, options.aux_mlp_dims, dtype=policy, name="aux"
+        )
         self.stage_one = ClassifierMLP(
             options.stage_one_mlp_dims, options.dropout_rate, dtype=policy, name="stage_one"
         )
@@ -51,7 +53,7 @@ class SIMBody(Body[SIMOptions]):
     def build_blocks(self) -> None:
         """Create their weights."""
         self.interest.build(tf.TensorShape([None, self.item_dim]))
-        self.auxiliary.build_for(self.interest.units, self.item_dim)
+        self.auxiliary.build(tf.TensorShape([None, None, self.interest.units]))
         self.stage_one.build(tf.TensorShape([None, 2 * self.item_dim + self.user_dim]))
         width = 3 * self.item_dim + self.interest.units + self.user_dim
         self.stage_two.build(tf.TensorShape([None, width]))

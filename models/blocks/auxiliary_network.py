@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from merlin.models.tf.core.base import Block
 
-from .checks import check_dims
+from .checks import check_dims, check_positive
 
 
 class AuxiliaryLogits(NamedTuple):
@@ -30,18 +30,22 @@ class AuxiliaryNetwork(Block):
     DIEN, https://arxiv.org/abs/1809.03672, section 4.2. The first kernel is multiplied in two
     parts: the states' serves both histories. The logits are float32 under every policy.
 
-    >>> network = AuxiliaryNetwork()
+    >>> network = AuxiliaryNetwork(item_dim=4)
     >>> history, mask = tf.ones([2, 5, 4]), tf.ones([2, 5], tf.bool)
     >>> network(tf.ones([2, 5, 6]), history, -history, mask).click.shape
     TensorShape([2, 4])
 
     Args:
+        item_dim: Length of the item vectors.
         hidden_dims: Sizes of the hidden layers.
     """
 
-    def __init__(self, hidden_dims: tuple[int, ...] = (100, 50), **kwargs: Any) -> None:
+    def __init__(
+        self, item_dim: int, hidden_dims: tuple[int, ...] = (100, 50), **kwargs: Any
+    ) -> None:
         """Check the options and make the layers."""
         super().__init__(**kwargs)
+        self.item_dim = check_positive("item_dim", item_dim)
         self.hidden_dims = check_dims("hidden_dims", hidden_dims, at_least=1)
         policy = self._dtype_policy
         self.dense = [
@@ -51,18 +55,13 @@ class AuxiliaryNetwork(Block):
         last = f"dense_{len(self.hidden_dims)}"
         self.dense.append(tf.keras.layers.Dense(1, dtype=policy.variable_dtype, name=last))
 
-    def build_for(self, units: int, dim: int) -> None:
-        """Create the weights for states of ``units`` and item vectors of ``dim``."""
-        if self.built:
-            return
-        width = units + dim
+    def build(self, input_shape: Any) -> None:
+        """Create the weights for states of [batch, short, units]."""
+        width = int(input_shape[-1]) + self.item_dim
         for dense in self.dense:
             dense.build(tf.TensorShape([None, width]))
             width = dense.units
-        self.built = True
-
-    def build(self, input_shape: Any) -> None:
-        """Weights depend on both inputs: ``call`` makes them, unless ``build_for`` has."""
+        super().build(input_shape)
 
     def call(
         self,
@@ -79,10 +78,9 @@ class AuxiliaryNetwork(Block):
             negative_history: [batch, short, dim].
             history_mask: [batch, short], bool.
         """
-        self.build_for(int(states.shape[-1]), int(history.shape[-1]))
         first = self.dense[0]
         kernel = tf.convert_to_tensor(first.kernel)
-        of_state, of_item = tf.split(kernel, [states.shape[-1], history.shape[-1]], axis=0)
+        of_state, of_item = tf.split(kernel, [states.shape[-1], self.item_dim], axis=0)
         state_part = tf.tensordot(states[:, :-1], of_state, axes=1) + first.bias
         logits = [
             self._logits(state_part + tf.tensordot(items[:, 1:], of_item, axes=1))
@@ -98,4 +96,8 @@ class AuxiliaryNetwork(Block):
 
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the block."""
-        return {**super().get_config(), "hidden_dims": list(self.hidden_dims)}
+        return {
+            **super().get_config(),
+            "item_dim": self.item_dim,
+            "hidden_dims": list(self.hidden_dims),
+        }

@@ -103,4 +103,4 @@ def weighted_sums(rows: list[tf.Tensor], history: tf.Tensor) -> list[tf.Tensor]:
         One [batch, dim] float32 tensor for each row.
     """
     sums = tf.matmul(tf.stack(rows, axis=1), tf.cast(history, tf.float32))  # [batch, rows, dim]
-    return tf.unstack(sums, axis=1)
+    return list(tf.unstack(sums, axis=1))

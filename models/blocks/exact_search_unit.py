@@ -35,6 +35,7 @@ class ExactSearchUnit(Block):
     the kept positions would, without moving them. Both sums, and stage one's where it is asked
     for, are one batched product with the history.
 
+    >>> from merlin_sim.models.blocks.general_search_unit import GeneralSearchUnit
     >>> search = GeneralSearchUnit(top_k=1)
     >>> history = tf.constant([[[5.0], [1.0], [2.0]]])
     >>> found = search(tf.constant([[1.0]]), history, tf.constant([[False, True, True]]))
@@ -66,6 +67,6 @@ class ExactSearchUnit(Block):
 
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the block."""
-        config = super().get_config()
+        config: dict[str, Any] = super().get_config()
         config.pop("autocast", None)
         return config
