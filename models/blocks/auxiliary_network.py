@@ -1,0 +1,103 @@
+"""DIEN's auxiliary network: does a state tell the next click from an item not clicked?"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from merlin.models.tf.core.base import Block
+
+from .checks import check_dims, check_positive
+
+
+class AuxiliaryLogits(NamedTuple):
+    """What the auxiliary network thinks of each next position; each [batch, short - 1]."""
+
+    click: tf.Tensor
+    """Logits of the items that were clicked next, float32."""
+
+    noclick: tf.Tensor
+    """Logits of the items that were not, float32."""
+
+    mask: tf.Tensor
+    """Where the next position is real, bool."""
+
+
+@tf.keras.utils.register_keras_serializable(package="merlin_sim")
+class AuxiliaryNetwork(Block):
+    """Sigmoid MLP on [h(1..T-1), e(2..T)], for the real and the negative history.
+
+    DIEN, https://arxiv.org/abs/1809.03672, section 4.2. The first kernel is multiplied in two
+    parts: the states' serves both histories. The logits are float32 under every policy.
+
+    >>> network = AuxiliaryNetwork(item_dim=4)
+    >>> history, mask = tf.ones([2, 5, 4]), tf.ones([2, 5], tf.bool)
+    >>> network(tf.ones([2, 5, 6]), history, -history, mask).click.shape
+    TensorShape([2, 4])
+
+    Args:
+        item_dim: Length of the item vectors.
+        hidden_dims: Sizes of the hidden layers.
+    """
+
+    def __init__(
+        self, item_dim: int, hidden_dims: tuple[int, ...] = (100, 50), **kwargs: Any
+    ) -> None:
+        """Check the options and make the layers."""
+        super().__init__(**kwargs)
+        self.item_dim = check_positive("item_dim", item_dim)
+        self.hidden_dims = check_dims("hidden_dims", hidden_dims, at_least=1)
+        policy = self._dtype_policy
+        self.dense = [
+            tf.keras.layers.Dense(units, activation="sigmoid", dtype=policy, name=f"dense_{place}")
+            for place, units in enumerate(self.hidden_dims)
+        ]
+        last = f"dense_{len(self.hidden_dims)}"
+        self.dense.append(tf.keras.layers.Dense(1, dtype=policy.variable_dtype, name=last))
+
+    def build(self, input_shape: Any) -> None:
+        """Create the weights for states of [batch, short, units]."""
+        width = int(input_shape[-1]) + self.item_dim
+        for dense in self.dense:
+            dense.build(tf.TensorShape([None, width]))
+            width = dense.units
+        super().build(input_shape)
+
+    def call(
+        self,
+        states: tf.Tensor,
+        history: tf.Tensor,
+        negative_history: tf.Tensor,
+        history_mask: tf.Tensor,
+    ) -> AuxiliaryLogits:
+        """Score what came next, and what did not, after each state.
+
+        Args:
+            states: [batch, short, units].
+            history: [batch, short, dim], item vectors.
+            negative_history: [batch, short, dim].
+            history_mask: [batch, short], bool.
+        """
+        first = self.dense[0]
+        kernel = tf.convert_to_tensor(first.kernel)
+        of_state, of_item = tf.split(kernel, [states.shape[-1], self.item_dim], axis=0)
+        state_part = tf.tensordot(states[:, :-1], of_state, axes=1) + first.bias
+        logits = [
+            self._logits(state_part + tf.tensordot(items[:, 1:], of_item, axes=1))
+            for items in (history, negative_history)
+        ]
+        return AuxiliaryLogits(logits[0], logits[1], history_mask[:, 1:])
+
+    def _logits(self, hidden: tf.Tensor) -> tf.Tensor:
+        hidden = tf.sigmoid(hidden)  # [batch, short - 1, units]
+        for dense in self.dense[1:]:
+            hidden = dense(hidden)
+        return tf.squeeze(hidden, axis=-1)  # [batch, short - 1]
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what rebuilds the block."""
+        return {
+            **super().get_config(),
+            "item_dim": self.item_dim,
+            "hidden_dims": list(self.hidden_dims),
+        }
