@@ -15,6 +15,8 @@ from .quiet import silence_third_party_noise
 # Command -> (its file in this folder, its line in `merlin-sim --help`). A command's file is
 # imported only when it is asked for, so that help never waits for TensorFlow.
 COMMANDS = {
+    "preprocess": ("preprocess", "Turn raw behaviour logs into a dataset directory."),
+    "synthesize": ("synthesize", "Write synthetic raw logs with planted behaviour."),
     "doctor": ("doctor", "Show versions and devices; fail where training could not run."),
     "spec": ("spec", "Validate, show, convert and adopt dataset specifications."),
 }

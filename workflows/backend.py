@@ -1,0 +1,175 @@
+"""The one place that knows whether a frame is pandas with arrow columns or cudf.
+
+Operators ask here for arrays and columns and stay blind to the backend. On CPU, list columns
+are arrow lists inside pandas (one buffer of values, one of offsets, no Python object a row). The
+cudf branches run only where cudf is installed; they use its public interface alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from merlin.core.compat import HAS_GPU
+from merlin.core.dispatch import create_multihot_col
+
+LONGEST_INT32_LIST = np.iinfo(np.int32).max
+
+
+class ArrowLists(pd.arrays.ArrowExtensionArray):
+    """Arrow lists as a pandas column that can be printed: pandas 1.5 cannot do that alone."""
+
+    def __array__(self, dtype: Any = None) -> Any:
+        """Return one numpy array per list, as pandas holds lists otherwise."""
+        lists = self.__arrow_array__().to_pandas().to_numpy()
+        return lists if dtype is None else lists.astype(dtype)
+
+
+def is_on_gpu(frame: Any) -> bool:
+    """Tell whether a frame or series is cudf's."""
+    return not isinstance(frame, (pd.DataFrame, pd.Series))
+
+
+def array_module(frame: Any) -> Any:
+    """Return numpy, or cupy for a cudf frame."""
+    if not is_on_gpu(frame):
+        return np
+    import cupy
+
+    return cupy
+
+
+def arrow_of(series: Any) -> pa.Array:
+    """Return a pandas series as one arrow array."""
+    array = pa.array(series, from_pandas=True)
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
+    return array
+
+
+def values_of(series: Any) -> Any:
+    """Return a column of numbers as an int64 array."""
+    if is_on_gpu(series):
+        return series.values.astype("int64")
+    return np.asarray(series).astype(np.int64, copy=False)
+
+
+def lists_of(series: Any) -> tuple[Any, Any]:
+    """Return a column of lists of numbers as int64 values and offsets."""
+    if is_on_gpu(series):
+        xp = array_module(series)
+        lengths = series.list.len().values.astype("int64")
+        offsets = xp.concatenate([xp.zeros(1, xp.int64), xp.cumsum(lengths)])
+        return series.list.leaves.values.astype("int64"), offsets
+    return lists_of_arrow(arrow_of(series))
+
+
+def lists_of_arrow(array: pa.Array) -> tuple[Any, Any]:
+    """Return an arrow array of lists of numbers as int64 values and offsets."""
+    offsets = np.asarray(array.offsets).astype(np.int64)
+    values = np.asarray(array.flatten()).astype(np.int64, copy=False)
+    return values, offsets - offsets[0]
+
+
+def list_column(values: Any, offsets: Any, like: Any) -> Any:
+    """Make a column of lists for a frame such as ``like``."""
+    if is_on_gpu(like):
+        return create_multihot_col(offsets, values)
+    return pd.Series(ArrowLists(arrow_lists(values, offsets)))
+
+
+def arrow_lists(values: Any, offsets: Any) -> pa.Array:
+    """Make an arrow list array of values and offsets, without copying the values."""
+    if offsets[-1] > LONGEST_INT32_LIST:
+        return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values))
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(values))
+
+
+def frame_from_arrow(table: pa.Table) -> Any:
+    """Make a frame of an arrow table: cudf's where Merlin finds a GPU, else pandas'."""
+    if HAS_GPU:
+        import cudf
+
+        return cudf.DataFrame.from_arrow(table)
+    columns = {}
+    for name in table.column_names:
+        column = table[name].combine_chunks()
+        if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+            columns[name] = pd.Series(ArrowLists(column))
+        elif pa.types.is_string(column.type):
+            columns[name] = pd.Series(pd.arrays.ArrowExtensionArray(column))
+        else:
+            columns[name] = column.to_pandas()
+    return pd.DataFrame(columns)
+
+
+def frame_to_arrow(frame: Any) -> pa.Table:
+    """Make an arrow table of a frame."""
+    if is_on_gpu(frame):
+        return frame.to_arrow(preserve_index=False)
+    return pa.table({name: arrow_of(frame[name]) for name in frame.columns})
+
+
+def new_frame(columns: dict[str, Any], like: Any) -> Any:
+    """Make a frame of arrays and columns, of the kind that ``like`` is."""
+    if is_on_gpu(like):
+        import cudf
+
+        return cudf.DataFrame(columns)
+    return pd.DataFrame(columns)
+
+
+def group_sorted(
+    frame: Any, by: str, then: tuple[str, ...], collected: str, last: tuple[str, ...]
+) -> Any:
+    """Sort by ``by`` and ``then``, and make one row of each value of ``by``.
+
+    Returns:
+        The columns ``by``, ``last`` (the value in the group's last row) and ``collected`` (the
+        list of the group's values, in order); strings as the objects that Categorify takes.
+    """
+    if is_on_gpu(frame):
+        ordered = frame.sort_values([by, *then], ignore_index=True)
+        what = {**dict.fromkeys(last, "last"), collected: list}
+        return ordered.groupby(by, sort=True).agg(what).reset_index()
+    group = ranks(arrow_of(frame[by]))
+    keys = [ranks(arrow_of(frame[name])) for name in reversed(then)]
+    order = np.lexsort([*keys, group])
+    group = group[order]
+    begins = np.flatnonzero(np.diff(group, prepend=-1))
+    ends = np.append(begins[1:], len(group))
+    columns = {by: arrow_of(frame[by]).take(pa.array(order[begins]))}
+    columns |= {name: arrow_of(frame[name]).take(pa.array(order[ends - 1])) for name in last}
+    offsets = np.append(begins, len(group)).astype(np.int32)
+    elements = arrow_of(frame[collected]).take(pa.array(order))
+    columns[collected] = pa.ListArray.from_arrays(pa.array(offsets), elements)
+    return pa.table(columns).to_pandas()
+
+
+def ranks(array: pa.Array) -> Any:
+    """Number an array's distinct values in their order (strings by their UTF-8 bytes).
+
+    >>> ranks(pa.array(["b", "a", "b", "c"])).tolist()
+    [1, 0, 1, 2]
+    """
+    encoded = array.dictionary_encode()
+    rank = np.empty(len(encoded.dictionary), np.int64)
+    rank[np.asarray(pc.sort_indices(encoded.dictionary))] = np.arange(len(rank))
+    return rank[np.asarray(encoded.indices)]
+
+
+def pad_left(values: Any, offsets: Any, length: int, xp: Any) -> tuple[Any, Any]:
+    """Write each list at the end of ``length`` zeros.
+
+    >>> pad_left(np.array([1, 2, 3]), np.array([0, 2, 3]), 3, np)[0].tolist()
+    [0, 1, 2, 0, 0, 3]
+    """
+    rows = len(offsets) - 1
+    lengths = offsets[1:] - offsets[:-1]
+    padded = xp.zeros(rows * length, dtype=values.dtype)
+    shift = (xp.arange(1, rows + 1, dtype=xp.int64) * length) - offsets[1:]
+    padded[xp.repeat(shift, lengths) + xp.arange(len(values), dtype=xp.int64)] = values
+    return padded, xp.arange(rows + 1, dtype=xp.int64) * length

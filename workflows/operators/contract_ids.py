@@ -1,0 +1,43 @@
+"""Categorify's codes become the ids of the dataset contract."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from merlin.core.dispatch import is_list_dtype
+from nvtabular.ops import Operator
+
+from ..backend import array_module, list_column, lists_of, values_of
+
+CODE_OF_FIRST_KEY = 3  # Categorify: 0 pads, 1 is null, 2 is out of vocabulary
+
+
+class ContractIds(Operator):
+    """Shift Categorify's codes so that ids run 1..n and 0 pads.
+
+    A null and a key that was not there when the workflow was fitted have no id. In a column of
+    single values they become 0, whose embedding is never trained; out of a list they are left.
+
+    >>> import pandas as pd
+    >>> from nvtabular import ColumnSelector
+    >>> codes = pd.DataFrame({"user": [3, 2, 4], "items": [[3, 5], [2, 1], [4, 2]]})
+    >>> ids = ContractIds().transform(ColumnSelector(["user", "items"]), codes)
+    >>> ids["user"].tolist(), [list(items) for items in ids["items"]]
+    ([1, 0, 2], [[1, 3], [], [2]])
+    """
+
+    def transform(self, col_selector: Any, df: Any) -> Any:
+        """Shift one partition."""
+        xp = array_module(df)
+        shifted = df.copy(deep=False)
+        for name in col_selector.names:
+            if not is_list_dtype(df[name]):
+                codes = values_of(df[name])
+                shifted[name] = xp.maximum(codes - (CODE_OF_FIRST_KEY - 1), 0)
+                continue
+            codes, offsets = lists_of(df[name])
+            known = codes >= CODE_OF_FIRST_KEY
+            kept = xp.concatenate([xp.zeros(1, xp.int64), xp.cumsum(known)])
+            ids = codes[known] - (CODE_OF_FIRST_KEY - 1)
+            shifted[name] = list_column(ids, kept[offsets], like=df)
+        return shifted

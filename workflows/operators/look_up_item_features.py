@@ -1,0 +1,62 @@
+"""Items bring their features along."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from merlin.schema import Schema
+
+from ..backend import array_module, list_column, lists_of, values_of
+from ..columns import BehaviourColumns
+from ..item_table import ItemTable
+from .row_operator import RowOperator, id_column, id_list_column
+
+
+class LookUpItemFeatures(RowOperator):
+    """Add to the target item and to both histories the columns of the item's features.
+
+    Args:
+        columns: The log's columns.
+        items: The features' ids by item id.
+    """
+
+    def __init__(self, columns: BehaviourColumns, items: ItemTable) -> None:
+        """Store the arguments."""
+        super().__init__()
+        self.columns = columns
+        self.items = items
+
+    def inputs(self) -> tuple[str, ...]:
+        """The columns of item ids."""
+        names = self.columns
+        return (names.targets[0], names.positives[0], names.negatives[0])
+
+    def compute_output_schema(
+        self, input_schema: Schema, col_selector: Any, prev_output_schema: Schema | None = None
+    ) -> Schema:
+        """The input's columns and the features'."""
+        super().compute_output_schema(input_schema, col_selector)
+        return input_schema + self.outputs()
+
+    def outputs(self) -> Schema:
+        """The columns of the features' ids."""
+        names = self.columns
+        lists = (*names.positives[1:], *names.negatives[1:])
+        return Schema([*map(id_column, names.targets[1:]), *map(id_list_column, lists)])
+
+    def column_mapping(self, col_selector: Any) -> dict[str, list[str]]:
+        """Columns that come in go out; the features' columns depend on the items'."""
+        kept = {name: [name] for name in col_selector.names}
+        return {**kept, **super().column_mapping(col_selector)}
+
+    def transform(self, col_selector: Any, df: Any) -> Any:
+        """Look up for one partition."""
+        xp, names = array_module(df), self.columns
+        found = df.copy(deep=False)
+        for place, feature in enumerate(names.item_features, start=1):
+            table = xp.asarray(self.items.feature(feature))
+            found[names.targets[place]] = table[values_of(df[names.targets[0]])]
+            for columns in (names.positives, names.negatives):
+                items, offsets = lists_of(df[columns[0]])
+                found[columns[place]] = list_column(table[items], offsets, like=df)
+        return found

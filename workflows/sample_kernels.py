@@ -1,0 +1,169 @@
+"""What turns histories into samples, for CPU arrays: numba loops over rows and elements.
+
+Pure functions of arrays and a seed. Lists come as values and offsets, as arrow has them.
+``sample_arrays.py`` has the same functions for whole arrays of numpy or cupy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from .hashing import ORDER_SALT, SLICE_SALT, draw_below, mix, row_key
+
+Ids = npt.NDArray[np.int64]
+
+
+@numba.njit(cache=True)
+def select_prefixes(
+    users: Ids,
+    offsets: Ids,
+    least_before: int,
+    last_only: bool,
+    seed: int,
+    part: int,
+    parts: int,
+) -> tuple[Ids, Ids]:
+    """Choose the interactions to predict.
+
+    Args:
+        users: [histories] User id of each history.
+        offsets: [histories + 1] Where each history begins.
+        least_before: Interactions that have fewer before them are not chosen; without effect
+            on ``last_only``.
+        last_only: Choose each history's last interaction (test) or all the others (train).
+        seed: Decides, with user id and position, to which part a row belongs.
+        part: The part to choose, 0 to parts - 1.
+        parts: Into how many parts the rows are dealt.
+
+    Returns:
+        [rows] the history of each chosen interaction and its position in it.
+    """
+    count = 0
+    rows = np.empty(16, np.int64)
+    positions = np.empty(16, np.int64)
+    for row in range(len(users)):
+        length = offsets[row + 1] - offsets[row]
+        begin = length - 1 if last_only else min(least_before, length)
+        end = length if last_only else length - 1
+        for position in range(max(begin, 0), end):
+            if parts > 1:
+                scattered = mix(row_key(seed, users[row], position, 0) ^ SLICE_SALT)
+                if scattered % np.uint64(parts) != np.uint64(part):
+                    continue
+            if count == len(rows):
+                rows = np.concatenate((rows, np.empty_like(rows)))
+                positions = np.concatenate((positions, np.empty_like(positions)))
+            rows[count] = row
+            positions[count] = position
+            count += 1
+    return rows[:count].copy(), positions[:count].copy()
+
+
+@numba.njit(cache=True)
+def cut_prefixes(
+    values: Ids, offsets: Ids, rows: Ids, positions: Ids, longest: int
+) -> tuple[Ids, Ids, Ids]:
+    """Cut out the interaction at each position and the up to ``longest`` before it.
+
+    Returns:
+        [rows] the items at the positions, and the histories before them as values and offsets.
+    """
+    new_offsets = np.empty(len(rows) + 1, np.int64)
+    new_offsets[0] = 0
+    for row in range(len(rows)):
+        new_offsets[row + 1] = new_offsets[row] + min(positions[row], longest)
+    targets = np.empty(len(rows), values.dtype)
+    history = np.empty(new_offsets[-1], values.dtype)
+    for row in range(len(rows)):
+        place = offsets[rows[row]] + positions[row]
+        targets[row] = values[place]
+        length = new_offsets[row + 1] - new_offsets[row]
+        history[new_offsets[row] : new_offsets[row + 1]] = values[place - length : place]
+    return targets, history, new_offsets
+
+
+@numba.njit(cache=True)
+def order_of_twins(users: Ids, positions: Ids, seed: int) -> Ids:
+    """Scatter positives and twins: entry 2 * row + label for each row of the dataset."""
+    keys = np.empty(2 * len(users), np.uint64)
+    for row in range(len(users)):
+        for label in range(2):
+            keys[2 * row + label] = mix(
+                row_key(seed, users[row], positions[row], label) ^ ORDER_SALT
+            )
+    return np.argsort(keys, kind="mergesort")
+
+
+@numba.njit(cache=True)
+def _item_at(index: Any, cumulative: Ids, first: Ids, block: int) -> Any:
+    low = first[index // block]
+    high = first[index // block + 1]
+    while low < high:
+        middle = (low + high) >> 1
+        if cumulative[middle] <= index:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@numba.njit(cache=True)
+def draw_negatives(
+    users: Ids,
+    positions: Ids,
+    targets: Ids,
+    values: Ids,
+    offsets: Ids,
+    order: Ids,
+    seed: int,
+    cumulative: Ids,
+    first: Ids,
+    block: int,
+) -> tuple[Ids, Ids, Ids, Ids]:
+    """Give each row its negative history, and each twin a drawn target.
+
+    Draw 0 of a row is its target, draws 1, 2, ... its negative history.
+
+    Args:
+        users: [rows] User ids.
+        positions: [rows] Positions in the user's history.
+        targets: [rows] Items interacted with.
+        values: [elements] Items of the histories.
+        offsets: [rows + 1] Where each history begins.
+        order: [2 * rows] The output: 2 * row + label.
+        seed: Decides, with user id, position and label, every draw.
+        cumulative: Of the :class:`Population`.
+        first: Of the :class:`Population`.
+        block: Of the :class:`Population`.
+
+    Returns:
+        [2 * rows] targets, and positive histories, negative histories and offsets of both.
+    """
+    size = cumulative[-1]
+    new_targets = np.empty(len(order), values.dtype)
+    new_offsets = np.empty(len(order) + 1, np.int64)
+    new_offsets[0] = 0
+    for place in range(len(order)):
+        row = order[place] >> 1
+        new_offsets[place + 1] = new_offsets[place] + offsets[row + 1] - offsets[row]
+    positives = np.empty(new_offsets[-1], values.dtype)
+    negatives = np.empty(new_offsets[-1], values.dtype)
+    for place in range(len(order)):
+        row = order[place] >> 1
+        label = order[place] & 1
+        key = row_key(seed, users[row], positions[row], label)
+        begin = new_offsets[place]
+        length = new_offsets[place + 1] - begin
+        positives[begin : begin + length] = values[offsets[row] : offsets[row + 1]]
+        for element in range(length):
+            index = draw_below(key, element + 1, size)
+            negatives[begin + element] = _item_at(index, cumulative, first, block)
+        if label == 1:
+            new_targets[place] = targets[row]
+        else:
+            new_targets[place] = _item_at(draw_below(key, 0, size), cumulative, first, block)
+    return new_targets, positives, negatives, new_offsets
