@@ -28,6 +28,8 @@ lint: $(READY)
 	@# The repository root is the package, whatever the clone is called: mypy finds it by this link.
 	@mkdir -p .mypy_cache/src && ln -sfn ../.. .mypy_cache/src/merlin_sim
 	MYPYPATH=.mypy_cache/src $(BIN)/mypy -p merlin_sim
+	$(BIN)/shellcheck scripts/*.sh .ci/run
+	$(BIN)/hadolint Dockerfile
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
