@@ -3,12 +3,12 @@
 #   make demo     try it            make test     run the tests
 #   make setup    the environment   make lint     what CI checks first
 #   make format   put code in order make bench    measure
-#   make lock     resolve requirements/lock.txt anew
+#   make docs     build the site    make lock     resolve requirements/lock.txt anew
 SHELL := /bin/bash
 READY := .venv/.ready
 BIN := .venv/bin
 
-.PHONY: setup demo test lint format bench lock clean
+.PHONY: setup demo test lint format bench docs lock clean
 
 setup: $(READY)
 
@@ -37,6 +37,10 @@ format: $(READY)
 
 bench: $(READY)
 	@for bench in benchmarks/bench_*.py; do $(BIN)/python "$$bench" || exit 1; done
+
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "docs: site/index.html"
 
 lock: $(READY)
 	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv pip compile --quiet --universal --python-version 3.10 \
