@@ -53,7 +53,7 @@ class SIMBody(Body[SIMOptions]):
     def build_blocks(self) -> None:
         """Create their weights."""
         self.interest.build(tf.TensorShape([None, self.item_dim]))
-        self.auxiliary.build(tf.TensorShape([None, None, self.interest.units]))
+        self.auxiliary.build(tf.TensorShape([None, self.interest.units]))
         self.stage_one.build(tf.TensorShape([None, 2 * self.item_dim + self.user_dim]))
         width = 3 * self.item_dim + self.interest.units + self.user_dim
         self.stage_two.build(tf.TensorShape([None, width]))

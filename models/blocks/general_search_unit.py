@@ -92,7 +92,8 @@ def top_k_mask(weights: tf.Tensor, top_k: int) -> tf.Tensor:
     positive = weights > 0
     if weights.shape[1] is not None and weights.shape[1] <= top_k:
         return positive
-    limit = tf.math.top_k(weights, k=top_k).values[:, -1:]  # [batch, 1]: the last that gets in
+    best = tf.math.top_k(weights, k=top_k, sorted=False).values
+    limit = tf.reduce_min(best, axis=1, keepdims=True)  # [batch, 1]: the last that gets in
     above = weights > limit
     ties = tf.cast(weights == limit, tf.int32)
     room = top_k - tf.reduce_sum(tf.cast(above, tf.int32), axis=1, keepdims=True)  # [batch, 1]
