@@ -69,17 +69,20 @@ class AUGRU(Block):
         )
         candidate_bias = tf.convert_to_tensor(self.candidate_bias)
         keep = tf.split(1.0 - tf.cast(attention, inputs[0].dtype), len(inputs), axis=1)
-        state = tf.zeros([tf.shape(inputs[0])[0], self.units], inputs[0].dtype)
-        for t, position in enumerate(inputs):
-            reset = tf.sigmoid(affine(position, reset_x, reset_bias) + tf.matmul(state, reset_h))
+        # The state before the first position is 0: what multiplies it is left out.
+        update = tf.sigmoid(affine(inputs[0], update_x, update_bias))
+        candidate = tf.tanh(affine(inputs[0], candidate_x, candidate_bias))
+        state = candidate - (keep[0] * update) * candidate  # [batch, units]
+        for t in range(1, len(inputs)):
+            reset = tf.sigmoid(affine(inputs[t], reset_x, reset_bias) + tf.matmul(state, reset_h))
             update = tf.sigmoid(
-                affine(position, update_x, update_bias) + tf.matmul(state, update_h)
+                affine(inputs[t], update_x, update_bias) + tf.matmul(state, update_h)
             )
             candidate = tf.tanh(
-                affine(position, candidate_x, candidate_bias)
+                affine(inputs[t], candidate_x, candidate_bias)
                 + tf.matmul(reset * state, candidate_h)
             )
-            state = candidate + (keep[t] * update) * (state - candidate)  # [batch, units]
+            state = candidate + (keep[t] * update) * (state - candidate)
         return state
 
     def get_config(self) -> dict[str, Any]:

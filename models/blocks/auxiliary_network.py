@@ -90,7 +90,9 @@ class AuxiliaryNetwork(Block):
         state_part = tf.tensordot(tf.stack(states[:-1]), of_state, axes=1) + first.bias
         logits = []
         for items in (history, negative_history):
-            item_part = tf.tensordot(tf.transpose(items[:, 1:], [1, 0, 2]), of_item, axes=1)
+            # Split, not sliced: the gradient of a slice fills a whole history with zeros first.
+            following = tf.split(items, [1, len(states) - 1], axis=1)[1]
+            item_part = tf.tensordot(tf.transpose(following, [1, 0, 2]), of_item, axes=1)
             hidden = tf.sigmoid(state_part + item_part)
             for dense in self.dense[1:]:
                 hidden = dense(hidden)

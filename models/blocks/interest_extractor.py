@@ -60,13 +60,16 @@ class InterestExtractor(Block):
         bias, recurrent_bias = tf.unstack(tf.convert_to_tensor(self.bias), axis=0)
         *gate_biases, candidate_bias = tf.split(bias, 3, axis=0)
         *recurrent_biases, recurrent_candidate_bias = tf.split(recurrent_bias, 3, axis=0)
-        update_bias, reset_bias = (
-            gate_biases[0] + recurrent_biases[0],
-            gate_biases[1] + recurrent_biases[1],
-        )
-        state = tf.zeros([tf.shape(inputs[0])[0], self.units], inputs[0].dtype)
-        states = []
-        for position in inputs:
+        update_bias = gate_biases[0] + recurrent_biases[0]
+        reset_bias = gate_biases[1] + recurrent_biases[1]
+        # The state before the first position is 0: what multiplies it is left out.
+        update = tf.sigmoid(affine(inputs[0], kernels[0], update_bias))
+        reset = tf.sigmoid(affine(inputs[0], kernels[1], reset_bias))
+        candidate = affine(inputs[0], kernels[2], candidate_bias)
+        candidate = tf.tanh(candidate + reset * recurrent_candidate_bias)
+        state = candidate - update * candidate  # [batch, units]
+        states = [state]
+        for position in inputs[1:]:
             update = tf.sigmoid(
                 affine(position, kernels[0], update_bias) + tf.matmul(state, recurrent_kernels[0])
             )
@@ -74,8 +77,9 @@ class InterestExtractor(Block):
                 affine(position, kernels[1], reset_bias) + tf.matmul(state, recurrent_kernels[1])
             )
             recurrent = affine(state, recurrent_kernels[2], recurrent_candidate_bias)
-            candidate = tf.tanh(affine(position, kernels[2], candidate_bias) + reset * recurrent)
-            state = candidate + update * (state - candidate)  # [batch, units]
+            candidate = affine(position, kernels[2], candidate_bias)
+            candidate = tf.tanh(candidate + reset * recurrent)
+            state = candidate + update * (state - candidate)
             states.append(state)
         return states
 
