@@ -44,7 +44,7 @@ class DIENBody(Body[DIENOptions]):
     def build_blocks(self) -> None:
         """Create their weights."""
         self.interest.build(tf.TensorShape([None, self.item_dim]))
-        self.auxiliary.build(tf.TensorShape([None, None, self.interest.units]))
+        self.auxiliary.build(tf.TensorShape([None, self.interest.units]))
         width = self.item_dim + self.interest.units + self.user_dim
         self.classifier.build(tf.TensorShape([None, width]))
 

@@ -53,7 +53,7 @@ class SIMBody(Body[SIMOptions]):
     def build_blocks(self) -> None:
         """Create their weights."""
         self.interest.build(tf.TensorShape([None, self.item_dim]))
-        self.auxiliary.build(tf.TensorShape([None, None, self.interest.units]))
+        self.auxiliary.build(tf.TensorShape([None, self.interest.units]))
         self.stage_one.build(tf.TensorShape([None, 2 * self.item_dim + self.user_dim]))
         width = 3 * self.item_dim + self.interest.units + self.user_dim
         self.stage_two.build(tf.TensorShape([None, width]))
@@ -70,7 +70,7 @@ class SIMBody(Body[SIMOptions]):
         short = self.embed_masked({name: ids.short for name, ids in positive.items()}, mask.short)
 
         found = self.general_search(target_item, long, mask.long)
-        interest = self.exact_search(long, found, stage_one=with_objective)
+        interest = self.exact_search(target_item, long, found, stage_one=with_objective)
         evolution = self.interest(target_item, short, mask.short)
         parts = [interest.attended, interest.mean, target_item, evolution.final_state, *user]
         logits = self.stage_two(tf.concat(parts, axis=-1), training=training)

@@ -61,20 +61,30 @@ class ActivationUnit(Block):
         Returns:
             [batch, history].
         """
+        return self.scores(target_item[:, tf.newaxis, :], history)
+
+    def scores(self, target_item: tf.Tensor, history: tf.Tensor) -> tf.Tensor:
+        """Return the scores of positions whose target has been broadcast against them.
+
+        Args:
+            target_item: [..., dim], of the history's rank.
+            history: [..., dim].
+
+        Returns:
+            [...].
+        """
         first, *rest = self.dense
         kernel = tf.convert_to_tensor(first.kernel)
         item_part, history_part, difference_part, product_part = tf.split(kernel, 4, axis=0)
-        target = tf.matmul(target_item, item_part + difference_part) + first.bias  # [batch, units]
-        product = target_item[:, tf.newaxis, :] * history  # [batch, history, dim]
         hidden = (
             tf.tensordot(history, history_part - difference_part, axes=1)
-            + tf.tensordot(product, product_part, axes=1)
-            + target[:, tf.newaxis, :]
+            + tf.tensordot(target_item * history, product_part, axes=1)
+            + (tf.tensordot(target_item, item_part + difference_part, axes=1) + first.bias)
         )
-        hidden = tf.sigmoid(hidden)  # [batch, history, units]
+        hidden = tf.sigmoid(hidden)  # [..., units]
         for dense in rest:
             hidden = dense(hidden)
-        return tf.squeeze(hidden, axis=-1)  # [batch, history]
+        return tf.squeeze(hidden, axis=-1)
 
     def compute_output_shape(self, input_shape: Any) -> tf.TensorShape:
         """[batch, dim] -> [batch, history]; the history's length is not known from the target."""

@@ -8,6 +8,7 @@ import tensorflow as tf
 from merlin.models.tf.core.base import Block
 
 from .checks import check_positive
+from .interest_extractor import affine
 
 
 @tf.keras.utils.register_keras_serializable(package="merlin_sim")
@@ -18,10 +19,10 @@ class AUGRU(Block):
         u' = (1 - a) u,                     h' = u' h + (1 - u') c
 
     as the published implementation has it: a position without attention keeps a plain GRU's gate,
-    one with full attention replaces the state. Gate biases start at 1, candidate biases at 0. Both
-    kernels are multiplied in parts, those of the inputs at once for all positions.
+    one with full attention replaces the state. Gate biases start at 1, candidate biases at 0. The
+    kernels are multiplied in parts, one for each gate and input, without concatenating or cutting.
 
-    >>> state = AUGRU(6)(tf.ones([2, 5, 4]), tf.ones([2, 5]) / 5)
+    >>> state = AUGRU(6)([tf.ones([2, 4])] * 5, tf.ones([2, 5]) / 5)
     >>> state.shape
     TensorShape([2, 6])
 
@@ -35,8 +36,9 @@ class AUGRU(Block):
         self.units = check_positive("units", units)
 
     def build(self, input_shape: Any) -> None:
-        """Create the weights for inputs of [batch, history, dim]."""
-        rows = int(input_shape[-1]) + self.units
+        """Create the weights for positions of [batch, dim] each."""
+        shape = input_shape[0] if isinstance(input_shape, list) else input_shape
+        rows = int(shape[-1]) + self.units
         self.gates_kernel = self.add_weight(
             "gates_kernel", [rows, 2 * self.units], initializer="glorot_uniform"
         )
@@ -47,39 +49,41 @@ class AUGRU(Block):
         self.candidate_bias = self.add_weight("candidate_bias", [self.units], initializer="zeros")
         super().build(input_shape)
 
-    def call(self, inputs: tf.Tensor, attention: tf.Tensor) -> tf.Tensor:
+    def call(self, inputs: list[tf.Tensor], attention: tf.Tensor) -> tf.Tensor:
         """Return the state after the last position.
 
         Args:
-            inputs: [batch, history, dim]; the history's length is static.
+            inputs: One [batch, dim] for each position, oldest first.
             attention: [batch, history], the weight of each position.
 
         Returns:
             [batch, units].
         """
-        dim = inputs.shape[-1]
-        gates_kernel = tf.convert_to_tensor(self.gates_kernel)
-        candidate_kernel = tf.convert_to_tensor(self.candidate_kernel)
-        gates_x, gates_h = tf.split(gates_kernel, [dim, self.units], axis=0)
-        candidate_x, candidate_h = tf.split(candidate_kernel, [dim, self.units], axis=0)
-        gates = tf.unstack(tf.tensordot(inputs, gates_x, axes=1) + self.gates_bias, axis=1)
-        candidates = tf.unstack(
-            tf.tensordot(inputs, candidate_x, axes=1) + self.candidate_bias, axis=1
+        dim = inputs[0].shape[-1]
+        of_input, of_state = tf.split(tf.convert_to_tensor(self.gates_kernel), [dim, self.units])
+        reset_x, update_x = tf.split(of_input, 2, axis=1)
+        reset_h, update_h = tf.split(of_state, 2, axis=1)
+        reset_bias, update_bias = tf.split(tf.convert_to_tensor(self.gates_bias), 2, axis=0)
+        candidate_x, candidate_h = tf.split(
+            tf.convert_to_tensor(self.candidate_kernel), [dim, self.units]
         )
-        keep = 1.0 - tf.cast(attention, inputs.dtype)
-        keep = tf.unstack(keep[:, :, tf.newaxis], axis=1)  # history x [batch, 1]
-        state = tf.zeros([tf.shape(inputs)[0], self.units], inputs.dtype)
-        for t in range(len(gates)):
-            both = tf.sigmoid(gates[t] + tf.matmul(state, gates_h))  # [batch, 2 units]
-            reset, update = tf.split(both, 2, axis=1)
-            candidate = tf.tanh(candidates[t] + tf.matmul(reset * state, candidate_h))
-            update = keep[t] * update
-            state = update * state + (1.0 - update) * candidate  # [batch, units]
+        candidate_bias = tf.convert_to_tensor(self.candidate_bias)
+        keep = tf.split(1.0 - tf.cast(attention, inputs[0].dtype), len(inputs), axis=1)
+        # The state before the first position is 0: what multiplies it is left out.
+        update = tf.sigmoid(affine(inputs[0], update_x, update_bias))
+        candidate = tf.tanh(affine(inputs[0], candidate_x, candidate_bias))
+        state = candidate - (keep[0] * update) * candidate  # [batch, units]
+        for t in range(1, len(inputs)):
+            reset = tf.sigmoid(affine(inputs[t], reset_x, reset_bias) + tf.matmul(state, reset_h))
+            update = tf.sigmoid(
+                affine(inputs[t], update_x, update_bias) + tf.matmul(state, update_h)
+            )
+            candidate = tf.tanh(
+                affine(inputs[t], candidate_x, candidate_bias)
+                + tf.matmul(reset * state, candidate_h)
+            )
+            state = candidate + (keep[t] * update) * (state - candidate)
         return state
-
-    def compute_output_shape(self, input_shape: Any) -> tf.TensorShape:
-        """[batch, history, dim] -> [batch, units]."""
-        return tf.TensorShape([input_shape[0], self.units])
 
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the block."""

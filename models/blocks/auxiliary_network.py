@@ -32,7 +32,7 @@ class AuxiliaryNetwork(Block):
 
     >>> network = AuxiliaryNetwork(item_dim=4)
     >>> history, mask = tf.ones([2, 5, 4]), tf.ones([2, 5], tf.bool)
-    >>> network(tf.ones([2, 5, 6]), history, -history, mask).click.shape
+    >>> network([tf.ones([2, 6])] * 5, history, -history, mask).click.shape
     TensorShape([2, 4])
 
     Args:
@@ -56,8 +56,9 @@ class AuxiliaryNetwork(Block):
         self.dense.append(tf.keras.layers.Dense(1, dtype=policy.variable_dtype, name=last))
 
     def build(self, input_shape: Any) -> None:
-        """Create the weights for states of [batch, short, units]."""
-        width = int(input_shape[-1]) + self.item_dim
+        """Create the weights for states of [batch, units] each."""
+        shape = input_shape[0] if isinstance(input_shape, list) else input_shape
+        width = int(shape[-1]) + self.item_dim
         for dense in self.dense:
             dense.build(tf.TensorShape([None, width]))
             width = dense.units
@@ -65,7 +66,7 @@ class AuxiliaryNetwork(Block):
 
     def call(
         self,
-        states: tf.Tensor,
+        states: list[tf.Tensor],
         history: tf.Tensor,
         negative_history: tf.Tensor,
         history_mask: tf.Tensor,
@@ -73,26 +74,30 @@ class AuxiliaryNetwork(Block):
         """Score what came next, and what did not, after each state.
 
         Args:
-            states: [batch, short, units].
+            states: One [batch, units] for each position of the short history.
             history: [batch, short, dim], item vectors.
             negative_history: [batch, short, dim].
             history_mask: [batch, short], bool.
         """
+        batch = tf.shape(history)[0]
+        if len(states) < 2:  # no position has a next one
+            nothing = tf.zeros([batch, 0], tf.float32)
+            return AuxiliaryLogits(nothing, nothing, history_mask[:, 1:])
         first = self.dense[0]
-        kernel = tf.convert_to_tensor(first.kernel)
-        of_state, of_item = tf.split(kernel, [states.shape[-1], self.item_dim], axis=0)
-        state_part = tf.tensordot(states[:, :-1], of_state, axes=1) + first.bias
-        logits = [
-            self._logits(state_part + tf.tensordot(items[:, 1:], of_item, axes=1))
-            for items in (history, negative_history)
-        ]
+        units = states[0].shape[-1]
+        of_state, of_item = tf.split(tf.convert_to_tensor(first.kernel), [units, self.item_dim])
+        # Time first from here on, as the recurrence made the states: [short - 1, batch, ...].
+        state_part = tf.tensordot(tf.stack(states[:-1]), of_state, axes=1) + first.bias
+        logits = []
+        for items in (history, negative_history):
+            # Split, not sliced: the gradient of a slice fills a whole history with zeros first.
+            following = tf.split(items, [1, len(states) - 1], axis=1)[1]
+            item_part = tf.tensordot(tf.transpose(following, [1, 0, 2]), of_item, axes=1)
+            hidden = tf.sigmoid(state_part + item_part)
+            for dense in self.dense[1:]:
+                hidden = dense(hidden)
+            logits.append(tf.transpose(tf.squeeze(hidden, axis=-1)))  # [batch, short - 1]
         return AuxiliaryLogits(logits[0], logits[1], history_mask[:, 1:])
-
-    def _logits(self, hidden: tf.Tensor) -> tf.Tensor:
-        hidden = tf.sigmoid(hidden)  # [batch, short - 1, units]
-        for dense in self.dense[1:]:
-            hidden = dense(hidden)
-        return tf.squeeze(hidden, axis=-1)  # [batch, short - 1]
 
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the block."""

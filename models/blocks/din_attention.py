@@ -9,7 +9,7 @@ from merlin.models.tf.core.base import Block
 
 from .activation_unit import ActivationUnit
 from .checks import check_choice
-from .masked_softmax import masked_softmax
+from .dot_attention import attention_sums, attention_weights, dot_scores
 
 ATTENTIONS = ("dot", "activation_unit")
 
@@ -71,8 +71,12 @@ class DINAttention(Block):
             [batch, dim].
         """
         scores = self.scores(target_item, history)  # [batch, history]
-        weights = masked_softmax(scores, history_mask) * tf.cast(history_mask, tf.float32)
-        interest = weighted_sums([weights], history)[0]  # [batch, dim]
+        if self.activation_unit is None:
+            (interest,) = attention_sums(target_item, history, scores, [history_mask], [])
+        else:
+            weights = attention_weights(scores, history_mask)[:, tf.newaxis, :]
+            products = tf.matmul(weights, tf.cast(history, tf.float32))  # [batch, 1, dim]
+            interest = tf.squeeze(products, axis=1)
         return tf.cast(interest, self.compute_dtype)
 
     def compute_output_shape(self, input_shape: Any) -> tf.TensorShape:
@@ -84,23 +88,3 @@ class DINAttention(Block):
         config = super().get_config()
         config.pop("autocast", None)
         return {**config, "attention": self.attention}
-
-
-def dot_scores(target_item: tf.Tensor, history: tf.Tensor) -> tf.Tensor:
-    """Return the dot product of the target with each position: [batch, history], float32."""
-    target_item = tf.cast(target_item, tf.float32)[:, :, tf.newaxis]  # [batch, dim, 1]
-    return tf.squeeze(tf.matmul(tf.cast(history, tf.float32), target_item), axis=-1)
-
-
-def weighted_sums(rows: list[tf.Tensor], history: tf.Tensor) -> list[tf.Tensor]:
-    """Sum a history over time with each row of weights, in one batched product.
-
-    Args:
-        rows: Weights, each [batch, history]; 0 where a position is not to count.
-        history: [batch, history, dim].
-
-    Returns:
-        One [batch, dim] float32 tensor for each row.
-    """
-    sums = tf.matmul(tf.stack(rows, axis=1), tf.cast(history, tf.float32))  # [batch, rows, dim]
-    return list(tf.unstack(sums, axis=1))

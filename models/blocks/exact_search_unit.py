@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from merlin.models.tf.core.base import Block
 
-from .din_attention import weighted_sums
+from .dot_attention import attention_sums
 from .general_search_unit import SearchResult
-from .masked_softmax import masked_softmax
 
 
 class LongInterest(NamedTuple):
@@ -39,7 +38,7 @@ class ExactSearchUnit(Block):
     >>> search = GeneralSearchUnit(top_k=1)
     >>> history = tf.constant([[[5.0], [1.0], [2.0]]])
     >>> found = search(tf.constant([[1.0]]), history, tf.constant([[False, True, True]]))
-    >>> interest = ExactSearchUnit()(history, found)
+    >>> interest = ExactSearchUnit()(tf.constant([[1.0]]), history, found)
     >>> interest.attended.numpy().tolist(), interest.mean.numpy().tolist()
     ([[2.0]], [[1.0]])
     """
@@ -49,21 +48,26 @@ class ExactSearchUnit(Block):
         super().__init__(autocast=False, **kwargs)
 
     def call(
-        self, long_history: tf.Tensor, found: SearchResult, stage_one: bool = False
+        self,
+        target_item: tf.Tensor,
+        long_history: tf.Tensor,
+        found: SearchResult,
+        stage_one: bool = False,
     ) -> LongInterest:
-        """Sum the history over the positions found.
+        """Attend to what the search found.
 
         Args:
+            target_item: [batch, dim].
             long_history: [batch, long, dim].
-            found: What the general search unit found in it.
+            found: What the general search unit found in it for this target.
             stage_one: Whether to return the attention over the whole long history too.
         """
         kept = tf.cast(found.selected, tf.float32)  # [batch, long]
-        weights = masked_softmax(found.scores, found.selected) * kept
         mean_weights = kept / (tf.reduce_sum(kept, axis=1, keepdims=True) + 1.0)
-        rows = [weights, mean_weights] + ([found.weights] if stage_one else [])
-        sums = [tf.cast(row, self.compute_dtype) for row in weighted_sums(rows, long_history)]
-        return LongInterest(sums[0], sums[1], sums[2] if stage_one else None)
+        masks = [found.selected, *([found.long_mask] if stage_one else [])]
+        sums = attention_sums(target_item, long_history, found.scores, masks, [mean_weights])
+        attended, *searched, mean = [tf.cast(vector, self.compute_dtype) for vector in sums]
+        return LongInterest(attended, mean, searched[0] if stage_one else None)
 
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the block."""

@@ -8,8 +8,7 @@ import tensorflow as tf
 from merlin.models.tf.core.base import Block
 
 from .checks import check_positive
-from .din_attention import dot_scores
-from .masked_softmax import masked_softmax
+from .dot_attention import attention_weights, dot_scores
 
 
 class SearchResult(NamedTuple):
@@ -18,11 +17,11 @@ class SearchResult(NamedTuple):
     scores: tf.Tensor
     """Dot products of target and positions: [batch, long], float32."""
 
-    weights: tf.Tensor
-    """Their softmax over the real positions, 0 elsewhere: [batch, long], float32."""
-
     selected: tf.Tensor
     """The positions kept: [batch, long], bool; at most top_k a row, all of them real."""
+
+    long_mask: tf.Tensor
+    """The positions searched: [batch, long], bool."""
 
 
 @tf.keras.utils.register_keras_serializable(package="merlin_sim")
@@ -33,7 +32,8 @@ class GeneralSearchUnit(Block):
         selected = the top_k positions by weight, kept where the weight is above 0
 
     Among equal weights the older position is taken, as by ``tf.math.top_k``. Positions are marked
-    where they stand, not gathered: the exact search unit masks the history instead.
+    where they stand, not gathered: the exact search unit masks the history instead. A search has no
+    gradient: what is trained is the attention to what it found, and stage one's to the whole.
 
     >>> search = GeneralSearchUnit(top_k=1)
     >>> history = tf.constant([[[5.0], [1.0], [2.0]]])
@@ -60,11 +60,9 @@ class GeneralSearchUnit(Block):
             long_history: [batch, long, dim].
             long_mask: [batch, long], bool; True where a position is real.
         """
-        scores = dot_scores(target_item, long_history)  # [batch, long]
-        weights = masked_softmax(scores, long_mask) * tf.cast(long_mask, tf.float32)
-        # The choice itself has no gradient.
-        selected = top_k_mask(tf.stop_gradient(weights), self.top_k)
-        return SearchResult(scores, weights, selected)
+        scores = tf.stop_gradient(dot_scores(target_item, long_history))  # [batch, long]
+        weights = attention_weights(scores, long_mask)
+        return SearchResult(scores, top_k_mask(weights, self.top_k), long_mask)
 
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the block."""
@@ -92,7 +90,8 @@ def top_k_mask(weights: tf.Tensor, top_k: int) -> tf.Tensor:
     positive = weights > 0
     if weights.shape[1] is not None and weights.shape[1] <= top_k:
         return positive
-    limit = tf.math.top_k(weights, k=top_k).values[:, -1:]  # [batch, 1]: the last that gets in
+    best = tf.math.top_k(weights, k=top_k, sorted=False).values
+    limit = tf.reduce_min(best, axis=1, keepdims=True)  # [batch, 1]: the last that gets in
     above = weights > limit
     ties = tf.cast(weights == limit, tf.int32)
     room = top_k - tf.reduce_sum(tf.cast(above, tf.int32), axis=1, keepdims=True)  # [batch, 1]

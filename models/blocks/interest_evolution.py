@@ -20,8 +20,8 @@ class Evolution(NamedTuple):
     final_state: tf.Tensor
     """The interest at the end: [batch, units]."""
 
-    states: tf.Tensor
-    """The states of the first GRU, for the auxiliary network: [batch, short, units]."""
+    states: list[tf.Tensor]
+    """The state after each position, for the auxiliary network: short x [batch, units]."""
 
 
 @tf.keras.utils.register_keras_serializable(package="merlin_sim")
@@ -57,11 +57,11 @@ class InterestEvolution(Block):
     def build(self, input_shape: Any) -> None:
         """Create the weights for targets of [batch, dim], histories of [batch, short, dim]."""
         dim = int(input_shape[-1])
-        self.gru.build(tf.TensorShape([None, None, dim]))
+        self.gru.build(tf.TensorShape([None, dim]))
         self.item_dense.build(tf.TensorShape([None, dim]))
         self.item_prelu.build(tf.TensorShape([None, self.units]))
         self.activation_unit.build(tf.TensorShape([None, self.units]))
-        self.augru.build(tf.TensorShape([None, None, self.units]))
+        self.augru.build(tf.TensorShape([None, self.units]))
         super().build(input_shape)
 
     def call(
@@ -74,10 +74,11 @@ class InterestEvolution(Block):
             short_history: [batch, short, dim]; zeros at padded positions.
             short_mask: [batch, short], bool; True where a position is real.
         """
-        states = self.gru(short_history)  # [batch, short, units]
+        positions = tf.unstack(tf.transpose(short_history, [1, 0, 2]))  # short x [batch, dim]
+        states = self.gru(positions)  # short x [batch, units]
         item = self.item_prelu(self.item_dense(target_item))  # [batch, units]
-        scores = self.activation_unit(item, states)  # [batch, short]
-        attention = masked_softmax(scores, short_mask)
+        scores = self.activation_unit.scores(item[tf.newaxis], tf.stack(states))  # [short, batch]
+        attention = masked_softmax(tf.transpose(scores), short_mask)  # [batch, short]
         return Evolution(self.augru(states, attention), states)
 
     def get_config(self) -> dict[str, Any]:
