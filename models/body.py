@@ -84,18 +84,18 @@ class Body(Block, Generic[AnyOptions]):
         """
         raise NotImplementedError
 
-    def embed(self, ids: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """Look up a channel's features and concatenate them: [...] -> [..., dim x features]."""
-        return tf.concat(list(self.embedding(ids).values()), axis=-1)
+    def join(self, vectors: list[tf.Tensor], mask: tf.Tensor | None = None) -> tf.Tensor:
+        """Concatenate a channel's vectors: [...] -> [..., dim x features], 0 where masked."""
+        joined = tf.concat(vectors, axis=-1)
+        if mask is None:
+            return joined
+        return joined * tf.cast(mask, joined.dtype)[..., tf.newaxis]
 
-    def embed_masked(self, ids: Mapping[str, tf.Tensor], mask: tf.Tensor) -> tf.Tensor:
-        """Do as :meth:`embed` does for a history, with zeros where ``mask`` is False."""
-        vectors = self.embed(ids)  # [batch, history, dim]
-        return vectors * tf.cast(mask, vectors.dtype)[:, :, tf.newaxis]
-
-    def embed_user(self, features: Features) -> list[tf.Tensor]:
-        """Return the user's vector, [batch, dim], in a list; an empty one without user features."""
-        return [self.embed(features.user)] if features.user else []
+    def join_item_and_user(self, vectors: Mapping[str, Any]) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """Return the target item's vector, and the user's in a list; empty without features."""
+        target_item = self.join([vectors[name] for name in self.channels.target_item])
+        user = [vectors[name] for name in self.channels.user]
+        return target_item, user
 
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the body."""

@@ -52,18 +52,22 @@ class DIENBody(Body[DIENOptions]):
         self, features: Features, training: bool = False, with_objective: bool = False
     ) -> Outputs:
         """Return the logits of a batch, and with the objective the auxiliary network's."""
-        target_item = self.embed(features.target_item)  # [batch, dim]
-        short_mask = self.split(features.mask).short
-        ids = {name: self.split(column).short for name, column in features.positive.items()}
-        short = self.embed_masked(ids, short_mask)  # [batch, short, dim]
-        evolution = self.interest(target_item, short, short_mask)
-        parts = [target_item, evolution.final_state, *self.embed_user(features)]
+        ids = {**features.user, **features.target_item}
+        histories = [features.positive, *([features.negative] if with_objective else [])]
+        for history in histories:
+            ids |= {name: self.split(column).short for name, column in history.items()}
+        vectors = self.embedding(ids)
+        target_item, user = self.join_item_and_user(vectors)  # [batch, dim]
+        mask = self.split(features.mask).short
+        short = self.join([vectors[n] for n in self.channels.positive], mask)
+
+        evolution = self.interest(target_item, short, mask)
+        parts = [target_item, evolution.final_state, *user]
         logits = self.classifier(tf.concat(parts, axis=-1), training=training)
         if not with_objective:
             return Outputs(logits)
-        ids = {name: self.split(column).short for name, column in features.negative.items()}
-        negative = self.embed_masked(ids, short_mask)
-        auxiliary = self.auxiliary(evolution.states, short, negative, short_mask)
+        negative = self.join([vectors[n] for n in self.channels.negative], mask)
+        auxiliary = self.auxiliary(evolution.states, short, negative, mask)
         return Outputs(logits, auxiliary=auxiliary)
 
 

@@ -39,10 +39,12 @@ class DINBody(Body[DINOptions]):
         self, features: Features, training: bool = False, with_objective: bool = False
     ) -> Outputs:
         """Return the logits of a batch; DIN's objective needs nothing else."""
-        target_item = self.embed(features.target_item)  # [batch, dim]
-        history = self.embed(features.positive)  # [batch, history, dim]
+        ids = {**features.user, **features.target_item, **features.positive}
+        vectors = self.embedding(ids)
+        target_item, user = self.join_item_and_user(vectors)  # [batch, dim]
+        history = self.join([vectors[n] for n in self.channels.positive])  # [batch, history, dim]
         interest = self.attention(target_item, history, features.mask)  # [batch, dim]
-        parts = [target_item, interest, *self.embed_user(features)]
+        parts = [target_item, interest, *user]
         return Outputs(self.classifier(tf.concat(parts, axis=-1), training=training))
 
 

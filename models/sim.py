@@ -62,12 +62,16 @@ class SIMBody(Body[SIMOptions]):
         self, features: Features, training: bool = False, with_objective: bool = False
     ) -> Outputs:
         """Return stage two's logits, and with the objective stage one's and the auxiliary ones."""
-        target_item = self.embed(features.target_item)  # [batch, dim]
-        user = self.embed_user(features)
+        ids = {**features.user, **features.target_item}
+        ids |= {name: self.split(column) for name, column in features.positive.items()}
+        if with_objective:
+            ids |= {name: self.split(column).short for name, column in features.negative.items()}
+        vectors = self.embedding(ids)
+        target_item, user = self.join_item_and_user(vectors)  # [batch, dim]
         mask = self.split(features.mask)
-        positive = {name: self.split(column) for name, column in features.positive.items()}
-        long = self.embed({name: ids.long for name, ids in positive.items()})  # [batch, long, dim]
-        short = self.embed_masked({name: ids.short for name, ids in positive.items()}, mask.short)
+        history = [vectors[name] for name in self.channels.positive]
+        long = self.join([feature.long for feature in history])  # [batch, long, dim]
+        short = self.join([feature.short for feature in history], mask.short)
 
         found = self.general_search(target_item, long, mask.long)
         interest = self.exact_search(target_item, long, found, stage_one=with_objective)
@@ -79,8 +83,7 @@ class SIMBody(Body[SIMOptions]):
 
         parts = [target_item, interest.searched, *user]
         stage_one_logits = self.stage_one(tf.concat(parts, axis=-1), training=training)
-        ids = {name: self.split(column).short for name, column in features.negative.items()}
-        negative = self.embed_masked(ids, mask.short)
+        negative = self.join([vectors[n] for n in self.channels.negative], mask.short)
         auxiliary = self.auxiliary(evolution.states, short, negative, mask.short)
         return Outputs(logits, stage_one_logits, auxiliary)
 

@@ -15,6 +15,7 @@ from merlin.models.utils.schema_utils import (
 from merlin.schema import ColumnSchema, Schema
 
 from .checks import OptionError, check_positive
+from .table_lookup import table_lookup
 
 
 @tf.keras.utils.register_keras_serializable(package="merlin_sim")
@@ -22,7 +23,8 @@ class FeatureEmbedding(Block):
     """One table per domain name: target, positive and negative history share theirs.
 
     A table has a row for every id of its domain, 0 (padding) included, and starts uniform in
-    +-1/sqrt(rows). Gradients stay sparse: rows that a batch does not name are not in them.
+    +-1/sqrt(rows). A call gives each table one sparse gradient, whatever the number of columns and
+    parts looked up in it: see :func:`~merlin_sim.models.blocks.table_lookup.table_lookup`.
 
     >>> from merlin.schema import ColumnSchema, Schema, Tags
     >>> domain = {"domain": {"min": 0, "max": 9, "name": "item"}}
@@ -44,7 +46,9 @@ class FeatureEmbedding(Block):
         self.dim = check_positive("dim", dim)
         self.set_schema(schema)
         self.tables = _tables(schema, dim)
-        self.table_of = {name: t for t in self.tables.values() for name in t.features}
+        self.domain_of = {
+            name: domain for domain, table in self.tables.items() for name in table.features
+        }
 
     def build(self, input_shape: Any) -> None:
         """Create the tables; their sizes stand in the schema."""
@@ -65,15 +69,22 @@ class FeatureEmbedding(Block):
         Returns:
             Column name -> vectors, with one axis of length ``dim`` more than the ids.
         """
-        return {
-            name: tf.nest.map_structure(lambda part, name=name: self.lookup(name, part), ids)
-            for name, ids in inputs.items()
+        parts_of: dict[str, list[tf.Tensor]] = {domain: [] for domain in self.tables}
+        for name, ids in inputs.items():
+            parts_of[self.domain_of[name]].extend(tf.nest.flatten(ids))
+        vectors_of = {
+            domain: iter(table_lookup(self.tables[domain].table.embeddings, parts))
+            for domain, parts in parts_of.items()
+            if parts
         }
-
-    def lookup(self, column: str, ids: tf.Tensor) -> tf.Tensor:
-        """Look up the ids of one column: [...] -> [..., dim]."""
-        vectors = tf.gather(self.table_of[column].table.embeddings, ids)
-        return tf.cast(vectors, self.compute_dtype)
+        outputs = {}
+        for name, ids in inputs.items():
+            vectors = [
+                tf.cast(next(vectors_of[self.domain_of[name]]), self.compute_dtype)
+                for _ in tf.nest.flatten(ids)
+            ]
+            outputs[name] = tf.nest.pack_sequence_as(ids, vectors)
+        return outputs
 
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the block."""
