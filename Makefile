@@ -3,12 +3,12 @@
 #   make demo     try it            make test     run the tests
 #   make setup    the environment   make lint     what CI checks first
 #   make format   put code in order make bench    measure
-#   make lock     resolve requirements/lock.txt anew
+#   make docs     build the site    make lock     resolve requirements/lock.txt anew
 SHELL := /bin/bash
 READY := .venv/.ready
 BIN := .venv/bin
 
-.PHONY: setup demo test lint format bench lock clean
+.PHONY: setup demo test lint format bench docs lock clean
 
 setup: $(READY)
 
@@ -28,6 +28,8 @@ lint: $(READY)
 	@# The repository root is the package, whatever the clone is called: mypy finds it by this link.
 	@mkdir -p .mypy_cache/src && ln -sfn ../.. .mypy_cache/src/merlin_sim
 	MYPYPATH=.mypy_cache/src $(BIN)/mypy -p merlin_sim
+	$(BIN)/shellcheck scripts/*.sh .ci/run
+	$(BIN)/hadolint Dockerfile
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
@@ -35,6 +37,10 @@ format: $(READY)
 
 bench: $(READY)
 	@for bench in benchmarks/bench_*.py; do $(BIN)/python "$$bench" || exit 1; done
+
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "docs: site/index.html"
 
 lock: $(READY)
 	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv pip compile --quiet --universal --python-version 3.10 \

@@ -67,6 +67,8 @@ def adopt(
         MerlinSimError: With the first file, row group and column that is not as it should be.
     """
     directory = Path(directory)
+    if not directory.is_dir():
+        raise MerlinSimError(f"{directory}: expected a dataset directory; there is none")
     if (directory / SPEC_FILE).exists():
         raise MerlinSimError(f"{directory / SPEC_FILE} exists: the dataset has a spec already")
     files = {mapping: find_files(directory, mapping) for mapping in ("train", "test")}

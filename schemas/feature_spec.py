@@ -174,3 +174,12 @@ class _PlainDumper(yaml.SafeDumper):
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+    def represent_text(self, text: str) -> yaml.Node:
+        # Only in double quotes do YAML's less known line breaks (NEL, LS, PS) come back.
+        return self.represent_scalar(
+            "tag:yaml.org,2002:str", text, style=None if text.isprintable() else '"'
+        )
+
+
+_PlainDumper.add_representer(str, _PlainDumper.represent_text)

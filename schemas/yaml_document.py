@@ -189,10 +189,9 @@ class _Reader:
         if key == "<<":
             self._merge(parent.node, node, line, parent.path)
         elif not isinstance(key, str):
-            received = "a list or mapping" if isinstance(key, list | dict) else repr(key)
-            self._problem(
-                line, parent.path, "keys that are text (quote them)", f"the key {received}"
-            )
+            is_collection = isinstance(key, list | dict)
+            received = "a list or mapping as key" if is_collection else f"the key {key!r}"
+            self._problem(line, parent.path, "keys that are text (quote them)", received)
         elif key in mapping and key not in parent.node.key_lines:
             # It came by a merge (<<); what is written out wins.
             mapping[key], parent.node.key_lines[key] = node, line

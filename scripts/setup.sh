@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds the environment in .venv: the locked packages, Horovod for this TensorFlow, merlin-sim itself.
 #
-# Called by `make setup`; running it again is cheap. Three variables steer it:
+# Called by `make setup`; running it again is cheap. `--packages` leaves merlin-sim itself out (a
+# container's layer that outlives changes of the code). Three variables steer it:
 #   PYTHON              the interpreter to use (default: the first that works of python3.11, python3.10, python3)
 #   MERLIN_SIM_CACHE    where the built Horovod wheel is kept (default: ~/.cache/merlin-sim)
 #   HOROVOD_*           Horovod's own build settings, e.g. HOROVOD_WITH_MPI=1 or HOROVOD_GPU_OPERATIONS=NCCL
@@ -98,8 +99,16 @@ install_horovod() {
   uv pip install --quiet --no-deps "$kept"/*.whl
 }
 
+case "$*" in
+  "" | --packages) ;;
+  *) refuse "usage: scripts/setup.sh [--packages]" ;;
+esac
 python=$(find_python)
 install_packages
 install_horovod
+if [ "$*" = "--packages" ]; then
+  say "ready: the packages are in $VENV"
+  exit 0
+fi
 uv pip install --quiet --no-deps --no-build-isolation --editable .
 say "ready: $VENV/bin/merlin-sim --help"

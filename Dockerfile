@@ -1,0 +1,57 @@
+# Two images of one code base.
+#
+#   docker build --target cpu -t merlin-sim:cpu .
+#   docker build --target gpu -t merlin-sim:gpu .
+#
+# What of this was run and what was not: docs/container.md.
+ARG CPU_BASE=python:3.11-slim-bookworm
+ARG GPU_BASE=nvcr.io/nvidia/merlin/merlin-tensorflow:23.06
+
+# ---------------------------------------------------------------------------------------------
+# cpu: a plain Python image and the Makefile that a person runs.
+# hadolint ignore=DL3006
+FROM ${CPU_BASE} AS cpu
+
+ARG USER_ID=1000
+ENV HOME=/home/merlin
+COPY scripts/setup_debian.sh /tmp/setup_debian.sh
+RUN /tmp/setup_debian.sh /home/merlin/merlin_sim ${USER_ID}
+USER ${USER_ID}:${USER_ID}
+WORKDIR /home/merlin/merlin_sim
+
+# The environment changes seldom, the code often: the first layer holds the packages, Horovod too.
+COPY --chown=${USER_ID}:${USER_ID} requirements requirements
+COPY --chown=${USER_ID}:${USER_ID} scripts/setup.sh scripts/setup.sh
+RUN scripts/setup.sh --packages
+COPY --chown=${USER_ID}:${USER_ID} . .
+RUN make setup
+ENV PATH=/home/merlin/merlin_sim/.venv/bin:${PATH}
+
+EXPOSE 8000 8001 8002
+HEALTHCHECK --interval=10s --timeout=5s --start-period=120s \
+  CMD ["scripts/healthcheck.sh"]
+CMD ["merlin-sim", "--help"]
+
+# ---------------------------------------------------------------------------------------------
+# gpu: NVIDIA's Merlin TensorFlow container. Its CUDA, cudf, TensorFlow, Horovod with NCCL and
+# Triton stay; this package and the Merlin packages that must move are added.
+# hadolint ignore=DL3006
+FROM ${GPU_BASE} AS gpu
+
+ARG USER_ID=1000
+# As in the published implementation's container.
+ENV HOROVOD_CYCLE_TIME=0.1 \
+    HOROVOD_FUSION_THRESHOLD=67108864 \
+    HOROVOD_NUM_STREAMS=2 \
+    HOME=/home/merlin
+
+WORKDIR /workspace/merlin_sim
+COPY . .
+RUN scripts/setup_container.sh
+RUN scripts/setup_debian.sh /home/merlin/results ${USER_ID}
+USER ${USER_ID}:${USER_ID}
+
+EXPOSE 8000 8001 8002
+HEALTHCHECK --interval=10s --timeout=5s --start-period=120s \
+  CMD ["scripts/healthcheck.sh"]
+CMD ["merlin-sim", "--help"]

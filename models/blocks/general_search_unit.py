@@ -1,0 +1,99 @@
+"""The general search unit: which of a long history's positions the target is about."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from merlin.models.tf.core.base import Block
+
+from .checks import check_positive
+from .dot_attention import attention_weights, dot_scores
+
+
+class SearchResult(NamedTuple):
+    """What a search found in a long history."""
+
+    scores: tf.Tensor
+    """Dot products of target and positions: [batch, long], float32."""
+
+    selected: tf.Tensor
+    """The positions kept: [batch, long], bool; at most top_k a row, all of them real."""
+
+    long_mask: tf.Tensor
+    """The positions searched: [batch, long], bool."""
+
+
+@tf.keras.utils.register_keras_serializable(package="merlin_sim")
+class GeneralSearchUnit(Block):
+    """Soft search (SIM, https://arxiv.org/abs/2006.05639, section 3.1).
+
+        r_t = target . h_t,      weights = softmax(r) over the real positions
+        selected = the top_k positions by weight, kept where the weight is above 0
+
+    Among equal weights the older position is taken, as by ``tf.math.top_k``. Positions are marked
+    where they stand, not gathered: the exact search unit masks the history instead. A search has no
+    gradient: what is trained is the attention to what it found, and stage one's to the whole.
+
+    >>> search = GeneralSearchUnit(top_k=1)
+    >>> history = tf.constant([[[5.0], [1.0], [2.0]]])
+    >>> found = search(tf.constant([[1.0]]), history, tf.constant([[False, True, True]]))
+    >>> found.selected.numpy().tolist()
+    [[False, False, True]]
+
+    Args:
+        top_k: How many positions to keep at most; a shorter history is kept whole.
+    """
+
+    def __init__(self, top_k: int = 50, **kwargs: Any) -> None:
+        """Check the options and make the layers."""
+        super().__init__(autocast=False, **kwargs)
+        self.top_k = check_positive("top_k", top_k)
+
+    def call(
+        self, target_item: tf.Tensor, long_history: tf.Tensor, long_mask: tf.Tensor
+    ) -> SearchResult:
+        """Search a long history for the target.
+
+        Args:
+            target_item: [batch, dim].
+            long_history: [batch, long, dim].
+            long_mask: [batch, long], bool; True where a position is real.
+        """
+        scores = tf.stop_gradient(dot_scores(target_item, long_history))  # [batch, long]
+        weights = attention_weights(scores, long_mask)
+        return SearchResult(scores, top_k_mask(weights, self.top_k), long_mask)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what rebuilds the block."""
+        config = super().get_config()
+        config.pop("autocast", None)
+        return {**config, "top_k": self.top_k}
+
+
+def top_k_mask(weights: tf.Tensor, top_k: int) -> tf.Tensor:
+    """Mark the ``top_k`` greatest weights of each row that are above 0.
+
+    The same positions as ``tf.math.top_k`` takes: among equal ones the first. Ties matter, because
+    equal items have equal weights.
+
+    >>> top_k_mask(tf.constant([[0.2, 0.4, 0.2, 0.2, 0.0]]), 3).numpy().astype(int).tolist()
+    [[1, 1, 1, 0, 0]]
+
+    Args:
+        weights: [batch, positions], nowhere below 0.
+        top_k: How many to mark at most.
+
+    Returns:
+        [batch, positions], bool.
+    """
+    positive = weights > 0
+    if weights.shape[1] is not None and weights.shape[1] <= top_k:
+        return positive
+    best = tf.math.top_k(weights, k=top_k, sorted=False).values
+    limit = tf.reduce_min(best, axis=1, keepdims=True)  # [batch, 1]: the last that gets in
+    above = weights > limit
+    ties = tf.cast(weights == limit, tf.int32)
+    room = top_k - tf.reduce_sum(tf.cast(above, tf.int32), axis=1, keepdims=True)  # [batch, 1]
+    first_ties = (ties > 0) & (tf.cumsum(ties, axis=1) <= room)
+    return (above | first_ties) & positive

@@ -1,0 +1,106 @@
+"""Histories as the models read them: left-padded to one length, newest last."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+from merlin.models.tf.core.base import Block
+
+from .checks import OptionError, check_positive
+
+VALUES, OFFSETS = "__values", "__offsets"
+"""What Merlin's loader appends to a ragged column's name."""
+
+
+@tf.keras.utils.register_keras_serializable(package="merlin_sim")
+class LeftPadding(Block):
+    """Bring history columns to [batch, length], whatever form they arrive in.
+
+    A column may be ragged (``name__values`` with ``name__offsets``, as Merlin's loader gives it,
+    or a ``tf.RaggedTensor``) or padded already ([batch, any] or [batch, any, 1]). All give the same
+    result: oldest first, newest last, zeros on the left. Of a history longer than the length the
+    newest positions are kept; outside a graph a warning says so, once for each column.
+
+    >>> padding = LeftPadding({"clicks": 3})
+    >>> values, offsets = tf.constant([7, 8, 9]), tf.constant([0, 1, 3])
+    >>> padding({"clicks__values": values, "clicks__offsets": offsets})["clicks"].numpy().tolist()
+    [[0, 0, 7], [0, 8, 9]]
+
+    Args:
+        lengths: Column name -> length; columns not named pass through as they are.
+    """
+
+    def __init__(self, lengths: Mapping[str, int], **kwargs: Any) -> None:
+        """Check the options and make the layers."""
+        super().__init__(autocast=False, **kwargs)
+        self.lengths = {name: check_positive(name, length) for name, length in lengths.items()}
+        self._warned: set[str] = set()
+
+    def call(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Pad the history columns of ``inputs``; a column that is not there is left out."""
+        outputs = dict(inputs)
+        for name, length in self.lengths.items():
+            column = _take_column(outputs, name)
+            if column is None:
+                continue
+            if isinstance(column, tf.RaggedTensor):
+                self._warn_if_cut(name, column.row_lengths(), length)
+                outputs[name] = pad_ragged(column, length)
+            else:
+                self._warn_if_cut(name, [column.shape[1] or 0], length)
+                outputs[name] = pad_dense(column, length)
+        return outputs
+
+    def _warn_if_cut(self, name: str, row_lengths: Any, length: int) -> None:
+        if name in self._warned or (tf.is_tensor(row_lengths) and not tf.executing_eagerly()):
+            return
+        longest = max((int(row_length) for row_length in row_lengths), default=0)
+        if longest > length:
+            self._warned.add(name)
+            warnings.warn(
+                f"Column {name!r} has a history of {longest} positions where the schema says at "
+                f"most {length}: of such histories the newest {length} are kept.",
+                stacklevel=2,
+            )
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what rebuilds the block."""
+        config = super().get_config()
+        config.pop("autocast", None)
+        return {**config, "lengths": dict(self.lengths)}
+
+
+def pad_ragged(column: tf.RaggedTensor, length: int) -> tf.Tensor:
+    """Left-pad ragged rows with zeros, keeping the newest ``length``: [batch, length]."""
+    ends = column.row_splits[1:, tf.newaxis]
+    starts = column.row_splits[:-1, tf.newaxis]
+    places = ends - length + tf.range(length, dtype=ends.dtype)  # [batch, length]
+    # One zero before all values is what padded positions read, so that no value is needed at all.
+    values = tf.pad(tf.reshape(column.flat_values, [-1]), [[1, 0]])
+    return tf.gather(values, tf.where(places >= starts, places + 1, 0))
+
+
+def pad_dense(column: tf.Tensor, length: int) -> tf.Tensor:
+    """Left-pad rows of one length with zeros, or keep their newest: [batch, length]."""
+    if column.shape.rank == 3:
+        column = tf.squeeze(column, axis=-1)
+    if column.shape[1] == length:
+        return column
+    padded = tf.pad(column, [[0, 0], [length, 0]])[:, -length:]
+    return tf.ensure_shape(padded, [None, length])
+
+
+def _take_column(columns: dict[str, Any], name: str) -> Any:
+    column = columns.pop(name, None)
+    values, offsets = columns.pop(name + VALUES, None), columns.pop(name + OFFSETS, None)
+    if column is not None or (values is None and offsets is None):
+        return column
+    if values is None or offsets is None:
+        raise OptionError(f"Column {name!r} needs both {name + VALUES!r} and {name + OFFSETS!r}.")
+    offsets = tf.reshape(offsets, [-1])
+    if not offsets.dtype.is_integer:
+        offsets = tf.cast(offsets, tf.int32)
+    return tf.RaggedTensor.from_row_splits(tf.reshape(values, [-1]), offsets, validate=False)

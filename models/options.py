@@ -1,0 +1,120 @@
+"""What can be set of each model, with the published defaults, checked at construction."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
+
+from .blocks.checks import OptionError, check_choice, check_dims, check_positive, check_rate
+from .blocks.din_attention import ATTENTIONS
+
+AnyOptions = TypeVar("AnyOptions", bound="ModelOptions")
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """What every model has."""
+
+    embedding_dim: int = 16
+    """Length of the vector of one feature."""
+
+    stage_two_mlp_dims: tuple[int, ...] = (200, 80)
+    """Hidden sizes of the classifier whose logit is evaluated."""
+
+    dropout_rate: float | None = None
+    """Share of the classifiers' last hidden layer dropped in training; None for off."""
+
+    def __post_init__(self) -> None:
+        """Check every option."""
+        check_positive("embedding_dim", self.embedding_dim)
+        dims = check_dims("stage_two_mlp_dims", self.stage_two_mlp_dims)
+        object.__setattr__(self, "stage_two_mlp_dims", dims)
+        check_rate("dropout_rate", self.dropout_rate)
+
+    @classmethod
+    def parse(cls: type[AnyOptions], options: dict[str, Any]) -> AnyOptions:
+        """Build the options from names and values; a name that is not one is an error."""
+        known = [field.name for field in fields(cls)]
+        unknown = sorted(set(options) - set(known))
+        if unknown:
+            raise OptionError(
+                f"Unknown option{'s' if len(unknown) > 1 else ''}: {', '.join(unknown)}. "
+                f"{cls.__name__} has: {', '.join(known)}."
+            )
+        return cls(**options)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return names and values as JSON can hold them."""
+        values = asdict(self)
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+    def check_history(self, history_length: int) -> None:
+        """Check the options against the length of the dataset's histories."""
+
+
+@dataclass(frozen=True)
+class DINOptions(ModelOptions):
+    """What can be set of DIN."""
+
+    attention: str = "dot"
+    """How a position is scored: ``"dot"`` or ``"activation_unit"``."""
+
+    def __post_init__(self) -> None:
+        """Check every option."""
+        super().__post_init__()
+        check_choice("attention", self.attention, ATTENTIONS)
+
+
+@dataclass(frozen=True)
+class DIENOptions(ModelOptions):
+    """What can be set of DIEN."""
+
+    aux_mlp_dims: tuple[int, ...] = (100, 50)
+    """Hidden sizes of the auxiliary network."""
+
+    long_seq_length: int = 90
+    """How many of a history's positions are the long history; DIEN reads those after them."""
+
+    def __post_init__(self) -> None:
+        """Check every option."""
+        super().__post_init__()
+        dims = check_dims("aux_mlp_dims", self.aux_mlp_dims, at_least=1)
+        object.__setattr__(self, "aux_mlp_dims", dims)
+        length = self.long_seq_length
+        if isinstance(length, bool) or not isinstance(length, int) or length < 0:
+            raise OptionError(
+                "`long_seq_length` should be an integer of at least 0. "
+                f"Received: `long_seq_length` = {length!r}."
+            )
+
+    def check_history(self, history_length: int) -> None:
+        """Require a short history."""
+        if self.long_seq_length >= history_length:
+            raise OptionError(
+                "`long_seq_length` should leave a short history: at most "
+                f"{history_length - 1}, the schema's histories having {history_length} positions. "
+                f"Received: `long_seq_length` = {self.long_seq_length}."
+            )
+
+
+@dataclass(frozen=True)
+class SIMOptions(DIENOptions):
+    """What can be set of SIM."""
+
+    stage_one_mlp_dims: tuple[int, ...] = (200,)
+    """Hidden sizes of the first stage's classifier."""
+
+    top_k: int = 50
+    """How many positions of the long history the search keeps at most."""
+
+    def __post_init__(self) -> None:
+        """Check every option."""
+        super().__post_init__()
+        dims = check_dims("stage_one_mlp_dims", self.stage_one_mlp_dims)
+        object.__setattr__(self, "stage_one_mlp_dims", dims)
+        check_positive("top_k", self.top_k)
+
+    def check_history(self, history_length: int) -> None:
+        """Require a long and a short history."""
+        super().check_history(history_length)
+        check_positive("long_seq_length", self.long_seq_length)

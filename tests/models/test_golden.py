@@ -1,0 +1,155 @@
+"""Forward, losses and every gradient equal the golden cases.
+
+The cases in ``golden/`` were computed independently of this package. Those in the folder named by
+the environment variable GOLDEN_DIR are tested too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from merlin_sim.models.blocks.losses import PROBABILITY_EPSILON
+from merlin_sim.models.dien import DIENModel
+from merlin_sim.models.din import DINModel
+from merlin_sim.models.sim import SIMModel
+
+HERE = Path(__file__).parent / "golden"
+FOLDERS = [HERE, *([Path(os.environ["GOLDEN_DIR"])] if os.environ.get("GOLDEN_DIR") else [])]
+CASES = sorted(path for folder in FOLDERS for path in folder.glob("*.npz"))
+MODELS = {"din": DINModel, "dien": DIENModel, "sim": SIMModel}
+RELATIVE, ABSOLUTE = 1e-5, 1e-7
+
+
+def options_of(config):
+    mlp = config["mlp"]
+    options = {"embedding_dim": config["embedding_dim"]}
+    if config["model_type"] == "din":
+        options["attention"] = config["attention"]
+    else:
+        options |= {"long_seq_length": config["long_length"], "aux_mlp_dims": mlp["aux"]}
+    if config["model_type"] == "sim":
+        options |= {"top_k": config["top_k"], "stage_one_mlp_dims": mlp["stage_one"]}
+    options["stage_two_mlp_dims"] = mlp["stage_two" if "stage_two" in mlp else "classifier"]
+    return options
+
+
+def dense_roles(role, layers):
+    for place, layer in enumerate(layers):
+        yield f"{role}.dense_{place}.kernel", layer.kernel
+        yield f"{role}.dense_{place}.bias", layer.bias
+
+
+def classifier_roles(role, classifier):
+    yield from dense_roles(role, classifier.dense)
+    for place, prelu in enumerate(classifier.prelu):
+        yield f"{role}.prelu_{place}.alpha", prelu.alpha
+
+
+def interest_roles(interest):
+    yield "interest.attention.item_dense.kernel", interest.item_dense.kernel
+    yield "interest.attention.item_dense.bias", interest.item_dense.bias
+    yield "interest.attention.item_prelu.alpha", interest.item_prelu.alpha
+    yield from dense_roles("interest.attention", interest.activation_unit.dense)
+    yield "interest.gru.kernel", interest.gru.kernel
+    yield "interest.gru.recurrent_kernel", interest.gru.recurrent_kernel
+    yield "interest.gru.bias", interest.gru.bias
+    yield "interest.augru.gates.kernel", interest.augru.gates_kernel
+    yield "interest.augru.gates.bias", interest.augru.gates_bias
+    yield "interest.augru.candidate.kernel", interest.augru.candidate_kernel
+    yield "interest.augru.candidate.bias", interest.augru.candidate_bias
+
+
+def weights_by_role(model):
+    body = model.body
+    roles = {f"{n}.table": t.table.embeddings for n, t in body.embedding.tables.items()}
+    for role in ("classifier", "stage_one", "stage_two"):
+        if hasattr(body, role):
+            roles |= dict(classifier_roles(role, getattr(body, role)))
+    if hasattr(body, "interest"):
+        roles |= dict(interest_roles(body.interest))
+        roles |= dict(dense_roles("aux", body.auxiliary.dense))
+    elif body.attention.activation_unit is not None:
+        roles |= dict(dense_roles("attention", body.attention.activation_unit.dense))
+    return roles
+
+
+def make_model(golden, make_schema):
+    config = golden["config"]
+    length = config["long_length"] + config["short_length"]
+    schema = make_schema(config["user_cardinalities"], config["item_cardinalities"], length)
+    model = MODELS[config["model_type"]].from_schema(schema, **options_of(config))
+    roles = weights_by_role(model)
+    assert set(roles) == set(golden["weight"])
+    assert len(roles) == len(model.trainable_variables)
+    for role, variable in roles.items():
+        variable.assign(golden["weight"][role].reshape(variable.shape))
+    return model, roles
+
+
+def read_golden(path):
+    golden = {"config": None, "input": {}, "weight": {}, "output": {}, "loss": {}, "grad": {}}
+    with np.load(path, allow_pickle=False) as arrays:
+        for key in arrays.files:
+            if key == "config":
+                golden["config"] = json.loads(str(arrays[key]))
+            else:
+                kind, _, name = key.partition("/")
+                golden[kind][name] = arrays[key]
+    return golden
+
+
+def assert_close(ours, theirs, name):
+    ours = np.asarray(ours, np.float64).reshape(theirs.shape)
+    theirs = theirs.astype(np.float64)
+    error, norm = np.linalg.norm(ours - theirs), np.linalg.norm(theirs)
+    # Where the golden value is 0 up to rounding (a bias before a softmax) so must ours be.
+    limit = RELATIVE * norm if norm > ABSOLUTE else ABSOLUTE
+    assert error <= limit, f"{name}: ||ours - golden|| = {error:.3g}, ||golden|| = {norm:.3g}"
+
+
+def outputs_by_role(outputs, config):
+    named = {"stage_two_logits" if config["model_type"] == "sim" else "logits": outputs.logits}
+    if outputs.stage_one_logits is not None:
+        named["stage_one_logits"] = outputs.stage_one_logits
+    if outputs.auxiliary is not None:
+        named["aux_click_probs"] = tf.sigmoid(outputs.auxiliary.click) + PROBABILITY_EPSILON
+        named["aux_noclick_probs"] = tf.sigmoid(outputs.auxiliary.noclick) + PROBABILITY_EPSILON
+    return named
+
+
+@pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_golden_outputs_losses_and_gradients(path, in_graph, make_schema):
+    golden = read_golden(path)
+    model, roles = make_model(golden, make_schema)
+    columns = {n: tf.constant(v) for n, v in golden["input"].items() if n != "label"}
+    label = tf.constant(golden["input"]["label"])
+
+    def step():
+        with tf.GradientTape() as tape:
+            outputs = model.forward(columns, training=True, with_objective=True)
+            losses, _ = model.compute_step(columns, label)
+        gradients = tape.gradient(losses.total_loss, roles)
+        return outputs, losses, {n: tf.convert_to_tensor(g) for n, g in gradients.items()}
+
+    outputs, losses, gradients = (tf.function(step) if in_graph else step)()
+    named = outputs_by_role(outputs, golden["config"])
+    assert set(named) == set(golden["output"])
+    for name, ours in named.items():
+        assert_close(ours, golden["output"][name], f"output/{name}")
+    by_name = dict(zip(("total", "classification", "aux"), losses, strict=True))
+    for name, ours in by_name.items():
+        assert_close(ours, golden["loss"][name], f"loss/{name}")
+    assert set(gradients) == set(golden["grad"])
+    for name, ours in gradients.items():
+        assert_close(ours, golden["grad"][name], f"grad/{name}")
+    inference = model.forward(columns)
+    assert inference.stage_one_logits is None and inference.auxiliary is None
+    evaluated = golden["output"].get("logits", golden["output"].get("stage_two_logits"))
+    assert_close(inference.logits, evaluated, "logits at inference")

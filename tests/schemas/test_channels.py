@@ -1,0 +1,162 @@
+"""What each family of models needs of a dataset's channels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from spec_strategies import sim_specs
+
+from merlin_sim.schemas.channels import CONTRACTS, channels_of, require_channels
+from merlin_sim.schemas.exceptions import MerlinSimError, SpecError
+from merlin_sim.schemas.feature_spec import Feature, FeatureSpec
+from merlin_sim.schemas.merlin_import import ColumnSchema, Schema, Tags
+from merlin_sim.schemas.merlin_schema import to_merlin_schema
+
+AMAZON = FeatureSpec.read(Path(__file__).parent / "specs" / "amazon_books.yaml", check_files=False)
+DLRM = FeatureSpec(
+    {"label": Feature("bool"), "cat_0": Feature("int32", 10), "num_0": Feature("float16")},
+    {},
+    {"label": ("label",), "categorical": ("cat_0",), "numerical": ("num_0",)},
+)
+
+
+def with_channel(spec, **channels):
+    merged = {**spec.channel_spec, **channels}
+    return replace(spec, channel_spec={name: v for name, v in merged.items() if v is not None})
+
+
+def with_feature(spec, name, **changes):
+    feature = replace(spec.feature_spec[name], **changes)
+    return replace(spec, feature_spec={**spec.feature_spec, name: feature})
+
+
+@pytest.mark.parametrize("family", ["sim", "dien", "din"])
+def test_the_published_dataset_fits_its_family(family):
+    assert CONTRACTS[family].problems(AMAZON) == []
+    assert CONTRACTS[family].problems(with_channel(AMAZON, user_features=())) == []
+    assert CONTRACTS[family].problems(with_channel(AMAZON, user_features=None)) == []
+
+
+@settings(deadline=None, max_examples=50)
+@given(sim_specs())
+def test_any_number_of_features_fits(spec):
+    assert CONTRACTS["sim"].problems(spec) == []
+    assert {name for name, names in spec.channel_spec.items() if names} == set(
+        channels_of(to_merlin_schema(spec))
+    )
+
+
+def test_dlrm():
+    assert CONTRACTS["dlrm"].problems(DLRM) == []
+    assert channels_of(to_merlin_schema(DLRM)) == {
+        "label": ["label"],
+        "categorical": ["cat_0"],
+        "numerical": ["num_0"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        (
+            with_channel(AMAZON, label=None),
+            "channel_spec.label: expected 1 feature for sim, got no such channel",
+        ),
+        (
+            with_channel(AMAZON, label=("label", "user_id")),
+            "channel_spec.label: expected 1 feature for sim, got 2",
+        ),
+        (
+            with_channel(AMAZON, negative_history=("item_id_neg",)),
+            "channel_spec.negative_history: expected as many features as target_item_features has "
+            "(2), got 1",
+        ),
+        (
+            with_channel(AMAZON, positive_history=("cat_id_pos", "item_id_pos")),
+            "channel_spec.positive_history[0]: expected the cardinality of item_id_trgt (1209081): "
+            "one table, got 2330 (cat_id_pos)",
+        ),
+        (
+            with_channel(AMAZON, user_feature=("user_id",)),
+            "channel_spec.user_feature: expected a channel of sim: label, user_features, "
+            "target_item_features, positive_history, negative_history, history_time_intervals, "
+            "got 'user_feature'",
+        ),
+        (
+            with_feature(AMAZON, "item_id_pos", dimensions=None),
+            "feature_spec.item_id_pos.dimensions: expected one length, such as [100] (channel "
+            "positive_history), got none",
+        ),
+        (
+            with_feature(AMAZON, "item_id_neg", dimensions=(50,)),
+            "feature_spec.item_id_neg.dimensions: expected [100] as in item_id_pos: histories have "
+            "one length, got [50]",
+        ),
+        (
+            with_feature(AMAZON, "user_id", dimensions=(3,)),
+            "feature_spec.user_id.dimensions: expected none: one value a row (channel "
+            "user_features), got [3]",
+        ),
+        (
+            with_feature(AMAZON, "user_id", cardinality="auto"),
+            "feature_spec.user_id.cardinality: expected a positive whole number (channel "
+            "user_features), got auto",
+        ),
+        (
+            with_feature(AMAZON, "user_id", dtype="float32"),
+            "feature_spec.user_id.dtype: expected a whole-number dtype (channel user_features), "
+            "got float32",
+        ),
+        (
+            with_feature(AMAZON, "label", dtype="str"),
+            "feature_spec.label.dtype: expected a number's dtype (channel label), got str",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_said(spec, problem):
+    with pytest.raises(SpecError) as caught:
+        CONTRACTS["sim"].check(spec)
+    assert problem in [str(found).split(": ", 1)[1] for found in caught.value.problems]
+
+
+def test_problems_of_a_spec_from_a_file_have_lines():
+    problems = CONTRACTS["dlrm"].problems(AMAZON)
+    assert all(problem.line for problem in problems)
+    assert "amazon_books.yaml:4: channel_spec.negative_history" in " ".join(map(str, problems))
+
+
+def test_plain_merlin_tags_tell_the_channels():
+    schema = Schema(
+        [
+            ColumnSchema("click", tags=[Tags.TARGET]),
+            ColumnSchema("who", tags=[Tags.USER_ID]),
+            ColumnSchema("what", tags=[Tags.ITEM_ID]),
+            ColumnSchema("seen", tags=[Tags.SEQUENCE], is_list=True),
+            ColumnSchema("unseen", tags=[Tags.SEQUENCE, "negative_history"], is_list=True),
+            ColumnSchema("ago", tags=[Tags.SEQUENCE, Tags.TIME], is_list=True),
+            ColumnSchema("noise"),
+        ]
+    )
+    assert channels_of(schema) == {
+        "label": ["click"],
+        "user_features": ["who"],
+        "target_item_features": ["what"],
+        "positive_history": ["seen"],
+        "negative_history": ["unseen"],
+        "history_time_intervals": ["ago"],
+    }
+    assert require_channels(schema, "here") == channels_of(schema)
+
+
+def test_missing_tags_are_named():
+    schema = Schema([ColumnSchema("what", tags=[Tags.ITEM_ID]), ColumnSchema("click")])
+    with pytest.raises(MerlinSimError) as caught:
+        require_channels(schema, "schema.pbtxt")
+    message = str(caught.value)
+    assert "label: no column is tagged Tags.TARGET" in message
+    assert "positive_history: no list column is tagged Tags.SEQUENCE" in message
+    assert 'negative_history: no list column is tagged "negative_history"' in message
+    assert "target_item_features" not in message

@@ -1,0 +1,146 @@
+"""A dataset directory, opened: what it needs, what is derived, what must agree."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+
+import published_layout
+import pytest
+
+from merlin_sim.schemas.adopt import adopt
+from merlin_sim.schemas.dataset import Dataset, write_documents
+from merlin_sim.schemas.exceptions import MerlinSimError
+from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
+from merlin_sim.schemas.merlin_import import Schema, Tags
+from merlin_sim.schemas.schema_file import read_schema, write_schema
+
+
+@pytest.fixture
+def directory(tmp_path):
+    published_layout.write(tmp_path / "data")
+    adopt(tmp_path / "data", 1)
+    return tmp_path / "data"
+
+
+def test_open(directory):
+    dataset = Dataset.open(directory)
+    assert dataset.channels["positive_history"] == ["item_id_pos", "cat_id_pos"]
+    assert dataset.schema.column_names == published_layout.COLUMNS
+    assert [file.name for file in dataset.files("train")] == ["part.2.parquet", "part.10.parquet"]
+    assert [file.name for file in dataset.files("test")] == ["part.0.parquet"]
+    assert all(file.exists() for file in dataset.files("train"))
+
+
+def test_what_is_missing_is_derived(directory):
+    whole = Dataset.open(directory)
+    (directory / "schema.pbtxt").unlink()
+    (directory / "metadata.json").unlink()
+    bare = Dataset.open(directory)
+    assert bare.spec == whole.spec
+    assert bare.schema == whole.schema
+
+
+def test_documents_written_are_documents_read(directory):
+    spec = Dataset.open(directory).spec
+    for name in ("schema.pbtxt", "metadata.json", "feature_spec.yaml"):
+        (directory / name).unlink()
+    write_documents(directory, spec)
+    assert Dataset.open(directory).spec == spec
+    metadata = json.loads((directory / "metadata.json").read_text())
+    assert metadata["cardinalities"] == [
+        {"name": "user_id", "value": 9},
+        {"name": "item_id", "value": 50},
+        {"name": "cat_id", "value": 7},
+    ]
+
+
+def test_a_bare_schema_and_parquet_open_by_their_tags(directory):
+    whole = Dataset.open(directory)
+    for name in ("feature_spec.yaml", "metadata.json", "schema.pbtxt"):
+        (directory / name).unlink()
+    columns = []
+    for column in whole.schema:
+        properties = {k: v for k, v in column.properties.items() if k != "feature_spec"}
+        columns.append(replace(column, properties=properties, dims=column.shape.as_tuple))
+    write_schema(Schema(columns), directory / "schema.pbtxt")
+    bare = Dataset.open(directory)
+    assert bare.channels == whole.channels
+    assert bare.files("train") == whole.files("train")
+    # As NVTabular's Dataset.to_parquet leaves it: a schema in each directory.
+    shutil.move(directory / "schema.pbtxt", directory / "train" / "schema.pbtxt")
+    assert Dataset.open(directory).channels == whole.channels
+
+
+def test_untagged_columns_are_named(directory):
+    schema = Dataset.open(directory).schema
+    for name in ("feature_spec.yaml", "metadata.json"):
+        (directory / name).unlink()
+    write_schema(
+        Schema([replace(column, tags=[Tags.CATEGORICAL], properties={}) for column in schema]),
+        directory / "schema.pbtxt",
+    )
+    with pytest.raises(MerlinSimError, match="label: no column is tagged Tags.TARGET"):
+        Dataset.open(directory)
+
+
+def test_descriptions_that_contradict_each_other(directory):
+    text = (directory / "schema.pbtxt").read_text()
+    (directory / "schema.pbtxt").write_text(text.replace("max: 50\n", "max: 51\n"))
+    with pytest.raises(MerlinSimError, match="item_id_trgt: expected cardinality 50, as in"):
+        Dataset.open(directory)
+    schema = read_schema(directory / "schema.pbtxt")
+    write_schema(schema.excluding_by_name(["cat_id_neg"]), directory / "schema.pbtxt")
+    with pytest.raises(MerlinSimError, match=r"columns missing: \['cat_id_neg'\]"):
+        Dataset.open(directory)
+
+
+def test_metadata_that_contradicts_the_spec(directory):
+    metadata = json.loads((directory / "metadata.json").read_text())
+    metadata["cardinalities"][2]["value"] = 8
+    (directory / "metadata.json").write_text(json.dumps(metadata))
+    with pytest.raises(MerlinSimError, match="cat_id: expected 7, as in the spec, got 8"):
+        Dataset.open(directory)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "got no such list"),
+        ("{", "Expecting property name"),
+        ('{"cardinalities": [{"name": "x"}]}', r"cardinalities\[0\]"),
+        ('{"cardinalities": [{"name": "x", "value": true}]}', r"cardinalities\[0\]"),
+        ('{"cardinalities": [{"name": 3, "value": 3}]}', r"cardinalities\[0\]"),
+    ],
+)
+def test_metadata_that_is_not_of_the_published_form(directory, text, message):
+    (directory / "metadata.json").write_text(text)
+    with pytest.raises(MerlinSimError, match=message):
+        Dataset.open(directory)
+
+
+def test_what_is_no_dataset(tmp_path):
+    with pytest.raises(MerlinSimError, match="does not exist"):
+        Dataset.open(tmp_path / "nowhere")
+    (tmp_path / "file").touch()
+    with pytest.raises(MerlinSimError, match="is a file"):
+        Dataset.open(tmp_path / "file")
+    with pytest.raises(MerlinSimError, match="found neither"):
+        Dataset.open(tmp_path)
+    with pytest.raises(MerlinSimError, match="no such feature spec"):
+        Dataset.open(tmp_path, feature_spec="other.yaml")
+
+
+def test_only_whole_parquet_has_files(tmp_path):
+    (tmp_path / "x.csv").touch()
+    chunk = (Chunk("csv", ("label",), ("x.csv",)),)
+    spec = FeatureSpec(
+        {"label": Feature("bool")}, {"train": chunk, "test": chunk}, {"label": ("label",)}
+    )
+    spec.write(tmp_path / "feature_spec.yaml")
+    dataset = Dataset.open(tmp_path)
+    with pytest.raises(MerlinSimError, match="train is in csv; expected one chunk of parquet"):
+        dataset.files("train")
+    with pytest.raises(MerlinSimError, match="no mapping 'valid'"):
+        dataset.files("valid")

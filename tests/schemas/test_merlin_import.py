@@ -1,0 +1,42 @@
+"""Merlin's schema classes without TensorFlow; Merlin whole, once somebody wants it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+def run(code):
+    result = subprocess.run(
+        [sys.executable, "-W", "error::UserWarning:merlin_sim", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_no_schema_module_imports_tensorflow():
+    out = run(
+        "import sys, pkgutil, importlib, merlin_sim.schemas as package\n"
+        "for module in pkgutil.iter_modules(package.__path__):\n"
+        "    importlib.import_module(f'merlin_sim.schemas.{module.name}')\n"
+        "print([m for m in ('tensorflow', 'dask', 'numba') if m in sys.modules])"
+    )
+    assert out.strip() == "[]"
+
+
+@pytest.mark.slow
+def test_tensorflows_dtypes_are_known_once_tensorflow_is_there():
+    out = run(
+        "from merlin_sim.schemas.merlin_import import md\n"
+        "before = md.dtype('int32').name\n"
+        "import tensorflow as tf\n"
+        "print(before, md.dtype(tf.int16).name, md.int64.to('tf').name, "
+        "md.float32.to('tensorflow').name)\n"
+        "print(type(md._dtype_registry.mappings['tf']).__name__)"
+    )
+    assert out.split() == ["int32", "int16", "int64", "float32", "DTypeMapping"]

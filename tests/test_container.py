@@ -1,0 +1,125 @@
+"""What of the container can be checked without a container engine."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import threading
+import venv
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+
+
+def run(*command, code=0, **options):
+    result = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, timeout=120, **options
+    )
+    assert result.returncode == code, result.stdout + result.stderr
+    return result.stdout + result.stderr
+
+
+def test_every_run_line_calls_what_is_run_natively():
+    lines = re.findall(r"^RUN (.*)$", DOCKERFILE, re.MULTILINE)
+    commands = {line.split()[0].removeprefix("/tmp/").removeprefix("scripts/") for line in lines}
+    assert commands == {"make", "setup.sh", "setup_debian.sh", "setup_container.sh"}
+    assert {line for line in lines if line.startswith("make")} == {"make setup"}
+
+
+@pytest.mark.parametrize("target", ["cpu", "gpu"])
+def test_each_target_is_careful(target):
+    stage = DOCKERFILE.split(f" AS {target}\n")[1].split("\nFROM ")[0]
+    assert re.search(r"^USER \$\{USER_ID\}", stage, re.MULTILINE)
+    assert re.search(r"^WORKDIR .*/merlin_sim$", stage, re.MULTILINE)
+    assert "HEALTHCHECK" in stage
+    assert not re.search(r"(?i)password|token|secret", stage)
+
+
+def test_the_published_horovod_settings_are_there():
+    for setting in ("CYCLE_TIME=0.1", "FUSION_THRESHOLD=67108864", "NUM_STREAMS=2"):
+        assert f"HOROVOD_{setting}" in DOCKERFILE
+
+
+def test_what_is_built_stays_out_of_the_image():
+    ignored = (ROOT / ".dockerignore").read_text().split("\n")
+    assert {".git", ".venv", "demo"} <= set(ignored)
+
+
+def test_setup_debian_on_a_machine_that_has_everything(tmp_path):
+    directory = tmp_path / "home" / "merlin_sim"
+    out = run(ROOT / "scripts" / "setup_debian.sh", directory, os.getuid())
+    assert "git, make and g++ are here" in out
+    assert directory.stat().st_uid == os.getuid()
+
+
+@pytest.mark.slow
+def test_the_packages_of_this_environment_are_the_locked_ones():
+    """With everything in place the script fetches nothing and changes nothing."""
+    environment = {**os.environ, "UV_OFFLINE": "1", "PIP_NO_INDEX": "1"}
+    out = run(ROOT / "scripts" / "setup.sh", "--packages", env=environment)
+    assert "ready: the packages are in .venv" in out
+    assert "usage" in run(ROOT / "scripts" / "setup.sh", "--nonsense", code=2)
+
+
+@pytest.mark.slow
+def test_setup_container_adds_the_package_to_an_environment_that_has_tensorflow(tmp_path):
+    """The environment sees this one's packages, so pip finds them there and fetches nothing."""
+    venv.create(tmp_path / "env", with_pip=False)
+    python = tmp_path / "env" / "bin" / "python"
+    site = run(python, "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])").strip()
+    (Path(site) / "container.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    clone = tmp_path / "merlin_sim"
+    shutil.copytree(
+        ROOT, clone, ignore=shutil.ignore_patterns(".venv", ".git", "*_cache", ".hypothesis")
+    )
+    environment = {**os.environ, "PYTHON": str(python), "PIP_NO_INDEX": "1"}
+    out = run(clone / "scripts" / "setup_container.sh", env=environment)
+    assert "merlin-sim doctor" in out
+    where = run(python, "-c", "import merlin_sim; print(merlin_sim.__file__)", cwd=tmp_path)
+    assert where.strip() == str(clone / "__init__.py")
+
+
+def test_setup_container_refuses_an_environment_without_tensorflow(tmp_path):
+    venv.create(tmp_path / "env", with_pip=False)
+    environment = {**os.environ, "PYTHON": str(tmp_path / "env" / "bin" / "python")}
+    script = ROOT / "scripts" / "setup_container.sh"
+    assert "tensorflow is not installed here" in run(script, code=2, env=environment)
+
+
+def test_the_health_check_follows_the_server():
+    class Ready(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200 if self.path == "/v2/health/ready" else 404)
+            self.end_headers()
+
+        def log_message(self, *arguments):
+            pass
+
+    script = ROOT / "scripts" / "healthcheck.sh"
+    with HTTPServer(("127.0.0.1", 0), Ready) as server:
+        environment = {**os.environ, "MERLIN_SIM_HTTP_PORT": str(server.server_port)}
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        run(script, env=environment)
+        server.shutdown()
+        thread.join()
+    assert "refused" in run(script, code=1, env=environment)
+
+
+def test_slurm_says_how_it_is_run():
+    environment = {key: value for key, value in os.environ.items() if key != "SLURM_JOB_ID"}
+    script = ROOT / "scripts" / "slurm_multinode.sh"
+    assert "run this with sbatch" in run(script, code=2, env=environment)
+
+
+def test_python_of_the_tests_is_the_environment_that_make_setup_made():
+    assert Path(sys.prefix).name == ".venv"
+    assert (Path(sys.prefix) / "bin" / "merlin-sim").exists()
