@@ -7,14 +7,13 @@ of each, and the negative history of each.
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from .channels import (
@@ -25,26 +24,17 @@ from .channels import (
     TARGET_ITEM_FEATURES,
     USER_FEATURES,
 )
-from .dataset import METADATA_FILE, natural_order, read_cardinalities, write_documents
-from .exceptions import MerlinSimError
-from .feature_spec import SPEC_FILE, Chunk, Feature, FeatureSpec
+from .dataset import natural_order
+from .exceptions import MerlinSimError, SpecError
+from .feature_spec import Chunk, Feature, FeatureSpec
+from .file_names import METADATA_FILE, SCHEMA_FILE, SPEC_FILE
+from .merlin_schema import to_merlin_schema
+from .metadata_file import read_cardinalities
+from .problem import Problem
+from .published_rows import FileCheck, PublishedColumns, check_rows
+from .schema_file import write_schema
 
-ROWS_AT_ONCE = 65_536
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Which column is what, and how many ids each may hold."""
-
-    columns: tuple[str, ...]
-    channels: dict[str, tuple[str, ...]]
-    cardinality: dict[str, int]
-    dtypes: dict[str, str]
-
-    @property
-    def histories(self) -> tuple[str, ...]:
-        """The list columns."""
-        return (*self.channels[POSITIVE_HISTORY], *self.channels[NEGATIVE_HISTORY])
+ORDER = (LABEL, USER_FEATURES, TARGET_ITEM_FEATURES, POSITIVE_HISTORY, NEGATIVE_HISTORY)
 
 
 def adopt(
@@ -64,30 +54,34 @@ def adopt(
         The spec, which now stands in the directory beside schema.pbtxt.
 
     Raises:
-        MerlinSimError: With the first file, row group and column that is not as it should be.
+        MerlinSimError: With each file and column that is not as it should be.
     """
     directory = Path(directory)
     if not directory.is_dir():
         raise MerlinSimError(f"{directory}: expected a dataset directory; there is none")
-    if (directory / SPEC_FILE).exists():
-        raise MerlinSimError(f"{directory / SPEC_FILE} exists: the dataset has a spec already")
-    files = {mapping: find_files(directory, mapping) for mapping in ("train", "test")}
-    layout = _layout(directory, files["train"][0], number_of_user_features)
-    longest = 0
-    for file in (*files["train"], *files["test"]):
-        longest = max(longest, _check_file(file, layout, on_rows))
-    spec = _spec(directory, layout, files, max(longest, 1))
+    for name in (SPEC_FILE, SCHEMA_FILE):
+        if (directory / name).exists():
+            raise MerlinSimError(f"{directory / name} exists: the dataset has a spec already")
+    files = {mapping: _find_files(directory, mapping) for mapping in ("train", "test")}
+    every_file = [*files["train"], *files["test"]]
+    schema = _read_schema(every_file[0])
+    channels = _channels(every_file[0], schema, number_of_user_features)
+    cardinality = _cardinality(directory / METADATA_FILE, channels)
+    for file in every_file:
+        _check_columns(file, _read_schema(file), schema, channels)
+    columns = PublishedColumns(
+        label=channels[LABEL][0],
+        single={n: c for n, c in cardinality.items() if n not in _histories(channels)},
+        histories={n: cardinality[n] for n in _histories(channels)},
+    )
+    checks = _check_files(every_file, columns, on_rows)
+    _refuse_faults(directory, files, checks)
+    longest = max(1, *(check.longest for check in checks.values()))
+    spec = _spec(directory, files, schema, channels, cardinality, longest)
     CONTRACTS["sim"].check(spec)
-    write_documents(directory, spec)
+    write_schema(to_merlin_schema(spec), directory / SCHEMA_FILE)
+    spec.write(directory / SPEC_FILE)
     return spec
-
-
-def find_files(directory: Path, mapping: str) -> list[Path]:
-    """Return a mapping's parquet files in the order of their numbers."""
-    files = sorted((directory / mapping).glob("*.parquet"), key=natural_order)
-    if not files:
-        raise MerlinSimError(f"{directory / mapping}: expected parquet files, found none")
-    return files
 
 
 def count_rows(directory: Path | str) -> int:
@@ -99,8 +93,18 @@ def count_rows(directory: Path | str) -> int:
         return 0
 
 
-def _layout(directory: Path, file: Path, user_count: int) -> Layout:
-    schema = _read_schema(file)
+def _find_files(directory: Path, mapping: str) -> list[Path]:
+    files = sorted((directory / mapping).glob("*.parquet"), key=natural_order)
+    if not files:
+        raise MerlinSimError(f"{directory / mapping}: expected parquet files, found none")
+    return files
+
+
+def _histories(channels: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+    return (*channels[POSITIVE_HISTORY], *channels[NEGATIVE_HISTORY])
+
+
+def _channels(file: Path, schema: pa.Schema, user_count: int) -> dict[str, tuple[str, ...]]:
     columns = tuple(schema.names)
     items, remainder = divmod(len(columns) - 1 - user_count, 3)
     if user_count < 0 or items < 1 or remainder:
@@ -109,120 +113,117 @@ def _layout(directory: Path, file: Path, user_count: int) -> Layout:
             f"and negative history of as many item features each; got {len(columns)} columns. "
             "Is --number_of_user_features right?"
         )
-    starts = np.cumsum([0, 1, user_count, items, items, items])
-    names = (LABEL, USER_FEATURES, TARGET_ITEM_FEATURES, POSITIVE_HISTORY, NEGATIVE_HISTORY)
-    channels = {
-        name: columns[start:stop]
-        for name, start, stop in zip(names, starts[:-1], starts[1:], strict=True)
-    }
-    metadata = directory / METADATA_FILE
-    stated = read_cardinalities(metadata)
-    if len(stated) != user_count + items:
+    if len(set(columns)) < len(columns):
+        raise MerlinSimError(f"{file}: expected each column name once; got {list(columns)}")
+    channels, start = {}, 0
+    for name, count in zip(ORDER, (1, user_count, items, items, items), strict=True):
+        channels[name] = columns[start : start + count]
+        start += count
+    return channels
+
+
+def _cardinality(metadata: Path, channels: dict[str, tuple[str, ...]]) -> dict[str, int]:
+    values = [value for _, value in read_cardinalities(metadata)]
+    users, items = len(channels[USER_FEATURES]), len(channels[TARGET_ITEM_FEATURES])
+    if len(values) != users + items:
         raise MerlinSimError(
-            f"{metadata}: expected {user_count} + {items} cardinalities (user and item features), "
-            f"got {len(stated)}"
+            f"{metadata}: expected {users} + {items} cardinalities (user and item features), "
+            f"got {len(values)}"
         )
-    values = [value for _, value in stated]
-    cardinality = dict(zip(channels[USER_FEATURES], values[:user_count], strict=True))
+    found = dict(zip(channels[USER_FEATURES], values[:users], strict=True))
     for channel in (TARGET_ITEM_FEATURES, POSITIVE_HISTORY, NEGATIVE_HISTORY):
-        cardinality |= dict(zip(channels[channel], values[user_count:], strict=True))
-    layout = Layout(columns, channels, cardinality, {})
-    _check_types(file, schema, layout)
-    layout.dtypes.update({name: _dtype(schema.field(name).type) for name in columns})
-    return layout
+        found |= dict(zip(channels[channel], values[users:], strict=True))
+    return found
 
 
-def _check_types(file: Path, schema: pa.Schema, layout: Layout) -> None:
-    for name in layout.columns:
-        kind = schema.field(name).type
-        is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-        is_list = is_list or pa.types.is_fixed_size_list(kind)
-        value = kind.value_type if is_list else kind
-        if name in layout.histories and not (is_list and pa.types.is_integer(value)):
-            raise MerlinSimError(f"{file}: column {name!r}: expected lists of ids, got {kind}")
-        if name in layout.cardinality and name not in layout.histories:
-            if not pa.types.is_integer(kind):
-                raise MerlinSimError(f"{file}: column {name!r}: expected ids, got {kind}")
-    (label,) = layout.channels[LABEL]
-    kind = schema.field(label).type
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        raise MerlinSimError(f"{file}: column {label!r}: expected labels of 0 and 1, got {kind}")
-
-
-def _check_file(file: Path, layout: Layout, on_rows: Callable[[int], None]) -> int:
-    schema = _read_schema(file)
-    if tuple(schema.names) != layout.columns:
-        expected = ", ".join(layout.columns)
+def _check_columns(
+    file: Path, schema: pa.Schema, first: pa.Schema, channels: dict[str, tuple[str, ...]]
+) -> None:
+    if schema.names != first.names:
+        expected = ", ".join(first.names)
         raise MerlinSimError(f"{file}: expected the columns {expected}; got {schema.names}")
-    _check_types(file, schema, layout)
-    longest, row = 0, 0
-    try:
-        with pq.ParquetFile(file) as parquet:
-            for batch in parquet.iter_batches(batch_size=ROWS_AT_ONCE):
-                longest = max(longest, _check_batch(file, row, batch, layout))
-                row += batch.num_rows
-                on_rows(batch.num_rows)
-    except (pa.ArrowException, OSError) as error:
-        raise MerlinSimError(f"{file}: damaged after row {row}: {error}") from error
-    return longest
+    problems = []
+    for name in first.names:
+        kind = schema.field(name).type
+        expected = f"{first.field(name).type}, as in the first file"
+        is_wrong = not kind.equals(first.field(name).type)
+        if name in _histories(channels):
+            if not pa.types.is_integer(_value_type(kind) or pa.null()):
+                is_wrong, expected = True, "lists of ids"
+        elif name in channels[LABEL]:
+            if not (_is_whole(kind) or pa.types.is_floating(kind)):
+                is_wrong, expected = True, "labels of 0 and 1"
+        elif not pa.types.is_integer(kind):
+            is_wrong, expected = True, "ids"
+        if is_wrong:
+            problems.append(Problem(str(file), (name,), expected, str(kind)))
+    if problems:
+        raise SpecError(file, problems)
 
 
-def _check_batch(file: Path, row: int, batch: pa.RecordBatch, layout: Layout) -> int:
-    def refuse(name: str, bad: np.ndarray[Any, Any], expected: str, values: Any) -> None:
-        if bad.any():
-            first = int(np.argmax(bad))
-            raise MerlinSimError(
-                f"{file}: row {row + first}, column {name!r}: expected {expected}, "
-                f"got {values[first]}"
-            )
+def _is_whole(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind))
 
-    columns = {name: batch.column(name) for name in layout.columns}
-    for name, column in columns.items():
-        if column.null_count:
-            refuse(name, column.is_null().to_numpy(False), "a value", ["null"] * batch.num_rows)
-    (label,) = layout.channels[LABEL]
-    labels = pc.cast(columns[label], pa.float64()).to_numpy(False)
-    refuse(label, (labels != 0) & (labels != 1), "0 or 1", labels)
-    lengths: np.ndarray[Any, Any] | None = None
-    for name, cardinality in layout.cardinality.items():
-        column = columns[name]
-        if name not in layout.histories:
-            ids = column.to_numpy(False)
-            refuse(name, (ids < 1) | (ids > cardinality), f"an id from 1 to {cardinality}", ids)
-            continue
-        ours = pc.list_value_length(column).to_numpy(False)
-        lengths = ours if lengths is None else lengths
-        refuse(name, ours != lengths, "a list as long as the row's other histories", ours)
-        ids = pc.list_flatten(column).to_numpy(False)
-        outside = (ids < 0) | (ids > cardinality)
-        if outside.any():
-            parents = pc.list_parent_indices(column).to_numpy(False)
-            by_row = np.bincount(parents[outside], minlength=len(ours)) > 0
-            worst = {int(r): int(i) for r, i in zip(parents[outside], ids[outside], strict=True)}
-            refuse(name, by_row, f"ids from 0 to {cardinality}", worst)
-    return 0 if lengths is None or not len(lengths) else int(lengths.max())
+
+def _value_type(kind: pa.DataType) -> pa.DataType | None:
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return kind.value_type if is_list or pa.types.is_fixed_size_list(kind) else None
+
+
+def _check_files(
+    files: list[Path], columns: PublishedColumns, on_rows: Callable[[int], None]
+) -> dict[Path, FileCheck]:
+    """Check the files in a process of their own: damaged parquet can kill the one that reads it."""
+    checks = {}
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        for file in files:
+            try:
+                checks[file] = pool.submit(check_rows, file, columns).result()
+            except BrokenProcessPool as error:
+                raise MerlinSimError(
+                    f"{file}: expected a whole parquet file; the parquet reader crashed on it"
+                ) from error
+            on_rows(checks[file].rows)
+    return checks
+
+
+def _refuse_faults(
+    directory: Path, files: dict[str, list[Path]], checks: dict[Path, FileCheck]
+) -> None:
+    problems = [problem for check in checks.values() for problem in check.problems]
+    for mapping, found in files.items():
+        if not problems and not sum(checks[file].rows for file in found):
+            problems.append(Problem(str(directory / mapping), (), "at least one row", "none"))
+    if problems:
+        raise SpecError(directory, problems)
 
 
 def _spec(
-    directory: Path, layout: Layout, files: dict[str, list[Path]], longest: int
+    directory: Path,
+    files: dict[str, list[Path]],
+    schema: pa.Schema,
+    channels: dict[str, tuple[str, ...]],
+    cardinality: dict[str, int],
+    longest: int,
 ) -> FeatureSpec:
+    histories = _histories(channels)
     features = {
         name: Feature(
-            layout.dtypes[name],
-            layout.cardinality.get(name),
-            (longest,) if name in layout.histories else None,
+            _dtype(schema.field(name).type),
+            cardinality.get(name),
+            (longest,) if name in histories else None,
         )
-        for name in layout.columns
+        for name in schema.names
     }
+    columns = tuple(schema.names)
     sources = {
         mapping: (
-            Chunk(
-                "parquet", layout.columns, tuple(str(file.relative_to(directory)) for file in found)
-            ),
+            Chunk("parquet", columns, tuple(str(file.relative_to(directory)) for file in found)),
         )
         for mapping, found in files.items()
     }
-    return FeatureSpec(features, sources, layout.channels)
+    return FeatureSpec(features, sources, channels)
 
 
 def _read_schema(file: Path) -> pa.Schema:
@@ -233,7 +234,5 @@ def _read_schema(file: Path) -> pa.Schema:
 
 
 def _dtype(kind: pa.DataType) -> str:
-    value = getattr(kind, "value_type", kind)
-    return {"float": "float32", "double": "float64", "halffloat": "float16"}.get(
-        str(value), str(value)
-    )
+    name = str(_value_type(kind) or kind)
+    return {"float": "float32", "double": "float64", "halffloat": "float16"}.get(name, name)

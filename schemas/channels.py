@@ -62,7 +62,11 @@ class ChannelContract:
     """The channels of one family of models."""
 
     family: str
+    """The family's name, as `--model` takes it."""
+
     channels: Mapping[str, Channel]
+    """Channel name -> what the family expects of it; other channels are refused."""
+
     shared_tables: tuple[str, ...] = ()
     """Channels whose features share tables place by place, so must match in number and size."""
 
@@ -212,10 +216,11 @@ def _check_lengths(spec: FeatureSpec) -> list[Problem]:
 def channels_of(schema: Schema) -> dict[str, list[str]]:
     """Read the channels of the SIM family (or else of DLRM) from a Merlin schema's tags.
 
-    A tag that is a channel's name decides. Otherwise: a column tagged TARGET is the label; lists
-    tagged SEQUENCE are the positive history (the time intervals where tagged TIME too); single
-    values tagged USER or ITEM are user and target item features. In a schema without any of
-    USER, ITEM and SEQUENCE, CATEGORICAL and CONTINUOUS columns are DLRM's channels.
+    A tag that is a channel's name decides. Otherwise: a column tagged TARGET (or
+    BINARY_CLASSIFICATION) is the label; lists tagged SEQUENCE are the positive history (the time
+    intervals where tagged TIME too); single values tagged USER or ITEM are user and target item
+    features. A schema with neither a SEQUENCE list nor a SIM channel's name among its tags is
+    read as DLRM's: CATEGORICAL and CONTINUOUS columns are its channels.
 
     Args:
         schema: The schema of a dataset's columns.
@@ -224,9 +229,8 @@ def channels_of(schema: Schema) -> dict[str, list[str]]:
         Channel name -> column names, in the schema's order; channels without columns are left out.
     """
     columns = list(schema.column_schemas.values())
-    found = [(_sim_channel(column), column.name) for column in columns]
-    if not any(channel for channel, _ in found if channel not in (None, LABEL)):
-        found = [(_dlrm_channel(column), column.name) for column in columns]
+    reading = _sim_channel if any(map(_is_of_sim, columns)) else _dlrm_channel
+    found = [(reading(column), column.name) for column in columns]
     channels: dict[str, list[str]] = {}
     for channel in dict.fromkeys((*SIM_CHANNELS, *DLRM_CHANNELS)):
         names = [name for of_column, name in found if of_column == channel]
@@ -235,15 +239,20 @@ def channels_of(schema: Schema) -> dict[str, list[str]]:
     return channels
 
 
-def require_channels(schema: Schema, where: str) -> dict[str, list[str]]:
+def require_channels(schema: Schema, where: str, family: str | None = None) -> dict[str, list[str]]:
     """Do as :func:`channels_of` does; say which tags are missing where a channel is.
+
+    Args:
+        schema: The schema.
+        where: What the message begins with.
+        family: The family whose channels must be there; None for the one the tags look like.
 
     Raises:
         MerlinSimError: Where no family's channels are complete.
     """
     channels = channels_of(schema)
-    is_dlrm = CATEGORICAL in channels or NUMERICAL in channels
-    contract = CONTRACTS["dlrm" if is_dlrm else "sim"]
+    is_sim = any(map(_is_of_sim, schema.column_schemas.values()))
+    contract = CONTRACTS[family or ("sim" if is_sim else "dlrm")]
     missing = [
         n for n, channel in contract.channels.items() if channel.fewest and n not in channels
     ]
@@ -269,12 +278,22 @@ def _tag_names(column: ColumnSchema) -> set[str]:
     return {getattr(tag, "value", tag) for tag in column.tags}
 
 
+def _is_of_sim(column: ColumnSchema) -> bool:
+    tags = _tag_names(column)
+    is_sequence = column.is_list and "sequence" in tags
+    return bool(is_sequence or tags & {name for name in SIM_CHANNELS if name != LABEL})
+
+
+def _is_label(tags: set[str]) -> bool:
+    return bool(tags & {LABEL, "target", "binary_classification"})
+
+
 def _sim_channel(column: ColumnSchema) -> str | None:
     tags = _tag_names(column)
     named = [channel for channel in SIM_CHANNELS if channel in tags]
     if named:
         return named[0]
-    if "target" in tags:
+    if _is_label(tags):
         return LABEL
     if column.is_list:
         if "sequence" not in tags:
@@ -287,7 +306,7 @@ def _sim_channel(column: ColumnSchema) -> str | None:
 
 def _dlrm_channel(column: ColumnSchema) -> str | None:
     tags = _tag_names(column)
-    if LABEL in tags or "target" in tags:
+    if _is_label(tags):
         return LABEL
     if column.is_list:
         return None

@@ -7,6 +7,9 @@ from pathlib import Path
 
 from .problem import Problem
 
+MOST_LISTED = 1_000
+"""How many problems a message lists; all of them are in ``SpecError.problems``."""
+
 
 class MerlinSimError(Exception):
     """Something the user can put right; the command line prints it and exits with 2.
@@ -30,5 +33,7 @@ class SpecError(MerlinSimError):
         self.source = str(source)
         self.problems = tuple(problems)
         count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
-        listed = "\n".join(f"  {problem}" for problem in self.problems)
-        super().__init__(f"{source}: {count}\n{listed}")
+        lines = [f"  {problem}" for problem in self.problems[:MOST_LISTED]]
+        if len(self.problems) > MOST_LISTED:
+            lines.append(f"  and {len(self.problems) - MOST_LISTED:,} more")
+        super().__init__("\n".join([f"{source}: {count}", *lines]))

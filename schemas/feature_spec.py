@@ -6,6 +6,7 @@ data: reading one opens no data file and builds no object but those of this modu
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,10 +15,11 @@ from typing import Any, Literal
 import yaml
 
 from .atomic_write import write_text_atomically
-from .exceptions import SpecError
+from .dtypes import canonical_dtype
+from .exceptions import MerlinSimError, SpecError
 from .problem import KeyPath, Problem
 
-SPEC_FILE = "feature_spec.yaml"
+FEATURE_KEYS = ("dtype", "cardinality", "dimensions")
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,30 @@ class Feature:
 
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Whatever else the spec says of the feature; kept, not interpreted."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no spec may say; take any whole numbers and sequences."""
+        wrong = []
+        if not isinstance(self.dtype, str) or not canonical_dtype(self.dtype):
+            wrong.append(f"dtype = {self.dtype!r}")
+        if self.cardinality not in (None, "auto"):
+            try:
+                object.__setattr__(self, "cardinality", _positive(self.cardinality))
+            except (TypeError, ValueError):
+                wrong.append(f"cardinality = {self.cardinality!r}")
+        if self.dimensions is not None:
+            try:
+                lengths = tuple(_positive(length) for length in self.dimensions)
+                object.__setattr__(self, "dimensions", lengths)
+                wrong += [] if lengths else ["dimensions = ()"]
+            except (TypeError, ValueError):
+                wrong.append(f"dimensions = {self.dimensions!r}")
+        wrong += [f"extra key {key!r}" for key in self.extra if key in FEATURE_KEYS]
+        if wrong:
+            raise MerlinSimError(
+                "A feature should have a known dtype, a positive cardinality (or auto), positive "
+                f"dimensions and no extra key named like these. Received: {'; '.join(wrong)}."
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the feature as the spec's YAML holds it."""
@@ -96,29 +122,27 @@ class FeatureSpec:
     """Where in that file a key stands."""
 
     @classmethod
-    def read(cls, path: Path | str, *, check_files: bool = True) -> FeatureSpec:
+    def read(
+        cls, path: Path | str, *, check_files: bool = True, model: str | None = None
+    ) -> FeatureSpec:
         """Read and check a spec.
 
         Args:
             path: The YAML file; the paths in it are relative to its directory.
             check_files: Whether the data files it names must exist.
+            model: The family of models (``sim``, ``dlrm``, ...) whose channels it must have.
 
         Raises:
             SpecError: With every problem found, each with its key path and line.
         """
-        from .feature_spec_checks import check_feature_spec
+        from .feature_spec_checks import gather_problems
         from .feature_spec_reader import read_feature_spec
 
-        spec, problems = read_feature_spec(Path(path))
-        if spec is not None:
-            # What has the wrong shape has been said; what follows from that need not be.
-            said = {problem.path for problem in problems if problem.path}
-            for problem in check_feature_spec(spec, Path(path).parent if check_files else None):
-                if not any(problem.path[: len(above)] == above for above in said):
-                    problems.append(problem)
-        if problems or spec is None:
-            raise SpecError(path, sorted(problems, key=lambda problem: problem.line or 0))
-        return spec
+        reading = read_feature_spec(Path(path))
+        problems = gather_problems(reading, Path(path).parent if check_files else None, model)
+        if problems or reading.spec is None:
+            raise SpecError(path, problems)
+        return reading.spec
 
     @classmethod
     def from_dict(cls, sections: Mapping[str, Any]) -> FeatureSpec:
@@ -130,10 +154,10 @@ class FeatureSpec:
         """
         from .feature_spec_reader import feature_spec_from_plain
 
-        spec, problems = feature_spec_from_plain(sections)
-        if problems or spec is None:
-            raise SpecError("feature spec", problems)
-        return spec
+        reading = feature_spec_from_plain(sections)
+        if reading.problems or reading.spec is None:
+            raise SpecError("feature spec", reading.problems)
+        return reading.spec
 
     def to_dict(self) -> dict[str, Any]:
         """Return the four sections as YAML or JSON hold them."""
@@ -167,6 +191,13 @@ class FeatureSpec:
         name = "feature spec" if self.path is None else str(self.path)
         line = self.line_of(path) if self.line_of else None
         return Problem(name, path, expected, received, line)
+
+
+def _positive(value: Any) -> int:
+    number = operator.index(value)
+    if number <= 0 or isinstance(value, bool):
+        raise ValueError(value)
+    return number
 
 
 class _PlainDumper(yaml.SafeDumper):

@@ -4,106 +4,139 @@ from __future__ import annotations
 
 import difflib
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .channels import may_be_empty
+from .channels import CONTRACTS, may_be_empty
 from .feature_spec import Chunk, FeatureSpec
 from .problem import KeyPath, Problem, describe
 
+if TYPE_CHECKING:
+    from .feature_spec_reader import Reading
+
 CHUNK_TYPES = ("parquet", "csv", "tfrecord")
 REQUIRED_MAPPINGS = ("train", "test")
+MOST_HINTS = 20
+"""How many unknown names get a "did you mean": each is compared with every feature."""
 
 
-def check_feature_spec(spec: FeatureSpec, directory: Path | None) -> list[Problem]:
-    """Gather what is wrong within a spec.
+def gather_problems(
+    reading: Reading, directory: Path | None, model: str | None = None
+) -> list[Problem]:
+    """Gather all that is wrong with a spec: its shape, its names and files, a model's channels.
 
     Args:
-        spec: The spec, of the right shape.
+        reading: What came of reading it.
         directory: Where its paths start; None to leave the files alone.
+        model: The family of models whose channels it must have; None for any.
+
+    Returns:
+        The problems by line. Where a value of the wrong shape was replaced by a stand-in, what
+        follows from the stand-in is left out.
     """
-    problems: list[Problem] = []
-    for section in ("feature_spec", "channel_spec"):
-        if not getattr(spec, section):
-            problems.append(spec.problem((section,), "at least one entry", "an empty mapping"))
-    problems += _check_channels(spec)
-    for mapping in REQUIRED_MAPPINGS:
-        if mapping not in spec.source_spec:
-            found = ", ".join(spec.source_spec) or "no mapping"
-            problems.append(spec.problem(("source_spec", mapping), "this mapping", found))
-    for mapping, chunks in spec.source_spec.items():
-        problems += _check_mapping(spec, mapping, chunks)
-        for place, chunk in enumerate(chunks):
-            problems += _check_files(spec, ("source_spec", mapping, place), chunk, directory)
-    return problems
+    problems = list(reading.problems)
+    if reading.spec is not None:
+        found = check_feature_spec(reading.spec, directory, reading.replaced)
+        if model is not None:
+            found += CONTRACTS[model].problems(reading.spec)
+        said = {problem.path for problem in problems}
+        problems += [problem for problem in found if problem.path not in said & reading.replaced]
+    return sorted(problems, key=lambda problem: problem.line or 0)
 
 
-def _check_channels(spec: FeatureSpec) -> list[Problem]:
-    problems = []
-    for channel, names in spec.channel_spec.items():
-        path: KeyPath = ("channel_spec", channel)
-        if not names and not may_be_empty(channel):
-            problems.append(spec.problem(path, "a list of at least one feature", "an empty list"))
-        problems += _check_names(spec, path, names)
-    return problems
-
-
-def _check_mapping(spec: FeatureSpec, mapping: str, chunks: Iterable[Chunk]) -> list[Problem]:
-    problems: list[Problem] = []
-    place_of: dict[str, int] = {}
-    for place, chunk in enumerate(chunks):
-        path: KeyPath = ("source_spec", mapping, place)
-        if chunk.type and chunk.type not in CHUNK_TYPES:
-            expected = "one of the chunk types " + ", ".join(CHUNK_TYPES)
-            problems.append(spec.problem((*path, "type"), expected, describe(chunk.type)))
-        problems += _check_names(spec, (*path, "features"), chunk.features)
-        for position, name in enumerate(chunk.features):
-            if place_of.setdefault(name, place) != place:
-                received = f"{name!r} again (it is in chunk {place_of[name]} too)"
-                where = (*path, "features", position)
-                problems.append(spec.problem(where, "each feature in one chunk", received))
-    missing = [name for name in spec.feature_spec if name not in place_of]
-    if missing and chunks:
-        received = "none with " + ", ".join(missing)
-        expected = "a chunk for every feature"
-        problems.append(spec.problem(("source_spec", mapping), expected, received))
-    return problems
-
-
-def _check_names(spec: FeatureSpec, path: KeyPath, names: Iterable[str]) -> list[Problem]:
-    problems = []
-    seen: set[str] = set()
-    for place, name in enumerate(names):
-        if name and name not in spec.feature_spec:
-            close = difflib.get_close_matches(name, spec.feature_spec, n=1)
-            hint = f" (did you mean {close[0]!r}?)" if close else ""
-            expected = "a feature of feature_spec"
-            problems.append(spec.problem((*path, place), expected, describe(name) + hint))
-        if name and name in seen:
-            problems.append(spec.problem((*path, place), "each feature once", f"{name!r} again"))
-        seen.add(name)
-    return problems
-
-
-def _check_files(
-    spec: FeatureSpec, path: KeyPath, chunk: Chunk, directory: Path | None
+def check_feature_spec(
+    spec: FeatureSpec, directory: Path | None, replaced: Iterable[KeyPath] = ()
 ) -> list[Problem]:
-    problems = []
-    seen: set[str] = set()
-    for place, file in enumerate(chunk.files):
-        where = (*path, "files", place)
-        if not file:
-            continue
-        normal = posixpath.normpath(file)
-        if posixpath.isabs(file) or normal == ".." or normal.startswith("../"):
-            expected = "a path within the dataset directory"
-            problems.append(spec.problem(where, expected, describe(file)))
-        elif normal in seen:
-            problems.append(spec.problem(where, "each file once", f"{file!r} again"))
-        elif directory is not None and not _is_file(directory / file):
-            problems.append(spec.problem(where, "a file that exists", describe(file)))
-        seen.add(normal)
-    return problems
+    """Gather what is wrong within a spec of the right shape.
+
+    Args:
+        spec: The spec.
+        directory: Where its paths start; None to leave the files alone.
+        replaced: Where it has stand-ins for values of the wrong shape.
+    """
+    return _Checks(spec, directory, set(replaced)).run()
+
+
+class _Checks:
+    """The checks of one spec, and the problems found so far."""
+
+    def __init__(self, spec: FeatureSpec, directory: Path | None, replaced: set[KeyPath]) -> None:
+        self.spec, self.directory, self.replaced = spec, directory, replaced
+        self.problems: list[Problem] = []
+        self.hints = 0
+
+    def run(self) -> list[Problem]:
+        for section in ("feature_spec", "channel_spec"):
+            if not getattr(self.spec, section):
+                self.add((section,), "at least one entry", "an empty mapping")
+        for channel, names in self.spec.channel_spec.items():
+            path: KeyPath = ("channel_spec", channel)
+            if not names and not may_be_empty(channel):
+                self.add(path, "a list of at least one feature", "an empty list")
+            self.names(path, names)
+        for mapping in REQUIRED_MAPPINGS:
+            if mapping not in self.spec.source_spec and ("source_spec",) not in self.replaced:
+                found = ", ".join(self.spec.source_spec) or "no mapping"
+                self.add(("source_spec", mapping), "this mapping", found)
+        for mapping, chunks in self.spec.source_spec.items():
+            self.mapping(("source_spec", mapping), chunks)
+        return self.problems
+
+    def mapping(self, path: KeyPath, chunks: Sequence[Chunk]) -> None:
+        place_of: dict[str, int] = {}
+        for place, chunk in enumerate(chunks):
+            here = (*path, place)
+            if chunk.type and chunk.type not in CHUNK_TYPES:
+                expected = "one of the chunk types " + ", ".join(CHUNK_TYPES)
+                self.add((*here, "type"), expected, describe(chunk.type))
+            self.names((*here, "features"), chunk.features)
+            for position, name in enumerate(chunk.features):
+                if place_of.setdefault(name, place) != place:
+                    received = f"{name!r} again (it is in chunk {place_of[name]} too)"
+                    self.add((*here, "features", position), "each feature in one chunk", received)
+            self.files((*here, "files"), chunk.files)
+        missing = [name for name in self.spec.feature_spec if name not in place_of]
+        if missing and not any(above[: len(path)] == path for above in self.replaced):
+            more = f" and {len(missing) - 20} more" if len(missing) > 20 else ""
+            received = "none with " + ", ".join(missing[:20]) + more
+            self.add(path, "a chunk for every feature", received)
+
+    def names(self, path: KeyPath, names: Iterable[str]) -> None:
+        known = self.spec.feature_spec
+        seen: set[str] = set()
+        for place, name in enumerate(names):
+            if name and name not in known and ("feature_spec",) not in self.replaced:
+                received = describe(name) + self.hint(name)
+                self.add((*path, place), "a feature of feature_spec", received)
+            if name and name in seen:
+                self.add((*path, place), "each feature once", f"{name!r} again")
+            seen.add(name)
+
+    def hint(self, name: str) -> str:
+        self.hints += 1
+        if self.hints > MOST_HINTS:
+            return ""
+        close = difflib.get_close_matches(name, self.spec.feature_spec, n=1)
+        return f" (did you mean {close[0]!r}?)" if close else ""
+
+    def files(self, path: KeyPath, files: Iterable[str]) -> None:
+        seen: set[str] = set()
+        for place, file in enumerate(files):
+            normal = posixpath.normpath(file) if file else ""
+            if not file:
+                continue
+            if posixpath.isabs(file) or normal in (".", "..") or normal.startswith("../"):
+                expected = "the path of a file within the dataset directory"
+                self.add((*path, place), expected, describe(file))
+            elif normal in seen:
+                self.add((*path, place), "each file once", f"{file!r} again")
+            elif self.directory is not None and not _is_file(self.directory / file):
+                self.add((*path, place), "a file that exists", describe(file))
+            seen.add(normal)
+
+    def add(self, path: KeyPath, expected: str, received: str) -> None:
+        self.problems.append(self.spec.problem(path, expected, received))
 
 
 def _is_file(path: Path) -> bool:

@@ -85,5 +85,6 @@ _import_merlin_schema()
 import merlin.dtypes as md  # noqa: E402
 from merlin.dtypes.shape import Shape  # noqa: E402
 from merlin.schema import ColumnSchema, Schema, Tags, TagSet  # noqa: E402
+from merlin.schema.io.tensorflow_metadata import TensorflowMetadata  # noqa: E402
 
-__all__ = ["ColumnSchema", "Schema", "Shape", "TagSet", "Tags", "md"]
+__all__ = ["ColumnSchema", "Schema", "Shape", "TagSet", "Tags", "TensorflowMetadata", "md"]

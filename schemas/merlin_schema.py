@@ -3,8 +3,9 @@
 Each direction first says what it can in the other's own terms (:mod:`.natural_translation`),
 then looks whether the way back gives what it started from. Where it does not, the original goes
 along: a spec as JSON in the property ``feature_spec`` of the schema's first column, a schema as
-plain data in the spec's ``metadata.merlin_schema``. On the way back such an original is taken
-only if what it was carried in still says the same; edits to the carrier win.
+plain data in the spec's ``metadata.merlin_schema``. On the way back the original is taken if what
+it was carried in still says the same; where that was edited, the edits are carried out on the
+original (:mod:`.edited`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from .column_record import from_record, same_schema, to_record
+from .edited import edited_schema, edited_spec
 from .exceptions import MerlinSimError
 from .feature_spec import FeatureSpec
 from .merlin_import import ColumnSchema, Schema
@@ -33,16 +35,21 @@ def to_merlin_schema(spec: FeatureSpec) -> Schema:
     Returns:
         One column a feature, in the published order of channels, tagged by channel; features
         that share a table share a domain name. ``to_feature_spec`` gives the spec back.
+
+    Raises:
+        MerlinSimError: Where the spec has no feature at all, or holds what is not plain data.
     """
-    schema = _carried_schema(spec) or natural_schema(spec)
-    if not schema.column_schemas or _same_spec(to_feature_spec(schema), spec):
+    carried = _carried_schema(spec)
+    schema = natural_schema(spec) if carried is None else carried
+    if not schema.column_schemas:
+        if any(spec.to_dict().values()):
+            raise MerlinSimError("feature spec: a schema needs at least one feature, got none")
         return schema
-    try:
-        document = json.dumps(spec.to_dict(), ensure_ascii=False)
-    except TypeError as error:
-        raise MerlinSimError(f"feature spec: metadata is not plain data: {error}") from error
+    if _same_spec(to_feature_spec(schema), spec):
+        return schema
+    document = _document(spec)
     first, *others = schema.column_schemas.values()
-    return Schema([_with_property(first, SPEC_PROPERTY, document), *others])
+    return Schema([with_properties(first, {SPEC_PROPERTY: document}), *others])
 
 
 def to_feature_spec(schema: Schema) -> FeatureSpec:
@@ -56,26 +63,46 @@ def to_feature_spec(schema: Schema) -> FeatureSpec:
         :func:`~merlin_sim.schemas.channels.channels_of`). A schema knows no files: unless it
         came from a spec, ``source_spec`` is empty. ``to_merlin_schema`` gives the schema back.
     """
-    carried = _carried_spec(schema)
-    if carried is not None:
-        return carried
-    spec = natural_spec(schema)
+    original, bare = carried_spec(schema)
+    if original is not None:
+        before = to_merlin_schema(original)
+        if same_schema(before, schema):
+            return original
+        _, before = carried_spec(before)
+        spec, schema = edited_spec(original, before, bare), bare
+    else:
+        spec = natural_spec(schema)
+    metadata = {key: value for key, value in spec.metadata.items() if key != SCHEMA_METADATA}
+    spec = replace(spec, metadata=metadata, path=None, line_of=None)
     if same_schema(natural_schema(spec), schema):
         return spec
     columns = [to_record(column) for column in schema.column_schemas.values()]
-    return replace(spec, metadata={SCHEMA_METADATA: {"columns": columns}})
+    return replace(spec, metadata={**metadata, SCHEMA_METADATA: {"columns": columns}})
 
 
-def _carried_spec(schema: Schema) -> FeatureSpec | None:
+def carried_spec(schema: Schema) -> tuple[FeatureSpec | None, Schema]:
+    """Return the spec that a schema carries, if it does, and the schema without it."""
     first = next(iter(schema.column_schemas.values()), None)
     document = first.properties.get(SPEC_PROPERTY) if first is not None else None
-    if not isinstance(document, str):
-        return None
+    if first is None or not isinstance(document, str):
+        return None, schema
     try:
         spec = FeatureSpec.from_dict(json.loads(document))
     except (ValueError, RecursionError, MerlinSimError):  # somebody else's property
-        return None
-    return spec if same_schema(to_merlin_schema(spec), schema) else None
+        return None, schema
+    if not spec.feature_spec:
+        return None, schema
+    record = to_record(first)
+    record["properties"].pop(SPEC_PROPERTY)
+    others = list(schema.column_schemas.values())[1:]
+    return spec, Schema([from_record(record), *others])
+
+
+def with_properties(column: ColumnSchema, properties: Mapping[str, Any]) -> ColumnSchema:
+    """Return the column with these properties beside, or instead of, its own."""
+    record = to_record(column)
+    record["properties"] = {**record["properties"], **properties}
+    return from_record(record)
 
 
 def _carried_schema(spec: FeatureSpec) -> Schema | None:
@@ -86,21 +113,16 @@ def _carried_schema(spec: FeatureSpec) -> Schema | None:
         schema = Schema([from_record(column) for column in record["columns"]])
     except (ValueError, TypeError, KeyError, AttributeError):  # somebody else's metadata
         return None
-    known = natural_spec(schema)
-    says_the_same = known.feature_spec == spec.feature_spec and known.channel_spec == {
-        name: tuple(names) for name, names in spec.channel_spec.items()
-    }
-    return schema if says_the_same else None
+    if not schema.column_schemas or not spec.feature_spec:
+        return None
+    return edited_schema(schema, spec)
 
 
-def _with_property(column: ColumnSchema, name: str, value: Any) -> ColumnSchema:
-    return from_record(_record_with(column, name, value))
-
-
-def _record_with(column: ColumnSchema, name: str, value: Any) -> dict[str, Any]:
-    record = to_record(column)
-    record["properties"] = {**record["properties"], name: value}
-    return record
+def _document(spec: FeatureSpec) -> str:
+    try:
+        return json.dumps(spec.to_dict(), ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise MerlinSimError(f"feature spec: expected plain data: {error}") from error
 
 
 def _same_spec(ours: FeatureSpec, theirs: FeatureSpec) -> bool:

@@ -48,7 +48,8 @@ def ids_start_at_one(channels: Iterable[str]) -> bool:
     In the SIM family 0 pads and ids run 1..cardinality, so tables have cardinality + 1 rows.
     Elsewhere (DLRM) ids run 0..cardinality - 1.
     """
-    return bool({TARGET_ITEM_FEATURES, POSITIVE_HISTORY, NEGATIVE_HISTORY} & set(channels))
+    sims_own = {USER_FEATURES, TARGET_ITEM_FEATURES, POSITIVE_HISTORY, NEGATIVE_HISTORY}
+    return bool(sims_own & set(channels))
 
 
 def shared_domains(spec: FeatureSpec) -> dict[str, str]:
@@ -78,10 +79,14 @@ def natural_schema(spec: FeatureSpec) -> Schema:
     """Say in Merlin's terms what of the spec Merlin has terms for."""
     domains = shared_domains(spec)
     lowest_is_pad = ids_start_at_one(spec.channel_spec)
+    channels_by_name: dict[str, list[str]] = {}
+    for channel, names in spec.channel_spec.items():
+        for name in dict.fromkeys(names):
+            channels_by_name.setdefault(name, []).append(channel)
     columns = []
     for name in _column_order(spec):
         feature = spec.feature_spec[name]
-        channels = [channel for channel, names in spec.channel_spec.items() if name in names]
+        channels = channels_by_name.get(name, [])
         properties: dict[str, Any] = {}
         if isinstance(feature.cardinality, int):
             highest = feature.cardinality if lowest_is_pad else feature.cardinality - 1
@@ -174,6 +179,7 @@ def facts(schema: Schema) -> dict[str, Mapping[str, Any]]:
     return {
         name: {
             "channel": channel_of.get(name),
+            "dtype": None if column.dtype.name == "unknown" else column.dtype.name,
             "cardinality": cardinality_of(column, lowest_is_pad),
             "longest list": _feature(column, lowest_is_pad).dimensions,
             "is a list": bool(column.is_list),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 KeyPath = tuple[str | int, ...]
+
+_PLAIN_STEP = re.compile(r"[\w\-/:<> ]+")
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,8 @@ def format_key_path(path: KeyPath) -> str:
         if isinstance(step, int):
             text += f"[{step}]"
         else:
-            text += f".{step}" if text else step
+            name = step if _PLAIN_STEP.fullmatch(step) else repr(step)
+            text += f".{name}" if text else name
     return text
 
 

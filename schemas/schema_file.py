@@ -10,17 +10,17 @@ been edited since is stale and gives way to the edit.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
-from typing import Any
 
 from google.protobuf.text_format import ParseError
-from merlin.schema.io.tensorflow_metadata import TensorflowMetadata
 
 from .atomic_write import write_text_atomically
 from .column_record import from_record, same_column, to_record
-from .dataset import SCHEMA_FILE
 from .exceptions import MerlinSimError
-from .merlin_import import ColumnSchema, Schema
+from .file_names import SCHEMA_FILE
+from .merlin_import import ColumnSchema, Schema, TensorflowMetadata
+from .merlin_schema import with_properties
 
 RECORD_PROPERTY = "merlin_sim_column"
 
@@ -33,7 +33,7 @@ def schema_to_text(schema: Schema) -> str:
         seen = _through_merlin(writable)
         if seen is None or not same_column(seen, column):
             record = json.dumps(to_record(column), ensure_ascii=False)
-            writable = _with_properties(writable, {RECORD_PROPERTY: record})
+            writable = with_properties(writable, {RECORD_PROPERTY: record})
         columns.append(writable)
     return _to_text(Schema(columns))
 
@@ -45,11 +45,16 @@ def schema_from_text(text: str) -> Schema:
         ValueError: Where the text is not a schema.
     """
     try:
-        schema = TensorflowMetadata.from_proto_text(text).to_merlin_schema()
+        metadata = TensorflowMetadata.from_proto_text(text)
+        names = [feature.name for feature in metadata.proto_schema.feature]
+        twice = [name for name, count in Counter(names).items() if count > 1]
+        schema = metadata.to_merlin_schema()
     except ParseError as error:
         raise ValueError(str(error)) from error
     except Exception as error:  # Merlin passes on whatever the values in the file set off
         raise ValueError(f"{type(error).__name__}: {error}") from error
+    if twice:
+        raise ValueError(f"each feature once; twice stand {', '.join(twice)}")
     return Schema([_restored(column) for column in schema.column_schemas.values()])
 
 
@@ -96,18 +101,12 @@ def _writable(column: ColumnSchema) -> ColumnSchema:
         return column
     domain = {key: value for key, value in column.properties.items() if key == "domain"}
     for properties in (domain, {}):
-        candidate = _with_properties(
+        candidate = with_properties(
             from_record({**to_record(column), "properties": {}}), properties
         )
         if _through_merlin(candidate) is not None:
             return candidate
     raise MerlinSimError(f"column {column.name!r} cannot be written to {SCHEMA_FILE}")
-
-
-def _with_properties(column: ColumnSchema, properties: dict[str, Any]) -> ColumnSchema:
-    record = to_record(column)
-    record["properties"] = {**record["properties"], **properties}
-    return from_record(record)
 
 
 def _restored(column: ColumnSchema) -> ColumnSchema:

@@ -16,7 +16,9 @@ import yaml
 from .problem import KeyPath, Problem
 
 DEEPEST_NESTING = 64
-MOST_VALUES = 2_000_000  # after aliases are expanded
+MOST_VALUES = 1_000_000  # after aliases and merges are expanded
+LARGEST_FILE = 64 * 2**20  # bytes
+LONGEST_NUMBER = 2_000  # characters
 
 _PREFIX = "tag:yaml.org,2002:"
 _CORE_SCALARS = {_PREFIX + name for name in ("str", "int", "float", "bool", "null")}
@@ -43,6 +45,8 @@ class Node:
     key_lines: dict[str, int] = field(default_factory=dict)
     size: int = 1
     depth: int = 1
+    is_merge: bool = False
+    """Whether this is YAML's plain `<<`, which merges a mapping into the one around it."""
 
     def plain(self) -> Any:
         """Return the value without its lines: scalars, lists and dicts."""
@@ -87,6 +91,10 @@ def read_yaml(path: Path) -> tuple[Node | None, list[Problem]]:
     problems: list[Problem] = []
     name = str(path)
     try:
+        if path.exists() and not path.is_file():
+            return None, [Problem(name, (), "a readable file", "a directory or device")]
+        if path.stat().st_size > LARGEST_FILE:
+            return None, [Problem(name, (), "a file of at most 64 MiB", "a larger one")]
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         reason = error.strerror or str(error)
@@ -112,6 +120,7 @@ class _Reader:
     def __init__(self, file: str, problems: list[Problem]) -> None:
         self.file, self.problems = file, problems
         self.anchors: dict[str, Node] = {}
+        self.merged = 0
 
     def document(self, events: Iterator[Any]) -> Node:
         root: Node | None = None
@@ -180,18 +189,20 @@ class _Reader:
             parent.node.value.append(node)
         elif not parent.has_key:
             parent.key, parent.has_key, parent.key_line = node.value, True, node.line
+            parent.is_merge = node.is_merge
         else:
             parent.has_key = False
             self._add_entry(parent, node)
 
     def _add_entry(self, parent: _Open, node: Node) -> None:
         mapping, key, line = parent.node.value, parent.key, parent.key_line
-        if key == "<<":
+        if parent.is_merge:
             self._merge(parent.node, node, line, parent.path)
         elif not isinstance(key, str):
             is_collection = isinstance(key, list | dict)
             received = "a list or mapping as key" if is_collection else f"the key {key!r}"
-            self._problem(line, parent.path, "keys that are text (quote them)", received)
+            where = parent.path if is_collection else (*parent.path, repr(key)[:40])
+            self._problem(line, where, "keys that are text (quote them)", received)
         elif key in mapping and key not in parent.node.key_lines:
             # It came by a merge (<<); what is written out wins.
             mapping[key], parent.node.key_lines[key] = node, line
@@ -209,6 +220,9 @@ class _Reader:
                 continue
             for key, child in source.value.items():
                 into.value.setdefault(key, child)
+            self.merged += len(source.value)
+            if self.merged > MOST_VALUES:
+                raise _Refusal(line, f"at most {MOST_VALUES:,} values", "merges that make more")
 
     def _scalar(self, event: Any, line: int, path: KeyPath) -> Node:
         tag, text = event.tag, event.value
@@ -219,18 +233,21 @@ class _Reader:
         elif tag not in _CORE_SCALARS:
             self._refuse_tag(tag, line, path)
             tag = _PREFIX + "str"
+        if tag == _PREFIX + "merge":
+            return Node(line, text, is_merge=True)
         if tag not in _CONSTRUCT:  # text; dates and the like stay as they are written
             if any("\ud800" <= character <= "\udfff" for character in text):
                 self._problem(line, path, "text", "half of a surrogate pair")
                 text = text.encode("utf-8", "replace").decode()
             return Node(line, text)
+        if len(text) > LONGEST_NUMBER:
+            expected = f"a number of at most {LONGEST_NUMBER:,} characters"
+            self._problem(line, path, expected, "a longer one")
+            return Node(line)
         try:
             value = _CONSTRUCT[tag](yaml.ScalarNode(tag, text))
         except (ValueError, KeyError, IndexError, OverflowError):
             self._problem(line, path, f"a YAML {tag.removeprefix(_PREFIX)}", repr(text[:40]))
-            value = None
-        if isinstance(value, int) and value.bit_length() > 8192:  # longer than Python prints
-            self._problem(line, path, "a number of at most 2,000 digits", "a longer one")
             value = None
         return Node(line, value)
 
@@ -251,6 +268,7 @@ class _Open:
     key: Any = None
     key_line: int = 0
     has_key: bool = False
+    is_merge: bool = False
 
     def next_path(self) -> KeyPath:
         if isinstance(self.node.value, list):

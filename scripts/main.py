@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 
@@ -52,11 +53,21 @@ def cli() -> None:
 def main() -> None:
     """Run the command line; a :class:`MerlinSimError` becomes its message and exit code."""
     silence_third_party_noise()
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character shows its number instead.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         cli.main(standalone_mode=True)
     except MerlinSimError as error:
         click.echo(f"merlin-sim: {error}", err=True)
         sys.exit(error.exit_code)
-    except BrokenPipeError:  # `merlin-sim ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+    except (MemoryError, RecursionError) as error:
+        click.echo(f"merlin-sim: the input is too large ({type(error).__name__})", err=True)
+        sys.exit(2)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):  # `merlin-sim ... | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(141)
+        click.echo(f"merlin-sim: {error}", err=True)
+        sys.exit(2)

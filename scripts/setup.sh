@@ -48,8 +48,16 @@ find_python() {
   refuse "merlin-sim needs Python 3.10 or 3.11 with venv: TensorFlow 2.12 has no build for others (found: ${seen#; }). Name one with PYTHON=/path/to/python3.11."
 }
 
+# Whether the environment is whole and of the Python that was asked for.
+fits_environment() {
+  "$VENV/bin/python" -m pip --version >/dev/null 2>&1 || return 1
+  [ -z "${PYTHON:-}" ] || [ "$(version_of "$VENV/bin/python")" = "$(version_of "$python")" ]
+}
+
+version_of() { "$1" -c 'import sys; print(*sys.version_info[:2])'; }
+
 install_packages() {
-  if ! "$VENV/bin/python" -c '' 2>/dev/null; then
+  if ! fits_environment; then
     say "making $VENV with $python"
     rm -rf "$VENV"
     "$python" -m venv "$VENV"

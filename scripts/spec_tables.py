@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ..schemas.feature_spec import FeatureSpec
 
@@ -16,7 +17,7 @@ def print_spec(spec: FeatureSpec, console: Console | None = None) -> None:
     console.print(_features(spec, shared_domains(spec)))
     console.print(_sources(spec))
     if spec.metadata:
-        console.print("metadata: " + ", ".join(spec.metadata))
+        console.print(Text("metadata: " + ", ".join(spec.metadata)))
 
 
 def _features(spec: FeatureSpec, domains: dict[str, str]) -> Table:
@@ -32,14 +33,14 @@ def _features(spec: FeatureSpec, domains: dict[str, str]) -> Table:
     for channel, name in in_channels + rest:
         feature = spec.feature_spec.get(name)
         if feature is None:
-            table.add_row(channel, f"[red]{name}: not in feature_spec[/red]")
+            table.add_row(Text(channel), Text(f"{name}: not in feature_spec", style="red"))
             continue
         ids = f"{feature.cardinality:,}" if isinstance(feature.cardinality, int) else "-"
         table.add_row(
-            channel if channel != last else "",
-            name,
+            Text(channel if channel != last else ""),
+            Text(name),
             feature.dtype,
-            "-" if feature.cardinality is None else domains[name],
+            Text("-" if feature.cardinality is None else domains[name]),
             "auto" if feature.cardinality == "auto" else ids,
             " x ".join(map(str, feature.dimensions or ())) or "-",
         )
@@ -55,13 +56,13 @@ def _sources(spec: FeatureSpec) -> Table:
     table.add_column("first file")
     for mapping, chunks in spec.source_spec.items():
         for place, chunk in enumerate(chunks):
-            table.add_row(
+            is_all = set(chunk.features) == set(spec.feature_spec)
+            cells = [
                 mapping if place == 0 else "",
                 chunk.type,
-                f"all {len(chunk.features)}"
-                if set(chunk.features) == set(spec.feature_spec)
-                else ", ".join(chunk.features),
+                f"all {len(chunk.features)}" if is_all else ", ".join(chunk.features),
                 str(len(chunk.files)),
                 chunk.files[0] if chunk.files else "-",
-            )
+            ]
+            table.add_row(*map(Text, cells))
     return table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import dying_worker
 import numpy as np
 import published_layout
 import pyarrow as pa
@@ -32,7 +33,9 @@ def test_adopt_describes_and_copies_nothing(tmp_path, padded):
     directory = published_layout.write(tmp_path / "data", padded=padded)
     before = {file: file.read_bytes() for file in directory.rglob("*.parquet")}
     rows = []
+    metadata = (directory / "metadata.json").read_bytes()
     spec = adopt(directory, 1, on_rows=rows.append)
+    assert (directory / "metadata.json").read_bytes() == metadata
     assert sum(rows) == count_rows(directory) == 120
     assert {file: file.read_bytes() for file in directory.rglob("*.parquet")} == before
     assert CONTRACTS["sim"].problems(spec) == []
@@ -70,19 +73,20 @@ def ragged(rows, value, kind=None):
         (
             "item_id_trgt",
             np.full(40, 51),
-            "row 0, column 'item_id_trgt': expected an id from 1 to 50",
+            "item_id_trgt.row 0: expected an id from 1 to 50, got 51",
         ),
-        ("user_id", [1] * 39 + [0], "row 39, column 'user_id': expected an id from 1 to 9, got 0"),
-        ("label", [0.5] * 40, "column 'label': expected 0 or 1, got 0.5"),
-        ("label", [None] + [1] * 39, "row 0, column 'label': expected a value, got null"),
-        ("user_id", ["x"] * 40, "column 'user_id': expected ids, got string"),
-        ("item_id_pos", [3] * 40, "column 'item_id_pos': expected lists of ids, got int64"),
-        ("cat_id_neg", ragged(40, 1), "column 'cat_id_neg': expected a list as long as the row's"),
-        ("label", ["a"] * 40, "column 'label': expected labels of 0 and 1, got string"),
+        ("user_id", [1] * 39 + [0], "user_id.row 39: expected an id from 1 to 9, got 0"),
+        ("label", [2] * 40, "label.row 0: expected 0 or 1, got 2"),
+        ("label", [None] + [1] * 39, "label.row 0: expected a value, got nothing"),
+        ("user_id", ["x"] * 40, "user_id: expected ids, got string"),
+        ("item_id_pos", [3] * 40, "item_id_pos: expected lists of ids, got int64"),
+        ("cat_id_neg", ragged(40, 1), "expected a list as long as the row's other histories"),
+        ("label", ["a"] * 40, "label: expected labels of 0 and 1, got string"),
     ],
 )
 def test_damage_is_named_with_its_file_and_row(directory, name, values, message):
-    replace_column(directory / "train" / "part.10.parquet", name, values)
+    kind = pa.int8() if name == "label" and not isinstance(values[0], str) else None
+    replace_column(directory / "train" / "part.10.parquet", name, values, kind)
     with pytest.raises(MerlinSimError) as caught:
         adopt(directory, 1)
     assert "part.10.parquet" in str(caught.value)
@@ -90,15 +94,67 @@ def test_damage_is_named_with_its_file_and_row(directory, name, values, message)
     assert not (directory / "feature_spec.yaml").exists()
 
 
-def test_an_id_in_a_history_beyond_its_table(directory):
-    file = directory / "test" / "part.0.parquet"
-    column = pq.read_table(file)["item_id_neg"].to_pylist()
+def change_history(file, name, change):
+    column = pq.read_table(file)[name].to_pylist()
     row = next(place for place, ids in enumerate(column) if len(ids) > 2)
-    column[row][1] = 51
-    replace_column(file, "item_id_neg", column, pa.list_(pa.int64()))
-    with pytest.raises(
-        MerlinSimError, match=f"row {row}, column 'item_id_neg': expected ids from 0 to 50, got 51"
-    ):
+    change(column[row])
+    replace_column(file, name, column, pa.list_(pa.int64()))
+    return row
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (1, 51, "expected ids from 0 to 50, got 51"),
+        (1, -1, "expected ids from 0 to 50, got -1"),
+        (1, None, "expected ids, got nothing"),
+        (-1, 0, "expected padding on the left only, got 0 after"),
+    ],
+)
+def test_a_bad_entry_in_a_history(directory, place, value, message):
+    file = directory / "test" / "part.0.parquet"
+    row = change_history(file, "item_id_neg", lambda ids: ids.__setitem__(place, value))
+    with pytest.raises(MerlinSimError, match=f"item_id_neg.row {row}: {message}"):
+        adopt(directory, 1)
+
+
+def test_every_file_and_column_that_is_damaged_is_named(directory):
+    for number in (2, 10):
+        file = directory / "train" / f"part.{number}.parquet"
+        replace_column(file, "user_id", [10] * 40)
+        replace_column(file, "cat_id_trgt", [8] * 40)
+    with pytest.raises(MerlinSimError) as caught:
+        adopt(directory, 1)
+    assert len(caught.value.problems) == 4
+
+
+def test_files_of_different_types(directory):
+    file = directory / "train" / "part.10.parquet"
+    replace_column(file, "user_id", [1] * 40, pa.int16())
+    with pytest.raises(MerlinSimError, match="user_id: expected int64, as in the first file, got"):
+        adopt(directory, 1)
+
+
+def test_a_mapping_without_rows(directory):
+    file = directory / "test" / "part.0.parquet"
+    pq.write_table(pq.read_table(file).slice(0, 0), file)
+    with pytest.raises(MerlinSimError, match="test: expected at least one row, got none"):
+        adopt(directory, 1)
+
+
+def test_columns_of_one_name(directory):
+    for file in directory.rglob("*.parquet"):
+        table = pq.read_table(file)
+        names = ["user_id" if name == "label" else name for name in table.column_names]
+        pq.write_table(table.rename_columns(names), file)
+    with pytest.raises(MerlinSimError, match="expected each column name once"):
+        adopt(directory, 1)
+
+
+def test_a_reader_that_crashes_is_told_from_the_file(directory, monkeypatch):
+    """Damaged pages can kill arrow's reader; here a worker that dies stands in for that."""
+    monkeypatch.setattr("merlin_sim.schemas.adopt.check_rows", dying_worker.die)
+    with pytest.raises(MerlinSimError, match="the parquet reader crashed on it"):
         adopt(directory, 1)
 
 

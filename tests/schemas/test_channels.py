@@ -152,7 +152,13 @@ def test_plain_merlin_tags_tell_the_channels():
 
 
 def test_missing_tags_are_named():
-    schema = Schema([ColumnSchema("what", tags=[Tags.ITEM_ID]), ColumnSchema("click")])
+    schema = Schema(
+        [
+            ColumnSchema("what", tags=[Tags.ITEM_ID]),
+            ColumnSchema("click"),
+            ColumnSchema("ago", tags=[Tags.SEQUENCE, Tags.TIME], is_list=True),
+        ]
+    )
     with pytest.raises(MerlinSimError) as caught:
         require_channels(schema, "schema.pbtxt")
     message = str(caught.value)
@@ -160,3 +166,21 @@ def test_missing_tags_are_named():
     assert "positive_history: no list column is tagged Tags.SEQUENCE" in message
     assert 'negative_history: no list column is tagged "negative_history"' in message
     assert "target_item_features" not in message
+
+
+def test_a_schema_without_sequences_is_read_as_dlrms():
+    schema = Schema(
+        [
+            ColumnSchema("click", tags=[Tags.BINARY_CLASSIFICATION]),
+            ColumnSchema("advert", tags=[Tags.ITEM_ID, Tags.CATEGORICAL]),
+            ColumnSchema("site", tags=[Tags.CATEGORICAL]),
+            ColumnSchema("price", tags=[Tags.CONTINUOUS]),
+        ]
+    )
+    assert channels_of(schema) == {
+        "label": ["click"],
+        "categorical": ["advert", "site"],
+        "numerical": ["price"],
+    }
+    with pytest.raises(MerlinSimError, match="positive_history: no list column is tagged"):
+        require_channels(schema, "here", "sim")

@@ -7,6 +7,8 @@ import shutil
 from dataclasses import replace
 
 import published_layout
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from merlin_sim.schemas.adopt import adopt
@@ -100,8 +102,54 @@ def test_metadata_that_contradicts_the_spec(directory):
     metadata = json.loads((directory / "metadata.json").read_text())
     metadata["cardinalities"][2]["value"] = 8
     (directory / "metadata.json").write_text(json.dumps(metadata))
-    with pytest.raises(MerlinSimError, match="cat_id: expected 7, as in the spec, got 8"):
+    with pytest.raises(MerlinSimError, match="expected 7 for cat_id, as in the spec, got 8"):
         Dataset.open(directory)
+
+
+def test_names_in_the_metadata_are_free_but_order_and_number_are_not(directory):
+    entries = [{"name": "uid", "value": 9}, {"name": "item", "value": 50}]
+    file = directory / "metadata.json"
+    file.write_text(json.dumps({"cardinalities": [*entries, {"name": "cat", "value": 7}]}))
+    Dataset.open(directory)
+    file.write_text(json.dumps({"cardinalities": [*entries, {"name": "cat", "value": 70}]}))
+    with pytest.raises(MerlinSimError, match="expected 7 for cat_id, as in the spec, got 70"):
+        Dataset.open(directory)
+    file.write_text(json.dumps({"cardinalities": entries}))
+    with pytest.raises(MerlinSimError, match="expected 3 entries"):
+        Dataset.open(directory)
+    file.write_text(json.dumps({"cardinalities": [*entries, entries[0]]}))
+    with pytest.raises(MerlinSimError, match="expected each name once, got 'uid' again"):
+        Dataset.open(directory)
+
+
+def test_a_schema_of_other_dtypes(directory):
+    schema = Dataset.open(directory).schema
+    columns = [c.with_dtype("float32") if c.name == "label" else c for c in schema]
+    write_schema(Schema(columns), directory / "schema.pbtxt")
+    with pytest.raises(MerlinSimError, match="label: expected dtype int8, as in"):
+        Dataset.open(directory)
+
+
+def test_files_that_lack_a_column_or_are_no_parquet(directory):
+    file = directory / "train" / "part.10.parquet"
+    table = pq.read_table(file)
+    flat = pa.array([1] * len(table))
+    place = table.column_names.index("cat_id_neg")
+    pq.write_table(table.drop(["user_id"]).set_column(place - 1, "cat_id_neg", flat), file)
+    (directory / "test" / "part.0.parquet").write_bytes(b"PAR1 not really")
+    with pytest.raises(MerlinSimError) as caught:
+        Dataset.open(directory)
+    message = str(caught.value)
+    assert "part.10.parquet: user_id: expected one column, got none" in message
+    assert "part.10.parquet: cat_id_neg: expected lists, got int64" in message
+    assert "part.0.parquet: expected a parquet file" in message
+    Dataset.open(directory, check_files=False)
+
+
+def test_a_model_is_asked_for_at_once(directory):
+    with pytest.raises(MerlinSimError, match="at least 1 feature for dlrm"):
+        Dataset.open(directory, model="dlrm")
+    assert Dataset.open(directory, model="sim").channels
 
 
 @pytest.mark.parametrize(

@@ -97,10 +97,10 @@ def test_the_abstract_example_in_detail():
 def test_writing_and_reading_again_gives_the_same_bytes(tmp_path_factory, spec):
     file = tmp_path_factory.mktemp("spec") / "feature_spec.yaml"
     spec.write(file)
-    again, problems = read_feature_spec(file)
-    assert problems == []
-    assert again == spec
-    again.write(file.with_name("again.yaml"))
+    reading = read_feature_spec(file)
+    assert reading.problems == []
+    assert reading.spec == spec
+    reading.spec.write(file.with_name("again.yaml"))
     assert file.with_name("again.yaml").read_bytes() == file.read_bytes()
 
 
@@ -179,18 +179,18 @@ def test_writing_and_reading_again_gives_the_same_bytes(tmp_path_factory, spec):
         ),
         (
             ("files: [test.csv]", "files: [../test.csv]"),
-            ":10: source_spec.test[0].files[0]: expected a path within the dataset directory, "
-            "got the text '../test.csv'",
+            ":10: source_spec.test[0].files[0]: expected the path of a file within the "
+            "dataset directory, got the text '../test.csv'",
         ),
         (
             ("files: [test.csv]", "files: [/etc/passwd]"),
-            ":10: source_spec.test[0].files[0]: expected a path within the dataset directory, "
-            "got the text '/etc/passwd'",
+            ":10: source_spec.test[0].files[0]: expected the path of a file within the "
+            "dataset directory, got the text '/etc/passwd'",
         ),
         (
             ("files: [test.csv]", "files: [x/../../test.csv]"),
-            ":10: source_spec.test[0].files[0]: expected a path within the dataset directory, "
-            "got the text 'x/../../test.csv'",
+            ":10: source_spec.test[0].files[0]: expected the path of a file within the "
+            "dataset directory, got the text 'x/../../test.csv'",
         ),
         (
             ("made_by: us", "made_by: !!python/object/apply:os.getcwd []"),
@@ -310,3 +310,84 @@ def test_whatever_bytes_come_only_a_spec_error_comes_back(tmp_path, seed):
 )
 def test_dtype_spellings(spelling, name):
     assert canonical_dtype(spelling) == name
+
+
+def test_a_fault_of_a_key_hides_nothing_beside_it(tmp_path):
+    file = tmp_path / "feature_spec.yaml"
+    file.write_text(
+        "feature_spec: {label: {dtype: bool}}\n"
+        "source_spec:\n"
+        "  train: [{type: csv, features: [label, nope], files: [../x]}]\n"
+        "  train: []\n"
+        "  3: []\n"
+        "channel_spec:\n"
+        "  label: [label, nope]\n"
+        "  4: x\n"
+    )
+    said = "\n".join(problems_of(file))
+    for place in (
+        ":4: source_spec.train: expected each key once",
+        ":3: source_spec.train[0].features[1]: expected a feature of feature_spec",
+        ":3: source_spec.train[0].files[0]: expected the path of a file",
+        ":5: source_spec.3: expected keys that are text",
+        ":7: channel_spec.label[1]: expected a feature of feature_spec",
+        ":8: channel_spec.4: expected keys that are text",
+    ):
+        assert place in said
+
+
+def test_a_models_channels_are_checked_in_the_same_go(write):
+    file = write(("type: parquet", "type: orc"))
+    with pytest.raises(SpecError) as caught:
+        FeatureSpec.read(file, model="dlrm")
+    said = str(caught.value)
+    assert "expected one of the chunk types" in said
+    assert "channel_spec.categorical: expected at least 1 feature for dlrm" in said
+
+
+def test_many_misspelt_names_are_answered_soon(tmp_path):
+    file = tmp_path / "feature_spec.yaml"
+    names = [f"feature_{number}" for number in range(1500)]
+    features = "".join(f"  {name}: {{dtype: int8}}\n" for name in names)
+    chunk = f"[{{type: csv, features: [{', '.join(name + 'x' for name in names)}], files: [a]}}]"
+    file.write_text(f"feature_spec:\n{features}source_spec: {{train: {chunk}, test: {chunk}}}\n")
+    with pytest.raises(SpecError) as caught:
+        FeatureSpec.read(file)
+    assert len(caught.value.problems) > 3000
+    assert str(caught.value).count("did you mean") <= 20
+    assert "more" in str(caught.value).splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"dtype": "foo"},
+        {"dtype": "int8", "cardinality": 0},
+        {"dtype": "int8", "cardinality": "many"},
+        {"dtype": "int8", "dimensions": (3, -1)},
+        {"dtype": "int8", "dimensions": ()},
+        {"dtype": "int8", "extra": {"dtype": "int64"}},
+    ],
+)
+def test_a_feature_checks_itself(wrong):
+    with pytest.raises(MerlinSimError, match="A feature should have a known dtype"):
+        Feature(**wrong)
+
+
+def test_a_feature_takes_any_whole_numbers():
+    import numpy as np
+
+    feature = Feature("int8", np.int64(5), [np.int32(3)])
+    assert feature == Feature("int8", 5, (3,))
+    assert feature.to_dict() == {"dtype": "int8", "cardinality": 5, "dimensions": [3]}
+
+
+def test_what_yaml_cannot_hold_is_refused_in_python_too():
+    sections = {"feature_spec": {}, "source_spec": {}, "channel_spec": {}}
+    sections["metadata"] = {1: 2, "deep": [{"set": {1, 2}}]}
+    with pytest.raises(SpecError) as caught:
+        FeatureSpec.from_dict(sections)
+    assert [str(problem).split(": ")[2] for problem in caught.value.problems] == [
+        "expected keys that are text, got the number 1",
+        "expected plain data, got {1, 2}",
+    ]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pkgutil
 import subprocess
 import sys
 
 import pytest
+
+import merlin_sim.schemas
 
 
 def run(code):
@@ -19,14 +22,22 @@ def run(code):
     return result.stdout
 
 
+MODULES = [module.name for module in pkgutil.iter_modules(merlin_sim.schemas.__path__)]
+
+
 def test_no_schema_module_imports_tensorflow():
+    """Each alone, in a process forked for it: the order of imports must not matter."""
     out = run(
-        "import sys, pkgutil, importlib, merlin_sim.schemas as package\n"
-        "for module in pkgutil.iter_modules(package.__path__):\n"
-        "    importlib.import_module(f'merlin_sim.schemas.{module.name}')\n"
-        "print([m for m in ('tensorflow', 'dask', 'numba') if m in sys.modules])"
+        "import os, sys, importlib\n"
+        f"for name in {MODULES!r}:\n"
+        "    if os.fork() == 0:\n"
+        "        importlib.import_module(f'merlin_sim.schemas.{name}')\n"
+        "        print(name, [m for m in ('tensorflow', 'dask', 'numba') if m in sys.modules])\n"
+        "        sys.stdout.flush()\n"
+        "        os._exit(0)\n"
+        "    assert os.wait()[1] == 0\n"
     )
-    assert out.strip() == "[]"
+    assert out.splitlines() == [f"{name} []" for name in MODULES]
 
 
 @pytest.mark.slow

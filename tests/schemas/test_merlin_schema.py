@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from spec_strategies import feature_specs, merlin_schemas, sim_specs
 
 from merlin_sim.schemas.column_record import same_schema
+from merlin_sim.schemas.exceptions import MerlinSimError
 from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
 from merlin_sim.schemas.merlin_import import ColumnSchema, Schema, Tags
 from merlin_sim.schemas.merlin_schema import to_feature_spec, to_merlin_schema
@@ -54,9 +56,9 @@ def test_any_schema_comes_back_through_a_spec_file(tmp_path_factory, schema):
     to_feature_spec(schema).write(file)
     from merlin_sim.schemas.feature_spec_reader import read_feature_spec
 
-    spec, problems = read_feature_spec(file)
-    assert problems == []
-    assert same_schema(to_merlin_schema(spec), schema)
+    reading = read_feature_spec(file)
+    assert reading.problems == []
+    assert same_schema(to_merlin_schema(reading.spec), schema)
 
 
 @RELAXED
@@ -152,13 +154,27 @@ def test_tables_of_different_features_never_share_a_name():
     assert schema["item_p"].properties["domain"]["name"] == "item_t"
 
 
-def test_what_is_edited_in_a_carrier_wins_over_what_it_carries():
+def test_an_edit_in_a_schema_is_carried_out_on_the_spec_it_carries():
     spec = FeatureSpec.read(SPECS / "amazon_books.yaml", check_files=False)
+    spec = replace(spec, metadata={"made": "by us"})
     text = schema_to_text(to_merlin_schema(spec)).replace("max: 2330", "max: 2331")
     edited = to_feature_spec(schema_from_text(text))
-    assert {edited.feature_spec[f"cat_id_{place}"].cardinality for place in ("trgt", "pos")} == {
-        2331
+    wanted = {
+        name: replace(feature, cardinality=2331) if name.startswith("cat_id") else feature
+        for name, feature in spec.feature_spec.items()
     }
+    assert edited == replace(spec, feature_spec=wanted)
+    assert list(edited.feature_spec) == list(spec.feature_spec)
+    assert to_feature_spec(to_merlin_schema(edited)) == edited
+
+
+def test_a_column_taken_out_of_a_schema_is_taken_out_of_the_spec():
+    spec = FeatureSpec.read(SPECS / "amazon_books.yaml", check_files=False)
+    schema = to_merlin_schema(spec).excluding_by_name(["user_id"])
+    edited = to_feature_spec(schema)
+    assert "user_id" not in edited.feature_spec
+    assert edited.channel_spec["user_features"] == ()
+    assert "user_id" not in edited.source_spec["train"][0].features
 
 
 def test_an_edited_column_wins_over_its_record_in_a_schema_file():
@@ -170,14 +186,36 @@ def test_an_edited_column_wins_over_its_record_in_a_schema_file():
     assert RECORD_PROPERTY not in edited["x"].properties
 
 
-def test_an_edited_spec_wins_over_the_schema_in_its_metadata():
-    schema = Schema([ColumnSchema("x", dtype="int32", properties={"odd": (1, 2)})])
+def test_an_edit_in_a_spec_is_carried_out_on_the_schema_it_carries():
+    schema = Schema(
+        [
+            ColumnSchema("x", dtype="int32", properties={"odd": (1, 2)}, tags=["mine"]),
+            ColumnSchema("y", dtype="bool", tags=["ours"]),
+        ]
+    )
     spec = to_feature_spec(schema)
     assert "merlin_schema" in spec.metadata
-    edited = FeatureSpec(
-        {"x": Feature("int32", cardinality=4)}, {}, spec.channel_spec, spec.metadata
-    )
-    assert to_merlin_schema(edited)["x"].properties["domain"]["max"] == 3
+    features = {**spec.feature_spec, "x": Feature("int64", cardinality=4), "z": Feature("int8")}
+    edited = to_merlin_schema(replace(spec, feature_spec=features))
+    assert edited["x"].dtype.name == "int64"
+    assert edited["x"].properties["domain"] == {"min": 0, "max": 3, "name": "x"}
+    assert edited["x"].properties["odd"] == (1, 2)
+    assert "mine" in edited["x"].tags
+    assert edited["y"].tags == schema["y"].tags
+    assert edited.column_names == ["x", "y", "z"]
+
+
+def test_a_spec_without_features_is_no_schema():
+    chunk = (Chunk("csv", ("x",), ("x.csv",)),)
+    with pytest.raises(MerlinSimError, match="at least one feature"):
+        to_merlin_schema(FeatureSpec({}, {"train": chunk}, {}))
+    assert to_feature_spec(Schema([])).feature_spec == {}
+
+
+def test_a_feature_that_stands_twice_in_a_schema_file(tmp_path):
+    (tmp_path / "s.pbtxt").write_text('feature { name: "a" } feature { name: "a" type: INT }')
+    with pytest.raises(MerlinSimError, match="twice stand a"):
+        read_schema(tmp_path / "s.pbtxt")
 
 
 def test_files_given_to_a_translated_schema_survive():
@@ -195,8 +233,6 @@ def test_files_given_to_a_translated_schema_survive():
 
 
 def test_a_property_that_no_file_can_hold_is_named():
-    from merlin_sim.schemas.exceptions import MerlinSimError
-
     schema = Schema([ColumnSchema("x", properties={"thing": object()})])
     with pytest.raises(MerlinSimError, match="column 'x': property 'thing': a object"):
         to_feature_spec(schema)
@@ -204,8 +240,6 @@ def test_a_property_that_no_file_can_hold_is_named():
 
 @pytest.mark.parametrize("text", ["feature {", "nonsense", "feature { name: 3 }", "\x00"])
 def test_a_file_that_is_no_schema_is_refused(tmp_path, text):
-    from merlin_sim.schemas.exceptions import MerlinSimError
-
     file = tmp_path / "schema.pbtxt"
     file.write_text(text)
     with pytest.raises(MerlinSimError, match="schema.pbtxt"):

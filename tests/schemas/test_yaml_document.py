@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from merlin_sim.schemas.yaml_document import DEEPEST_NESTING, read_yaml
@@ -47,11 +49,11 @@ def test_every_value_knows_its_line(tmp_path):
         ("a: 1\n---\nb: 2\n", "expected one YAML document, got a second one"),
         ("a: &a [*a]", "expected an alias of something complete above it, got *a"),
         ("a: *b", "expected an alias of something complete above it, got *b"),
-        ("yes: 1", "expected keys that are text (quote them), got the key True"),
+        ("yes: 1", "True: expected keys that are text (quote them), got the key True"),
         ("[a]: 1", "expected keys that are text (quote them), got a list or mapping as key"),
         ("a: 0b_", "a: expected a YAML int, got '0b_'"),
         ("a: [1", "expected YAML, got something else: did not find expected ',' or ']'"),
-        ("a: " + "9" * 3000, "a: expected a number of at most 2,000 digits, got a longer one"),
+        ("a: " + "9" * 3000, "a: expected a number of at most 2,000 characters, got a longer one"),
         ("<<: 3", "<<: expected a mapping to merge, got something else"),
         (b"\xff\xfe\x00", "expected UTF-8 text, got other bytes at position 0"),
     ],
@@ -94,4 +96,20 @@ def test_aliases_cannot_blow_up(tmp_path):
 def test_a_file_that_cannot_be_read(tmp_path):
     root, problems = read_yaml(tmp_path)
     assert root is None
-    assert "expected a readable file, got an error: Is a directory" in str(problems[0])
+    assert "expected a readable file, got a directory or device" in str(problems[0])
+
+
+def test_merges_cannot_blow_up(tmp_path):
+    keys = ", ".join(f"k{number}: 1" for number in range(1000))
+    text = f"a: &a {{{keys}}}\nb:\n" + "- <<: *a\n" * 3000
+    assert "merges that make more" in read(tmp_path, text)[1][0]
+
+
+def test_a_quoted_merge_key_is_a_key(tmp_path):
+    assert read(tmp_path, '"<<": 1\n') == ({"<<": 1}, [])
+
+
+def test_a_device_is_not_read():
+    root, problems = read_yaml(Path("/dev/zero"))
+    assert root is None
+    assert "a directory or device" in str(problems[0])

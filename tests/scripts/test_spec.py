@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -65,6 +66,41 @@ def test_show(amazon):
     shown = merlin_sim("spec", "show", amazon)
     for text in ("positive_history", "item_id_neg", "1,209,081", "tfrecord", "100"):
         assert text in shown
+
+
+def test_odd_names_are_shown_as_they_are(tmp_path):
+    file = tmp_path / "spec.yaml"
+    file.write_text(
+        "feature_spec: {'a[bold]b': {dtype: int8}, 'ué': {dtype: int8}}\n"
+        "source_spec: {train: [{type: csv, features: [x], files: ['[/q]']}]}\n"
+        "channel_spec: {'[/q]': ['a[bold]b', '[red]']}\n"
+    )
+    shown = merlin_sim("spec", "show", file)
+    for name in ("a[bold]b", "[/q]", "[red]"):
+        assert name in shown
+    result = subprocess.run(
+        [PROGRAM, "spec", "show", str(file)],
+        capture_output=True,
+        timeout=60,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert result.returncode == 0, result.stderr
+    assert b"u\\xe9" in result.stdout
+
+
+def test_a_path_that_is_too_long(tmp_path):
+    assert "File name too long" in merlin_sim("spec", "show", tmp_path / ("x" * 300), code=2)
+
+
+def test_a_schema_file_is_checked_as_its_spec_is(amazon, tmp_path):
+    schema = tmp_path / "s.pbtxt"
+    merlin_sim("spec", "convert", SPECS / "abstract_csv.yaml", schema)
+    merlin_sim("spec", "show", schema)
+    merlin_sim("spec", "validate", schema, "--skip_files")
+    broken = tmp_path / "broken.yaml"
+    broken.write_text(amazon.read_text().replace("type: tfrecord", "type: wat"))
+    merlin_sim("spec", "convert", broken, schema)
+    assert "one of the chunk types" in merlin_sim("spec", "validate", schema, code=2)
 
 
 def test_convert_there_and_back(amazon, tmp_path):
