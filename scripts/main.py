@@ -16,6 +16,7 @@ from .quiet import silence_third_party_noise
 # imported only when it is asked for, so that help never waits for TensorFlow.
 COMMANDS = {
     "preprocess": ("preprocess", "Turn raw behaviour logs into a dataset directory."),
+    "transcode": ("transcode", "Bring csv, parquet or tfrecord datasets to a dataset directory."),
     "synthesize": ("synthesize", "Write synthetic raw logs with planted behaviour."),
     "doctor": ("doctor", "Show versions and devices; fail where training could not run."),
     "spec": ("spec", "Validate, show, convert and adopt dataset specifications."),

@@ -16,6 +16,8 @@ from merlin_sim.schemas.exceptions import MerlinSimError
 from merlin_sim.workflows import line_blocks
 
 GOOD = b'{"reviewerID": "u", "asin": "a", "unixReviewTime": 5}'
+WHOLE = "'unixReviewTime': expected a whole number"
+LONE = "'asin': expected text, found a lone surrogate"
 BAD_LINES = [
     (b'{"reviewerID": "u", "asin"', "expected one JSON object"),
     (b"not json", "expected one JSON object"),
