@@ -53,6 +53,9 @@ def cli() -> None:
 def main() -> None:
     """Run the command line; a :class:`MerlinSimError` becomes its message and exit code."""
     silence_third_party_noise()
+    if sys.argv[1:2] == ["preprocess"]:
+        # Merlin imports TensorFlow where there is one: seconds, and never used by preprocessing.
+        sys.modules.setdefault("tensorflow", None)  # type: ignore[arg-type]
     try:
         cli.main(standalone_mode=True)
     except MerlinSimError as error:
