@@ -17,6 +17,7 @@ from .quiet import silence_third_party_noise
 # imported only when it is asked for, so that help never waits for TensorFlow.
 COMMANDS = {
     "preprocess": ("preprocess", "Turn raw behaviour logs into a dataset directory."),
+    "transcode": ("transcode", "Bring csv, parquet or tfrecord datasets to a dataset directory."),
     "synthesize": ("synthesize", "Write synthetic raw logs with planted behaviour."),
     "doctor": ("doctor", "Show versions and devices; fail where training could not run."),
     "spec": ("spec", "Validate, show, convert and adopt dataset specifications."),
@@ -57,6 +58,9 @@ def main() -> None:
         # A terminal that cannot show a character shows its number instead.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    if sys.argv[1:2] == ["preprocess"]:
+        # Merlin imports TensorFlow where there is one: seconds, and never used by preprocessing.
+        sys.modules.setdefault("tensorflow", None)  # type: ignore[arg-type]
     try:
         cli.main(standalone_mode=True)
     except MerlinSimError as error:

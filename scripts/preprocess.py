@@ -67,9 +67,9 @@ RUN = (
         "--scheduler",
         default="auto",
         show_default=True,
-        help="single: this process; local: a Dask cluster on this machine; an address "
-        "(tcp://...) of a running Dask or Dask-CUDA cluster that sees the same files; "
-        "auto: local for more than one worker or more than 1 GB of raw data.",
+        help="single: this process, with threads; local: a Dask cluster on this machine; an "
+        "address (tcp://...) of a running Dask or Dask-CUDA cluster that sees the same files; "
+        "auto: local if more than one worker is asked for, else single.",
     ),
     click.option("--overwrite", is_flag=True, help="Replace the output directory."),
 )
@@ -106,7 +106,7 @@ def with_options(options: tuple[Any, ...]) -> Any:
 @click.option(
     "--review_loader_num_workers",
     type=int,
-    help="Worker processes. [default: one, or one per core for more than 1 GB]",
+    help="Worker processes, or threads of --scheduler single. [default: threads, one per core]",
 )
 def amazon_books(
     amazon_dataset_path: Path,
@@ -125,7 +125,7 @@ def amazon_books(
     from ..workflows.amazon_books import COLUMNS, AmazonReviews, amazon_files, read_categories
     from ..workflows.build import DatasetBuilder
     from ..workflows.progress import Terminal
-    from ..workflows.schedulers import SingleProcess, open_scheduler
+    from ..workflows.schedulers import open_scheduler
 
     started = time.monotonic()
     workflow = _load_fitted(fitted)
@@ -134,10 +134,9 @@ def amazon_books(
     sample_rules = _rules(rules, workflow)
     reviews, metadata = amazon_files(amazon_dataset_path, reviews_file_name, metadata_file_name)
     counts = [n for n in (metadata_loader_n_proc, review_loader_num_workers) if n is not None]
-    raw_bytes = reviews.stat().st_size + metadata.stat().st_size
     narrator = Terminal()
-    with open_scheduler(scheduler, max(counts, default=None), raw_bytes) as workers:
-        source = AmazonReviews(reviews, threads=isinstance(workers, SingleProcess))
+    with open_scheduler(scheduler, max(counts, default=None)) as workers:
+        source = AmazonReviews(reviews)
         builder = DatasetBuilder(source, sample_rules, workers, narrator, on_bad_rows)
         if workflow is None:
             builder = builder.with_features(
@@ -172,7 +171,11 @@ def _names(context: click.Context, parameter: click.Parameter, value: str) -> tu
 )
 @with_options(RULES)
 @with_options(RUN)
-@click.option("--workers", type=int, help="Worker processes. [default: as --scheduler auto says]")
+@click.option(
+    "--workers",
+    type=int,
+    help="Worker processes, or threads of --scheduler single. [default: threads, one per core]",
+)
 def log(
     files: tuple[Path, ...],
     output_path: Path,
@@ -203,7 +206,7 @@ def log(
     if workflow is not None and workflow.columns != columns:
         raise MerlinSimError(f"{fitted}: was fitted on other columns: {workflow.columns}.")
     source = TableLog(files, columns)
-    with open_scheduler(scheduler, workers, source.size()) as cluster:
+    with open_scheduler(scheduler, workers) as cluster:
         builder = DatasetBuilder(source, _rules(rules, workflow), cluster, Terminal(), on_bad_rows)
         summary = builder.build(output_path, fitted=workflow, overwrite=overwrite)
     _say(summary, output_path, time.monotonic() - started)

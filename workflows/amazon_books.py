@@ -31,8 +31,6 @@ class AmazonReviews:
     """The reviews file as a log; see :class:`~merlin_sim.workflows.log_source.LogSource`."""
 
     path: Path
-    threads: bool = True
-    """Whether one block may be read by several threads."""
 
     @property
     def columns(self) -> BehaviourColumns:
@@ -54,7 +52,7 @@ class AmazonReviews:
     def read(self, block: LineBlock) -> Iterator[Piece]:
         """See LogSource."""
         for text, done in block.texts():
-            table, bad = read_json_lines(text, REVIEW_SCHEMA, self.threads)
+            table, bad = read_json_lines(text, REVIEW_SCHEMA)
             table = table.rename_columns([COLUMNS.user, COLUMNS.item, COLUMNS.timestamp])
             lines = text.count(b"\n") + (not text.endswith(b"\n"))
             yield Piece(table, lines, bad, done)

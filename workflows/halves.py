@@ -24,13 +24,11 @@ from .behaviour_graph import encode_histories, fitted_workflow, make_samples
 from .columns import POSITION, BehaviourColumns
 from .histories import Histories
 from .operators.explode_histories import TEST
-from .parquet_files import LARGEST_DICTIONARY, write_samples_file
+from .parquet_files import LARGEST_DICTIONARY, ROWS_PER_FILE, write_samples_file
 from .rules import SampleRules
 from .schedulers import Scheduler
 from .vocabulary import Vocabularies
 from .workflow import Workflow
-
-ROWS_PER_FILE = 131_072  # bounds the memory of a partition: 1.6 KB a row at most, per list column
 
 
 @dataclass(frozen=True)

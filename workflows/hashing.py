@@ -22,7 +22,7 @@ ORDER_SALT = np.uint64(0x02DE2)
 UNIT = 1.0 / (1 << 53)
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def mix(value: Any) -> Any:
     """Scatter 64 bits."""
     value = np.uint64(value + GOLDEN)
@@ -31,7 +31,7 @@ def mix(value: Any) -> Any:
     return np.uint64(value ^ (value >> np.uint64(31)))
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def row_key(seed: Any, user: Any, position: Any, label: Any) -> Any:
     """The number that stands for one row of the dataset."""
     key = mix(np.uint64(seed))
@@ -39,7 +39,7 @@ def row_key(seed: Any, user: Any, position: Any, label: Any) -> Any:
     return mix(key ^ np.uint64(2 * position + label))
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def draw_below(key: Any, draw: Any, bound: Any) -> Any:
     """The ``draw``-th number in [0, bound) of a row: floor(uniform * bound)."""
     bits = mix(key + np.uint64(draw) * GOLDEN)
@@ -67,7 +67,7 @@ def draw_below_arrays(key: Any, draw: Any, bound: int, xp: Any) -> Any:
     return ((bits >> xp.uint64(11)).astype(xp.float64) * UNIT * float(bound)).astype(xp.int64)
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _hash_spans(
     data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint64]:

@@ -15,7 +15,7 @@ ARROW_BLOCK = 4 << 20
 SHOWN = 60
 
 
-def read_json_lines(text: bytes, schema: pa.Schema, threads: bool) -> tuple[pa.Table, list[BadRow]]:
+def read_json_lines(text: bytes, schema: pa.Schema) -> tuple[pa.Table, list[BadRow]]:
     """Read the fields of ``schema`` (strings and int64) from each line.
 
     Arrow reads the block in one go. What it refuses, or might have read otherwise than line by
@@ -27,17 +27,17 @@ def read_json_lines(text: bytes, schema: pa.Schema, threads: bool) -> tuple[pa.T
     """
     if not text.strip():
         return schema.empty_table(), []
-    table = _read_with_arrow(text, schema, threads)
+    table = _read_with_arrow(text, schema)
     return (table, []) if table is not None else _read_line_by_line(text, schema)
 
 
-def _read_with_arrow(text: bytes, schema: pa.Schema, threads: bool) -> pa.Table | None:
+def _read_with_arrow(text: bytes, schema: pa.Schema) -> pa.Table | None:
     lines = text.count(b"\n") + (not text.endswith(b"\n"))
     try:
         pa.array([text], pa.large_binary()).cast(pa.large_string())
         table = pa.json.read_json(
             pa.BufferReader(text),
-            read_options=pa.json.ReadOptions(use_threads=threads, block_size=ARROW_BLOCK),
+            read_options=pa.json.ReadOptions(block_size=ARROW_BLOCK),
             parse_options=pa.json.ParseOptions(
                 explicit_schema=schema, unexpected_field_behavior="ignore"
             ),

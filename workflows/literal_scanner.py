@@ -27,7 +27,7 @@ CATEGORIES = np.frombuffer(b"categories", np.uint8)
 WORDS = tuple(np.frombuffer(word, np.uint8) for word in (b"True", b"False", b"None"))
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _is(text: Bytes, start: int, end: int, word: Bytes) -> bool:
     if end - start != len(word):
         return False
@@ -37,7 +37,7 @@ def _is(text: Bytes, start: int, end: int, word: Bytes) -> bool:
     return True
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _end_of_string(text: Bytes, place: int, end: int) -> int:
     """Where the string that begins at ``place`` ends (past its quote); -1 if not plain."""
     quote = text[place]
@@ -49,14 +49,14 @@ def _end_of_string(text: Bytes, place: int, end: int) -> int:
     return place + 1 if place < end else -1
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _end_of_digits(text: Bytes, place: Any, end: int) -> Any:
     while place < end and 48 <= text[place] <= 57:
         place += 1
     return place
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _end_of_number(text: Bytes, start: int, end: int) -> Any:
     """Where the number that begins at ``start`` ends; -1 if not plain."""
     digits = start + 1 if text[start] == 45 else start
@@ -73,7 +73,7 @@ def _end_of_number(text: Bytes, start: int, end: int) -> Any:
     return place
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _end_of_scalar(text: Bytes, place: int, end: int) -> Any:
     letter = text[place]
     if letter == 45 or 48 <= letter <= 57:
@@ -84,7 +84,7 @@ def _end_of_scalar(text: Bytes, place: int, end: int) -> Any:
     return -1
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def scan_line(text: Bytes, start: int, end: int, spans: npt.NDArray[np.int64]) -> bool:
     """Find the item and its category in a line.
 
@@ -188,7 +188,7 @@ def scan_line(text: Bytes, start: int, end: int, spans: npt.NDArray[np.int64]) -
     return expect == NOTHING and spans[1] > spans[0] and spans[3] > spans[2]
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def scan_lines(
     text: Bytes, ends: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
@@ -206,7 +206,7 @@ def scan_lines(
     return plain, spans
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _copy_spans(text: Bytes, spans: npt.NDArray[np.int64], offsets: npt.NDArray[np.int32]) -> Any:
     copied = np.empty(offsets[-1], np.uint8)
     for row in range(len(spans)):

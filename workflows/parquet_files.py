@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+ROWS_PER_FILE = 131_072  # bounds the memory of a part: 1.6 KB a row at most, per list column
 ROWS_PER_GROUP = 16_384
 LARGEST_DICTIONARY = 1 << 16  # entries that still make a small page
 # Ids of many items hardly repeat within a page, a dictionary of them costs only time. Delta
@@ -24,17 +26,70 @@ def write_samples_file(table: pa.Table, path: Path, few_ids: Collection[str] = (
         few_ids: Columns with at most ``LARGEST_DICTIONARY`` different ids, to be stored as
             places in a dictionary; all others are compressed.
     """
+    pq.write_table(
+        table, path, row_group_size=ROWS_PER_GROUP, **_layout(table.schema, set(few_ids))
+    )
+
+
+def _layout(schema: pa.Schema, few_ids: set[str]) -> dict[str, Any]:
     leaves = {}
-    for field in table.schema:
+    for field in schema:
         is_list = pa.types.is_list(field.type) or pa.types.is_large_list(field.type)
         leaves[field.name] = f"{field.name}.list.element" if is_list else field.name
     few = {leaves[name] for name in few_ids if name in leaves}
-    pq.write_table(
-        table,
-        path,
-        row_group_size=ROWS_PER_GROUP,
-        compression={leaf: "none" if leaf in few else "zstd" for leaf in leaves.values()},
-        compression_level={leaf: FAST_ZSTD for leaf in leaves.values() if leaf not in few},
-        use_dictionary=sorted(few),
-        write_statistics=False,
-    )
+    return {
+        "compression": {leaf: "none" if leaf in few else "zstd" for leaf in leaves.values()},
+        "compression_level": {leaf: FAST_ZSTD for leaf in leaves.values() if leaf not in few},
+        "use_dictionary": sorted(few),
+        "write_statistics": False,
+    }
+
+
+class PartWriter:
+    """Writes a stream of tables, in their order, as ``<mapping>/part.<n>.parquet``."""
+
+    def __init__(self, directory: Path, mapping: str, few_ids: Collection[str] = ()) -> None:
+        """Make the mapping's directory."""
+        self.directory = directory
+        self.mapping = mapping
+        self.few_ids = set(few_ids)
+        self.files: list[str] = []
+        self.rows = 0
+        self._waiting: list[pa.Table] = []
+        self._writer: pq.ParquetWriter | None = None
+        self._in_file = 0
+        (directory / mapping).mkdir()
+
+    def write(self, table: pa.Table) -> None:
+        """Take some rows."""
+        self.rows += table.num_rows
+        self._waiting.append(table)
+        while sum(part.num_rows for part in self._waiting) >= ROWS_PER_GROUP:
+            waiting = pa.concat_tables(self._waiting)
+            self._write_group(waiting.slice(0, ROWS_PER_GROUP))
+            self._waiting = [waiting.slice(ROWS_PER_GROUP)]
+
+    def close(self, schema: pa.Schema) -> None:
+        """Write what waits; an empty file if there never was a row."""
+        waiting = pa.concat_tables([*self._waiting, schema.empty_table()])
+        if waiting.num_rows or not self.files:
+            self._write_group(waiting)
+        self._close_file()
+
+    def _write_group(self, table: pa.Table) -> None:
+        if self._writer is None:
+            self.files.append(f"{self.mapping}/part.{len(self.files)}.parquet")
+            path = self.directory / self.files[-1]
+            self._writer = pq.ParquetWriter(
+                path, table.schema, **_layout(table.schema, self.few_ids)
+            )
+        self._writer.write_table(table, row_group_size=ROWS_PER_GROUP)
+        self._in_file += table.num_rows
+        if self._in_file >= ROWS_PER_FILE:
+            self._close_file()
+
+    def _close_file(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = None
+        self._in_file = 0

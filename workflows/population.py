@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-BITS = 16
+BITS = 18
 
 
 @dataclass(frozen=True)

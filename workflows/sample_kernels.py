@@ -17,7 +17,7 @@ from .hashing import ORDER_SALT, SLICE_SALT, draw_below, mix, row_key
 Ids = npt.NDArray[np.int64]
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def select_prefixes(
     users: Ids,
     offsets: Ids,
@@ -63,7 +63,7 @@ def select_prefixes(
     return rows[:count].copy(), positions[:count].copy()
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def cut_prefixes(
     values: Ids, offsets: Ids, rows: Ids, positions: Ids, longest: int
 ) -> tuple[Ids, Ids, Ids]:
@@ -86,7 +86,7 @@ def cut_prefixes(
     return targets, history, new_offsets
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def order_of_twins(users: Ids, positions: Ids, seed: int) -> Ids:
     """Scatter positives and twins: entry 2 * row + label for each row of the dataset."""
     keys = np.empty(2 * len(users), np.uint64)
@@ -98,7 +98,7 @@ def order_of_twins(users: Ids, positions: Ids, seed: int) -> Ids:
     return np.argsort(keys, kind="mergesort")
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _item_at(index: Any, cumulative: Ids, first: Ids, block: int) -> Any:
     low = first[index // block]
     high = first[index // block + 1]
@@ -111,7 +111,7 @@ def _item_at(index: Any, cumulative: Ids, first: Ids, block: int) -> Any:
     return low
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def draw_negatives(
     users: Ids,
     positions: Ids,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -15,7 +16,7 @@ from . import worker_preload
 AUTO = "auto"
 SINGLE = "single"
 LOCAL = "local"
-LARGE = 1 << 30  # bytes of raw data from which a local cluster is worth its start
+SECONDS_TO_CONNECT = 10
 
 
 class Scheduler(Protocol):
@@ -31,19 +32,38 @@ class Scheduler(Protocol):
 
 
 class SingleProcess:
-    """One task after the other, here."""
+    """Here, with a thread per core: numba, arrow and parquet leave Python's lock alone."""
 
-    workers = 1
+    def __init__(self, workers: int | None = None) -> None:
+        """Take so many threads, as many as cores if None."""
+        self.workers = workers or cores()
 
     def run(self, task: Callable[..., Any], arguments: Sequence[Any]) -> Iterator[Any]:
         """See :class:`Scheduler`."""
-        for argument in arguments:
-            yield task(argument)
+        if self.workers == 1:
+            yield from map(task, arguments)
+            return
+        with ThreadPoolExecutor(self.workers) as threads:
+            futures = [threads.submit(task, argument) for argument in arguments]
+            try:
+                for future in as_completed(futures):
+                    yield future.result()
+            finally:
+                for future in futures:
+                    future.cancel()
 
     def compute(self, delayed: Sequence[Any]) -> Iterator[Any]:
         """See :class:`Scheduler`."""
-        for value in delayed:
-            yield dask.compute(value, scheduler="synchronous")[0]
+        return self.run(_compute_here, delayed)
+
+
+def _compute_here(value: Any) -> Any:
+    return dask.compute(value, scheduler="synchronous")[0]
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 class DaskCluster:
@@ -65,11 +85,11 @@ class DaskCluster:
         yield from self._as_completed(self.client.compute(list(delayed)))
 
     def _as_completed(self, futures: list[Any]) -> Iterator[Any]:
-        from distributed import as_completed
+        from distributed import as_completed as ready
         from distributed.scheduler import KilledWorker
 
         try:
-            for future in as_completed(futures):
+            for future in ready(futures):
                 yield future.result()
                 future.release()
         except KilledWorker as error:
@@ -82,27 +102,23 @@ class DaskCluster:
 
 
 @contextmanager
-def open_scheduler(
-    where: str = AUTO, workers: int | None = None, raw_bytes: int = 0
-) -> Iterator[Scheduler]:
+def open_scheduler(where: str = AUTO, workers: int | None = None) -> Iterator[Scheduler]:
     """Start or reach what is asked for, and close it in the end.
 
     Args:
         where: ``single``, ``local``, the address of a running cluster, or ``auto``: a local
-            cluster if ``workers`` asks for more than one or the raw data is large.
-        workers: Processes of a local cluster; as many as cores if None.
-        raw_bytes: The size of the raw data.
+            cluster if ``workers`` asks for more than one, else this process.
+        workers: Processes of a local cluster, or threads of this process; as many as cores if
+            None.
     """
     if workers is not None and workers < 1:
         raise MerlinSimError(f"The number of workers should be at least 1. Received: {workers}.")
-    cores = len(os.sched_getaffinity(0))
     if where == AUTO:
-        wanted = (cores if raw_bytes > LARGE else 1) if workers is None else workers
-        where = LOCAL if wanted > 1 else SINGLE
+        where = LOCAL if workers is not None and workers > 1 else SINGLE
     if where == SINGLE:
-        yield SingleProcess()
+        yield SingleProcess(workers)
     elif where == LOCAL:
-        with _local_client(workers or cores) as client:
+        with _local_client(workers or cores()) as client:
             yield DaskCluster(client)
     elif ":" in where:
         with _remote_client(where) as client:
@@ -142,7 +158,7 @@ def _remote_client(address: str) -> Iterator[Any]:
     from distributed import Client
 
     try:
-        client = Client(address, timeout="20s")
+        client = Client(address, timeout=f"{SECONDS_TO_CONNECT}s")
     except (OSError, ValueError) as error:
         raise MerlinSimError(f"{address}: no Dask scheduler answers there ({error}).") from error
     with client:

@@ -1,0 +1,105 @@
+"""Measure preprocessing: rows per second, peak memory, bytes per sample; beside plain pandas.
+
+python benchmarks/bench_preprocess.py                  # about 1,000,000 interactions
+python benchmarks/bench_preprocess.py --amazon_size    # 22.5 million, without pandas
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+COMMAND = [sys.executable, "-W", "ignore", "-c"]
+MAIN = "import sys; from merlin_sim.scripts.main import main; main()"
+HERE = Path(__file__).parent
+# As many users, items and interactions as the Amazon Books 2014 log has.
+AMAZON = ["--users", "8000000", "--items", "2300000", "--categories", "2300"]
+AMAZON += ["--short_users", "0.98675", "--mean_length", "57"]
+
+
+def measure(name: str, arguments: list[str]) -> tuple[float, float]:
+    """Run a process; print and return its seconds and the peak memory of its tree in GB.
+
+    Memory is what the processes have for themselves: pages of files that several of them map,
+    and that the system may drop at any time, are not counted.
+    """
+    started = time.monotonic()
+    process = psutil.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, text=True)
+    peak = 0
+    while process.poll() is None:
+        total = 0
+        for member in [process, *children_of(process)]:
+            try:
+                memory = member.memory_info()
+                total += memory.rss - memory.shared
+            except psutil.NoSuchProcess:
+                continue
+        peak = max(peak, total)
+        time.sleep(0.1)
+    seconds = time.monotonic() - started
+    output = process.stdout.read()
+    if process.returncode:
+        raise SystemExit(f"{name} failed with {process.returncode}: {output}")
+    print(f"{name}: {seconds:.1f} s, peak {peak / 2**30:.2f} GB")
+    print("".join(f"    {line}\n" for line in output.splitlines()), end="", flush=True)
+    return seconds, peak / 2**30
+
+
+def children_of(process: psutil.Popen) -> list[psutil.Process]:
+    """The processes that a process started, if it is still there."""
+    try:
+        return process.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--users", type=int, default=21_000)
+    parser.add_argument("--amazon_size", action="store_true", help="22.5 million interactions")
+    parser.add_argument("--workers", type=int, default=2, help="of the local cluster")
+    parser.add_argument("--work", type=Path, help="keep the files here [default: removed]")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        work = options.work or Path(temporary)
+        raw = work / "raw"
+        size = AMAZON if options.amazon_size else ["--users", str(options.users)]
+        measure("synthesize", [MAIN, "synthesize", "--output", str(raw), "--overwrite", *size])
+        with open(raw / "reviews_Books.json", "rb") as file:
+            interactions = sum(1 for _ in file)
+        results = {"interactions": interactions}
+        plain = None
+        if not options.amazon_size:
+            arguments = [(HERE / "plain_pandas.py").read_text(), str(raw), str(work / "pandas")]
+            plain = measure("plain pandas", arguments)
+            results["plain pandas"] = plain
+        for name, scheduler in (
+            ("one process", ["--scheduler", "single"]),
+            (
+                f"{options.workers} workers",
+                ["--scheduler", "local", "--review_loader_num_workers", str(options.workers)],
+            ),
+        ):
+            seconds, peak = measure(
+                f"merlin-sim, {name}",
+                [
+                    MAIN, "preprocess", "amazon-books", "--amazon_dataset_path", str(raw),
+                    "--output_path", str(work / "dataset"), "--overwrite", *scheduler,
+                ],
+            )  # fmt: skip
+            results[name] = (seconds, peak)
+            ahead = f", {plain[0] / seconds:.1f}x plain pandas" if plain else ""
+            print(f"    {interactions / seconds:,.0f} interactions/s{ahead}")
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

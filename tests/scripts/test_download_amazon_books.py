@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import gzip
+import http.server
+import os
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "download_amazon_books_2014.sh"
+FILES = {
+    "meta_Books.json.gz": gzip.compress(b"{'asin': '1', 'categories': [['x']]}\n" * 500),
+    "reviews_Books.json.gz": gzip.compress(b'{"asin": "1"}\n' * 500),
+}
+pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Serves FILES, in parts where asked; answers 404 for what is in `missing`."""
+
+    def do_GET(self):
+        name = self.path.rpartition("/")[2]
+        self.server.asked.append((name, self.headers.get("Range")))
+        content = self.server.contents.get(name)
+        if content is None:
+            self.send_error(404)
+            return
+        start = int((self.headers.get("Range") or "bytes=0-")[6:].split("-")[0])
+        if start >= len(content):
+            self.send_error(416)
+            return
+        self.send_response(206 if start else 200)
+        if start:
+            whole = len(content)
+            self.send_header("Content-Range", f"bytes {start}-{whole - 1}/{whole}")
+        self.send_header("Content-Length", str(len(content) - start))
+        self.end_headers()
+        self.wfile.write(content[start:])
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def server():
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.contents, server.asked = dict(FILES), []
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture
+def download(server, tmp_path):
+    def run():
+        environment = {
+            **os.environ,
+            "AMAZON_BOOKS_2014_URL": f"http://127.0.0.1:{server.server_port}/x",
+            "no_proxy": "127.0.0.1",
+        }
+        return subprocess.run(
+            [SCRIPT, tmp_path / "raw"], env=environment, capture_output=True, text=True, timeout=60
+        )
+
+    return run
+
+
+def test_both_files_come_whole(download, tmp_path):
+    done = download()
+    assert done.returncode == 0, done.stderr
+    assert {p.name: p.read_bytes() for p in (tmp_path / "raw").iterdir()} == FILES
+
+
+def test_it_goes_on_where_it_stopped(download, server, tmp_path):
+    (tmp_path / "raw").mkdir()
+    name = "reviews_Books.json.gz"
+    (tmp_path / "raw" / f"{name}.part").write_bytes(FILES[name][:40])
+    assert download().returncode == 0
+    assert (name, "bytes=40-") in server.asked
+    assert (tmp_path / "raw" / name).read_bytes() == FILES[name]
+
+
+def test_a_part_that_is_whole_already_is_taken(download, tmp_path):
+    (tmp_path / "raw").mkdir()
+    name = "meta_Books.json.gz"
+    (tmp_path / "raw" / f"{name}.part").write_bytes(FILES[name])
+    assert download().returncode == 0
+    assert (tmp_path / "raw" / name).read_bytes() == FILES[name]
+
+
+def test_what_is_there_is_not_fetched_again_unless_damaged(download, server, tmp_path):
+    assert download().returncode == 0
+    server.asked.clear()
+    assert download().returncode == 0
+    assert not server.asked
+    damaged = tmp_path / "raw/meta_Books.json.gz"
+    damaged.write_bytes(damaged.read_bytes()[:-20])
+    assert download().returncode == 0
+    assert damaged.read_bytes() == FILES["meta_Books.json.gz"]
+
+
+@pytest.mark.parametrize("content", [b"<html>no gzip</html>", gzip.compress(b"<html>"), None])
+def test_something_else_is_refused(download, server, content, tmp_path):
+    server.contents["reviews_Books.json.gz"] = content
+    done = download()
+    assert done.returncode == 2
+    assert "reviews_Books.json.gz" in done.stderr
+    assert not (tmp_path / "raw/reviews_Books.json.gz").exists()
