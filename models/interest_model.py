@@ -167,7 +167,7 @@ class InterestModel(mm.Model):
             labels = targets[self.channels.label] if isinstance(targets, dict) else targets
             losses = step_losses(outputs, labels, sample_weight)
             if self._loss_means is not None:
-                self._loss_means.update(losses)
+                self._loss_means.update(losses, tf.shape(outputs.logits)[0])
             for loss in inner_losses(outputs, labels, sample_weight):
                 self.add_loss(loss)
         return self.output_block(outputs.logits, training=bool(training), testing=bool(testing))

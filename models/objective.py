@@ -85,7 +85,7 @@ class LossMeans:
         names = [name for name in StepLosses._fields if name != "total_loss"]
         self.means = [tf.keras.metrics.Mean(name) for name in names]
 
-    def update(self, losses: StepLosses) -> None:
-        """Count a batch."""
+    def update(self, losses: StepLosses, rows: tf.Tensor) -> None:
+        """Count a batch of ``rows`` samples."""
         for mean in self.means:
-            mean.update_state(getattr(losses, mean.name))
+            mean.update_state(getattr(losses, mean.name), sample_weight=rows)

@@ -8,6 +8,10 @@ from typing import Any, TypeVar
 from .blocks.checks import OptionError, check_choice, check_dims, check_positive, check_rate
 from .blocks.din_attention import ATTENTIONS
 
+SEARCHES = ("soft", "hard")
+DEFAULT_HEADS = 4
+"""Heads of the exact search unit's attention over items and times, unless set."""
+
 AnyOptions = TypeVar("AnyOptions", bound="ModelOptions")
 
 
@@ -107,12 +111,35 @@ class SIMOptions(DIENOptions):
     top_k: int = 50
     """How many positions of the long history the search keeps at most."""
 
+    search: str = "soft"
+    """How the long history is searched: ``"soft"``, by score, or ``"hard"``, by category."""
+
+    category_feature: str | None = None
+    """Hard search: the target item's column that is its category."""
+
+    heads: int | None = None
+    """Heads of the exact search unit's attention. None: the published attention by the dot product,
+    or, where the dataset has time intervals, `DEFAULT_HEADS` heads over items and times."""
+
+    time_buckets: int = 32
+    """Rows of the table of time intervals, where the dataset has them; one for each power of 2."""
+
     def __post_init__(self) -> None:
         """Check every option."""
         super().__post_init__()
         dims = check_dims("stage_one_mlp_dims", self.stage_one_mlp_dims)
         object.__setattr__(self, "stage_one_mlp_dims", dims)
         check_positive("top_k", self.top_k)
+        check_choice("search", self.search, SEARCHES)
+        if (self.search == "hard") != (self.category_feature is not None):
+            raise OptionError(
+                '`category_feature` should name a column with `search` = "hard", and be None '
+                f"otherwise. Received: `search` = {self.search!r}, "
+                f"`category_feature` = {self.category_feature!r}."
+            )
+        if self.heads is not None:
+            check_positive("heads", self.heads)
+        check_positive("time_buckets", self.time_buckets)
 
     def check_history(self, history_length: int) -> None:
         """Require a long and a short history."""

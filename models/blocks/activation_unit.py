@@ -73,6 +73,9 @@ class ActivationUnit(Block):
         Returns:
             [...].
         """
+        # Keras casts a layer's first input only.
+        target_item = tf.cast(target_item, self.compute_dtype)
+        history = tf.cast(history, self.compute_dtype)
         first, *rest = self.dense
         kernel = tf.convert_to_tensor(first.kernel)
         item_part, history_part, difference_part, product_part = tf.split(kernel, 4, axis=0)

@@ -91,6 +91,8 @@ class AuxiliaryNetwork(Block):
         logits = []
         for items in (history, negative_history):
             # Split, not sliced: the gradient of a slice fills a whole history with zeros first.
+            # Keras casts a layer's first input only.
+            items = tf.cast(items, self.compute_dtype)
             following = tf.split(items, [1, len(states) - 1], axis=1)[1]
             item_part = tf.tensordot(tf.transpose(following, [1, 0, 2]), of_item, axes=1)
             hidden = tf.sigmoid(state_part + item_part)

@@ -74,6 +74,8 @@ class InterestEvolution(Block):
             short_history: [batch, short, dim]; zeros at padded positions.
             short_mask: [batch, short], bool; True where a position is real.
         """
+        # Keras casts a layer's first input only.
+        short_history = tf.cast(short_history, self.compute_dtype)
         positions = tf.unstack(tf.transpose(short_history, [1, 0, 2]))  # short x [batch, dim]
         states = self.gru(positions)  # short x [batch, units]
         item = self.item_prelu(self.item_dense(target_item))  # [batch, units]

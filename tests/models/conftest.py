@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
+import numpy as np
+import pandas as pd
 import pytest
+import tensorflow as tf
 from merlin.schema import ColumnSchema, Schema, Tags
+
+from merlin_sim.schemas.dataset import Dataset, write_documents
+from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
 
 
 def make_schema(
@@ -42,3 +50,102 @@ def make_schema(
 @pytest.fixture(name="make_schema", scope="session")
 def make_schema_fixture():
     return make_schema
+
+
+def make_columns(schema, rows, seed=0, lengths=None):
+    """Random columns for a schema: arrays, and for histories lists of arrays, oldest first."""
+    rng = np.random.default_rng(seed)
+    longest = schema["item_0_hist"].shape.dims[1].max
+    lengths = rng.integers(0, longest + 1, rows) if lengths is None else np.asarray(lengths)
+    columns = {}
+    for column in schema:
+        highest = 1 if column.name == "label" else column.int_domain and column.int_domain.max
+        if column.is_list and highest:
+            columns[column.name] = [rng.integers(1, highest + 1, n) for n in lengths]
+        elif column.is_list:
+            columns[column.name] = [rng.exponential(1e4, n).astype(np.float32) for n in lengths]
+        else:
+            columns[column.name] = rng.integers(
+                0 if column.name == "label" else 1, highest + 1, rows
+            )
+    return columns
+
+
+def padded_to(length, rows):
+    """Left-pad rows with zeros."""
+    return [np.concatenate([np.zeros(length - len(row), row.dtype), row]) for row in rows]
+
+
+def as_batch(columns, longest, *, ragged):
+    """Columns as Merlin's loader gives them."""
+    batch = {}
+    for name, column in columns.items():
+        if not isinstance(column, list):
+            batch[name] = tf.constant(column)
+        elif ragged:
+            batch[f"{name}__values"] = tf.constant(np.concatenate(column))
+            offsets = np.cumsum([0, *map(len, column)])
+            batch[f"{name}__offsets"] = tf.constant(offsets, tf.int32)
+        else:
+            batch[name] = tf.constant(np.stack(padded_to(longest, column)))
+    label = batch.pop("label")
+    return batch, label
+
+
+def write_dataset(directory, columns, longest, cardinality_of, *, ragged=True):
+    """Write a dataset directory whose train and test files hold the same rows."""
+    histories = {name for name, column in columns.items() if isinstance(column, list)}
+    table = {
+        name: column if ragged or name not in histories else padded_to(longest, column)
+        for name, column in columns.items()
+    }
+    frame = pd.DataFrame(table)
+    source = {}
+    for mapping in ("train", "test"):
+        (directory / mapping).mkdir(parents=True)
+        frame.to_parquet(directory / mapping / "part_0.parquet")
+        file = f"{mapping}/part_0.parquet"
+        source[mapping] = (Chunk("parquet", tuple(columns), (file,)),)
+    channels = {
+        "label": ["label"],
+        "user_features": [n for n in columns if n.startswith("user_")],
+        "target_item_features": [n for n in columns if re.fullmatch(r"item_\d+", n)],
+        "positive_history": [n for n in columns if re.fullmatch(r"item_\d+_hist", n)],
+        "negative_history": [n for n in columns if n.endswith("_neg_hist")],
+    }
+    features = {
+        name: Feature(
+            "int64",
+            None if name == "label" else cardinality_of(name),
+            (longest,) if name in histories else None,
+        )
+        for name in columns
+    }
+    channel_spec = {name: tuple(names) for name, names in channels.items()}
+    write_documents(directory, FeatureSpec(features, source, channel_spec, {}))
+    return Dataset.open(directory)
+
+
+@pytest.fixture(name="make_columns", scope="session")
+def make_columns_fixture():
+    return make_columns
+
+
+@pytest.fixture(name="as_batch", scope="session")
+def as_batch_fixture():
+    return as_batch
+
+
+@pytest.fixture
+def make_dataset(tmp_path):
+    """Return a function that writes and opens a dataset directory of random rows."""
+
+    def make(*, ragged, rows=60, seed=0):
+        schema = make_schema(ragged=ragged)
+        columns = make_columns(schema, rows, seed)
+        directory = tmp_path / f"{'ragged' if ragged else 'padded'}_{rows}_{seed}"
+        return write_dataset(
+            directory, columns, 10, lambda name: schema[name].int_domain.max, ragged=ragged
+        )
+
+    return make

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from merlin_sim.models.blocks.exact_search_unit import ExactSearchUnit
+from merlin_sim.models.blocks.general_search_unit import GeneralSearchUnit
+from merlin_sim.models.blocks.multi_head_search_unit import MultiHeadSearchUnit
+
+
+@pytest.mark.parametrize("stage_one", [False, True])
+@pytest.mark.parametrize("time_dim", [0, 3])
+def test_contract(contract_step, arrays, time_dim, stage_one):
+    def inputs(batch):
+        target, history = arrays.vectors(batch, 4), arrays.vectors(batch, 6, 4)
+        found = GeneralSearchUnit(2)(target, history, arrays.mask(batch, 6))
+        times = arrays.vectors(batch, 6, 3) if time_dim else None
+        return target, history, found, times, stage_one
+
+    contract_step(lambda: MultiHeadSearchUnit(2, 5, time_dim), inputs)
+
+
+def test_one_head_with_identity_kernels_is_the_published_attention(arrays):
+    target, history = arrays.vectors(5, 4), arrays.vectors(5, 6, 4)
+    found = GeneralSearchUnit(3)(target, history, arrays.mask(5, 6))
+    unit = MultiHeadSearchUnit(heads=1, head_dim=4)
+    unit.build(tf.TensorShape([None, 4]))
+    unit.set_weights([np.eye(4)[:, None, :]] * 2)
+    ours, published = unit(target, history, found), ExactSearchUnit()(target, history, found)
+    np.testing.assert_allclose(ours.attended, published.attended, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(ours.mean, published.mean, rtol=1e-5, atol=1e-6)
+
+
+def test_times_can_decide_the_attention():
+    target, history = tf.ones([1, 1]), tf.ones([1, 2, 1])
+    found = GeneralSearchUnit(2)(target, history, tf.constant([[True, True]]))
+    unit = MultiHeadSearchUnit(heads=1, head_dim=1, time_dim=1)
+    unit.build(tf.TensorShape([None, 1]))
+    unit.set_weights([np.ones([1, 1, 1]), np.array([0.0, 50.0]).reshape(2, 1, 1)])
+    interest = unit(target, history, found, tf.constant([[[0.0], [1.0]]]))
+    assert interest.attended.numpy().tolist() == [[1.0, pytest.approx(1.0)]]

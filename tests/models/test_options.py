@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+
+from merlin_sim.models import DIENOptions, DINOptions, OptionError, SIMOptions
+
+
+def test_the_defaults_are_the_published_ones():
+    options = SIMOptions()
+    assert options.embedding_dim == 16 and options.dropout_rate is None
+    assert options.stage_one_mlp_dims == (200,) and options.stage_two_mlp_dims == (200, 80)
+    assert options.aux_mlp_dims == (100, 50)
+    assert (options.top_k, options.long_seq_length) == (50, 90)
+
+
+@pytest.mark.parametrize(
+    ("cls", "option", "value"),
+    [
+        (DINOptions, "embedding_dim", 0),
+        (DINOptions, "embedding_dim", 4.0),
+        (DINOptions, "embedding_dim", True),
+        (DINOptions, "stage_two_mlp_dims", (8, 0)),
+        (DINOptions, "stage_two_mlp_dims", "8"),
+        (DINOptions, "dropout_rate", 1.0),
+        (DINOptions, "dropout_rate", -1),
+        (DINOptions, "attention", "cosine"),
+        (DIENOptions, "aux_mlp_dims", ()),
+        (DIENOptions, "long_seq_length", -1),
+        (SIMOptions, "stage_one_mlp_dims", 200),
+        (SIMOptions, "top_k", 0),
+        (SIMOptions, "search", "fuzzy"),
+        (SIMOptions, "search", "hard"),
+        (SIMOptions, "category_feature", "item_1"),
+        (SIMOptions, "heads", 0),
+        (SIMOptions, "time_buckets", 0),
+    ],
+)
+def test_every_option_is_checked(cls, option, value):
+    with pytest.raises(OptionError, match=f"`{option}`"):
+        cls.parse({option: value})
+
+
+def test_an_unknown_option_is_named_with_those_there_are():
+    with pytest.raises(OptionError, match="Unknown option: topk. .*top_k"):
+        SIMOptions.parse({"topk": 3})
+
+
+@pytest.mark.parametrize("cls", [DINOptions, DIENOptions, SIMOptions])
+def test_options_survive_json(cls):
+    options = cls(stage_two_mlp_dims=[8, 4], dropout_rate=0.5)
+    assert cls.parse(options.to_dict()) == options
+
+
+def test_a_long_history_must_leave_a_short_one():
+    with pytest.raises(OptionError, match="at most 9, .* 10 positions. .* = 90"):
+        DIENOptions().check_history(10)
+    with pytest.raises(OptionError, match="`long_seq_length`"):
+        SIMOptions(long_seq_length=0).check_history(10)
+    DIENOptions(long_seq_length=0).check_history(10)

@@ -1,0 +1,101 @@
+"""Saved models: the signature, and the same predictions in a fresh process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from merlin_sim.models import MODELS, build_model
+from merlin_sim.models.serving_signature import serving_signature
+
+OPTIONS = {"din": {}, "dien": {"long_seq_length": 6}, "sim": {"long_seq_length": 6, "top_k": 3}}
+FRESH = """
+import sys
+import numpy as np
+import tensorflow as tf
+
+path, how = sys.argv[1:]
+batch = {name: tf.constant(array) for name, array in np.load(path + ".npz").items()}
+served = {name: column for name, column in batch.items() if "neg" not in name}
+if how == "serving":
+    signature = tf.saved_model.load(path).signatures["serving_default"]
+    (predictions,) = signature(**served).values()
+else:
+    import merlin.models.tf as mm
+    import merlin_sim.models
+
+    model = mm.Model.load(path)
+    assert type(model).__module__.startswith("merlin_sim.models."), type(model)
+    predictions = model(batch)
+    np.testing.assert_array_equal(predictions, model(served))
+np.save(path + ".npy", predictions)
+"""
+
+
+def in_a_fresh_process(path, how):
+    command = [sys.executable, "-c", FRESH, str(path), how]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    return np.load(f"{path}.npy")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model_type", sorted(MODELS))
+@pytest.mark.parametrize("ragged", [True, False], ids=["ragged", "padded"])
+def test_a_fresh_process_predicts_the_same(
+    model_type, ragged, tmp_path, make_schema, make_columns, as_batch
+):
+    schema = make_schema(ragged=ragged)
+    batch, _ = as_batch(make_columns(schema, 5, lengths=[0, 1, 4, 9, 10]), 10, ragged=ragged)
+    model = build_model(model_type, schema, embedding_dim=4, **OPTIONS[model_type])
+    expected = model(batch).numpy()
+    path = tmp_path / "saved"
+    model.save(path)
+    np.savez(f"{path}.npz", **{name: column.numpy() for name, column in batch.items()})
+    for how in ("keras", "serving"):
+        np.testing.assert_allclose(in_a_fresh_process(path, how), expected, rtol=1e-6)
+    check_signature(path, schema, model)
+
+
+def check_signature(path, schema, model):
+    signature = tf.saved_model.load(str(path)).signatures["serving_default"]
+    inputs = signature.structured_input_signature[1]
+    assert inputs == serving_signature(model.channels)
+    described = json.loads((path / ".merlin" / "input_schema.json").read_text())
+    assert [feature["name"] for feature in described["feature"]] == list(model.channels.served)
+    assert {name.partition("__")[0] for name in inputs} == set(model.channels.served)
+    for name, spec in inputs.items():
+        column = name.partition("__")[0]
+        is_offsets = name.endswith("__offsets")
+        assert spec.dtype == (tf.int32 if is_offsets else schema[column].dtype.to("tensorflow"))
+    (output,) = signature.structured_outputs.values()
+    assert output.shape.as_list() == [None, 1] and output.dtype == tf.float32
+
+
+def test_the_signature_names_each_column_as_the_loader_does(make_schema):
+    for ragged, names in (
+        (True, {"item_0_hist__values", "item_0_hist__offsets"}),
+        (False, {"item_0_hist"}),
+    ):
+        model = build_model("din", make_schema(items=(20,), ragged=ragged), embedding_dim=4)
+        assert set(serving_signature(model.channels)) == {"user_0", "item_0"} | names
+
+
+@pytest.mark.slow
+def test_a_trained_model_trains_on_after_loading(tmp_path, make_dataset):
+    dataset = make_dataset(ragged=True)
+    model = build_model("sim", dataset.schema, embedding_dim=4, **OPTIONS["sim"])
+    model.compile("adam")
+    model.fit(dataset, batch_size=32, verbose=0)
+    model.save(tmp_path / "saved")
+    loaded = type(model).load(str(tmp_path / "saved"))
+    predictions = loaded.predict(dataset, batch_size=32)
+    np.testing.assert_allclose(predictions, model.predict(dataset, batch_size=32), rtol=1e-5)
+    loaded.compile("adam")
+    loaded.fit(dataset, batch_size=32, verbose=0)
+    assert np.any(loaded.predict(dataset, batch_size=32) != predictions)
