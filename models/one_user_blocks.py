@@ -104,7 +104,8 @@ def evolve(
     Returns:
         The final states: [candidates, units].
     """
-    states = tf.cast(interest.gru(history[tf.newaxis]), tf.float32)[0]  # [short, units]
+    positions = tf.split(history, history.shape[0], axis=0)  # short x [1, dim]
+    states = tf.cast(tf.concat(interest.gru(positions), axis=0), tf.float32)  # [short, units]
     items = tf.cast(interest.item_prelu(interest.item_dense(target_items)), tf.float32)
     scores = score_positions(interest.activation_unit, items, states)
     return run_augru(interest.augru, states, masked_softmax(scores, mask[tf.newaxis]))

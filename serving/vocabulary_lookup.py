@@ -16,7 +16,7 @@ from .limits import RequestError
 
 ID, KEY = "id", "key"
 UNSEEN = 0
-"""The id of a null and of a key that was not there when the workflow was fitted."""
+"""The id of a key that was not there when the workflow was fitted."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,14 @@ class VocabularyLookup:
         return cls(domain, keys, is_text, by_id)
 
     def look_up(self, key: Any, where: str) -> int:
-        """Return the id of a key.
+        """Return the id of a key; of none, what the workflow has for features without a value.
 
         Args:
             key: A key as the log has it, or None.
             where: What the key is, for messages.
         """
-        if key is None:
-            return UNSEEN
+        if key is None or key == "":
+            return self.ids.get(f"no_{self.domain}", UNSEEN)
         if isinstance(key, bool) or not isinstance(key, str if self.is_text else int):
             expected = "a string" if self.is_text else "a whole number"
             raise RequestError(f"{where}: expected {expected} or null, received {key!r:.60}")
