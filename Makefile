@@ -44,7 +44,7 @@ docs: $(READY)
 
 lock: $(READY)
 	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv pip compile --quiet --universal --python-version 3.10 \
-	  --generate-hashes --no-emit-index-url --extra dev --extra horovod --no-emit-package horovod \
+	  --generate-hashes --no-emit-index-url --extra dev --extra horovod --extra serve --no-emit-package horovod \
 	  --custom-compile-command "make lock" pyproject.toml --output-file requirements/lock.txt
 
 clean:

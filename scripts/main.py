@@ -19,6 +19,9 @@ COMMANDS = {
     "preprocess": ("preprocess", "Turn raw behaviour logs into a dataset directory."),
     "transcode": ("transcode", "Bring csv, parquet or tfrecord datasets to a dataset directory."),
     "synthesize": ("synthesize", "Write synthetic raw logs with planted behaviour."),
+    "export": ("export", "Write a trained model as a directory that can be served."),
+    "score": ("score", "Score raw events with an exported model."),
+    "serve": ("serve", "Answer requests: a Triton Inference Server on an exported model."),
     "doctor": ("doctor", "Show versions and devices; fail where training could not run."),
     "spec": ("spec", "Validate, show, convert and adopt dataset specifications."),
 }

@@ -1,0 +1,116 @@
+"""One user, many candidates: candidates per second with the user's part computed once.
+
+    .venv/bin/python benchmarks/bench_candidates.py [--seconds 2] [--model_type sim]
+
+Against the plain batched model, in which every row repeats the user. Random weights of published
+size (embedding 16, history 90 + 10, tables as in Amazon Books); the scores of both are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from merlin_sim.scripts.quiet import silence_third_party_noise
+
+silence_third_party_noise()
+
+import numpy as np  # noqa: E402
+
+from merlin_sim.models import build_model  # noqa: E402
+from merlin_sim.schemas.dataset import Dataset  # noqa: E402
+from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec  # noqa: E402
+from merlin_sim.schemas.merlin_schema import to_merlin_schema  # noqa: E402
+from merlin_sim.serving.batches import one_user_batch, plain_batch  # noqa: E402
+from merlin_sim.serving.event_encoder import EncodedEvent  # noqa: E402
+from merlin_sim.serving.export import export_model  # noqa: E402
+from merlin_sim.serving.scorer import Scorer  # noqa: E402
+from merlin_sim.serving.servable import Servable  # noqa: E402
+
+SIZES = {"user_id": 192_403, "item_id": 367_982, "cat_id": 1_600}
+HISTORY = 100
+
+
+def published_spec() -> FeatureSpec:
+    """A dataset of the published form and size."""
+    features = {"label": Feature("int8"), "user_id": Feature("int64", SIZES["user_id"])}
+    for suffix, dimensions in (("trgt", None), ("pos", (HISTORY,)), ("neg", (HISTORY,))):
+        for name in ("item_id", "cat_id"):
+            column = f"{name}_{suffix}"
+            features[column] = Feature("int64", SIZES[name], dimensions)
+    channels = {
+        "label": ("label",),
+        "user_features": ("user_id",),
+        "target_item_features": ("item_id_trgt", "cat_id_trgt"),
+        "positive_history": ("item_id_pos", "cat_id_pos"),
+        "negative_history": ("item_id_neg", "cat_id_neg"),
+    }
+    chunk = (Chunk("parquet", tuple(features), ("part.parquet",)),)
+    return FeatureSpec(features, {"train": chunk, "test": chunk}, channels, {})
+
+
+def make_servable(directory: Path, model_type: str) -> Servable:
+    """Export a model of random weights."""
+    spec = published_spec()
+    dataset = Dataset(directory, spec, to_merlin_schema(spec))
+    model = build_model(model_type, dataset.schema)
+    return Servable.open(export_model(model, dataset, directory / "servable"))
+
+
+def make_event(candidates: int, history: int = HISTORY) -> EncodedEvent:
+    """One user with a full history, and candidates."""
+    chance = np.random.default_rng(candidates)
+
+    def ids(name: str, count: int) -> np.ndarray:
+        return chance.integers(1, SIZES[name] + 1, count)
+
+    return EncodedEvent(
+        {"user_id": ids("user_id", 1)},
+        {f"{name}_trgt": ids(name, candidates) for name in ("item_id", "cat_id")},
+        {f"{name}_pos": ids(name, history) for name in ("item_id", "cat_id")},
+    )
+
+
+def median_seconds(call, seconds: float) -> float:
+    """Median time of a call, over as many as fit into so many seconds, five at least."""
+    for _ in range(3):
+        call()
+    times, end = [], time.perf_counter() + seconds
+    while time.perf_counter() < end or len(times) < 5:
+        begin = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=2.0, help="per measurement")
+    parser.add_argument("--model_type", default="sim")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        scorer = Scorer(make_servable(Path(directory), arguments.model_type))
+        print(f"{arguments.model_type}: candidates, ms, candidates/s (plain batch, user once)")
+        for count in (1, 4, 8, 16, 100, 1000):
+            event = make_event(count)
+            plain = plain_batch([event], scorer.columns)
+            once = one_user_batch(event, scorer.columns)
+            difference = np.abs(scorer.score_ids(plain) - scorer.score_candidates(once)).max()
+            slow = median_seconds(lambda rows=plain: scorer.score_ids(rows), arguments.seconds)
+            fast = median_seconds(
+                lambda rows=once: scorer.score_candidates(rows), arguments.seconds
+            )
+            print(
+                f"{count:>5}  {1e3 * slow:8.2f} ms {count / slow:>9,.0f}/s   {1e3 * fast:8.2f} ms "
+                f"{count / fast:>9,.0f}/s   x {slow / fast:.2f}   largest difference "
+                f"{difference:.1e}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

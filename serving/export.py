@@ -1,0 +1,104 @@
+"""From a trained model and its dataset directory to a servable that needs neither."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from merlin.schema import Schema
+
+from ..models import MODELS, InterestModel
+from ..schemas.channels import HISTORIES
+from ..schemas.dataset import Dataset
+from ..schemas.feature_spec import SPEC_FILE
+from ..schemas.schema_file import write_schema
+from ..workflows.staging import staged_directory
+from .manifest import ServableError, write_manifest
+from .servable import CATEGORIES, MODEL, SCHEMA, WORKFLOW
+from .served_columns import ServedColumns
+from .served_model import save_served_model
+
+
+def export_model(
+    model: InterestModel,
+    dataset: Dataset,
+    output: Path | str,
+    *,
+    pad: bool = False,
+    overwrite: bool = False,
+    checkpoint: Mapping[str, Any] | None = None,
+    say: Callable[[str], None] = lambda message: None,
+) -> Path:
+    """Write a servable; it appears whole or not at all.
+
+    Args:
+        model: A trained model.
+        dataset: The dataset directory it was trained on; its vocabularies go along.
+        output: The directory to make.
+        pad: Whether the signatures take histories as padded rows; values and offsets otherwise
+            (or as the dataset has them, if it has padded rows itself).
+        overwrite: Replace a directory that holds something.
+        checkpoint: What the manifest is to say of the checkpoint.
+        say: Told, in a sentence, what was found of an earlier run.
+    """
+    output = Path(output)
+    schema = served_schema(dataset.schema, pad)
+    columns = ServedColumns.read(schema)
+    facts = {
+        "model": {
+            "type": next(name for name, kind in MODELS.items() if type(model) is kind),
+            "options": model.options.to_dict(),
+            "precision": model.dtype_policy.name,
+        },
+        "checkpoint": dict(checkpoint or {}),
+        "histories": "ragged" if columns.is_ragged else "padded",
+    }
+    _check_vocabularies(dataset, columns)
+    with staged_directory(output, overwrite=overwrite, say=say) as directory:
+        save_served_model(model, schema, directory / MODEL)
+        dataset.spec.write(directory / SPEC_FILE)
+        write_schema(schema, directory / SCHEMA)
+        for source in (dataset.path / WORKFLOW, *_vocabularies(dataset, columns)):
+            if source.exists():
+                target = directory / source.relative_to(dataset.path)
+                target.parent.mkdir(exist_ok=True)
+                shutil.copyfile(source, target)
+        write_manifest(directory, facts)
+    return output
+
+
+def served_schema(schema: Schema, pad: bool) -> Schema:
+    """Give histories their fixed length where they are to be padded."""
+    if not pad:
+        return schema
+    return Schema(
+        [
+            column.with_shape((None, int(column.value_count.max)))
+            if column.is_list and set(HISTORIES) & {str(tag) for tag in column.tags}
+            else column
+            for column in schema
+        ]
+    )
+
+
+def _domains(columns: ServedColumns) -> dict[str, int]:
+    everything = (*columns.users, *columns.targets, *columns.histories)
+    return {c.domain: c.largest_id for c in everything if c.largest_id is not None}
+
+
+def _vocabularies(dataset: Dataset, columns: ServedColumns) -> list[Path]:
+    return [dataset.path / CATEGORIES / f"{domain}.parquet" for domain in _domains(columns)]
+
+
+def _check_vocabularies(dataset: Dataset, columns: ServedColumns) -> None:
+    """Hold each vocabulary's size against the table that its ids look up."""
+    for domain, largest in _domains(columns).items():
+        path = dataset.path / CATEGORIES / f"{domain}.parquet"
+        if path.exists() and pq.read_metadata(path).num_rows > largest:
+            raise ServableError(
+                f"{path}: has {pq.read_metadata(path).num_rows:,} keys, more than the "
+                f"cardinality of {domain!r} in the dataset's spec ({largest:,})."
+            )

@@ -1,0 +1,125 @@
+"""The manifest of a servable: what is in it, made with what, and the hash of every file."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import platform
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from .. import __version__
+from ..schemas.atomic_write import write_text_atomically
+from ..schemas.exceptions import MerlinSimError
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+PACKAGES = ("tensorflow", "merlin-models", "merlin-core", "nvtabular", "numpy", "pyarrow")
+
+
+class ServableError(MerlinSimError):
+    """A servable directory is missing, damaged, or of another version."""
+
+
+def write_manifest(directory: Path, facts: Mapping[str, Any]) -> None:
+    """Write the manifest beside finished files.
+
+    Args:
+        directory: The servable; every file in it is hashed.
+        facts: What the manifest says beside versions and files.
+    """
+    document = {
+        "format": FORMAT,
+        "merlin_sim": __version__,
+        "versions": {"python": platform.python_version(), **_versions()},
+        **facts,
+        "files": {name: _digest(directory / name) for name in _files_in(directory)},
+    }
+    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    write_text_atomically(directory / MANIFEST, text)
+
+
+def read_manifest(directory: Path) -> dict[str, Any]:
+    """Read the manifest and hold every file against it; nothing else is read, nothing executed.
+
+    Raises:
+        ServableError: With all that is missing, changed or not listed.
+    """
+    if not directory.is_dir():
+        what = "is a file" if directory.exists() else "does not exist"
+        raise ServableError(f"{directory}: expected a servable directory; it {what}")
+    path = directory / MANIFEST
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ServableError(
+            f"{path}: cannot be read: {error.strerror}. `merlin-sim export` makes servables."
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise ServableError(f"{path}: expected JSON: {error}") from error
+    _check_form(path, document)
+    problems = [*_check_files(directory, document["files"])]
+    if problems:
+        listed = "\n".join(f"  {problem}" for problem in problems)
+        raise ServableError(f"{directory}: not as it was exported:\n{listed}")
+    return dict(document)
+
+
+def _check_form(path: Path, document: Any) -> None:
+    found = document.get("format") if isinstance(document, dict) else None
+    if found != FORMAT:
+        raise ServableError(
+            f"{path}: expected format {FORMAT}, which this version of merlin-sim "
+            f"({__version__}) reads. Received: {found!r}."
+        )
+    files = document.get("files")
+    wanted = {"bytes": int, "sha256": str}
+    well_formed = isinstance(files, dict) and all(
+        isinstance(entry, dict) and all(isinstance(entry.get(k), t) for k, t in wanted.items())
+        for entry in files.values()
+    )
+    if not well_formed:
+        raise ServableError(f"{path}: files: expected a length and a sha256 for each file.")
+
+
+def _check_files(directory: Path, files: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    problems = []
+    found = _files_in(directory)
+    for name, entry in files.items():
+        place = PurePosixPath(name)
+        if place.is_absolute() or ".." in place.parts:
+            problems.append(f"{name}: a path that leaves the directory")
+        elif name not in found:
+            problems.append(f"{name}: missing")
+        elif (directory / name).stat().st_size != entry["bytes"]:
+            size = (directory / name).stat().st_size
+            problems.append(f"{name}: expected {entry['bytes']:,} bytes, found {size:,}")
+        elif _digest(directory / name)["sha256"] != entry["sha256"]:
+            problems.append(f"{name}: its sha256 is not the manifest's")
+    problems += [f"{name}: not in the manifest" for name in found if name not in files]
+    return problems
+
+
+def _files_in(directory: Path) -> list[str]:
+    """Every file but the manifest and a staging lock; a symbolic link counts as a file."""
+    return sorted(
+        path.relative_to(directory).as_posix()
+        for path in directory.rglob("*")
+        if (path.is_symlink() or not path.is_dir())
+        and path.relative_to(directory).as_posix() not in (MANIFEST, ".lock")
+    )
+
+
+def _digest(path: Path) -> dict[str, Any]:
+    digest, size = hashlib.sha256(), 0
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+            size += len(piece)
+    return {"bytes": size, "sha256": digest.hexdigest()}
+
+
+def _versions() -> dict[str, str]:
+    return {name: importlib.metadata.version(name) for name in PACKAGES}

@@ -1,0 +1,88 @@
+"""Scores, written a piece at a time: JSON lines or parquet; the file appears when it is whole."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..schemas.exceptions import MerlinSimError
+from .batches import Scores
+from .event import CANDIDATES, Event
+from .event_encoder import EventEncoder
+from .event_reader import check_ending
+
+WRITERS = (".jsonl", ".parquet")
+LINE, SCORES = "line", "scores"
+
+
+class ScoreWriter:
+    """Takes scored events; one row for each: line, user, candidates, scores.
+
+    Args:
+        file: Where to write.
+        encoder: Knows the columns and the types of the keys.
+        as_parquet: Parquet instead of JSON lines.
+    """
+
+    def __init__(self, file: IO[bytes], encoder: EventEncoder, as_parquet: bool) -> None:
+        """Begin the file."""
+        self.file = file
+        self.users = [column.name for column in encoder.columns.users]
+        self.parquet: Any = None
+        if as_parquet:
+            kinds = [pa.string() if lookup.is_text else pa.int64() for lookup in encoder.users]
+            item = pa.string() if encoder.items[0].is_text else pa.int64()
+            fields = [(LINE, pa.int64()), *zip(self.users, kinds, strict=True)]
+            fields += [(CANDIDATES, pa.list_(item)), (SCORES, pa.list_(pa.float32()))]
+            self.schema = pa.schema(fields)
+            self.parquet = pq.ParquetWriter(file, self.schema)
+
+    def write(
+        self, lines: Sequence[int], events: Sequence[Event], scores: Sequence[Scores]
+    ) -> None:
+        """Write a piece."""
+        rows = [
+            self._row(line, event, of_event)
+            for line, event, of_event in zip(lines, events, scores, strict=True)
+        ]
+        if self.parquet is not None:
+            self.parquet.write_table(pa.Table.from_pylist(rows, self.schema))
+            return
+        for row in rows:
+            self.file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+
+    def _row(self, line: int, event: Event, scores: Scores) -> Mapping[str, Any]:
+        users = {name: event.users[name] for name in self.users}
+        items = [item[0] for item in event.candidates]
+        # A float32 in its shortest form: 0.1, not 0.10000000149011612.
+        numbers = [float(str(score)) for score in scores]
+        return {LINE: line, **users, CANDIDATES: items, SCORES: numbers}
+
+
+@contextmanager
+def open_scores(path: Path, encoder: EventEncoder, overwrite: bool) -> Iterator[ScoreWriter]:
+    """Open a file of scores; it stands under its name when the block has ended well.
+
+    Until then it is ``<path>.partial``, which a run that ends early leaves behind.
+    """
+    check_ending("--output", path, WRITERS)
+    if path.exists() and not overwrite:
+        raise MerlinSimError(f"{path}: exists. Name another file, or pass --overwrite.")
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with ExitStack() as stack:
+            file = stack.enter_context(open(partial, "wb"))
+            writer = ScoreWriter(file, encoder, path.suffix == ".parquet")
+            if writer.parquet is not None:
+                stack.enter_context(writer.parquet)
+            yield writer
+        os.replace(partial, path)
+    except OSError as error:
+        raise MerlinSimError(f"{path}: cannot be written: {error.strerror or error}") from error

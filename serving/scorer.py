@@ -1,0 +1,101 @@
+"""A servable's model, loaded: ids or encoded events in, click probabilities out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from .batches import Scores, one_user_batch, plain_batch
+from .event_encoder import EncodedEvent
+from .servable import ONE_USER_SIGNATURE, PLAIN_SIGNATURE, SCORE, Servable
+from .served_columns import ServedColumns
+
+ONE_USER_FROM = 8
+"""Candidates of an event from which the user's part is computed once; below, a merged batch of
+several events is faster than one call for each (``benchmarks/bench_candidates.py``)."""
+ROWS_PER_CALL = 4096
+"""Rows that the model is given at once, which bounds its memory."""
+
+
+class Scorer:
+    """The two signatures of a servable's SavedModel.
+
+    Args:
+        servable: An opened servable; its files have been checked.
+        one_user_from: Candidates from which an event is scored by itself; None for never.
+    """
+
+    def __init__(self, servable: Servable, one_user_from: int | None = ONE_USER_FROM) -> None:
+        """Load the SavedModel."""
+        self.columns = ServedColumns.read(servable.schema)
+        self.one_user_from = one_user_from
+        # The loaded object has to stay alive: the signatures hold its variables weakly.
+        self._loaded = tf.saved_model.load(str(servable.model))
+        self._plain = self._loaded.signatures[PLAIN_SIGNATURE]
+        self._one_user = self._loaded.signatures[ONE_USER_SIGNATURE]
+
+    def score_ids(self, tensors: Mapping[str, npt.NDArray[np.generic]]) -> Scores:
+        """Score rows: the inputs of the plain signature. Returns [rows]."""
+        return self._run(self._plain, tensors)
+
+    def score_candidates(self, tensors: Mapping[str, npt.NDArray[np.generic]]) -> Scores:
+        """Score candidates of one user: the inputs of that signature. Returns [candidates]."""
+        return self._run(self._one_user, tensors)
+
+    def score_events(self, events: Sequence[EncodedEvent]) -> list[Scores]:
+        """Score events: those with many candidates one by one, all others merged into batches."""
+        least = self.one_user_from
+        scores: list[Scores] = [np.zeros(0, np.float32)] * len(events)
+        few = []
+        for place, event in enumerate(events):
+            if least is not None and event.candidates >= least:
+                parts = candidate_parts(event, ROWS_PER_CALL)
+                calls = [self.score_candidates(one_user_batch(p, self.columns)) for p in parts]
+                scores[place] = np.concatenate(calls)
+            else:
+                parts = candidate_parts(event, ROWS_PER_CALL)
+                few += [(place, part) for part in parts]
+        for group in _groups_of_rows(few, ROWS_PER_CALL):
+            rows = [event for _, event in group]
+            together = self.score_ids(plain_batch(rows, self.columns))
+            ends = np.cumsum([event.candidates for event in rows])[:-1]
+            for (place, _), part in zip(group, np.split(together, ends), strict=True):
+                scores[place] = np.concatenate([scores[place], part])
+        return scores
+
+    @staticmethod
+    def _run(signature: Any, tensors: Mapping[str, npt.NDArray[np.generic]]) -> Scores:
+        outputs = signature(**{name: tf.constant(value) for name, value in tensors.items()})
+        scores: Scores = outputs[SCORE].numpy()[:, 0]
+        return scores
+
+
+def candidate_parts(event: EncodedEvent, most: int) -> list[EncodedEvent]:
+    """Split an event with more than ``most`` candidates; one without any has no parts."""
+    if 0 < event.candidates <= most:
+        return [event]
+    return [
+        replace(event, targets={name: ids[i : i + most] for name, ids in event.targets.items()})
+        for i in range(0, event.candidates, most)
+    ]
+
+
+def _groups_of_rows(
+    events: Sequence[tuple[int, EncodedEvent]], most: int
+) -> Iterator[list[tuple[int, EncodedEvent]]]:
+    """Deal events out, in order, into groups of at most ``most`` rows."""
+    group: list[tuple[int, EncodedEvent]] = []
+    rows = 0
+    for entry in events:
+        if rows + entry[1].candidates > most:
+            yield group
+            group, rows = [], 0
+        group.append(entry)
+        rows += entry[1].candidates
+    if group:
+        yield group

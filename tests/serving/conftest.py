@@ -1,0 +1,96 @@
+"""One small dataset from raw logs, one model with random weights, one servable of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+from raw_events import events_of_test_rows
+
+from merlin_sim.models import build_model
+from merlin_sim.schemas.dataset import Dataset
+from merlin_sim.serving.event_encoder import EventEncoder
+from merlin_sim.serving.export import export_model
+from merlin_sim.serving.scorer import Scorer
+from merlin_sim.serving.servable import Servable
+from merlin_sim.workflows.amazon_books import AmazonReviews, amazon_files, read_categories
+from merlin_sim.workflows.build import DatasetBuilder
+from merlin_sim.workflows.planted_behaviour import PlantedBehaviour
+from merlin_sim.workflows.progress import Silence
+from merlin_sim.workflows.rules import SampleRules
+from merlin_sim.workflows.schedulers import SingleProcess
+from merlin_sim.workflows.synthesis import synthesize
+
+BEHAVIOUR = PlantedBehaviour(users=40, items=300, categories=8, mean_length=30.0, seed=3)
+LENGTH = 20
+
+
+@pytest.fixture(scope="session")
+def raw_logs(tmp_path_factory) -> Path:
+    directory = tmp_path_factory.mktemp("raw")
+    synthesize(directory, BEHAVIOUR)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def dataset(raw_logs, tmp_path_factory) -> Dataset:
+    path = tmp_path_factory.mktemp("datasets") / "dataset"
+    reviews, metadata = amazon_files(raw_logs, "reviews_Books.json", "meta_Books.json")
+    rules = SampleRules(max_sequence_length=LENGTH)
+    DatasetBuilder(
+        AmazonReviews(reviews),
+        rules,
+        features=lambda: read_categories(metadata, SingleProcess(), Silence(), "fail"),
+    ).build(path)
+    return Dataset.open(path)
+
+
+@pytest.fixture(scope="session")
+def make_model(dataset):
+    def make(kind="sim", **options):
+        tf.keras.utils.set_random_seed(11)
+        if kind != "din":
+            options = {"long_seq_length": 14, **options}
+        if kind == "sim":
+            options = {"top_k": 4, **options}
+        model = build_model(kind, dataset.schema, embedding_dim=4, **options)
+        for variable in model.trainable_variables:  # scores that differ from user to user
+            variable.assign_add(tf.random.normal(variable.shape, stddev=0.3))
+        return model
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def model(make_model):
+    return make_model()
+
+
+@pytest.fixture(scope="session")
+def servable(model, dataset, tmp_path_factory) -> Servable:
+    return Servable.open(
+        export_model(model, dataset, tmp_path_factory.mktemp("servables") / "servable")
+    )
+
+
+@pytest.fixture(scope="session")
+def scorer(servable) -> Scorer:
+    return Scorer(servable)
+
+
+@pytest.fixture(scope="session")
+def encoder(servable) -> EventEncoder:
+    return EventEncoder(servable)
+
+
+@pytest.fixture(scope="session")
+def events(dataset, raw_logs) -> list[dict]:
+    """Raw events for the rows of test, in their order."""
+    return events_of_test_rows(dataset.path, raw_logs / "reviews_Books.json")
+
+
+@pytest.fixture(scope="session")
+def expected(model, dataset):
+    """The model's own scores of the rows of test."""
+    return model.predict(dataset, batch_size=32)[:, 0]

@@ -1,0 +1,87 @@
+"""Raw keys become the ids that the fitted workflow gave them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from merlin_sim.serving.limits import RequestError
+
+
+@pytest.fixture
+def keys(servable):
+    """Raw keys by id."""
+    return {
+        domain: dict(
+            zip(
+                *pq.read_table(servable.vocabulary(domain))
+                .select(["id", "key"])
+                .to_pydict()
+                .values(),
+                strict=True,
+            )
+        )
+        for domain in ("user_id", "item_id", "cat_id")
+    }
+
+
+def encode(encoder, user, history, candidates):
+    fields = {"user_id": user, "history": history, "candidates": candidates}
+    return encoder.encode(encoder.parse(fields))
+
+
+def test_events_of_the_raw_logs_are_the_rows_of_the_dataset(encoder, events, dataset):
+    rows = pq.read_table(dataset.path / "test").to_pydict()
+    assert len(events) == len(rows["label"]) > 20
+    for place, event in enumerate(events):
+        encoded = encoder.encode(encoder.parse(event))
+        got = {**encoded.users, **encoded.targets, **encoded.histories}
+        assert set(got) == set(rows) - {"label", "item_id_neg", "cat_id_neg"}
+        for name, ids in got.items():
+            assert ids.tolist() == list(np.atleast_1d(rows[name][place])), name
+
+
+def test_unseen_keys_and_nulls(encoder, keys):
+    seen = [keys["item_id"][1], keys["item_id"][2]]
+    encoded = encode(encoder, "nobody", [seen[0], "new", None, seen[1]], ["new", None, seen[0]])
+    assert encoded.users["user_id"].tolist() == [0]
+    assert encoded.targets["item_id_trgt"].tolist() == [0, 0, 1]
+    assert encoded.targets["cat_id_trgt"][:2].tolist() == [0, 0]
+    assert encoded.histories["item_id_pos"].tolist() == [1, 2]
+    assert len(encoded.histories["cat_id_pos"]) == 2
+    assert encode(encoder, None, [], []).users["user_id"].tolist() == [0]
+
+
+def test_a_given_feature_wins_over_the_known_one(encoder, keys):
+    item = keys["item_id"][1]
+    known = encode(encoder, None, [], [item]).targets["cat_id_trgt"][0]
+    other = next(i for i in keys["cat_id"] if i != known)
+    given = {"item_id": item, "cat_id": keys["cat_id"][other]}
+    encoded = encode(encoder, None, [given], [given, {"item_id": item, "cat_id": "new"}])
+    assert encoded.targets["cat_id_trgt"].tolist() == [other, 0]
+    assert encoded.histories["cat_id_pos"].tolist() == [other]
+    unseen = {"item_id": "new", "cat_id": keys["cat_id"][other]}
+    assert encode(encoder, None, [], [unseen]).targets["cat_id_trgt"].tolist() == [other]
+
+
+def test_the_newest_seen_positions_are_kept(encoder, keys):
+    longest = encoder.columns.longest
+    history = [keys["item_id"][i % 30 + 1] for i in range(longest + 5)] + ["new"] * 3
+    encoded = encode(encoder, None, history, [])
+    expected = [i % 30 + 1 for i in range(5, longest + 5)]
+    assert encoded.histories["item_id_pos"].tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("history", "message"),
+    [
+        ([5], r"history\[0\]: expected a string or null, received 5"),
+        ([True], "expected a string"),
+        ([["a"]], "expected a string"),
+        ([{"item_id": "a", "cat_id": 5}], r"history\[0\].cat_id: expected a string"),
+    ],
+)
+def test_a_key_of_another_type_is_named(encoder, history, message):
+    with pytest.raises(RequestError, match=message):
+        encode(encoder, None, history, [])
