@@ -1,0 +1,130 @@
+"""Reads an epoch's sequence of rows once, from front to back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from .columns import Array, Column, DecodedRows, ScalarColumn
+from .epoch_plan import EpochPlan, Rows
+from .gather import aligned_empty, gather_lengths, gather_lists, gather_padded, gather_scalars
+from .row_source import RowSource
+
+Values = Array | tuple[Array, Array]
+
+
+class SequenceReader:
+    """Hands out ranges of the sequence of ``plan``, ascending, decoding each part once.
+
+    Args:
+        source: the parts.
+        plan: their order in this epoch.
+        check: called once with everything that was decoded; raises where it cannot be used.
+    """
+
+    def __init__(
+        self, source: RowSource, plan: EpochPlan, check: Callable[[DecodedRows], None]
+    ) -> None:
+        self._source = source
+        self._plan = plan
+        self._check = check
+        self._part = -1
+        self._decoding: Iterator[DecodedRows] = iter(())
+        self._decoded: DecodedRows | None = None
+        self._start = 0  # where self._decoded lies in the sequence
+        self._stop = 0
+
+    def read(self, start: int, stop: int) -> list[tuple[DecodedRows, int, int]]:
+        """Decode the range [start, stop): pieces, each with its own range of their rows."""
+        pieces = []
+        while start < stop:
+            self._advance_to(start)
+            assert self._decoded is not None
+            end = min(stop, self._stop)
+            pieces.append((self._decoded, start - self._start, end - self._start))
+            start = end
+        return pieces
+
+    def _advance_to(self, position: int) -> None:
+        if position < self._start:
+            raise ValueError(f"row {position} was passed: at {self._start}")
+        while position >= self._stop:
+            starts = self._plan.part_starts
+            if position >= starts[self._part + 1]:
+                self._part = int(np.searchsorted(starts, position, side="right")) - 1
+                self._decoding = self._source.read(int(self._plan.part_order[self._part]))
+                self._stop = int(starts[self._part])
+            self._decoded = next(self._decoding)
+            self._check(self._decoded)
+            self._start, self._stop = self._stop, self._stop + self._decoded.rows
+
+
+class GatheredRows:
+    """Rows of several decoded pieces, numbered as if the pieces were joined.
+
+    Args:
+        pieces: as :meth:`SequenceReader.read` gives them.
+        layout: the columns without rows: which they are, lists or scalars, of which dtype.
+        widths: columns of lists that become [rows, width] arrays, padded with zeros on the left.
+    """
+
+    def __init__(
+        self,
+        pieces: list[tuple[DecodedRows, int, int]],
+        layout: DecodedRows,
+        widths: dict[str, int],
+    ) -> None:
+        self._pieces = pieces
+        self._layout = layout
+        self._widths = widths
+        lengths = [stop - start for _, start, stop in pieces]
+        self._starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+    def take(self, rows: Rows) -> dict[str, Values]:
+        """Gather ``rows`` of every column; lists become values and offsets, or padded arrays."""
+        sources = self._split(rows)
+        return {
+            name: self._column(name, like, sources, len(rows))
+            for name, like in self._layout.columns.items()
+        }
+
+    def _split(self, rows: Rows) -> list[tuple[DecodedRows, Rows, Rows]]:
+        """Say, piece by piece, which of its rows go to which places of the result."""
+        piece_of = np.searchsorted(self._starts, rows, side="right") - 1
+        places = np.argsort(piece_of, kind="stable")
+        bounds = np.searchsorted(piece_of[places], np.arange(len(self._pieces) + 1))
+        split = []
+        for index, (decoded, start, _) in enumerate(self._pieces):
+            mine = places[bounds[index] : bounds[index + 1]]
+            if len(mine):
+                split.append((decoded, rows[mine] - (self._starts[index] - start), mine))
+        return split
+
+    def _column(
+        self,
+        name: str,
+        like: Column,
+        sources: list[tuple[DecodedRows, Rows, Rows]],
+        count: int,
+    ) -> Values:
+        columns = [(decoded.columns[name], rows, places) for decoded, rows, places in sources]
+        kind = like.values.dtype
+        if isinstance(like, ScalarColumn):
+            result = aligned_empty((count,), kind)
+            for column, rows, places in columns:
+                gather_scalars(column.values, rows, places, result)
+            return result
+        if name in self._widths:
+            result = aligned_empty((count, self._widths[name]), kind)
+            for column, rows, places in columns:
+                gather_padded(column.values, column.offsets, rows, places, result)
+            return result
+        starts = np.zeros(count + 1, np.int64)
+        for column, rows, places in columns:
+            gather_lengths(column.offsets, rows, places, starts)
+        np.cumsum(starts, out=starts)
+        result = aligned_empty((int(starts[-1]),), kind)
+        for column, rows, places in columns:
+            gather_lists(column.values, column.offsets, rows, places, starts, result)
+        return result, starts
