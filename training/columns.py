@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,8 @@ class DecodedRows:
     origin: str
     """Where the rows come from, for messages: a file's path, a partition's number."""
     first_row: int
+    bounds: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    """Smallest and largest value of the columns for which the file's statistics say them."""
 
 
 def decode(table: pa.Table | pa.RecordBatch, origin: str, first_row: int) -> DecodedRows:

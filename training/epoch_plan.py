@@ -62,7 +62,7 @@ class EpochPlan:
         shuffle: a new order in each epoch, or the stored one.
         seed: the same on every rank.
         epoch: counted from 0.
-        window_rows: about how many rows are shuffled together (at least one global batch).
+        window_rows: about how many rows are shuffled together (at least two global batches).
         drop_last: leave out the rows that do not fill a global batch.
     """
 
@@ -87,7 +87,7 @@ class EpochPlan:
             self._random(0, 0).shuffle(self.part_order)
         ordered = np.asarray(part_rows, dtype=np.int64)[self.part_order]
         self.part_starts: Rows = np.concatenate([[0], np.cumsum(ordered)]).astype(np.int64)
-        self._window_batches = max(1, window_rows // global_batch_size)
+        self._window_batches = max(2, window_rows // global_batch_size)
 
     @property
     def steps(self) -> int:

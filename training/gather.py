@@ -6,6 +6,7 @@ result, so that a batch is gathered from several decoded pieces without joining 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numba
@@ -36,10 +37,10 @@ def gather_lists(
 ) -> None:
     """Copy the lists ``rows`` to ``result[starts[place]:starts[place + 1]]``."""
     for i in range(rows.shape[0]):
-        start = offsets[rows[i]]
-        place = starts[places[i]]
-        for j in range(offsets[rows[i] + 1] - start):
-            result[place + j] = values[start + j]
+        source = values[offsets[rows[i]] : offsets[rows[i] + 1]]
+        target = result[starts[places[i]] : starts[places[i] + 1]]
+        for j in range(source.shape[0]):
+            target[j] = source[j]
 
 
 @numba.njit(cache=True, nogil=True)
@@ -54,18 +55,25 @@ def gather_padded(
     for i in range(rows.shape[0]):
         stop = offsets[rows[i] + 1]
         length = min(stop - offsets[rows[i]], width)
-        place = places[i]
-        for j in range(width - length):
-            result[place, j] = 0
+        result[places[i], : width - length] = 0
+        target = result[places[i], width - length :]
+        source = values[stop - length : stop]
         for j in range(length):
-            result[place, width - length + j] = values[stop - length + j]
+            target[j] = source[j]
 
 
-def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-    """Make an empty array at a 64-byte boundary, which TensorFlow takes over without a copy."""
-    kind = np.dtype(dtype)
-    size = int(np.prod(shape)) * kind.itemsize
-    buffer = np.empty(size + 64, np.uint8)
-    start = -buffer.ctypes.data % 64
-    result: Array = buffer[start : start + size].view(kind).reshape(shape)
-    return result
+def aligned_arrays(shapes: list[tuple[tuple[int, ...], np.dtype[Any]]]) -> list[Array]:
+    """Make empty arrays in one block of memory, each at a 64-byte boundary.
+
+    TensorFlow takes such arrays over without a copy, and one large block comes in huge pages,
+    which are several times cheaper to touch first than as many small ones.
+    """
+    sizes = [-(-math.prod(shape) * kind.itemsize // 64) * 64 for shape, kind in shapes]
+    block = np.empty(sum(sizes) + 64, np.uint8)
+    start = -block.ctypes.data % 64
+    arrays = []
+    for (shape, kind), size in zip(shapes, sizes, strict=True):
+        used = math.prod(shape) * kind.itemsize
+        arrays.append(block[start : start + used].view(kind).reshape(shape))
+        start += size
+    return arrays

@@ -41,7 +41,8 @@ class RowCheck:
                 continue
             if name in self._largest:
                 largest = self._largest[name]
-                if int(values.min()) < 0 or int(values.max()) > largest:
+                low, high = decoded.bounds.get(name) or (values.min(), values.max())
+                if low < 0 or high > largest:
                     bad = (values < 0) | (values > largest)
                     self._refuse(decoded, name, bad, f"an id outside 0 to {largest}")
             elif name in self._labels:

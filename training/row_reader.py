@@ -6,12 +6,16 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from .columns import Array, Column, DecodedRows, ScalarColumn
+from .columns import Array, DecodedRows, ListColumn, ScalarColumn
 from .epoch_plan import EpochPlan, Rows
-from .gather import aligned_empty, gather_lengths, gather_lists, gather_padded, gather_scalars
+from .gather import aligned_arrays, gather_lengths, gather_lists, gather_padded, gather_scalars
 from .row_source import RowSource
 
 Values = Array | tuple[Array, Array]
+"""A column of a batch: scalars, padded lists, or the lists' values and offsets."""
+
+Sources = list[tuple[DecodedRows, Rows, Rows]]
+"""Decoded pieces, the rows wanted of each, and their places in the result."""
 
 
 class SequenceReader:
@@ -84,12 +88,26 @@ class GatheredRows:
     def take(self, rows: Rows) -> dict[str, Values]:
         """Gather ``rows`` of every column; lists become values and offsets, or padded arrays."""
         sources = self._split(rows)
-        return {
-            name: self._column(name, like, sources, len(rows))
+        starts = {
+            name: self._list_starts(name, sources, len(rows))
             for name, like in self._layout.columns.items()
+            if isinstance(like, ListColumn) and name not in self._widths
         }
+        shapes = []
+        for name, like in self._layout.columns.items():
+            if name in starts:
+                shape: tuple[int, ...] = (int(starts[name][-1]),)
+            else:
+                shape = (len(rows), self._widths[name]) if name in self._widths else (len(rows),)
+            shapes.append((shape, like.values.dtype))
+        results = aligned_arrays(shapes)
+        taken: dict[str, Values] = {}
+        for name, result in zip(self._layout.columns, results, strict=True):
+            self._fill(name, sources, starts.get(name), result)
+            taken[name] = (result, starts[name]) if name in starts else result
+        return taken
 
-    def _split(self, rows: Rows) -> list[tuple[DecodedRows, Rows, Rows]]:
+    def _split(self, rows: Rows) -> Sources:
         """Say, piece by piece, which of its rows go to which places of the result."""
         piece_of = np.searchsorted(self._starts, rows, side="right") - 1
         places = np.argsort(piece_of, kind="stable")
@@ -101,30 +119,19 @@ class GatheredRows:
                 split.append((decoded, rows[mine] - (self._starts[index] - start), mine))
         return split
 
-    def _column(
-        self,
-        name: str,
-        like: Column,
-        sources: list[tuple[DecodedRows, Rows, Rows]],
-        count: int,
-    ) -> Values:
-        columns = [(decoded.columns[name], rows, places) for decoded, rows, places in sources]
-        kind = like.values.dtype
-        if isinstance(like, ScalarColumn):
-            result = aligned_empty((count,), kind)
-            for column, rows, places in columns:
-                gather_scalars(column.values, rows, places, result)
-            return result
-        if name in self._widths:
-            result = aligned_empty((count, self._widths[name]), kind)
-            for column, rows, places in columns:
-                gather_padded(column.values, column.offsets, rows, places, result)
-            return result
+    def _list_starts(self, name: str, sources: Sources, count: int) -> Array:
         starts = np.zeros(count + 1, np.int64)
-        for column, rows, places in columns:
-            gather_lengths(column.offsets, rows, places, starts)
+        for decoded, rows, places in sources:
+            gather_lengths(decoded.columns[name].offsets, rows, places, starts)
         np.cumsum(starts, out=starts)
-        result = aligned_empty((int(starts[-1]),), kind)
-        for column, rows, places in columns:
-            gather_lists(column.values, column.offsets, rows, places, starts, result)
-        return result, starts
+        return starts
+
+    def _fill(self, name: str, sources: Sources, starts: Array | None, result: Array) -> None:
+        for decoded, rows, places in sources:
+            column = decoded.columns[name]
+            if isinstance(column, ScalarColumn):
+                gather_scalars(column.values, rows, places, result)
+            elif starts is None:
+                gather_padded(column.values, column.offsets, rows, places, result)
+            else:
+                gather_lists(column.values, column.offsets, rows, places, starts, result)

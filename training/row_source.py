@@ -49,7 +49,11 @@ class ParquetRows:
         self.columns = columns
         self._filesystem = dataset.engine.fs
         self._parts: list[tuple[str, int, int, int]] = []  # path, row group, first row, rows
-        layouts = [self._add_file(path) for path in dataset.engine._dataset.files]
+        try:
+            files = list(dataset.engine._dataset.files)
+        except (OSError, pa.ArrowException) as error:
+            raise DataError(f"the dataset cannot be read as parquet: {error}") from error
+        layouts = [self._add_file(path) for path in files]
         self._layout = common_layout(layouts)
 
     def _add_file(self, path: str) -> DecodedRows:
@@ -87,8 +91,9 @@ class ParquetRows:
         try:
             with self._open(path) as file:
                 batches = file.iter_batches(CHUNK_ROWS, row_groups=[group], columns=self.columns)
+                bounds = _bounds(file.metadata.row_group(group))
                 for batch in batches:
-                    yield decode(batch, path, first_row + seen)
+                    yield replace(decode(batch, path, first_row + seen), bounds=bounds)
                     seen += batch.num_rows
         except (OSError, pa.ArrowException) as error:
             raise DataError(
@@ -102,6 +107,16 @@ class ParquetRows:
         if Path(path).is_file():
             return pq.ParquetFile(path, memory_map=True)
         return pq.ParquetFile(self._filesystem.open(path))
+
+
+def _bounds(group: pq.RowGroupMetaData) -> dict[str, tuple[Any, Any]]:
+    bounds = {}
+    for index in range(group.num_columns):
+        column = group.column(index)
+        statistics = column.statistics if column.is_stats_set else None
+        if statistics is not None and statistics.has_min_max:
+            bounds[column.path_in_schema.split(".")[0]] = (statistics.min, statistics.max)
+    return bounds
 
 
 class PartitionRows:
