@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ try:
 except ImportError:
     hvd = None
 
+Result = TypeVar("Result")
 Gradient = tf.Tensor | tf.IndexedSlices
 
 
@@ -142,6 +144,26 @@ def broadcast(variables: list[tf.Variable], ranks: Ranks) -> None:
 def broadcast_object(value: Any, ranks: Ranks) -> Any:
     """Give every rank the object of rank 0."""
     return hvd.broadcast_object(value, root_rank=0) if ranks.size > 1 else value
+
+
+def on_first_rank(work: Callable[[], Result], ranks: Ranks) -> Result | None:
+    """Let rank 0 do ``work``, return what it gives there and None elsewhere; fail together."""
+    return on_every_rank(lambda: work() if ranks.is_first else None, ranks)
+
+
+def on_every_rank(work: Callable[[], Result], ranks: Ranks) -> Result:
+    """Let every rank do ``work``; where it fails on one, all raise the error of the first."""
+    result: Any = None
+    failed: MerlinSimError | None = None
+    try:
+        result = work()
+    except MerlinSimError as error:
+        failed = error
+    failures = gather_objects(failed, ranks)
+    for failure in failures:
+        if failure is not None:
+            raise failure
+    return result  # type: ignore[no-any-return]
 
 
 def gather_objects(value: Any, ranks: Ranks) -> list[Any]:

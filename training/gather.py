@@ -44,9 +44,7 @@ def gather_lists(
 
 
 @numba.njit(cache=True, nogil=True)
-def gather_padded(
-    values: Array, offsets: Array, rows: Array, places: Array, result: Array
-) -> None:
+def gather_padded(values: Array, offsets: Array, rows: Array, places: Array, result: Array) -> None:
     """Copy the lists ``rows`` to the right end of ``result[places]``, zeros to their left.
 
     A list longer than a row of ``result`` keeps its last values, which are the newest.

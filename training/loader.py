@@ -88,8 +88,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
             raise MerlinSimError(f"`batch_size` should be positive. Received: {batch_size}")
         if not 0 <= self.global_rank < self.global_size:
             raise MerlinSimError(
-                f"`global_rank` should be 0 to {self.global_size - 1}."
-                f" Received: {self.global_rank}"
+                f"`global_rank` should be 0 to {self.global_size - 1}. Received: {self.global_rank}"
             )
         self.seed = seed
         self.pad_lists = pad_lists

@@ -27,9 +27,7 @@ class Optimizer:
 
     slot_names: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(
-        self, variables: list[tf.Variable], lr: float, weight_decay: float = 0.0
-    ) -> None:
+    def __init__(self, variables: list[tf.Variable], lr: float, weight_decay: float = 0.0) -> None:
         self.lr = lr
         self.weight_decay = weight_decay
         self.trained = variables

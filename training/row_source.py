@@ -190,9 +190,7 @@ def open_rows(dataset: merlin.io.Dataset, columns: list[str]) -> RowSource:
     """Choose how ``dataset`` is read: without Merlin's own frames wherever it is plain parquet."""
     engine = dataset.engine
     plain = isinstance(engine, _parquet_engine()) and not engine.filters and not dataset.dtypes
-    rows: RowSource = (
-        ParquetRows(dataset, columns) if plain else PartitionRows(dataset, columns)
-    )
+    rows: RowSource = ParquetRows(dataset, columns) if plain else PartitionRows(dataset, columns)
     for name, column in rows.layout.columns.items():
         if column.values.dtype.kind not in "biuf":
             raise DataError(f"column {name} should hold numbers. Received: {_describe(column)}.")

@@ -55,11 +55,11 @@ class TrainStep:
         self.fp16_compression = fp16_compression
         self.dense_tables = dense_tables
         self._gradients = (
-            tf.function(self._compute_gradients, jit_compile=True)
+            tf.function(self._compute_gradients, jit_compile=True, autograph=False)
             if xla
             else self._compute_gradients
         )
-        self._step = tf.function(self._run, reduce_retracing=True)
+        self._step = tf.function(self._run, reduce_retracing=True, autograph=False)
 
     def __call__(
         self, columns: dict[str, tf.Tensor], labels: tf.Tensor, share: float, stop: bool = False

@@ -30,9 +30,7 @@ def make_schema(ragged: bool = True) -> Schema:
             properties=properties,
         )
 
-    label = ColumnSchema(
-        "label", tags=[Tags.TARGET, Tags.BINARY_CLASSIFICATION], dtype=np.float32
-    )
+    label = ColumnSchema("label", tags=[Tags.TARGET, Tags.BINARY_CLASSIFICATION], dtype=np.float32)
     return Schema([label, ids("row"), ids("item"), ids("history", value_count=counts)])
 
 
@@ -83,3 +81,93 @@ def open_dataset(paths: list[str], ragged: bool = True, numbered: bool = True) -
 @pytest.fixture(autouse=True)
 def two_threads():
     os.environ.setdefault("OMP_NUM_THREADS", "2")
+
+
+ITEMS, CATEGORIES, USERS, HISTORY = 60, 7, 50, 12
+
+
+def sim_spec(train: list[str], test: list[str], padded: bool = False):
+    from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
+
+    def ids(cardinality, length=None):
+        return Feature("int64", cardinality, (length,) if length else None, {})
+
+    features = {"clicked": Feature("float32", None, None, {}), "who": ids(USERS)}
+    for suffix, length in (("", None), ("_seen", HISTORY), ("_unseen", HISTORY)):
+        features[f"thing{suffix}"] = ids(ITEMS, length)
+        features[f"kind{suffix}"] = ids(CATEGORIES, length)
+    names = tuple(features)
+    channels = {
+        "label": ("clicked",),
+        "user_features": ("who",),
+        "target_item_features": ("thing", "kind"),
+        "positive_history": ("thing_seen", "kind_seen"),
+        "negative_history": ("thing_unseen", "kind_unseen"),
+    }
+    sources = {
+        "train": (Chunk("parquet", names, tuple(train)),),
+        "test": (Chunk("parquet", names, tuple(test)),),
+    }
+    return FeatureSpec(features, sources, channels, {})
+
+
+def sim_table(rows: int, seed: int) -> pa.Table:
+    """Clicks happen on things of the kind that the history is full of."""
+    random = np.random.default_rng(seed)
+    kind_of = np.concatenate([[0], random.integers(1, CATEGORIES + 1, ITEMS)])
+    kind_of[1 : CATEGORIES + 1] = np.arange(1, CATEGORIES + 1)
+    taste = random.integers(1, CATEGORIES + 1, rows)
+    lengths = random.integers(0, HISTORY + 1, rows)
+    label = random.integers(0, 2, rows)
+    by_kind = [np.flatnonzero(kind_of == kind) for kind in range(CATEGORIES + 1)]
+    target = np.array(
+        [
+            random.choice(by_kind[kind]) if clicked else random.integers(1, ITEMS + 1)
+            for kind, clicked in zip(taste, label, strict=True)
+        ]
+    )
+    seen = [random.choice(by_kind[k], n) for k, n in zip(taste, lengths, strict=True)]
+    unseen = [random.integers(1, ITEMS + 1, n) for n in lengths]
+    lists = pa.list_(pa.int64())
+    return pa.table(
+        {
+            "clicked": pa.array(label.astype(np.float32)),
+            "who": pa.array(random.integers(1, USERS + 1, rows)),
+            "thing": pa.array(target.astype(np.int64)),
+            "kind": pa.array(kind_of[target].astype(np.int64)),
+            "thing_seen": pa.array([row.tolist() for row in seen], lists),
+            "kind_seen": pa.array([kind_of[row].tolist() for row in seen], lists),
+            "thing_unseen": pa.array([row.tolist() for row in unseen], lists),
+            "kind_unseen": pa.array([kind_of[row].tolist() for row in unseen], lists),
+        }
+    )
+
+
+def write_sim_dataset(directory: Path, train=(170, 55, 75), test=(61, 40)) -> Path:
+    """A dataset directory of unequal files, whose row groups are unequal too."""
+    from merlin_sim.schemas.dataset import write_documents
+
+    names = {}
+    for split, (mapping, sizes) in enumerate((("train", train), ("test", test))):
+        (directory / mapping).mkdir(parents=True)
+        names[mapping] = [f"{mapping}/part.{i}.parquet" for i in range(len(sizes))]
+        for number, (name, rows) in enumerate(zip(names[mapping], sizes, strict=True)):
+            table = sim_table(rows, seed=100 * split + number)
+            pq.write_table(table, directory / name, row_group_size=40 + 7 * number)
+    write_documents(directory, sim_spec(names["train"], names["test"]))
+    return directory
+
+
+@pytest.fixture(scope="session")
+def sim_dataset(tmp_path_factory) -> Path:
+    return write_sim_dataset(tmp_path_factory.mktemp("data") / "dataset")
+
+
+SMALL_OPTIONS = {
+    "embedding_dim": 4,
+    "stage_one_mlp_dims": (8,),
+    "stage_two_mlp_dims": (8, 4),
+    "aux_mlp_dims": (6,),
+    "long_seq_length": 8,
+    "top_k": 4,
+}

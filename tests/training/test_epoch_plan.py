@@ -57,10 +57,11 @@ def test_the_ranks_together_see_what_one_rank_sees(plan, size):
 @given(plans, st.integers(0, 30), st.integers(1, 3))
 def test_windows_can_begin_at_any_step(plan, step, size):
     late = list(plan.windows(step))
-    assert all(window.first_row // plan.global_batch_size + window.batches > step
-               for window in late)
+    assert all(
+        window.first_row // plan.global_batch_size + window.batches > step for window in late
+    )
     every = list(plan.windows())
-    assert late == every[len(every) - len(late):]
+    assert late == every[len(every) - len(late) :]
 
 
 def test_epochs_and_seeds_give_other_orders_and_the_same_ones_again():

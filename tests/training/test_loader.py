@@ -37,9 +37,7 @@ layouts = st.lists(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(layouts, st.integers(1, 5), st.integers(1, 12), st.booleans())
-def test_every_row_once_on_any_number_of_ranks(
-    tmp_path_factory, files, size, batch_size, shuffle
-):
+def test_every_row_once_on_any_number_of_ranks(tmp_path_factory, files, size, batch_size, shuffle):
     paths = write_files(tmp_path_factory.mktemp("files"), files)
     dataset = open_dataset(paths)
     by_rank = []
@@ -200,9 +198,7 @@ def test_batches_come_from_a_thread_that_ends_with_the_epoch(tmp_path):
 @pytest.mark.slow
 def test_memory_is_flat_over_epochs_and_far_below_the_dataset(tmp_path):
     table = make_table(1000).drop_columns(["not_asked_for", "history"])
-    table = table.append_column(
-        "history", [[np.ones(2000, np.int64)] * 1000]
-    )  # 16 MB a row group
+    table = table.append_column("history", [[np.ones(2000, np.int64)] * 1000])  # 16 MB a row group
     path = tmp_path / "part.0.parquet"
     with pq.ParquetWriter(path, table.schema) as writer:
         for _ in range(40):

@@ -45,8 +45,10 @@ def test_log_loss_is_that_of_keras(predictions):
     )
 )
 def test_grouped_auc_is_the_share_of_pairs_in_order(rows):
-    labels, scores, groups = (np.array(column) for column in zip(*rows, strict=True)) if rows else (
-        np.empty(0), np.empty(0), np.empty(0, int)
+    labels, scores, groups = (
+        (np.array(column) for column in zip(*rows, strict=True))
+        if rows
+        else (np.empty(0), np.empty(0), np.empty(0, int))
     )
     areas, weights = [], []
     for group in set(groups.tolist()):
