@@ -17,6 +17,9 @@ from .quiet import silence_third_party_noise
 COMMANDS = {
     "preprocess": ("preprocess", "Turn raw behaviour logs into a dataset directory."),
     "synthesize": ("synthesize", "Write synthetic raw logs with planted behaviour."),
+    "train": ("train", "Train a model on a dataset directory."),
+    "inference": ("inference", "Score test data, or measure throughput."),
+    "report": ("report", "Draw figures of one or several runs."),
     "doctor": ("doctor", "Show versions and devices; fail where training could not run."),
     "spec": ("spec", "Validate, show, convert and adopt dataset specifications."),
 }

@@ -42,14 +42,14 @@ def set_affinity(mode: str, local_rank: int, local_size: int) -> list[int] | Non
     several sockets.
 
     Args:
-        mode: none; socket (all cores of the rank's sockets); single (the first of them);
+        mode: disabled; socket (all cores of the rank's sockets); single (the first of them);
             single_unique (one core each); socket_unique_interleaved and
-            socket_unique_contiguous (the socket's cores dealt out among its ranks, in turn or in
+            socket_unique_continuous (the socket's cores dealt out among its ranks, in turn or in
             runs).
         local_rank: this process on its machine.
         local_size: processes on this machine.
     """
-    if mode == "none" or not hasattr(os, "sched_setaffinity"):
+    if mode == "disabled" or not hasattr(os, "sched_setaffinity"):
         return None
     allowed = os.sched_getaffinity(0)
     chosen = choose_cores(read_sockets(allowed), mode, local_rank, local_size)
@@ -67,7 +67,7 @@ def choose_cores(
     >>> two_sockets = [[[0], [1], [2], [3]], [[4], [5], [6], [7]]]
     >>> choose_cores(two_sockets, "socket_unique_interleaved", local_rank=1, local_size=4)
     [1, 3]
-    >>> choose_cores(two_sockets, "socket_unique_contiguous", local_rank=3, local_size=4)
+    >>> choose_cores(two_sockets, "socket_unique_continuous", local_rank=3, local_size=4)
     [6, 7]
     >>> choose_cores(two_sockets, "socket_unique_interleaved", local_rank=0, local_size=1)
     [0, 1, 2, 3, 4, 5, 6, 7]
@@ -83,7 +83,7 @@ def choose_cores(
         mine = [cores[place % len(cores)]]
     elif mode == "socket_unique_interleaved":
         mine = cores[place::count]
-    elif mode == "socket_unique_contiguous":
+    elif mode == "socket_unique_continuous":
         mine = cores[place * len(cores) // count : (place + 1) * len(cores) // count]
     else:
         mine = cores

@@ -15,12 +15,12 @@ from ..schemas.exceptions import MerlinSimError
 OPTIMIZERS = ("adam", "lazy_adam", "sgd")
 MODES = ("train", "inference")
 AFFINITIES = (
-    "none",
     "socket",
     "single",
     "single_unique",
     "socket_unique_interleaved",
-    "socket_unique_contiguous",
+    "socket_unique_continuous",
+    "disabled",
 )
 EXCHANGES = ("sparse", "dense")
 
@@ -48,7 +48,7 @@ class RunConfig:
     lr: float = 0.01
     """Learning rate, used as given whatever the number of ranks."""
     weight_decay: float = 0.0
-    """Decoupled decay: each step takes lr * weight_decay of every weight off it."""
+    """Decoupled decay: each step takes this share of every weight off it, whatever the lr."""
     epochs: int = 3
     """How often the training data is gone through, counting epochs before a resume."""
     global_batch_size: int = 131072
@@ -87,8 +87,8 @@ class RunConfig:
     """Measure throughput: no evaluation, no checkpoint, a fixed number of steps."""
     benchmark_warmup_steps: int = 20
     """Steps before measuring begins."""
-    benchmark_steps: int = 200
-    """Steps of a benchmark run, warm-up included."""
+    benchmark_steps: int | None = 200
+    """Steps of a benchmark run, warm-up included; None for one pass over the data."""
     affinity: str = "socket_unique_interleaved"
     """How CPU cores are shared out among the ranks of a machine."""
     inter_op_parallelism: int | None = None
@@ -115,8 +115,9 @@ class RunConfig:
             raise MerlinSimError("\n".join(problems))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return names and values as JSON and YAML can hold them."""
+        """Return names and values as JSON and YAML can hold them, the model's among them."""
         values = dataclasses.asdict(self)
+        values |= values.pop("model_options")
         return {name: _plain(value) for name, value in values.items()}
 
     def write(self, path: Path) -> None:
@@ -158,11 +159,12 @@ def read_config(path: Path, known: list[str]) -> dict[str, Any]:
     return content
 
 
-_POSITIVE = ("epochs", "global_batch_size", "keep_checkpoints", "benchmark_steps", "window_rows")
+_POSITIVE = ("epochs", "global_batch_size", "keep_checkpoints", "window_rows")
 _POSITIVE_OR_NONE = (
     "prefetch_train_size",
     "prefetch_test_size",
     "checkpoint_every",
+    "benchmark_steps",
     "inter_op_parallelism",
     "intra_op_parallelism",
 )
@@ -199,8 +201,9 @@ def _problems(config: RunConfig) -> list[str]:
     for name, choices in _CHOICES.items():
         if name not in wrong and getattr(config, name) not in choices:
             refuse(name, "one of " + ", ".join(choices))
-    if not wrong and config.benchmark and config.benchmark_warmup_steps >= config.benchmark_steps:
-        refuse("benchmark_warmup_steps", f"below benchmark_steps ({config.benchmark_steps})")
+    steps = config.benchmark_steps
+    if not wrong and config.benchmark and steps and config.benchmark_warmup_steps >= steps:
+        refuse("benchmark_warmup_steps", f"below benchmark_steps ({steps})")
     if "log_filename" not in wrong and Path(config.log_filename).name != config.log_filename:
         refuse("log_filename", "a file name without directories")
     return problems

@@ -16,8 +16,9 @@ class Optimizer:
     """Changes variables by their gradients.
 
     A table's gradient is the rows that the batch named (``tf.IndexedSlices``, repeated rows
-    adding up). ``lr`` is used as given. ``weight_decay`` is decoupled: each weight also loses
-    ``lr * weight_decay`` of itself (of a table, under lazy_adam and sgd only the batch's rows).
+    adding up). ``lr`` is used as given. ``weight_decay`` is decoupled, as published: each step
+    takes that share of a weight off it (of a table, under lazy_adam and sgd, only of the batch's
+    rows).
 
     Args:
         variables: what is trained, in a fixed order.
@@ -62,11 +63,11 @@ class Optimizer:
 
     def _decay(self, variable: tf.Variable) -> None:
         if self.weight_decay:
-            variable.assign_sub(variable * (self.lr * self.weight_decay))
+            variable.assign_sub(variable * self.weight_decay)
 
     def _decay_rows(self, variable: tf.Variable, rows: tf.Tensor) -> None:
         if self.weight_decay:
-            lost = tf.gather(variable, rows) * (self.lr * self.weight_decay)
+            lost = tf.gather(variable, rows) * self.weight_decay
             variable.scatter_sub(tf.IndexedSlices(lost, rows))
 
 

@@ -16,14 +16,14 @@ Step = Callable[[dict[str, tf.Tensor], tf.Tensor, int], Any]
 
 
 def measure(
-    feed: Loader, step: Step, steps: int, warmup_steps: int, log: RunLog, title: str
+    feed: Loader, step: Step, steps: int | None, warmup_steps: int, log: RunLog, title: str
 ) -> dict[str, Any]:
     """Run ``steps`` steps, feed included, going through the data as often as that takes.
 
     Args:
         feed: this rank's rows.
         step: called with columns, labels and the rows of the global batch; returns when done.
-        steps: in all.
+        steps: in all; None for one pass over the data.
         warmup_steps: those that are not measured.
         log: shows progress.
         title: of the progress line.
@@ -33,6 +33,8 @@ def measure(
     """
     latencies: list[float] = []
     rows = 0
+    steps = steps or feed.plan(0).steps
+    warmup_steps = min(warmup_steps, steps - 1)
     with log.progress(title, steps) as line:
         before = time.perf_counter()
         for done, (columns, labels, count) in enumerate(_endless(feed), start=1):
