@@ -43,6 +43,5 @@ def _generator(layer: Any) -> Any:
     random = getattr(layer, "_random_generator", None)
     if random is None:
         return None
-    if random._generator is None:
-        random._maybe_init()
+    random._maybe_init()  # Keras would make it within the first step
     return random._generator
