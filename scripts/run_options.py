@@ -35,7 +35,7 @@ OFF = {"dropout_rate": -1, "seed": -1, "prefetch_train_size": -1, "prefetch_test
 OFF |= {"inter_op_parallelism": 0, "intra_op_parallelism": 0, "checkpoint_every": 0}
 
 
-class Dims(click.ParamType):
+class Dims(click.ParamType[tuple[int, ...]]):
     """Sizes of hidden layers, ``200,80``; a list in a config file."""
 
     name = "SIZES"
@@ -118,7 +118,9 @@ OPTIONS = [
     _path("--log_filename", "One JSON object a line, in results_dir.", default="log.json"),
     _flag("tensorboard", "Write TensorBoard summaries to results_dir/tensorboard."),
     _path("--save_checkpoint_path", 'Directory of checkpoints to write; "": none.', default=""),
-    _path("--load_checkpoint_path", 'Directory of checkpoints to go on from; "": none.', default=""),
+    _path(
+        "--load_checkpoint_path", 'Directory of checkpoints to go on from; "": none.', default=""
+    ),
     _number("--checkpoint_every", int, 0, "Steps between checkpoints; 0: at the end of epochs."),
     _number("--keep_checkpoints", int, 3, "Newest checkpoints kept; the best by test AUC stays."),
     _flag("benchmark", "Measure throughput: no evaluation, no checkpoints."),

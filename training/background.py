@@ -29,6 +29,7 @@ class Background(Generic[Item], Iterator[Item]):
     """
 
     def __init__(self, items: Iterable[Item], ahead: int) -> None:
+        """Start the thread."""
         if ahead < 1:
             raise ValueError(f"`ahead` should be at least 1. Received: `ahead` = {ahead}")
         self._items = items

@@ -46,6 +46,7 @@ class CheckpointStore:
     """
 
     def __init__(self, directory: Path, keep: int = 3) -> None:
+        """Name the directory; nothing is read or written yet."""
         self.directory = directory
         self.keep = keep
 
@@ -67,7 +68,7 @@ class CheckpointStore:
         try:
             partial.mkdir(parents=True, exist_ok=True)
             with open(partial / ARRAYS, "wb") as file:
-                np.savez(file, **arrays)  # type: ignore[arg-type]
+                np.savez(file, **arrays)
                 _sync(file.fileno())
             described = {**facts, "format": FORMAT, "steps": steps, "test_auc": test_auc}
             described["arrays"] = _digest(partial / ARRAYS)

@@ -85,7 +85,8 @@ def _column(array: pa.Array | pa.ChunkedArray) -> Column:
 def _from_zero(offsets: Array) -> Array:
     if not len(offsets):
         return np.zeros(1, np.int64)
-    return offsets - offsets[0] if offsets[0] else offsets
+    from_zero: Array = offsets - offsets[0] if offsets[0] else offsets
+    return from_zero
 
 
 def _numpy(array: pa.Array) -> Array:

@@ -19,7 +19,8 @@ except ImportError:
     hvd = None
 
 Result = TypeVar("Result")
-Gradient = tf.Tensor | tf.IndexedSlices
+Gradient = Any
+"""A ``tf.Tensor``, or of a table a ``tf.IndexedSlices``."""
 
 
 @dataclass(frozen=True)

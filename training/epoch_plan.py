@@ -76,6 +76,7 @@ class EpochPlan:
         window_rows: int = 65536,
         drop_last: bool = False,
     ) -> None:
+        """Put the parts in this epoch's order."""
         self.global_batch_size = global_batch_size
         self.shuffle = shuffle
         self.seed = seed

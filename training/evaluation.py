@@ -22,8 +22,11 @@ class Predictor:
     """The compiled forward pass of a model: columns to click probabilities, [rows], float32."""
 
     def __init__(self, model: Any, xla: bool = False) -> None:
+        """Wrap the model's forward pass in a graph."""
         self.model = model
-        self._predict = tf.function(self._run, jit_compile=xla or None, reduce_retracing=True, autograph=False)
+        self._predict = tf.function(
+            self._run, jit_compile=xla or None, reduce_retracing=True, autograph=False
+        )
 
     def __call__(self, columns: dict[str, tf.Tensor]) -> tf.Tensor:
         """Predict one batch."""

@@ -64,6 +64,7 @@ def open_feed(
         drop_last=drop_last,
         seed=seed,
         pad_lists=True,
+        compact_ids=True,
         window_rows=window_rows,
         prefetch=prefetch,
     )

@@ -29,6 +29,7 @@ class StopRequest:
     """
 
     def __init__(self) -> None:
+        """Begin without a request."""
         self.received: str | None = None
         self._before: dict[signal.Signals, object] = {}
         self._first = 0.0

@@ -15,6 +15,7 @@ from merlin.schema import Schema
 
 from ..schemas.exceptions import MerlinSimError
 from .background import Background
+from .columns import DecodedRows
 from .epoch_plan import EpochPlan, slots
 from .row_check import RowCheck
 from .row_reader import GatheredRows, SequenceReader, Values
@@ -47,6 +48,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         seed: the seed where ``seed_fn`` is not given.
         pad_lists: ragged lists come as dense [batch, longest] tensors, padded with zeros on the
             left, the longest length being the schema's.
+        compact_ids: ids whose table has fewer than 2^31 rows come as int32, however stored.
         window_rows: rows that are shuffled together, over all ranks. About two windows are in
             memory at a time, divided by the number of ranks.
         prefetch: batches made ahead (default: two, more where batches are small).
@@ -68,10 +70,12 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         *,
         seed: int = 0,
         pad_lists: bool = False,
+        compact_ids: bool = False,
         window_rows: int = 65536,
         prefetch: int | None = None,
         check: bool = True,
     ) -> None:
+        """Check the arguments; files are opened with the first batch."""
         super().__init__(
             dataset,
             batch_size,
@@ -92,6 +96,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
             )
         self.seed = seed
         self.pad_lists = pad_lists
+        self.compact_ids = compact_ids
         self.window_rows = window_rows * parts_per_chunk
         self.prefetch = prefetch or max(2, GATHER_ROWS // batch_size)
         self.check = check
@@ -240,14 +245,18 @@ class Loader(merlin.dataloader.tensorflow.Loader):
 
     def _read_windows(self, plan: EpochPlan, first_step: int) -> Iterator[Any]:
         """Decode window by window: its first step, its rows, and its batches' row numbers."""
-        check = RowCheck(self.input_schema) if self.check else lambda decoded: None
+        check: Callable[[DecodedRows], None] = _no_check
+        if self.check:
+            check = RowCheck(self.input_schema)
         reader = SequenceReader(self.source, plan, check)
         widths = list_widths(self.input_schema, ragged=self.pad_lists)
+        compact = small_ids(self.input_schema) if self.compact_ids else frozenset()
         for window in plan.windows(first_step):
             rows = plan.rank_rows(window, self.global_rank, self.global_size)
             pieces = [piece for span in rows.spans for piece in reader.read(*span)]
             first = window.first_row // plan.global_batch_size
-            yield first, GatheredRows(pieces, self.source.layout, widths), rows.batches
+            gathered = GatheredRows(pieces, self.source.layout, widths, compact)
+            yield first, gathered, rows.batches
 
     def _make_batches(self, gathered: GatheredRows, batches: list[Any]) -> Iterator[Any]:
         together = max(1, GATHER_ROWS // self.batch_size)
@@ -296,6 +305,15 @@ def list_widths(schema: Schema, ragged: bool) -> dict[str, int]:
     return widths
 
 
+def small_ids(schema: Schema) -> frozenset[str]:
+    """Name the columns of ids that int32 can hold."""
+    return frozenset(
+        column.name
+        for column in schema
+        if column.int_domain is not None and 0 < (column.int_domain.max or 0) < 2**31
+    )
+
+
 def _cut(value: Values, start: int, stop: int) -> Values:
     if isinstance(value, tuple):
         values, offsets = value
@@ -305,6 +323,10 @@ def _cut(value: Values, start: int, stop: int) -> Values:
 
 def _tensor(value: Any) -> tf.Tensor:
     return tf.convert_to_tensor(getattr(value, "values", value))
+
+
+def _no_check(decoded: DecodedRows) -> None:
+    """Accept all rows."""
 
 
 def _rows(batch: Any) -> int:

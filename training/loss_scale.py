@@ -22,6 +22,7 @@ class LossScale:
     """
 
     def __init__(self, active: bool) -> None:
+        """Begin with the initial scale."""
         self.active = active
         initial = INITIAL_SCALE if active else 1.0
         self.scale = tf.Variable(initial, dtype=tf.float32, trainable=False, name="loss_scale")

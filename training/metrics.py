@@ -28,6 +28,7 @@ class AUCCounts:
     """
 
     def __init__(self) -> None:
+        """Begin with nothing counted."""
         self.counts = np.zeros((2, THRESHOLDS - 1), np.int64)  # [label, between thresholds]
 
     def update(self, labels: Array, probabilities: Array) -> None:
@@ -85,6 +86,7 @@ class Evaluator:
     """
 
     def __init__(self, ranks: Ranks) -> None:
+        """Begin with nothing counted."""
         self._ranks = ranks
         self._auc = AUCCounts()
         self._batches: list[tuple[Array, Array, Array]] = []

@@ -20,6 +20,7 @@ class Noise:
     """
 
     def __init__(self, model: tf.Module, seed: int, rank: int) -> None:
+        """Find the generators."""
         self._key = seed
         self._rank = rank
         self._generators = [

@@ -29,6 +29,7 @@ class Optimizer:
     slot_names: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, variables: list[tf.Variable], lr: float, weight_decay: float = 0.0) -> None:
+        """Make the moments, all zero."""
         self.lr = lr
         self.weight_decay = weight_decay
         self.trained = variables

@@ -20,6 +20,7 @@ class RowCheck:
     """
 
     def __init__(self, schema: Any) -> None:
+        """Read from the schema what is allowed."""
         self._largest: dict[str, int] = {}
         self._labels: set[str] = set()
         for column in schema:

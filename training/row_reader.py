@@ -30,6 +30,7 @@ class SequenceReader:
     def __init__(
         self, source: RowSource, plan: EpochPlan, check: Callable[[DecodedRows], None]
     ) -> None:
+        """Begin before the first row."""
         self._source = source
         self._plan = plan
         self._check = check
@@ -71,6 +72,7 @@ class GatheredRows:
         pieces: as :meth:`SequenceReader.read` gives them.
         layout: the columns without rows: which they are, lists or scalars, of which dtype.
         widths: columns of lists that become [rows, width] arrays, padded with zeros on the left.
+        compact: columns of integers that become int32.
     """
 
     def __init__(
@@ -78,7 +80,10 @@ class GatheredRows:
         pieces: list[tuple[DecodedRows, int, int]],
         layout: DecodedRows,
         widths: dict[str, int],
+        compact: frozenset[str] = frozenset(),
     ) -> None:
+        """Number the rows."""
+        self._compact = compact
         self._pieces = pieces
         self._layout = layout
         self._widths = widths
@@ -99,7 +104,8 @@ class GatheredRows:
                 shape: tuple[int, ...] = (int(starts[name][-1]),)
             else:
                 shape = (len(rows), self._widths[name]) if name in self._widths else (len(rows),)
-            shapes.append((shape, like.values.dtype))
+            kind = np.dtype(np.int32) if name in self._compact else like.values.dtype
+            shapes.append((shape, kind))
         results = aligned_arrays(shapes)
         taken: dict[str, Values] = {}
         for name, result in zip(self._layout.columns, results, strict=True):
@@ -109,9 +115,8 @@ class GatheredRows:
 
     def _split(self, rows: Rows) -> Sources:
         """Say, piece by piece, which of its rows go to which places of the result."""
-        piece_of = np.searchsorted(self._starts, rows, side="right") - 1
-        places = np.argsort(piece_of, kind="stable")
-        bounds = np.searchsorted(piece_of[places], np.arange(len(self._pieces) + 1))
+        places = np.argsort(rows)  # in stored order, which is kinder to the processor's caches
+        bounds = np.searchsorted(rows[places], self._starts)
         split = []
         for index, (decoded, start, _) in enumerate(self._pieces):
             mine = places[bounds[index] : bounds[index + 1]]
@@ -122,7 +127,9 @@ class GatheredRows:
     def _list_starts(self, name: str, sources: Sources, count: int) -> Array:
         starts = np.zeros(count + 1, np.int64)
         for decoded, rows, places in sources:
-            gather_lengths(decoded.columns[name].offsets, rows, places, starts)
+            column = decoded.columns[name]
+            assert isinstance(column, ListColumn)
+            gather_lengths(column.offsets, rows, places, starts)
         np.cumsum(starts, out=starts)
         return starts
 

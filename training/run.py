@@ -79,6 +79,7 @@ class Run:
     """
 
     def __init__(self, config: RunConfig, ranks: Ranks, watchdog: Watchdog) -> None:
+        """Remember what the run is told."""
         self.ranks = ranks
         self.watchdog = watchdog
         self.config = config
@@ -103,6 +104,7 @@ class Run:
             model = build_model(
                 self.config.model_type, dataset.schema, **dict(self.config.model_options)
             )
+            kind: type[TrainingRun | InferenceRun]
             kind = TrainingRun if self.config.mode == "train" else InferenceRun
             return kind(
                 self.config, self.ranks, self.watchdog, dataset, name, model, log, checkpoint

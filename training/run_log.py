@@ -39,6 +39,7 @@ class RunLog:
         append: bool = False,
         stream: TextIO | None = None,
     ) -> None:
+        """Open what is written to."""
         self.path = results_dir / filename if results_dir else None
         self._file: TextIO | None = None
         self._writer: Any = None
@@ -119,6 +120,7 @@ class LiveProgress(ProgressLine):
     """A line that redraws itself."""
 
     def __init__(self, bar: Progress, task: Any) -> None:
+        """Open what is written to."""
         self._bar = bar
         self._task = task
 
@@ -131,6 +133,7 @@ class PlainProgress(ProgressLine):
     """A line every :data:`PLAIN_SECONDS`."""
 
     def __init__(self, log: RunLog, title: str, steps: int, done: int) -> None:
+        """Open what is written to."""
         self._log = log
         self._title = title
         self._steps = steps

@@ -48,6 +48,7 @@ class TrainStep:
         fp16_compression: bool = False,
         dense_tables: bool = False,
     ) -> None:
+        """Make the graph; it is traced with the first batch."""
         self.model = model
         self.optimizer = optimizer
         self.loss_scale = loss_scale
@@ -118,7 +119,9 @@ class TrainStep:
         return tf.constant(True)
 
 
-def with_a_row(columns: dict[str, tf.Tensor], labels: tf.Tensor) -> Any:
+def with_a_row(
+    columns: dict[str, tf.Tensor], labels: tf.Tensor
+) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
     """Give a batch without rows one row of zeros, for a rank that has none in the last step.
 
     Its share is 0, so that it changes no gradient and no loss.

@@ -181,7 +181,8 @@ class TrainingLoop:
             else "nothing was saved, there is no --save_checkpoint_path"
         )
         raise Interrupted(
-            f"stopped on request in epoch {position.epoch + 1} after {position.steps} steps: {kept}."
+            f"stopped on request in epoch {position.epoch + 1} after {position.steps} steps: "
+            f"{kept}."
         )
 
 

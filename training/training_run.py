@@ -135,7 +135,8 @@ class TrainingRun(RunParts):
             noise.start_step(done)
             done += 1
             share = int(labels.shape[0]) * self.ranks.size / rows
-            step(*with_a_row(columns, labels), share).losses.numpy()
+            filled, filled_labels = with_a_row(columns, labels)
+            step(filled, filled_labels, share).losses.numpy()
 
         config = self.config
         values = measure(

@@ -92,6 +92,7 @@ class Watchdog:
         stall_timeout: float = 45.0,
         end: Callable[[str, int], None] = end_process,
     ) -> None:
+        """Begin with nobody connected."""
         self._ranks = ranks
         self._stall_timeout = stall_timeout
         self._end = end

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from merlin_sim.training.distributed import Ranks
 
 from .processes import BIN, run

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from merlin_sim.training.epoch_plan import EpochPlan, slots
 
 parts = st.lists(st.integers(1, 60), min_size=0, max_size=8)

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from merlin.io import Dataset
 from merlin.schema import Schema
+
 from merlin_sim.schemas.exceptions import MerlinSimError
 from merlin_sim.training.loader import Loader
 
@@ -97,6 +98,17 @@ def test_ragged_and_padded_files_give_the_same_batches(tmp_path, shuffle):
     for (a, label_a), (b, label_b) in zip(left, right, strict=True):
         assert a["history"].shape[1] == LONGEST
         np.testing.assert_array_equal(label_a, label_b)
+        for name in a:
+            np.testing.assert_array_equal(a[name], b[name])
+
+
+def test_compact_ids_are_the_same_ids(tmp_path):
+    dataset = open_dataset(write_files(tmp_path, [[30]]))
+    for (a, _), (b, _) in zip(
+        Loader(dataset, 8), Loader(dataset, 8, compact_ids=True), strict=True
+    ):
+        assert b["item"].dtype == b["history__values"].dtype == tf.int32
+        assert b["row"].dtype == tf.int64  # no table, no bound
         for name in a:
             np.testing.assert_array_equal(a[name], b[name])
 

@@ -6,6 +6,7 @@ import signal
 import time
 
 import pytest
+
 from merlin_sim.training.checkpoints import CheckpointStore
 
 from .processes import Started, command

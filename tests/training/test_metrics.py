@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from merlin_sim.training import metrics
 from merlin_sim.training.distributed import Ranks
 from merlin_sim.training.metrics import AUCCounts, Evaluator, grouped_auc
@@ -86,10 +89,9 @@ def test_the_order_and_the_split_of_rows_change_nothing(predictions, monkeypatch
     for part in parts:
         evaluator = Evaluator(Ranks(0, 4))
         evaluator.update(labels[part], scores[part], users[part])
-        columns = iter([labels > 0.5, scores, users.astype(np.int64)])
-        total = alone._auc.counts
-        monkeypatch.setattr(metrics, "gather_rows", lambda values, ranks: next(columns)[shuffled])
-        monkeypatch.setattr(metrics, "sum_counts", lambda counts, ranks: total)
+        gathered = [labels[shuffled] > 0.5, scores[shuffled], users[shuffled].astype(np.int64)]
+        monkeypatch.setattr(metrics, "gather_rows", mock.Mock(side_effect=gathered))
+        monkeypatch.setattr(metrics, "sum_counts", mock.Mock(return_value=alone._auc.counts))
         assert evaluator.result() == expected
 
 
