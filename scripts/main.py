@@ -16,14 +16,17 @@ from .quiet import silence_third_party_noise
 # Command -> (its file in this folder, its line in `merlin-sim --help`). A command's file is
 # imported only when it is asked for, so that help never waits for TensorFlow.
 COMMANDS = {
+    "synthesize": ("synthesize", "Write synthetic raw logs with planted behaviour."),
     "preprocess": ("preprocess", "Turn raw behaviour logs into a dataset directory."),
     "transcode": ("transcode", "Bring csv, parquet or tfrecord datasets to a dataset directory."),
-    "synthesize": ("synthesize", "Write synthetic raw logs with planted behaviour."),
+    "train": ("train", "Train a model on a dataset directory."),
+    "inference": ("inference", "Score test data, or measure throughput."),
+    "report": ("report", "Draw figures of one or several runs."),
     "export": ("export", "Write a trained model as a directory that can be served."),
     "score": ("score", "Score raw events with an exported model."),
     "serve": ("serve", "Answer requests: a Triton Inference Server on an exported model."),
-    "doctor": ("doctor", "Show versions and devices; fail where training could not run."),
     "spec": ("spec", "Validate, show, convert and adopt dataset specifications."),
+    "doctor": ("doctor", "Show versions and devices; fail where training could not run."),
 }
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from ..schemas.feature_spec import SPEC_FILE, FeatureSpec
+from ..schemas.feature_spec import FeatureSpec
+from ..schemas.file_names import SPEC_FILE
 
 
 @click.command()

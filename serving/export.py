@@ -13,11 +13,11 @@ from merlin.schema import Schema
 from ..models import MODELS, InterestModel
 from ..schemas.channels import HISTORIES
 from ..schemas.dataset import Dataset
-from ..schemas.feature_spec import SPEC_FILE
+from ..schemas.file_names import SCHEMA_FILE, SPEC_FILE
 from ..schemas.schema_file import write_schema
 from ..workflows.staging import staged_directory
 from .manifest import ServableError, write_manifest
-from .servable import CATEGORIES, MODEL, SCHEMA, WORKFLOW
+from .servable import CATEGORIES, MODEL, WORKFLOW
 from .served_columns import ServedColumns
 from .served_model import save_served_model
 
@@ -60,7 +60,7 @@ def export_model(
     with staged_directory(output, overwrite=overwrite, say=say) as directory:
         save_served_model(model, schema, directory / MODEL)
         dataset.spec.write(directory / SPEC_FILE)
-        write_schema(schema, directory / SCHEMA)
+        write_schema(schema, directory / SCHEMA_FILE)
         for source in (dataset.path / WORKFLOW, *_vocabularies(dataset, columns)):
             if source.exists():
                 target = directory / source.relative_to(dataset.path)

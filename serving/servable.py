@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..schemas.channels import channels_of
-from ..schemas.feature_spec import SPEC_FILE, FeatureSpec
+from ..schemas.feature_spec import FeatureSpec
+from ..schemas.file_names import SCHEMA_FILE, SPEC_FILE
 from ..schemas.schema_file import read_schema
 from .manifest import ServableError, read_manifest
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from merlin.schema import Schema
 
 MODEL = "model"
-SCHEMA = "schema.pbtxt"
+
 CATEGORIES = "categories"
 WORKFLOW = "workflow.json"
 SCORE = "score"
@@ -52,12 +53,12 @@ class Servable:
         """
         directory = Path(path)
         manifest = read_manifest(directory)
-        needed = [SPEC_FILE, SCHEMA] + ([f"{MODEL}/saved_model.pb"] if with_model else [])
+        needed = [SPEC_FILE, SCHEMA_FILE] + ([f"{MODEL}/saved_model.pb"] if with_model else [])
         missing = [name for name in needed if name not in manifest["files"]]
         if missing:
             raise ServableError(f"{directory}: a servable without {', '.join(missing)}.")
         spec = FeatureSpec.read(directory / SPEC_FILE, check_files=False)
-        return cls(directory, manifest, spec, read_schema(directory / SCHEMA))
+        return cls(directory, manifest, spec, read_schema(directory / SCHEMA_FILE))
 
     @property
     def channels(self) -> dict[str, list[str]]:

@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# Starts a run with the flags of the published launcher, on as many ranks as asked for.
+set -euo pipefail
+
+usage() {
+  cat <<EOF
+Usage: scripts/run_model.sh [flags]
+  --data_path DIR             Dataset directory. Default: /data.
+  --gpus N                    Ranks on this machine, one to a GPU (or sharing the CPU). Default: 1.
+  --amp 0|1                   Mixed precision. Default: 0.
+  --xla 0|1                   Compile with XLA. Default: 0.
+  --benchmark 0|1             Measure throughput. Default: 0.
+  --benchmark_steps N         Steps of a benchmark.
+  --mode train|inference      Default: train.
+  --epochs N                  Epochs.
+  --batch_size N              Rows per step over all ranks.
+  --results_dir DIR           Where results go. Default: /tmp/sim.
+  --log_filename NAME         Log within it. Default: log.json.
+  --save_checkpoint_path DIR  Checkpoints to write.
+  --load_checkpoint_path DIR  Checkpoints to go on from, or to infer with.
+  --model_type TYPE           din, dien or sim. Default: sim.
+  --help                      This text.
+LAUNCHER=mpi in the environment starts ranks with mpiexec instead of horovodrun.
+EOF
+}
+
+refuse() {
+  printf 'run_model.sh: %s\n' "$*" >&2
+  usage >&2
+  exit 2
+}
+
+data_path=/data
+gpus=1
+mode=train
+options=(--drop_remainder)
+
+while [ $# -gt 0 ]; do
+  flag=$1
+  if [ "$flag" = --help ]; then usage; exit 0; fi
+  [ $# -ge 2 ] || refuse "$flag needs a value"
+  value=$2
+  shift 2
+  case "$flag" in
+    --data_path) data_path=$value ;;
+    --gpus) gpus=$value ;;
+    --mode) mode=$value ;;
+    --amp | --xla | --benchmark)
+      case "$value" in
+        0) ;;
+        1) options+=("$flag") ;;
+        *) refuse "$flag should be 0 or 1. Received: $value" ;;
+      esac ;;
+    --batch_size) options+=(--global_batch_size "$value") ;;
+    --benchmark_steps | --epochs | --results_dir | --log_filename | --save_checkpoint_path \
+      | --load_checkpoint_path | --model_type) options+=("$flag" "$value") ;;
+    *) refuse "unknown flag $flag" ;;
+  esac
+done
+
+case "$mode" in train | inference) ;; *) refuse "--mode should be train or inference. Received: $mode" ;; esac
+[[ "$gpus" =~ ^[1-9][0-9]*$ ]] || refuse "--gpus should be a positive integer. Received: $gpus"
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+bin=$here/.venv/bin
+[ -x "$bin/merlin-sim" ] || bin=$(dirname "$(command -v merlin-sim || refuse "merlin-sim is not installed: make setup")")
+command=("$bin/merlin-sim" "$mode" --dataset_dir "$data_path" "${options[@]}")
+if [ "$gpus" -gt 1 ]; then
+  if [ "${LAUNCHER:-horovod}" = mpi ]; then
+    command=(mpiexec --allow-run-as-root --bind-to socket -np "$gpus" "${command[@]}")
+  else
+    command=("$bin/horovodrun" -np "$gpus" -H "localhost:$gpus" "${command[@]}")
+  fi
+fi
+printf 'run_model.sh: %s\n' "${command[*]}"
+exec "${command[@]}"

@@ -1,0 +1,105 @@
+"""Starts real runs, as a person would, and looks at what they leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+BIN = Path(sys.executable).parent
+MODEL = [
+    *("--embedding_dim", "4", "--stage_one_mlp_dims", "8", "--stage_two_mlp_dims", "8,4"),
+    *("--aux_mlp_dims", "6", "--long_seq_length", "8", "--top_k", "4", "--seed", "3"),
+]
+
+
+def command(dataset: Path, results: Path, *options: str, ranks: int = 1) -> list[str]:
+    launch = [str(BIN / "horovodrun"), "-np", str(ranks), "--gloo", "-H", f"localhost:{ranks}"]
+    return [
+        *(launch if ranks > 1 else []),
+        *(str(BIN / "merlin-sim"), "train", "--dataset_dir", str(dataset)),
+        *("--results_dir", str(results), *MODEL, *options),
+    ]
+
+
+def environment() -> dict[str, str]:
+    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+
+
+def run(words: list[str], seconds: float = 150) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        words, env=environment(), capture_output=True, text=True, timeout=seconds, check=False
+    )
+
+
+class Started:
+    """A run in the background; what it starts ends with the test."""
+
+    def __init__(self, words: list[str], log: Path) -> None:
+        self.log = log
+        with open(log, "w") as file:
+            self.process = subprocess.Popen(
+                words, env=environment(), stdout=file, stderr=subprocess.STDOUT
+            )
+
+    def __enter__(self) -> Started:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in [*self.ranks(), *self.family()]:
+            process.kill()
+        self.process.wait(20)
+
+    def family(self) -> list[psutil.Process]:
+        try:
+            parent = psutil.Process(self.process.pid)
+            return [*parent.children(recursive=True), parent]
+        except psutil.NoSuchProcess:
+            return []
+
+    def ranks(self) -> list[psutil.Process]:
+        """The processes that train, by rank."""
+        found = {}
+        for process in self.family():
+            try:
+                words, environ = process.cmdline(), process.environ()
+            except psutil.Error:
+                continue
+            if any(word.endswith("bin/merlin-sim") for word in words[:2]):
+                found[int(environ.get("HOROVOD_RANK", "0"))] = process
+        return [found[rank] for rank in sorted(found)]
+
+    def wait_for_steps(self, results: Path, steps: int, seconds: float = 100) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self.process.poll() is not None:
+                raise AssertionError(f"ended early:\n{self.log.read_text()}")
+            if len(entries(results, "step")) >= steps:
+                return
+            time.sleep(0.1)
+        raise AssertionError(f"no {steps} steps:\n{self.log.read_text()}")
+
+    def wait(self, seconds: float) -> int:
+        return self.process.wait(seconds)
+
+
+def entries(results: Path, kind: str) -> list[dict]:
+    path = results / "log.json"
+    if not path.exists():
+        return []
+    whole = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    return [entry for entry in map(json.loads, whole) if entry["type"] == kind]
+
+
+LOSSES = ("total_loss", "classification_loss", "dien_aux_loss")
+
+
+def losses(results: Path) -> dict[int, tuple[float, ...]]:
+    """The losses by step; of a step done again after a resume, the last."""
+    return {e["step"]: tuple(e[name] for name in LOSSES) for e in entries(results, "step")}

@@ -1,0 +1,156 @@
+"""What every rank of a test under horovodrun does; the first writes what came out."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from merlin_sim.scripts.quiet import silence_third_party_noise
+
+silence_third_party_noise()
+
+from merlin_sim.training import distributed  # noqa: E402
+from merlin_sim.training.config import RunConfig  # noqa: E402
+from merlin_sim.training.distributed import average_gradients  # noqa: E402
+from merlin_sim.training.loss_scale import LossScale  # noqa: E402
+from merlin_sim.training.metrics import Evaluator  # noqa: E402
+from merlin_sim.training.optimizers import make_optimizer  # noqa: E402
+from merlin_sim.training.run import run  # noqa: E402
+from merlin_sim.training.train_step import TrainStep  # noqa: E402
+
+OPTIONS = {
+    "din": {"embedding_dim": 4, "stage_two_mlp_dims": (8, 4)},
+    "dien": {
+        "embedding_dim": 4,
+        "stage_two_mlp_dims": (8, 4),
+        "aux_mlp_dims": (6,),
+        "long_seq_length": 8,
+    },
+    "sim": {
+        "embedding_dim": 4,
+        "stage_one_mlp_dims": (8,),
+        "stage_two_mlp_dims": (8, 4),
+        "aux_mlp_dims": (6,),
+        "long_seq_length": 8,
+        "top_k": 4,
+    },
+}
+CASES = [
+    *(("din", "adam", {"gradient_exchange": "dense"}), ("dien", "adam", {}), ("sim", "adam", {})),
+    *(("din", "lazy_adam", {}), ("din", "sgd", {"lr": 0.5})),
+]
+
+
+def run_cases(dataset: Path, directory: Path, cases=CASES) -> dict:
+    """Train every case; global batches of 96 leave a last one of 12 rows, so 3 to 12 a rank."""
+    results = {}
+    for number, (model_type, optimizer, more) in enumerate(cases):
+        case = directory / str(number)
+        config = RunConfig(
+            dataset_dir=dataset,
+            model_type=model_type,
+            model_options=OPTIONS[model_type],
+            optimizer=optimizer,
+            epochs=2,
+            global_batch_size=96,
+            seed=11,
+            affinity="disabled",
+            results_dir=case,
+            save_checkpoint_path=case / "saved",
+            **more,
+        )
+        results[number] = run(config)
+    return results
+
+
+class OverflowsOnLastRank:
+    """One weight whose gradient is 1, or on the last rank infinite while ``broken`` is set."""
+
+    def __init__(self, ranks):
+        self.weight = tf.Variable(1.0)
+        self.trainable_variables = [self.weight]
+        self.broken = tf.Variable(0.0)
+        self.last = float(ranks.rank == ranks.size - 1)
+
+    def compute_step(self, columns, labels, training):
+        huge = 1.0 + self.broken * self.last * 1e38
+        loss = self.weight * huge * huge
+        return (loss, loss, tf.constant(0.0)), tf.zeros_like(labels)
+
+
+def overflow(ranks) -> dict:
+    model = OverflowsOnLastRank(ranks)
+    scale = LossScale(active=True)
+    step = TrainStep(model, make_optimizer("sgd", [model.weight], 0.25), scale, ranks)
+    seen = []
+    for broken in (0.0, 1.0, 0.0):
+        model.broken.assign(broken)
+        result = step({}, tf.zeros([2]), 1.0, stop=bool(broken) and ranks.rank == 1)
+        seen.append(
+            [
+                float(model.weight.numpy()),
+                float(scale.scale.numpy()),
+                bool(result.finite),
+                bool(result.stopped),
+            ]
+        )
+    return {"overflow": distributed.gather_objects(seen, ranks)}
+
+
+def averages(ranks) -> dict:
+    """Average known gradients, as rows and as tables, and see whether all ranks agree."""
+    rows = tf.constant([ranks.rank, 2, 2])
+    values = tf.fill([3, 2], float(ranks.rank + 1))
+    slices = tf.IndexedSlices(values, rows, tf.constant([6, 2]))
+    dense = tf.fill([3], float(ranks.rank))
+    found = {}
+    for name, options in {
+        "sparse": {},
+        "dense": {"dense_tables": True},
+        "fp16": {"fp16_compression": True},
+    }.items():
+        (table, vector), extra = average_gradients(
+            [slices, dense], tf.constant([float(ranks.rank)]), ranks, **options
+        )
+        found[name] = [
+            tf.convert_to_tensor(table).numpy().tolist(),
+            vector.numpy().tolist(),
+            extra.numpy().tolist(),
+            isinstance(table, tf.IndexedSlices),
+        ]
+    everywhere = distributed.gather_objects(found, ranks)
+    assert all(other == found for other in everywhere)
+    return found
+
+
+def metrics(ranks) -> dict:
+    """Measure the same predictions, dealt out unequally, with one rank that has none."""
+    random = np.random.default_rng(8)
+    labels = random.integers(0, 2, 4001)
+    scores = random.uniform(0, 1, 4001).astype(np.float32) ** (2 - labels)
+    users = random.integers(0, 400, 4001)
+    owner = random.integers(0, max(1, ranks.size - 1), 4001)
+    evaluator = Evaluator(ranks)
+    for part in np.array_split(np.flatnonzero(owner == ranks.rank), 3):
+        evaluator.update(labels[part], scores[part], users[part])
+    return evaluator.result().to_dict()
+
+
+def main() -> None:
+    dataset, directory, cases = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
+    ranks = distributed.start()
+    results = {"averages": averages(ranks), **overflow(ranks)}
+    results["cases"] = run_cases(dataset, directory, [CASES[number] for number in cases])
+    results["metrics"] = metrics(ranks)
+    counts = distributed.sum_counts(np.array([ranks.rank + 1]), ranks)
+    results["sum"] = counts.tolist()
+    if ranks.is_first:
+        (directory / "results.json").write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

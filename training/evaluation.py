@@ -1,0 +1,79 @@
+"""A forward pass over data: predictions, metrics, latencies."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from .distributed import Ranks, any_rank
+from .loader import Loader
+from .metrics import Evaluation, Evaluator
+from .run_log import RunLog
+from .train_step import with_a_row
+
+AGREE_EVERY = 16
+"""Batches between two agreements on whether to stop."""
+
+
+class Predictor:
+    """The compiled forward pass of a model: columns to click probabilities, [rows], float32."""
+
+    def __init__(self, model: Any, xla: bool = False) -> None:
+        """Wrap the model's forward pass in a graph."""
+        self.model = model
+        self._predict = tf.function(
+            self._run, jit_compile=xla or None, reduce_retracing=True, autograph=False
+        )
+
+    def __call__(self, columns: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Predict one batch."""
+        return self._predict(columns)
+
+    def _run(self, columns: dict[str, tf.Tensor]) -> tf.Tensor:
+        logits = self.model.forward(columns).logits
+        return tf.sigmoid(tf.reshape(tf.cast(logits, tf.float32), [-1]))
+
+
+def evaluate(
+    predict: Predictor,
+    feed: Loader,
+    ranks: Ranks,
+    log: RunLog,
+    user: str | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+    alive: Callable[[], None] = lambda: None,
+) -> Evaluation | None:
+    """Score every row once and compute the metrics over all ranks.
+
+    Args:
+        predict: the model's forward pass.
+        feed: this rank's rows.
+        ranks: the run.
+        log: shows progress.
+        user: the column by which GAUC groups; None for no GAUC.
+        stopped: whether this rank was asked to stop.
+        alive: called with every batch.
+
+    Returns:
+        The metrics, or None where a rank was asked to stop.
+    """
+    evaluator = Evaluator(ranks)
+    steps = len(feed)
+    begin, rows = time.perf_counter(), 0
+    with log.progress("test", steps) as line:
+        for step, (columns, labels) in enumerate(feed):
+            alive()
+            if step % AGREE_EVERY == 0 and any_rank(stopped(), ranks):
+                feed.stop()
+                return None
+            count = int(labels.shape[0])
+            filled, _ = with_a_row(columns, labels)
+            scores = predict(filled).numpy()[:count]
+            users = columns[user].numpy() if user else None
+            evaluator.update(labels.numpy(), scores, users)
+            rows += count * ranks.size
+            line.update(step + 1, f"{rows / (time.perf_counter() - begin):,.0f} samples/s")
+    return evaluator.result(with_users=user is not None)

@@ -1,0 +1,205 @@
+"""Where the feed's rows come from: parquet row groups, or the partitions of any other dataset."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import merlin.io
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from merlin.io.parquet import ParquetDatasetEngine
+
+from ..schemas.exceptions import MerlinSimError
+from .columns import Column, DecodedRows, ListColumn, decode
+
+CHUNK_ROWS = 32768
+"""Row groups longer than this are decoded piece by piece, so that memory stays bounded."""
+
+
+class DataError(MerlinSimError):
+    """What is stored cannot be used; the message names the file and, if there is one, the row."""
+
+
+class RowSource(Protocol):
+    """An ordered list of parts, each read on its own from its first row to its last."""
+
+    @property
+    def part_rows(self) -> list[int]:
+        """The number of rows of each part."""
+        ...
+
+    @property
+    def layout(self) -> DecodedRows:
+        """The columns without rows: which are lists, and every part's values fit their dtypes."""
+        ...
+
+    def read(self, part: int) -> Iterator[DecodedRows]:
+        """Decode ``part``, in order, at most :data:`CHUNK_ROWS` rows at a time."""
+        ...
+
+
+class ParquetRows:
+    """The row groups of parquet files, read straight by arrow; only ``columns`` are read."""
+
+    def __init__(self, dataset: Any, columns: list[str]) -> None:
+        """Read how many rows each part has."""
+        self.columns = columns
+        self._filesystem = dataset.engine.fs
+        self._parts: list[tuple[str, int, int, int]] = []  # path, row group, first row, rows
+        try:
+            files = list(dataset.engine._dataset.files)
+        except (OSError, pa.ArrowException) as error:
+            raise DataError(f"the dataset cannot be read as parquet: {error}") from error
+        layouts = [self._add_file(path) for path in files]
+        self._layout = common_layout(layouts)
+
+    def _add_file(self, path: str) -> DecodedRows:
+        try:
+            with self._open(path) as file:
+                metadata, schema = file.metadata, file.schema_arrow
+        except (OSError, pa.ArrowException) as error:
+            raise DataError(f"{path} cannot be read as parquet: {error}") from error
+        missing = [name for name in self.columns if name not in schema.names]
+        if missing:
+            raise DataError(f"{path} lacks the columns {', '.join(missing)}.")
+        first_row = 0
+        for group in range(metadata.num_row_groups):
+            rows = metadata.row_group(group).num_rows
+            if rows:
+                self._parts.append((path, group, first_row, rows))
+            first_row += rows
+        fields = pa.schema([schema.field(name) for name in self.columns])
+        return decode(fields.empty_table(), path, 0)
+
+    @property
+    def layout(self) -> DecodedRows:
+        """The columns of all files, each of the widest dtype in which it is stored."""
+        return self._layout
+
+    @property
+    def part_rows(self) -> list[int]:
+        """The number of rows of each row group that has any."""
+        return [rows for _, _, _, rows in self._parts]
+
+    def read(self, part: int) -> Iterator[DecodedRows]:
+        """Decode a row group, column by column in parallel."""
+        path, group, first_row, rows = self._parts[part]
+        seen = 0
+        try:
+            with self._open(path) as file:
+                batches = file.iter_batches(CHUNK_ROWS, row_groups=[group], columns=self.columns)
+                bounds = _bounds(file.metadata.row_group(group))
+                for batch in batches:
+                    yield replace(decode(batch, path, first_row + seen), bounds=bounds)
+                    seen += batch.num_rows
+        except (OSError, pa.ArrowException) as error:
+            raise DataError(
+                f"{path} is damaged in rows {first_row + seen} to {first_row + rows - 1}"
+                f" (row group {group}): {error}"
+            ) from error
+        if seen != rows:
+            raise DataError(f"{path}, row group {group}: expected {rows} rows. Received: {seen}.")
+
+    def _open(self, path: str) -> pq.ParquetFile:
+        if Path(path).is_file():
+            return pq.ParquetFile(path, memory_map=True)
+        return pq.ParquetFile(self._filesystem.open(path))
+
+
+def _bounds(group: pq.RowGroupMetaData) -> dict[str, tuple[Any, Any]]:
+    bounds = {}
+    for index in range(group.num_columns):
+        column = group.column(index)
+        statistics = column.statistics if column.is_stats_set else None
+        if statistics is not None and statistics.has_min_max:
+            bounds[column.path_in_schema.split(".")[0]] = (statistics.min, statistics.max)
+    return bounds
+
+
+class PartitionRows:
+    """The partitions of a Merlin Dataset other than parquet: a DataFrame, CSV, a dask graph."""
+
+    def __init__(self, dataset: Any, columns: list[str]) -> None:
+        """Read how many rows each part has."""
+        self._frame = dataset.to_ddf(columns=columns)
+        if dataset.cpu is False:
+            self._frame = self._frame.to_backend("pandas")
+        self._rows = [int(rows) for rows in self._frame.map_partitions(len).compute()]
+        self._kept = [index for index, rows in enumerate(self._rows) if rows]
+        first = self._table(self._kept[0] if self._kept else 0)
+        self._layout = decode(first.schema.empty_table(), "partition 0", 0)
+
+    @property
+    def layout(self) -> DecodedRows:
+        """The columns of the first partition, without rows."""
+        return self._layout
+
+    @property
+    def part_rows(self) -> list[int]:
+        """The number of rows of each partition that has any."""
+        return [self._rows[index] for index in self._kept]
+
+    def read(self, part: int) -> Iterator[DecodedRows]:
+        """Compute a partition and turn it into arrow as a whole."""
+        index = self._kept[part]
+        yield decode(self._table(index), f"partition {index}", 0)
+
+    def _table(self, index: int) -> pa.Table:
+        frame = self._frame.partitions[index].compute(scheduler="synchronous")
+        return pa.Table.from_pandas(frame, preserve_index=False)
+
+
+def common_layout(layouts: list[DecodedRows]) -> DecodedRows:
+    """Join the layouts of several files: the widest dtype of each column.
+
+    Raises:
+        DataError: where a column is a list in one file and a scalar in another, or where two
+            files' types have none in common.
+    """
+    first = layouts[0]
+    columns = dict(first.columns)
+    for layout in layouts[1:]:
+        for name, column in layout.columns.items():
+            kept = columns[name]
+            kind = np.promote_types(kept.values.dtype, column.values.dtype)
+            if type(kept) is not type(column) or kind.kind in "OUS":
+                raise DataError(
+                    f"column {name} is {_describe(column)} in {layout.origin}"
+                    f" and {_describe(kept)} in {first.origin}."
+                )
+            columns[name] = replace(kept, values=kept.values.astype(kind))
+    return replace(first, columns=columns)
+
+
+def _describe(column: Column) -> str:
+    form = "a list of" if isinstance(column, ListColumn) else "a"
+    return f"{form} {column.values.dtype}"
+
+
+def _keep_freed_memory() -> None:
+    """Let arrow keep memory for ten seconds after a window is done, for the next window.
+
+    Its default of one second has every window touch new pages, at about a third of the rate.
+    """
+    with contextlib.suppress(NotImplementedError):  # a build without jemalloc
+        pa.jemalloc_set_decay_ms(10_000)
+
+
+def open_rows(dataset: merlin.io.Dataset, columns: list[str]) -> RowSource:
+    """Choose how ``dataset`` is read: without Merlin's own frames wherever it is plain parquet."""
+    _keep_freed_memory()
+    engine: Any = dataset.engine
+    rows: RowSource
+    if isinstance(engine, ParquetDatasetEngine) and not engine.filters and not dataset.dtypes:
+        rows = ParquetRows(dataset, columns)
+    else:
+        rows = PartitionRows(dataset, columns)
+    for name, column in rows.layout.columns.items():
+        if column.values.dtype.kind not in "biuf":
+            raise DataError(f"column {name} should hold numbers. Received: {_describe(column)}.")
+    return rows

@@ -1,0 +1,171 @@
+"""A run from its configuration to its results: the one entry of the command line."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import secrets
+import time
+from dataclasses import replace
+from typing import Any
+
+import tensorflow as tf
+
+from .. import __version__
+from ..models import MODELS, build_model
+from ..schemas.channels import CONTRACTS
+from ..schemas.dataset import Dataset
+from ..schemas.exceptions import MerlinSimError
+from . import distributed
+from .checkpoints import Checkpoint, CheckpointStore, write_replacing
+from .config import RunConfig
+from .distributed import Ranks
+from .feed import fingerprint
+from .inference_run import InferenceRun
+from .noise import Noise
+from .run_log import RunLog
+from .training_run import TrainingRun
+from .watchdog import EXIT_CODE, SILENCE_SECONDS, Watchdog
+
+PACKAGES = ("tensorflow", "merlin-models", "merlin-dataloader", "horovod", "pyarrow", "numpy")
+CONFIG = "config.yaml"
+FACTS = "run.json"
+
+
+def run(config: RunConfig) -> dict[str, Any]:
+    """Train or infer as configured; all ranks of a run call this.
+
+    Returns:
+        The results that were logged last.
+    """
+    ranks = distributed.start()
+    try:
+        with Watchdog(ranks, config.stall_timeout) as watchdog:
+            try:
+                return Run(config, ranks, watchdog).run()
+            except (tf.errors.OpError, RuntimeError) as error:
+                raise _explained(error, config, ranks) from error
+    except MerlinSimError as error:
+        if ranks.is_first:
+            raise
+        raise SystemExit(error.exit_code) from error  # the first rank says it for all
+
+
+def _explained(error: Exception, config: RunConfig, ranks: Ranks) -> Exception:
+    if ranks.size > 1 and distributed.is_lost_connection(error):
+        time.sleep(SILENCE_SECONDS + 10)  # the watchdog, which knows the rank, ends the process
+        return RankLost("another rank was lost; the last checkpoint is whole.")
+    if isinstance(error, tf.errors.ResourceExhaustedError):
+        first_line = error.message.splitlines()[0]
+        size = config.global_batch_size
+        return MerlinSimError(f"out of memory with `global_batch_size` = {size}: {first_line}")
+    return error
+
+
+class RankLost(MerlinSimError):
+    """A collective operation failed because a rank is gone."""
+
+    exit_code = EXIT_CODE
+
+
+class Run:
+    """One run on one rank.
+
+    Args:
+        config: as given; a seed is drawn where it has none.
+        ranks: this process among the others.
+        watchdog: active, and told of every step.
+    """
+
+    def __init__(self, config: RunConfig, ranks: Ranks, watchdog: Watchdog) -> None:
+        """Remember what the run is told."""
+        self.ranks = ranks
+        self.watchdog = watchdog
+        self.config = config
+
+    def run(self) -> dict[str, Any]:
+        """Prepare, then train or infer."""
+        distributed.rank_batch_size(self.config.global_batch_size, self.ranks)
+        dataset = self._open_dataset()
+        checkpoint = distributed.on_first_rank(self._find_checkpoint, self.ranks)
+        self._settle_seed(checkpoint)
+        self._set_up_keras()
+        resumed = checkpoint is not None and self.config.mode == "train"
+        results = self.config.results_dir if self.ranks.is_first else None
+        log = distributed.on_every_rank(
+            lambda: RunLog(results, self.config.log_filename, self.config.tensorboard, resumed),
+            self.ranks,
+        )
+        try:
+            name = fingerprint(dataset)
+            if self.ranks.is_first:
+                self._write_facts(dataset, name)
+            model = build_model(
+                self.config.model_type, dataset.schema, **dict(self.config.model_options)
+            )
+            kind: type[TrainingRun | InferenceRun]
+            kind = TrainingRun if self.config.mode == "train" else InferenceRun
+            return kind(
+                self.config, self.ranks, self.watchdog, dataset, name, model, log, checkpoint
+            ).run()
+        finally:
+            log.close()
+
+    def _open_dataset(self) -> Dataset:
+        dataset = Dataset.open(self.config.dataset_dir, feature_spec=self.config.feature_spec)
+        contract = CONTRACTS.get(self.config.model_type)
+        if contract is None or self.config.model_type not in MODELS:
+            known = ", ".join(MODELS)
+            raise MerlinSimError(
+                f"`model_type` should be one of {known}. Received: {self.config.model_type!r}"
+            )
+        contract.check(dataset.spec)
+        for mapping in ("train", "test"):
+            dataset.files(mapping)
+        return dataset
+
+    def _find_checkpoint(self) -> Checkpoint | None:
+        if self.config.load_checkpoint_path is None:
+            return None
+        store = CheckpointStore(self.config.load_checkpoint_path)
+        return store.load(say=lambda message: print(f"merlin-sim: {message}", flush=True))
+
+    def _settle_seed(self, checkpoint: Checkpoint | None) -> None:
+        seed = self.config.seed
+        if seed is None and checkpoint is not None:
+            seed = int(checkpoint.facts["order"]["seed"])
+        if seed is None:
+            seed = secrets.randbelow(2**31)
+        seed = distributed.broadcast_object(seed, self.ranks)
+        self.config = replace(self.config, seed=seed)
+
+    def _set_up_keras(self) -> None:
+        config = self.config
+        tf.keras.mixed_precision.set_global_policy("mixed_float16" if config.amp else "float32")
+        Noise.prepare()
+        tf.keras.utils.set_random_seed(config.seed)
+
+    def _write_facts(self, dataset: Dataset, name: str) -> None:
+        results = self.config.results_dir
+        versions = {package: _version(package) for package in PACKAGES}
+        facts = {
+            "merlin_sim": __version__,
+            "python": platform.python_version(),
+            **versions,
+            "dataset": {"path": str(dataset.path), "fingerprint": name},
+            "ranks": self.ranks.size,
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
+        try:
+            self.config.write(results / CONFIG)
+            write_replacing(results / FACTS, json.dumps(facts, indent=1))
+        except OSError as error:
+            raise MerlinSimError(f"{results} cannot be written: {error.strerror}") from error
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,156 @@
+"""What a run tells: log.json for programs, one live line per epoch for a person, TensorBoard."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ..schemas.exceptions import MerlinSimError
+
+PLAIN_SECONDS = 15.0
+"""Seconds between lines where standard output is not a terminal."""
+
+
+class RunLog:
+    """Writes what happens; only the first rank has one that writes.
+
+    Args:
+        results_dir: where the log goes; None writes nothing and says nothing.
+        filename: the log's name.
+        tensorboard: write summaries to ``results_dir/tensorboard`` too.
+        append: go on with the log that is there (a resumed run).
+        stream: where a person reads; standard output by default.
+    """
+
+    def __init__(
+        self,
+        results_dir: Path | None,
+        filename: str = "log.json",
+        tensorboard: bool = False,
+        append: bool = False,
+        stream: TextIO | None = None,
+    ) -> None:
+        """Open what is written to."""
+        self.path = results_dir / filename if results_dir else None
+        self._file: TextIO | None = None
+        self._writer: Any = None
+        self.console = Console(file=stream or sys.stdout, quiet=results_dir is None, soft_wrap=True)
+        if results_dir is None or self.path is None:
+            return
+        try:
+            results_dir.mkdir(parents=True, exist_ok=True)
+            self._file = open(self.path, "a" if append else "w", encoding="utf-8")
+        except OSError as error:
+            raise MerlinSimError(f"{results_dir} cannot be written: {error.strerror}") from error
+        if tensorboard:
+            import tensorflow as tf
+
+            self._writer = tf.summary.create_file_writer(str(results_dir / "tensorboard"))
+
+    def write(self, kind: str, **values: Any) -> None:
+        """Append one JSON object; numbers also go to TensorBoard under their step."""
+        if self._file is None:
+            return
+        entry = {"type": kind, **{key: _plain(value) for key, value in values.items()}}
+        try:
+            self._file.write(json.dumps(entry) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise MerlinSimError(f"{self.path} cannot be written: {error.strerror}") from error
+        if self._writer is not None:
+            self._summarize(kind, entry)
+
+    def _summarize(self, kind: str, entry: dict[str, Any]) -> None:
+        import tensorflow as tf
+
+        step = int(entry.get("step", entry.get("epoch", 0)) or 0)
+        with self._writer.as_default():
+            for name, value in entry.items():
+                if isinstance(value, int | float) and name not in ("step", "epoch"):
+                    tf.summary.scalar(f"{kind}/{name}", value, step=step)
+        self._writer.flush()
+
+    def say(self, message: str) -> None:
+        """Tell the person one line."""
+        self.console.print(message, markup=False, highlight=False)
+
+    def close(self) -> None:
+        """Close the files."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        if self._writer is not None:
+            self._writer.close()
+
+    @contextlib.contextmanager
+    def progress(self, title: str, steps: int, done: int = 0) -> Iterator[ProgressLine]:
+        """Show how far a pass has come: live on a terminal, now and then in a log."""
+        if self.console.quiet or not self.console.is_terminal:
+            yield PlainProgress(self, title, steps, done)
+            return
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.completed}/{task.total}"),
+            TextColumn("{task.fields[values]}"),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=self.console, refresh_per_second=4) as bar:
+            task = bar.add_task(title, total=steps, completed=done, values="")
+            yield LiveProgress(bar, task)
+
+
+class ProgressLine:
+    """One pass over data, as a person sees it."""
+
+    def update(self, done: int, values: str) -> None:
+        """Show that ``done`` steps are done, with a few numbers."""
+
+
+class LiveProgress(ProgressLine):
+    """A line that redraws itself."""
+
+    def __init__(self, bar: Progress, task: Any) -> None:
+        """Open what is written to."""
+        self._bar = bar
+        self._task = task
+
+    def update(self, done: int, values: str) -> None:
+        """Redraw at the next refresh."""
+        self._bar.update(self._task, completed=done, values=values)
+
+
+class PlainProgress(ProgressLine):
+    """A line every :data:`PLAIN_SECONDS`."""
+
+    def __init__(self, log: RunLog, title: str, steps: int, done: int) -> None:
+        """Open what is written to."""
+        self._log = log
+        self._title = title
+        self._steps = steps
+        self._begin = self._last = time.monotonic()
+        self._before = done
+
+    def update(self, done: int, values: str) -> None:
+        """Print if it is time."""
+        now = time.monotonic()
+        if now - self._last < PLAIN_SECONDS:
+            return
+        self._last = now
+        left = (now - self._begin) / max(1, done - self._before) * (self._steps - done)
+        self._log.say(f"{self._title} {done}/{self._steps}  {values}  {left:.0f} s left")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no NaN
+    return value

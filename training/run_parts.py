@@ -1,0 +1,75 @@
+"""What training and inference have in common: a model, its test data, and where results go."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from ..schemas.dataset import Dataset
+from ..schemas.exceptions import MerlinSimError
+from .checkpoints import Checkpoint, write_replacing
+from .config import RunConfig
+from .distributed import Ranks
+from .evaluation import Predictor
+from .feed import open_feed, user_column
+from .loader import Loader
+from .metrics import Evaluation
+from .run_log import RunLog
+from .watchdog import Watchdog
+
+EVALUATION = "evaluation.json"
+
+
+@dataclass
+class RunParts:
+    """What a run has when its model is built."""
+
+    config: RunConfig
+    ranks: Ranks
+    watchdog: Watchdog
+    dataset: Dataset
+    fingerprint: str
+    model: Any
+    log: RunLog
+    checkpoint: Checkpoint | None
+    """What to go on from; on the first rank only."""
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the run goes on from a checkpoint, on any rank."""
+        return self.config.load_checkpoint_path is not None
+
+    @property
+    def user(self) -> str | None:
+        """The column by which GAUC groups."""
+        return user_column(self.dataset.schema)
+
+    def predictor(self) -> Predictor:
+        """Make the compiled forward pass."""
+        return Predictor(self.model, self.config.xla)
+
+    def test_feed(self) -> Loader:
+        """Open this rank's test rows: what the model serves from, and the labels."""
+        channels = self.model.channels
+        columns = [*channels.served, channels.label]
+        if self.user and self.user not in columns:
+            columns.append(self.user)
+        return open_feed(
+            self.dataset,
+            "test",
+            columns,
+            self.config.global_batch_size,
+            self.ranks,
+            prefetch=self.config.prefetch_test_size,
+        )
+
+    def write_evaluation(self, evaluation: Evaluation | None) -> None:
+        """Write the last evaluation, curves included, for reports."""
+        if evaluation is None or not self.ranks.is_first:
+            return
+        results = self.config.results_dir
+        try:
+            write_replacing(results / EVALUATION, json.dumps(evaluation.to_dict()))
+        except OSError as error:
+            raise MerlinSimError(f"{results} cannot be written: {error.strerror}") from error

@@ -1,0 +1,157 @@
+"""Training: state, feeds, compiled step and loop put together, resumed where asked to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from . import distributed
+from .feed import open_feed
+from .interruption import StopRequest
+from .loader import Loader
+from .loss_scale import LossScale
+from .noise import Noise
+from .optimizers import make_optimizer
+from .run_parts import RunParts
+from .run_state import RunFacts, RunState
+from .throughput import measure
+from .train_step import TrainStep, with_a_row
+from .training_loop import TrainingLoop
+
+
+class TrainingRun(RunParts):
+    """Trains a model; evaluates and saves as it goes, or measures throughput."""
+
+    def run(self) -> dict[str, Any]:
+        """Train, or measure if asked to."""
+        state = self._state()
+        step = TrainStep(
+            self.model,
+            state.optimizer,
+            state.loss_scale,
+            self.ranks,
+            self.config.xla,
+            self.config.fp16_compression,
+            self.config.gradient_exchange == "dense",
+        )
+        noise = Noise(self.model, int(self.config.seed or 0), self.ranks.rank)
+        if self.config.benchmark:
+            return self._benchmark(step, noise)
+        with StopRequest() as stop:
+            loop = TrainingLoop(
+                config=self.config,
+                ranks=self.ranks,
+                state=state,
+                step=step,
+                train_feed=self._train_feed(),
+                test_feed=self.test_feed(),
+                predict=self.predictor(),
+                user=self.user,
+                log=self.log,
+                watchdog=self.watchdog,
+                stop=stop,
+                noise=noise,
+            )
+            evaluation = loop.run()
+        self.write_evaluation(evaluation)
+        values = {
+            **(state.position.finished_epoch or {}),
+            "time_to_train": loop.seconds,
+            "throughput": loop.samples / loop.seconds if loop.seconds else None,
+            "samples": loop.samples,
+        }
+        self.log.write("result", step=state.position.steps, **values)
+        return values
+
+    def _train_feed(self) -> Loader:
+        channels = self.dataset.channels
+        columns = [name for name in self.dataset.schema.column_names if name in _flat(channels)]
+        config = self.config
+        return open_feed(
+            self.dataset,
+            "train",
+            columns,
+            config.global_batch_size,
+            self.ranks,
+            shuffle=config.shuffle,
+            seed=int(config.seed or 0),
+            window_rows=config.window_rows,
+            drop_last=config.drop_remainder,
+            prefetch=config.prefetch_train_size,
+        )
+
+    def _state(self) -> RunState:
+        config = self.config
+        optimizer = make_optimizer(
+            config.optimizer, self.model.trainable_variables, config.lr, config.weight_decay
+        )
+        order = {
+            "seed": config.seed,
+            "shuffle": config.shuffle,
+            "global_batch_size": config.global_batch_size,
+            "window_rows": config.window_rows,
+            "repeat_count": config.repeat_count,
+            "drop_remainder": config.drop_remainder,
+        }
+        facts = RunFacts(
+            config.model_type,
+            self.model.options.to_dict(),
+            config.optimizer,
+            self.fingerprint,
+            config.amp,
+            order,
+        )
+        state = RunState(self.model, optimizer, LossScale(config.amp), facts)
+        if self.resumed:
+            self._restore(state)
+        # Broadcast: every rank begins with the weights of the first.
+        distributed.broadcast(list(state.variables.values()), self.ranks)
+        return state
+
+    def _restore(self, state: RunState) -> None:
+        def restore() -> None:
+            assert self.checkpoint is not None
+            state.restore(self.checkpoint)
+            path = self.checkpoint.path
+            position = state.position
+            self.log.say(
+                f"going on from {path}: epoch {position.epoch + 1}, {position.steps} steps done"
+            )
+            self.log.write("resume", step=position.steps, checkpoint=str(path))
+
+        distributed.on_first_rank(restore, self.ranks)
+        position = distributed.broadcast_object(state.position, self.ranks)
+        if not self.ranks.is_first:
+            position.auc.counts[:] = 0  # the first rank has those of all
+        state.position = position
+
+    def _benchmark(self, step: TrainStep, noise: Noise) -> dict[str, Any]:
+        done = 0
+
+        def train(columns: dict[str, tf.Tensor], labels: tf.Tensor, rows: int) -> None:
+            nonlocal done
+            self.watchdog.alive()
+            noise.start_step(done)
+            done += 1
+            share = int(labels.shape[0]) * self.ranks.size / rows
+            filled, filled_labels = with_a_row(columns, labels)
+            step(filled, filled_labels, share).losses.numpy()
+
+        config = self.config
+        values = measure(
+            self._train_feed(),
+            train,
+            config.benchmark_steps,
+            config.benchmark_warmup_steps,
+            self.log,
+            "training",
+        )
+        self.log.write("benchmark", **values)
+        shown = (f"{name} {value:,.5g}" for name, value in values.items())
+        self.log.say("  ".join(shown))
+        return values
+
+
+def _flat(channels: dict[str, list[str]]) -> set[str]:
+    return {name for names in channels.values() for name in names}
