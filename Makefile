@@ -17,7 +17,7 @@ $(READY): requirements/lock.txt requirements/horovod.txt pyproject.toml scripts/
 	@touch $@
 
 demo: $(READY)
-	@$(BIN)/merlin-sim doctor
+	@scripts/demo.sh demo
 
 test: $(READY)
 	$(BIN)/python -m pytest --cov --cov-report=term $(PYTEST_ARGS)
