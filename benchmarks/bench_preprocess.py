@@ -24,21 +24,24 @@ AMAZON = ["--users", "8000000", "--items", "2300000", "--categories", "2300"]
 AMAZON += ["--short_users", "0.98675", "--mean_length", "57"]
 
 
-def measure(name: str, arguments: list[str]) -> tuple[float, float]:
-    """Run a process; print and return its seconds and the peak memory of its tree in GB.
+def measure(name: str, arguments: list[str]) -> tuple[float, float, float]:
+    """Run a process; return its seconds, its tree's processor seconds and peak memory in GB.
 
-    Memory is what the processes have for themselves: pages of files that several of them map,
-    and that the system may drop at any time, are not counted.
+    Processor seconds are what a busy machine leaves comparable. Memory is what the processes have
+    for themselves: pages of files that several of them map, and that the system may drop at any
+    time, are not counted.
     """
     started = time.monotonic()
     process = psutil.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, text=True)
     peak = 0
+    processor: dict[int, float] = {}
     while process.poll() is None:
         total = 0
         for member in [process, *children_of(process)]:
             try:
-                memory = member.memory_info()
+                memory, times = member.memory_info(), member.cpu_times()
                 total += memory.rss - memory.shared
+                processor[member.pid] = times.user + times.system
             except psutil.NoSuchProcess:
                 continue
         peak = max(peak, total)
@@ -47,9 +50,10 @@ def measure(name: str, arguments: list[str]) -> tuple[float, float]:
     output = process.stdout.read()
     if process.returncode:
         raise SystemExit(f"{name} failed with {process.returncode}: {output}")
-    print(f"{name}: {seconds:.1f} s, peak {peak / 2**30:.2f} GB")
+    used = sum(processor.values())
+    print(f"{name}: {seconds:.1f} s, processor {used:.1f} s, peak {peak / 2**30:.2f} GB")
     print("".join(f"    {line}\n" for line in output.splitlines()), end="", flush=True)
-    return seconds, peak / 2**30
+    return seconds, used, peak / 2**30
 
 
 def children_of(process: psutil.Popen) -> list[psutil.Process]:
@@ -88,16 +92,19 @@ def main() -> None:
                 ["--scheduler", "local", "--review_loader_num_workers", str(options.workers)],
             ),
         ):
-            seconds, peak = measure(
+            measured = measure(
                 f"merlin-sim, {name}",
                 [
                     MAIN, "preprocess", "amazon-books", "--amazon_dataset_path", str(raw),
                     "--output_path", str(work / "dataset"), "--overwrite", *scheduler,
                 ],
             )  # fmt: skip
-            results[name] = (seconds, peak)
-            ahead = f", {plain[0] / seconds:.1f}x plain pandas" if plain else ""
-            print(f"    {interactions / seconds:,.0f} interactions/s{ahead}")
+            results[name] = measured
+            ahead = ""
+            if plain:
+                ratios = plain[0] / measured[0], plain[1] / measured[1]
+                ahead = ", {:.1f}x plain pandas ({:.1f}x in processor time)".format(*ratios)
+            print(f"    {interactions / measured[0]:,.0f} interactions/s{ahead}")
     print(json.dumps(results))
 
 

@@ -22,9 +22,11 @@ from .. import __version__
 from ..schemas.atomic_write import write_text_atomically
 from ..schemas.exceptions import MerlinSimError
 from ..schemas.merlin_schema import to_merlin_schema
-from .behaviour_graph import encode_histories, explode_histories, fitted_workflow, make_samples
+from .behaviour_graph import encode_histories, fitted_workflow
 from .columns import BehaviourColumns
 from .dataset_spec import dataset_spec
+from .operators.emit_dataset import EmitDataset
+from .operators.make_samples import MakeSamples
 from .rules import SampleRules
 from .vocabulary import CATEGORIES, Vocabularies
 from .workflow import Workflow
@@ -85,10 +87,11 @@ class FittedWorkflow:
 
     def samples(self, mapping: str) -> Workflow:
         """The NVTabular workflow from raw interactions to the rows of train or test."""
-        prefixes = explode_histories(self._encode(), self.columns, self.rules, mapping)
         spec = dataset_spec(self.columns, self.sizes, self.rules.max_sequence_length, {})
         schema = to_merlin_schema(spec)
-        node = make_samples(prefixes, self.columns, self.rules, self.vocabularies, schema)
+        items = self.vocabularies.items(self.columns.item)
+        make_samples = MakeSamples(self.columns, items, self.rules, mapping)
+        node = self._encode() >> make_samples >> EmitDataset(schema, self.rules.pad)
         return self._finish(node)
 
     def _encode(self) -> nvt.WorkflowNode:

@@ -32,7 +32,10 @@ def read_json_lines(text: bytes, schema: pa.Schema) -> tuple[pa.Table, list[BadR
 
 
 def _read_with_arrow(text: bytes, schema: pa.Schema) -> pa.Table | None:
-    lines = text.count(b"\n") + (not text.endswith(b"\n"))
+    # One object a line, as far as bytes tell: each line ends in a brace, the next begins with one.
+    breaks = text.count(b"\n") - text.endswith(b"\n")
+    if text[:1] != b"{" or text.count(b"}\n{") + text.count(b"}\r\n{") != breaks:
+        return None
     try:
         pa.array([text], pa.large_binary()).cast(pa.large_string())
         table = pa.json.read_json(
@@ -44,7 +47,7 @@ def _read_with_arrow(text: bytes, schema: pa.Schema) -> pa.Table | None:
         )
     except pa.ArrowInvalid:
         return None
-    if table.num_rows != lines or table.schema != schema:
+    if table.num_rows != breaks + 1 or table.schema != schema:
         return None
     for column in table.columns:
         if column.null_count:

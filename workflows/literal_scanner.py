@@ -15,13 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 Bytes = npt.NDArray[np.uint8]
+Numbers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 DEEPEST = 16
 LONGEST_NUMBER = 18
 
 # What may come next.
 VALUE, VALUE_OR_END, KEY, KEY_OR_END, COLON, COMMA_OR_END, NOTHING = range(7)
-# What a value was.
-STRING, OTHER, CLOSED_LIST, CLOSED_DICT, NOT_PLAIN = range(5)
+# The scanner's state, one number each: how deep, what may come next, the outermost dict's key now
+# open, lists opened so far in categories (-1 outside of it), whether the first of them is open, and
+# the last value: whether it was a string, and its span.
+DEPTH, EXPECT, KEY_START, KEY_END, PATHS, IN_FIRST, IS_TEXT, TEXT_START, TEXT_END = range(9)
 ASIN = np.frombuffer(b"asin", np.uint8)
 CATEGORIES = np.frombuffer(b"categories", np.uint8)
 WORDS = tuple(np.frombuffer(word, np.uint8) for word in (b"True", b"False", b"None"))
@@ -85,7 +89,82 @@ def _end_of_scalar(text: Bytes, place: int, end: int) -> Any:
 
 
 @numba.njit(cache=True, nogil=True)
-def scan_line(text: Bytes, start: int, end: int, spans: npt.NDArray[np.int64]) -> bool:
+def _key_is(text: Bytes, state: Numbers, word: Bytes) -> Any:
+    return state[DEPTH] == 1 and _is(text, state[KEY_START], state[KEY_END], word)
+
+
+@numba.njit(cache=True, nogil=True)
+def _take_close(state: Numbers, spans: Numbers) -> bool:
+    """Close the list or dict now open; the first list in categories must end in a string."""
+    if state[IN_FIRST] and state[DEPTH] == 3:
+        if not state[IS_TEXT] or state[EXPECT] == VALUE_OR_END:
+            return False
+        spans[2], spans[3] = state[TEXT_START], state[TEXT_END]
+        state[IN_FIRST] = 0
+    state[IS_TEXT] = 0
+    state[DEPTH] -= 1
+    if state[DEPTH] == 1:
+        state[PATHS] = -1
+    state[EXPECT] = COMMA_OR_END if state[DEPTH] else NOTHING
+    return True
+
+
+@numba.njit(cache=True, nogil=True)
+def _take_open(text: Bytes, opens_list: bool, state: Numbers, is_list: Flags) -> bool:
+    """Open a list or dict: the line is a dict, categories a list whose first entry is a list."""
+    depth = state[DEPTH]
+    if depth == DEEPEST or (depth == 0 and opens_list):
+        return False
+    if _key_is(text, state, CATEGORIES):
+        if not opens_list:
+            return False
+        state[PATHS] = 0
+    elif depth == 2 and state[PATHS] >= 0:
+        state[IN_FIRST] = state[PATHS] == 0
+        if state[IN_FIRST] and not opens_list:
+            return False
+        state[PATHS] += 1
+    state[DEPTH] += 1
+    is_list[state[DEPTH]] = opens_list
+    state[EXPECT] = VALUE_OR_END if opens_list else KEY_OR_END
+    return True
+
+
+@numba.njit(cache=True, nogil=True)
+def _take_key(text: Bytes, place: int, end: int, state: Numbers, spans: Numbers) -> Any:
+    """Read a dict's key; gives the place after it, -1 if not plain."""
+    if text[place] != 39 and text[place] != 34:
+        return -1
+    after = _end_of_string(text, place, end)
+    if after >= 0 and state[DEPTH] == 1:
+        state[KEY_START], state[KEY_END] = place + 1, after - 1
+        if _key_is(text, state, CATEGORIES):  # of a key that stands twice the last one counts
+            spans[2], spans[3] = 0, 0
+    state[EXPECT] = COLON
+    return after
+
+
+@numba.njit(cache=True, nogil=True)
+def _take_scalar(text: Bytes, place: int, end: int, state: Numbers, spans: Numbers) -> Any:
+    """Read a string, number or word; gives the place after it, -1 if not plain."""
+    if state[DEPTH] == 0 or _key_is(text, state, CATEGORIES):
+        return -1
+    if state[DEPTH] == 2 and state[PATHS] >= 0:
+        return -1
+    is_asin = _key_is(text, state, ASIN)
+    state[EXPECT] = COMMA_OR_END
+    state[IS_TEXT] = text[place] == 39 or text[place] == 34
+    if not state[IS_TEXT]:
+        return -1 if is_asin else _end_of_scalar(text, place, end)
+    after = _end_of_string(text, place, end)
+    state[TEXT_START], state[TEXT_END] = place + 1, after - 1
+    if is_asin:
+        spans[0], spans[1] = place + 1, after - 1
+    return after
+
+
+@numba.njit(cache=True, nogil=True)
+def scan_line(text: Bytes, start: int, end: int, spans: Numbers) -> Any:
     """Find the item and its category in a line.
 
     Args:
@@ -99,99 +178,44 @@ def scan_line(text: Bytes, start: int, end: int, spans: npt.NDArray[np.int64]) -
         one at the end of the first list in the list under ``categories``.
     """
     is_list = np.zeros(DEEPEST + 1, np.bool_)
-    depth = 0
-    expect = VALUE
-    key_start, key_end = 0, 0  # of the outermost dict
-    first_path = False  # whether the list now open is the first in categories
-    paths = -1  # lists closed so far in categories, -1 outside
-    last_kind, last_start, last_end = OTHER, 0, 0
+    state = np.zeros(9, np.int64)
+    state[EXPECT], state[PATHS] = VALUE, -1
     spans[:] = 0
     place = start
     while place < end:
-        letter = text[place]
+        letter, expect = text[place], state[EXPECT]
+        in_list = is_list[state[DEPTH]]
         if letter == 32:
             place += 1
-            continue
-        if expect == COLON:
-            if letter != 58:
-                return False
-            expect = VALUE
+        elif expect == COLON and letter == 58:
+            state[EXPECT] = VALUE
             place += 1
-            continue
-        if expect == COMMA_OR_END and letter == 44:
-            expect = VALUE if is_list[depth] else KEY
+        elif expect == COMMA_OR_END and letter == 44:
+            state[EXPECT] = VALUE if in_list else KEY
             place += 1
-            continue
-        closes = (letter == 93 and is_list[depth]) or (letter == 125 and not is_list[depth])
-        if closes and depth and expect in (COMMA_OR_END, VALUE_OR_END, KEY_OR_END):
-            if first_path and depth == 3:
-                if last_kind != STRING or last_end <= last_start or expect == VALUE_OR_END:
-                    return False
-                spans[2], spans[3] = last_start, last_end
-                first_path = False
-            last_kind = OTHER
-            depth -= 1
+        elif state[DEPTH] and letter == (93 if in_list else 125):
+            if expect != COMMA_OR_END and expect != VALUE_OR_END and expect != KEY_OR_END:
+                return False
+            if not _take_close(state, spans):
+                return False
             place += 1
-            if depth == 1 and paths >= 0:
-                paths = -1
-            expect = COMMA_OR_END if depth else NOTHING
-            continue
-        if expect == KEY or expect == KEY_OR_END:
-            if letter != 39 and letter != 34:
-                return False
-            after = _end_of_string(text, place, end)
-            if after < 0:
-                return False
-            if depth == 1:
-                key_start, key_end = place + 1, after - 1
-                if _is(text, key_start, key_end, CATEGORIES):
-                    spans[2], spans[3] = 0, 0
-            place = after
-            expect = COLON
-            continue
-        if expect != VALUE and expect != VALUE_OR_END:
+        elif expect == KEY or expect == KEY_OR_END:
+            place = _take_key(text, place, end, state, spans)
+        elif expect != VALUE and expect != VALUE_OR_END:
             return False
-        in_categories = depth == 1 and _is(text, key_start, key_end, CATEGORIES)
-        if letter == 91 or letter == 123:
-            if depth == DEEPEST or (depth == 0 and letter == 91):
+        elif letter == 91 or letter == 123:
+            if not _take_open(text, letter == 91, state, is_list):
                 return False
-            if in_categories:
-                if letter == 123:
-                    return False
-                paths = 0
-            elif depth == 2 and paths >= 0:
-                first_path = paths == 0
-                if first_path and letter == 123:
-                    return False
-                paths += 1
-            depth += 1
-            is_list[depth] = letter == 91
-            expect = VALUE_OR_END if letter == 91 else KEY_OR_END
             place += 1
-            continue
-        if depth == 0 or in_categories or (depth == 2 and paths >= 0):
-            return False
-        if letter == 39 or letter == 34:
-            after = _end_of_string(text, place, end)
-            if after < 0:
-                return False
-            last_kind, last_start, last_end = STRING, place + 1, after - 1
-            if depth == 1 and _is(text, key_start, key_end, ASIN):
-                spans[0], spans[1] = last_start, last_end
         else:
-            after = _end_of_scalar(text, place, end)
-            if after < 0 or (depth == 1 and _is(text, key_start, key_end, ASIN)):
-                return False
-            last_kind = OTHER
-        place = after
-        expect = COMMA_OR_END
-    return expect == NOTHING and spans[1] > spans[0] and spans[3] > spans[2]
+            place = _take_scalar(text, place, end, state, spans)
+        if place < 0:
+            return False
+    return state[EXPECT] == NOTHING and spans[1] > spans[0] and spans[3] > spans[2]
 
 
 @numba.njit(cache=True, nogil=True)
-def scan_lines(
-    text: Bytes, ends: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+def scan_lines(text: Bytes, ends: Numbers) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
     """Scan every line; ``ends`` is where each one ends, its newline not counted.
 
     Returns:

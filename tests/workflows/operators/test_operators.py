@@ -19,6 +19,8 @@ from merlin_sim.workflows.operators.emit_dataset import EmitDataset
 from merlin_sim.workflows.operators.explode_histories import ExplodeHistories
 from merlin_sim.workflows.operators.group_histories import GroupHistories
 from merlin_sim.workflows.operators.look_up_item_features import LookUpItemFeatures
+from merlin_sim.workflows.operators.make_samples import MakeSamples
+from merlin_sim.workflows.rules import SampleRules
 from merlin_sim.workflows.vocabulary import Vocabularies
 
 COLUMNS = BehaviourColumns("user", "item", "time", ("country",), ("cat",))
@@ -114,6 +116,16 @@ def test_the_dataset_has_its_columns_in_order_and_padded_on_request(items, schem
     for name in ("item_pos", "cat_neg"):
         expected = [[0] * (4 - len(ids)) + ids for ids in lists(emitted[name])]
         assert lists(padded[name]) == expected
+
+
+def test_one_operator_does_what_its_steps_do(items):
+    rules = SampleRules(max_sequence_length=2, seed=1)
+    made = MakeSamples(COLUMNS, items, rules, "train").transform(None, HISTORIES)
+    table = ExplodeHistories(COLUMNS, "train", longest=2).transform(None, HISTORIES)
+    for step in (DrawNegatives(COLUMNS, items, 1), LookUpItemFeatures(COLUMNS, items)):
+        table = step.transform(None, table)
+    assert set(made) == set(COLUMNS.output)
+    assert backend.frame_to_arrow(made) == backend.frame_to_arrow(table)
 
 
 @pytest.mark.parametrize("kind", ["objects", "arrow", "sliced"])

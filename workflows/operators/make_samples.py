@@ -1,0 +1,58 @@
+"""What turns a user's history into samples, as one operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from merlin.schema import Schema
+
+from ..columns import BehaviourColumns
+from ..item_table import ItemTable
+from ..rules import SampleRules
+from .draw_negatives import DrawNegatives
+from .explode_histories import ExplodeHistories
+from .look_up_item_features import LookUpItemFeatures
+from .row_operator import RowOperator
+
+
+class MakeSamples(RowOperator):
+    """Prefixes, twins, negatives and item features in one step.
+
+    A pure function of a table of histories (one row a user) and the rules' seed: it can stand in
+    a workflow, or behind whatever else reads chunks of histories. The steps are operators of
+    their own, for graphs that put something between them.
+
+    Args:
+        columns: The log's columns.
+        items: What items are drawn from, and their features.
+        rules: Lengths, and the seed of the draws.
+        mapping: ``"train"`` or ``"test"``.
+    """
+
+    def __init__(
+        self, columns: BehaviourColumns, items: ItemTable, rules: SampleRules, mapping: str
+    ) -> None:
+        """Build the steps."""
+        super().__init__()
+        self.explode = ExplodeHistories(
+            columns,
+            mapping,
+            longest=rules.max_sequence_length,
+            least_before=rules.shortest_sequence_for_training,
+        )
+        self.draw = DrawNegatives(columns, items, rules.seed)
+        self.look_up = LookUpItemFeatures(columns, items)
+
+    def inputs(self) -> tuple[str, ...]:
+        """The user's columns, and the items as a list of ids."""
+        return self.explode.inputs()
+
+    def outputs(self) -> Schema:
+        """The label, the user's columns, the target item and both histories with features."""
+        return self.draw.outputs() + self.look_up.outputs()
+
+    def transform(self, col_selector: Any, df: Any) -> Any:
+        """Make the samples of one partition."""
+        for step in (self.explode, self.draw, self.look_up):
+            df = step.transform(col_selector, df)
+        return df
