@@ -24,10 +24,8 @@ def repository(servable, tmp_path_factory):
 @pytest.fixture(scope="module")
 def configs(repository):
     return {
-        path.name: text_format.Parse(
-            (path / "config.pbtxt").read_text(), model_config.ModelConfig()
-        )
-        for path in repository.iterdir()
+        path.parent.name: text_format.Parse(path.read_text(), model_config.ModelConfig())
+        for path in repository.glob("*/config.pbtxt")
     }
 
 

@@ -34,7 +34,7 @@ FREE = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}
 
 @pytest.fixture(scope="module")
 def server(servable):
-    limits = Limits(max_candidates=60, max_history=50)
+    limits = Limits(max_candidates=80, max_history=50)
     with Server(servable, ServerOptions(**FREE, limits=limits)) as running:
         tree = psutil.Process(running.process.pid).children(recursive=True)
         assert tree
@@ -109,7 +109,7 @@ BAD_EVENTS = [
     ("nonsense", "expected one JSON object"),
     ({"user_id": "u", "history": []}, "expected the key 'candidates'"),
     ({"user_id": 5, "history": [], "candidates": ["x"]}, "user_id: expected a string"),
-    ({"user_id": "u", "history": [], "candidates": ["x"] * 61}, "at most 60, received 61"),
+    ({"user_id": "u", "history": [], "candidates": ["x"] * 81}, "at most 80, received 81"),
     ({"user_id": "u", "history": ["x"] * 51, "candidates": []}, "at most 50, received 51"),
 ]
 
@@ -172,12 +172,14 @@ def test_a_malformed_request_hurts_nobody_else(server, events, expected):
             np.testing.assert_allclose(result[0], expected[place], atol=1e-5)
 
 
-@pytest.mark.parametrize("model", ["ids", "events"])
-def test_requests_that_come_together_are_scored_together(server, events, encoder, expected, model):
+@pytest.mark.parametrize("endpoint", ["ids", "events"])
+def test_requests_that_come_together_are_scored_together(
+    server, events, encoder, expected, endpoint
+):
     encoded = [encoder.encode(encoder.parse(event)) for event in events]
 
     def call(place):
-        if model == "events":
+        if endpoint == "events":
             return lambda: infer_events(server, "grpc", [events[place]])
         rows = plain_batch([encoded[place]], encoder.columns)
         return lambda: infer(server, "grpc", "ids", rows, "score")
@@ -186,14 +188,14 @@ def test_requests_that_come_together_are_scored_together(server, events, encoder
         "ids": ("merlin_sim_ids_model_calls", "merlin_sim_ids_requests"),
         "events": ("nv_inference_exec_count", "nv_inference_request_success"),
     }
-    before = [metric(server, name, model=model) for name in names[model]]
+    before = [metric(server, name, model=endpoint) for name in names[endpoint]]
     calls = 0
     for _ in range(20):  # until some have met: each round sends a crowd
         results = in_threads([call(place) for place in range(24)])
         for place, result in enumerate(results):
             np.testing.assert_allclose(np.ravel(result), expected[place], atol=1e-5)
         calls += 24
-        after = [metric(server, name, model=model) for name in names[model]]
+        after = [metric(server, name, model=endpoint) for name in names[endpoint]]
         if after[0] - before[0] < calls:
             break
     assert after[1] - before[1] == calls
@@ -201,8 +203,8 @@ def test_requests_that_come_together_are_scored_together(server, events, encoder
 
 
 def start_command(servable, *options):
-    command = [sys.executable, "-m", "merlin_sim.scripts", "serve", str(servable.path), *options]
-    command[1:3] = ["-c", "from merlin_sim.scripts.main import main; main()"]
+    main = "from merlin_sim.scripts.main import main; main()"
+    command = [sys.executable, "-c", main, "serve", str(servable.path), *options]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ}
     )
@@ -255,11 +257,14 @@ def test_sigterm_lets_requests_in_flight_be_answered(servable, events, expected)
 def test_killed_itself_it_leaves_no_server_behind(servable):
     process = start_command(servable, *[f"--{name}=0" for name in FREE])
     try:
-        read_until(process, "ready:")
-        children = psutil.Process(process.pid).children(recursive=True)
-        assert children
+        found = psutil.Process(process.pid)
+        end = time.monotonic() + 60
+        while len(found.children(recursive=True)) < 2:  # Triton, and a model's own process
+            assert process.poll() is None and time.monotonic() < end
+            time.sleep(0.1)
+        children = found.children(recursive=True)
         process.kill()
-        _, alive = psutil.wait_procs(children, timeout=40)
+        _, alive = psutil.wait_procs(children, timeout=60)
         assert not alive
     finally:
         process.kill()
