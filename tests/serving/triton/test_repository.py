@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import pytest
+from triton_calls import infer
 
 from merlin_sim.schemas.exceptions import MerlinSimError
+from merlin_sim.serving.batches import one_user_batch
 from merlin_sim.serving.limits import Limits
 from merlin_sim.serving.servable import Servable
 from merlin_sim.serving.served_columns import ServedColumns
 from merlin_sim.serving.triton import repository as module
+from merlin_sim.serving.triton.bundled_server import (
+    copy_backends,
+    find_triton,
+    server_environment,
+    start_process,
+)
 from merlin_sim.serving.triton.repository import write_stock_repository
 
 model_config = pytest.importorskip("tritonclient.grpc.model_config_pb2")
 text_format = pytest.importorskip("google.protobuf.text_format")
+from tritonclient.utils import InferenceServerException  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -88,3 +97,60 @@ def test_it_appears_whole_or_not_at_all(servable, tmp_path, monkeypatch):
     with pytest.raises(MerlinSimError, match="No space left"):
         write_stock_repository(servable, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def triton_with_workflow(repository, tmp_path_factory):
+    """The bundled server with what it can load of the repository: it has no TensorFlow backend."""
+    pytest.importorskip("pytriton")
+    files = tmp_path_factory.mktemp("bundled")
+    triton = find_triton()
+    ports = {}
+    with ExitStack() as stack:
+        for name in ("http", "grpc", "metrics"):
+            taken = stack.enter_context(socket.socket())
+            taken.bind(("127.0.0.1", 0))
+            ports[f"{name}_port"] = taken.getsockname()[1]
+    flags = {f"{name.replace('_', '-')}": port for name, port in ports.items()}
+    flags |= {
+        "model-repository": repository,
+        "backend-directory": copy_backends(triton, files / "b"),
+    }
+    flags |= {"model-control-mode": "explicit", "load-model": "workflow", "log-info": "false"}
+    flags |= {f"{name}-address": "127.0.0.1" for name in ("http", "grpc", "metrics")}
+    command = [str(triton / "bin" / "tritonserver"), *(f"--{k}={v}" for k, v in flags.items())]
+    process = start_process([*command, "--allow-gpu-metrics=false"], server_environment(triton))
+    url = f"http://127.0.0.1:{ports['http_port']}/v2/models/workflow/ready"
+    try:
+        end = time.monotonic() + 120
+        while not answers(url):
+            assert process.poll() is None and time.monotonic() < end
+            time.sleep(0.2)
+        yield SimpleNamespace(**ports)
+    finally:
+        process.terminate()
+        try:
+            process.wait(40)
+        finally:
+            process.kill()
+
+
+def answers(url):
+    try:
+        with urllib.request.urlopen(url, timeout=5) as response:
+            return response.status == 200
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+def test_the_bundled_server_runs_the_workflow_part(triton_with_workflow, events, encoder):
+    event = {**events[0], "candidates": [e["candidates"][0] for e in events[:5]]}
+    encoded = encoder.encode(encoder.parse(event))
+    text = np.array([json.dumps(event)], object)
+    for name, expected in one_user_batch(encoded, encoder.columns).items():
+        found = infer(triton_with_workflow, "grpc", "workflow", {"event": text}, name)
+        assert (found.dtype, found.tolist()) == (expected.dtype, expected.tolist())
+    with pytest.raises(InferenceServerException, match="expected the key 'history'"):
+        bad = np.array(['{"user_id": "u"}'], object)
+        infer(triton_with_workflow, "http", "workflow", {"event": bad}, "user_id")
