@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import socket
+import time
+import urllib.request
+from contextlib import ExitStack
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 from triton_calls import infer
 
