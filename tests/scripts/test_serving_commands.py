@@ -26,6 +26,7 @@ from merlin_sim.training.metrics import AUCCounts
 from merlin_sim.training.optimizers import make_optimizer
 from merlin_sim.training.run_state import RunFacts, RunState
 
+pytestmark = pytest.mark.slow
 USERS, BOOKS, LENGTH, ROWS = 9, 30, 6, 40
 
 
@@ -138,7 +139,6 @@ def test_bad_rows_are_fatal_or_counted(exported, tmp_path):
         run("score", exported, *arguments)
 
 
-@pytest.mark.slow
 def test_a_repository_for_triton_from_both(dataset, trained, exported, tmp_path):
     arguments = ["--load_checkpoint_path", trained[1], "--dataset_dir", dataset.path]
     run("export", "--format", "triton", *arguments, "--output", tmp_path / "one")
