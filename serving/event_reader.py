@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any
 
@@ -64,7 +64,8 @@ class EventFile:
         if self.path.suffix == ".parquet":
             yield from self._parquet_rows()
         elif self.path.suffix == ".csv":
-            with open(self.path, "rb") as file:
+            # What is no UTF-8 is kept, so that its row can be told of.
+            with open(self.path, encoding="utf-8", errors="surrogateescape", newline="") as file:
                 yield from self._csv_rows(file)
         else:
             with open(self.path, "rb") as file:
@@ -89,11 +90,10 @@ class EventFile:
                 where = f"{self.path}, after row {line}"
                 raise MerlinSimError(f"{where}: cannot be read as parquet: {error}") from error
 
-    def _csv_rows(self, file: IO[bytes]) -> Iterator[Row]:
-        text = io.TextIOWrapper(file, encoding="utf-8", errors="surrogateescape", newline="")
+    def _csv_rows(self, file: TextIOWrapper) -> Iterator[Row]:
         # csv refuses fields above 128 KiB; a list of candidates may be longer.
         csv.field_size_limit(1 << 30)
-        reader = csv.reader(text, strict=True)
+        reader = csv.reader(file, strict=True)
         header = next(reader, [])
         self._check_header(header)
         while True:
@@ -101,12 +101,12 @@ class EventFile:
             try:
                 cells = next(reader, None)
             except csv.Error as error:
-                yield Row(line, RequestError(f"expected CSV: {error}"), file.tell())
+                yield Row(line, RequestError(f"expected CSV: {error}"), file.buffer.tell())
                 continue
             if cells is None:
                 return
             if cells:
-                yield Row(line, self._csv_fields(header, cells), file.tell())
+                yield Row(line, self._csv_fields(header, cells), file.buffer.tell())
 
     def _check_header(self, header: list[str]) -> None:
         wanted = [column.name for column in self.encoder.columns.users]

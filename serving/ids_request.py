@@ -41,14 +41,13 @@ def check_request(
     rows = len(checked[columns.targets[0].name])
     limits.check_candidates(rows, f"{columns.targets[0].name}: rows")
     users = _user_rows(checked, columns)
+    _check_rows("rows of the user's columns", users, (rows, 1))
     for column in columns.targets:
         _check_rows(column.name, len(checked[column.name]), (rows,))
-    allowed = (rows, 1)
     for column in columns.users:
         _check_rows(column.name, len(checked[column.name]), (users,))
     for column in columns.lists:
         _check_list(checked, column, columns, users, limits)
-    _check_rows("rows of the user's columns", users, allowed)
     for column in (*columns.users, *columns.targets, *columns.histories):
         _check_ids(checked, column, columns)
     return IdsRequest(checked, rows, is_one_user=users != rows)

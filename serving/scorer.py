@@ -53,12 +53,11 @@ class Scorer:
         scores: list[Scores] = [np.zeros(0, np.float32)] * len(events)
         few = []
         for place, event in enumerate(events):
-            if least is not None and event.candidates >= least:
-                parts = candidate_parts(event, ROWS_PER_CALL)
+            parts = candidate_parts(event, ROWS_PER_CALL)
+            if parts and least is not None and event.candidates >= least:
                 calls = [self.score_candidates(one_user_batch(p, self.columns)) for p in parts]
                 scores[place] = np.concatenate(calls)
             else:
-                parts = candidate_parts(event, ROWS_PER_CALL)
                 few += [(place, part) for part in parts]
         for group in _groups_of_rows(few, ROWS_PER_CALL):
             rows = [event for _, event in group]

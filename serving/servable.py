@@ -29,7 +29,7 @@ ONE_USER_SIGNATURE = "one_user"
 
 @dataclass(frozen=True)
 class Servable:
-    """What a servable says of itself. Opening one imports no TensorFlow and runs nothing of it."""
+    """What a servable says of itself. Opening one executes nothing of it."""
 
     path: Path
     """The directory."""

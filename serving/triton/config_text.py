@@ -92,7 +92,7 @@ def quote(text: str) -> str:
     >>> print(quote('say "b"').replace(chr(92), "/"))
     "say /"b/""
     """
-    return json.dumps(text)
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _numeric(dtype: np.dtype[np.generic]) -> str:

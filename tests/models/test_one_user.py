@@ -15,6 +15,13 @@ OPTIONS = {
     "din_activation_unit": {"attention": "activation_unit"},
     "dien": {"long_seq_length": 6},
     "sim": {"long_seq_length": 6, "top_k": 3},
+    "sim_hard": {
+        "long_seq_length": 6,
+        "top_k": 2,
+        "search": "hard",
+        "category_feature": "item_1",
+    },
+    "sim_heads": {"long_seq_length": 6, "top_k": 3, "heads": 2},
 }
 
 
@@ -68,6 +75,19 @@ def test_the_scores_are_those_of_the_plain_batch(build, kind, history):
 def test_any_number_of_user_features_and_one_candidate(build, kind, users):
     model, schema = build(kind, users=users)
     one, plain = make_request(schema, 1, 5)
+    np.testing.assert_allclose(
+        score_candidates(model, one), model.forward(plain).logits, rtol=2e-5, atol=2e-6
+    )
+
+
+@pytest.mark.parametrize("history", [0, 7, 10])
+def test_time_intervals_go_with_the_history(build, history):
+    model, schema = build("sim", intervals=True)
+    one, plain = make_request(schema, 5, history)
+    values = tf.range(history, dtype=tf.float32) * 3.0
+    for columns, rows in ((one, 1), (plain, 5)):
+        columns["intervals__values"] = tf.tile(values, [rows])
+        columns["intervals__offsets"] = tf.range(rows + 1) * history
     np.testing.assert_allclose(
         score_candidates(model, one), model.forward(plain).logits, rtol=2e-5, atol=2e-6
     )

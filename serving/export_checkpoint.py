@@ -1,0 +1,80 @@
+"""From a run's checkpoint to a servable or a model repository."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..models import MODELS, InterestModel
+from ..schemas.dataset import Dataset
+from ..schemas.file_names import SPEC_FILE
+from ..training.checkpoints import Checkpoint, CheckpointError, CheckpointStore
+from ..training.feed import fingerprint
+from ..training.run_state import load_model_weights
+from .export import export_model
+from .triton.repository import write_stock_repository
+
+Say = Callable[[str], None]
+FACTS = ("steps", "epoch", "step", "test_auc", "dataset", "optimizer", "amp")
+"""What a servable's manifest says of its checkpoint."""
+
+
+@dataclass(frozen=True)
+class CheckpointExport:
+    """What to export, and how."""
+
+    checkpoints: Path
+    """A run's directory of checkpoints, of which the newest whole one is taken, or one of them."""
+    dataset: Path
+    """The dataset directory of the run; its vocabularies go along."""
+    feature_spec: str = SPEC_FILE
+    """The spec's file name in that directory."""
+    pad: bool = False
+    """Whether signatures take histories as padded rows."""
+    overwrite: bool = False
+    """Whether to replace an output directory that holds something."""
+
+    def to_servable(self, output: Path, say: Say = lambda message: None) -> None:
+        """Write a servable.
+
+        Raises:
+            CheckpointError: Where there is no checkpoint, or it is of another dataset.
+        """
+        dataset = Dataset.open(self.dataset, feature_spec=self.feature_spec)
+        checkpoint = CheckpointStore(self.checkpoints).load(say)
+        model = restore_model(checkpoint, dataset)
+        facts = {name: checkpoint.facts.get(name) for name in FACTS}
+        facts = {"name": checkpoint.path.name, **facts}
+        export_model(
+            model,
+            dataset,
+            output,
+            pad=self.pad,
+            overwrite=self.overwrite,
+            checkpoint=facts,
+            say=say,
+        )
+
+    def to_triton(self, output: Path, say: Say = lambda message: None) -> None:
+        """Write a model repository for the stock Triton."""
+        output.absolute().parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=output.absolute().parent) as directory:
+            servable = Path(directory) / "servable"
+            self.to_servable(servable, say)
+            write_stock_repository(servable, output, overwrite=self.overwrite, say=say)
+
+
+def restore_model(checkpoint: Checkpoint, dataset: Dataset) -> InterestModel:
+    """Build the model of a checkpoint with its weights, in the precision it was trained in."""
+    facts = checkpoint.facts
+    found = fingerprint(dataset)
+    if facts["dataset"] != found:
+        raise CheckpointError(
+            f"{checkpoint.path} is of another dataset: its fingerprint is {facts['dataset']}, "
+            f"that of {dataset.path} is {found}."
+        )
+    model = MODELS[facts["model_type"]].from_config(facts["model_config"])
+    load_model_weights(model, checkpoint)
+    return model

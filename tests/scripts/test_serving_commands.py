@@ -1,0 +1,191 @@
+"""From a checkpoint to scores: `merlin-sim export` and `merlin-sim score`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tensorflow as tf
+from click.testing import CliRunner
+
+from merlin_sim.models import build_model
+from merlin_sim.schemas.dataset import Dataset
+from merlin_sim.schemas.exceptions import MerlinSimError
+from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
+from merlin_sim.scripts import main
+from merlin_sim.serving.servable import Servable
+from merlin_sim.training.checkpoints import CheckpointStore
+from merlin_sim.training.feed import fingerprint
+from merlin_sim.training.loss_scale import LossScale
+from merlin_sim.training.metrics import AUCCounts
+from merlin_sim.training.optimizers import make_optimizer
+from merlin_sim.training.run_state import RunFacts, RunState
+
+pytestmark = pytest.mark.slow
+USERS, BOOKS, LENGTH, ROWS = 9, 30, 6, 40
+
+
+def run(*arguments):
+    """Run a command in this process; gives what it printed."""
+    result = CliRunner().invoke(main.cli, [str(argument) for argument in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory) -> Dataset:
+    """A dataset somebody brought: no vocabularies, so raw keys are ids."""
+    path = tmp_path_factory.mktemp("brought") / "dataset"
+    path.mkdir()
+    names = ("click", "reader", "book", "read", "skipped")
+    features = {
+        "click": Feature("int8"),
+        "reader": Feature("int64", USERS),
+        "book": Feature("int64", BOOKS),
+        "read": Feature("int64", BOOKS, (LENGTH,)),
+        "skipped": Feature("int64", BOOKS, (LENGTH,)),
+    }
+    files = {
+        mapping: (Chunk("parquet", names, (f"{mapping}.parquet",)),)
+        for mapping in ("train", "test")
+    }
+    channels = {
+        "label": ("click",),
+        "user_features": ("reader",),
+        "target_item_features": ("book",),
+        "positive_history": ("read",),
+        "negative_history": ("skipped",),
+    }
+    chance = np.random.default_rng(4)
+    lengths = chance.integers(0, LENGTH + 1, ROWS)
+    lists = [[chance.integers(1, BOOKS + 1, n).tolist() for n in lengths] for _ in range(2)]
+    columns = [
+        pa.array(chance.integers(0, 2, ROWS), pa.int8()),
+        pa.array(chance.integers(1, USERS + 1, ROWS)),
+        pa.array(chance.integers(1, BOOKS + 1, ROWS)),
+        *(pa.array(rows, pa.list_(pa.int64())) for rows in lists),
+    ]
+    for mapping in files:
+        pq.write_table(pa.table(columns, names=list(names)), path / f"{mapping}.parquet")
+    FeatureSpec(features, files, channels, {}).write(path / "feature_spec.yaml")
+    return Dataset.open(path)
+
+
+@pytest.fixture(scope="module")
+def trained(dataset, tmp_path_factory):
+    """A model, and a run's directory of checkpoints with its weights."""
+    options = {"embedding_dim": 4}
+    tf.keras.utils.set_random_seed(2)
+    model = build_model("din", dataset.schema, **options)
+    for variable in model.trainable_variables:
+        variable.assign_add(tf.random.normal(variable.shape, stddev=0.3))
+    optimizer = make_optimizer("adam", model.trainable_variables, 0.01)
+    facts = RunFacts("din", options, "adam", fingerprint(dataset), False, {"seed": 1})
+    state = RunState(model, optimizer, LossScale(False), facts)
+    checkpoints = tmp_path_factory.mktemp("run") / "checkpoints"
+    CheckpointStore(checkpoints).save(7, *state.to_checkpoint(AUCCounts()), test_auc=0.5)
+    return model, checkpoints
+
+
+@pytest.fixture(scope="module")
+def exported(dataset, trained, tmp_path_factory) -> Path:
+    output = tmp_path_factory.mktemp("exports") / "servable"
+    arguments = ["--load_checkpoint_path", trained[1], "--dataset_dir", dataset.path]
+    assert "exported" in run("export", *arguments, "--output", output)
+    return output
+
+
+def test_a_checkpoint_becomes_scores(dataset, trained, exported, tmp_path):
+    model, _ = trained
+    servable = Servable.open(exported)
+    assert servable.manifest["checkpoint"]["name"] == "step-0000000007"
+    assert servable.manifest["checkpoint"]["dataset"] == fingerprint(dataset)
+    moved = tmp_path / "moved"
+    shutil.copytree(exported, moved)
+    rows = pq.read_table(dataset.path / "test.parquet").to_pylist()
+    with open(tmp_path / "events.jsonl", "w") as file:
+        for row in rows:
+            event = {"reader": row["reader"], "history": row["read"], "candidates": [row["book"]]}
+            file.write(json.dumps(event) + "\n")
+    output = tmp_path / "scores.parquet"
+    said = run("score", moved, "--input", tmp_path / "events.jsonl", "--output", output)
+    assert f"{ROWS} events, {ROWS} candidates scored" in said
+    scored = pq.read_table(output).to_pydict()
+    assert scored["reader"] == [row["reader"] for row in rows]
+    expected = model.predict(dataset, batch_size=16)
+    assert np.ptp(expected) > 0.01
+    np.testing.assert_allclose(scored["scores"], expected, atol=1e-5)
+
+
+def test_bad_rows_are_fatal_or_counted(exported, tmp_path):
+    source = tmp_path / "events.jsonl"
+    good = json.dumps({"reader": 1, "history": [2], "candidates": [3, 4]})
+    source.write_text(f"{good}\nbad\n{good}\n")
+    arguments = ["--input", source, "--output", tmp_path / "scores.jsonl"]
+    with pytest.raises(MerlinSimError, match="events.jsonl, line 2: expected one JSON object"):
+        run("score", exported, *arguments)
+    said = run("score", exported, *arguments, "--on_bad_rows", "skip")
+    assert "1 bad rows left out (line 2" in said and "2 events, 4 candidates" in said
+    lines = [json.loads(line) for line in (tmp_path / "scores.jsonl").read_text().splitlines()]
+    assert [line["line"] for line in lines] == [1, 3]
+    with pytest.raises(MerlinSimError, match="--overwrite"):
+        run("score", exported, *arguments)
+
+
+def test_a_repository_for_triton_from_both(dataset, trained, exported, tmp_path):
+    arguments = ["--load_checkpoint_path", trained[1], "--dataset_dir", dataset.path]
+    run("export", "--format", "triton", *arguments, "--output", tmp_path / "one")
+    run("export", "--format", "triton", "--servable", exported, "--output", tmp_path / "two")
+    listed = [
+        sorted(str(path.relative_to(root)) for path in root.rglob("config.pbtxt"))
+        for root in (tmp_path / "one", tmp_path / "two")
+    ]
+    assert listed[0] == listed[1]
+    assert len(listed[0]) == 4
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "two"]
+
+
+def test_what_goes_together_is_checked(dataset, trained, exported, tmp_path):
+    output = ["--output", tmp_path / "out"]
+    checkpoint = ["--load_checkpoint_path", trained[1]]
+    for arguments in ([], checkpoint, ["--dataset_dir", dataset.path]):
+        with pytest.raises(MerlinSimError, match="--load_checkpoint_path and --dataset_dir"):
+            run("export", *arguments, *output)
+    with pytest.raises(MerlinSimError, match="`--servable` goes with --format triton"):
+        run("export", "--servable", exported, *output)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_checkpoint_of_another_dataset_is_refused(dataset, trained, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(dataset.path, other)
+    table = pq.read_table(other / "test.parquet")
+    pq.write_table(table.slice(1), other / "test.parquet")
+    arguments = ["--load_checkpoint_path", trained[1], "--dataset_dir", other]
+    with pytest.raises(MerlinSimError, match="is of another dataset"):
+        run("export", *arguments, "--output", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_checkpoint_stops(dataset, tmp_path):
+    arguments = ["--load_checkpoint_path", tmp_path / "none", "--dataset_dir", dataset.path]
+    with pytest.raises(MerlinSimError, match="holds no checkpoint"):
+        run("export", *arguments, "--output", tmp_path / "out")
+
+
+def test_a_damaged_servable_is_refused(exported, tmp_path):
+    shutil.copytree(exported, tmp_path / "copy")
+    with open(tmp_path / "copy" / "model" / "saved_model.pb", "ab") as file:
+        file.write(b"x")
+    (tmp_path / "events.jsonl").write_text("")
+    arguments = ["--input", tmp_path / "events.jsonl", "--output", tmp_path / "scores.jsonl"]
+    for command in (["score", tmp_path / "copy", *arguments], ["serve", tmp_path / "copy"]):
+        with pytest.raises(MerlinSimError, match="not as it was exported"):
+            run(*command)

@@ -1,0 +1,164 @@
+"""The repository for the stock Triton, read by its protobuf schema."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+import urllib.request
+from contextlib import ExitStack
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from triton_calls import infer
+
+from merlin_sim.schemas.exceptions import MerlinSimError
+from merlin_sim.serving.batches import one_user_batch
+from merlin_sim.serving.limits import Limits
+from merlin_sim.serving.servable import Servable
+from merlin_sim.serving.served_columns import ServedColumns
+from merlin_sim.serving.triton import repository as module
+from merlin_sim.serving.triton.bundled_server import (
+    copy_backends,
+    find_triton,
+    server_environment,
+    start_process,
+)
+from merlin_sim.serving.triton.repository import write_stock_repository
+
+model_config = pytest.importorskip("tritonclient.grpc.model_config_pb2")
+text_format = pytest.importorskip("google.protobuf.text_format")
+from tritonclient.utils import InferenceServerException  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def repository(servable, tmp_path_factory):
+    output = tmp_path_factory.mktemp("triton") / "repository"
+    return write_stock_repository(servable.path, output, limits=Limits(500, 600))
+
+
+@pytest.fixture(scope="module")
+def configs(repository):
+    return {
+        path.parent.name: text_format.Parse(path.read_text(), model_config.ModelConfig())
+        for path in repository.glob("*/config.pbtxt")
+    }
+
+
+def test_backends(configs):
+    found = {name: config.backend or config.platform for name, config in configs.items()}
+    assert found == {
+        "ids": "tensorflow",
+        "candidates": "tensorflow",
+        "workflow": "python",
+        "events": "ensemble",
+    }
+    assert all(name == config.name for name, config in configs.items())
+
+
+@pytest.mark.parametrize(
+    ("name", "signature"), [("ids", "serving_default"), ("candidates", "one_user")]
+)
+def test_the_tensorflow_backend_finds_the_signature(repository, configs, servable, name, signature):
+    import tensorflow as tf
+
+    path = repository / name / "1" / "model.savedmodel"
+    loaded = tf.saved_model.load(str(path)).signatures[signature]
+    config = configs[name]
+    assert config.parameters["TF_SIGNATURE_DEF"].string_value == signature
+    _, inputs = loaded.structured_input_signature
+    described = {t.name: (t.data_type, list(t.dims)) for t in config.input}
+    kinds = {tf.int64: model_config.TYPE_INT64, tf.int32: model_config.TYPE_INT32}
+    assert described == {
+        n: (kinds[s.dtype], [-1 if d is None else d for d in s.shape.as_list()])
+        for n, s in inputs.items()
+    }
+    assert [(t.name, list(t.dims)) for t in config.output] == [("score", [-1, 1])]
+
+
+def test_the_ensemble_ties_every_tensor(configs, servable):
+    first, second = configs["events"].ensemble_scheduling.step
+    assert (first.model_name, second.model_name) == ("workflow", "candidates")
+    names = set(ServedColumns.read(servable.schema).inputs)
+    assert set(first.output_map) == names == {t.name for t in configs["workflow"].output}
+    assert {first.output_map[n] for n in names} == set(second.input_map.values())
+    assert dict(second.output_map) == {"score": configs["events"].output[0].name}
+    assert list(first.input_map.values()) == [configs["events"].input[0].name]
+
+
+def test_the_workflow_part_stands_by_itself(repository, configs):
+    parameters = configs["workflow"].parameters
+    part = repository / "workflow" / "1" / parameters["servable"].string_value
+    opened = Servable.open(part, with_model=False)
+    assert opened.vocabulary("item_id") is not None
+    assert not (part / "model").exists()
+    assert parameters["max_candidates"].string_value == "500"
+    assert parameters["max_history"].string_value == "600"
+
+
+def test_it_appears_whole_or_not_at_all(servable, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "write_manifest", fail)
+    with pytest.raises(MerlinSimError, match="No space left"):
+        write_stock_repository(servable, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def triton_with_workflow(repository, tmp_path_factory):
+    """The bundled server with what it can load of the repository: it has no TensorFlow backend."""
+    pytest.importorskip("pytriton")
+    files = tmp_path_factory.mktemp("bundled")
+    triton = find_triton()
+    ports = {}
+    with ExitStack() as stack:
+        for name in ("http", "grpc", "metrics"):
+            taken = stack.enter_context(socket.socket())
+            taken.bind(("127.0.0.1", 0))
+            ports[f"{name}_port"] = taken.getsockname()[1]
+    flags = {f"{name.replace('_', '-')}": port for name, port in ports.items()}
+    flags |= {
+        "model-repository": repository,
+        "backend-directory": copy_backends(triton, files / "b"),
+    }
+    flags |= {"model-control-mode": "explicit", "load-model": "workflow", "log-info": "false"}
+    flags |= {f"{name}-address": "127.0.0.1" for name in ("http", "grpc", "metrics")}
+    command = [str(triton / "bin" / "tritonserver"), *(f"--{k}={v}" for k, v in flags.items())]
+    process = start_process([*command, "--allow-gpu-metrics=false"], server_environment(triton))
+    url = f"http://127.0.0.1:{ports['http_port']}/v2/models/workflow/ready"
+    try:
+        end = time.monotonic() + 120
+        while not answers(url):
+            assert process.poll() is None and time.monotonic() < end
+            time.sleep(0.2)
+        yield SimpleNamespace(**ports)
+    finally:
+        process.terminate()
+        try:
+            process.wait(40)
+        finally:
+            process.kill()
+
+
+def answers(url):
+    try:
+        with urllib.request.urlopen(url, timeout=5) as response:
+            return response.status == 200
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+def test_the_bundled_server_runs_the_workflow_part(triton_with_workflow, events, encoder):
+    event = {**events[0], "candidates": [e["candidates"][0] for e in events[:5]]}
+    encoded = encoder.encode(encoder.parse(event))
+    text = np.array([json.dumps(event)], object)
+    for name, expected in one_user_batch(encoded, encoder.columns).items():
+        found = infer(triton_with_workflow, "grpc", "workflow", {"event": text}, name)
+        assert (found.dtype, found.tolist()) == (expected.dtype, expected.tolist())
+    with pytest.raises(InferenceServerException, match="expected the key 'history'"):
+        bad = np.array(['{"user_id": "u"}'], object)
+        infer(triton_with_workflow, "http", "workflow", {"event": bad}, "user_id")

@@ -1,0 +1,287 @@
+"""A real Triton on loopback: its answers are those of `score`, and it goes when it is told to."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import numpy as np
+import psutil
+import pytest
+from triton_calls import infer, infer_events, metric
+
+from merlin_sim.schemas.exceptions import MerlinSimError
+from merlin_sim.serving.batches import one_user_batch, plain_batch
+from merlin_sim.serving.limits import Limits
+from merlin_sim.serving.triton.serve import Server, ServerError, ServerOptions
+
+pytest.importorskip("pytriton")
+pytest.importorskip("tritonclient.http")
+from tritonclient.utils import InferenceServerException  # noqa: E402
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+PROTOCOLS = ["http", "grpc"]
+FREE = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}
+
+
+@pytest.fixture(scope="module")
+def server(servable):
+    limits = Limits(max_candidates=80, max_history=50)
+    with Server(servable, ServerOptions(**FREE, limits=limits)) as running:
+        tree = psutil.Process(running.process.pid).children(recursive=True)
+        assert tree
+        yield running
+        processes = [psutil.Process(running.process.pid), *tree]
+    assert not [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_raw_events_get_the_scores_of_evaluate(server, protocol, events, expected):
+    scores = infer_events(server, protocol, events)
+    np.testing.assert_allclose(scores[:, 0], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_events_of_one_request_may_have_any_number_of_candidates(
+    server, protocol, events, scorer, encoder
+):
+    candidates = [event["candidates"][0] for event in events]
+    mixed = [
+        {**events[0], "candidates": candidates[:12]},
+        {**events[1], "candidates": []},
+        {**events[2], "candidates": candidates[:3]},
+    ]
+    scores = infer_events(server, protocol, mixed)
+    expected = scorer.score_events([encoder.encode(encoder.parse(event)) for event in mixed])
+    assert scores.shape == (3, 12)
+    np.testing.assert_allclose(scores[0], expected[0], atol=1e-5)
+    np.testing.assert_allclose(scores[2, :3], expected[2], atol=1e-5)
+    assert (scores[1] == -1).all() and (scores[2, 3:] == -1).all()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_ids_get_the_scores_of_evaluate(server, protocol, events, encoder, expected):
+    encoded = [encoder.encode(encoder.parse(event)) for event in events]
+    rows = plain_batch(encoded, encoder.columns)
+    scores = infer(server, protocol, "ids", rows, "score")
+    assert scores.shape == (len(events), 1)
+    np.testing.assert_allclose(scores[:, 0], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_ids_of_one_user_go_with_all_candidates(server, protocol, events, encoder, scorer):
+    candidates = [event["candidates"][0] for event in events[:20]]
+    encoded = encoder.encode(encoder.parse({**events[0], "candidates": candidates}))
+    one = infer(server, protocol, "ids", one_user_batch(encoded, encoder.columns), "score")
+    plain = scorer.score_ids(plain_batch([encoded], encoder.columns))
+    np.testing.assert_allclose(one[:, 0], plain, atol=1e-5)
+
+
+def test_plain_http_from_raw_keys(server, events, expected):
+    """What curl would send."""
+    text = json.dumps(events[0])
+    body = {"inputs": [{"name": "event", "shape": [1, 1], "datatype": "BYTES", "data": [text]}]}
+    url = f"http://127.0.0.1:{server.http_port}/v2/models/events/infer"
+    with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=20) as response:
+        answer = json.load(response)
+    assert answer["outputs"][0]["data"] == pytest.approx([expected[0]], abs=1e-5)
+
+
+def test_readiness_and_metadata(server, encoder):
+    base = f"http://127.0.0.1:{server.http_port}/v2"
+    for path in ("health/live", "health/ready", "models/ids/ready", "models/events/ready"):
+        with urllib.request.urlopen(f"{base}/{path}", timeout=10) as response:
+            assert response.status == 200
+    with urllib.request.urlopen(f"{base}/models/ids", timeout=10) as response:
+        inputs = {entry["name"] for entry in json.load(response)["inputs"]}
+    assert inputs == set(encoder.columns.inputs)
+
+
+BAD_EVENTS = [
+    ("nonsense", "expected one JSON object"),
+    ({"user_id": "u", "history": []}, "expected the key 'candidates'"),
+    ({"user_id": 5, "history": [], "candidates": ["x"]}, "user_id: expected a string"),
+    ({"user_id": "u", "history": [], "candidates": ["x"] * 81}, "at most 80, received 81"),
+    ({"user_id": "u", "history": ["x"] * 51, "candidates": []}, "at most 50, received 51"),
+]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(("event", "message"), BAD_EVENTS)
+def test_a_malformed_event_is_told_what_is_wrong(server, protocol, event, message):
+    with pytest.raises(InferenceServerException, match=message) as error:
+        infer_events(server, protocol, [event])
+    assert "Traceback" not in str(error.value)
+    assert error.value.status() in ("400", "StatusCode.INVALID_ARGUMENT")
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.update(user_id=t["user_id"] + 10**6), "user_id: expected ids from 0 to"),
+        (lambda t: t.update(user_id=t["user_id"][:-1]), "rows of the user's columns"),
+        (lambda t: t.update(item_id_pos__offsets=t["item_id_pos__offsets"] + 1), "offsets from 0"),
+    ],
+)
+def test_malformed_ids_are_told_what_is_wrong(server, protocol, events, encoder, change, message):
+    encoded = [encoder.encode(encoder.parse(event)) for event in events[:3]]
+    tensors = plain_batch(encoded, encoder.columns)
+    change(tensors)
+    with pytest.raises(InferenceServerException, match=message):
+        infer(server, protocol, "ids", tensors, "score")
+
+
+def in_threads(calls):
+    """Run calls at the same time; what each gave or raised."""
+    results = [None] * len(calls)
+
+    def run(place, call):
+        try:
+            results[place] = call()
+        except Exception as error:
+            results[place] = error
+
+    threads = [threading.Thread(target=run, args=entry) for entry in enumerate(calls)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return results
+
+
+def test_a_malformed_request_hurts_nobody_else(server, events, expected):
+    def call(place):
+        if place % 3 == 0:
+            return lambda: infer_events(server, "grpc", [BAD_EVENTS[place % 5][0]])
+        return lambda: infer_events(server, "grpc", [events[place]])
+
+    results = in_threads([call(place) for place in range(24)])
+    for place, result in enumerate(results):
+        if place % 3 == 0:
+            assert isinstance(result, InferenceServerException)
+        else:
+            np.testing.assert_allclose(result[0], expected[place], atol=1e-5)
+
+
+@pytest.mark.parametrize("endpoint", ["ids", "events"])
+def test_requests_that_come_together_are_scored_together(
+    server, events, encoder, expected, endpoint
+):
+    encoded = [encoder.encode(encoder.parse(event)) for event in events]
+
+    def call(place):
+        if endpoint == "events":
+            return lambda: infer_events(server, "grpc", [events[place]])
+        rows = plain_batch([encoded[place]], encoder.columns)
+        return lambda: infer(server, "grpc", "ids", rows, "score")
+
+    names = {
+        "ids": ("merlin_sim_ids_model_calls", "merlin_sim_ids_requests"),
+        "events": ("nv_inference_exec_count", "nv_inference_request_success"),
+    }
+    before = [metric(server, name, model=endpoint) for name in names[endpoint]]
+    calls = 0
+    for _ in range(20):  # until some have met: each round sends a crowd
+        results = in_threads([call(place) for place in range(24)])
+        for place, result in enumerate(results):
+            np.testing.assert_allclose(np.ravel(result), expected[place], atol=1e-5)
+        calls += 24
+        after = [metric(server, name, model=endpoint) for name in names[endpoint]]
+        if after[0] - before[0] < calls:
+            break
+    assert after[1] - before[1] == calls
+    assert after[0] - before[0] < calls
+
+
+def start_command(servable, *options):
+    main = "from merlin_sim.scripts.main import main; main()"
+    command = [sys.executable, "-c", main, "serve", str(servable.path), *options]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ}
+    )
+
+
+def read_until(process, word):
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if word in line:
+            return line
+    raise AssertionError("".join(lines))
+
+
+def test_sigterm_lets_requests_in_flight_be_answered(servable, events, expected):
+    free = [f"--{name}=0" for name in FREE]
+    process = start_command(servable, *free, "--exit_timeout=20")
+    try:
+        line = read_until(process, "ready:")
+        children = psutil.Process(process.pid).children(recursive=True)
+
+        class Reached:
+            http_port = int(line.split("http://127.0.0.1:")[1].split()[0])
+            grpc_port = int(line.split("grpc 127.0.0.1:")[1].split(";")[0])
+
+        many = {**events[0], "candidates": events[0]["candidates"] * 9000}
+        infer_events(Reached, "grpc", [events[0]])
+        results = []
+        thread = threading.Thread(
+            target=lambda: results.extend(
+                in_threads([lambda: infer_events(Reached, "grpc", [many] * 3)] * 4)
+            )
+        )
+        thread.start()
+        time.sleep(0.5)
+        assert not results  # they are in flight
+        process.send_signal(signal.SIGTERM)
+        thread.join(60)
+        assert len(results) == 4
+        for result in results:
+            np.testing.assert_allclose(result, expected[0], atol=1e-5)
+        assert process.wait(40) == 0
+        _, alive = psutil.wait_procs(children, timeout=10)
+        assert not alive
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_killed_itself_it_leaves_no_server_behind(servable):
+    process = start_command(servable, *[f"--{name}=0" for name in FREE])
+    try:
+        found = psutil.Process(process.pid)
+        end = time.monotonic() + 60
+        while len(found.children(recursive=True)) < 2:  # Triton, and a model's own process
+            assert process.poll() is None and time.monotonic() < end
+            time.sleep(0.1)
+        children = found.children(recursive=True)
+        process.kill()
+        _, alive = psutil.wait_procs(children, timeout=60)
+        assert not alive
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_port_that_is_taken_is_told_of(servable):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ServerError, match=f"127.0.0.1:{port}: Address already in use"):
+            Server(servable, ServerOptions(**{**FREE, "http_port": port}))
+
+
+def test_options_are_checked_together():
+    with pytest.raises(MerlinSimError) as error:
+        ServerOptions(http_port=70000, grpc_port=5, metrics_port=5, exit_timeout=0)
+    for problem in ("http_port", "different", "exit_timeout"):
+        assert problem in str(error.value)

@@ -1,0 +1,59 @@
+"""Calls of a running Triton, over HTTP and gRPC alike."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+KINDS = {"int64": "INT64", "int32": "INT32", "object": "BYTES"}
+
+
+def client(server, protocol):
+    """A client of a running server, and the module it comes from."""
+    if protocol == "http":
+        import tritonclient.http as module
+
+        return module.InferenceServerClient(f"127.0.0.1:{server.http_port}"), module
+    import tritonclient.grpc as module
+
+    return module.InferenceServerClient(f"127.0.0.1:{server.grpc_port}"), module
+
+
+def infer(server, protocol, model, tensors, output):
+    """Send tensors, return one output."""
+    connection, module = client(server, protocol)
+    try:
+        inputs = []
+        for name, value in tensors.items():
+            kind = KINDS[value.dtype.name]
+            entry = module.InferInput(name, list(value.shape), kind)
+            entry.set_data_from_numpy(value)
+            inputs.append(entry)
+        return connection.infer(model, inputs).as_numpy(output)
+    finally:
+        connection.close()
+
+
+def infer_events(server, protocol, events):
+    """Send raw events in one request; texts go as they are."""
+    texts = [event if isinstance(event, str) else json.dumps(event) for event in events]
+    array = np.array(texts, object).reshape(-1, 1)
+    return infer(server, protocol, "events", {"event": array}, "scores")
+
+
+def metric(server, name, **labels):
+    """The value of one of the server's metrics."""
+    import urllib.request
+
+    url = f"http://127.0.0.1:{server.metrics_port}/metrics"
+    with urllib.request.urlopen(url, timeout=10) as response:
+        lines = response.read().decode().splitlines()
+    wanted = [f'{key}="{value}"' for key, value in labels.items()]
+    values = [
+        float(line.rsplit(" ", 1)[1])
+        for line in lines
+        if line.startswith(name + "{") and all(entry in line for entry in wanted)
+    ]
+    assert values, name
+    return sum(values)
