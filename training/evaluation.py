@@ -12,7 +12,7 @@ from .distributed import Ranks, any_rank
 from .loader import Loader
 from .metrics import Evaluation, Evaluator
 from .run_log import RunLog
-from .train_step import with_a_row
+from .train_step import batch_spec, with_a_row
 
 AGREE_EVERY = 16
 """Batches between two agreements on whether to stop."""
@@ -24,12 +24,18 @@ class Predictor:
     def __init__(self, model: Any, xla: bool = False) -> None:
         """Wrap the model's forward pass in a graph."""
         self.model = model
-        self._predict = tf.function(
-            self._run, jit_compile=xla or None, reduce_retracing=True, autograph=False
-        )
+        self.xla = xla
+        self._predict: Any = None
 
     def __call__(self, columns: dict[str, tf.Tensor]) -> tf.Tensor:
         """Predict one batch."""
+        if self._predict is None:
+            self._predict = tf.function(
+                self._run,
+                input_signature=[batch_spec(columns)],
+                jit_compile=self.xla or None,
+                autograph=False,
+            )
         return self._predict(columns)
 
     def _run(self, columns: dict[str, tf.Tensor]) -> tf.Tensor:

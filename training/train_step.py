@@ -60,7 +60,7 @@ class TrainStep:
             if xla
             else self._compute_gradients
         )
-        self._step = tf.function(self._run, reduce_retracing=True, autograph=False)
+        self._step: Any = None
 
     def __call__(
         self, columns: dict[str, tf.Tensor], labels: tf.Tensor, share: float, stop: bool = False
@@ -74,6 +74,10 @@ class TrainStep:
                 batch of an epoch, where ranks may have different numbers of rows.
             stop: whether this rank was asked to stop; every rank hears of it.
         """
+        if self._step is None:
+            signature = [batch_spec(columns), batch_spec(labels)]
+            signature += [tf.TensorSpec([], tf.float32), tf.TensorSpec([], tf.bool)]
+            self._step = tf.function(self._run, input_signature=signature, autograph=False)
         result: StepResult = self._step(
             columns, labels, tf.constant(share, tf.float32), tf.constant(stop)
         )
@@ -117,6 +121,11 @@ class TrainStep:
     def _apply(self, gradients: list[Gradient]) -> tf.Tensor:
         self.optimizer.apply(gradients)
         return tf.constant(True)
+
+
+def batch_spec(tensors: Any) -> Any:
+    """Describe tensors with any number of rows: one graph serves full and last batches."""
+    return tf.nest.map_structure(lambda t: tf.TensorSpec([None, *t.shape[1:]], t.dtype), tensors)
 
 
 def with_a_row(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from ..schemas.exceptions import MerlinSimError
@@ -20,6 +21,7 @@ from .metrics import AUCCounts, Evaluation
 from .noise import Noise
 from .run_log import ProgressLine, RunLog
 from .run_state import RunState
+from .throughput import latency_values
 from .train_step import StepResult, TrainStep, with_a_row
 from .watchdog import Watchdog
 
@@ -48,6 +50,8 @@ class TrainingLoop:
     """Time spent training, evaluation and checkpoints left out."""
     samples: int = 0
     """Rows trained on, over all ranks."""
+    latencies: list[float] = field(default_factory=list)
+    """Seconds of each step of the epoch, waiting for its batch included."""
 
     def run(self) -> Evaluation | None:
         """Train all epochs that are left; return the last evaluation."""
@@ -63,6 +67,7 @@ class TrainingLoop:
         steps = plan.steps * passes
         title = f"epoch {position.epoch + 1}/{self.config.epochs}"
         begin, samples = self.seconds, self.samples
+        self.latencies.clear()
         with self.log.progress(title, steps, position.step) as line:
             while position.step < steps:
                 number, first = divmod(position.step, plan.steps)
@@ -72,7 +77,9 @@ class TrainingLoop:
         rate = (self.samples - samples) / seconds if seconds else 0.0
         evaluation = self._evaluate()
         values = self._epoch_values(steps, evaluation)
-        values["samples/s"] = rate
+        values |= {"samples/s": rate, "throughput": rate}
+        if self.latencies:
+            values |= latency_values(self.latencies)
         position.end_epoch(values)
         self.log.write(
             "epoch", epoch=position.epoch, step=position.steps, seconds=seconds, **values
@@ -90,6 +97,7 @@ class TrainingLoop:
             now = time.perf_counter()
             seconds, before = now - before, now
             self.seconds += seconds
+            self.latencies.append(seconds)
             self.samples += rows
             self._tell(result, rows / seconds, line)
             if bool(result.stopped):
@@ -106,8 +114,6 @@ class TrainingLoop:
         self.noise.start_step(position.steps)
         self.watchdog.alive()
         result = self.step(columns, filled, count * self.ranks.size / rows, bool(self.stop))
-        scores = tf.sigmoid(result.logits).numpy()[:count]
-        position.auc.update(labels.numpy(), scores)
         losses = result.losses.numpy().tolist()
         position.loss_sums = [a + b for a, b in zip(position.loss_sums, losses, strict=True)]
         position.step += 1
@@ -117,6 +123,8 @@ class TrainingLoop:
                 f"the loss is {losses[0]} after step {position.steps}: a smaller `lr` than "
                 f"{self.config.lr} may help."
             )
+        scores = tf.sigmoid(result.logits).numpy()[:count]
+        position.auc.update(labels.numpy(), np.nan_to_num(scores))
         return result
 
     def _tell(self, result: StepResult, rate: float, line: ProgressLine) -> None:
@@ -194,7 +202,7 @@ def describe(values: dict[str, Any]) -> str:
     """
     parts = []
     for name, value in values.items():
-        if value is not None:
+        if value is not None and not name.startswith(("latency", "throughput")):
             shown = f"{value:,.0f}" if name == "samples/s" else f"{value:.4f}"
             parts.append(f"{name} {shown}")
     return "  ".join(parts)

@@ -1,0 +1,62 @@
+"""Samples per second from files to tensors: four 100-long history columns, batch 4096.
+
+The feed, a published-style TFRecord pipeline and Merlin's own loader, over the same rows.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+from merlin_sim.scripts.quiet import silence_third_party_noise
+
+silence_third_party_noise()
+
+import merlin.dataloader.tensorflow  # noqa: E402
+import merlin.io  # noqa: E402
+import pyarrow.parquet as pq  # noqa: E402
+from sim_rows import tfrecord_batches, write_dataset, write_tfrecord  # noqa: E402
+from timing import in_turn, show  # noqa: E402
+
+from merlin_sim.training.distributed import Ranks  # noqa: E402
+from merlin_sim.training.feed import open_feed  # noqa: E402
+
+BATCH = 4096
+ROWS, TFRECORD_ROWS, STOCK_ROWS = 24 * 16384, 8 * BATCH, 1024
+
+
+def main() -> None:
+    """Write the rows, then read them in every way, in turn."""
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory)
+        dataset = write_dataset(root / "dataset", ROWS)
+        write_tfrecord(dataset, root / "rows.tfrecord", TFRECORD_ROWS)
+        small = root / "small.parquet"
+        pq.write_table(pq.read_table(dataset.files("train")[0]).slice(0, STOCK_ROWS), small)
+        columns = dataset.schema.column_names
+        shuffled = open_feed(dataset, "train", columns, BATCH, Ranks(), shuffle=True, seed=1)
+        stored = open_feed(dataset, "train", columns, BATCH, Ranks())
+        records = tfrecord_batches(root / "rows.tfrecord", BATCH)
+        source = merlin.io.Dataset(str(small), engine="parquet", schema=dataset.schema, cpu=True)
+
+        def count(batches) -> int:
+            return sum(int(labels.shape[0]) for _, labels in batches)
+
+        def stock() -> int:
+            return count(merlin.dataloader.tensorflow.Loader(source, BATCH, shuffle=False))
+
+        alternatives = {
+            "feed, shuffled": lambda: count(shuffled),
+            "feed, stored order": lambda: count(stored),
+            "TFRecord, parse_example": lambda: count(records),
+            "Merlin's loader on CPU": stock,
+        }
+        in_turn(alternatives, 1)  # compiles numba's loops, fills the page cache
+        show("feed", in_turn(alternatives, 5), "TFRecord, parse_example")
+
+
+if __name__ == "__main__":
+    main()

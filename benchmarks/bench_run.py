@@ -1,0 +1,57 @@
+"""Samples per second of whole runs: feed and step together, beside the published arrangement.
+
+Parquet through the feed into the SIM step, beside TFRecord into a plain Keras step.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+from merlin_sim.scripts.quiet import silence_third_party_noise
+
+silence_third_party_noise()
+
+from bench_step import trainer  # noqa: E402
+from plain_sim import PlainSIM, plain_step  # noqa: E402
+from sim_rows import tfrecord_batches, write_dataset, write_tfrecord  # noqa: E402
+from timing import in_turn, show  # noqa: E402
+
+from merlin_sim.training.distributed import Ranks  # noqa: E402
+from merlin_sim.training.feed import open_feed  # noqa: E402
+
+BATCH, STEPS = 4096, 6
+
+
+def main() -> None:
+    """Write the rows both ways, then train over them both ways, in turn."""
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory)
+        dataset = write_dataset(root / "dataset", BATCH * STEPS, files=1)
+        write_tfrecord(dataset, root / "rows.tfrecord", BATCH * STEPS)
+        columns = dataset.schema.column_names
+        feed = open_feed(dataset, "train", columns, BATCH, Ranks(), shuffle=True, seed=1)
+        records = tfrecord_batches(root / "rows.tfrecord", BATCH)
+        _, step = trainer(dataset, "adam")
+        plain = plain_step(PlainSIM())
+
+        def ours() -> int:
+            for batch, labels in feed:
+                step(batch, labels, 1.0).losses.numpy()
+            return BATCH * STEPS
+
+        def published() -> int:
+            for batch, labels in records:
+                plain(batch, labels).numpy()
+            return BATCH * STEPS
+
+        work = {"feed + step": ours, "TFRecord + plain Keras step": published}
+        in_turn(work, 1)
+        show("whole run, batch 4096", in_turn(work, 5), "TFRecord + plain Keras step")
+
+
+if __name__ == "__main__":
+    main()

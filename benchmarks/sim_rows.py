@@ -1,0 +1,82 @@
+"""Rows for the benchmarks: a dataset directory, and the same rows as TFRecord."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import tensorflow as tf
+
+from merlin_sim.schemas.dataset import Dataset, write_documents
+from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
+
+LENGTH = 100
+ITEMS, CATEGORIES, USERS = 100_000, 1_000, 50_000
+SCALARS = ("user_id", "item_id_trgt", "cat_id_trgt")
+LISTS = ("item_id_pos", "cat_id_pos", "item_id_neg", "cat_id_neg")
+
+
+def write_dataset(directory: Path, rows: int, files: int = 2, items: int = ITEMS) -> Dataset:
+    """Write ``rows`` rows with full histories; ids are skewed as popularity is."""
+    random = np.random.default_rng(1)
+    largest = {"user_id": USERS}
+    for name in (*SCALARS[1:], *LISTS):
+        largest[name] = items if name.startswith("item") else CATEGORIES
+
+    def ids(name: str, count: int) -> pa.Array:
+        skewed = (random.random(count) ** 4 * largest[name]).astype(np.int64)
+        return pa.array(1 + (skewed * 7919) % largest[name])
+
+    names = []
+    for number in range(files):
+        count = rows // files
+        columns = {"label": pa.array(random.integers(0, 2, count).astype(np.int8))}
+        columns |= {name: ids(name, count) for name in SCALARS}
+        offsets = pa.array(np.arange(count + 1, dtype=np.int32) * LENGTH)
+        for name in LISTS:
+            columns[name] = pa.ListArray.from_arrays(offsets, ids(name, count * LENGTH))
+        names.append(f"part.{number}.parquet")
+        directory.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table(columns), directory / names[-1], row_group_size=16384)
+    features = {"label": Feature("int8", None, None, {})}
+    features |= {name: Feature("int64", largest[name], None, {}) for name in SCALARS}
+    features |= {name: Feature("int64", largest[name], (LENGTH,), {}) for name in LISTS}
+    channels = {
+        "label": ("label",),
+        "user_features": ("user_id",),
+        "target_item_features": SCALARS[1:],
+        "positive_history": LISTS[:2],
+        "negative_history": LISTS[2:],
+    }
+    chunk = (Chunk("parquet", tuple(features), tuple(names)),)
+    write_documents(directory, FeatureSpec(features, {"train": chunk, "test": chunk}, channels, {}))
+    return Dataset.open(directory)
+
+
+def write_tfrecord(dataset: Dataset, path: Path, rows: int) -> None:
+    """Write the first rows as one ``tf.train.Example`` each."""
+    table = pq.read_table(dataset.files("train")[0]).slice(0, rows)
+    columns = {name: table[name].to_pylist() for name in table.column_names}
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for row in range(table.num_rows):
+            features = {}
+            for name, values in columns.items():
+                value = values[row] if name in LISTS else [int(values[row])]
+                features[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=value))
+            example = tf.train.Example(features=tf.train.Features(feature=features))
+            writer.write(example.SerializeToString())
+
+
+def tfrecord_batches(path: Path, batch_size: int) -> tf.data.Dataset:
+    """Read them as published: batches of records, one ``parse_example``, prefetched."""
+    described = {name: tf.io.FixedLenFeature([], tf.int64) for name in ("label", *SCALARS)}
+    described |= {name: tf.io.FixedLenFeature([LENGTH], tf.int64) for name in LISTS}
+
+    def parse(records: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        columns = tf.io.parse_example(records, described)
+        return columns, tf.cast(columns.pop("label"), tf.float32)
+
+    batches = tf.data.TFRecordDataset(str(path)).batch(batch_size)
+    return batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)

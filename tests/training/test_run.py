@@ -1,0 +1,181 @@
+"""Runs within this process: what they log, keep and refuse."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from merlin_sim.schemas.exceptions import MerlinSimError
+from merlin_sim.training.config import RunConfig
+from merlin_sim.training.run import run
+
+from .conftest import SMALL_OPTIONS
+from .processes import entries
+
+DIN = {"embedding_dim": 4, "stage_two_mlp_dims": (8,)}
+
+
+@pytest.fixture
+def config(sim_dataset, tmp_path):
+    def make(**changes):
+        values = {
+            "dataset_dir": sim_dataset,
+            "model_type": "din",
+            "model_options": DIN,
+            "global_batch_size": 64,
+            "epochs": 2,
+            "seed": 5,
+            "results_dir": tmp_path / "results",
+            "save_checkpoint_path": tmp_path / "saved",
+        }
+        return RunConfig(**{**values, **changes})
+
+    return make
+
+
+def test_a_run_logs_the_published_keys_and_keeps_its_facts(config, tmp_path):
+    result = run(config(epochs=4, lr=0.02))
+    results = tmp_path / "results"
+    steps, epochs = entries(results, "step"), entries(results, "epoch")
+    assert [entry["step"] for entry in steps] == list(range(1, 21))  # 300 rows: 5 an epoch
+    for entry in steps:
+        keys = {"total_loss", "classification_loss", "dien_aux_loss", "samples/s"}
+        assert keys <= set(entry)
+    latencies = {"latency_mean", "latency_p90", "latency_p95", "latency_p99"}
+    for entry in epochs:
+        assert {"train_auc", "test_auc", "throughput", *latencies} <= set(entry)
+    assert {"time_to_train", "test_auc", "throughput"} <= set(entries(results, "result")[0])
+    assert result["test_auc"] > 0.6  # clicks follow the history's kind
+    facts = json.loads((results / "run.json").read_text())
+    assert facts["dataset"]["fingerprint"] and facts["tensorflow"] and facts["ranks"] == 1
+    assert (results / "config.yaml").read_text().count("lr: 0.02") == 1
+    evaluation = json.loads((results / "evaluation.json").read_text())
+    assert evaluation["rows"] == 101
+    saved = sorted(path.name for path in (tmp_path / "saved").glob("step-*"))
+    assert saved[-1] == "step-0000000020"
+
+
+def test_inference_with_saved_weights_gives_the_metrics_of_training(config, tmp_path):
+    trained = run(config())
+    loaded = {"load_checkpoint_path": tmp_path / "saved", "save_checkpoint_path": None}
+    scored = run(config(mode="inference", results_dir=tmp_path / "other", **loaded))
+    for name in ("test_auc", "test_log_loss", "test_gauc", "test_calibration_error"):
+        assert scored[name] == trained[name]
+    assert scored["rows"] == 101
+
+
+@pytest.mark.parametrize("mode", ["train", "inference"])
+def test_a_benchmark_measures_steps_beyond_the_data(config, tmp_path, mode):
+    bench = {"benchmark": True, "benchmark_steps": 12, "benchmark_warmup_steps": 3}
+    result = run(config(mode=mode, **bench))
+    keys = {"throughput", "latency_mean", "latency_p90", "latency_p95", "latency_p99"}
+    assert keys <= set(result)
+    assert 0 < result["latency_mean"] <= result["latency_p99"]
+    assert not (tmp_path / "saved").exists()
+
+
+@pytest.mark.slow
+def test_mixed_precision_and_xla_train_to_about_the_same(config, tmp_path):
+    plain = run(config())
+    for number, options in enumerate(({"amp": True}, {"xla": True}, {"amp": True, "xla": True})):
+        more = {"results_dir": tmp_path / str(number), "save_checkpoint_path": None}
+        result = run(config(**options, **more))
+        assert result["total_loss"] == pytest.approx(plain["total_loss"], abs=5e-3)
+        assert result["test_log_loss"] == pytest.approx(plain["test_log_loss"], abs=5e-3)
+
+
+@pytest.mark.slow
+def test_a_resume_with_another_number_of_epochs_is_the_longer_run(config, tmp_path):
+    whole = run(config(epochs=3, results_dir=tmp_path / "whole", save_checkpoint_path=None))
+    run(config(epochs=1))
+    resumed = run(config(epochs=3, load_checkpoint_path=tmp_path / "saved"))
+    for name in ("total_loss", "train_auc", "test_auc", "test_log_loss"):
+        assert resumed[name] == whole[name]
+    assert [entry["epoch"] for entry in entries(tmp_path / "results", "epoch")] == [1, 2, 3]
+
+
+def test_repeating_the_data_lengthens_the_epoch(config, tmp_path):
+    run(config(epochs=1, repeat_count=2, drop_remainder=True, save_checkpoint_path=None))
+    assert len(entries(tmp_path / "results", "step")) == 3 * 4
+
+
+class TestRefusals:
+    @pytest.fixture
+    def saved(self, config, tmp_path):
+        run(config(epochs=1))
+        return tmp_path / "saved"
+
+    def test_a_checkpoint_of_another_model_or_dataset(self, config, saved, sim_dataset, tmp_path):
+        wider = {**DIN, "embedding_dim": 8}
+        with pytest.raises(MerlinSimError, match="its model's options should be"):
+            run(config(model_options=wider, load_checkpoint_path=saved))
+        with pytest.raises(MerlinSimError, match="its model should be dien"):
+            small = {k: SMALL_OPTIONS[k] for k in ("embedding_dim", "long_seq_length")}
+            run(config(model_type="dien", model_options=small, load_checkpoint_path=saved))
+        other = shutil.copytree(sim_dataset, tmp_path / "other")
+        shutil.copy(other / "train/part.1.parquet", other / "train/part.0.parquet")
+        with pytest.raises(MerlinSimError, match="its dataset should be"):
+            run(config(dataset_dir=other, load_checkpoint_path=saved))
+
+    def test_no_checkpoint(self, config, tmp_path):
+        with pytest.raises(MerlinSimError, match="holds no checkpoint"):
+            run(config(load_checkpoint_path=tmp_path / "nothing"))
+
+    def test_another_order_within_an_epoch(self, config, saved):
+        run(config(epochs=1, checkpoint_every=2, keep_checkpoints=9))
+        first = {"load_checkpoint_path": saved / "step-0000000002"}
+        with pytest.raises(MerlinSimError, match="order of rows"):
+            run(config(global_batch_size=32, **first))
+        with pytest.raises(MerlinSimError, match="order of rows"):
+            run(config(seed=6, **first))
+
+    def test_a_dataset_that_fails_the_models_contract(self, config, sim_dataset, tmp_path):
+        other = shutil.copytree(sim_dataset, tmp_path / "other")
+        spec = (other / "feature_spec.yaml").read_text()
+        assert "negative_history" in spec
+        (other / "feature_spec.yaml").write_text(spec.replace("negative_history", "neg"))
+        with pytest.raises(MerlinSimError, match="negative_history"):
+            run(config(dataset_dir=other))
+
+    def test_an_option_that_the_model_does_not_have(self, config):
+        with pytest.raises(MerlinSimError, match="top_k"):
+            run(config(model_options={**DIN, "top_k": 5}))
+
+    @pytest.mark.parametrize("column, value", [("clicked", np.nan), ("thing", 61), ("who", 0.5)])
+    def test_bad_rows_end_the_run_with_file_and_row(
+        self, config, sim_dataset, tmp_path, column, value
+    ):
+        other = shutil.copytree(sim_dataset, tmp_path / "other")
+        path = other / "train/part.2.parquet"
+        table = pq.read_table(path)
+        if isinstance(value, float) and column == "who":
+            value = -1
+        values = table[column].to_pylist()
+        values[33] = value
+        place = table.column_names.index(column)
+        array = pa.array(values, table.schema.field(column).type)
+        pq.write_table(table.set_column(place, column, array), path)
+        with pytest.raises(MerlinSimError, match=f"part.2.parquet, row 33: column {column}"):
+            run(config(dataset_dir=other))
+
+    def test_a_results_dir_that_cannot_be_written(self, config, tmp_path):
+        (tmp_path / "file").write_text("")
+        with pytest.raises(MerlinSimError, match="cannot be written"):
+            run(config(results_dir=tmp_path / "file"))
+
+    def test_a_full_results_dir(self, config):
+        with pytest.raises(MerlinSimError, match="cannot be written"):
+            run(config(results_dir="/dev/full"))
+
+    def test_a_learning_rate_that_breaks_the_weights(self, config):
+        with pytest.raises(MerlinSimError, match="a smaller `lr`"):
+            run(config(optimizer="sgd", lr=1e30))
+
+    def test_fewer_rows_than_a_batch_where_rests_are_dropped(self, config):
+        with pytest.raises(MerlinSimError, match="fewer than one global batch"):
+            run(config(global_batch_size=512, drop_remainder=True))
