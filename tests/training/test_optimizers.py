@@ -81,7 +81,8 @@ def test_weight_decay_takes_its_share_whatever_the_learning_rate(name):
 
 @pytest.mark.parametrize("name", ["lazy_adam", "sgd"])
 def test_weight_decay_of_tables_hits_named_rows_once(name):
-    gradient = tf.IndexedSlices(tf.zeros([3, DIM]), tf.constant([1, 4, 1]), tf.constant([ROWS, DIM]))
+    rows, shape = tf.constant([1, 4, 1]), tf.constant([ROWS, DIM])
+    gradient = tf.IndexedSlices(tf.zeros([3, DIM]), rows, shape)
     table, _ = trained(name, [gradient], weight_decay=0.5)
     expected = START.copy()
     expected[[1, 4]] *= 0.5
