@@ -78,6 +78,14 @@ def _import_merlin_schema() -> None:
         if importlib.util.find_spec(framework) is not None:
             for name in names:
                 registry.mappings[name] = DeferredMapping(module, framework, name)
+    # Merlin asks the mappings in this order, and Triton's, whose dtypes are plain numbers, would
+    # take TensorFlow's for its own.
+    order = ["cudf", "merlin", "numpy", "pandas", "python", "tf", "tensorflow", "torch", "triton"]
+    last = len(order)
+    place = {name: position for position, name in enumerate(order)}
+    by_place = sorted(registry.mappings.items(), key=lambda entry: place.get(entry[0], last))
+    registry.mappings.clear()
+    registry.mappings.update(by_place)
 
 
 _import_merlin_schema()

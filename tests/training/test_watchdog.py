@@ -5,9 +5,7 @@ from merlin_sim.training.watchdog import LONG_SECONDS, SILENCE_SECONDS, Progress
 
 
 def ranks(*steps, heard=100.0, moved=100.0):
-    return {
-        rank: Progress(count, heard=heard, moved=moved) for rank, count in enumerate(steps)
-    }
+    return {rank: Progress(count, heard=heard, moved=moved) for rank, count in enumerate(steps)}
 
 
 def test_ranks_in_step_are_fine_however_long_they_take():
