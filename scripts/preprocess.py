@@ -105,6 +105,7 @@ def with_options(options: tuple[Any, ...]) -> Any:
 )
 @click.option(
     "--review_loader_num_workers",
+    "--workers",
     type=int,
     help="Worker processes, or threads of --scheduler single. [default: threads, one per core]",
 )

@@ -20,11 +20,15 @@ NEWLINE = 10
 SCHEMA = pa.schema([(ITEM, pa.string()), (CATEGORY, pa.string())])
 
 
-def read_metadata_lines(text: bytes) -> tuple[pa.Table, list[BadRow]]:
+def read_metadata_lines(text: bytes, scan: bool = True) -> tuple[pa.Table, list[BadRow]]:
     """Read each line's item and category: the last name of the first category path.
 
     Plain lines are scanned; all others are parsed with :func:`ast.literal_eval`, which takes
     literals only and runs nothing.
+
+    Args:
+        text: Lines.
+        scan: Whether plain lines are scanned; a small file is read before the scanner is compiled.
 
     Returns:
         The good rows, and the bad ones with their lines in ``text``.
@@ -37,7 +41,7 @@ def read_metadata_lines(text: bytes) -> tuple[pa.Table, list[BadRow]]:
     ends = np.flatnonzero(letters == NEWLINE)
     if not text.endswith(b"\n"):
         ends = np.append(ends, len(text))
-    if not _is_utf8(text):
+    if not scan or not _is_utf8(text):
         return _read_slowly(text, ends, np.arange(len(ends)))
     plain, spans = scan_lines(letters, ends)
     lines = np.flatnonzero(plain)

@@ -30,16 +30,22 @@ class ItemTable:
 
     def feature(self, name: str) -> npt.NDArray[np.int64]:
         """Ids of a feature by item id; id 0, which pads, has 0."""
-        return _column(self.path, name)
+        return _column(self.path, name, _stamp(self.path))
 
     @property
     def population(self) -> Population:
         """All interactions, to draw items from."""
-        return _population(self.path)
+        return _population(self.path, _stamp(self.path))
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    """What tells a file from the one that stood at its path before."""
+    status = path.stat()
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 @lru_cache(maxsize=32)
-def _column(path: Path, name: str) -> npt.NDArray[np.int64]:
+def _column(path: Path, name: str, stamp: tuple[int, int, int]) -> npt.NDArray[np.int64]:
     table = pq.read_table(path, columns=[ID, name])
     by_id = np.zeros(table.num_rows + 1, np.int64)
     by_id[np.asarray(table[ID])] = np.asarray(table[name])
@@ -47,5 +53,5 @@ def _column(path: Path, name: str) -> npt.NDArray[np.int64]:
 
 
 @lru_cache(maxsize=8)
-def _population(path: Path) -> Population:
-    return Population.of_counts(_column(path, COUNT))
+def _population(path: Path, stamp: tuple[int, int, int]) -> Population:
+    return Population.of_counts(_column(path, COUNT, stamp))

@@ -86,16 +86,22 @@ def cut_prefixes(
     return targets, history, new_offsets
 
 
-@numba.njit(cache=True, nogil=True)
 def order_of_twins(users: Ids, positions: Ids, seed: int) -> Ids:
     """Scatter positives and twins: entry 2 * row + label for each row of the dataset."""
+    # Numba's own sort would take seconds to compile.
+    order: Ids = np.argsort(_keys_of_twins(users, positions, seed), kind="stable")
+    return order
+
+
+@numba.njit(cache=True, nogil=True)
+def _keys_of_twins(users: Ids, positions: Ids, seed: int) -> npt.NDArray[np.uint64]:
     keys = np.empty(2 * len(users), np.uint64)
     for row in range(len(users)):
         for label in range(2):
             keys[2 * row + label] = mix(
                 row_key(seed, users[row], positions[row], label) ^ ORDER_SALT
             )
-    return np.argsort(keys, kind="mergesort")
+    return keys
 
 
 @numba.njit(cache=True, nogil=True)

@@ -202,6 +202,22 @@ def test_the_seed_changes_the_draws_alone(
     assert Counter(ours["item_id_neg"]) != Counter(theirs["item_id_neg"])
 
 
+def test_a_second_run_in_one_process_forgets_the_first(
+    raw, tmp_path, raw_writer, preprocess, plain_rules, rows_of, positives_of
+):
+    other = raw_writer(
+        tmp_path / "raw",
+        [("u", f"i{n % 7}", n) for n in range(30)],
+        [(f"i{n}", [["a", f"c{n % 3}"]]) for n in range(5)],
+    )
+    for source in (raw, other, raw):
+        dataset = preprocess(source, tmp_path / "dataset", "--overwrite")
+        rules, rows = plain_rules(source), rows_of(dataset, "train")
+        assert positives_of(rows) == rules.train
+        for items, categories in zip(rows["item_id_neg"], rows["cat_id_neg"], strict=True):
+            assert categories == tuple(map(rules.category_of, items))
+
+
 def test_gzipped_files_give_the_same(raw, dataset, tmp_path, preprocess):
     zipped = tmp_path / "raw"
     zipped.mkdir()
