@@ -127,7 +127,10 @@ def outputs_by_role(outputs, config):
     return named
 
 
-@pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
+@pytest.mark.parametrize(
+    "in_graph",
+    [pytest.param(False, id="eager"), pytest.param(True, id="graph", marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_golden_outputs_losses_and_gradients(path, in_graph, make_schema):
     golden = read_golden(path)
