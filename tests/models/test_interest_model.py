@@ -179,6 +179,15 @@ def test_the_objective_needs_the_negative_histories(
         small_model(model_type, make_schema()).compute_step(served, label)
 
 
+@pytest.mark.parametrize("model_type", ["din", "dien"])
+def test_time_intervals_are_not_asked_for_where_they_are_not_read(
+    model_type, make_schema, make_columns, as_batch
+):
+    batch, _ = as_batch(make_columns(make_schema(), 3), 10, ragged=True)
+    model = small_model(model_type, make_schema(intervals=True))
+    assert model(batch).shape == (3, 1)
+
+
 def test_missing_columns_are_named(make_schema, make_columns, as_batch):
     batch, _ = as_batch(make_columns(make_schema(), 2), 10, ragged=True)
     del batch["user_0"], batch["item_1_hist__offsets"]
