@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Generic
 
 import tensorflow as tf
@@ -30,6 +31,7 @@ class Body(Block, Generic[AnyOptions]):
     options_type: ClassVar[type[Any]]
     has_auxiliary_loss: ClassVar[bool] = False
     has_stage_one: ClassVar[bool] = False
+    reads_time_intervals: ClassVar[bool] = False
     built: bool
 
     def __init__(
@@ -41,7 +43,10 @@ class Body(Block, Generic[AnyOptions]):
             schema = tensorflow_metadata_json_to_schema(schema)
         parsed = self.options_type.parse(options) if isinstance(options, dict) else options
         self.options: AnyOptions = parsed
-        self.channels = Channels.read(schema)
+        channels = Channels.read(schema)
+        if not self.reads_time_intervals:
+            channels = replace(channels, time_intervals=None)
+        self.channels = channels
         parsed.check_history(self.channels.history_length)
         self.set_schema(schema)
         dim = parsed.embedding_dim

@@ -37,6 +37,7 @@ class SIMBody(Body[SIMOptions]):
     options_type = SIMOptions
     has_auxiliary_loss = True
     has_stage_one = True
+    reads_time_intervals = True
 
     def make_blocks(self) -> None:
         """Make both search units, interest evolution, auxiliary network and classifiers."""

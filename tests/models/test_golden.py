@@ -24,6 +24,9 @@ FOLDERS = [HERE, *([Path(os.environ["GOLDEN_DIR"])] if os.environ.get("GOLDEN_DI
 CASES = sorted(path for folder in FOLDERS for path in folder.glob("*.npz"))
 MODELS = {"din": DINModel, "dien": DIENModel, "sim": SIMModel}
 RELATIVE, ABSOLUTE = 1e-5, 1e-7
+ROUNDING = 6e-8
+"""Float32's, of a case's largest gradient: a gradient thousands of times smaller than the others is
+what is left of terms that cancel, and no more exact than float32 has those."""
 
 
 def options_of(config):
@@ -35,7 +38,8 @@ def options_of(config):
         options |= {"long_seq_length": config["long_length"], "aux_mlp_dims": mlp["aux"]}
     if config["model_type"] == "sim":
         options |= {"top_k": config["top_k"], "stage_one_mlp_dims": mlp["stage_one"]}
-    options["stage_two_mlp_dims"] = mlp["stage_two" if "stage_two" in mlp else "classifier"]
+    is_sim = config["model_type"] == "sim"
+    options["stage_two_mlp_dims"] = mlp["stage_two" if is_sim else "classifier"]
     return options
 
 
@@ -104,12 +108,12 @@ def read_golden(path):
     return golden
 
 
-def assert_close(ours, theirs, name):
+def assert_close(ours, theirs, name, largest=0.0):
     ours = np.asarray(ours, np.float64).reshape(theirs.shape)
     theirs = theirs.astype(np.float64)
     error, norm = np.linalg.norm(ours - theirs), np.linalg.norm(theirs)
     # Where the golden value is 0 up to rounding (a bias before a softmax) so must ours be.
-    limit = RELATIVE * norm if norm > ABSOLUTE else ABSOLUTE
+    limit = max(RELATIVE * norm, ROUNDING * largest) if norm > ABSOLUTE else ABSOLUTE
     assert error <= limit, f"{name}: ||ours - golden|| = {error:.3g}, ||golden|| = {norm:.3g}"
 
 
@@ -123,7 +127,10 @@ def outputs_by_role(outputs, config):
     return named
 
 
-@pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
+@pytest.mark.parametrize(
+    "in_graph",
+    [pytest.param(False, id="eager"), pytest.param(True, id="graph", marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_golden_outputs_losses_and_gradients(path, in_graph, make_schema):
     golden = read_golden(path)
@@ -149,8 +156,9 @@ def test_golden_outputs_losses_and_gradients(path, in_graph, make_schema):
     for name, ours in by_name.items():
         assert_close(ours, golden["loss"][name], f"loss/{name}")
     assert set(gradients) == set(golden["grad"])
+    largest = max(np.linalg.norm(gradient) for gradient in golden["grad"].values())
     for name, ours in gradients.items():
-        assert_close(ours, golden["grad"][name], f"grad/{name}")
+        assert_close(ours, golden["grad"][name], f"grad/{name}", largest)
     inference = model.forward(columns)
     assert inference.stage_one_logits is None and inference.auxiliary is None
     evaluated = golden["output"].get("logits", golden["output"].get("stage_two_logits"))

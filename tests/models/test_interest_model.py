@@ -39,7 +39,7 @@ def test_a_dataset_directory_trains_evaluates_and_predicts_ragged_or_padded(
         model = MODELS[model_type].from_dataset(dataset, **OPTIONS[model_type])
         before = [weight.numpy() for weight in model.trainable_variables]
         model.compile("adam", metrics=[tf.keras.metrics.AUC(name="auc")])
-        history = model.fit(dataset, batch_size=32, epochs=2, shuffle=False, verbose=0)
+        history = model.fit(dataset, batch_size=32, shuffle=False, verbose=0)
         after = model.trainable_variables
         assert all(np.any(old != new.numpy()) for old, new in zip(before, after, strict=True)), (
             "every weight learns"
@@ -179,6 +179,15 @@ def test_the_objective_needs_the_negative_histories(
         small_model(model_type, make_schema()).compute_step(served, label)
 
 
+@pytest.mark.parametrize("model_type", ["din", "dien"])
+def test_time_intervals_are_not_asked_for_where_they_are_not_read(
+    model_type, make_schema, make_columns, as_batch
+):
+    batch, _ = as_batch(make_columns(make_schema(), 3), 10, ragged=True)
+    model = small_model(model_type, make_schema(intervals=True))
+    assert model(batch).shape == (3, 1)
+
+
 def test_missing_columns_are_named(make_schema, make_columns, as_batch):
     batch, _ = as_batch(make_columns(make_schema(), 2), 10, ragged=True)
     del batch["user_0"], batch["item_1_hist__offsets"]
@@ -221,7 +230,8 @@ def test_mixed_float16(model_type, make_schema, make_columns, as_batch):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model_type", "policy"),
-    [("din", "float32"), ("dien", "float32"), ("sim", "float32"), ("sim", "mixed_float16")],
+    # All that DIEN has, SIM has too.
+    [("din", "float32"), ("sim", "float32"), ("sim", "mixed_float16")],
 )
 def test_xla_agrees(model_type, policy, make_schema, make_columns, as_batch):
     schema = make_schema(ragged=False)
@@ -245,7 +255,7 @@ def test_xla_agrees(model_type, policy, make_schema, make_columns, as_batch):
 
 @pytest.mark.slow
 def test_fit_compiled_with_xla(make_dataset):
-    dataset = make_dataset(ragged=True, rows=32)
+    dataset = make_dataset(ragged=True, rows=16)
     losses = []
     for compiled in (False, True):
         model = small_model("sim", dataset.schema)

@@ -10,7 +10,7 @@ from merlin_sim.models import build_model
 
 ITEMS, CATEGORIES = 160, 16
 LONG, SHORT = 12, 4
-TRAIN, TEST = 16_000, 4_000
+TRAIN, TEST = 12_000, 4_000
 
 
 def make_users(rows, seed):

@@ -84,7 +84,7 @@ def test_the_signature_names_each_column_as_the_loader_does(make_schema):
 @pytest.mark.slow
 def test_a_trained_model_trains_on_after_loading(tmp_path, make_dataset):
     dataset = make_dataset(ragged=True)
-    model = build_model("sim", dataset.schema, embedding_dim=4, **OPTIONS["sim"])
+    model = build_model("din", dataset.schema, embedding_dim=4)
     model.compile("adam")
     model.fit(dataset, batch_size=32, verbose=0)
     model.save(tmp_path / "saved")
