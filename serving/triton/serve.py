@@ -121,6 +121,8 @@ class Server:
             "metrics-port": self.metrics_port,
             "exit-timeout-secs": options.exit_timeout,
             "log-info": info,
+            # Its own patience with a model that is loading is 30 s; ours decides.
+            "backend-config": f"python,stub-timeout-seconds={int(options.start_timeout) + 1}",
             "disable-auto-complete-config": None,
             **device_flags(),
         }

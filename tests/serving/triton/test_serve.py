@@ -34,8 +34,8 @@ FREE = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}
 
 @pytest.fixture(scope="module")
 def server(servable):
-    limits = Limits(max_candidates=80, max_history=50)
-    with Server(servable, ServerOptions(**FREE, limits=limits)) as running:
+    limits = Limits(max_candidates=80, max_history=200)
+    with Server(servable, ServerOptions(**FREE, limits=limits, start_timeout=200)) as running:
         tree = psutil.Process(running.process.pid).children(recursive=True)
         assert tree
         yield running
@@ -110,7 +110,7 @@ BAD_EVENTS = [
     ({"user_id": "u", "history": []}, "expected the key 'candidates'"),
     ({"user_id": 5, "history": [], "candidates": ["x"]}, "user_id: expected a string"),
     ({"user_id": "u", "history": [], "candidates": ["x"] * 81}, "at most 80, received 81"),
-    ({"user_id": "u", "history": ["x"] * 51, "candidates": []}, "at most 50, received 51"),
+    ({"user_id": "u", "history": ["x"] * 201, "candidates": []}, "at most 200, received 201"),
 ]
 
 
@@ -221,7 +221,7 @@ def read_until(process, word):
 
 def test_sigterm_lets_requests_in_flight_be_answered(servable, events, expected):
     free = [f"--{name}=0" for name in FREE]
-    process = start_command(servable, *free, "--exit_timeout=20")
+    process = start_command(servable, *free, "--exit_timeout=60")
     try:
         line = read_until(process, "ready:")
         children = psutil.Process(process.pid).children(recursive=True)
@@ -235,18 +235,18 @@ def test_sigterm_lets_requests_in_flight_be_answered(servable, events, expected)
         results = []
         thread = threading.Thread(
             target=lambda: results.extend(
-                in_threads([lambda: infer_events(Reached, "grpc", [many] * 3)] * 4)
+                in_threads([lambda: infer_events(Reached, "grpc", [many] * 3)] * 10)
             )
         )
         thread.start()
         time.sleep(0.5)
         assert not results  # they are in flight
         process.send_signal(signal.SIGTERM)
-        thread.join(60)
-        assert len(results) == 4
+        thread.join(90)
+        assert len(results) == 10
         for result in results:
             np.testing.assert_allclose(result, expected[0], atol=1e-5)
-        assert process.wait(40) == 0
+        assert process.wait(80) == 0
         _, alive = psutil.wait_procs(children, timeout=10)
         assert not alive
     finally:
