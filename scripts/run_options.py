@@ -22,6 +22,10 @@ MODEL_OPTIONS = (
     "dropout_rate",
     "long_seq_length",
     "top_k",
+    "search",
+    "category_feature",
+    "heads",
+    "time_buckets",
     "attention",
 )
 WITHOUT_MEANING = {
@@ -94,6 +98,10 @@ OPTIONS = [
     _model("--dropout_rate", float, "-1: off", "Dropout of the classifiers."),
     _model("--long_seq_length", int, "90", "Positions of the history that are the long one."),
     _model("--top_k", int, "50", "Positions that SIM's search keeps."),
+    _model("--search", str, "soft", "SIM's search: soft (learned) or hard (same category)."),
+    _model("--category_feature", str, "none", "Target feature by which a hard search goes."),
+    _model("--heads", int, "none", "Heads of SIM's second attention; none: DIN's attention."),
+    _model("--time_buckets", int, "32", "Buckets of the time intervals, if the data has any."),
     _model("--attention", str, "dot", "DIN's attention: dot or activation_unit."),
     click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adam", show_default=True),
     _number("--lr", float, 0.01, "Learning rate, as given for any number of ranks."),
@@ -196,7 +204,9 @@ def execute(ctx: click.Context, values: dict[str, Any]) -> None:
     """Run what the options say."""
     config = to_run_config(ctx, values)
     from ..training.affinity import set_up_process
+    from ..training.opened_dataset import open_dataset
 
+    open_dataset(config)  # what is wrong with it is said at once
     set_up_process(config)  # before TensorFlow is imported
     from ..training.run import run
 

@@ -118,14 +118,17 @@ def average_gradients(
         averaged[i] = gradient
     for i, gradient in enumerate(sent):
         if isinstance(gradient, tf.IndexedSlices):
-            averaged[i] = _gather_rows(gradient, ranks, compression)
+            averaged[i] = _gather_rows(gradient, f"table_{i}", ranks, compression)
     return averaged, extra
 
 
-def _gather_rows(slices: tf.IndexedSlices, ranks: Ranks, compression: Any) -> tf.IndexedSlices:
+def _gather_rows(
+    slices: tf.IndexedSlices, name: str, ranks: Ranks, compression: Any
+) -> tf.IndexedSlices:
     values, context = compression.compress(slices.values)
-    values = compression.decompress(hvd.allgather(values), context)
-    indices = hvd.allgather(slices.indices)
+    values = hvd.allgather(values, name=f"{name}_values")
+    values = compression.decompress(values, context)
+    indices = hvd.allgather(slices.indices, name=f"{name}_rows")
     return tf.IndexedSlices(values / ranks.size, indices, slices.dense_shape)
 
 

@@ -15,11 +15,11 @@ from merlin.schema import Schema
 
 from ..schemas.exceptions import MerlinSimError
 from .background import Background
-from .columns import DecodedRows
 from .epoch_plan import EpochPlan, slots
+from .gpu_rows import FrameRows, GatheredFrames
 from .row_check import RowCheck
 from .row_reader import GatheredRows, SequenceReader, Values
-from .row_source import RowSource, open_rows
+from .row_source import ParquetRows, RowSource, open_rows
 
 GATHER_ROWS = 4096
 """Batches smaller than this are gathered several at a time."""
@@ -47,7 +47,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         device: as in Merlin's Loader.
         seed: the seed where ``seed_fn`` is not given.
         pad_lists: ragged lists come as dense [batch, longest] tensors, padded with zeros on the
-            left, the longest length being the schema's.
+            left, the longest length being the schema's. On a GPU they stay ragged.
         compact_ids: ids whose table has fewer than 2^31 rows come as int32, however stored.
         window_rows: rows that are shuffled together, over all ranks. About two windows are in
             memory at a time, divided by the number of ranks.
@@ -245,20 +245,42 @@ class Loader(merlin.dataloader.tensorflow.Loader):
 
     def _read_windows(self, plan: EpochPlan, first_step: int) -> Iterator[Any]:
         """Decode window by window: its first step, its rows, and its batches' row numbers."""
-        check: Callable[[DecodedRows], None] = _no_check
-        if self.check:
-            check = RowCheck(self.input_schema)
-        reader = SequenceReader(self.source, plan, check)
+        frames = self._frame_library()
+        if frames is not None and isinstance(self.source, ParquetRows):
+            reader = SequenceReader(FrameRows(self.source, frames), plan)
+        elif self.check:
+            reader = SequenceReader(self.source, plan, RowCheck(self.input_schema))
+        else:
+            reader = SequenceReader(self.source, plan)
         widths = list_widths(self.input_schema, ragged=self.pad_lists)
         compact = small_ids(self.input_schema) if self.compact_ids else frozenset()
         for window in plan.windows(first_step):
             rows = plan.rank_rows(window, self.global_rank, self.global_size)
             pieces = [piece for span in rows.spans for piece in reader.read(*span)]
             first = window.first_row // plan.global_batch_size
-            gathered = GatheredRows(pieces, self.source.layout, widths, compact)
+            gathered: GatheredRows | GatheredFrames
+            if frames is not None and isinstance(self.source, ParquetRows):
+                gathered = GatheredFrames(pieces, frames, self.make_tensors)
+            else:
+                gathered = GatheredRows(pieces, self.source.layout, widths, compact)
             yield first, gathered, rows.batches
 
-    def _make_batches(self, gathered: GatheredRows, batches: list[Any]) -> Iterator[Any]:
+    def _frame_library(self) -> Any:
+        """Return cudf on a GPU, where Merlin's own path makes the batches; None on CPU."""
+        if self.device == "cpu":
+            return None
+        from merlin.core.compat import cudf
+
+        return cudf
+
+    def _make_batches(
+        self, gathered: GatheredRows | GatheredFrames, batches: list[Any]
+    ) -> Iterator[Any]:
+        if isinstance(gathered, GatheredFrames):
+            for rows in batches:
+                batch = gathered.batch(rows)
+                yield batch if batch is not None else self._empty_batch()
+            return
         together = max(1, GATHER_ROWS // self.batch_size)
         for index in range(0, len(batches), together):
             group = batches[index : index + together]
@@ -268,11 +290,16 @@ class Loader(merlin.dataloader.tensorflow.Loader):
                 cut = {name: _cut(value, start, stop) for name, value in values.items()}
                 yield self._process_batch(cut)
 
+    def _empty_batch(self) -> Any:
+        widths = list_widths(self.input_schema, ragged=False)
+        nothing = GatheredRows([], self.source.layout, widths)
+        return self._process_batch(nothing.take(np.empty(0, np.int64)))
+
     def convert_batch(self, batch: Any) -> Any:
-        """Hand numpy's memory to TensorFlow; on a GPU, Merlin's own conversion."""
-        if self.device != "cpu":
-            return super().convert_batch(batch)
+        """Hand numpy's memory to TensorFlow; frames' columns go Merlin's own way."""
         inputs, targets = batch
+        if not all(isinstance(value, np.ndarray) for value in _arrays(inputs, targets)):
+            return super().convert_batch(batch)
         columns = inputs.to_dict() if hasattr(inputs, "to_dict") else inputs
         tensors = {name: _tensor(value) for name, value in columns.items()}
         if isinstance(targets, dict):
@@ -325,8 +352,10 @@ def _tensor(value: Any) -> tf.Tensor:
     return tf.convert_to_tensor(getattr(value, "values", value))
 
 
-def _no_check(decoded: DecodedRows) -> None:
-    """Accept all rows."""
+def _arrays(inputs: Any, targets: Any) -> list[Any]:
+    columns = [getattr(value, "values", value) for value in inputs.values()]
+    labels = targets.values() if isinstance(targets, dict) else [targets]
+    return [*columns, *(label for label in labels if label is not None)]
 
 
 def _rows(batch: Any) -> int:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
 from .columns import Array, DecodedRows, ListColumn, ScalarColumn
 from .epoch_plan import EpochPlan, Rows
 from .gather import aligned_arrays, gather_lengths, gather_lists, gather_padded, gather_scalars
-from .row_source import RowSource
 
 Values = Array | tuple[Array, Array]
 """A column of a batch: scalars, padded lists, or the lists' values and offsets."""
@@ -22,30 +22,29 @@ class SequenceReader:
     """Hands out ranges of the sequence of ``plan``, ascending, decoding each part once.
 
     Args:
-        source: the parts.
+        source: the parts: a :class:`~.row_source.RowSource`, or frames on a GPU.
         plan: their order in this epoch.
         check: called once with everything that was decoded; raises where it cannot be used.
     """
 
     def __init__(
-        self, source: RowSource, plan: EpochPlan, check: Callable[[DecodedRows], None]
+        self, source: Any, plan: EpochPlan, check: Callable[[Any], None] = lambda piece: None
     ) -> None:
         """Begin before the first row."""
         self._source = source
         self._plan = plan
         self._check = check
         self._part = -1
-        self._decoding: Iterator[DecodedRows] = iter(())
-        self._decoded: DecodedRows | None = None
+        self._decoding: Iterator[Any] = iter(())
+        self._decoded: Any = None
         self._start = 0  # where self._decoded lies in the sequence
         self._stop = 0
 
-    def read(self, start: int, stop: int) -> list[tuple[DecodedRows, int, int]]:
+    def read(self, start: int, stop: int) -> list[tuple[Any, int, int]]:
         """Decode the range [start, stop): pieces, each with its own range of their rows."""
         pieces = []
         while start < stop:
             self._advance_to(start)
-            assert self._decoded is not None
             end = min(stop, self._stop)
             pieces.append((self._decoded, start - self._start, end - self._start))
             start = end

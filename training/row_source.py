@@ -50,7 +50,7 @@ class ParquetRows:
         """Read how many rows each part has."""
         self.columns = columns
         self._filesystem = dataset.engine.fs
-        self._parts: list[tuple[str, int, int, int]] = []  # path, row group, first row, rows
+        self.parts: list[tuple[str, int, int, int]] = []  # path, row group, first row, rows
         try:
             files = list(dataset.engine._dataset.files)
         except (OSError, pa.ArrowException) as error:
@@ -71,7 +71,7 @@ class ParquetRows:
         for group in range(metadata.num_row_groups):
             rows = metadata.row_group(group).num_rows
             if rows:
-                self._parts.append((path, group, first_row, rows))
+                self.parts.append((path, group, first_row, rows))
             first_row += rows
         fields = pa.schema([schema.field(name) for name in self.columns])
         return decode(fields.empty_table(), path, 0)
@@ -84,11 +84,11 @@ class ParquetRows:
     @property
     def part_rows(self) -> list[int]:
         """The number of rows of each row group that has any."""
-        return [rows for _, _, _, rows in self._parts]
+        return [rows for _, _, _, rows in self.parts]
 
     def read(self, part: int) -> Iterator[DecodedRows]:
         """Decode a row group, column by column in parallel."""
-        path, group, first_row, rows = self._parts[part]
+        path, group, first_row, rows = self.parts[part]
         seen = 0
         try:
             with self._open(path) as file:

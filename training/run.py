@@ -13,17 +13,17 @@ from typing import Any
 import tensorflow as tf
 
 from .. import __version__
-from ..models import MODELS, build_model
-from ..schemas.channels import CONTRACTS
+from ..models import build_model
 from ..schemas.dataset import Dataset
 from ..schemas.exceptions import MerlinSimError
 from . import distributed
-from .checkpoints import Checkpoint, CheckpointStore, write_replacing
+from .checkpoints import Checkpoint, CheckpointError, CheckpointStore, write_replacing
 from .config import RunConfig
 from .distributed import Ranks
 from .feed import fingerprint
 from .inference_run import InferenceRun
 from .noise import Noise
+from .opened_dataset import open_dataset
 from .run_log import RunLog
 from .training_run import TrainingRun
 from .watchdog import EXIT_CODE, SILENCE_SECONDS, Watchdog
@@ -87,7 +87,7 @@ class Run:
     def run(self) -> dict[str, Any]:
         """Prepare, then train or infer."""
         distributed.rank_batch_size(self.config.global_batch_size, self.ranks)
-        dataset = self._open_dataset()
+        dataset = open_dataset(self.config)
         checkpoint = distributed.on_first_rank(self._find_checkpoint, self.ranks)
         self._settle_seed(checkpoint)
         self._set_up_keras()
@@ -101,9 +101,8 @@ class Run:
             name = fingerprint(dataset)
             if self.ranks.is_first:
                 self._write_facts(dataset, name)
-            model = build_model(
-                self.config.model_type, dataset.schema, **dict(self.config.model_options)
-            )
+            options = self._model_options(checkpoint)
+            model = build_model(self.config.model_type, dataset.schema, **options)
             kind: type[TrainingRun | InferenceRun]
             kind = TrainingRun if self.config.mode == "train" else InferenceRun
             return kind(
@@ -112,24 +111,34 @@ class Run:
         finally:
             log.close()
 
-    def _open_dataset(self) -> Dataset:
-        dataset = Dataset.open(self.config.dataset_dir, feature_spec=self.config.feature_spec)
-        contract = CONTRACTS.get(self.config.model_type)
-        if contract is None or self.config.model_type not in MODELS:
-            known = ", ".join(MODELS)
-            raise MerlinSimError(
-                f"`model_type` should be one of {known}. Received: {self.config.model_type!r}"
-            )
-        contract.check(dataset.spec)
-        for mapping in ("train", "test"):
-            dataset.files(mapping)
-        return dataset
-
     def _find_checkpoint(self) -> Checkpoint | None:
         if self.config.load_checkpoint_path is None:
             return None
         store = CheckpointStore(self.config.load_checkpoint_path)
         return store.load(say=lambda message: print(f"merlin-sim: {message}", flush=True))
+
+    def _model_options(self, checkpoint: Checkpoint | None) -> dict[str, Any]:
+        """Return the options given; for inference, those of the checkpoint's model beside them.
+
+        Training on from a checkpoint states its options again, and is held against it.
+        """
+        given = dict(self.config.model_options)
+        if self.config.load_checkpoint_path is None or self.config.mode == "train":
+            return given
+
+        def read() -> dict[str, Any]:
+            assert checkpoint is not None
+            theirs = checkpoint.facts["model_type"]
+            if theirs != self.config.model_type:
+                raise CheckpointError(
+                    f"{checkpoint.path} is of another model: `model_type` should be {theirs}."
+                    f" Received: {self.config.model_type}"
+                )
+            return dict(checkpoint.facts["model_options"])
+
+        read_options = distributed.on_first_rank(read, self.ranks)
+        options = distributed.broadcast_object(read_options, self.ranks)
+        return {**options, **given}
 
     def _settle_seed(self, checkpoint: Checkpoint | None) -> None:
         seed = self.config.seed

@@ -137,8 +137,12 @@ def with_a_row(
     """
     if labels.shape[0]:
         return columns, labels
-    return {name: _one_row(value) for name, value in columns.items()}, _one_row(labels)
+    filled = {name: _one_row(name, value) for name, value in columns.items()}
+    return filled, _one_row("", labels)
 
 
-def _one_row(tensor: tf.Tensor) -> tf.Tensor:
-    return tf.zeros([1, *tensor.shape[1:]], tensor.dtype)
+def _one_row(name: str, tensor: tf.Tensor) -> tf.Tensor:
+    if name.endswith("__values"):  # of one empty list
+        return tensor
+    rows = 2 if name.endswith("__offsets") else 1
+    return tf.zeros([rows, *tensor.shape[1:]], tensor.dtype)
