@@ -7,6 +7,7 @@ cudf branches run only where cudf is installed; they use its public interface al
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -136,8 +137,7 @@ def group_sorted(
         what = {**dict.fromkeys(last, "last"), collected: list}
         return ordered.groupby(by, sort=True).agg(what).reset_index()
     group = ranks(arrow_of(frame[by]))
-    keys = [ranks(arrow_of(frame[name])) for name in reversed(then)]
-    order = np.lexsort([*keys, group])
+    order = order_of_rows([group, *(ranks(arrow_of(frame[name])) for name in then)])
     group = group[order]
     begins = np.flatnonzero(np.diff(group, prepend=-1))
     ends = np.append(begins[1:], len(group))
@@ -159,6 +159,30 @@ def ranks(array: pa.Array) -> Any:
     rank = np.empty(len(encoded.dictionary), np.int64)
     rank[np.asarray(pc.sort_indices(encoded.dictionary))] = np.arange(len(rank))
     return rank[np.asarray(encoded.indices)]
+
+
+def order_of_rows(keys: list[Any]) -> Any:
+    """Order rows by several columns of small numbers, the first counting most.
+
+    >>> order_of_rows([np.array([1, 0, 1]), np.array([5, 7, 2])]).tolist()
+    [1, 2, 0]
+    """
+    joined = join_keys(keys)
+    return np.lexsort(keys[::-1]) if joined is None else np.argsort(joined, kind="stable")
+
+
+def join_keys(keys: list[Any]) -> Any:
+    """Make one number of several, in the same order; None where 63 bits are too few.
+
+    Sorting one column of numbers takes a third of the time that sorting three takes.
+    """
+    sizes = [int(key.max()) + 1 if len(key) else 1 for key in keys]
+    if math.prod(sizes) >= 1 << 63:
+        return None
+    joined = keys[0].astype(np.int64)
+    for key, size in zip(keys[1:], sizes[1:], strict=True):
+        joined = joined * size + key
+    return joined
 
 
 def pad_left(values: Any, offsets: Any, length: int, xp: Any) -> tuple[Any, Any]:

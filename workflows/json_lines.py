@@ -25,7 +25,7 @@ def read_json_lines(text: bytes, schema: pa.Schema) -> tuple[pa.Table, list[BadR
     Returns:
         The good rows, and the bad ones with their lines in ``text``.
     """
-    if not text.strip():
+    if not text or text.isspace():
         return schema.empty_table(), []
     table = _read_with_arrow(text, schema)
     return (table, []) if table is not None else _read_line_by_line(text, schema)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from .backend import arrow_of, ranks
+from .backend import join_keys, order_of_rows, ranks
 from .columns import BehaviourColumns
 from .item_table import COUNT, KEY
 from .spill import read_bucket
@@ -89,16 +89,17 @@ class KeepLongUsers:
         if not kept.num_rows:
             return 0
         names = (self.columns.user, self.columns.item, self.columns.timestamp)
-        keys = [ranks(arrow_of(kept[name])) for name in names]
-        order = np.lexsort(keys)
-        same = np.ones(len(order) - 1, bool)
-        for key in keys:
-            same &= np.diff(key[order]) == 0
-        return int(same.sum())
+        codes = [
+            np.asarray(kept[name].combine_chunks().dictionary_encode().indices) for name in names
+        ]
+        joined = join_keys(codes)
+        if joined is not None:
+            return int(kept.num_rows - len(np.unique(joined)))
+        return int(kept.num_rows - np.unique(np.stack(codes), axis=1).shape[1])
 
 
 def last_row_of_each(codes: npt.NDArray[np.int64], time: pa.Array, values: pa.Array) -> pa.Array:
     """The row of each code with the greatest (time, value), in the order of codes."""
-    order = np.lexsort([ranks(values), ranks(time), codes])
+    order = order_of_rows([codes, ranks(time), ranks(values)])
     ends = np.flatnonzero(np.diff(codes[order], append=-1))
     return pa.array(order[ends])
