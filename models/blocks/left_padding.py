@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from merlin.models.tf.core.base import Block
 
@@ -46,24 +47,21 @@ class LeftPadding(Block):
             column = _take_column(outputs, name)
             if column is None:
                 continue
-            if isinstance(column, tf.RaggedTensor):
-                self._warn_if_cut(name, column.row_lengths(), length)
-                outputs[name] = pad_ragged(column, length)
-            else:
-                self._warn_if_cut(name, [column.shape[1] or 0], length)
-                outputs[name] = pad_dense(column, length)
+            is_ragged = isinstance(column, tf.RaggedTensor)
+            eager = tf.executing_eagerly()  # in a graph the width may be unknown
+            if eager and name not in self._warned and (is_ragged or column.shape[1] > length):
+                longest = longest_ragged(column) if is_ragged else longest_dense(column)
+                self._warn_if_cut(name, longest, length)
+            outputs[name] = (pad_ragged if is_ragged else pad_dense)(column, length)
         return outputs
 
-    def _warn_if_cut(self, name: str, row_lengths: Any, length: int) -> None:
-        if name in self._warned or (tf.is_tensor(row_lengths) and not tf.executing_eagerly()):
-            return
-        longest = max((int(row_length) for row_length in row_lengths), default=0)
+    def _warn_if_cut(self, name: str, longest: int, length: int) -> None:
         if longest > length:
             self._warned.add(name)
             warnings.warn(
                 f"Column {name!r} has a history of {longest} positions where the schema says at "
                 f"most {length}: of such histories the newest {length} are kept.",
-                stacklevel=2,
+                stacklevel=3,
             )
 
     def get_config(self) -> dict[str, Any]:
@@ -71,6 +69,18 @@ class LeftPadding(Block):
         config = super().get_config()
         config.pop("autocast", None)
         return {**config, "lengths": dict(self.lengths)}
+
+
+def longest_ragged(column: tf.RaggedTensor) -> int:
+    """Return the longest row's length."""
+    return int(np.max(column.row_lengths().numpy(), initial=0))
+
+
+def longest_dense(column: tf.Tensor) -> int:
+    """Return the number of positions from the first that is not padding in every row."""
+    rows = column.numpy().reshape(column.shape[0], column.shape[1])
+    filled = np.flatnonzero(np.any(rows != 0, axis=0))
+    return int(rows.shape[1] - filled[0]) if filled.size else 0
 
 
 def pad_ragged(column: tf.RaggedTensor, length: int) -> tf.Tensor:

@@ -75,6 +75,13 @@ def test_a_history_that_is_too_long_is_told_once(form):
         padding(columns)
 
 
+def test_padding_that_is_too_long_is_no_history_that_is():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        padded = LeftPadding({"clicks": 3})({"clicks": tf.constant([[0, 0, 1, 2], [0, 0, 0, 0]])})
+    assert padded["clicks"].numpy().tolist() == [[0, 1, 2], [0, 0, 0]]
+
+
 def test_values_without_offsets_are_an_error():
     with pytest.raises(OptionError, match="needs both"):
         pad({"clicks__values": tf.constant([1])})
