@@ -108,8 +108,15 @@ def mark_top_k(weights: tf.Tensor, top_k: int) -> tf.Tensor:
     if positions <= top_k:
         return tf.cast(weights > 0, tf.float32)
     limit = tf.raw_ops.NthElement(input=weights, n=top_k - 1, reverse=True)[:, tf.newaxis]
+    reached = tf.cast(weights >= limit, tf.float32)
+    exact = tf.reduce_all(tf.reduce_sum(reached, axis=1) == float(top_k)) & tf.reduce_all(limit > 0)
+    return tf.cond(exact, lambda: reached, lambda: _break_ties(weights, limit, top_k))
+
+
+def _break_ties(weights: tf.Tensor, limit: tf.Tensor, top_k: int) -> tf.Tensor:
+    """Take weights equal to the limit from the first on; none where the limit is 0."""
+    positions = weights.shape[1]
     above = tf.cast(weights > limit, tf.float32)
-    # Ties are taken from the first on, as far as there is room; none where the limit is 0.
     ties = tf.cast(weights == limit, tf.float32) * tf.cast(limit > 0, tf.float32)
     room = float(top_k) - tf.reduce_sum(above, axis=1, keepdims=True)
     counts = tf.matmul(ties, tf.linalg.band_part(tf.ones([positions, positions]), 0, -1))
@@ -155,11 +162,19 @@ def run_augru(augru: AUGRU, states: tf.Tensor, attention: tf.Tensor) -> tf.Tenso
     resets, updates = tf.split(tf.matmul(states, gates_x) + augru.gates_bias, 2, axis=1)
     candidates = tf.matmul(states, candidate_x) + augru.candidate_bias  # [short, units]
     keep = tf.split(1.0 - attention, states.shape[0], axis=1)  # short x [candidates, 1]
-    # Before the first position the state is zero: neither product with it is needed.
-    state = (1.0 - keep[0] * tf.sigmoid(updates[:1])) * tf.tanh(candidates[:1])
+    # Before the first position the state is zero: neither product with it is needed. The state
+    # after it is a vector of the user's plus, for each candidate, a multiple of another one: its
+    # products are those of the two.
+    base = tf.tanh(candidates[:1])  # [1, units]
+    slope = -tf.sigmoid(updates[:1]) * base
+    state = base + keep[0] * slope  # [candidates, units]
     for t in range(1, len(keep)):
-        reset = tf.sigmoid(affine(state, reset_h, resets[t]))  # [candidates, units]
-        update = tf.sigmoid(affine(state, update_h, updates[t]))
-        candidate = tf.tanh(affine(reset * state, candidate_h, candidates[t]))
-        state = candidate + (keep[t] * update) * (state - candidate)
+        if t == 1:
+            reset = resets[1] + tf.matmul(base, reset_h) + keep[0] * tf.matmul(slope, reset_h)
+            update = updates[1] + tf.matmul(base, update_h) + keep[0] * tf.matmul(slope, update_h)
+        else:
+            reset = affine(state, reset_h, resets[t])  # [candidates, units]
+            update = affine(state, update_h, updates[t])
+        candidate = tf.tanh(affine(tf.sigmoid(reset) * state, candidate_h, candidates[t]))
+        state = candidate + (keep[t] * tf.sigmoid(update)) * (state - candidate)
     return state
