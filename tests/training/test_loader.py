@@ -329,3 +329,22 @@ class TestRefusals:
         dataset = open_dataset(write_files(tmp_path, [[20]]))
         with pytest.raises(MerlinSimError, match="global_rank"):
             Loader(dataset, 8, global_size=2, global_rank=2)
+
+
+@pytest.mark.slow
+def test_it_feeds_merlins_model_fit_evaluate_and_predict(sim_dataset):
+    from merlin_sim.models import build_model
+    from merlin_sim.schemas.dataset import Dataset as Directory
+
+    directory = Directory.open(sim_dataset)
+    files = [str(file) for file in directory.files("train")]
+    source = Dataset(files, engine="parquet", schema=directory.schema, cpu=True)
+    model = build_model("din", directory.schema, embedding_dim=4, stage_two_mlp_dims=(8,))
+    model.compile(tf.keras.optimizers.legacy.Adam(0.02))
+    loader = Loader(source, 64, shuffle=True, seed=1)
+    history = model.fit(loader, epochs=4, verbose=0).history
+    assert len(history["loss"]) == 4 and history["loss"][-1] < history["loss"][0]
+    stored = Loader(source, 64)
+    metrics = model.evaluate(stored, return_dict=True, verbose=0)
+    assert metrics["auc"] > 0.6
+    assert model.predict(Loader(source, 64), verbose=0).shape == (300, 1)
