@@ -25,7 +25,7 @@ from merlin_sim.training.distributed import Ranks  # noqa: E402
 from merlin_sim.training.feed import open_feed  # noqa: E402
 
 BATCH = 4096
-ROWS, TFRECORD_ROWS, STOCK_ROWS = 24 * 16384, 8 * BATCH, 1024
+ROWS, TFRECORD_ROWS, STOCK_ROWS = 24 * 16384, 5 * BATCH, 512
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from timing import in_turn, show  # noqa: E402
 from merlin_sim.training.distributed import Ranks  # noqa: E402
 from merlin_sim.training.feed import open_feed  # noqa: E402
 
-BATCH, STEPS = 4096, 6
+BATCH, STEPS = 4096, 3
 
 
 def main() -> None:
@@ -50,7 +50,7 @@ def main() -> None:
 
         work = {"feed + step": ours, "TFRecord + plain Keras step": published}
         in_turn(work, 1)
-        show("whole run, batch 4096", in_turn(work, 5), "TFRecord + plain Keras step")
+        show("whole run, batch 4096", in_turn(work, 3), "TFRecord + plain Keras step")
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from merlin_sim.training.loss_scale import LossScale  # noqa: E402
 from merlin_sim.training.optimizers import make_optimizer  # noqa: E402
 from merlin_sim.training.train_step import TrainStep  # noqa: E402
 
-ROUNDS = 9
+ROUNDS = 7
 
 
 def trainer(dataset, optimizer):
