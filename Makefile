@@ -20,7 +20,7 @@ demo: $(READY)
 	@scripts/demo.sh demo
 
 test: $(READY)
-	$(BIN)/python -m pytest --cov --cov-report=term $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term $(PYTEST_ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .
