@@ -102,7 +102,9 @@ def test_what_is_there_is_not_fetched_again_unless_damaged(download, server, tmp
     assert damaged.read_bytes() == FILES["meta_Books.json.gz"]
 
 
-@pytest.mark.parametrize("content", [b"<html>no gzip</html>", gzip.compress(b"<html>", mtime=0), None])
+@pytest.mark.parametrize(
+    "content", [b"<html>no gzip</html>", gzip.compress(b"<html>", mtime=0), None]
+)
 def test_something_else_is_refused(download, server, content, tmp_path):
     server.contents["reviews_Books.json.gz"] = content
     done = download()
