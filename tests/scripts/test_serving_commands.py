@@ -137,6 +137,9 @@ def test_bad_rows_are_fatal_or_counted(exported, tmp_path):
     assert [line["line"] for line in lines] == [1, 3]
     with pytest.raises(MerlinSimError, match="--overwrite"):
         run("score", exported, *arguments)
+    source.write_text(json.dumps({"reader": 1, "history": [2], "candidates": [3, 4_000]}))
+    said = run("score", exported, *arguments, "--overwrite")
+    assert "0 users and 1 candidates were not" in said
 
 
 def test_a_repository_for_triton_from_both(dataset, trained, exported, tmp_path):
@@ -160,6 +163,10 @@ def test_what_goes_together_is_checked(dataset, trained, exported, tmp_path):
             run("export", *arguments, *output)
     with pytest.raises(MerlinSimError, match="`--servable` goes with --format triton"):
         run("export", "--servable", exported, *output)
+    for lost in (dataset.path, trained[1], trained[1].parent):
+        arguments = [*checkpoint, "--dataset_dir", dataset.path, "--output", lost, "--overwrite"]
+        with pytest.raises(MerlinSimError, match="holds nothing of what is read"):
+            run("export", *arguments)
     assert not (tmp_path / "out").exists()
 
 

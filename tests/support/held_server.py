@@ -8,6 +8,7 @@ from pathlib import Path
 
 # What Triton loads as the model: the real one, behind the gate.
 MODEL = """
+import os
 import time
 from pathlib import Path
 
@@ -20,7 +21,8 @@ class TritonPythonModel(EventsModel):
     def execute(self, requests):
         (GATE / "held.writing").write_text(str(len(requests)))
         (GATE / "held.writing").rename(GATE / "held")
-        while not (GATE / "open").exists():
+        server = os.getppid()
+        while not (GATE / "open").exists() and os.getppid() == server:
             time.sleep(0.01)
         (GATE / "held").unlink()
         return super().execute(requests)
