@@ -234,8 +234,8 @@ class Server:
 
 def _settle_ports(options: ServerOptions) -> list[int]:
     """The ports, with free ones where 0 was given; one that is taken is told of now."""
+    taken: list[int] = []
     with ExitStack() as stack:
-        taken = []
         for name, port in options.ports.items():
             found = stack.enter_context(socket.socket())
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -244,7 +244,7 @@ def _settle_ports(options: ServerOptions) -> list[int]:
             except OSError as error:
                 raise ServerError(_cannot_listen(options.host, name, port, error)) from error
             taken.append(int(found.getsockname()[1]))
-        return taken
+    return taken
 
 
 def _cannot_listen(host: str, name: str, port: int, error: OSError) -> str:
