@@ -67,4 +67,7 @@ def test_a_file_that_is_not_local_is_arrows(tmp_path, monkeypatch):
     monkeypatch.setattr(row_group, "ListColumnReader", None)
     path = write(tmp_path / "file", [[1], [2, 3]])
     with pq.ParquetFile(path) as file:
-        assert lists(read_row_group(file, "bucket/file", 0, ["history"]), "history") == [[1], [2, 3]]
+        assert lists(read_row_group(file, "bucket/file", 0, ["history"]), "history") == [
+            [1],
+            [2, 3],
+        ]
