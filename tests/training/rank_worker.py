@@ -44,7 +44,7 @@ CASES = [
     *(("din", "adam", {"gradient_exchange": "dense"}), ("dien", "adam", {}), ("sim", "adam", {})),
     *(("din", "lazy_adam", {}), ("din", "sgd", {"lr": 0.5})),
 ]
-RESUMED = 2
+RESUMED = 0
 """The case that is gone on with on another number of ranks, from its step 6 of 8."""
 
 
