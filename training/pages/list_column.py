@@ -2,7 +2,7 @@
 
 Arrow turns the two levels of every value into offsets one value at a time, which is most of what
 reading a history costs. Here the levels stay runs, a full history being one of them, and values
-go from the page to the result in one step, as int32 where the column's bounds allow.
+go from the page to the result in one step, as the shortest integers that can hold them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .runs import find_lists, find_zeros, is_constant, look_up, start_runs
 
 Array = npt.NDArray[Any]
 
-INT32 = np.iinfo(np.int32)
+INTEGERS = tuple(np.iinfo(kind) for kind in ("int16", "int32", "int64"))
 
 
 class MissingElement(Exception):
@@ -100,11 +100,12 @@ class ListColumnReader:
         return values, offsets
 
     def _result_kind(self) -> np.dtype[Any]:
-        """Return int32 for longer integers that the column's bounds let fit."""
-        if self._form.kind.itemsize == 8 and self._form.kind.kind == "i" and self._bounds:
+        """Return the shortest of :data:`INTEGERS` that can hold what the column promises."""
+        if self._form.kind.kind == "i" and self._bounds:
             low, high = self._bounds
-            if low >= INT32.min and high <= INT32.max:
-                return np.dtype(np.int32)
+            for integers in INTEGERS:
+                if integers.min <= low and high <= integers.max:
+                    return integers.dtype
         return self._form.kind
 
     def _add_page(self) -> None:

@@ -95,11 +95,23 @@ def test_the_lists_are_those_of_arrow_however_they_are_stored_and_asked_for(
             assert read == [row or [] for row in expected]
 
 
-def test_a_column_whose_bounds_allow_comes_as_int32(tmp_path):
-    path = write(tmp_path / "small", pa.table({"history": [[1, 2], [2**31 - 1]]}))
-    assert column_of(path).read(2)[0].dtype == np.int32
-    path = write(tmp_path / "large", pa.table({"history": [[1, 2], [2**31]]}))
-    assert column_of(path).read(2)[0].dtype == np.int64
+@pytest.mark.parametrize(
+    "largest, kind",
+    [
+        (2**15 - 1, np.int16),
+        (2**15, np.int32),
+        (2**31 - 1, np.int32),
+        (2**31, np.int64),
+        (2**63 - 1, np.int64),
+    ],
+)
+def test_integers_are_as_short_as_their_bounds_allow(tmp_path, largest, kind):
+    path = write(tmp_path / "bounds", pa.table({"history": [[-5, 2], [largest]]}))
+    values, _ = column_of(path).read(2)
+    assert values.dtype == kind and values.tolist() == [-5, 2, largest]
+
+
+def test_integers_of_unknown_bounds_stay_as_long_as_they_are_stored(tmp_path):
     table = pa.table({"history": [[1, 2], [3]]})
     path = write(tmp_path / "unknown", table, write_statistics=False)
     assert column_of(path).read(2)[0].dtype == np.int64
