@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -13,6 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.util.tensor_util import make_ndarray
 
 from merlin_sim.schemas.exceptions import MerlinSimError
+from merlin_sim.training.checkpoints import CheckpointStore
 from merlin_sim.training.config import RunConfig
 from merlin_sim.training.run import run
 
@@ -224,9 +226,25 @@ class TestRefusals:
         with pytest.raises(MerlinSimError, match="cannot be written"):
             run(config(results_dir=tmp_path / "file"))
 
-    def test_a_full_results_dir(self, config):
-        with pytest.raises(MerlinSimError, match="cannot be written"):
-            run(config(results_dir="/dev/full"))
+    @pytest.mark.parametrize(
+        "name", ["log.json", "config.yaml", ".run.json.{pid}", ".evaluation.json.{pid}"]
+    )
+    def test_a_full_results_dir(self, config, tmp_path, name):
+        """The system itself says that there is no space: the file lies on /dev/full."""
+        results = tmp_path / "results"
+        results.mkdir()
+        (results / name.format(pid=os.getpid())).symlink_to("/dev/full")
+        with pytest.raises(MerlinSimError, match=f"{results}.* cannot be written: No space left"):
+            run(config(epochs=1))
+
+    def test_a_full_checkpoint_directory(self, config, saved):
+        partial = saved / f".step-0000000010.{os.getpid()}"
+        partial.mkdir()
+        (partial / "arrays.npz").symlink_to("/dev/full")
+        with pytest.raises(MerlinSimError, match=f"could be written to {saved}: No space left"):
+            run(config(load_checkpoint_path=saved))
+        assert [path.name for path in saved.glob("*step*")] == ["step-0000000005"]
+        assert CheckpointStore(saved).load().facts["epoch"] == 1
 
     def test_a_learning_rate_that_breaks_the_weights(self, config):
         with pytest.raises(MerlinSimError, match="a smaller `lr`"):
