@@ -157,6 +157,11 @@ def test_a_run_of_few_steps_is_told_so(config, capfd):
     assert "only 2 steps in all: 300 training rows in batches of 131,072" in said
 
 
+def test_mixed_precision_without_a_gpu_is_told_to_be_slow(config, capfd):
+    run(config(amp=True, epochs=1, save_checkpoint_path=None, benchmark=True, benchmark_steps=1))
+    assert "no GPU: --amp computes float16 in software" in capfd.readouterr().out
+
+
 def test_repeating_the_data_lengthens_the_epoch(config, tmp_path):
     run(config(epochs=1, repeat_count=2, drop_remainder=True, save_checkpoint_path=None))
     assert len(entries(tmp_path / "results", "step")) == 2 * 4
