@@ -133,12 +133,17 @@ class Server:
             "metrics-port": self.metrics_port,
             "exit-timeout-secs": options.exit_timeout,
             "log-info": info,
-            # Its own patience with a model that is loading is 30 s; ours decides.
-            "backend-config": f"python,stub-timeout-seconds={int(options.start_timeout) + 1}",
             "disable-auto-complete-config": None,
             **device_flags(),
         }
         given = [f"--{k}" if v is None else f"--{k}={v}" for k, v in flags.items()]
+        settings = {
+            # Its own patience with a model that is loading is 30 s; ours decides.
+            "stub-timeout-seconds": int(options.start_timeout) + 1,
+            # Servers on one machine must not meet in each other's shared memory.
+            "shm-region-prefix-name": files.name,
+        }
+        given += [f"--backend-config=python,{k}={v}" for k, v in settings.items()]
         return [str(triton / "bin" / "tritonserver"), *given]
 
     def is_ready(self) -> bool:

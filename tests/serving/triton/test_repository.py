@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import time
 import urllib.request
@@ -131,6 +132,7 @@ def triton_with_workflow(repository, tmp_path_factory):
         "model-repository": repository,
         "backend-directory": copy_backends(triton, files / "b"),
     }
+    flags["backend-config"] = f"python,shm-region-prefix-name=test-repository-{os.getpid()}"
     flags |= {"model-control-mode": "explicit", "load-model": "workflow", "log-info": "false"}
     flags |= {f"{name}-address": "127.0.0.1" for name in ("http", "grpc", "metrics")}
     command = [str(triton / "bin" / "tritonserver"), *(f"--{k}={v}" for k, v in flags.items())]

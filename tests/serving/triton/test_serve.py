@@ -262,6 +262,16 @@ def test_a_host_that_is_not_this_machine_is_told_of(servable, host):
         Server(servable, ServerOptions(**FREE, host=host))
 
 
+def test_servers_that_start_together_do_not_meet_in_shared_memory(servable, tmp_path):
+    """With one prefix for all, about every second pair of them crashed or hung."""
+    options = ServerOptions(**FREE)
+    names = set()
+    for files in ("merlin-sim-serve-a", "merlin-sim-serve-b"):
+        command = Server(servable, options)._command(tmp_path, tmp_path / files)
+        names |= {flag.split("=")[-1] for flag in command if "shm-region-prefix-name" in flag}
+    assert names == {"merlin-sim-serve-a", "merlin-sim-serve-b"}
+
+
 def test_options_are_checked_together():
     with pytest.raises(MerlinSimError) as error:
         ServerOptions(http_port=70000, grpc_port=5, metrics_port=5, exit_timeout=0)
