@@ -10,11 +10,11 @@ from __future__ import annotations
 import tensorflow as tf
 
 from .blocks.activation_unit import ActivationUnit
+from .blocks.affine import affine
 from .blocks.augru import AUGRU
 from .blocks.din_attention import DINAttention
 from .blocks.exact_search_unit import LongInterest
 from .blocks.interest_evolution import InterestEvolution
-from .blocks.interest_extractor import affine
 from .blocks.masked_softmax import masked_softmax
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import tensorflow as tf
 from merlin.models.tf.core.base import Block
 
+from .affine import affine
 from .checks import check_positive
-from .interest_extractor import affine
 
 
 @tf.keras.utils.register_keras_serializable(package="merlin_sim")

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 from merlin.models.tf.core.base import Block
 
+from .affine import affine
 from .checks import check_positive
 
 
@@ -86,8 +87,3 @@ class InterestExtractor(Block):
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the block."""
         return {**super().get_config(), "units": self.units}
-
-
-def affine(inputs: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    """Return ``inputs kernel + bias``, in the form that TensorFlow fuses: [batch, units]."""
-    return tf.nn.bias_add(tf.matmul(inputs, kernel), bias)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from merlin_sim.models.blocks.checks import OptionError
-from merlin_sim.models.blocks.general_search_unit import GeneralSearchUnit, top_k_mask
+from merlin_sim.models.blocks.general_search_unit import GeneralSearchUnit
 
 
 def test_contract(contract_step, arrays):
