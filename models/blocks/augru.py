@@ -60,28 +60,23 @@ class AUGRU(Block):
             [batch, units].
         """
         dim = inputs[0].shape[-1]
-        of_input, of_state = tf.split(tf.convert_to_tensor(self.gates_kernel), [dim, self.units])
-        reset_x, update_x = tf.split(of_input, 2, axis=1)
-        reset_h, update_h = tf.split(of_state, 2, axis=1)
+        reset_kernel, update_kernel = tf.split(tf.convert_to_tensor(self.gates_kernel), 2, axis=1)
         reset_bias, update_bias = tf.split(tf.convert_to_tensor(self.gates_bias), 2, axis=0)
-        candidate_x, candidate_h = tf.split(
-            tf.convert_to_tensor(self.candidate_kernel), [dim, self.units]
-        )
+        candidate_kernel = tf.convert_to_tensor(self.candidate_kernel)
         candidate_bias = tf.convert_to_tensor(self.candidate_bias)
         keep = tf.split(1.0 - tf.cast(attention, inputs[0].dtype), len(inputs), axis=1)
         # The state before the first position is 0: what multiplies it is left out.
+        sizes = [dim, self.units]
+        update_x, candidate_x = (tf.split(k, sizes)[0] for k in (update_kernel, candidate_kernel))
         update = tf.sigmoid(affine(inputs[0], update_x, update_bias))
         candidate = tf.tanh(affine(inputs[0], candidate_x, candidate_bias))
         state = candidate - (keep[0] * update) * candidate  # [batch, units]
         for t in range(1, len(inputs)):
-            reset = tf.sigmoid(affine(inputs[t], reset_x, reset_bias) + tf.matmul(state, reset_h))
-            update = tf.sigmoid(
-                affine(inputs[t], update_x, update_bias) + tf.matmul(state, update_h)
-            )
-            candidate = tf.tanh(
-                affine(inputs[t], candidate_x, candidate_bias)
-                + tf.matmul(reset * state, candidate_h)
-            )
+            pair = tf.concat([inputs[t], state], axis=1)  # [batch, dim + units]
+            reset = tf.sigmoid(affine(pair, reset_kernel, reset_bias))
+            update = tf.sigmoid(affine(pair, update_kernel, update_bias))
+            pair = tf.concat([inputs[t], reset * state], axis=1)
+            candidate = tf.tanh(affine(pair, candidate_kernel, candidate_bias))
             state = candidate + (keep[t] * update) * (state - candidate)
         return state
 

@@ -59,10 +59,12 @@ class InterestExtractor(Block):
         kernels = tf.split(tf.convert_to_tensor(self.kernel), 3, axis=1)
         recurrent_kernels = tf.split(tf.convert_to_tensor(self.recurrent_kernel), 3, axis=1)
         bias, recurrent_bias = tf.unstack(tf.convert_to_tensor(self.bias), axis=0)
-        *gate_biases, candidate_bias = tf.split(bias, 3, axis=0)
-        *recurrent_biases, recurrent_candidate_bias = tf.split(recurrent_bias, 3, axis=0)
-        update_bias = gate_biases[0] + recurrent_biases[0]
-        reset_bias = gate_biases[1] + recurrent_biases[1]
+        update_bias, reset_bias, _ = tf.split(bias + recurrent_bias, 3, axis=0)
+        candidate_bias = tf.split(bias, 3, axis=0)[2]
+        recurrent_candidate_bias = tf.split(recurrent_bias, 3, axis=0)[2]
+        update_kernel, reset_kernel = (
+            tf.concat([kernels[gate], recurrent_kernels[gate]], axis=0) for gate in (0, 1)
+        )  # [dim + units, units]
         # The state before the first position is 0: what multiplies it is left out.
         update = tf.sigmoid(affine(inputs[0], kernels[0], update_bias))
         reset = tf.sigmoid(affine(inputs[0], kernels[1], reset_bias))
@@ -71,12 +73,9 @@ class InterestExtractor(Block):
         state = candidate - update * candidate  # [batch, units]
         states = [state]
         for position in inputs[1:]:
-            update = tf.sigmoid(
-                affine(position, kernels[0], update_bias) + tf.matmul(state, recurrent_kernels[0])
-            )
-            reset = tf.sigmoid(
-                affine(position, kernels[1], reset_bias) + tf.matmul(state, recurrent_kernels[1])
-            )
+            pair = tf.concat([position, state], axis=1)  # [batch, dim + units]
+            update = tf.sigmoid(affine(pair, update_kernel, update_bias))
+            reset = tf.sigmoid(affine(pair, reset_kernel, reset_bias))
             recurrent = affine(state, recurrent_kernels[2], recurrent_candidate_bias)
             candidate = affine(position, kernels[2], candidate_bias)
             candidate = tf.tanh(candidate + reset * recurrent)
