@@ -134,7 +134,7 @@ def _measure(model: SIMModel, columns: Mapping[str, Any], category: str | None) 
 def _exact_attention(body: SIMBody, features: Features) -> tuple[tf.Tensor, SearchResult]:
     ids = {**features.target_item}
     ids |= {name: body.split(column).long for name, column in features.positive.items()}
-    vectors = body.embedding(ids)
+    vectors = body.embedding(ids, with_gradient=False)
     target_item = body.join([vectors[name] for name in body.channels.target_item])
     long = body.join([vectors[name] for name in body.channels.positive])
     mask = body.split(features.mask).long
