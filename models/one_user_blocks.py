@@ -121,9 +121,7 @@ def search_in(
     return search
 
 
-def evolution_of(
-    interest: InterestEvolution, history: tf.Tensor, mask: tf.Tensor
-) -> OfCandidates:
+def evolution_of(interest: InterestEvolution, history: tf.Tensor, mask: tf.Tensor) -> OfCandidates:
     """Follow the interest for each candidate: :class:`InterestEvolution`, its first GRU once.
 
     Args:

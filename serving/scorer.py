@@ -45,7 +45,9 @@ class Scorer:
 
     def score_candidates(self, tensors: Mapping[str, npt.NDArray[np.generic]]) -> Scores:
         """Score candidates of one user: the inputs of that signature. Returns [candidates]."""
-        return self._run(self._one_user, tensors)
+        # One candidate beside its user is a row as well, and nothing would be saved.
+        is_row = len(tensors[self.columns.targets[0].name]) == 1
+        return self._run(self._plain if is_row else self._one_user, tensors)
 
     def score_events(self, events: Sequence[EncodedEvent]) -> list[Scores]:
         """Score events: those with many candidates one by one, all others merged into batches."""

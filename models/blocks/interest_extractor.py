@@ -20,8 +20,9 @@ class InterestExtractor(Block):
         c = tanh(x W_c + b_c + r (h U_c + b'_c))
         h' = z h + (1 - z) c
 
-    Padded positions run through as zeros. Each gate has its own product: cutting one wide product
-    into gates would cost more than it saves, forward and, above all, backward.
+    Padded positions run through as zeros. Each gate has its own product, with which its sigmoid is
+    fused: cutting one wide product into gates would cost more than it saves, forward and, above
+    all, backward.
 
     >>> states = InterestExtractor(6)([tf.ones([2, 4])] * 5)
     >>> len(states), states[-1].shape

@@ -30,7 +30,6 @@ def table_lookup(table: tf.Variable, ids: list[tf.Tensor]) -> list[tf.Tensor]:
     Returns:
         For each tensor of ids, [...], the rows, [..., dim].
     """
-
     flat = [tf.reshape(part, [-1]) for part in ids]
     rows, places = tf.unique(tf.concat(flat, axis=0))
     places = tf.split(places, [tf.size(part) for part in flat])
