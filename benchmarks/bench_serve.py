@@ -3,7 +3,8 @@
     .venv/bin/python benchmarks/bench_serve.py [--seconds 5] [--candidates 1 100]
 
 Clients are threads that each send one event after the other, over gRPC, to `merlin-sim serve`
-with a SIM of random weights of published size. Needs the extra `serve`.
+with a SIM of random weights of published size. Prints the table of docs/serving.md, in about a
+minute and a half. Needs the extra `serve`.
 """
 
 from __future__ import annotations
@@ -90,7 +91,8 @@ def main() -> None:
         servable = make_servable(Path(directory), "sim")
         options = ServerOptions(http_port=0, grpc_port=0, metrics_port=0)
         with Server(servable, options) as server:
-            print("events over gRPC: candidates, clients, p50, p95, p99, events/s, candidates/s")
+            print("| candidates | clients | p50 | p95 | p99 | events/s | candidates/s |")
+            print("|---:|---:|---:|---:|---:|---:|---:|", flush=True)
             for candidates in arguments.candidates:
                 events = make_events(candidates)
                 measure(server.grpc_port, events, 4, 2.0)  # warm-up
@@ -100,8 +102,8 @@ def main() -> None:
                     rate = len(times) / (time.perf_counter() - begin)
                     p50, p95, p99 = 1e3 * np.percentile(times, [50, 95, 99])
                     print(
-                        f"{candidates:>6} {clients:>4}   {p50:8.1f} ms {p95:8.1f} ms {p99:8.1f} ms"
-                        f" {rate:>9,.0f}/s {rate * candidates:>10,.0f}/s",
+                        f"| {candidates} | {clients} | {p50:.1f} ms | {p95:.1f} ms | {p99:.1f} ms "
+                        f"| {rate:,.0f} | {rate * candidates:,.0f} |",
                         flush=True,
                     )
 

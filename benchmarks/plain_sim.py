@@ -54,7 +54,7 @@ def classifier(sizes):
 class PlainSIM(tf.keras.Model):
     """Stage one, stage two, DIEN and its auxiliary loss."""
 
-    def __init__(self, items=ITEMS):
+    def __init__(self, items=ITEMS, categories=CATEGORIES, users=USERS):
         """Make the tables and layers."""
         super().__init__()
 
@@ -63,10 +63,11 @@ class PlainSIM(tf.keras.Model):
             initializer = tf.keras.initializers.RandomUniform(-limit, limit)
             return layers.Embedding(rows + 1, DIM, embeddings_initializer=initializer)
 
-        self.users, self.items, self.categories = table(USERS), table(items), table(CATEGORIES)
+        self.users, self.items, self.categories = table(users), table(items), table(categories)
         self.gru = layers.GRU(HIDDEN, return_sequences=True)
         self.augru = layers.RNN(AUGRUCell(HIDDEN))
-        self.project = tf.keras.Sequential([layers.Dense(HIDDEN), layers.PReLU()])
+        slope = tf.keras.initializers.Constant(0.1)
+        self.project = tf.keras.Sequential([layers.Dense(HIDDEN), layers.PReLU(slope)])
         self.attention_unit = mlp((80, 40), "sigmoid")
         self.auxiliary = mlp((100, 50), "sigmoid", last="sigmoid")
         self.stage_one, self.stage_two = classifier((200,)), classifier((200, 80))
@@ -76,11 +77,11 @@ class PlainSIM(tf.keras.Model):
         return tf.concat([self.items(item_ids), self.categories(category_ids)], axis=-1)
 
     def attend(self, target, sequence, mask):
-        """Attend to a sequence; give the sum and the scores."""
+        """Attend to a sequence; give the sum and the weights, by which the search chooses."""
         scores = tf.reduce_sum(target[:, tf.newaxis] * sequence, axis=-1)
-        masked = tf.where(mask, scores, tf.fill(tf.shape(scores), -1e9))
-        weights = tf.nn.softmax(masked) * tf.cast(mask, tf.float32)
-        return tf.reduce_sum(weights[:, :, tf.newaxis] * sequence, axis=1), masked
+        masked = tf.where(mask, scores, tf.fill(tf.shape(scores), scores.dtype.min))
+        weights = tf.nn.softmax(masked)
+        return tf.reduce_sum(weights[:, :, tf.newaxis] * sequence, axis=1), weights
 
     def evolve(self, target, short, mask):
         """Give the GRU's states and the AUGRU's last."""
@@ -101,9 +102,9 @@ class PlainSIM(tf.keras.Model):
         sequence = self.embed(*history) * tf.cast(mask, tf.float32)[:, :, tf.newaxis]
         long, short = sequence[:, :LONG], sequence[:, LONG:]
 
-        searched, scores = self.attend(target, long, long_mask)
+        searched, weights = self.attend(target, long, long_mask)
         stage_one = self.stage_one(tf.concat([target, searched, user], axis=-1))
-        best, places = tf.math.top_k(scores, TOP_K)
+        best, places = tf.math.top_k(weights, TOP_K)
         found = tf.gather(long, places, batch_dims=1)
         found_mask = best > 0
         attended, _ = self.attend(target, found, found_mask)
@@ -114,6 +115,7 @@ class PlainSIM(tf.keras.Model):
         if not training:
             return stage_two
         negative = self.embed(columns["item_id_neg"], columns["cat_id_neg"])[:, LONG:]
+        negative *= tf.cast(short_mask, tf.float32)[:, :, tf.newaxis]
         click = self.auxiliary(tf.concat([states[:, :-1], short[:, 1:]], axis=-1)) + 1e-6
         noclick = self.auxiliary(tf.concat([states[:, :-1], negative[:, 1:]], axis=-1)) + 1e-6
         losses = -tf.math.log(click) - tf.math.log(tf.maximum(1.0 - noclick, 1e-6))

@@ -7,21 +7,13 @@ from pathlib import Path
 import click
 
 from ..schemas.exceptions import MerlinSimError
+from .shared_options import checkpoint_options, overwrite_directory
 
 FORMATS = ("servable", "triton")
 
 
 @click.command()
-@click.option(
-    "--load_checkpoint_path",
-    type=Path,
-    default=None,
-    help="Directory of checkpoints of a run (the newest is taken), or one of them.",
-)
-@click.option("--dataset_dir", type=Path, default=None, help="The dataset directory of that run.")
-@click.option(
-    "--feature_spec", default="feature_spec.yaml", show_default=True, help="Its spec's name."
-)
+@checkpoint_options(required=False)
 @click.option(
     "--servable",
     type=Path,
@@ -43,7 +35,7 @@ FORMATS = ("servable", "triton")
     is_flag=True,
     help="Signatures take histories as padded rows instead of values and offsets.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace the output directory.")
+@overwrite_directory
 def command(
     load_checkpoint_path: Path | None,
     dataset_dir: Path | None,

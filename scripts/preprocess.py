@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from ..schemas.exceptions import MerlinSimError
 from ..workflows.bad_rows import FAIL, POLICIES
+from .shared_options import overwrite_directory
 
 if TYPE_CHECKING:
     from ..workflows.build import Summary
@@ -71,7 +72,7 @@ RUN = (
         "address (tcp://...) of a running Dask or Dask-CUDA cluster that sees the same files; "
         "auto: local if more than one worker is asked for, else single.",
     ),
-    click.option("--overwrite", is_flag=True, help="Replace the output directory."),
+    overwrite_directory,
 )
 
 
@@ -127,8 +128,10 @@ def amazon_books(
     from ..workflows.build import DatasetBuilder
     from ..workflows.progress import Terminal
     from ..workflows.schedulers import open_scheduler
+    from ..workflows.staging import check_apart
 
     started = time.monotonic()
+    check_apart(output_path, [amazon_dataset_path, fitted])
     workflow = _load_fitted(fitted)
     if workflow is not None and workflow.columns != COLUMNS:
         raise MerlinSimError(f"{fitted}: not a workflow fitted by `preprocess amazon-books`.")
@@ -197,9 +200,11 @@ def log(
     from ..workflows.columns import BehaviourColumns
     from ..workflows.progress import Terminal
     from ..workflows.schedulers import open_scheduler
+    from ..workflows.staging import check_apart
     from ..workflows.table_log import TableLog
 
     started = time.monotonic()
+    check_apart(output_path, [*files, fitted])
     columns = BehaviourColumns(
         user_column, item_column, timestamp_column, user_feature_columns, item_feature_columns
     )

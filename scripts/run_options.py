@@ -111,7 +111,9 @@ OPTIONS = [
     _flag("amp", "Mixed precision: float16, dynamic loss scaling."),
     _flag("xla", "Compile with XLA (on CPU: over 20 s before the first step)."),
     _flag("drop_remainder", "Leave out rows that do not fill a global batch in training."),
-    _number("--repeat_count", int, 0, "Go through the training data so many times more an epoch."),
+    _number(
+        "--repeat_count", int, 0, "Go through the training data so many times an epoch; 0: once."
+    ),
     click.option(
         "--shuffle/--no_shuffle", default=True, help="A new order in each epoch. [default: shuffle]"
     ),
@@ -132,8 +134,13 @@ OPTIONS = [
     _number("--checkpoint_every", int, 0, "Steps between checkpoints; 0: at the end of epochs."),
     _number("--keep_checkpoints", int, 3, "Newest checkpoints kept; the best by test AUC stays."),
     _flag("benchmark", "Measure throughput: no evaluation, no checkpoints."),
-    _number("--benchmark_warmup_steps", int, 20, "Steps before measuring begins."),
-    _number("--benchmark_steps", int, 200, "Steps in all; 0 or less: one pass over the data."),
+    _number("--benchmark_warmup_steps", int, 20, "Steps before those measured."),
+    _number(
+        "--benchmark_steps",
+        int,
+        200,
+        "Steps measured after those; 0 or less: one pass over the data.",
+    ),
     click.option(
         "--affinity",
         type=click.Choice(AFFINITIES),

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import click
 
+from ..serving.limits import Limits
 from ..workflows.bad_rows import FAIL, POLICIES
+from .shared_options import limit_options
 
 
 @click.command()
@@ -27,21 +29,14 @@ from ..workflows.bad_rows import FAIL, POLICIES
     show_default=True,
     help="Stop at a row that cannot be scored, or leave it out and count it.",
 )
-@click.option("--max_candidates", default=10_000, show_default=True, help="Candidates per event.")
-@click.option(
-    "--max_history",
-    default=10_000,
-    show_default=True,
-    help="Positions of a history as given; of those the model reads the newest.",
-)
+@limit_options
 @click.option("--overwrite", is_flag=True, help="Replace the output file.")
 def command(
     servable: Path,
     source: Path,
     output: Path,
     on_bad_rows: str,
-    max_candidates: int,
-    max_history: int,
+    limits: Limits,
     overwrite: bool,
 ) -> None:
     """Score raw events with an exported model.
@@ -51,16 +46,13 @@ def command(
     describes all three file formats.
     """
     from ..serving.event_encoder import EventEncoder
-    from ..serving.event_reader import READERS, EventFile, check_ending
-    from ..serving.limits import Limits
-    from ..serving.score_writer import WRITERS
+    from ..serving.event_reader import EventFile
+    from ..serving.score_writer import check_output
     from ..serving.servable import Servable
     from ..workflows.progress import Terminal
 
-    check_ending("--input", source, READERS)
-    check_ending("--output", output, WRITERS)
-    opened = Servable.open(servable)
-    encoder = EventEncoder(opened, Limits(max_candidates, max_history))
+    check_output(output, source, overwrite)
+    encoder = EventEncoder(opened := Servable.open(servable), limits)
     EventFile(source, encoder)
 
     from ..serving.score_file import score_file
@@ -80,6 +72,9 @@ def command(
     seconds = time.monotonic() - started
     if summary.bad_rows.count:
         click.echo(summary.bad_rows.describe())
+    unseen = f"{summary.unseen_users:,} users and {summary.unseen_candidates:,} candidates"
+    if summary.unseen_users or summary.unseen_candidates:
+        click.echo(f"{source}: {unseen} were not there in training (id 0)")
     rate = summary.candidates / max(seconds, 1e-9)
     click.echo(
         f"{output}: {summary.events:,} events, {summary.candidates:,} candidates scored in "

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import click
 
+from ..serving.limits import Limits
+from .shared_options import limit_options
+
 
 @click.command()
 @click.argument("servable", type=Path)
@@ -19,18 +22,7 @@ import click
 @click.option("--http_port", default=8000, show_default=True, help="0 takes a free one.")
 @click.option("--grpc_port", default=8001, show_default=True, help="0 takes a free one.")
 @click.option("--metrics_port", default=8002, show_default=True, help="0 takes a free one.")
-@click.option(
-    "--max_candidates",
-    default=10_000,
-    show_default=True,
-    help="Candidates per event, rows per request of ids; more are refused.",
-)
-@click.option(
-    "--max_history",
-    default=10_000,
-    show_default=True,
-    help="Positions of a history as it is sent; longer ones are refused.",
-)
+@limit_options
 @click.option(
     "--start_timeout", default=120.0, show_default=True, help="Seconds until it must be ready."
 )
@@ -47,8 +39,7 @@ def command(
     http_port: int,
     grpc_port: int,
     metrics_port: int,
-    max_candidates: int,
-    max_history: int,
+    limits: Limits,
     start_timeout: float,
     exit_timeout: int,
     verbose: bool,
@@ -58,7 +49,6 @@ def command(
     Two models: `ids` takes what the model takes, `events` raw events as JSON. SIGTERM or Ctrl-C
     ends the server when the requests in flight are answered. Needs the extra `serve`.
     """
-    from ..serving.limits import Limits
     from ..serving.servable import Servable
     from ..serving.triton.serve import Server, ServerOptions
 
@@ -67,7 +57,7 @@ def command(
         http_port,
         grpc_port,
         metrics_port,
-        Limits(max_candidates, max_history),
+        limits,
         start_timeout,
         exit_timeout,
         verbose,

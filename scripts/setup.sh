@@ -96,7 +96,7 @@ install_horovod() {
     mkdir -p "$(dirname "$kept")"
     partial=$(mktemp -d "$kept.XXXXXX")
     if ! PATH="$PWD/$VENV/bin:$PATH" "$VENV/bin/python" -m pip wheel --quiet --no-deps \
-        --no-build-isolation --no-binary horovod --require-hashes -r requirements/horovod.txt \
+        --no-build-isolation --no-cache-dir --no-binary horovod --require-hashes -r requirements/horovod.txt \
         --wheel-dir "$partial" >"$partial/build.log" 2>&1; then
       tail -n 40 "$partial/build.log" >&2
       refuse "Horovod did not build; the whole log is $partial/build.log"

@@ -10,6 +10,7 @@ import click
 from ..workflows.planted_behaviour import PlantedBehaviour
 from ..workflows.staging import staged_directory
 from ..workflows.synthesis import synthesize
+from .shared_options import overwrite_directory
 
 
 @click.command()
@@ -46,7 +47,7 @@ from ..workflows.synthesis import synthesize
 )
 @click.option("--gzip", "compress", is_flag=True, help="Write .json.gz files.")
 @click.option("--seed", default=12345, show_default=True, help="Same seed, same bytes.")
-@click.option("--overwrite", is_flag=True, help="Replace the output directory.")
+@overwrite_directory
 def command(
     output: Path,
     users: int,

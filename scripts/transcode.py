@@ -9,6 +9,7 @@ import click
 
 from ..schemas.feature_spec import FeatureSpec
 from ..schemas.file_names import SPEC_FILE
+from .shared_options import overwrite_directory
 
 
 @click.command()
@@ -17,7 +18,7 @@ from ..schemas.file_names import SPEC_FILE
 @click.option(
     "--feature_spec", default=SPEC_FILE, show_default=True, help="The spec's name in --input."
 )
-@click.option("--overwrite", is_flag=True, help="Replace the output directory.")
+@overwrite_directory
 def command(source: Path, output: Path, feature_spec: str, overwrite: bool) -> None:
     """Bring a dataset in csv, parquet or tfrecord to a dataset directory.
 

@@ -34,6 +34,11 @@ class EncodedEvent:
         """How many scores are asked for."""
         return len(next(iter(self.targets.values())))
 
+    @property
+    def unseen_candidates(self) -> int:
+        """How many of them were not there when the workflow was fitted."""
+        return int(np.count_nonzero(next(iter(self.targets.values())) == UNSEEN))
+
 
 class EventEncoder:
     """Looks keys up in a servable's vocabularies.

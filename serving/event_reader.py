@@ -65,7 +65,9 @@ class EventFile:
             yield from self._parquet_rows()
         elif self.path.suffix == ".csv":
             # What is no UTF-8 is kept, so that its row can be told of.
-            with open(self.path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+            with open(
+                self.path, encoding="utf-8-sig", errors="surrogateescape", newline=""
+            ) as file:
                 yield from self._csv_rows(file)
         else:
             with open(self.path, "rb") as file:
@@ -78,7 +80,8 @@ class EventFile:
             raise MerlinSimError(f"{self.path}: cannot be read as parquet: {error}") from error
 
     def _parquet_rows(self) -> Iterator[Row]:
-        self._metadata()
+        names = self._metadata().schema.to_arrow_schema().names
+        self._check_columns(names, "the columns")
         line = 0
         with pq.ParquetFile(self.path) as file:
             try:
@@ -95,7 +98,7 @@ class EventFile:
         csv.field_size_limit(1 << 30)
         reader = csv.reader(file, strict=True)
         header = next(reader, [])
-        self._check_header(header)
+        self._check_columns(header, "a first line with the columns")
         while True:
             line = reader.line_num + 1
             try:
@@ -108,15 +111,15 @@ class EventFile:
             if cells:
                 yield Row(line, self._csv_fields(header, cells), file.buffer.tell())
 
-    def _check_header(self, header: list[str]) -> None:
+    def _check_columns(self, found: list[str], expected: str) -> None:
         wanted = [column.name for column in self.encoder.columns.users]
         wanted += [HISTORY, CANDIDATES]
         wanted += [c.name for c in (self.encoder.columns.intervals,) if c is not None]
-        missing = [name for name in wanted if name not in header]
+        missing = [name for name in wanted if name not in found]
         if missing:
             raise MerlinSimError(
-                f"{self.path}: expected a first line with the columns {', '.join(wanted)}. "
-                f"Received: {', '.join(header)!r:.200}, without {', '.join(missing)}."
+                f"{self.path}: expected {expected} {', '.join(wanted)}. "
+                f"Received: {', '.join(found)!r:.200}, without {', '.join(missing)}."
             )
 
     def _csv_fields(self, header: list[str], cells: list[str]) -> Any:
@@ -168,7 +171,7 @@ def csv_list(cell: str, where: str, is_text: bool) -> list[Any]:
         try:
             return list(json.loads(cell))
         except (ValueError, RecursionError) as error:
-            raise RequestError(f"{where}: expected a JSON list: {error}") from None
+            raise RequestError(f"{where}: expected a JSON list: {_json_problem(error)}") from None
     parts = cell.split("|") if cell else []
     return [csv_key(part, f"{where}[{i}]", is_text) for i, part in enumerate(parts)]
 
@@ -206,7 +209,14 @@ def parse_json(text: bytes | str) -> Any:
     except UnicodeDecodeError as error:
         return RequestError(f"expected UTF-8, found byte 0x{error.object[error.start]:02x}")
     except (ValueError, RecursionError) as error:
-        return RequestError(f"expected one JSON object: {error}")
+        return RequestError(f"expected one JSON object: {_json_problem(error)}")
+
+
+def _json_problem(error: Exception) -> str:
+    """What is wrong with a text in one line: its own lines are not the file's."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg}, at character {error.pos + 1}"
+    return str(error)
 
 
 def check_ending(option: str, path: Path, endings: tuple[str, ...]) -> None:

@@ -15,7 +15,7 @@ from ..schemas.channels import HISTORIES
 from ..schemas.dataset import Dataset
 from ..schemas.file_names import SCHEMA_FILE, SPEC_FILE
 from ..schemas.schema_file import write_schema
-from ..workflows.staging import staged_directory
+from ..workflows.staging import check_apart, staged_directory
 from .manifest import ServableError, write_manifest
 from .servable import CATEGORIES, MODEL, WORKFLOW
 from .served_columns import ServedColumns
@@ -45,6 +45,7 @@ def export_model(
         say: Told, in a sentence, what was found of an earlier run.
     """
     output = Path(output)
+    check_apart(output, [dataset.path])
     schema = served_schema(dataset.schema, pad)
     columns = ServedColumns.read(schema)
     facts = {

@@ -13,6 +13,7 @@ from ..schemas.file_names import SPEC_FILE
 from ..training.checkpoints import Checkpoint, CheckpointError, CheckpointStore
 from ..training.feed import fingerprint
 from ..training.run_state import load_model_weights
+from ..workflows.staging import check_apart
 from .export import export_model
 from .triton.repository import write_stock_repository
 
@@ -42,6 +43,7 @@ class CheckpointExport:
         Raises:
             CheckpointError: Where there is no checkpoint, or it is of another dataset.
         """
+        check_apart(output, [self.checkpoints, self.dataset])
         dataset = Dataset.open(self.dataset, feature_spec=self.feature_spec)
         checkpoint = CheckpointStore(self.checkpoints).load(say)
         model = restore_model(checkpoint, dataset)
@@ -59,6 +61,7 @@ class CheckpointExport:
 
     def to_triton(self, output: Path, say: Say = lambda message: None) -> None:
         """Write a model repository for the stock Triton."""
+        check_apart(output, [self.checkpoints, self.dataset])
         output.absolute().parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=output.absolute().parent) as directory:
             servable = Path(directory) / "servable"

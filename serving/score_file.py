@@ -11,8 +11,9 @@ from .event import Event
 from .event_encoder import EncodedEvent, EventEncoder
 from .event_reader import EventFile, Row
 from .limits import RequestError
-from .score_writer import ScoreWriter, open_scores
+from .score_writer import ScoreWriter, check_output, open_scores
 from .scorer import ROWS_PER_CALL, Scorer
+from .vocabulary_lookup import UNSEEN
 
 EVENTS_PER_PIECE = 1024
 
@@ -23,6 +24,10 @@ class ScoreSummary:
 
     events: int = 0
     candidates: int = 0
+    unseen_users: int = 0
+    """Events whose user, in any of its keys, was not there when the workflow was fitted."""
+    unseen_candidates: int = 0
+    """Candidates that were not."""
     bad_rows: BadRows = field(default_factory=lambda: BadRows(""))
 
 
@@ -63,8 +68,9 @@ def score_file(
     """
     summary = ScoreSummary(bad_rows=BadRows(str(source)))
     narrator = narrator or Silence()
+    check_output(output, source, overwrite)
     events = EventFile(source, encoder)
-    with open_scores(output, encoder, overwrite) as writer:
+    with open_scores(output, encoder) as writer:
         piece, reported = _Piece(), 0
         with narrator.phase("scoring", events.size()) as report:
             for row in events.rows():
@@ -102,4 +108,7 @@ def _score(piece: _Piece, scorer: Scorer, writer: ScoreWriter, summary: ScoreSum
         writer.write(piece.lines, piece.events, scorer.score_events(piece.encoded))
     summary.events += len(piece.events)
     summary.candidates += piece.candidates
+    for encoded in piece.encoded:
+        summary.unseen_users += any(ids[0] == UNSEEN for ids in encoded.users.values())
+        summary.unseen_candidates += encoded.unseen_candidates
     return _Piece()

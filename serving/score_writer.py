@@ -66,15 +66,23 @@ class ScoreWriter:
         return {LINE: line, **users, CANDIDATES: items, SCORES: numbers}
 
 
+def check_output(path: Path, source: Path, overwrite: bool) -> None:
+    """Look whether scores of the events in ``source`` can be written to ``path``."""
+    check_ending("--output", path, WRITERS)
+    if path.exists() and source.exists() and path.samefile(source):
+        raise MerlinSimError(f"`--output` should be another file than `--input`. Received: {path}.")
+    if path.exists() and not overwrite:
+        raise MerlinSimError(f"{path}: exists. Name another file, or pass --overwrite.")
+    if not path.parent.is_dir():
+        raise MerlinSimError(f"{path}: cannot be written: there is no directory {path.parent}.")
+
+
 @contextmanager
-def open_scores(path: Path, encoder: EventEncoder, overwrite: bool) -> Iterator[ScoreWriter]:
+def open_scores(path: Path, encoder: EventEncoder) -> Iterator[ScoreWriter]:
     """Open a file of scores; it stands under its name when the block has ended well.
 
     Until then it is ``<path>.partial``, which a run that ends early leaves behind.
     """
-    check_ending("--output", path, WRITERS)
-    if path.exists() and not overwrite:
-        raise MerlinSimError(f"{path}: exists. Name another file, or pass --overwrite.")
     partial = path.with_name(path.name + ".partial")
     try:
         with ExitStack() as stack:

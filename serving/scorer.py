@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
 from .batches import Scores, one_user_batch, plain_batch
+from .call_parts import candidate_parts, row_parts
 from .event_encoder import EncodedEvent
 from .servable import ONE_USER_SIGNATURE, PLAIN_SIGNATURE, SCORE, Servable
-from .served_columns import ServedColumns
+from .served_columns import ServedColumns, Tensors
 
 ONE_USER_FROM = 8
 """Candidates of an event from which the user's part is computed once; below, a merged batch of
@@ -39,15 +38,16 @@ class Scorer:
         self._plain = self._loaded.signatures[PLAIN_SIGNATURE]
         self._one_user = self._loaded.signatures[ONE_USER_SIGNATURE]
 
-    def score_ids(self, tensors: Mapping[str, npt.NDArray[np.generic]]) -> Scores:
+    def score_ids(self, tensors: Tensors) -> Scores:
         """Score rows: the inputs of the plain signature. Returns [rows]."""
-        return self._run(self._plain, tensors)
+        return self._run(self._plain, row_parts(tensors, self.columns, ROWS_PER_CALL))
 
-    def score_candidates(self, tensors: Mapping[str, npt.NDArray[np.generic]]) -> Scores:
+    def score_candidates(self, tensors: Tensors) -> Scores:
         """Score candidates of one user: the inputs of that signature. Returns [candidates]."""
         # One candidate beside its user is a row as well, and nothing would be saved.
-        is_row = len(tensors[self.columns.targets[0].name]) == 1
-        return self._run(self._plain if is_row else self._one_user, tensors)
+        if len(tensors[self.columns.targets[0].name]) == 1:
+            return self.score_ids(tensors)
+        return self._run(self._one_user, candidate_parts(tensors, self.columns, ROWS_PER_CALL))
 
     def score_events(self, events: Sequence[EncodedEvent]) -> list[Scores]:
         """Score events: those with many candidates one by one, all others merged into batches."""
@@ -55,35 +55,25 @@ class Scorer:
         scores: list[Scores] = [np.zeros(0, np.float32)] * len(events)
         few = []
         for place, event in enumerate(events):
-            parts = candidate_parts(event, ROWS_PER_CALL)
-            if parts and least is not None and event.candidates >= least:
-                calls = [self.score_candidates(one_user_batch(p, self.columns)) for p in parts]
-                scores[place] = np.concatenate(calls)
-            else:
-                few += [(place, part) for part in parts]
+            if event.candidates and least is not None and event.candidates >= least:
+                scores[place] = self.score_candidates(one_user_batch(event, self.columns))
+            elif event.candidates:
+                few.append((place, event))
         for group in _groups_of_rows(few, ROWS_PER_CALL):
             rows = [event for _, event in group]
             together = self.score_ids(plain_batch(rows, self.columns))
             ends = np.cumsum([event.candidates for event in rows])[:-1]
             for (place, _), part in zip(group, np.split(together, ends), strict=True):
-                scores[place] = np.concatenate([scores[place], part])
+                scores[place] = part
         return scores
 
     @staticmethod
-    def _run(signature: Any, tensors: Mapping[str, npt.NDArray[np.generic]]) -> Scores:
-        outputs = signature(**{name: tf.constant(value) for name, value in tensors.items()})
-        scores: Scores = outputs[SCORE].numpy()[:, 0]
-        return scores
-
-
-def candidate_parts(event: EncodedEvent, most: int) -> list[EncodedEvent]:
-    """Split an event with more than ``most`` candidates; one without any has no parts."""
-    if 0 < event.candidates <= most:
-        return [event]
-    return [
-        replace(event, targets={name: ids[i : i + most] for name, ids in event.targets.items()})
-        for i in range(0, event.candidates, most)
-    ]
+    def _run(signature: Any, parts: Iterable[Tensors]) -> Scores:
+        scores: list[Scores] = []
+        for part in parts:
+            outputs = signature(**{name: tf.constant(value) for name, value in part.items()})
+            scores.append(outputs[SCORE].numpy()[:, 0])
+        return np.concatenate(scores)
 
 
 def _groups_of_rows(

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,9 +68,7 @@ class CheckpointStore:
         partial = self.directory / f".{final.name}.{os.getpid()}"
         try:
             partial.mkdir(parents=True, exist_ok=True)
-            with open(partial / ARRAYS, "wb") as file:
-                np.savez(file, **arrays)
-                _sync(file.fileno())
+            _write_arrays(partial / ARRAYS, arrays)
             described = {**facts, "format": FORMAT, "steps": steps, "test_auc": test_auc}
             described["arrays"] = _digest(partial / ARRAYS)
             write_synced(partial / MANIFEST, json.dumps(described, indent=1))
@@ -171,6 +170,19 @@ def write_replacing(path: Path, text: str) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     write_synced(partial, text)
     os.replace(partial, path)
+
+
+def _write_arrays(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
+    """Write what ``np.load`` reads; ``np.savez`` leaves its archive open where the disk is full."""
+    with open(path, "wb") as file:
+        with zipfile.ZipFile(file, "w", allowZip64=True) as archive:
+            for name, array in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                    np.lib.format.write_array(  # type: ignore[no-untyped-call]
+                        entry, array, allow_pickle=False
+                    )
+        file.flush()
+        _sync(file.fileno())
 
 
 def _sync(descriptor: int) -> None:

@@ -19,7 +19,7 @@ METRICS = {
     "train_auc": ("Training AUC", ".4f"),
     "total_loss": ("Training loss", ".4f"),
     "throughput": ("Throughput (samples/s)", ",.0f"),
-    "latency_p99": ("Step latency, 99% below (s)", ".4f"),
+    "latency_p99": ("Step latency, 99% below (ms)", ".1f"),
     "time_to_train": ("Time to train (s)", ",.1f"),
 }
 TITLES = {

@@ -16,9 +16,9 @@ from merlin.io.parquet import ParquetDatasetEngine
 
 from ..schemas.exceptions import MerlinSimError
 from .columns import Column, DecodedRows, ListColumn, decode
-
-CHUNK_ROWS = 32768
-"""Row groups longer than this are decoded piece by piece, so that memory stays bounded."""
+from .pages.list_form import value_bounds
+from .pages.page_header import PageError
+from .row_group import read_row_group
 
 
 class DataError(MerlinSimError):
@@ -39,7 +39,7 @@ class RowSource(Protocol):
         ...
 
     def read(self, part: int) -> Iterator[DecodedRows]:
-        """Decode ``part``, in order, at most :data:`CHUNK_ROWS` rows at a time."""
+        """Decode ``part``, in order, at most :data:`~.row_group.CHUNK_ROWS` rows at a time."""
         ...
 
 
@@ -92,12 +92,11 @@ class ParquetRows:
         seen = 0
         try:
             with self._open(path) as file:
-                batches = file.iter_batches(CHUNK_ROWS, row_groups=[group], columns=self.columns)
                 bounds = _bounds(file.metadata.row_group(group))
-                for batch in batches:
-                    yield replace(decode(batch, path, first_row + seen), bounds=bounds)
-                    seen += batch.num_rows
-        except (OSError, pa.ArrowException) as error:
+                for columns, count in read_row_group(file, path, group, self.columns):
+                    yield DecodedRows(columns, count, path, first_row + seen, bounds)
+                    seen += count
+        except (OSError, pa.ArrowException, PageError) as error:
             raise DataError(
                 f"{path} is damaged in rows {first_row + seen} to {first_row + rows - 1}"
                 f" (row group {group}): {error}"
@@ -115,9 +114,9 @@ def _bounds(group: pq.RowGroupMetaData) -> dict[str, tuple[Any, Any]]:
     bounds = {}
     for index in range(group.num_columns):
         column = group.column(index)
-        statistics = column.statistics if column.is_stats_set else None
-        if statistics is not None and statistics.has_min_max:
-            bounds[column.path_in_schema.split(".")[0]] = (statistics.min, statistics.max)
+        promised = value_bounds(column)
+        if promised is not None:
+            bounds[column.path_in_schema.split(".")[0]] = promised
     return bounds
 
 

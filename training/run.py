@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import platform
 import secrets
+import signal
 import time
 from dataclasses import replace
 from typing import Any
@@ -54,6 +55,7 @@ def run(config: RunConfig) -> dict[str, Any]:
 
 def _explained(error: Exception, config: RunConfig, ranks: Ranks) -> Exception:
     if ranks.size > 1 and distributed.is_lost_connection(error):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher's; there is more to say
         time.sleep(SILENCE_SECONDS + 10)  # the watchdog, which knows the rank, ends the process
         return RankLost("another rank was lost; the last checkpoint is whole.")
     if isinstance(error, tf.errors.ResourceExhaustedError):

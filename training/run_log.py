@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -13,11 +14,16 @@ from typing import Any, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from ..schemas.exceptions import MerlinSimError
 
 PLAIN_SECONDS = 15.0
 """Seconds between lines where standard output is not a terminal."""
+WIDE = 100
+"""Columns of a terminal from which a bar has room beside the numbers."""
+STARTING = "the first batch takes longest"
+"""Shown until there are numbers: with the first batch TensorFlow makes the graph."""
 
 
 class RunLog:
@@ -52,9 +58,8 @@ class RunLog:
         except OSError as error:
             raise MerlinSimError(f"{results_dir} cannot be written: {error.strerror}") from error
         if tensorboard:
-            import tensorflow as tf
-
-            self._writer = tf.summary.create_file_writer(str(results_dir / "tensorboard"))
+            self._summaries = results_dir / "tensorboard"
+            self._writer = self._open_summaries()
 
     def write(self, kind: str, **values: Any) -> None:
         """Append one JSON object; numbers also go to TensorBoard under their step."""
@@ -65,19 +70,39 @@ class RunLog:
             self._file.write(json.dumps(entry) + "\n")
             self._file.flush()
         except OSError as error:
-            raise MerlinSimError(f"{self.path} cannot be written: {error.strerror}") from error
+            raise self._unwritable(error) from error
         if self._writer is not None:
             self._summarize(kind, entry)
+
+    def _unwritable(self, error: OSError) -> MerlinSimError:
+        return MerlinSimError(f"{self.path} cannot be written: {error.strerror}")
+
+    def _open_summaries(self) -> Any:
+        import tensorflow as tf
+
+        with self._writing_summaries():
+            return tf.summary.create_file_writer(str(self._summaries))
 
     def _summarize(self, kind: str, entry: dict[str, Any]) -> None:
         import tensorflow as tf
 
         step = int(entry.get("step", entry.get("epoch", 0)) or 0)
-        with self._writer.as_default():
+        with self._writing_summaries(), self._writer.as_default():
             for name, value in entry.items():
                 if isinstance(value, int | float) and name not in ("step", "epoch"):
                     tf.summary.scalar(f"{kind}/{name}", value, step=step)
-        self._writer.flush()
+            self._writer.flush()
+
+    @contextlib.contextmanager
+    def _writing_summaries(self) -> Iterator[None]:
+        """Turn TensorFlow's error of a directory or disk into ours."""
+        import tensorflow as tf
+
+        try:
+            yield
+        except tf.errors.OpError as error:
+            reason = error.message.splitlines()[0].split("}} ")[-1]
+            raise MerlinSimError(f"{self._summaries} cannot be written: {reason}") from error
 
     def say(self, message: str) -> None:
         """Tell the person one line."""
@@ -85,27 +110,38 @@ class RunLog:
 
     def close(self) -> None:
         """Close the files."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            try:
+                file.close()
+            except OSError as error:  # what could not be written before is tried once more
+                raise self._unwritable(error) from error
         if self._writer is not None:
-            self._writer.close()
+            with self._writing_summaries():
+                self._writer.close()
 
     @contextlib.contextmanager
     def progress(self, title: str, steps: int, done: int = 0) -> Iterator[ProgressLine]:
         """Show how far a pass has come: live on a terminal, now and then in a log."""
-        if self.console.quiet or not self.console.is_terminal:
+        # mpirun gives every rank a terminal of its own, wherever its own output may go.
+        if (
+            self.console.quiet
+            or not self.console.is_terminal
+            or "OMPI_COMM_WORLD_SIZE" in os.environ
+        ):
             yield PlainProgress(self, title, steps, done)
             return
+        one_line = Column(no_wrap=True, overflow="ellipsis")
         columns = (
             TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
+            *([BarColumn(bar_width=20)] if self.console.width >= WIDE else []),
             TextColumn("{task.completed}/{task.total}"),
-            TextColumn("{task.fields[values]}"),
+            TextColumn("{task.fields[values]}", table_column=one_line),
             TimeRemainingColumn(),
         )
-        with Progress(*columns, console=self.console, refresh_per_second=4) as bar:
-            task = bar.add_task(title, total=steps, completed=done, values="")
+        # The line goes when the pass is over: what is said of it then takes its place.
+        with Progress(*columns, console=self.console, refresh_per_second=4, transient=True) as bar:
+            task = bar.add_task(title, total=steps, completed=done, values=STARTING)
             yield LiveProgress(bar, task)
 
 
@@ -120,7 +156,7 @@ class LiveProgress(ProgressLine):
     """A line that redraws itself."""
 
     def __init__(self, bar: Progress, task: Any) -> None:
-        """Open what is written to."""
+        """Take over the line."""
         self._bar = bar
         self._task = task
 
@@ -133,7 +169,7 @@ class PlainProgress(ProgressLine):
     """A line every :data:`PLAIN_SECONDS`."""
 
     def __init__(self, log: RunLog, title: str, steps: int, done: int) -> None:
-        """Open what is written to."""
+        """Begin to count the time."""
         self._log = log
         self._title = title
         self._steps = steps

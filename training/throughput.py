@@ -18,23 +18,26 @@ Step = Callable[[dict[str, tf.Tensor], tf.Tensor, int], Any]
 def measure(
     feed: Loader, step: Step, steps: int | None, warmup_steps: int, log: RunLog, title: str
 ) -> dict[str, Any]:
-    """Run ``steps`` steps, feed included, going through the data as often as that takes.
+    """Measure ``steps`` steps, feed included, going through the data as often as that takes.
 
     Args:
         feed: this rank's rows.
         step: called with columns, labels and the rows of the global batch; returns when done.
-        steps: in all; None for one pass over the data.
-        warmup_steps: those that are not measured.
+        steps: those that are measured; None for one pass over the data, warm-up included.
+        warmup_steps: those before, which are not measured.
         log: shows progress.
         title: of the progress line.
 
     Returns:
-        The published keys: throughput (rows of all ranks a second) and latencies in seconds.
+        The published keys: throughput (rows of all ranks a second) and latencies in milliseconds.
     """
     latencies: list[float] = []
     rows = 0
-    steps = steps or feed.plan(0).steps
-    warmup_steps = min(warmup_steps, steps - 1)
+    if steps is None:
+        steps = feed.plan(0).steps
+        warmup_steps = min(warmup_steps, steps - 1)
+    else:
+        steps += warmup_steps
     with log.progress(title, steps) as line:
         before = time.perf_counter()
         for done, (columns, labels, count) in enumerate(_endless(feed), start=1):
@@ -54,13 +57,17 @@ def measure(
 
 
 def latency_values(latencies: list[float]) -> dict[str, float]:
-    """Return mean and high percentiles under their published names, in seconds.
+    """Return mean and high percentiles under their published names, in milliseconds.
 
     >>> latency_values([1.0, 3.0])["latency_mean"]
-    2.0
+    2000.0
+
+    Args:
+        latencies: in seconds.
     """
-    percentiles = {f"latency_p{p}": float(np.percentile(latencies, p)) for p in (90, 95, 99)}
-    return {"latency_mean": float(np.mean(latencies)), **percentiles}
+    shown = 1000 * np.array(latencies)
+    percentiles = {f"latency_p{p}": float(np.percentile(shown, p)) for p in (90, 95, 99)}
+    return {"latency_mean": float(np.mean(shown)), **percentiles}
 
 
 def _endless(feed: Loader) -> Iterator[tuple[Any, Any, int]]:

@@ -63,7 +63,7 @@ class TrainingLoop:
     def _epoch(self) -> Evaluation:
         position = self.state.position
         plan = self.train_feed.plan(0)
-        passes = 1 + self.config.repeat_count
+        passes = max(1, self.config.repeat_count)
         steps = plan.steps * passes
         title = f"epoch {position.epoch + 1}/{self.config.epochs}"
         begin, samples = self.seconds, self.samples
@@ -135,7 +135,9 @@ class TrainingLoop:
             entry["loss_scale"] = float(self.state.loss_scale.scale.numpy())
             entry["skipped"] = not bool(result.finite)
         self.log.write("step", epoch=position.epoch + 1, step=position.steps, **entry)
-        line.update(position.step, f"loss {values['total_loss']:.4f}  {rate:,.0f} samples/s")
+        total, classification, auxiliary = (values[name] for name in LOSSES)
+        parts = f" ({classification:.4f} + {auxiliary:.4f})" if auxiliary else ""
+        line.update(position.step, f"loss {total:.4f}{parts}  {rate:,.0f} samples/s")
 
     def _evaluate(self) -> Evaluation:
         self.test_feed.start_at(0)

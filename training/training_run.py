@@ -19,6 +19,9 @@ from .throughput import measure
 from .train_step import TrainStep, with_a_row
 from .training_loop import TrainingLoop
 
+FEW_STEPS = 100
+"""Updates below which a run is told that smaller batches would train it further."""
+
 
 class TrainingRun(RunParts):
     """Trains a model; evaluates and saves as it goes, or measures throughput."""
@@ -38,13 +41,15 @@ class TrainingRun(RunParts):
         noise = Noise(self.model, int(self.config.seed or 0), self.ranks.rank)
         if self.config.benchmark:
             return self._benchmark(step, noise)
+        train_feed = self._train_feed()
+        self._warn_of_few_steps(train_feed)
         with StopRequest() as stop:
             loop = TrainingLoop(
                 config=self.config,
                 ranks=self.ranks,
                 state=state,
                 step=step,
-                train_feed=self._train_feed(),
+                train_feed=train_feed,
                 test_feed=self.test_feed(),
                 predict=self.predictor(),
                 user=self.user,
@@ -63,6 +68,15 @@ class TrainingRun(RunParts):
         }
         self.log.write("result", step=state.position.steps, **values)
         return values
+
+    def _warn_of_few_steps(self, feed: Loader) -> None:
+        plan, config = feed.plan(0), self.config
+        steps = plan.steps * max(1, config.repeat_count) * config.epochs
+        if steps < FEW_STEPS:
+            self.log.say(
+                f"only {steps} steps in all: {plan.rows:,} training rows in batches of "
+                f"{config.global_batch_size:,}. A smaller --global_batch_size trains further."
+            )
 
     def _train_feed(self) -> Loader:
         channels = self.dataset.channels

@@ -164,7 +164,6 @@ class Watchdog:
             self._thread(self._listen_to_rank, rank, lines)
 
     def _listen_to_rank(self, rank: int, lines: TextIO) -> None:
-        reason, code = f"rank {rank} died (its connection closed)", EXIT_CODE
         with contextlib.suppress(OSError, ValueError):
             for line in lines:
                 message = json.loads(line)
@@ -172,12 +171,13 @@ class Watchdog:
                     self._progress.pop(rank, None)
                     return
                 if "failed" in message:
-                    reason, code = f"rank {rank}: {message['failed']}", int(message["code"])
-                    break
+                    # What fails on all ranks alike, the first says itself.
+                    if not self._closing.wait(2 * BEAT_SECONDS):
+                        self._end_all(f"rank {rank}: {message['failed']}", int(message["code"]))
+                    return
                 self._progress[rank].beat(int(message["steps"]), bool(message["patient"]))
-        # What fails on all ranks alike, the first says itself.
-        if not self._closing.wait(2 * BEAT_SECONDS):
-            self._end_all(reason, code)
+        # At once: a launcher that saw it die too ends the others within seconds.
+        self._end_all(f"rank {rank} died (its connection closed)", EXIT_CODE)
 
     def _judge(self) -> None:
         while not self._closing.wait(BEAT_SECONDS):
@@ -206,7 +206,7 @@ class Watchdog:
             _send(connection, {"steps": self._steps, "patient": self._patient})
 
     def _listen_to_first(self, connection: socket.socket) -> None:
-        reason, code = "rank 0 died (its connection closed)", EXIT_CODE
+        reason = "rank 0 died (its connection closed)"
         try:
             connection.settimeout(SILENCE_SECONDS)
             for line in connection.makefile("r", encoding="utf-8"):
@@ -214,14 +214,15 @@ class Watchdog:
                 if "bye" in message:
                     return
                 if "end" in message or "failed" in message:
-                    reason, code = "", int(message["code"])
-                    break
+                    if not self._closing.wait(BEAT_SECONDS):
+                        self._end("", int(message["code"]))
+                    return
         except TimeoutError:
             reason = f"rank 0 has not been heard of for {SILENCE_SECONDS:.0f} seconds"
         except (OSError, ValueError):
             pass
-        if not self._closing.wait(BEAT_SECONDS):
-            self._end(reason, code)
+        if not self._closing.is_set():
+            self._end(reason, EXIT_CODE)
 
 
 def _send(connection: socket.socket, message: dict[str, object]) -> None:

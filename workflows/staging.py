@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -55,6 +55,22 @@ def staged_directory(
         raise
     finally:
         lock.close()
+
+
+def check_apart(target: Path, sources: Iterable[Path | None]) -> None:
+    """Refuse a directory to make that would take the place of what a run reads.
+
+    Raises:
+        MerlinSimError: Where ``target`` is one of ``sources``, or one of them lies in it.
+    """
+    place = Path(os.path.realpath(target))
+    for source in filter(None, sources):
+        found = Path(os.path.realpath(source))
+        if place == found or place in found.parents:
+            raise MerlinSimError(
+                f"{target}: expected a directory that holds nothing of what is read ({source}), "
+                "which would be lost. Name another one."
+            )
 
 
 def cannot_write(path: object, error: OSError) -> MerlinSimError:

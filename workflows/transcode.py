@@ -19,7 +19,7 @@ from .chunk_files import arrow_type, read_chunk
 from .chunk_rows import ChunkRows, line_up
 from .parquet_files import LARGEST_DICTIONARY, PartWriter
 from .progress import Narrator, Silence
-from .staging import staged_directory
+from .staging import check_apart, staged_directory
 
 AUTO = "auto"
 
@@ -41,6 +41,7 @@ class Transcoder:
         Returns:
             The new spec: parquet chunks, cardinalities counted where they were ``auto``.
         """
+        check_apart(output, [self.directory])
         order = self._column_order()
         schema = pa.schema([(n, arrow_type(n, self.spec.feature_spec[n])) for n in order])
         with staged_directory(output, overwrite=overwrite, say=self.narrator.say) as staged:

@@ -10,11 +10,17 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from ...schemas.exceptions import MerlinSimError
 
 PR_SET_PDEATHSIG = 1
+NOISE = (
+    b"CudaDriverHelper has not been initialized",  # told as an error on each start without a GPU
+    b"Non-graceful termination detected",  # of a model that was asked to end while it loaded
+)
 
 
 class ServerError(MerlinSimError):
@@ -76,13 +82,50 @@ def device_flags() -> dict[str, str]:
 
 
 def start_process(command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Start the server so that it does not outlive this process, however that ends."""
+    """Start the server so that it does not outlive this process, however that ends.
+
+    What it writes to standard error is for :class:`Relay`.
+    """
     library = ctypes.CDLL(None, use_errno=True)
+    parent = os.getpid()
 
     def end_with_parent() -> None:
         library.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it ended before that was said
+            os._exit(1)
 
-    # Its own group: Ctrl-C reaches it through us alone, once.
     return subprocess.Popen(
-        command, env=environment, preexec_fn=end_with_parent, start_new_session=True
+        command,
+        env=environment,
+        stderr=subprocess.PIPE,
+        preexec_fn=end_with_parent,
+        start_new_session=True,  # its own group: Ctrl-C reaches it through us alone, once
+        restore_signals=False,  # it may go on writing when nobody reads any more
     )
+
+
+class Relay:
+    """Passes on what a server writes to standard error, but for what means nothing.
+
+    Args:
+        process: The server.
+        hidden: Lines with one of these are left out.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], hidden: Sequence[bytes] = ()) -> None:
+        """Start to pass on."""
+        self._process = process
+        self._hidden = hidden
+        self._thread = threading.Thread(target=self._pass_on, name="relay", daemon=True)
+        self._thread.start()
+
+    def finish(self, seconds: float = 5.0) -> None:
+        """Wait until all is passed on that a server that has ended wrote."""
+        self._thread.join(seconds)
+
+    def _pass_on(self) -> None:
+        assert self._process.stderr is not None
+        with self._process.stderr as lines:
+            for line in lines:
+                if not any(text in line for text in self._hidden):
+                    os.write(2, line)

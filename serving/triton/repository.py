@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...workflows.staging import staged_directory
+from ...workflows.staging import check_apart, staged_directory
 from ..limits import Limits
 from ..manifest import write_manifest
 from ..servable import MODEL, ONE_USER_SIGNATURE, PLAIN_SIGNATURE, SCORE, Servable
@@ -76,6 +76,7 @@ def write_stock_repository(
     """
     opened = servable if isinstance(servable, Servable) else Servable.open(servable)
     output = Path(output)
+    check_apart(output, [opened.path])
     with staged_directory(output, overwrite=overwrite, say=say) as directory:
         for model in stock_models(opened, limits or Limits()):
             if model.backend == "tensorflow":

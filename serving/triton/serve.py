@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import signal
 import socket
@@ -9,6 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,8 @@ from ...schemas.exceptions import MerlinSimError
 from ..limits import Limits
 from ..servable import Servable
 from .bundled_server import (
+    NOISE,
+    Relay,
     ServerError,
     copy_backends,
     device_flags,
@@ -51,20 +55,26 @@ class ServerOptions:
 
     def __post_init__(self) -> None:
         """Gather every problem, raise once."""
-        ports = {name: getattr(self, f"{name}_port") for name in ("http", "grpc", "metrics")}
+        ports = self.ports
         problems = [
-            f"`{name}_port` should lie in 0..65535. Received: `{name}_port` = {port}."
+            f"`{name}` should lie in 0..65535. Received: `{name}` = {port}."
             for name, port in ports.items()
             if not 0 <= port <= 65535
         ]
         named = [port for port in ports.values() if port]
         if len(set(named)) < len(named):
-            problems.append(f"The ports should be different. Received: {ports}.")
+            received = ", ".join(f"`{name}` = {port}" for name, port in ports.items())
+            problems.append(f"The ports should be different. Received: {received}.")
         for name in ("start_timeout", "exit_timeout"):
             if getattr(self, name) <= 0:
                 problems.append(f"`{name}` should be positive. Received: {getattr(self, name)}.")
         if problems:
             raise MerlinSimError("\n".join(problems))
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """The ports as they were asked for."""
+        return {name: getattr(self, name) for name in ("http_port", "grpc_port", "metrics_port")}
 
 
 class Server:
@@ -82,6 +92,7 @@ class Server:
         self.process: subprocess.Popen[bytes] | None = None
         ports = _settle_ports(options)
         self.http_port, self.grpc_port, self.metrics_port = ports
+        self._relay: Relay | None = None
         self._files: tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Server:
@@ -107,6 +118,7 @@ class Server:
         write_bundled_repository(self.servable, self.options.limits, files / "repository")
         copy_backends(triton, files / "backends")
         self.process = start_process(self._command(triton, files), environment)
+        self._relay = Relay(self.process, () if self.options.verbose else NOISE)
 
     def _command(self, triton: Path, files: Path) -> list[str]:
         options, info = self.options, str(self.options.verbose).lower()
@@ -153,6 +165,7 @@ class Server:
             if asked_to_stop():
                 return
             if self.process.poll() is not None:
+                self._finish_relay()
                 raise ServerError(
                     f"Triton ended with exit code {self.process.returncode} before it was ready "
                     "(what it said stands above; --verbose lets it say more)."
@@ -175,9 +188,14 @@ class Server:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 code = self.process.wait()
+        self._finish_relay()
         if self._files is not None:
             self._files.cleanup()
         return code
+
+    def _finish_relay(self) -> None:
+        if self._relay is not None:
+            self._relay.finish()
 
     def run(self, say: Callable[[str], None]) -> int:
         """Serve until SIGTERM or SIGINT, or until the server ends by itself."""
@@ -187,6 +205,7 @@ class Server:
             for number in (signal.SIGTERM, signal.SIGINT)
         }
         try:
+            say("starting Triton and loading the models")
             self.start()
             assert self.process is not None
             self.wait_until_ready(lambda: bool(asked))
@@ -215,17 +234,25 @@ class Server:
 
 def _settle_ports(options: ServerOptions) -> list[int]:
     """The ports, with free ones where 0 was given; one that is taken is told of now."""
-    wanted = (options.http_port, options.grpc_port, options.metrics_port)
-    sockets = []
-    try:
-        for port in wanted:
-            sockets.append(socket.socket())
-            sockets[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    taken: list[int] = []
+    with ExitStack() as stack:
+        for name, port in options.ports.items():
+            found = stack.enter_context(socket.socket())
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                sockets[-1].bind((options.host, port))
+                found.bind((options.host, port))
             except OSError as error:
-                raise ServerError(f"{options.host}:{port}: {error.strerror}") from error
-        return [int(taken.getsockname()[1]) for taken in sockets]
-    finally:
-        for taken in sockets:
-            taken.close()
+                raise ServerError(_cannot_listen(options.host, name, port, error)) from error
+            taken.append(int(found.getsockname()[1]))
+    return taken
+
+
+def _cannot_listen(host: str, name: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"`{name}` = {port}: another process listens on {host}:{port}. Name another port, "
+            "or 0 for a free one."
+        )
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        return f"`host` should be an address of this machine. Received: `host` = {host}."
+    return f"`{name}` = {port}: cannot listen on {host}:{port}: {error.strerror}."

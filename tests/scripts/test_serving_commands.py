@@ -7,91 +7,22 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import tensorflow as tf
-from click.testing import CliRunner
+from in_process import run
 
-from merlin_sim.models import build_model
-from merlin_sim.schemas.dataset import Dataset
 from merlin_sim.schemas.exceptions import MerlinSimError
-from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
-from merlin_sim.scripts import main
 from merlin_sim.serving.servable import Servable
-from merlin_sim.training.checkpoints import CheckpointStore
 from merlin_sim.training.feed import fingerprint
-from merlin_sim.training.loss_scale import LossScale
-from merlin_sim.training.metrics import AUCCounts
-from merlin_sim.training.optimizers import make_optimizer
-from merlin_sim.training.run_state import RunFacts, RunState
 
 pytestmark = pytest.mark.slow
-USERS, BOOKS, LENGTH, ROWS = 9, 30, 6, 40
-
-
-def run(*arguments):
-    """Run a command in this process; gives what it printed."""
-    result = CliRunner().invoke(main.cli, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.output
+ROWS = 40
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory) -> Dataset:
-    """A dataset somebody brought: no vocabularies, so raw keys are ids."""
-    path = tmp_path_factory.mktemp("brought") / "dataset"
-    path.mkdir()
-    names = ("click", "reader", "book", "read", "skipped")
-    features = {
-        "click": Feature("int8"),
-        "reader": Feature("int64", USERS),
-        "book": Feature("int64", BOOKS),
-        "read": Feature("int64", BOOKS, (LENGTH,)),
-        "skipped": Feature("int64", BOOKS, (LENGTH,)),
-    }
-    files = {
-        mapping: (Chunk("parquet", names, (f"{mapping}.parquet",)),)
-        for mapping in ("train", "test")
-    }
-    channels = {
-        "label": ("click",),
-        "user_features": ("reader",),
-        "target_item_features": ("book",),
-        "positive_history": ("read",),
-        "negative_history": ("skipped",),
-    }
-    chance = np.random.default_rng(4)
-    lengths = chance.integers(0, LENGTH + 1, ROWS)
-    lists = [[chance.integers(1, BOOKS + 1, n).tolist() for n in lengths] for _ in range(2)]
-    columns = [
-        pa.array(chance.integers(0, 2, ROWS), pa.int8()),
-        pa.array(chance.integers(1, USERS + 1, ROWS)),
-        pa.array(chance.integers(1, BOOKS + 1, ROWS)),
-        *(pa.array(rows, pa.list_(pa.int64())) for rows in lists),
-    ]
-    for mapping in files:
-        pq.write_table(pa.table(columns, names=list(names)), path / f"{mapping}.parquet")
-    FeatureSpec(features, files, channels, {}).write(path / "feature_spec.yaml")
-    return Dataset.open(path)
-
-
-@pytest.fixture(scope="module")
-def trained(dataset, tmp_path_factory):
+def trained(save_checkpoint):
     """A model, and a run's directory of checkpoints with its weights."""
-    options = {"embedding_dim": 4}
-    tf.keras.utils.set_random_seed(2)
-    model = build_model("din", dataset.schema, **options)
-    for variable in model.trainable_variables:
-        variable.assign_add(tf.random.normal(variable.shape, stddev=0.3))
-    optimizer = make_optimizer("adam", model.trainable_variables, 0.01)
-    facts = RunFacts("din", options, "adam", fingerprint(dataset), False, {"seed": 1})
-    state = RunState(model, optimizer, LossScale(False), facts)
-    checkpoints = tmp_path_factory.mktemp("run") / "checkpoints"
-    CheckpointStore(checkpoints).save(7, *state.to_checkpoint(AUCCounts()), test_auc=0.5)
-    return model, checkpoints
+    return save_checkpoint("din", embedding_dim=4)
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +68,9 @@ def test_bad_rows_are_fatal_or_counted(exported, tmp_path):
     assert [line["line"] for line in lines] == [1, 3]
     with pytest.raises(MerlinSimError, match="--overwrite"):
         run("score", exported, *arguments)
+    source.write_text(json.dumps({"reader": 1, "history": [2], "candidates": [3, 4_000]}))
+    said = run("score", exported, *arguments, "--overwrite")
+    assert "0 users and 1 candidates were not" in said
 
 
 def test_a_repository_for_triton_from_both(dataset, trained, exported, tmp_path):
@@ -160,6 +94,10 @@ def test_what_goes_together_is_checked(dataset, trained, exported, tmp_path):
             run("export", *arguments, *output)
     with pytest.raises(MerlinSimError, match="`--servable` goes with --format triton"):
         run("export", "--servable", exported, *output)
+    for lost in (dataset.path, trained[1], trained[1].parent):
+        arguments = [*checkpoint, "--dataset_dir", dataset.path, "--output", lost, "--overwrite"]
+        with pytest.raises(MerlinSimError, match="holds nothing of what is read"):
+            run("export", *arguments)
     assert not (tmp_path / "out").exists()
 
 

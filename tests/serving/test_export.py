@@ -141,6 +141,12 @@ def test_a_directory_that_is_not_empty_stays(make_model, dataset, tmp_path):
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
 
 
+def test_the_dataset_is_never_replaced(make_model, dataset):
+    with pytest.raises(MerlinSimError, match="holds nothing of what is read"):
+        export_model(make_model("din"), dataset, dataset.path, overwrite=True)
+    assert Dataset.open(dataset.path).files("train")
+
+
 def test_a_vocabulary_larger_than_its_table_is_refused(make_model, dataset, tmp_path):
     copy = tmp_path / "dataset"
     shutil.copytree(dataset.path, copy)

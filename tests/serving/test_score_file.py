@@ -122,6 +122,56 @@ def test_bad_csv_is_told(text, message, scorer, encoder, tmp_path):
         score_file(scorer, encoder, tmp_path / "events.csv", tmp_path / "scores.jsonl")
 
 
+def test_what_excel_writes_can_be_read(scorer, encoder, events, expected, tmp_path):
+    event = events[0]
+    row = f"{event['user_id']},{'|'.join(event['history'])},{event['candidates'][0]}"
+    text = f"\ufeffuser_id,history,candidates\r\n{row}\r\n"
+    (tmp_path / "events.csv").write_bytes(text.encode())
+    score_file(scorer, encoder, tmp_path / "events.csv", tmp_path / "scores.jsonl")
+    assert read_scores(tmp_path / "scores.jsonl")[0]["scores"] == pytest.approx([expected[0]], 1e-4)
+
+
+def test_a_parquet_file_without_a_column_is_told_at_once(scorer, encoder, events, tmp_path):
+    rows = [{"user_id": event["user_id"], "items": event["candidates"]} for event in events]
+    write_parquet(tmp_path / "events.parquet", rows)
+    message = "the columns user_id, history, candidates.*without history, candidates"
+    with pytest.raises(MerlinSimError, match=message):
+        score_file(
+            scorer,
+            encoder,
+            tmp_path / "events.parquet",
+            tmp_path / "scores.jsonl",
+            on_bad_rows="skip",
+        )
+
+
+def test_where_json_ends_to_be_json_is_told_within_its_line(scorer, encoder, tmp_path):
+    (tmp_path / "events.jsonl").write_text('\n{"user_id": "x"\n')
+    with pytest.raises(
+        MerlinSimError, match="line 2: expected one JSON object: .* at character 17"
+    ):
+        score_file(scorer, encoder, tmp_path / "events.jsonl", tmp_path / "scores.jsonl")
+
+
+def test_what_was_never_seen_is_counted(scorer, encoder, events, tmp_path):
+    strange = {**events[1], "user_id": "nobody", "candidates": ["new", *events[1]["candidates"]]}
+    write_jsonl(tmp_path / "events.jsonl", [events[0], strange, {**strange, "candidates": []}])
+    summary = score_file(scorer, encoder, tmp_path / "events.jsonl", tmp_path / "scores.jsonl")
+    assert (summary.unseen_users, summary.unseen_candidates) == (2, 1)
+
+
+def test_events_are_not_replaced_by_their_scores(scorer, encoder, events, tmp_path):
+    source = tmp_path / "events.jsonl"
+    write_jsonl(source, events[:1])
+    (tmp_path / "link.jsonl").symlink_to(source)
+    for output in (source, tmp_path / "link.jsonl"):
+        with pytest.raises(MerlinSimError, match="another file than `--input`"):
+            score_file(scorer, encoder, source, output, overwrite=True)
+    with pytest.raises(MerlinSimError, match="there is no directory"):
+        score_file(scorer, encoder, source, tmp_path / "none" / "scores.jsonl")
+    assert read_scores(source) == events[:1]
+
+
 def test_files_are_checked_first(scorer, encoder, tmp_path):
     source = tmp_path / "events.jsonl"
     with pytest.raises(MerlinSimError, match="does not exist"):

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from merlin_sim.serving import scorer as module
-from merlin_sim.serving.batches import plain_batch
-from merlin_sim.serving.scorer import candidate_parts
+from merlin_sim.serving.batches import one_user_batch, plain_batch
 
 
 @pytest.fixture
@@ -72,11 +71,20 @@ def test_nothing_to_score(scorer, encoder, one_user_from):
     assert scorer.score_events([]) == []
 
 
-def test_parts_hold_every_candidate_once(many):
-    parts = candidate_parts(many[0], 5)
-    assert [part.candidates for part in parts[:-1]] == [5] * (len(parts) - 1)
-    together = np.concatenate([part.targets["item_id_trgt"] for part in parts])
-    np.testing.assert_array_equal(together, many[0].targets["item_id_trgt"])
+@pytest.mark.parametrize("rows", [1, 5, 14])
+def test_requests_of_ids_are_cut_too(scorer, encoded, many, rows, monkeypatch):
+    plain = plain_batch(encoded[:14], scorer.columns)
+    one_user = one_user_batch(many[0], scorer.columns)
+    whole = scorer.score_ids(plain), scorer.score_candidates(one_user)
+    called = []
+    run = scorer._plain
+    monkeypatch.setattr(module, "ROWS_PER_CALL", rows)
+    monkeypatch.setattr(
+        scorer, "_plain", lambda **tensors: called.append(len(tensors["user_id"])) or run(**tensors)
+    )
+    np.testing.assert_allclose(scorer.score_ids(plain), whole[0], atol=1e-5)
+    np.testing.assert_allclose(scorer.score_candidates(one_user), whole[1], atol=1e-5)
+    assert (sum(called), max(called)) == (14, rows)
 
 
 def test_a_plain_batch_repeats_the_user(encoded, scorer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -17,7 +18,7 @@ from merlin_sim.training import distributed  # noqa: E402
 from merlin_sim.training.config import RunConfig  # noqa: E402
 from merlin_sim.training.distributed import average_gradients  # noqa: E402
 from merlin_sim.training.loss_scale import LossScale  # noqa: E402
-from merlin_sim.training.metrics import Evaluator  # noqa: E402
+from merlin_sim.training.metrics import AUCCounts, Evaluator  # noqa: E402
 from merlin_sim.training.optimizers import make_optimizer  # noqa: E402
 from merlin_sim.training.run import run  # noqa: E402
 from merlin_sim.training.train_step import TrainStep  # noqa: E402
@@ -43,28 +44,94 @@ CASES = [
     *(("din", "adam", {"gradient_exchange": "dense"}), ("dien", "adam", {}), ("sim", "adam", {})),
     *(("din", "lazy_adam", {}), ("din", "sgd", {"lr": 0.5})),
 ]
+RESUMED = 0
+"""The case that is gone on with on another number of ranks, from its step 6 of 8."""
 
 
-def run_cases(dataset: Path, directory: Path, cases=CASES) -> dict:
-    """Train every case; global batches of 96 leave a last one of 12 rows, so 3 to 12 a rank."""
-    results = {}
-    for number, (model_type, optimizer, more) in enumerate(cases):
-        case = directory / str(number)
-        config = RunConfig(
-            dataset_dir=dataset,
-            model_type=model_type,
-            model_options=OPTIONS[model_type],
-            optimizer=optimizer,
-            epochs=2,
-            global_batch_size=96,
-            seed=11,
-            affinity="disabled",
-            results_dir=case,
-            save_checkpoint_path=case / "saved",
-            **more,
-        )
-        results[number] = run(config)
-    return results
+def case_config(dataset: Path, results: Path, number: int, **more) -> RunConfig:
+    """Global batches of 96 leave a last one of 12 rows, so 3 to 12 a rank."""
+    model_type, optimizer, options = CASES[number]
+    values = {
+        "model_options": OPTIONS[model_type],
+        "epochs": 2,
+        "global_batch_size": 96,
+        "seed": 11,
+        "affinity": "disabled",
+        "save_checkpoint_path": results / "saved",
+        "checkpoint_every": 3,
+        "keep_checkpoints": 9,
+    }
+    return RunConfig(
+        dataset_dir=dataset,
+        model_type=model_type,
+        optimizer=optimizer,
+        results_dir=results,
+        **{**values, **options, **more},
+    )
+
+
+class Recorder:
+    """Notes every row that a run counts in its last epoch: [label, score] or [label, score, user].
+
+    The rows of all ranks, batch by batch, are in the order in which one rank has them.
+    """
+
+    def __init__(self):
+        self.train, self.test, self.last = [], [], None
+
+    def run(self, config: RunConfig) -> dict:
+        count, update, result = AUCCounts.update, Evaluator.update, Evaluator.result
+
+        def noting_count(counts, labels, scores):
+            count(counts, labels, scores)
+            self.train.append([labels.tolist(), scores.tolist()])
+
+        def noting_update(evaluator, labels, scores, users):
+            with mock.patch.object(AUCCounts, "update", count):
+                update(evaluator, labels, scores, users)
+            self.test.append([labels.tolist(), scores.tolist(), users.tolist()])
+
+        def noting_result(*arguments, **options):
+            self.last = {"train": self.train, "test": self.test}
+            self.train, self.test = [], []
+            return result(*arguments, **options)
+
+        with (
+            mock.patch.object(AUCCounts, "update", noting_count),
+            mock.patch.object(Evaluator, "update", noting_update),
+            mock.patch.object(Evaluator, "result", noting_result),
+        ):
+            return run(config)
+
+    def rows(self, ranks) -> dict[str, list[list]]:
+        everyone = distributed.gather_objects(self.last, ranks)
+        return {
+            name: [
+                [sum(column, []) for column in zip(*batch, strict=True)]
+                for batch in zip(*(one[name] for one in everyone), strict=True)
+            ]
+            for name in ("train", "test")
+        }
+
+
+def run_case(config: RunConfig, ranks) -> dict:
+    recorder = Recorder()
+    return {"result": recorder.run(config), "rows": recorder.rows(ranks)}
+
+
+def run_cases(dataset: Path, directory: Path, ranks, cases) -> dict[str, dict]:
+    """Train every case, each in a directory of its own."""
+    return {
+        str(number): run_case(case_config(dataset, directory / str(number), number), ranks)
+        for number in cases
+    }
+
+
+def resume(dataset: Path, directory: Path, other: Path, ranks) -> dict:
+    """Go on with what a run on another number of ranks left in ``other``."""
+    saved = other / str(RESUMED) / "saved" / "step-0000000006"
+    config = case_config(dataset, directory / "resumed", RESUMED, load_checkpoint_path=saved)
+    return run_case(config, ranks)
 
 
 class OverflowsOnLastRank:
@@ -141,10 +208,12 @@ def metrics(ranks) -> dict:
 
 
 def main() -> None:
-    dataset, directory, cases = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
+    dataset, directory, alone = map(Path, sys.argv[1:4])
+    cases = json.loads(sys.argv[4])
     ranks = distributed.start()
     results = {"averages": averages(ranks), **overflow(ranks)}
-    results["cases"] = run_cases(dataset, directory, [CASES[number] for number in cases])
+    results["cases"] = run_cases(dataset, directory, ranks, cases)
+    results["resumed"] = resume(dataset, directory, alone, ranks)
     results["metrics"] = metrics(ranks)
     counts = distributed.sum_counts(np.array([ranks.rank + 1]), ranks)
     results["sum"] = counts.tolist()

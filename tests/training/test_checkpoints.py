@@ -1,13 +1,13 @@
 from __future__ import annotations
 
+import gc
 import json
 import os
-from unittest import mock
+import resource
 
 import numpy as np
 import pytest
 
-from merlin_sim.training import checkpoints
 from merlin_sim.training.checkpoints import CheckpointError, CheckpointStore
 
 
@@ -69,13 +69,32 @@ def test_no_checkpoint_stops_with_a_message(tmp_path):
         CheckpointStore(tmp_path).load()
 
 
-def test_a_full_disk_leaves_what_was_there(tmp_path):
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("name", ["arrays.npz", "manifest.json"])
+def test_a_full_disk_leaves_what_was_there(tmp_path, name):
+    """The system itself says that there is no space: the file lies on /dev/full."""
     store = CheckpointStore(tmp_path)
     save(store, 1)
-    full = OSError(28, os.strerror(28))
-    with mock.patch.object(checkpoints.np, "savez", side_effect=full):
-        with pytest.raises(CheckpointError, match="No space left"):
+    partial = tmp_path / f".step-0000000002.{os.getpid()}"
+    partial.mkdir()
+    (partial / name).symlink_to("/dev/full")
+    with pytest.raises(CheckpointError, match=f"written to {tmp_path}: No space left on device"):
+        save(store, 2)
+    gc.collect()  # nothing is left open that would complain when it goes
+    assert store.load().facts["steps"] == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-0000000001"]
+
+
+def test_a_file_that_may_not_grow_leaves_what_was_there(tmp_path):
+    store = CheckpointStore(tmp_path)
+    save(store, 1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
+    try:
+        with pytest.raises(CheckpointError, match="File too large"):
             save(store, 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert store.load().facts["steps"] == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-0000000001"]
 

@@ -63,11 +63,6 @@ def test_a_wrong_value_is_refused(name, value):
         RunConfig("data", **{name: value})
 
 
-def test_warmup_must_leave_steps_to_measure():
-    with pytest.raises(MerlinSimError, match="below benchmark_steps"):
-        RunConfig("data", benchmark=True, benchmark_steps=20, benchmark_warmup_steps=20)
-
-
 def test_what_is_written_is_read_again(tmp_path):
     config = RunConfig("data", model_options={"stage_two_mlp_dims": (8, 4)}, seed=3)
     config.write(tmp_path / "config.yaml")

@@ -10,37 +10,41 @@ import numpy as np
 import pytest
 
 from merlin_sim.training.distributed import Ranks
+from merlin_sim.training.metrics import AUCCounts, Evaluator
 
-from .processes import BIN, run
-from .rank_worker import CASES, metrics, run_cases
+from .processes import BIN, losses, run
+from .rank_worker import CASES, RESUMED, metrics, resume, run_cases
 
 pytestmark = [pytest.mark.slow, pytest.mark.horovod]
 WORKER = Path(__file__).with_name("rank_worker.py")
 ON_FOUR = [2]
+SAME_SCORE = 1e-5
 
 
 @pytest.fixture(scope="module")
 def alone(sim_dataset, tmp_path_factory):
     directory = tmp_path_factory.mktemp("alone")
-    return directory, run_cases(sim_dataset, directory)
+    return directory, run_cases(sim_dataset, directory, Ranks(), range(len(CASES)))
 
 
-def launch(dataset, directory, ranks, cases):
+def launch(dataset, directory, alone, ranks, cases):
     words = [str(BIN / "horovodrun"), "-np", str(ranks), "--gloo", "-H", f"localhost:{ranks}"]
-    words += [sys.executable, str(WORKER), str(dataset), str(directory), json.dumps(cases)]
-    done = run(words, seconds=200)
+    words += [sys.executable, str(WORKER), str(dataset), str(directory), str(alone[0])]
+    words.append(json.dumps(cases))
+    done = run(words, seconds=400)
     assert done.returncode == 0, done.stdout + done.stderr
     return directory, json.loads((directory / "results.json").read_text())
 
 
 @pytest.fixture(scope="module")
-def two(sim_dataset, tmp_path_factory):
-    return launch(sim_dataset, tmp_path_factory.mktemp("two"), 2, list(range(len(CASES))))
+def two(sim_dataset, alone, tmp_path_factory):
+    cases = list(range(len(CASES)))
+    return launch(sim_dataset, tmp_path_factory.mktemp("two"), alone, 2, cases)
 
 
 @pytest.fixture(scope="module")
-def four(sim_dataset, tmp_path_factory):
-    return launch(sim_dataset, tmp_path_factory.mktemp("four"), 4, ON_FOUR)
+def four(sim_dataset, alone, tmp_path_factory):
+    return launch(sim_dataset, tmp_path_factory.mktemp("four"), alone, 4, ON_FOUR)
 
 
 def weights(directory, case):
@@ -50,37 +54,73 @@ def weights(directory, case):
         return newest.name, {name: arrays[name] for name in names}
 
 
-def assert_same(one, many, case, place):
-    (name, expected), (other_name, received) = weights(one[0], case), weights(many[0], place)
+def assert_same(one, many, case, place=None):
+    (name, expected), (other_name, received) = (
+        weights(one[0], case),
+        weights(many[0], place or case),
+    )
     assert name == other_name == "step-0000000008"
     assert set(expected) == set(received)
     for key, array in expected.items():
         np.testing.assert_allclose(received[key], array, rtol=2e-3, atol=2e-5, err_msg=key)
 
 
+def assert_same_rows(expected, received):
+    """The same rows in the same batches, scored the same but for float rounding."""
+    for name in ("train", "test"):
+        assert len(received[name]) == len(expected[name])
+        for batch, wanted in zip(received[name], expected[name], strict=True):
+            assert batch[0] == wanted[0] and batch[2:] == wanted[2:]
+            np.testing.assert_allclose(batch[1], wanted[1], rtol=0, atol=SAME_SCORE)
+
+
 @pytest.mark.parametrize("case", range(len(CASES)), ids=["-".join(map(str, c)) for c in CASES])
 def test_two_ranks_end_with_the_weights_of_one(alone, two, case):
-    assert_same(alone, two, case, case)
+    assert_same(alone, two, case)
 
 
-@pytest.mark.parametrize("place", range(len(ON_FOUR)))
-def test_four_ranks_end_with_the_weights_of_one(alone, four, place):
-    assert_same(alone, four, ON_FOUR[place], place)
+@pytest.mark.parametrize("case", ON_FOUR)
+def test_four_ranks_end_with_the_weights_of_one(alone, four, case):
+    assert_same(alone, four, case)
 
 
-# Weights that differ by rounding can swap two rows of almost the same score.
-ONE_PAIR = 2e-4
-METRICS = ("train_auc", "test_auc", "test_log_loss", "test_gauc", "test_calibration_error")
+@pytest.mark.parametrize("ranks", ["two", "four"])
+def test_every_row_is_scored_as_on_one_rank(request, alone, ranks):
+    for case, found in request.getfixturevalue(ranks)[1]["cases"].items():
+        assert_same_rows(alone[1][case]["rows"], found["rows"])
+        assert sum(len(batch[0]) for batch in found["rows"]["train"]) == 300
 
 
-@pytest.mark.parametrize("name", METRICS)
-def test_metrics_are_those_of_one_rank(alone, two, four, name):
-    for case in range(len(CASES)):
-        expected = alone[1][case][name]
-        assert two[1]["cases"][str(case)][name] == pytest.approx(expected, abs=ONE_PAIR)
-    for place, case in enumerate(ON_FOUR):
-        expected = alone[1][case][name]
-        assert four[1]["cases"][str(place)][name] == pytest.approx(expected, abs=ONE_PAIR)
+@pytest.mark.parametrize("ranks", ["alone", "two", "four"])
+def test_metrics_are_exactly_those_of_the_scores(request, ranks):
+    """What several ranks report is, to the bit, what one process makes of all their rows."""
+    results = request.getfixturevalue(ranks)[1]
+    for found in results.get("cases", results).values():
+        counts, evaluator = AUCCounts(), Evaluator(Ranks())
+        for labels, scores in found["rows"]["train"]:
+            counts.update(np.array(labels), np.array(scores))
+        for labels, scores, users in found["rows"]["test"]:
+            evaluator.update(np.array(labels), np.array(scores), np.array(users))
+        assert found["result"]["train_auc"] == counts.result()
+        expected = evaluator.result().to_dict()
+        for name in ("auc", "log_loss", "gauc", "calibration_error"):
+            assert found["result"][f"test_{name}"] == expected[name]
+
+
+def test_a_run_goes_on_on_another_number_of_ranks(sim_dataset, alone, two, four, tmp_path):
+    """Ranks 1 -> 2, 1 -> 4 and 2 -> 1, within an epoch: rows, losses and weights of one run."""
+    back = tmp_path, {"resumed": resume(sim_dataset, tmp_path, two[0], Ranks())}
+    whole = alone[1][str(RESUMED)]
+    rest = {name: whole["rows"][name] for name in ("train", "test")}
+    rest["train"] = rest["train"][2:]  # steps 7 and 8; 5 and 6 were done before
+    expected = losses(alone[0] / str(RESUMED))
+    for directory, results in (two, four, back):
+        assert_same_rows(rest, results["resumed"]["rows"])
+        received = losses(directory / "resumed")
+        assert sorted(received) == [7, 8]
+        for step, values in received.items():
+            np.testing.assert_allclose(values, expected[step], rtol=1e-5)
+        assert_same(alone, (directory, results), RESUMED, "resumed")
 
 
 @pytest.mark.parametrize("ranks", ["two", "four"])

@@ -15,14 +15,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.horovod]
 
 
 @pytest.mark.parametrize(
-    "send, sentence",
+    "rank, send, sentence",
     [
-        (signal.SIGKILL, "rank 1 died"),
-        (signal.SIGSTOP, "rank 1 has not been heard of"),
+        (1, signal.SIGKILL, "rank 1 died"),
+        (0, signal.SIGKILL, "rank 0 died"),
+        (1, signal.SIGSTOP, "rank 1 has not been heard of"),
     ],
-    ids=["dies", "hangs"],
+    ids=["dies", "first-dies", "hangs"],
 )
-def test_a_lost_rank_ends_the_run_within_a_minute(sim_dataset, tmp_path, send, sentence):
+def test_a_lost_rank_ends_the_run_within_a_minute(sim_dataset, tmp_path, rank, send, sentence):
     saved, results = tmp_path / "saved", tmp_path / "results"
     options = ["--global_batch_size", "100", "--epochs", "100000", "--affinity", "disabled"]
     options += ["--model_type", "sim", "--save_checkpoint_path", str(saved)]
@@ -30,7 +31,7 @@ def test_a_lost_rank_ends_the_run_within_a_minute(sim_dataset, tmp_path, send, s
     with Started(words, tmp_path / "log") as started:
         started.wait_for_steps(results, 7)
         begin = time.monotonic()
-        started.ranks()[1].send_signal(send)
+        started.ranks()[rank].send_signal(send)
         assert started.wait(60) != 0
         assert time.monotonic() - begin < 60
     text = (tmp_path / "log").read_text()

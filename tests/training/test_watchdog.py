@@ -1,5 +1,13 @@
 from __future__ import annotations
 
+import json
+import queue
+import socket
+import threading
+
+import pytest
+
+from merlin_sim.training import watchdog as watchdog_module
 from merlin_sim.training.distributed import Ranks
 from merlin_sim.training.watchdog import LONG_SECONDS, SILENCE_SECONDS, Progress, Watchdog, judge
 
@@ -45,3 +53,45 @@ def test_alone_it_does_nothing():
         watchdog.alive()
         with watchdog.patience():
             pass
+
+
+@pytest.fixture
+def first_rank(monkeypatch):
+    """The watchdog of rank 0 of 2, what it ends with, and the connection of rank 1."""
+    address, ended = queue.Queue(), queue.Queue()
+    monkeypatch.setattr(
+        watchdog_module, "broadcast_object", lambda value, ranks: address.put(value)
+    )
+    watchdog = Watchdog(Ranks(0, 2, 0, 2), end=lambda *how: ended.put(how))
+    entering = threading.Thread(target=watchdog.__enter__)
+    entering.start()
+    with socket.create_connection(("127.0.0.1", address.get(timeout=20)[1])) as second:
+        second.sendall(json.dumps({"rank": 1}).encode() + b"\n")
+        entering.join(20)
+        yield watchdog, ended, second
+        watchdog.__exit__(None, None, None)
+
+
+def test_a_rank_that_dies_is_named_without_waiting_for_a_beat(first_rank, monkeypatch):
+    # The launcher ends the others soon after: what is not said by then is never said.
+    monkeypatch.setattr(watchdog_module, "BEAT_SECONDS", 1000.0)
+    _, ended, second = first_rank
+    second.shutdown(socket.SHUT_RDWR)
+    message, code = ended.get(timeout=20)
+    assert "rank 1 died" in message
+    assert code == watchdog_module.EXIT_CODE
+
+
+def test_a_rank_that_failed_says_why(first_rank):
+    _, ended, second = first_rank
+    second.sendall(json.dumps({"failed": "no such file", "code": 2}).encode() + b"\n")
+    assert ended.get(timeout=20) == ("rank 1: no such file", 2)
+
+
+def test_a_rank_that_says_goodbye_is_not_missed(first_rank):
+    watchdog, ended, second = first_rank
+    second.sendall(json.dumps({"bye": True}).encode() + b"\n")
+    second.shutdown(socket.SHUT_RDWR)
+    with pytest.raises(queue.Empty):
+        ended.get(timeout=2 * watchdog_module.BEAT_SECONDS)
+    assert 1 not in watchdog._progress

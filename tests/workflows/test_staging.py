@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from merlin_sim.schemas.exceptions import MerlinSimError
-from merlin_sim.workflows.staging import staged_directory
+from merlin_sim.workflows.staging import check_apart, staged_directory
 
 
 def test_a_directory_appears_when_the_block_ends_well(tmp_path):
@@ -48,6 +48,17 @@ def test_a_directory_with_something_in_it_is_replaced_only_on_request(tmp_path):
         (directory / "new").write_text("new")
     assert [path.name for path in (tmp_path / "dataset").iterdir()] == ["new"]
     assert [path.name for path in tmp_path.iterdir()] == ["dataset"]
+
+
+@pytest.mark.parametrize("output", ["raw", ".", "link"])
+def test_what_is_read_is_never_replaced(tmp_path, output):
+    source = tmp_path / "raw"
+    source.mkdir()
+    (tmp_path / "link").symlink_to(source)
+    with pytest.raises(MerlinSimError, match="holds nothing of what is read"):
+        check_apart(tmp_path / output, [None, source])
+    check_apart(source / "dataset", [source])
+    check_apart(tmp_path / "raw2", [source])
 
 
 KILLED = """

@@ -20,6 +20,7 @@ from merlin_sim.serving.servable import Servable
 from merlin_sim.serving.served_columns import ServedColumns
 from merlin_sim.serving.triton import repository as module
 from merlin_sim.serving.triton.bundled_server import (
+    Relay,
     copy_backends,
     find_triton,
     server_environment,
@@ -107,6 +108,12 @@ def test_it_appears_whole_or_not_at_all(servable, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_servable_is_never_replaced(servable):
+    with pytest.raises(MerlinSimError, match="holds nothing of what is read"):
+        write_stock_repository(servable, servable.path, overwrite=True)
+    assert Servable.open(servable.path).manifest == servable.manifest
+
+
 @pytest.fixture(scope="module")
 def triton_with_workflow(repository, tmp_path_factory):
     """The bundled server with what it can load of the repository: it has no TensorFlow backend."""
@@ -128,6 +135,7 @@ def triton_with_workflow(repository, tmp_path_factory):
     flags |= {f"{name}-address": "127.0.0.1" for name in ("http", "grpc", "metrics")}
     command = [str(triton / "bin" / "tritonserver"), *(f"--{k}={v}" for k, v in flags.items())]
     process = start_process([*command, "--allow-gpu-metrics=false"], server_environment(triton))
+    Relay(process)
     url = f"http://127.0.0.1:{ports['http_port']}/v2/models/workflow/ready"
     try:
         end = time.monotonic() + 120

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import socket
-import subprocess
-import sys
 import threading
-import time
-import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import psutil
 import pytest
+from held_server import Gate, until
+from serving_process import reached, read_until, serving
 from triton_calls import infer, infer_events, metric
 
 from merlin_sim.schemas.exceptions import MerlinSimError
@@ -27,7 +24,7 @@ pytest.importorskip("pytriton")
 pytest.importorskip("tritonclient.http")
 from tritonclient.utils import InferenceServerException  # noqa: E402
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
 PROTOCOLS = ["http", "grpc"]
 FREE = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}
 
@@ -142,20 +139,17 @@ def test_malformed_ids_are_told_what_is_wrong(server, protocol, events, encoder,
 
 def in_threads(calls):
     """Run calls at the same time; what each gave or raised."""
-    results = [None] * len(calls)
+    together = threading.Barrier(len(calls))
 
-    def run(place, call):
+    def run(call):
+        together.wait(60)
         try:
-            results[place] = call()
-        except Exception as error:
-            results[place] = error
+            return call()
+        except InferenceServerException as error:
+            return error
 
-    threads = [threading.Thread(target=run, args=entry) for entry in enumerate(calls)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    return results
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(run, calls))
 
 
 def test_a_malformed_request_hurts_nobody_else(server, events, expected):
@@ -202,73 +196,54 @@ def test_requests_that_come_together_are_scored_together(
     assert after[0] - before[0] < calls
 
 
-def start_command(servable, *options):
-    main = "from merlin_sim.scripts.main import main; main()"
-    command = [sys.executable, "-c", main, "serve", str(servable.path), *options]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ}
-    )
-
-
-def read_until(process, word):
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if word in line:
-            return line
-    raise AssertionError("".join(lines))
-
-
-def test_sigterm_lets_requests_in_flight_be_answered(servable, events, expected):
-    free = [f"--{name}=0" for name in FREE]
-    process = start_command(servable, *free, "--exit_timeout=60")
-    try:
-        line = read_until(process, "ready:")
+def test_sigterm_lets_requests_in_flight_be_answered(servable, events, expected, tmp_path):
+    gate = Gate(tmp_path)
+    count = 10
+    with serving(servable.path, "--exit_timeout=60", command=gate.command) as process:
+        server = reached(process)
         children = psutil.Process(process.pid).children(recursive=True)
-
-        class Reached:
-            http_port = int(line.split("http://127.0.0.1:")[1].split()[0])
-            grpc_port = int(line.split("grpc 127.0.0.1:")[1].split(";")[0])
-
-        many = {**events[0], "candidates": events[0]["candidates"] * 9000}
-        infer_events(Reached, "grpc", [events[0]])
-        results = []
-        thread = threading.Thread(
-            target=lambda: results.extend(
-                in_threads([lambda: infer_events(Reached, "grpc", [many] * 3)] * 10)
-            )
-        )
-        thread.start()
-        time.sleep(0.5)
-        assert not results  # they are in flight
-        process.send_signal(signal.SIGTERM)
-        thread.join(90)
-        assert len(results) == 10
-        for result in results:
-            np.testing.assert_allclose(result, expected[0], atol=1e-5)
+        calls = [lambda: infer_events(server, "grpc", [events[0]])] * count
+        with ThreadPoolExecutor(count) as pool:
+            try:
+                answers = [pool.submit(call) for call in calls]
+                until(lambda: gate.held() + waiting(server) == count)
+                process.terminate()
+                read_until(process, "stopping")
+                until(lambda: not is_ready(server))
+                assert not any(answer.done() for answer in answers)
+            finally:
+                gate.open()
+            for answer in answers:
+                np.testing.assert_allclose(answer.result(60), expected[:1, None], atol=1e-5)
         assert process.wait(80) == 0
-        _, alive = psutil.wait_procs(children, timeout=10)
+        _, alive = psutil.wait_procs(children, timeout=30)
         assert not alive
-    finally:
-        process.kill()
-        process.communicate()
+
+
+def waiting(server):
+    """Requests that the server has taken and no model works on."""
+    return metric(server, "nv_inference_pending_request_count", model="events")
+
+
+def is_ready(server):
+    """Whether the server takes requests."""
+    try:
+        url = f"http://127.0.0.1:{server.http_port}/v2/health/ready"
+        with urllib.request.urlopen(url, timeout=5) as response:
+            return response.status == 200
+    except OSError:
+        return False
 
 
 def test_killed_itself_it_leaves_no_server_behind(servable):
-    process = start_command(servable, *[f"--{name}=0" for name in FREE])
-    try:
+    with serving(servable.path) as process:
         found = psutil.Process(process.pid)
-        end = time.monotonic() + 60
-        while len(found.children(recursive=True)) < 2:  # Triton, and a model's own process
-            assert process.poll() is None and time.monotonic() < end
-            time.sleep(0.1)
+        # Triton, and a model's own process
+        until(lambda: process.poll() is None and len(found.children(recursive=True)) >= 2)
         children = found.children(recursive=True)
         process.kill()
-        _, alive = psutil.wait_procs(children, timeout=60)
+        _, alive = psutil.wait_procs(children, timeout=100)
         assert not alive
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def test_a_port_that_is_taken_is_told_of(servable):
@@ -276,12 +251,19 @@ def test_a_port_that_is_taken_is_told_of(servable):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(ServerError, match=f"127.0.0.1:{port}: Address already in use"):
-            Server(servable, ServerOptions(**{**FREE, "http_port": port}))
+        message = f"`grpc_port` = {port}: another process listens on 127.0.0.1:{port}. .* 0 for a"
+        with pytest.raises(ServerError, match=message):
+            Server(servable, ServerOptions(**{**FREE, "grpc_port": port}))
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no address"])
+def test_a_host_that_is_not_this_machine_is_told_of(servable, host):
+    with pytest.raises(ServerError, match=f"`host` should be an address of this .* {host}"):
+        Server(servable, ServerOptions(**FREE, host=host))
 
 
 def test_options_are_checked_together():
     with pytest.raises(MerlinSimError) as error:
         ServerOptions(http_port=70000, grpc_port=5, metrics_port=5, exit_timeout=0)
-    for problem in ("http_port", "different", "exit_timeout"):
+    for problem in ("`http_port` = 70000", "different", "`metrics_port` = 5", "exit_timeout"):
         assert problem in str(error.value)

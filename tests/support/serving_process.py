@@ -1,0 +1,61 @@
+"""`merlin-sim` as a person starts it: processes of its own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+COMMAND = str(Path(sys.executable).parent / "merlin-sim")
+PORTS = ("http_port", "grpc_port", "metrics_port")
+READY = re.compile(
+    r"ready: .* at http://[\w.]+:(\d+) and grpc [\w.]+:(\d+); metrics at http://[\w.]+:(\d+)/"
+)
+
+
+def run_command(*arguments, **options) -> str:
+    """Run a command to its end; gives what it printed."""
+    result = subprocess.run(
+        [COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=240, **options
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+@contextmanager
+def serving(servable, *options, command=(COMMAND,), **popen) -> Iterator[subprocess.Popen]:
+    """Start `merlin-sim serve` on free ports; whatever happens it is gone when the block ends."""
+    free = [f"--{name}=0" for name in PORTS]
+    process = subprocess.Popen(
+        [*command, "serve", str(servable), *free, "--start_timeout=220", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        **popen,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()  # ends when the last process that writes there has ended
+
+
+def read_until(process, word: str) -> str:
+    """Read what a process prints until a line has `word` in it; gives that line."""
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if word in line:
+            return line
+    raise AssertionError("".join(lines))
+
+
+def reached(process) -> SimpleNamespace:
+    """Wait until a server says that it is ready; gives its ports."""
+    line = read_until(process, "ready:")
+    ports = READY.search(line).groups()
+    return SimpleNamespace(**{name: int(port) for name, port in zip(PORTS, ports, strict=True)})

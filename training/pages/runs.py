@@ -1,0 +1,188 @@
+"""Parquet's runs of small integers: a value repeated, or values packed bit by bit.
+
+Levels and the indices into a column's dictionary are written so. The functions are compiled by
+numba and let other threads run; none of them reads outside its arrays, whatever the bytes say.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+from numba import types
+from numba.extending import intrinsic
+
+Array = npt.NDArray[Any]
+
+POSITION, END, LEFT, VALUE, BIT = range(5)
+"""The places of a reader's state: the next run's byte, the byte behind the last run, and of the
+run that is being read how many values are left, and the value that it repeats or, from
+:data:`PACKED` on, the bit at which its next value lies."""
+
+PACKED = -1
+"""As VALUE: the run is packed."""
+
+
+def start_runs(position: int, end: int) -> Array:
+    """Make the state of a reader of the runs in bytes ``position`` to ``end``."""
+    return np.array([position, end, 0, 0, 0], np.int64)
+
+
+@intrinsic
+def _eight_bytes(context: Any, data: Any, position: Any) -> Any:
+    """Load ``data[position : position + 8]`` as one integer, wherever it begins."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        pointer = builder.gep(array.data, [arguments[1]])
+        word = context.get_value_type(types.uint64).as_pointer()
+        return builder.load(builder.bitcast(pointer, word), align=1)
+
+    return types.uint64(data, types.int64), generate
+
+
+@numba.njit(cache=True, nogil=True)
+def _next_run(data: Array, state: Array, width: int) -> bool:
+    """Read the header of the next run; False where there is none."""
+    position, end = state[POSITION], state[END]
+    header = shift = 0
+    while True:
+        if position >= end or shift > 28:
+            return False
+        byte = int(data[position])
+        position += 1
+        header |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            break
+    if header & 1:
+        size = (header >> 1) * width
+        state[VALUE], state[BIT] = PACKED, position * 8
+        state[LEFT] = (header >> 1) * 8
+        if size > end - position:  # a writer may leave out the last run's unused bytes
+            size = end - position
+            state[LEFT] = size * 8 // width
+    else:
+        size = (width + 7) // 8
+        if size > end - position:
+            return False
+        value = 0
+        for i in range(size):
+            value |= int(data[position + i]) << (8 * i)
+        state[VALUE], state[LEFT] = value, header >> 1
+    state[POSITION] = position + size
+    return bool(state[LEFT] > 0)
+
+
+@numba.njit(cache=True, nogil=True)
+def _unpack(data: Array, bit: int, width: int, dictionary: Array, result: Array) -> int:
+    """Look up packed indices; returns the largest of them, which may lie outside."""
+    mask = np.uint64((1 << width) - 1)
+    last = np.uint64(len(dictionary) - 1)
+    largest = np.uint64(0)
+    # The values whose eight bytes lie in the array, then the few at its end.
+    whole = max(0, min(len(result), ((len(data) - 7) * 8 - bit + width - 1) // width))
+    for i in range(whole):
+        index = (_eight_bytes(data, bit >> 3) >> np.uint64(bit & 7)) & mask
+        largest = max(largest, index)
+        result[i] = dictionary[min(index, last)]
+        bit += width
+    for i in range(whole, len(result)):
+        word = np.uint64(0)
+        for j in range(min(8, len(data) - (bit >> 3))):
+            word |= np.uint64(data[(bit >> 3) + j]) << np.uint64(8 * j)
+        index = (word >> np.uint64(bit & 7)) & mask
+        largest = max(largest, index)
+        result[i] = dictionary[min(index, last)]
+        bit += width
+    return int(largest)
+
+
+@numba.njit(cache=True, nogil=True)
+def look_up(data: Array, state: Array, width: int, dictionary: Array, result: Array) -> bool:
+    """Fill ``result`` with the dictionary's values at the next indices.
+
+    Returns:
+        False where the runs end too early or an index lies outside the dictionary.
+    """
+    done = 0
+    while done < len(result):
+        if state[LEFT] == 0 and not _next_run(data, state, width):
+            return False
+        count = min(state[LEFT], len(result) - done)
+        if state[VALUE] == PACKED:
+            largest = _unpack(data, state[BIT], width, dictionary, result[done : done + count])
+            state[BIT] += count * width
+        else:
+            largest = state[VALUE]
+            result[done : done + count] = dictionary[min(largest, len(dictionary) - 1)]
+        if largest >= len(dictionary):
+            return False
+        state[LEFT] -= count
+        done += count
+    return True
+
+
+@numba.njit(cache=True, nogil=True)
+def is_constant(data: Array, state: Array, width: int, count: int, value: int) -> bool:
+    """Tell whether the next ``count`` values are runs of nothing but ``value``."""
+    while count > 0:
+        if not _next_run(data, state, width) or state[VALUE] != value:
+            return False
+        count -= state[LEFT]
+    return True
+
+
+@numba.njit(cache=True, nogil=True)
+def find_zeros(data: Array, state: Array, count: int, result: Array) -> int:
+    """Write where among the next ``count`` one-bit values the zeros are.
+
+    Returns:
+        How many there are, or -1 where the runs end too early.
+    """
+    found = done = 0
+    while done < count:
+        if not _next_run(data, state, 1):
+            return -1
+        run = min(state[LEFT], count - done)
+        if state[VALUE] == PACKED:
+            for i in range(run):
+                bit = state[BIT] + i
+                if not (data[bit >> 3] >> (bit & 7)) & 1:
+                    result[found] = done + i
+                    found += 1
+        elif state[VALUE] == 0:
+            for i in range(run):
+                result[found] = done + i
+                found += 1
+        done += run
+    return found
+
+
+@numba.njit(cache=True, nogil=True)
+def find_lists(
+    repetitions: Array, definitions: Array, element: int, present: int, result: Array
+) -> tuple[int, int, int]:
+    """Write at which element each list begins, where some lists or elements are missing.
+
+    Args:
+        repetitions: 0 where a list begins.
+        definitions: at least ``element`` where there is an element, ``present`` if it has a value.
+        element: see there.
+        present: see there.
+        result: one place for each level.
+
+    Returns:
+        The numbers of lists, of elements, and of elements without a value.
+    """
+    lists = elements = missing = 0
+    for i in range(len(repetitions)):
+        if repetitions[i] == 0:
+            result[lists] = elements
+            lists += 1
+        if definitions[i] >= element:
+            elements += 1
+            missing += definitions[i] < present
+    return lists, elements, missing
