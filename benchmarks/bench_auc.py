@@ -1,6 +1,6 @@
 """Test AUC of `merlin-sim train` beside a plain Keras SIM trained by the published recipe.
 
-    python benchmarks/bench_auc.py [--seeds 3] [--epochs 3] [--only NAME] [--shuffle_plain]
+    python benchmarks/bench_auc.py [--all | --only NAME] [--seeds N] [--epochs N] [--shuffle_plain]
 
 Datasets come from `merlin-sim synthesize` and `preprocess`. Both sides have the published sizes,
 Adam at 0.01, the same global batch and the same rows. The published recipe goes through the rows
@@ -50,7 +50,7 @@ CASES = {
         "--users 700 --items 2000 --categories 20 --interests 3 --long_term 0.6 --short_term 0.2",
     ),
     "items": Case(
-        "more items than interactions of a user see",
+        "many items, each in few interactions",
         1024,
         "--users 600 --items 12000 --categories 20 --interests 3 --long_term 0.6 --short_term 0.2",
     ),
@@ -150,12 +150,13 @@ def compare(name: str, seeds: int, epochs: int, shuffle_plain: bool) -> None:
 def main() -> None:
     """Compare on every dataset asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--only", choices=sorted(CASES), action="append")
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--only", choices=sorted(CASES), default="demo")
+    parser.add_argument("--all", action="store_true", help="every dataset, one after the other")
     parser.add_argument("--shuffle_plain", action="store_true")
     arguments = parser.parse_args()
-    for name in arguments.only or CASES:
+    for name in CASES if arguments.all else [arguments.only]:
         compare(name, arguments.seeds, arguments.epochs, arguments.shuffle_plain)
 
 
