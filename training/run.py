@@ -103,6 +103,10 @@ class Run:
             name = fingerprint(dataset)
             if self.ranks.is_first:
                 self._write_facts(dataset, name)
+            if self.config.amp and not tf.config.list_physical_devices("GPU"):
+                log.say(
+                    "no GPU: --amp computes float16 in software, many times slower than float32"
+                )
             options = self._model_options(checkpoint)
             model = build_model(self.config.model_type, dataset.schema, **options)
             kind: type[TrainingRun | InferenceRun]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -13,6 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.util.tensor_util import make_ndarray
 
 from merlin_sim.schemas.exceptions import MerlinSimError
+from merlin_sim.training.checkpoints import CheckpointStore
 from merlin_sim.training.config import RunConfig
 from merlin_sim.training.run import run
 
@@ -155,6 +157,11 @@ def test_a_run_of_few_steps_is_told_so(config, capfd):
     assert "only 2 steps in all: 300 training rows in batches of 131,072" in said
 
 
+def test_mixed_precision_without_a_gpu_is_told_to_be_slow(config, capfd):
+    run(config(amp=True, epochs=1, save_checkpoint_path=None, benchmark=True, benchmark_steps=1))
+    assert "no GPU: --amp computes float16 in software" in capfd.readouterr().out
+
+
 def test_repeating_the_data_lengthens_the_epoch(config, tmp_path):
     run(config(epochs=1, repeat_count=2, drop_remainder=True, save_checkpoint_path=None))
     assert len(entries(tmp_path / "results", "step")) == 2 * 4
@@ -224,9 +231,25 @@ class TestRefusals:
         with pytest.raises(MerlinSimError, match="cannot be written"):
             run(config(results_dir=tmp_path / "file"))
 
-    def test_a_full_results_dir(self, config):
-        with pytest.raises(MerlinSimError, match="cannot be written"):
-            run(config(results_dir="/dev/full"))
+    @pytest.mark.parametrize(
+        "name", ["log.json", "config.yaml", ".run.json.{pid}", ".evaluation.json.{pid}"]
+    )
+    def test_a_full_results_dir(self, config, tmp_path, name):
+        """The system itself says that there is no space: the file lies on /dev/full."""
+        results = tmp_path / "results"
+        results.mkdir()
+        (results / name.format(pid=os.getpid())).symlink_to("/dev/full")
+        with pytest.raises(MerlinSimError, match=f"{results}.* cannot be written: No space left"):
+            run(config(epochs=1))
+
+    def test_a_full_checkpoint_directory(self, config, saved):
+        partial = saved / f".step-0000000010.{os.getpid()}"
+        partial.mkdir()
+        (partial / "arrays.npz").symlink_to("/dev/full")
+        with pytest.raises(MerlinSimError, match=f"could be written to {saved}: No space left"):
+            run(config(load_checkpoint_path=saved))
+        assert [path.name for path in saved.glob("*step*")] == ["step-0000000005"]
+        assert CheckpointStore(saved).load().facts["epoch"] == 1
 
     def test_a_learning_rate_that_breaks_the_weights(self, config):
         with pytest.raises(MerlinSimError, match="a smaller `lr`"):

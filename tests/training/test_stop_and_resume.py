@@ -65,3 +65,14 @@ def test_sigterm_saves_and_leaves_with_its_own_code(sim_dataset, untouched, tmp_
     received, expected = losses(results), losses(untouched)
     common = set(received) & set(expected)
     assert common and all(received[step] == expected[step] for step in common)
+
+
+def test_a_full_disk_ends_the_command_with_one_line(sim_dataset, tmp_path):
+    results = tmp_path / "results"
+    results.mkdir()
+    (results / "config.yaml").symlink_to("/dev/full")
+    done = run(command(sim_dataset, results, "--global_batch_size", "16"))
+    assert done.returncode == 2
+    said = [line for line in done.stderr.splitlines() if "merlin-sim: " in line]
+    assert said == [f"merlin-sim: {results} cannot be written: No space left on device"]
+    assert "Traceback" not in done.stderr
