@@ -18,7 +18,7 @@ from .channels import Features
 from .dien import DIENBody
 from .din import DINBody
 from .interest_model import InterestModel
-from .one_user_blocks import attention_to, evolution_of, search_in
+from .one_user_blocks import OfCandidates, attention_to, evolution_of, search_in
 from .parallel_parts import in_parts
 from .sim import SIMBody
 
@@ -91,22 +91,20 @@ class _User:
 
 def _din_user(body: Any, features: Features) -> Callable[[TargetIds], tf.Tensor]:
     user = _User(body, features)
-    attend = attention_to(body.attention, user.long, user.long_mask)
-
-    def score(ids: TargetIds) -> tf.Tensor:
-        targets = user.embed(ids)
-        return body.classifier(user.beside([targets, attend(targets)]))
-
-    return score
+    return _classify(user, attention_to(body.attention, user.long, user.long_mask))
 
 
 def _dien_user(body: Any, features: Features) -> Callable[[TargetIds], tf.Tensor]:
     user = _User(body, features)
-    evolve = evolution_of(body.interest, user.short, user.short_mask)
+    return _classify(user, evolution_of(body.interest, user.short, user.short_mask))
+
+
+def _classify(user: _User, read: OfCandidates) -> Callable[[TargetIds], tf.Tensor]:
+    """Return the classifier of target, what ``read`` makes of it, and user."""
 
     def score(ids: TargetIds) -> tf.Tensor:
         targets = user.embed(ids)
-        return body.classifier(user.beside([targets, evolve(targets)]))
+        return user.body.classifier(user.beside([targets, read(targets)]))
 
     return score
 
