@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,9 @@ from typing import Any
 from .channels import POSITIVE_HISTORY, TARGET_ITEM_FEATURES, USER_FEATURES
 from .exceptions import MerlinSimError
 from .feature_spec import FeatureSpec
+from .json_file import read_json
 
-FORM = 'expected {"cardinalities": [{"name": ..., "value": ...}, ...]}'
+FORM = '{"cardinalities": [{"name": ..., "value": ...}, ...]}'
 
 
 def cardinalities(spec: FeatureSpec) -> list[dict[str, Any]]:
@@ -42,21 +42,18 @@ def read_cardinalities(file: Path) -> list[tuple[str, int]]:
     Raises:
         MerlinSimError: Where the file is not of the published form, or names a table twice.
     """
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise MerlinSimError(f"{file}: cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise MerlinSimError(f"{file}: {FORM}: {' '.join(str(error).split())}") from error
+    content = read_json(file, FORM)
     entries = content.get("cardinalities") if isinstance(content, Mapping) else None
     if not isinstance(entries, list):
-        raise MerlinSimError(f"{file}: {FORM}, got no such list")
+        raise MerlinSimError(f"{file}: expected {FORM}, got no such list")
     seen: set[str] = set()
     for place, entry in enumerate(entries):
         value = entry.get("value") if isinstance(entry, Mapping) else None
         is_whole = isinstance(value, int) and not isinstance(value, bool) and value > 0
         if not is_whole or not isinstance(entry.get("name"), str):
-            raise MerlinSimError(f"{file}: cardinalities[{place}]: {FORM}, got {entry!r:.80}")
+            raise MerlinSimError(
+                f"{file}: cardinalities[{place}]: expected {FORM}, got {entry!r:.80}"
+            )
         if entry["name"] in seen:
             raise MerlinSimError(
                 f"{file}: cardinalities[{place}]: expected each name once, got "

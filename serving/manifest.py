@@ -13,6 +13,7 @@ from typing import Any
 from .. import __version__
 from ..schemas.atomic_write import write_text_atomically
 from ..schemas.exceptions import MerlinSimError
+from ..schemas.json_file import read_json
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -51,14 +52,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         what = "is a file" if directory.exists() else "does not exist"
         raise ServableError(f"{directory}: expected a servable directory; it {what}")
     path = directory / MANIFEST
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ServableError(
-            f"{path}: cannot be read: {error.strerror}. `merlin-sim export` makes servables."
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise ServableError(f"{path}: expected JSON: {error}") from error
+    document = read_json(path, "JSON, the manifest that `merlin-sim export` writes", ServableError)
     _check_form(path, document)
     problems = [*_check_files(directory, document["files"])]
     if problems:

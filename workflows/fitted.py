@@ -21,6 +21,7 @@ import pandas as pd
 from .. import __version__
 from ..schemas.atomic_write import write_text_atomically
 from ..schemas.exceptions import MerlinSimError
+from ..schemas.json_file import read_json
 from ..schemas.merlin_schema import to_merlin_schema
 from .behaviour_graph import encode_histories, fitted_workflow
 from .columns import BehaviourColumns
@@ -121,12 +122,7 @@ class FittedWorkflow:
 
 
 def _read_document(path: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise MerlinSimError(f"{path}: {error.strerror}; expected a fitted workflow.") from error
-    except (ValueError, RecursionError) as error:
-        raise MerlinSimError(f"{path}: expected JSON ({error}).") from error
+    document = read_json(path, "JSON, a fitted workflow")
     version = document.get("format") if isinstance(document, dict) else None
     if version != FORMAT:
         raise MerlinSimError(

@@ -26,7 +26,7 @@ from merlin_sim.training.run_log import RunLog
 
 pytest.importorskip("pytriton")
 pytest.importorskip("tritonclient.http")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 PREPROCESS = ["--max_sequence_length", 20]
 MODEL = ["--model_type", "sim", "--embedding_dim", 4, "--long_seq_length", 14, "--top_k", 4]

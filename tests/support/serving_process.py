@@ -31,7 +31,7 @@ def serving(servable, *options, command=(COMMAND,), **popen) -> Iterator[subproc
     """Start `merlin-sim serve` on free ports; whatever happens it is gone when the block ends."""
     free = [f"--{name}=0" for name in PORTS]
     process = subprocess.Popen(
-        [*command, "serve", str(servable), *free, "--start_timeout=220", *options],
+        [*command, "serve", str(servable), *free, "--start_timeout=400", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

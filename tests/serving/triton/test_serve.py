@@ -24,7 +24,7 @@ pytest.importorskip("pytriton")
 pytest.importorskip("tritonclient.http")
 from tritonclient.utils import InferenceServerException  # noqa: E402
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 PROTOCOLS = ["http", "grpc"]
 FREE = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}
 
