@@ -56,7 +56,7 @@ class DIENBody(Body[DIENOptions]):
         histories = [features.positive, *([features.negative] if with_objective else [])]
         for history in histories:
             ids |= {name: self.split(column).short for name, column in history.items()}
-        vectors = self.embedding(ids)
+        vectors = self.embedding(ids, with_gradient=training or with_objective)
         target_item, user = self.join_item_and_user(vectors)  # [batch, dim]
         mask = self.split(features.mask).short
         short = self.join([vectors[n] for n in self.channels.positive], mask)

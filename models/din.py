@@ -40,7 +40,7 @@ class DINBody(Body[DINOptions]):
     ) -> Outputs:
         """Return the logits of a batch; DIN's objective needs nothing else."""
         ids = {**features.user, **features.target_item, **features.positive}
-        vectors = self.embedding(ids)
+        vectors = self.embedding(ids, with_gradient=training or with_objective)
         target_item, user = self.join_item_and_user(vectors)  # [batch, dim]
         history = self.join([vectors[n] for n in self.channels.positive])  # [batch, history, dim]
         interest = self.attention(target_item, history, features.mask)  # [batch, dim]

@@ -7,7 +7,6 @@ repeat the user: the same histories embedded, the same GRU run, once for each ca
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
@@ -19,8 +18,12 @@ from .channels import Features
 from .dien import DIENBody
 from .din import DINBody
 from .interest_model import InterestModel
-from .one_user_blocks import attend, evolve, search
+from .one_user_blocks import OfCandidates, attention_to, evolution_of, search_in
+from .parallel_parts import in_parts
 from .sim import SIMBody
+
+TargetIds = dict[str, tf.Tensor]
+"""Features of the candidates, each [candidates]."""
 
 
 def score_candidates(model: InterestModel, columns: dict[str, Any]) -> tf.Tensor:
@@ -36,84 +39,105 @@ def score_candidates(model: InterestModel, columns: dict[str, Any]) -> tf.Tensor
     Returns:
         [candidates, 1], float32.
     """
-    score = _SCORES.get(type(model.body))
-    if score is None:
+    user_part = _USER_PARTS.get(type(model.body))
+    if user_part is None:
         raise OptionError(f"{type(model).__name__} has no rule for one user, many candidates.")
-    return score(model.body, model.features(columns))
+    features = model.features(columns)
+    return in_parts(user_part(model.body, features), features.target_item)
 
 
-@dataclass(frozen=True)
-class _Request:
-    """The vectors of a request, in float32."""
+class _User:
+    """The vectors of a user, in float32.
 
-    targets: tf.Tensor
-    """[candidates, dim]"""
-    user: list[tf.Tensor]
-    """The user's vectors beside each candidate, each [candidates, dim]."""
-    long: tf.Tensor
-    """The history, or its long part where the model splits it: [positions, dim]."""
-    long_mask: tf.Tensor
-    """[positions], bool"""
-    short: tf.Tensor | None
-    """The short part, zeros where padded: [short, dim]; None where the model does not split."""
-    short_mask: tf.Tensor | None
-    """[short], bool"""
+    Attributes:
+        vectors: The user's own, each [1, dim].
+        long: The history, or its long part where the model splits it: [positions, dim].
+        long_mask: [positions], bool.
+        short: The short part, zeros where padded: [short, dim]; None where the model does not
+            split.
+        short_mask: [short], bool; None where the model does not split.
+    """
 
+    def __init__(self, body: Any, features: Features) -> None:
+        """Look everything up."""
+        split = getattr(body, "split", None)
+        histories = features.positive
+        if split is not None:
+            histories = {name: split(ids) for name, ids in histories.items()}
+        vectors = _float32(body.embedding({**features.user, **histories}, with_gradient=False))
+        self.body = body
+        self.vectors = [vectors[name] for name in body.channels.user]
+        history = [vectors[name] for name in body.channels.positive]
+        self.short = self.short_mask = None
+        if split is None:
+            self.long, self.long_mask = body.join(history)[0], features.mask[0]
+            return
+        mask = split(features.mask)
+        self.long, self.long_mask = body.join([part.long for part in history])[0], mask.long[0]
+        self.short = body.join([part.short for part in history], mask.short)[0]
+        self.short_mask = mask.short[0]
 
-def _embed(body: Any, features: Features) -> _Request:
-    """Look everything up once."""
-    split = getattr(body, "split", None)
-    histories = features.positive
-    if split is not None:
-        histories = {name: split(ids) for name, ids in histories.items()}
-    vectors = body.embedding({**features.user, **features.target_item, **histories})
-    vectors = tf.nest.map_structure(lambda vector: tf.cast(vector, tf.float32), vectors)
-    targets, user = body.join_item_and_user(vectors)
-    rows = tf.shape(targets)[0]
-    user = [tf.repeat(vector, rows, axis=0) for vector in user]
-    history = [vectors[name] for name in body.channels.positive]
-    if split is None:
-        return _Request(targets, user, body.join(history)[0], features.mask[0], None, None)
-    mask = split(features.mask)
-    long = body.join([parts.long for parts in history])[0]
-    short = body.join([parts.short for parts in history], mask.short)[0]
-    return _Request(targets, user, long, mask.long[0], short, mask.short[0])
+    def embed(self, ids: TargetIds) -> tf.Tensor:
+        """Look candidates up: [candidates, dim]."""
+        vectors = _float32(self.body.embedding(ids, with_gradient=False))
+        return self.body.join([vectors[name] for name in self.body.channels.target_item])
 
-
-def _score_din(body: Any, features: Features) -> tf.Tensor:
-    request = _embed(body, features)
-    interest = attend(body.attention, request.targets, request.long, request.long_mask)
-    return body.classifier(tf.concat([request.targets, interest, *request.user], axis=-1))
-
-
-def _score_dien(body: Any, features: Features) -> tf.Tensor:
-    request = _embed(body, features)
-    state = evolve(body.interest, request.targets, request.short, request.short_mask)
-    return body.classifier(tf.concat([request.targets, state, *request.user], axis=-1))
+    def beside(self, parts: list[tf.Tensor]) -> tf.Tensor:
+        """Put the user's vectors at the end of each candidate's: [candidates, all dims]."""
+        rows = tf.shape(parts[0])[0]
+        user = [tf.repeat(vector, rows, axis=0) for vector in self.vectors]
+        return tf.concat([*(tf.cast(part, tf.float32) for part in parts), *user], axis=-1)
 
 
-def _score_sim(body: Any, features: Features) -> tf.Tensor:
-    request = _embed(body, features)
-    targets = request.targets
+def _din_user(body: Any, features: Features) -> Callable[[TargetIds], tf.Tensor]:
+    user = _User(body, features)
+    return _classify(user, attention_to(body.attention, user.long, user.long_mask))
+
+
+def _dien_user(body: Any, features: Features) -> Callable[[TargetIds], tf.Tensor]:
+    user = _User(body, features)
+    return _classify(user, evolution_of(body.interest, user.short, user.short_mask))
+
+
+def _classify(user: _User, read: OfCandidates) -> Callable[[TargetIds], tf.Tensor]:
+    """Return the classifier of target, what ``read`` makes of it, and user."""
+
+    def score(ids: TargetIds) -> tf.Tensor:
+        targets = user.embed(ids)
+        return user.body.classifier(user.beside([targets, read(targets)]))
+
+    return score
+
+
+def _sim_user(body: Any, features: Features) -> Callable[[TargetIds], tf.Tensor]:
+    user = _User(body, features)
+    evolve = evolution_of(body.interest, user.short, user.short_mask)
+    search = search_in(body.options.top_k, user.long, user.long_mask)
     is_published = isinstance(body.general_search, GeneralSearchUnit) and isinstance(
         body.exact_search, ExactSearchUnit
     )
-    if is_published:
-        interest = search(body.options.top_k, targets, request.long, request.long_mask)
-    else:
-        interest = _long_interest(body, features, request)
-    state = evolve(body.interest, targets, request.short, request.short_mask)
-    parts = [interest.attended, interest.mean, targets, state, *request.user]
-    return body.stage_two(tf.concat([tf.cast(part, tf.float32) for part in parts], axis=-1))
+
+    def score(ids: TargetIds) -> tf.Tensor:
+        targets = user.embed(ids)
+        if is_published:
+            interest = search(targets)
+        else:
+            interest = _long_interest(body, features._replace(target_item=ids), targets, user.long)
+        parts = [interest.attended, interest.mean, targets, evolve(targets)]
+        return body.stage_two(user.beside(parts))
+
+    return score
 
 
-def _long_interest(body: Any, features: Features, request: _Request) -> LongInterest:
+def _long_interest(
+    body: Any, features: Features, targets: tf.Tensor, long: tf.Tensor
+) -> LongInterest:
     """Run the search units of the paper's other forms, the embedded history beside each candidate.
 
     Categories, heads and time intervals mix candidate and position, so only the lookups are the
     user's alone.
     """
-    rows = tf.shape(request.targets)[0]
+    rows = tf.shape(targets)[0]
 
     def beside(of_user: tf.Tensor) -> tf.Tensor:
         return tf.repeat(of_user, rows, axis=0)
@@ -124,14 +148,19 @@ def _long_interest(body: Any, features: Features, request: _Request) -> LongInte
         mask=beside(features.mask),
         time_intervals=None if intervals is None else beside(intervals),
     )
-    long = beside(request.long[tf.newaxis])
-    found = body.search(repeated, request.targets, long)
-    interest: LongInterest = body.attend(repeated, request.targets, long, found, False)
+    history = beside(long[tf.newaxis])
+    found = body.search(repeated, targets, history)
+    interest: LongInterest = body.attend(repeated, targets, history, found, False)
     return interest
 
 
-_SCORES: dict[type, Callable[[Any, Features], tf.Tensor]] = {
-    DINBody: _score_din,
-    DIENBody: _score_dien,
-    SIMBody: _score_sim,
+def _float32(vectors: Any) -> Any:
+    return tf.nest.map_structure(lambda vector: tf.cast(vector, tf.float32), vectors)
+
+
+_USER_PARTS: dict[type, Callable[[Any, Features], Callable[[TargetIds], tf.Tensor]]] = {
+    DINBody: _din_user,
+    DIENBody: _dien_user,
+    SIMBody: _sim_user,
 }
+"""Computes what is the user's, and returns the function of the candidates that is left."""

@@ -1,24 +1,33 @@
 """The blocks' arithmetic for one user and many candidates: what is the user's is computed once.
 
-Each function gives what its block gives for a batch in which the same history stands beside every
-candidate. Histories have no batch axis here, so that products of candidates and positions are
-plain matrix products. All of it is in float32, whatever the policy of the blocks.
+Each function takes a block and a history, computes what does not depend on a candidate, and returns
+the function of the candidates that is left. It gives what the block gives for a batch in which the
+same history stands beside every candidate. Histories have no batch axis here, so that products of
+candidates and positions are plain matrix products. All of it is in float32, whatever the policy of
+the blocks.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 from .blocks.activation_unit import ActivationUnit
+from .blocks.affine import affine
 from .blocks.augru import AUGRU
 from .blocks.din_attention import DINAttention
 from .blocks.exact_search_unit import LongInterest
+from .blocks.general_search_unit import rescaled
 from .blocks.interest_evolution import InterestEvolution
-from .blocks.interest_extractor import affine
 from .blocks.masked_softmax import masked_softmax
+from .blocks.top_k_mask import top_k_mask
+
+OfCandidates = Callable[[tf.Tensor], tf.Tensor]
+"""[candidates, dim] -> [candidates, ...]."""
 
 
-def score_positions(unit: ActivationUnit, target_items: tf.Tensor, history: tf.Tensor) -> tf.Tensor:
+def activation_unit_over(unit: ActivationUnit, history: tf.Tensor) -> OfCandidates:
     """Score each position for each candidate: :class:`ActivationUnit`.
 
     The product of candidate and position goes through the kernel as one matrix product: the
@@ -26,155 +35,154 @@ def score_positions(unit: ActivationUnit, target_items: tf.Tensor, history: tf.T
 
     Args:
         unit: The block.
-        target_items: [candidates, dim].
         history: [history, dim].
 
     Returns:
-        [candidates, history].
+        [candidates, dim] -> [candidates, history].
     """
-    first, *rest = unit.dense
-    kernel = tf.convert_to_tensor(first.kernel)
-    item_part, history_part, difference_part, product_part = tf.split(kernel, 4, axis=0)
-    dim, units, length = kernel.shape[0] // 4, kernel.shape[1], history.shape[0]
+    of_item, of_history, of_product = (tf.cast(part, tf.float32) for part in unit.kernels())
+    (dim, units), length = of_item.shape, history.shape[0]
     # One kernel for each position, side by side, and what the position adds by itself.
-    kernels = history[:, :, tf.newaxis] * product_part + (item_part + difference_part)
-    kernels = tf.reshape(tf.transpose(kernels, [1, 0, 2]), [dim, length * units])
-    positions = tf.matmul(history, history_part - difference_part) + first.bias
-    positions = tf.reshape(positions, [length * units])
-    hidden = tf.sigmoid(affine(target_items, kernels, positions))  # [candidates, history x units]
-    hidden = tf.reshape(hidden, [-1, units])  # [candidates x history, units]
-    for dense in rest:
-        hidden = tf.cast(dense(hidden), tf.float32)
-    return tf.reshape(hidden, [-1, length])
+    kernels = tf.transpose(history)[:, :, tf.newaxis] * of_product[:, tf.newaxis, :]
+    kernels = tf.reshape(kernels + of_item[:, tf.newaxis, :], [dim, length * units])
+    biases = tf.reshape(affine(history, of_history, unit.dense[0].bias), [length * units])
+
+    def score(target_items: tf.Tensor) -> tf.Tensor:
+        hidden = tf.sigmoid(affine(target_items, kernels, biases))  # [candidates, history x units]
+        scores = unit.after_first(tf.reshape(hidden, [-1, units]))  # [candidates x history, 1]
+        return tf.reshape(tf.cast(scores, tf.float32), [-1, length])
+
+    return score
 
 
-def attend(
-    attention: DINAttention, target_items: tf.Tensor, history: tf.Tensor, mask: tf.Tensor
-) -> tf.Tensor:
-    """Read a history through each candidate: :class:`DINAttention`.
+def dot_over(history: tf.Tensor, mask: tf.Tensor) -> OfCandidates:
+    """Return dot products of candidates and positions, very low where padded.
 
     Args:
-        attention: The block.
-        target_items: [candidates, dim].
         history: [history, dim].
         mask: [history], bool.
 
     Returns:
-        [candidates, dim].
+        [candidates, dim] -> [candidates, history].
+    """
+    lowered = tf.where(mask, 0.0, -1e30)
+
+    def score(target_items: tf.Tensor) -> tf.Tensor:
+        return tf.nn.bias_add(tf.matmul(target_items, history, transpose_b=True), lowered)
+
+    return score
+
+
+def attention_to(attention: DINAttention, history: tf.Tensor, mask: tf.Tensor) -> OfCandidates:
+    """Read a history through each candidate: :class:`DINAttention`.
+
+    Args:
+        attention: The block.
+        history: [history, dim].
+        mask: [history], bool.
+
+    Returns:
+        [candidates, dim] -> [candidates, dim].
     """
     if attention.activation_unit is not None:
-        scores = score_positions(attention.activation_unit, target_items, history)
+        scores = activation_unit_over(attention.activation_unit, history)
     else:
-        scores = tf.matmul(target_items, history, transpose_b=True)
-    weights = masked_softmax(scores, mask[tf.newaxis]) * tf.cast(mask, tf.float32)
-    return tf.matmul(weights, history)
+        scores = dot_over(history, mask)
+    # Of a history without a real position, weights of padding are left: they weigh zeros.
+    history = history * tf.cast(mask, tf.float32)[:, tf.newaxis]
+    return lambda targets: tf.matmul(masked_softmax(scores(targets), mask[tf.newaxis]), history)
 
 
-def search(
-    top_k: int, target_items: tf.Tensor, long_history: tf.Tensor, long_mask: tf.Tensor
-) -> LongInterest:
+def search_in(
+    top_k: int, long_history: tf.Tensor, long_mask: tf.Tensor
+) -> Callable[[tf.Tensor], LongInterest]:
     """Search for each candidate and attend to what was found: both search units of SIM.
 
     Args:
         top_k: How many positions to keep at most.
-        target_items: [candidates, dim].
         long_history: [long, dim].
         long_mask: [long], bool.
-    """
-    scores = tf.matmul(target_items, long_history, transpose_b=True)  # [candidates, long]
-    weights = masked_softmax(scores, long_mask[tf.newaxis]) * tf.cast(long_mask, tf.float32)
-    kept = mark_top_k(weights, top_k)
-    # A softmax over some of the positions is that over all of them, rescaled.
-    weights *= kept
-    weights = tf.math.divide_no_nan(weights, tf.reduce_sum(weights, axis=1, keepdims=True))
-    attended = tf.matmul(weights, long_history)
-    mean = tf.matmul(kept / (tf.reduce_sum(kept, axis=1, keepdims=True) + 1.0), long_history)
-    return LongInterest(attended, mean, None)
-
-
-def mark_top_k(weights: tf.Tensor, top_k: int) -> tf.Tensor:
-    """Do as :func:`~merlin_sim.models.blocks.general_search_unit.top_k_mask` does, faster on CPU.
-
-    The last weight that gets in is selected in linear time instead of sorting for it. The
-    operation has no GPU kernel and no gradient, so training does without.
-
-    >>> mark_top_k(tf.constant([[0.2, 0.4, 0.2, 0.2, 0.0]]), 3).numpy().astype(int).tolist()
-    [[1, 1, 1, 0, 0]]
 
     Returns:
-        1 where a position is kept, else 0: [candidates, positions], float32.
+        [candidates, dim] -> the interest, vectors of [candidates, dim].
     """
-    positions = weights.shape[1]
-    if positions <= top_k:
-        return tf.cast(weights > 0, tf.float32)
-    limit = tf.raw_ops.NthElement(input=weights, n=top_k - 1, reverse=True)[:, tf.newaxis]
-    reached = tf.cast(weights >= limit, tf.float32)
-    exact = tf.reduce_all(tf.reduce_sum(reached, axis=1) == float(top_k)) & tf.reduce_all(limit > 0)
-    return tf.cond(exact, lambda: reached, lambda: _break_ties(weights, limit, top_k))
+    scores = dot_over(long_history, long_mask)
+    # Of a history without a real position, padding is found: zeros.
+    history = long_history * tf.cast(long_mask, tf.float32)[:, tf.newaxis]
+
+    def search(target_items: tf.Tensor) -> LongInterest:
+        weights = tf.nn.softmax(scores(target_items))  # [candidates, long]
+        selected = top_k_mask(weights, top_k)
+        kept = tf.cast(selected, tf.float32)
+        attended = tf.matmul(rescaled(weights, selected), history)
+        mean = tf.matmul(kept / (tf.reduce_sum(kept, axis=1, keepdims=True) + 1.0), history)
+        return LongInterest(attended, mean, None)
+
+    return search
 
 
-def _break_ties(weights: tf.Tensor, limit: tf.Tensor, top_k: int) -> tf.Tensor:
-    """Take weights equal to the limit from the first on; none where the limit is 0."""
-    positions = weights.shape[1]
-    above = tf.cast(weights > limit, tf.float32)
-    ties = tf.cast(weights == limit, tf.float32) * tf.cast(limit > 0, tf.float32)
-    room = float(top_k) - tf.reduce_sum(above, axis=1, keepdims=True)
-    counts = tf.matmul(ties, tf.linalg.band_part(tf.ones([positions, positions]), 0, -1))
-    return above + ties * tf.cast(counts <= room, tf.float32)
-
-
-def evolve(
-    interest: InterestEvolution, target_items: tf.Tensor, history: tf.Tensor, mask: tf.Tensor
-) -> tf.Tensor:
+def evolution_of(interest: InterestEvolution, history: tf.Tensor, mask: tf.Tensor) -> OfCandidates:
     """Follow the interest for each candidate: :class:`InterestEvolution`, its first GRU once.
 
     Args:
         interest: The block.
-        target_items: [candidates, dim].
         history: [short, dim]; zeros at padded positions.
         mask: [short], bool.
 
     Returns:
-        The final states: [candidates, units].
+        [candidates, dim] -> the final states, [candidates, units].
     """
     positions = tf.split(history, history.shape[0], axis=0)  # short x [1, dim]
     states = tf.cast(tf.concat(interest.gru(positions), axis=0), tf.float32)  # [short, units]
-    items = tf.cast(interest.item_prelu(interest.item_dense(target_items)), tf.float32)
-    scores = score_positions(interest.activation_unit, items, states)
-    return run_augru(interest.augru, states, masked_softmax(scores, mask[tf.newaxis]))
+    scores = activation_unit_over(interest.activation_unit, states)
+    run_augru = augru_over(interest.augru, states)
+
+    def evolve(target_items: tf.Tensor) -> tf.Tensor:
+        items = tf.cast(interest.item_prelu(interest.item_dense(target_items)), tf.float32)
+        return run_augru(masked_softmax(scores(items), mask[tf.newaxis]))
+
+    return evolve
 
 
-def run_augru(augru: AUGRU, states: tf.Tensor, attention: tf.Tensor) -> tf.Tensor:
+def augru_over(augru: AUGRU, states: tf.Tensor) -> OfCandidates:
     """Run :class:`AUGRU` for each candidate; the products with the inputs are the user's.
 
     Args:
         augru: The block.
         states: [short, dim].
-        attention: [candidates, short].
 
     Returns:
-        [candidates, units].
+        The attention, [candidates, short] -> the final states, [candidates, units].
     """
     sizes = [states.shape[-1], augru.units]
     gates_x, gates_h = tf.split(tf.convert_to_tensor(augru.gates_kernel), sizes, axis=0)
     reset_h, update_h = tf.split(gates_h, 2, axis=1)
     candidate_x, candidate_h = tf.split(tf.convert_to_tensor(augru.candidate_kernel), sizes, axis=0)
-    resets, updates = tf.split(tf.matmul(states, gates_x) + augru.gates_bias, 2, axis=1)
-    candidates = tf.matmul(states, candidate_x) + augru.candidate_bias  # [short, units]
-    keep = tf.split(1.0 - attention, states.shape[0], axis=1)  # short x [candidates, 1]
+    resets, updates = tf.split(affine(states, gates_x, augru.gates_bias), 2, axis=1)
+    resets, updates = tf.unstack(resets), tf.unstack(updates)  # short x [units]
+    candidates = affine(states, candidate_x, augru.candidate_bias)  # [short, units]
     # Before the first position the state is zero: neither product with it is needed. The state
     # after it is a vector of the user's plus, for each candidate, a multiple of another one: its
     # products are those of the two.
     base = tf.tanh(candidates[:1])  # [1, units]
-    slope = -tf.sigmoid(updates[:1]) * base
-    state = base + keep[0] * slope  # [candidates, units]
-    for t in range(1, len(keep)):
-        if t == 1:
-            reset = resets[1] + tf.matmul(base, reset_h) + keep[0] * tf.matmul(slope, reset_h)
-            update = updates[1] + tf.matmul(base, update_h) + keep[0] * tf.matmul(slope, update_h)
-        else:
-            reset = affine(state, reset_h, resets[t])  # [candidates, units]
-            update = affine(state, update_h, updates[t])
-        candidate = tf.tanh(affine(tf.sigmoid(reset) * state, candidate_h, candidates[t]))
-        state = candidate + (keep[t] * tf.sigmoid(update)) * (state - candidate)
-    return state
+    candidates = tf.unstack(candidates)
+    slope = -tf.sigmoid(updates[0]) * base
+    line = tf.concat([slope, base], axis=0)  # [2, units]
+    reset_line, update_line = tf.matmul(line, reset_h), tf.matmul(line, update_h)
+
+    def run(attention: tf.Tensor) -> tf.Tensor:
+        keep = tf.split(1.0 - attention, len(candidates), axis=1)  # short x [candidates, 1]
+        along = tf.concat([keep[0], tf.ones_like(keep[0])], axis=1)  # [candidates, 2]
+        state = tf.matmul(along, line)  # [candidates, units]
+        for t in range(1, len(candidates)):
+            if t == 1:
+                reset = affine(along, reset_line, resets[1])
+                update = affine(along, update_line, updates[1])
+            else:
+                reset = affine(state, reset_h, resets[t])  # [candidates, units]
+                update = affine(state, update_h, updates[t])
+            candidate = tf.tanh(affine(tf.sigmoid(reset) * state, candidate_h, candidates[t]))
+            state = candidate + (keep[t] * tf.sigmoid(update)) * (state - candidate)
+        return state
+
+    return run

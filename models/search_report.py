@@ -10,10 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 from .blocks.checks import check_choice
-from .blocks.dot_attention import attention_weights
-from .blocks.general_search_unit import GeneralSearchUnit, SearchResult, top_k_mask
+from .blocks.general_search_unit import GeneralSearchUnit, SearchResult
 from .blocks.hard_search_unit import HardSearchUnit
 from .blocks.multi_head_search_unit import MultiHeadSearchUnit, with_time
+from .blocks.top_k_mask import top_k_mask
 from .channels import Features
 from .sim import SIMBody, SIMModel
 
@@ -134,13 +134,13 @@ def _measure(model: SIMModel, columns: Mapping[str, Any], category: str | None) 
 def _exact_attention(body: SIMBody, features: Features) -> tuple[tf.Tensor, SearchResult]:
     ids = {**features.target_item}
     ids |= {name: body.split(column).long for name, column in features.positive.items()}
-    vectors = body.embedding(ids)
+    vectors = body.embedding(ids, with_gradient=False)
     target_item = body.join([vectors[name] for name in body.channels.target_item])
     long = body.join([vectors[name] for name in body.channels.positive])
     mask = body.split(features.mask).long
     soft: SearchResult = GeneralSearchUnit(body.options.top_k)(target_item, long, mask)
     if not isinstance(body.exact_search, MultiHeadSearchUnit):
-        return attention_weights(soft.scores, mask), soft
+        return soft.long_attention, soft
     history = with_time(long, body.time_vectors(features))
     heads = body.exact_search.head_weights(target_item, history, mask)
     return tf.reduce_mean(heads, axis=1), soft

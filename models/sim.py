@@ -106,7 +106,7 @@ class SIMBody(Body[SIMOptions]):
         ids |= {name: self.split(column) for name, column in features.positive.items()}
         if with_objective:
             ids |= {name: self.split(column).short for name, column in features.negative.items()}
-        vectors = self.embedding(ids)
+        vectors = self.embedding(ids, with_gradient=training or with_objective)
         target_item, user = self.join_item_and_user(vectors)  # [batch, dim]
         mask = self.split(features.mask)
         history = [vectors[name] for name in self.channels.positive]

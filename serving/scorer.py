@@ -44,6 +44,9 @@ class Scorer:
 
     def score_candidates(self, tensors: Tensors) -> Scores:
         """Score candidates of one user: the inputs of that signature. Returns [candidates]."""
+        # One candidate beside its user is a row as well, and nothing would be saved.
+        if len(tensors[self.columns.targets[0].name]) == 1:
+            return self.score_ids(tensors)
         return self._run(self._one_user, candidate_parts(tensors, self.columns, ROWS_PER_CALL))
 
     def score_events(self, events: Sequence[EncodedEvent]) -> list[Scores]:

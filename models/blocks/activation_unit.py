@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 from merlin.models.tf.core.base import Block
 
+from .affine import affine
 from .checks import check_dims
 
 
@@ -61,33 +62,51 @@ class ActivationUnit(Block):
         Returns:
             [batch, history].
         """
-        return self.scores(target_item[:, tf.newaxis, :], history)
+        # Keras casts a layer's first input only.
+        history = tf.cast(history, self.compute_dtype)
+        length, dim = history.shape[1:]
+        of_item, of_history, of_product = self.kernels()
+        products = tf.reshape(target_item[:, tf.newaxis, :] * history, [-1, dim])
+        hidden = affine(products, of_product, self.dense[0].bias)
+        hidden += tf.matmul(tf.reshape(history, [-1, dim]), of_history)
+        hidden = tf.reshape(hidden, [-1, length, hidden.shape[-1]])  # [batch, history, units]
+        hidden = tf.sigmoid(hidden + tf.matmul(target_item, of_item)[:, tf.newaxis, :])
+        scores = self.after_first(tf.reshape(hidden, [-1, hidden.shape[-1]]))
+        return tf.reshape(scores, [-1, length])
 
-    def scores(self, target_item: tf.Tensor, history: tf.Tensor) -> tf.Tensor:
-        """Return the scores of positions whose target has been broadcast against them.
+    def score_each(self, target_item: tf.Tensor, positions: list[tf.Tensor]) -> tf.Tensor:
+        """Return the scores of positions that stand one by one, as a recurrence makes them.
+
+        One position after the other stays in the processor's cache.
 
         Args:
-            target_item: [..., dim], of the history's rank.
-            history: [..., dim].
+            target_item: [batch, dim].
+            positions: Each [batch, dim].
 
         Returns:
-            [...].
+            [batch, positions].
         """
-        # Keras casts a layer's first input only.
-        target_item = tf.cast(target_item, self.compute_dtype)
-        history = tf.cast(history, self.compute_dtype)
-        first, *rest = self.dense
-        kernel = tf.convert_to_tensor(first.kernel)
-        item_part, history_part, difference_part, product_part = tf.split(kernel, 4, axis=0)
-        hidden = (
-            tf.tensordot(history, history_part - difference_part, axes=1)
-            + tf.tensordot(target_item * history, product_part, axes=1)
-            + (tf.tensordot(target_item, item_part + difference_part, axes=1) + first.bias)
-        )
-        hidden = tf.sigmoid(hidden)  # [..., units]
-        for dense in rest:
+        of_item, of_history, of_product = self.kernels()
+        item = tf.matmul(target_item, of_item)  # [batch, units]
+        bias = tf.convert_to_tensor(self.dense[0].bias)
+        scores = []
+        for position in positions:
+            hidden = affine(target_item * position, of_product, bias)
+            hidden = tf.sigmoid(hidden + tf.matmul(position, of_history) + item)
+            scores.append(self.after_first(hidden))  # [batch, 1]
+        return tf.concat(scores, axis=1)
+
+    def kernels(self) -> list[tf.Tensor]:
+        """Return the first kernel as the item's, the history's and their product's part."""
+        kernel = tf.cast(tf.convert_to_tensor(self.dense[0].kernel), self.compute_dtype)
+        item, history, difference, product = tf.split(kernel, 4, axis=0)
+        return [item + difference, history - difference, product]
+
+    def after_first(self, hidden: tf.Tensor) -> tf.Tensor:
+        """Run the layers after the first: [rows, units] to [rows, 1]."""
+        for dense in self.dense[1:]:
             hidden = dense(hidden)
-        return tf.squeeze(hidden, axis=-1)
+        return hidden
 
     def compute_output_shape(self, input_shape: Any) -> tf.TensorShape:
         """[batch, dim] -> [batch, history]; the history's length is not known from the target."""

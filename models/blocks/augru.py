@@ -7,8 +7,8 @@ from typing import Any
 import tensorflow as tf
 from merlin.models.tf.core.base import Block
 
+from .affine import affine
 from .checks import check_positive
-from .interest_extractor import affine
 
 
 @tf.keras.utils.register_keras_serializable(package="merlin_sim")
@@ -19,8 +19,9 @@ class AUGRU(Block):
         u' = (1 - a) u,                     h' = u' h + (1 - u') c
 
     as the published implementation has it: a position without attention keeps a plain GRU's gate,
-    one with full attention replaces the state. Gate biases start at 1, candidate biases at 0. The
-    kernels are multiplied in parts, one for each gate and input, without concatenating or cutting.
+    one with full attention replaces the state. Gate biases start at 1, candidate biases at 0. Each
+    gate has its own product, with which its sigmoid is fused: cutting one wide product into gates
+    would cost more than it saves.
 
     >>> state = AUGRU(6)([tf.ones([2, 4])] * 5, tf.ones([2, 5]) / 5)
     >>> state.shape
@@ -60,28 +61,23 @@ class AUGRU(Block):
             [batch, units].
         """
         dim = inputs[0].shape[-1]
-        of_input, of_state = tf.split(tf.convert_to_tensor(self.gates_kernel), [dim, self.units])
-        reset_x, update_x = tf.split(of_input, 2, axis=1)
-        reset_h, update_h = tf.split(of_state, 2, axis=1)
+        reset_kernel, update_kernel = tf.split(tf.convert_to_tensor(self.gates_kernel), 2, axis=1)
         reset_bias, update_bias = tf.split(tf.convert_to_tensor(self.gates_bias), 2, axis=0)
-        candidate_x, candidate_h = tf.split(
-            tf.convert_to_tensor(self.candidate_kernel), [dim, self.units]
-        )
+        candidate_kernel = tf.convert_to_tensor(self.candidate_kernel)
         candidate_bias = tf.convert_to_tensor(self.candidate_bias)
         keep = tf.split(1.0 - tf.cast(attention, inputs[0].dtype), len(inputs), axis=1)
         # The state before the first position is 0: what multiplies it is left out.
+        sizes = [dim, self.units]
+        update_x, candidate_x = (tf.split(k, sizes)[0] for k in (update_kernel, candidate_kernel))
         update = tf.sigmoid(affine(inputs[0], update_x, update_bias))
         candidate = tf.tanh(affine(inputs[0], candidate_x, candidate_bias))
         state = candidate - (keep[0] * update) * candidate  # [batch, units]
         for t in range(1, len(inputs)):
-            reset = tf.sigmoid(affine(inputs[t], reset_x, reset_bias) + tf.matmul(state, reset_h))
-            update = tf.sigmoid(
-                affine(inputs[t], update_x, update_bias) + tf.matmul(state, update_h)
-            )
-            candidate = tf.tanh(
-                affine(inputs[t], candidate_x, candidate_bias)
-                + tf.matmul(reset * state, candidate_h)
-            )
+            pair = tf.concat([inputs[t], state], axis=1)  # [batch, dim + units]
+            reset = tf.sigmoid(affine(pair, reset_kernel, reset_bias))
+            update = tf.sigmoid(affine(pair, update_kernel, update_bias))
+            pair = tf.concat([inputs[t], reset * state], axis=1)
+            candidate = tf.tanh(affine(pair, candidate_kernel, candidate_bias))
             state = candidate + (keep[t] * update) * (state - candidate)
         return state
 

@@ -71,11 +71,11 @@ class DINAttention(Block):
             [batch, dim].
         """
         scores = self.scores(target_item, history)  # [batch, history]
+        weights = attention_weights(scores, history_mask)
         if self.activation_unit is None:
-            (interest,) = attention_sums(target_item, history, scores, [history_mask], [])
+            (interest,) = attention_sums(target_item, history, [weights], [])
         else:
-            weights = attention_weights(scores, history_mask)[:, tf.newaxis, :]
-            products = tf.matmul(weights, tf.cast(history, tf.float32))  # [batch, 1, dim]
+            products = tf.matmul(weights[:, tf.newaxis, :], tf.cast(history, tf.float32))
             interest = tf.squeeze(products, axis=1)
         return tf.cast(interest, self.compute_dtype)
 

@@ -11,8 +11,9 @@ from .masked_softmax import masked_softmax
 
 def dot_scores(target_item: tf.Tensor, history: tf.Tensor) -> tf.Tensor:
     """Return the dot product of the target with each position: [batch, history], float32."""
-    target_item = tf.cast(target_item, tf.float32)[:, :, tf.newaxis]  # [batch, dim, 1]
-    return tf.squeeze(tf.matmul(tf.cast(history, tf.float32), target_item), axis=-1)
+    target_item = tf.cast(target_item, tf.float32)[:, tf.newaxis, :]  # [batch, 1, dim]
+    products = tf.matmul(target_item, tf.cast(history, tf.float32), transpose_b=True)
+    return tf.squeeze(products, axis=1)
 
 
 def attention_weights(scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
@@ -23,16 +24,16 @@ def attention_weights(scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
 def attention_sums(
     target_item: tf.Tensor,
     history: tf.Tensor,
-    scores: tf.Tensor,
-    masks: list[tf.Tensor],
+    weights: list[tf.Tensor],
     constant_rows: list[tf.Tensor],
 ) -> list[tf.Tensor]:
     """Attend to a history over several masks, and sum it with constant weights, in one product.
 
         sum_t softmax(scores over mask)_t h_t    for each mask,    sum_t row_t h_t    for each row
 
-    ``scores`` are :func:`dot_scores` of the same target and history, computed once. The gradient
-    is that of the whole, scores included, written out: with w a softmax, g its sum's gradient and
+    ``weights`` are :func:`attention_weights` of :func:`dot_scores` of the same target and history.
+    The gradient is that of the whole, scores included, written out: with w a softmax, g its sum's
+    gradient and
     d = w (h g - sum_s w_s h_s g) that of the scores, the history's is the sum of w g', the rows'
     share and d target', which again is one product. Differentiated piece by piece, the history's
     gradient would be made once for each use of it and added up.
@@ -40,17 +41,14 @@ def attention_sums(
     Args:
         target_item: [batch, dim].
         history: [batch, history, dim].
-        scores: [batch, history], float32; no gradient flows through this argument.
-        masks: Each [batch, history], bool.
+        weights: Each [batch, history], float32; no gradient flows through this argument.
         constant_rows: Each [batch, history], float32; no gradient flows through them.
 
     Returns:
-        One [batch, dim], float32, for each mask and then for each row.
+        One [batch, dim], float32, for each of the weights and then for each row.
     """
-    scores = tf.stop_gradient(scores)
-    weights = [attention_weights(scores, mask) for mask in masks]
-    rows = tf.stack([*weights, *constant_rows], axis=1)  # [batch, rows, history]
-    attended = len(masks)
+    rows = tf.stop_gradient(tf.stack([*weights, *constant_rows], axis=1))  # [batch, rows, history]
+    attended = len(weights)
 
     @tf.custom_gradient
     def sums(target: tf.Tensor, vectors: tf.Tensor) -> tuple[tf.Tensor, Callable[..., object]]:

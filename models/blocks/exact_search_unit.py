@@ -30,7 +30,7 @@ class ExactSearchUnit(Block):
 
         attended = sum_t softmax(r_t) h_t,    mean = sum_t h_t / (count + 1)    over the kept t
 
-    The scores are those of the search: masking the history with the choice gives what gathering
+    The weights are the search's: masking the history with the choice gives what gathering
     the kept positions would, without moving them. Both sums, and stage one's where it is asked
     for, are one batched product with the history.
 
@@ -64,8 +64,8 @@ class ExactSearchUnit(Block):
         """
         kept = tf.cast(found.selected, tf.float32)  # [batch, long]
         mean_weights = kept / (tf.reduce_sum(kept, axis=1, keepdims=True) + 1.0)
-        masks = [found.selected, *([found.long_mask] if stage_one else [])]
-        sums = attention_sums(target_item, long_history, found.scores, masks, [mean_weights])
+        weights = [found.attention, *([found.long_attention] if stage_one else [])]
+        sums = attention_sums(target_item, long_history, weights, [mean_weights])
         attended, *searched, mean = [tf.cast(vector, self.compute_dtype) for vector in sums]
         return LongInterest(attended, mean, searched[0] if stage_one else None)
 

@@ -15,7 +15,7 @@ from merlin.models.utils.schema_utils import (
 from merlin.schema import ColumnSchema, Schema
 
 from .checks import OptionError, check_positive
-from .table_lookup import table_lookup
+from .table_lookup import plain_lookup, table_lookup
 
 
 @tf.keras.utils.register_keras_serializable(package="merlin_sim")
@@ -59,12 +59,14 @@ class FeatureEmbedding(Block):
                 table.built = True
         super().build(input_shape)
 
-    def call(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def call(self, inputs: Mapping[str, Any], with_gradient: bool = True) -> dict[str, Any]:
         """Look ids up.
 
         Args:
             inputs: Column name -> ids of any shape, or a list or tuple of such tensors (the parts
                 of a split history, each looked up by itself).
+            with_gradient: Whether to prepare for a gradient. Without, lookups cost less, and a
+                gradient that is asked for all the same has a row for each id.
 
         Returns:
             Column name -> vectors, with one axis of length ``dim`` more than the ids.
@@ -72,8 +74,9 @@ class FeatureEmbedding(Block):
         parts_of: dict[str, list[tf.Tensor]] = {domain: [] for domain in self.tables}
         for name, ids in inputs.items():
             parts_of[self.domain_of[name]].extend(tf.nest.flatten(ids))
+        lookup = table_lookup if with_gradient else plain_lookup
         vectors_of = {
-            domain: iter(table_lookup(self.tables[domain].table.embeddings, parts))
+            domain: iter(lookup(self.tables[domain].table.embeddings, parts))
             for domain, parts in parts_of.items()
             if parts
         }

@@ -9,19 +9,24 @@ from merlin.models.tf.core.base import Block
 
 from .checks import check_positive
 from .dot_attention import attention_weights, dot_scores
+from .top_k_mask import top_k_mask
 
 
 class SearchResult(NamedTuple):
     """What a search found in a long history."""
 
-    scores: tf.Tensor
-    """Dot products of target and positions: [batch, long], float32."""
-
     selected: tf.Tensor
     """The positions kept: [batch, long], bool; at most top_k a row, all of them real."""
 
+    attention: tf.Tensor
+    """Softmax, over the positions kept, of the products of target and positions, 0 elsewhere:
+    [batch, long], float32."""
+
     long_mask: tf.Tensor
     """The positions searched: [batch, long], bool."""
+
+    long_attention: tf.Tensor
+    """The same softmax over all positions searched."""
 
 
 @tf.keras.utils.register_keras_serializable(package="merlin_sim")
@@ -62,7 +67,8 @@ class GeneralSearchUnit(Block):
         """
         scores = tf.stop_gradient(dot_scores(target_item, long_history))  # [batch, long]
         weights = attention_weights(scores, long_mask)
-        return SearchResult(scores, top_k_mask(weights, self.top_k), long_mask)
+        selected = top_k_mask(weights, self.top_k)
+        return SearchResult(selected, rescaled(weights, selected), long_mask, weights)
 
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the block."""
@@ -71,29 +77,15 @@ class GeneralSearchUnit(Block):
         return {**config, "top_k": self.top_k}
 
 
-def top_k_mask(weights: tf.Tensor, top_k: int) -> tf.Tensor:
-    """Mark the ``top_k`` greatest weights of each row that are above 0.
+def rescaled(weights: tf.Tensor, selected: tf.Tensor) -> tf.Tensor:
+    """Return the softmax over the positions selected, given that over more of them.
 
-    The same positions as ``tf.math.top_k`` takes: among equal ones the first. Ties matter, because
-    equal items have equal weights.
-
-    >>> top_k_mask(tf.constant([[0.2, 0.4, 0.2, 0.2, 0.0]]), 3).numpy().astype(int).tolist()
-    [[1, 1, 1, 0, 0]]
+    A softmax over some of the positions is that over all of them, rescaled; the greatest weight has
+    to be among those selected.
 
     Args:
-        weights: [batch, positions], nowhere below 0.
-        top_k: How many to mark at most.
-
-    Returns:
-        [batch, positions], bool.
+        weights: [batch, positions].
+        selected: [batch, positions], bool.
     """
-    positive = weights > 0
-    if weights.shape[1] is not None and weights.shape[1] <= top_k:
-        return positive
-    best = tf.math.top_k(weights, k=top_k, sorted=False).values
-    limit = tf.reduce_min(best, axis=1, keepdims=True)  # [batch, 1]: the last that gets in
-    above = weights > limit
-    ties = tf.cast(weights == limit, tf.int32)
-    room = top_k - tf.reduce_sum(tf.cast(above, tf.int32), axis=1, keepdims=True)  # [batch, 1]
-    first_ties = (ties > 0) & (tf.cumsum(ties, axis=1) <= room)
-    return (above | first_ties) & positive
+    weights *= tf.cast(selected, weights.dtype)
+    return tf.math.divide_no_nan(weights, tf.reduce_sum(weights, axis=1, keepdims=True))

@@ -8,7 +8,7 @@ import tensorflow as tf
 from merlin.models.tf.core.base import Block
 
 from .checks import check_positive
-from .dot_attention import dot_scores
+from .dot_attention import attention_weights, dot_scores
 from .general_search_unit import SearchResult
 
 
@@ -57,7 +57,9 @@ class HardSearchUnit(Block):
         # Counted from the newest, which is the last: 1 at the newest match, 2 at the one before.
         rank = tf.cumsum(tf.cast(same, tf.int32), axis=1, reverse=True)
         scores = tf.stop_gradient(dot_scores(target_item, long_history))
-        return SearchResult(scores, same & (rank <= self.top_k), long_mask)
+        selected = same & (rank <= self.top_k)
+        attention, long_attention = (attention_weights(scores, m) for m in (selected, long_mask))
+        return SearchResult(selected, attention, long_mask, long_attention)
 
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the block."""

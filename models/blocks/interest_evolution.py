@@ -76,11 +76,11 @@ class InterestEvolution(Block):
         """
         # Keras casts a layer's first input only.
         short_history = tf.cast(short_history, self.compute_dtype)
-        positions = tf.unstack(tf.transpose(short_history, [1, 0, 2]))  # short x [batch, dim]
+        positions = tf.unstack(short_history, axis=1)  # short x [batch, dim]
         states = self.gru(positions)  # short x [batch, units]
         item = self.item_prelu(self.item_dense(target_item))  # [batch, units]
-        scores = self.activation_unit.scores(item[tf.newaxis], tf.stack(states))  # [short, batch]
-        attention = masked_softmax(tf.transpose(scores), short_mask)  # [batch, short]
+        scores = self.activation_unit.score_each(item, states)  # [batch, short]
+        attention = masked_softmax(scores, short_mask)
         return Evolution(self.augru(states, attention), states)
 
     def get_config(self) -> dict[str, Any]:

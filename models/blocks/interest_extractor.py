@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 from merlin.models.tf.core.base import Block
 
+from .affine import affine
 from .checks import check_positive
 
 
@@ -19,8 +20,9 @@ class InterestExtractor(Block):
         c = tanh(x W_c + b_c + r (h U_c + b'_c))
         h' = z h + (1 - z) c
 
-    Padded positions run through as zeros. Each gate has its own product: cutting one wide product
-    into gates would cost more than it saves, forward and, above all, backward.
+    Padded positions run through as zeros. Each gate has its own product, with which its sigmoid is
+    fused: cutting one wide product into gates would cost more than it saves, forward and, above
+    all, backward.
 
     >>> states = InterestExtractor(6)([tf.ones([2, 4])] * 5)
     >>> len(states), states[-1].shape
@@ -58,10 +60,12 @@ class InterestExtractor(Block):
         kernels = tf.split(tf.convert_to_tensor(self.kernel), 3, axis=1)
         recurrent_kernels = tf.split(tf.convert_to_tensor(self.recurrent_kernel), 3, axis=1)
         bias, recurrent_bias = tf.unstack(tf.convert_to_tensor(self.bias), axis=0)
-        *gate_biases, candidate_bias = tf.split(bias, 3, axis=0)
-        *recurrent_biases, recurrent_candidate_bias = tf.split(recurrent_bias, 3, axis=0)
-        update_bias = gate_biases[0] + recurrent_biases[0]
-        reset_bias = gate_biases[1] + recurrent_biases[1]
+        update_bias, reset_bias, _ = tf.split(bias + recurrent_bias, 3, axis=0)
+        candidate_bias = tf.split(bias, 3, axis=0)[2]
+        recurrent_candidate_bias = tf.split(recurrent_bias, 3, axis=0)[2]
+        update_kernel, reset_kernel = (
+            tf.concat([kernels[gate], recurrent_kernels[gate]], axis=0) for gate in (0, 1)
+        )  # [dim + units, units]
         # The state before the first position is 0: what multiplies it is left out.
         update = tf.sigmoid(affine(inputs[0], kernels[0], update_bias))
         reset = tf.sigmoid(affine(inputs[0], kernels[1], reset_bias))
@@ -70,12 +74,9 @@ class InterestExtractor(Block):
         state = candidate - update * candidate  # [batch, units]
         states = [state]
         for position in inputs[1:]:
-            update = tf.sigmoid(
-                affine(position, kernels[0], update_bias) + tf.matmul(state, recurrent_kernels[0])
-            )
-            reset = tf.sigmoid(
-                affine(position, kernels[1], reset_bias) + tf.matmul(state, recurrent_kernels[1])
-            )
+            pair = tf.concat([position, state], axis=1)  # [batch, dim + units]
+            update = tf.sigmoid(affine(pair, update_kernel, update_bias))
+            reset = tf.sigmoid(affine(pair, reset_kernel, reset_bias))
             recurrent = affine(state, recurrent_kernels[2], recurrent_candidate_bias)
             candidate = affine(position, kernels[2], candidate_bias)
             candidate = tf.tanh(candidate + reset * recurrent)
@@ -86,8 +87,3 @@ class InterestExtractor(Block):
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the block."""
         return {**super().get_config(), "units": self.units}
-
-
-def affine(inputs: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    """Return ``inputs kernel + bias``, in the form that TensorFlow fuses: [batch, units]."""
-    return tf.nn.bias_add(tf.matmul(inputs, kernel), bias)

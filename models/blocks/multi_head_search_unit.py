@@ -92,8 +92,8 @@ class MultiHeadSearchUnit(Block):
         width = self.heads * history.shape[-1]
         kept = tf.cast(found.selected, tf.float32)
         mean_weights = kept / (tf.reduce_sum(kept, axis=1, keepdims=True) + 1.0)
-        masks = [found.long_mask] if stage_one else []
-        sums = attention_sums(target_item, long_history, found.scores, masks, [mean_weights])
+        of_long = [found.long_attention] if stage_one else []
+        sums = attention_sums(target_item, long_history, of_long, [mean_weights])
         *searched, mean = [tf.cast(vector, self.compute_dtype) for vector in sums]
         attended = tf.cast(tf.reshape(attended, [-1, width]), self.compute_dtype)
         return LongInterest(attended, mean, searched[0] if stage_one else None)

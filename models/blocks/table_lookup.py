@@ -30,21 +30,34 @@ def table_lookup(table: tf.Variable, ids: list[tf.Tensor]) -> list[tf.Tensor]:
     Returns:
         For each tensor of ids, [...], the rows, [..., dim].
     """
+    flat = [tf.reshape(part, [-1]) for part in ids]
+    rows, places = tf.unique(tf.concat(flat, axis=0))
+    places = tf.split(places, [tf.size(part) for part in flat])
+    places = [tf.reshape(place, tf.shape(part)) for place, part in zip(places, ids)]  # noqa: B905
+    return _spread(tf.gather(table, rows), places)
+
+
+def _spread(vectors: tf.Tensor, places: list[tf.Tensor]) -> list[tf.Tensor]:
+    """Gather vectors, with a gradient that adds up where they stand.
+
+    It is given the rows and not the table: a gradient of one's own takes what it depends on as
+    values, and the value of a table is a copy of it.
+    """
 
     @tf.custom_gradient
-    def lookup() -> tuple[list[tf.Tensor], Callable[..., object]]:
-        def gradient(*upstream: tf.Tensor, variables: list[tf.Variable] | None = None) -> object:
-            if not variables:  # the table is frozen
-                return []
-            flat = [tf.reshape(part, [-1]) for part in ids]
-            rows, places = tf.unique(tf.concat(flat, axis=0))
-            sums = tf.zeros([tf.size(rows), table.shape[1]], upstream[0].dtype)
-            places = tf.split(places[:, tf.newaxis], [tf.size(part) for part in flat])
-            for place, vectors in zip(places, upstream):  # noqa: B905  autograph has no strict
-                vectors = tf.reshape(vectors, [-1, table.shape[1]])
-                sums = tf.tensor_scatter_nd_add(sums, place, vectors)
-            return [], [tf.IndexedSlices(sums, rows, tf.shape(table, rows.dtype))]
+    def spread(vectors: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., object]]:
+        def gradient(*upstream: tf.Tensor) -> tf.Tensor:
+            sums = tf.zeros_like(vectors)
+            for place, of_place in zip(places, upstream):  # noqa: B905  autograph has no strict
+                of_place = tf.reshape(of_place, [-1, vectors.shape[1]])
+                sums = tf.tensor_scatter_nd_add(sums, tf.reshape(place, [-1, 1]), of_place)
+            return sums
 
-        return [tf.gather(table, part) for part in ids], gradient
+        return [tf.gather(vectors, place) for place in places], gradient
 
-    return list(lookup())
+    return list(spread(vectors))
+
+
+def plain_lookup(table: tf.Variable, ids: list[tf.Tensor]) -> list[tf.Tensor]:
+    """Look up several tensors of ids, where no gradient is wanted."""
+    return [tf.gather(table, part) for part in ids]

@@ -230,8 +230,7 @@ def test_mixed_float16(model_type, make_schema, make_columns, as_batch):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model_type", "policy"),
-    # All that DIEN has, SIM has too.
-    [("din", "float32"), ("sim", "float32"), ("sim", "mixed_float16")],
+    [("din", "float32"), ("dien", "float32"), ("sim", "float32"), ("sim", "mixed_float16")],
 )
 def test_xla_agrees(model_type, policy, make_schema, make_columns, as_batch):
     schema = make_schema(ragged=False)
@@ -251,6 +250,16 @@ def test_xla_agrees(model_type, policy, make_schema, make_columns, as_batch):
     limit = 1e-4 if policy == "float32" else 2e-2
     for one, other in zip(compiled, plain, strict=True):
         assert np.linalg.norm(one - other) <= limit * max(np.linalg.norm(other), 1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model_type", ["din", "dien", "sim"])
+def test_the_forward_pass_compiled_with_xla_agrees(model_type, make_schema, make_columns, as_batch):
+    schema = make_schema(ragged=False)
+    batch, _ = as_batch(make_columns(schema, 8), 10, ragged=False)
+    model = small_model(model_type, schema)
+    compiled = tf.function(lambda columns: model.forward(columns).logits, jit_compile=True)
+    np.testing.assert_allclose(compiled(batch), model.forward(batch).logits, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.slow

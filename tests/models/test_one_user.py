@@ -8,9 +8,7 @@ import tensorflow as tf
 
 from merlin_sim.models import build_model
 from merlin_sim.models.blocks.checks import OptionError
-from merlin_sim.models.blocks.general_search_unit import top_k_mask
 from merlin_sim.models.one_user import score_candidates
-from merlin_sim.models.one_user_blocks import mark_top_k
 
 OPTIONS = {
     "din": {},
@@ -100,16 +98,6 @@ def test_no_candidates_have_no_scores(build, kind):
     model, schema = build(kind)
     one, _ = make_request(schema, 0, 5)
     assert score_candidates(model, one).shape == (0, 1)
-
-
-@pytest.mark.parametrize("top_k", [1, 3, 8, 9, 20])
-def test_the_choice_is_the_search_units(top_k):
-    chance = np.random.default_rng(top_k)
-    for levels in (2, 4, 10_000):  # few levels: many ties, at zero too
-        weights = chance.integers(0, levels, (50, 9)).astype(np.float32) / levels
-        marked = mark_top_k(tf.constant(weights), top_k).numpy()
-        expected = top_k_mask(tf.constant(weights), top_k).numpy()
-        np.testing.assert_array_equal(marked, expected.astype(np.float32))
 
 
 def test_in_float16_the_scores_agree_to_its_rounding(make_schema):

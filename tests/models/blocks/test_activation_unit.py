@@ -24,6 +24,8 @@ def test_it_is_the_network_on_the_four_inputs_concatenated(arrays):
     for dense in unit.dense:
         hidden = dense(hidden)
     np.testing.assert_allclose(scores, hidden[:, :, 0], rtol=1e-5, atol=1e-6)
+    one_by_one = unit.score_each(target, tf.unstack(history, axis=1))
+    np.testing.assert_allclose(one_by_one, hidden[:, :, 0], rtol=1e-5, atol=1e-6)
 
 
 def test_no_hidden_layer_is_an_error():

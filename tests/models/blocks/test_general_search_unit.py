@@ -3,12 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 from merlin_sim.models.blocks.checks import OptionError
-from merlin_sim.models.blocks.general_search_unit import GeneralSearchUnit, top_k_mask
+from merlin_sim.models.blocks.general_search_unit import GeneralSearchUnit
 
 
 def test_contract(contract_step, arrays):
@@ -20,19 +17,6 @@ def test_contract(contract_step, arrays):
             arrays.mask(batch, 6),
         ),
     )
-
-
-@settings(deadline=None, max_examples=60)
-@given(
-    weights=hnp.arrays(np.float32, (3, 9), elements=st.sampled_from([0.0, 0.125, 0.25, 0.5])),
-    top_k=st.integers(1, 12),
-)
-def test_the_choice_is_that_of_top_k_ties_included(weights, top_k):
-    k = min(top_k, 9)
-    best = tf.math.top_k(weights, k)
-    expected = np.zeros(weights.shape, bool)
-    np.put_along_axis(expected, best.indices.numpy(), best.values.numpy() > 0, axis=1)
-    np.testing.assert_array_equal(top_k_mask(tf.constant(weights), top_k), expected)
 
 
 def test_padding_is_never_kept_even_where_the_history_is_shorter_than_top_k(arrays):
@@ -50,3 +34,16 @@ def test_top_k_of_nothing_is_an_error():
     message = "`top_k` should be a positive integer. Received: `top_k` = 0."
     with pytest.raises(OptionError, match=message):
         GeneralSearchUnit(0)
+
+
+def test_both_attentions_are_softmaxes_over_their_positions(arrays):
+    target, history, mask = arrays.vectors(5, 4), arrays.vectors(5, 6, 4), arrays.mask(5, 6)
+    found = GeneralSearchUnit(3)(target, history, mask)
+    exponentials = np.exp(np.einsum("bd,btd->bt", target, history))
+    for weights, positions in (
+        (found.attention, found.selected),
+        (found.long_attention, found.long_mask),
+    ):
+        expected = exponentials * positions.numpy()
+        expected /= np.maximum(expected.sum(1, keepdims=True), 1e-9)
+        np.testing.assert_allclose(weights, expected, rtol=1e-5, atol=1e-7)

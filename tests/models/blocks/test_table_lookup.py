@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.models.blocks.table_lookup import table_lookup
+from merlin_sim.models.blocks.table_lookup import plain_lookup, table_lookup
 
 IDS = [[1, 2], [[1, 3], [3, 3]], [0]]
 
@@ -26,3 +26,11 @@ def test_the_gradient_is_that_of_plain_gathers(compiled):
     np.testing.assert_allclose(tf.convert_to_tensor(ours), tf.convert_to_tensor(theirs), rtol=1e-6)
     rows = ours.indices.numpy()
     assert len(rows) == len(set(rows.tolist()))
+
+
+@pytest.mark.parametrize("lookup", [table_lookup, plain_lookup])
+def test_the_table_is_never_read_whole(lookup):
+    table = tf.Variable(np.ones([6, 3], np.float32))
+    step = tf.function(gradient_of).get_concrete_function(lookup, table)
+    assert "ReadVariableOp" not in {operation.type for operation in step.graph.get_operations()}
+    np.testing.assert_array_equal(lookup(table, [tf.constant([[1, 2]])])[0], np.ones([1, 2, 3]))

@@ -1,0 +1,61 @@
+"""Which positions have the greatest weights."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from keras.utils import control_flow_util
+
+
+def top_k_mask(weights: tf.Tensor, top_k: int) -> tf.Tensor:
+    """Mark the ``top_k`` greatest weights of each row that are above 0.
+
+    The same positions as ``tf.math.top_k`` takes: among equal ones the first. Ties matter, because
+    equal items have equal weights.
+
+    >>> top_k_mask(tf.constant([[0.2, 0.4, 0.2, 0.2, 0.0]]), 3).numpy().astype(int).tolist()
+    [[1, 1, 1, 0, 0]]
+
+    Args:
+        weights: [batch, positions], nowhere below 0.
+        top_k: How many to mark at most.
+
+    Returns:
+        [batch, positions], bool.
+    """
+    positive = weights > 0
+    if weights.shape[1] is not None and weights.shape[1] <= top_k:
+        return positive
+    limit = _last_that_gets_in(weights, top_k)
+    kept = (weights >= limit) & positive
+    counts = tf.reduce_sum(tf.cast(kept, tf.float32), axis=1)
+    return tf.cond(
+        tf.reduce_all(counts <= float(top_k)),
+        lambda: kept,
+        lambda: _without_last_ties(weights, limit, top_k) & positive,
+    )
+
+
+def _last_that_gets_in(weights: tf.Tensor, top_k: int) -> tf.Tensor:
+    """Return the ``top_k``-th greatest weight of each row: [batch, 1]."""
+    if _can_select():
+        nth = tf.raw_ops.NthElement(input=weights, n=top_k - 1, reverse=True)
+        return nth[:, tf.newaxis]
+    best = tf.math.top_k(weights, k=top_k, sorted=False).values
+    return tf.reduce_min(best, axis=1, keepdims=True)
+
+
+def _can_select() -> bool:
+    """Tell whether the operation that selects in linear time, instead of sorting, has a kernel.
+
+    It has one on CPU only, and none for XLA.
+    """
+    is_xla = control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+    return not is_xla and not tf.config.list_logical_devices("GPU")
+
+
+def _without_last_ties(weights: tf.Tensor, limit: tf.Tensor, top_k: int) -> tf.Tensor:
+    """Take weights equal to the limit only from the first on and while there is room."""
+    above = weights > limit
+    ties = tf.cast(weights == limit, tf.int32)
+    room = top_k - tf.reduce_sum(tf.cast(above, tf.int32), axis=1, keepdims=True)  # [batch, 1]
+    return above | ((ties > 0) & (tf.cumsum(ties, axis=1) <= room))
