@@ -3,8 +3,8 @@
     .venv/bin/python benchmarks/bench_serve.py [--seconds 5] [--candidates 1 100]
 
 Clients are threads that each send one event after the other, over gRPC, to `merlin-sim serve`
-with a SIM of random weights of published size. Prints the table of docs/serving.md, in about a
-minute and a half. Needs the extra `serve`.
+with a SIM of random weights of published size. Prints the table of docs/serving.md, in about
+a minute. Needs the extra `serve`.
 """
 
 from __future__ import annotations
