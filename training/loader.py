@@ -15,7 +15,9 @@ from merlin.schema import Schema
 
 from ..schemas.exceptions import MerlinSimError
 from .background import Background
-from .epoch_plan import EpochPlan, slots
+from .columns import ListColumn
+from .epoch_plan import EpochPlan, RankRows, Rows, slots
+from .filled_window import FilledWindow
 from .gpu_rows import FrameRows, GatheredFrames
 from .row_check import RowCheck
 from .row_reader import GatheredRows, SequenceReader, Values
@@ -23,6 +25,8 @@ from .row_source import ParquetRows, RowSource, open_rows
 
 GATHER_ROWS = 4096
 """Batches smaller than this are gathered several at a time."""
+PIECES_AHEAD = 4
+"""Decoded pieces that wait to be brought to their batches."""
 
 
 class Loader(merlin.dataloader.tensorflow.Loader):
@@ -238,32 +242,72 @@ class Loader(merlin.dataloader.tensorflow.Loader):
     def _read_epoch(self, plan: EpochPlan, first_step: int) -> Iterator[Any]:
         windows = Background(self._read_windows(plan, first_step), ahead=1)
         try:
-            for first, gathered, batches in windows:
-                yield from self._make_batches(gathered, batches[max(0, first_step - first) :])
+            for first, window, batches in windows:
+                yield from self._make_batches(window, batches, max(0, first_step - first))
         finally:
             windows.stop()
 
     def _read_windows(self, plan: EpochPlan, first_step: int) -> Iterator[Any]:
-        """Decode window by window: its first step, its rows, and its batches' row numbers."""
+        """Read window by window: its first step, its rows, and its batches' row numbers."""
         frames = self._frame_library()
-        if frames is not None and isinstance(self.source, ParquetRows):
-            reader = SequenceReader(FrameRows(self.source, frames), plan)
-        elif self.check:
-            reader = SequenceReader(self.source, plan, RowCheck(self.input_schema))
-        else:
-            reader = SequenceReader(self.source, plan)
         widths = list_widths(self.input_schema, ragged=self.pad_lists)
         compact = small_ids(self.input_schema) if self.compact_ids else frozenset()
+        if frames is not None and isinstance(self.source, ParquetRows):
+            reader = SequenceReader(FrameRows(self.source, frames), plan)
+            for first, rows, pieces in self._decode_windows(plan, first_step, reader):
+                yield first, GatheredFrames(list(pieces), frames, self.make_tensors), rows.batches
+            return
+        check = [RowCheck(self.input_schema)] if self.check else []
+        reader = SequenceReader(self.source, plan, *check)
+        layout = self.source.layout
+        lists = {name for name, like in layout.columns.items() if isinstance(like, ListColumn)}
+        if lists <= widths.keys():
+            yield from self._fill_windows(plan, first_step, reader, widths, compact)
+            return
+        for first, rows, pieces in self._decode_windows(plan, first_step, reader):
+            yield first, GatheredRows(list(pieces), layout, widths, compact), rows.batches
+
+    def _decode_windows(
+        self, plan: EpochPlan, first_step: int, reader: SequenceReader
+    ) -> Iterator[tuple[int, RankRows, Iterator[Any]]]:
+        """Give each window's first step, its rows, and its pieces, to be decoded in this order."""
         for window in plan.windows(first_step):
             rows = plan.rank_rows(window, self.global_rank, self.global_size)
-            pieces = [piece for span in rows.spans for piece in reader.read(*span)]
-            first = window.first_row // plan.global_batch_size
-            gathered: GatheredRows | GatheredFrames
-            if frames is not None and isinstance(self.source, ParquetRows):
-                gathered = GatheredFrames(pieces, frames, self.make_tensors)
-            else:
-                gathered = GatheredRows(pieces, self.source.layout, widths, compact)
-            yield first, gathered, rows.batches
+            pieces = (piece for span in rows.spans for piece in reader.read(*span))
+            yield window.first_row // plan.global_batch_size, rows, pieces
+
+    def _fill_windows(
+        self,
+        plan: EpochPlan,
+        first_step: int,
+        reader: SequenceReader,
+        widths: dict[str, int],
+        compact: frozenset[str],
+    ) -> Iterator[tuple[int, FilledWindow, list[Rows]]]:
+        """Bring rows to their batches in this thread while another decodes the next ones."""
+
+        def decode() -> Iterator[Any]:
+            for first, rows, pieces in self._decode_windows(plan, first_step, reader):
+                yield first, rows
+                yield from pieces
+
+        decoding = Background(decode(), ahead=PIECES_AHEAD)
+        started: tuple[int, FilledWindow, list[Rows]] | None = None
+        try:
+            for item in decoding:
+                if len(item) == 3:
+                    assert started is not None
+                    started[1].add(*item)
+                    continue
+                if started is not None:
+                    yield started
+                first, rows = item
+                window = FilledWindow(rows.batches, self.source.layout, widths, compact)
+                started = (first, window, rows.batches)
+            if started is not None:
+                yield started
+        finally:
+            decoding.stop()
 
     def _frame_library(self) -> Any:
         """Return cudf on a GPU, where Merlin's own path makes the batches; None on CPU."""
@@ -274,8 +318,13 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         return cudf
 
     def _make_batches(
-        self, gathered: GatheredRows | GatheredFrames, batches: list[Any]
+        self, gathered: FilledWindow | GatheredRows | GatheredFrames, batches: list[Rows], skip: int
     ) -> Iterator[Any]:
+        if isinstance(gathered, FilledWindow):
+            for index in range(skip, len(batches)):
+                yield self._process_batch(gathered.batch(index))
+            return
+        batches = batches[skip:]
         if isinstance(gathered, GatheredFrames):
             for rows in batches:
                 batch = gathered.batch(rows)

@@ -13,7 +13,7 @@ from .columns import Column, ListColumn, decode
 from .pages.list_column import ListColumnReader, MissingElement
 from .pages.list_form import list_form
 
-CHUNK_ROWS = 32768
+CHUNK_ROWS = 16384
 """Row groups longer than this are decoded piece by piece, so that memory stays bounded."""
 
 Piece = tuple[dict[str, Column], int]

@@ -40,15 +40,13 @@ class SequenceReader:
         self._start = 0  # where self._decoded lies in the sequence
         self._stop = 0
 
-    def read(self, start: int, stop: int) -> list[tuple[Any, int, int]]:
+    def read(self, start: int, stop: int) -> Iterator[tuple[Any, int, int]]:
         """Decode the range [start, stop): pieces, each with its own range of their rows."""
-        pieces = []
         while start < stop:
             self._advance_to(start)
             end = min(stop, self._stop)
-            pieces.append((self._decoded, start - self._start, end - self._start))
+            yield self._decoded, start - self._start, end - self._start
             start = end
-        return pieces
 
     def _advance_to(self, position: int) -> None:
         if position < self._start:
