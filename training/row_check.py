@@ -1,4 +1,4 @@
-"""Refuses rows that would train nonsense: ids beyond their table, labels that are not 0 or 1."""
+"""Refuses rows that would train nonsense: ids beyond their table, labels other than 0 and 1."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..schemas.channels import HISTORY_TIME_INTERVALS, NEGATIVE_HISTORY, POSITIVE_HISTORY
 from .columns import Column, DecodedRows, ListColumn
 from .row_source import DataError
 
@@ -23,8 +24,12 @@ class RowCheck:
         """Read from the schema what is allowed."""
         self._largest: dict[str, int] = {}
         self._labels: set[str] = set()
+        self._histories = [
+            [column.name for column in schema if channels & _tags(column)]
+            for channels in ({POSITIVE_HISTORY, HISTORY_TIME_INTERVALS}, {NEGATIVE_HISTORY})
+        ]
         for column in schema:
-            tags = {getattr(tag, "value", tag) for tag in column.tags}
+            tags = _tags(column)
             domain = column.int_domain
             if "target" in tags:
                 if "binary_classification" in tags or "binary" in tags:
@@ -53,6 +58,23 @@ class RowCheck:
                         self._refuse(decoded, name, bad, "a label other than 0 and 1")
             elif values.dtype.kind == "f" and not np.isfinite(values.sum()):
                 self._refuse(decoded, name, ~np.isfinite(values), "a number that is not finite")
+        for names in self._histories:
+            for name in names[1:]:
+                self._compare_lengths(decoded, names[0], name)
+
+    def _compare_lengths(self, decoded: DecodedRows, first: str, second: str) -> None:
+        """Refuse histories of two features that do not go through the same interactions."""
+        one, other = decoded.columns[first], decoded.columns[second]
+        if not isinstance(one, ListColumn) or not isinstance(other, ListColumn):
+            return
+        if np.array_equal(one.offsets, other.offsets):
+            return
+        lengths, others = np.diff(one.offsets), np.diff(other.offsets)
+        row = int(np.argmax(lengths != others))
+        raise DataError(
+            f"{decoded.origin}, row {decoded.first_row + row}: {first} and {second} should be"
+            f" equally long. Received: {lengths[row]} and {others[row]} elements."
+        )
 
     def _refuse(
         self, decoded: DecodedRows, name: str, bad: npt.NDArray[np.bool_], what: str
@@ -67,6 +89,10 @@ class RowCheck:
             f"{decoded.origin}, row {decoded.first_row + row}: column {name} holds {what}."
             f" Received: {value}."
         )
+
+
+def _tags(column: Any) -> set[str]:
+    return {getattr(tag, "value", tag) for tag in column.tags}
 
 
 def _nulls(column: Column) -> npt.NDArray[np.bool_]:

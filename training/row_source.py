@@ -168,7 +168,7 @@ def common_layout(layouts: list[DecodedRows]) -> DecodedRows:
             kind = np.promote_types(kept.values.dtype, column.values.dtype)
             if type(kept) is not type(column) or kind.kind in "OUS":
                 raise DataError(
-                    f"column {name} is {_describe(column)} in {layout.origin}"
+                    f"column {name} holds {_describe(column)} in {layout.origin}"
                     f" and {_describe(kept)} in {first.origin}."
                 )
             columns[name] = replace(kept, values=kept.values.astype(kind))
@@ -176,8 +176,8 @@ def common_layout(layouts: list[DecodedRows]) -> DecodedRows:
 
 
 def _describe(column: Column) -> str:
-    form = "a list of" if isinstance(column, ListColumn) else "a"
-    return f"{form} {column.values.dtype}"
+    kind = "text" if column.values.dtype.kind in "OUS" else str(column.values.dtype)
+    return f"lists of {kind}" if isinstance(column, ListColumn) else kind
 
 
 def _keep_freed_memory() -> None:

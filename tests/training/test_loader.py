@@ -322,7 +322,7 @@ class TestRefusals:
         def change(table):
             return table.set_column(2, "item", [["a"] * 30])
 
-        with pytest.raises(MerlinSimError, match="column item should hold numbers"):
+        with pytest.raises(MerlinSimError, match="should hold numbers. Received: text."):
             list(self.feed(tmp_path, change))
 
     def test_a_rank_beyond_the_ranks(self, tmp_path):
