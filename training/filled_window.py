@@ -7,6 +7,7 @@ import numpy as np
 from .columns import Array, DecodedRows, ListColumn
 from .epoch_plan import Rows
 from .gather import aligned_arrays, gather_padded, gather_scalars
+from .memory_blocks import MemoryBlocks
 
 
 class FilledWindow:
@@ -21,6 +22,7 @@ class FilledWindow:
         layout: the columns without rows.
         widths: the width of every list column.
         compact: columns of integers that become int32.
+        blocks: memory to use again.
     """
 
     def __init__(
@@ -29,6 +31,7 @@ class FilledWindow:
         layout: DecodedRows,
         widths: dict[str, int],
         compact: frozenset[str] = frozenset(),
+        blocks: MemoryBlocks | None = None,
     ) -> None:
         """Say to which place each row goes."""
         self._batches = len(batches)
@@ -46,7 +49,7 @@ class FilledWindow:
         for name, like in layout.columns.items():
             shape = (places, widths[name]) if isinstance(like, ListColumn) else (places,)
             shapes.append((shape, np.dtype(np.int32) if name in compact else like.values.dtype))
-        self._arrays = dict(zip(layout.columns, aligned_arrays(shapes), strict=True))
+        self._arrays = dict(zip(layout.columns, aligned_arrays(shapes, blocks), strict=True))
 
     def add(self, decoded: DecodedRows, start: int, stop: int) -> None:
         """Bring rows ``start`` to ``stop`` of what was decoded to their batches."""

@@ -13,6 +13,8 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from .memory_blocks import MemoryBlocks
+
 Array = npt.NDArray[Any]
 
 
@@ -60,14 +62,18 @@ def gather_padded(values: Array, offsets: Array, rows: Array, places: Array, res
             target[j] = source[j]
 
 
-def aligned_arrays(shapes: list[tuple[tuple[int, ...], np.dtype[Any]]]) -> list[Array]:
+def aligned_arrays(
+    shapes: list[tuple[tuple[int, ...], np.dtype[Any]]], blocks: MemoryBlocks | None = None
+) -> list[Array]:
     """Make empty arrays in one block of memory, each at a 64-byte boundary.
 
     TensorFlow takes such arrays over without a copy, and one large block comes in huge pages,
-    which are several times cheaper to touch first than as many small ones.
+    which are several times cheaper to touch first than as many small ones. With ``blocks`` it may
+    be one that was used before.
     """
     sizes = [-(-math.prod(shape) * kind.itemsize // 64) * 64 for shape, kind in shapes]
-    block = np.empty(sum(sizes) + 64, np.uint8)
+    size = sum(sizes) + 64
+    block = np.empty(size, np.uint8) if blocks is None else blocks.take(size)
     start = -block.ctypes.data % 64
     arrays = []
     for (shape, kind), size in zip(shapes, sizes, strict=True):

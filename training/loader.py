@@ -15,10 +15,12 @@ from merlin.schema import Schema
 
 from ..schemas.exceptions import MerlinSimError
 from .background import Background
+from .batch_form import list_widths, small_ids
 from .columns import ListColumn
 from .epoch_plan import EpochPlan, RankRows, Rows, slots
 from .filled_window import FilledWindow
 from .gpu_rows import FrameRows, GatheredFrames
+from .memory_blocks import MemoryBlocks
 from .row_check import RowCheck
 from .row_reader import GatheredRows, SequenceReader, Values
 from .row_source import ParquetRows, RowSource, open_rows
@@ -109,6 +111,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         self._source: RowSource | None = None
         self._running: Background[Any] | None = None
         self._peeked: list[Any] = []
+        self._blocks = MemoryBlocks()
 
     @property
     def global_batch_size(self) -> int:
@@ -208,6 +211,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         longer = copy.copy(self)
         longer._running = None
         longer._peeked = []
+        longer._blocks = MemoryBlocks()
         longer._epochs = epochs
         return longer
 
@@ -302,7 +306,8 @@ class Loader(merlin.dataloader.tensorflow.Loader):
                 if started is not None:
                     yield started
                 first, rows = item
-                window = FilledWindow(rows.batches, self.source.layout, widths, compact)
+                layout = self.source.layout
+                window = FilledWindow(rows.batches, layout, widths, compact, self._blocks)
                 started = (first, window, rows.batches)
             if started is not None:
                 yield started
@@ -354,40 +359,6 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         if isinstance(targets, dict):
             return tensors, {name: _tensor(value) for name, value in targets.items()}
         return tensors, None if targets is None else _tensor(targets)
-
-
-def list_widths(schema: Schema, ragged: bool) -> dict[str, int]:
-    """Name the list columns that become dense, with their widths.
-
-    Args:
-        schema: value counts say which lists have a fixed length.
-        ragged: count ragged columns in; each must say its longest length.
-
-    Raises:
-        MerlinSimError: where a ragged column has no longest length.
-    """
-    widths = {}
-    for column in schema:
-        if not column.is_list:
-            continue
-        longest = column.shape.dims[1].max
-        if column.is_ragged and not ragged:
-            continue
-        if longest is None or not np.isfinite(longest):
-            raise MerlinSimError(
-                f"column {column.name} cannot be padded: its value_count has no maximum."
-            )
-        widths[column.name] = int(longest)
-    return widths
-
-
-def small_ids(schema: Schema) -> frozenset[str]:
-    """Name the columns of ids that int32 can hold."""
-    return frozenset(
-        column.name
-        for column in schema
-        if column.int_domain is not None and 0 < (column.int_domain.max or 0) < 2**31
-    )
 
 
 def _cut(value: Values, start: int, stop: int) -> Values:

@@ -113,6 +113,20 @@ def test_compact_ids_are_the_same_ids(tmp_path):
             np.testing.assert_array_equal(a[name], b[name])
 
 
+def test_batches_stay_as_they_are_while_later_windows_are_read(tmp_path):
+    dataset = open_dataset(write_files(tmp_path, [[500, 500], [500]]))
+    loader = Loader(dataset, 64, shuffle=True, seed=1, pad_lists=True, window_rows=128)
+    kept = [inputs for _ in range(2) for inputs, _ in loader]
+    later = []
+    for epoch in range(2):
+        loader.start_at(epoch)
+        later += [{name: value.numpy().copy() for name, value in x.items()} for x, _ in loader]
+    assert len(kept) == len(later) == 2 * len(loader)
+    for before, after in zip(kept, later, strict=True):
+        for name, value in after.items():
+            np.testing.assert_array_equal(before[name].numpy(), value)
+
+
 def test_rows_keep_together_when_shuffled(tmp_path):
     paths = write_files(tmp_path, [[50, 50], [25]])
     expected = {
