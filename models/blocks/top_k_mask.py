@@ -31,31 +31,39 @@ def top_k_mask(weights: tf.Tensor, top_k: int) -> tf.Tensor:
     return tf.cond(
         tf.reduce_all(counts <= float(top_k)),
         lambda: kept,
-        lambda: _without_last_ties(weights, limit, top_k) & positive,
+        lambda: _without_late_ties(weights, limit, top_k, kept, counts),
     )
 
 
 def _last_that_gets_in(weights: tf.Tensor, top_k: int) -> tf.Tensor:
     """Return the ``top_k``-th greatest weight of each row: [batch, 1]."""
-    if _can_select():
+    if not _in_xla() and not tf.config.list_logical_devices("GPU"):  # the kernel is a CPU's
         nth = tf.raw_ops.NthElement(input=weights, n=top_k - 1, reverse=True)
         return nth[:, tf.newaxis]
     best = tf.math.top_k(weights, k=top_k, sorted=False).values
     return tf.reduce_min(best, axis=1, keepdims=True)
 
 
-def _can_select() -> bool:
-    """Tell whether the operation that selects in linear time, instead of sorting, has a kernel.
-
-    It has one on CPU only, and none for XLA.
-    """
-    is_xla = control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
-    return not is_xla and not tf.config.list_logical_devices("GPU")
+def _in_xla() -> bool:
+    """Tell whether this is compiled, where neither selection nor a choice of rows has a form."""
+    return bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
 
 
-def _without_last_ties(weights: tf.Tensor, limit: tf.Tensor, top_k: int) -> tf.Tensor:
+def _without_late_ties(
+    weights: tf.Tensor, limit: tf.Tensor, top_k: int, kept: tf.Tensor, counts: tf.Tensor
+) -> tf.Tensor:
+    """Mend the rows in which more were kept than ``top_k``, which are few."""
+    if _in_xla():
+        return _with_first_ties(weights, limit, top_k)
+    rows = tf.where(counts > float(top_k))
+    mended = _with_first_ties(tf.gather_nd(weights, rows), tf.gather_nd(limit, rows), top_k)
+    return tf.tensor_scatter_nd_update(kept, rows, mended)
+
+
+def _with_first_ties(weights: tf.Tensor, limit: tf.Tensor, top_k: int) -> tf.Tensor:
     """Take weights equal to the limit only from the first on and while there is room."""
     above = weights > limit
     ties = tf.cast(weights == limit, tf.int32)
     room = top_k - tf.reduce_sum(tf.cast(above, tf.int32), axis=1, keepdims=True)  # [batch, 1]
-    return above | ((ties > 0) & (tf.cumsum(ties, axis=1) <= room))
+    taken = above | ((ties > 0) & (tf.cumsum(ties, axis=1) <= room))
+    return taken & (weights > 0)
