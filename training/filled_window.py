@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
-from .columns import Array, DecodedRows, ListColumn
+from .columns import Array, Column, DecodedRows, ListColumn
 from .epoch_plan import Rows
 from .gather import aligned_arrays, gather_padded, gather_scalars
 from .memory_blocks import MemoryBlocks
+
+BLOCK_ROWS = 1024
+"""Rows that are brought to their places together, in the order of the places: few enough to be
+read from a processor's cache, as many as fill stretches of the batches."""
 
 
 class FilledWindow:
@@ -39,29 +46,40 @@ class FilledWindow:
         # Room to begin every batch of a usual size at a boundary of TensorFlow's.
         room = -self._batch_rows % 64 if self._batch_rows > 64 else 0
         self._stride = self._batch_rows + room
-        self._places = np.empty(self._batches * self._batch_rows, np.int64)
-        slots = np.arange(self._batch_rows)
-        for index, rows in enumerate(batches):
-            self._places[rows] = index * self._stride + slots
+        rows = np.concatenate(batches)
+        places = np.arange(len(rows)) + room * np.repeat(np.arange(self._batches), self._batch_rows)
+        block = (rows // BLOCK_ROWS).astype(np.min_scalar_type(len(rows) // BLOCK_ROWS))
+        order = np.argsort(block, kind="stable")  # by block, and within it by place
+        self._rows, self._places = rows[order], places[order]
         self._seen = 0
-        places = self._batches * self._stride
-        shapes = []
+        height = self._batches * self._stride
+        shapes: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
         for name, like in layout.columns.items():
-            shape = (places, widths[name]) if isinstance(like, ListColumn) else (places,)
+            shape = (height, widths[name]) if isinstance(like, ListColumn) else (height,)
             shapes.append((shape, np.dtype(np.int32) if name in compact else like.values.dtype))
         self._arrays = dict(zip(layout.columns, aligned_arrays(shapes, blocks), strict=True))
 
-    def add(self, decoded: DecodedRows, start: int, stop: int) -> None:
-        """Bring rows ``start`` to ``stop`` of what was decoded to their batches."""
-        places = self._places[self._seen : self._seen + stop - start]
-        self._seen += len(places)
-        rows = np.arange(start, stop)
-        for name, result in self._arrays.items():
-            column = decoded.columns[name]
-            if isinstance(column, ListColumn):
-                gather_padded(column.values, column.offsets, rows, places, result)
-            else:
-                gather_scalars(column.values, rows, places, result)
+    def expect(self, start: int, stop: int) -> Callable[[dict[str, Column]], None]:
+        """Number the rows ``start`` to ``stop`` of the next piece.
+
+        Returns:
+            What brings any columns of that piece to their batches.
+        """
+        seen, self._seen = self._seen, self._seen + stop - start
+        blocks = slice(seen // BLOCK_ROWS * BLOCK_ROWS, -(-self._seen // BLOCK_ROWS) * BLOCK_ROWS)
+        rows, places = self._rows[blocks], self._places[blocks]
+        mine = (seen <= rows) & (rows < self._seen)  # the first and the last block's may be others'
+        rows, places = rows[mine] + (start - seen), places[mine]
+
+        def bring(columns: dict[str, Column]) -> None:
+            for name, column in columns.items():
+                result = self._arrays[name]
+                if isinstance(column, ListColumn):
+                    gather_padded(column.values, column.offsets, rows, places, result)
+                else:
+                    gather_scalars(column.values, rows, places, result)
+
+        return bring
 
     def batch(self, index: int) -> dict[str, Array]:
         """Return the columns of a batch, of which no row is missing any more."""

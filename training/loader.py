@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import merlin.dataloader.tensorflow
@@ -17,6 +18,7 @@ from ..schemas.exceptions import MerlinSimError
 from .background import Background
 from .batch_form import list_widths, small_ids
 from .columns import ListColumn
+from .decoding import decode_windows
 from .epoch_plan import EpochPlan, RankRows, Rows, slots
 from .filled_window import FilledWindow
 from .gpu_rows import FrameRows, GatheredFrames
@@ -27,8 +29,6 @@ from .row_source import ParquetRows, RowSource, open_rows
 
 GATHER_ROWS = 4096
 """Batches smaller than this are gathered several at a time."""
-PIECES_AHEAD = 4
-"""Decoded pieces that wait to be brought to their batches."""
 
 
 class Loader(merlin.dataloader.tensorflow.Loader):
@@ -244,75 +244,69 @@ class Loader(merlin.dataloader.tensorflow.Loader):
             yield from self._read_epoch(plan, step if index == 0 else 0)
 
     def _read_epoch(self, plan: EpochPlan, first_step: int) -> Iterator[Any]:
-        windows = Background(self._read_windows(plan, first_step), ahead=1)
-        try:
+        with contextlib.closing(self._read_windows(plan, first_step)) as windows:
             for first, window, batches in windows:
                 yield from self._make_batches(window, batches, max(0, first_step - first))
+
+    def _read_windows(self, plan: EpochPlan, first_step: int) -> Generator[Any, None, None]:
+        """Read window by window: its first step, its rows, and its batches' row numbers."""
+        frames = self._frame_library()
+        if frames is not None and isinstance(self.source, ParquetRows):
+            yield from self._read_frames(plan, first_step, self.source, frames)
+            return
+        widths = list_widths(self.input_schema, ragged=self.pad_lists)
+        compact = small_ids(self.input_schema) if self.compact_ids else frozenset()
+        layout = self.source.layout
+        lists = {name for name, like in layout.columns.items() if isinstance(like, ListColumn)}
+        spans = self._spans(plan, first_step, SequenceReader(self.source, plan))
+        check: Callable[[Any], None] = _accept
+        if self.check:
+            check = RowCheck(self.input_schema)
+        if lists <= widths.keys():
+
+            def filled() -> Iterator[Any]:
+                for first, rows, pieces in spans:
+                    window = FilledWindow(rows.batches, layout, widths, compact, self._blocks)
+                    work = ((stored, window.expect(*span)) for stored, *span in pieces)
+                    yield (first, window, rows.batches), work
+
+            yield from decode_windows(filled(), check)
+            return
+
+        def gathered() -> Iterator[Any]:
+            for first, rows, pieces in spans:
+                known = list(pieces)
+                yield (first, known, rows.batches), [(stored, _accept) for stored, *_ in known]
+
+        for first, known, batches in decode_windows(gathered(), check):
+            pieces = [(stored.whole(), *span) for stored, *span in known]
+            yield first, GatheredRows(pieces, layout, widths, compact), batches
+
+    def _read_frames(
+        self, plan: EpochPlan, first_step: int, source: ParquetRows, frames: Any
+    ) -> Iterator[Any]:
+        """Read a window ahead on the device."""
+        spans = self._spans(plan, first_step, SequenceReader(FrameRows(source, frames), plan))
+        windows = Background(
+            (
+                (first, GatheredFrames(list(pieces), frames, self.make_tensors), rows.batches)
+                for first, rows, pieces in spans
+            ),
+            ahead=1,
+        )
+        try:
+            yield from windows
         finally:
             windows.stop()
 
-    def _read_windows(self, plan: EpochPlan, first_step: int) -> Iterator[Any]:
-        """Read window by window: its first step, its rows, and its batches' row numbers."""
-        frames = self._frame_library()
-        widths = list_widths(self.input_schema, ragged=self.pad_lists)
-        compact = small_ids(self.input_schema) if self.compact_ids else frozenset()
-        if frames is not None and isinstance(self.source, ParquetRows):
-            reader = SequenceReader(FrameRows(self.source, frames), plan)
-            for first, rows, pieces in self._decode_windows(plan, first_step, reader):
-                yield first, GatheredFrames(list(pieces), frames, self.make_tensors), rows.batches
-            return
-        check = [RowCheck(self.input_schema)] if self.check else []
-        reader = SequenceReader(self.source, plan, *check)
-        layout = self.source.layout
-        lists = {name for name, like in layout.columns.items() if isinstance(like, ListColumn)}
-        if lists <= widths.keys():
-            yield from self._fill_windows(plan, first_step, reader, widths, compact)
-            return
-        for first, rows, pieces in self._decode_windows(plan, first_step, reader):
-            yield first, GatheredRows(list(pieces), layout, widths, compact), rows.batches
-
-    def _decode_windows(
+    def _spans(
         self, plan: EpochPlan, first_step: int, reader: SequenceReader
     ) -> Iterator[tuple[int, RankRows, Iterator[Any]]]:
-        """Give each window's first step, its rows, and its pieces, to be decoded in this order."""
+        """Give each window's first step, its rows, and its pieces, to be asked for in order."""
         for window in plan.windows(first_step):
             rows = plan.rank_rows(window, self.global_rank, self.global_size)
             pieces = (piece for span in rows.spans for piece in reader.read(*span))
             yield window.first_row // plan.global_batch_size, rows, pieces
-
-    def _fill_windows(
-        self,
-        plan: EpochPlan,
-        first_step: int,
-        reader: SequenceReader,
-        widths: dict[str, int],
-        compact: frozenset[str],
-    ) -> Iterator[tuple[int, FilledWindow, list[Rows]]]:
-        """Bring rows to their batches in this thread while another decodes the next ones."""
-
-        def decode() -> Iterator[Any]:
-            for first, rows, pieces in self._decode_windows(plan, first_step, reader):
-                yield first, rows
-                yield from pieces
-
-        decoding = Background(decode(), ahead=PIECES_AHEAD)
-        started: tuple[int, FilledWindow, list[Rows]] | None = None
-        try:
-            for item in decoding:
-                if len(item) == 3:
-                    assert started is not None
-                    started[1].add(*item)
-                    continue
-                if started is not None:
-                    yield started
-                first, rows = item
-                layout = self.source.layout
-                window = FilledWindow(rows.batches, layout, widths, compact, self._blocks)
-                started = (first, window, rows.batches)
-            if started is not None:
-                yield started
-        finally:
-            decoding.stop()
 
     def _frame_library(self) -> Any:
         """Return cudf on a GPU, where Merlin's own path makes the batches; None on CPU."""
@@ -361,6 +355,10 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         return tensors, None if targets is None else _tensor(targets)
 
 
+def _accept(anything: Any) -> None:
+    """Do nothing about it."""
+
+
 def _cut(value: Values, start: int, stop: int) -> Values:
     if isinstance(value, tuple):
         values, offsets = value
@@ -369,7 +367,13 @@ def _cut(value: Values, start: int, stop: int) -> Values:
 
 
 def _tensor(value: Any) -> tf.Tensor:
-    return tf.convert_to_tensor(getattr(value, "values", value))
+    """Hand memory over without a copy, if it is as TensorFlow wants it."""
+    array = getattr(value, "values", value)
+    address, is_read_only = array.__array_interface__["data"]
+    is_simple = array.dtype.kind in "iuf" and array.flags.c_contiguous and array.size
+    if is_simple and not is_read_only and address % 64 == 0:
+        return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+    return tf.convert_to_tensor(array)
 
 
 def _arrays(inputs: Any, targets: Any) -> list[Any]:

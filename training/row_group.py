@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,41 +11,32 @@ import pyarrow.parquet as pq
 from .columns import Column, ListColumn, decode
 from .pages.list_column import ListColumnReader, MissingElement
 from .pages.list_form import list_form
+from .pages.page_header import PageError
+from .stored_rows import PartReader
 
 CHUNK_ROWS = 16384
 """Row groups longer than this are decoded piece by piece, so that memory stays bounded."""
 
-Piece = tuple[dict[str, Column], int]
-"""Columns and their number of rows."""
 
-
-def read_row_group(
+def part_readers(
     file: pq.ParquetFile, path: str, group: int, columns: list[str]
-) -> Iterator[Piece]:
-    """Decode ``columns`` of a row group, at most :data:`CHUNK_ROWS` rows at a time.
+) -> list[PartReader]:
+    """Open ``columns`` of a row group: each history by itself, all other columns together.
 
     Args:
         file: the opened file.
         path: where it lies; pages are read of local files only.
         group: the row group.
-        columns: their names, in the order of the result.
+        columns: their names.
     """
-    seen = 0
-    readers = _list_readers(file, path, group, columns)
-    if readers:
-        try:
-            for piece in _read_pages(file, group, columns, readers):
-                yield piece
-                seen += piece[1]
-            return
-        except MissingElement:
-            pass  # arrow shows what is missing
-    for batch in file.iter_batches(CHUNK_ROWS, row_groups=[group], columns=columns):
-        skipped = min(seen, batch.num_rows)
-        seen -= skipped
-        if skipped < batch.num_rows:
-            rest = batch.slice(skipped)
-            yield decode(rest, path, 0).columns, rest.num_rows
+    histories = _list_readers(file, path, group, columns)
+    parts: list[PartReader] = [
+        _HistoryReader(reader, path, group, name) for name, reader in histories.items()
+    ]
+    others = [name for name in columns if name not in histories]
+    if others:
+        parts.append(_ArrowReader(file, group, others, use_threads=not histories))
+    return parts
 
 
 def _list_readers(
@@ -74,23 +64,56 @@ def _list_readers(
     return readers
 
 
-def _read_pages(
-    file: pq.ParquetFile, group: int, columns: list[str], readers: dict[str, ListColumnReader]
-) -> Iterator[Piece]:
-    others = [name for name in columns if name not in readers]
-    with ThreadPoolExecutor(min(len(readers), pa.cpu_count())) as threads:
-        for piece, count in _read_others(file, group, others):
-            lists = threads.map(ListColumnReader.read, readers.values(), [count] * len(readers))
-            decoded = {name: ListColumn(*read) for name, read in zip(readers, lists, strict=True)}
-            everything = {**piece, **decoded}
-            yield {name: everything[name] for name in columns}, count
+class _HistoryReader:
+    """A history from its pages; by arrow, which shows what is missing, from a gap in it on."""
+
+    def __init__(self, pages: ListColumnReader, path: str, group: int, name: str) -> None:
+        self._reader: ListColumnReader | _ArrowReader = pages
+        self._path = path
+        self._group = group
+        self._name = name
+        self._seen = 0
+
+    def read(self, rows: int) -> dict[str, Column]:
+        if isinstance(self._reader, ListColumnReader):
+            try:
+                column = ListColumn(*self._reader.read(rows))
+            except MissingElement:
+                file = pq.ParquetFile(self._path, memory_map=True)
+                self._reader = _ArrowReader(file, self._group, [self._name])
+                self._reader.skip(self._seen)
+            else:
+                self._seen += rows
+                return {self._name: column}
+        return self._reader.read(rows)
 
 
-def _read_others(file: pq.ParquetFile, group: int, columns: list[str]) -> Iterator[Piece]:
-    if columns:
-        for batch in file.iter_batches(CHUNK_ROWS, row_groups=[group], columns=columns):
-            yield decode(batch, "", 0).columns, batch.num_rows
-        return
-    rows = file.metadata.row_group(group).num_rows
-    for start in range(0, rows, CHUNK_ROWS):
-        yield {}, min(CHUNK_ROWS, rows - start)
+class _ArrowReader:
+    """Columns as arrow decodes them."""
+
+    def __init__(
+        self, file: pq.ParquetFile, group: int, columns: list[str], use_threads: bool = False
+    ) -> None:
+        self._batches: Iterator[pa.RecordBatch] = file.iter_batches(
+            CHUNK_ROWS, row_groups=[group], columns=columns, use_threads=use_threads
+        )
+        self._rest: pa.RecordBatch | None = None
+
+    def read(self, rows: int) -> dict[str, Column]:
+        batches = list(self._take(rows))
+        table = batches[0] if len(batches) == 1 else pa.Table.from_batches(batches)
+        return decode(table, "", 0).columns
+
+    def skip(self, rows: int) -> None:
+        for _ in self._take(rows):
+            pass
+
+    def _take(self, rows: int) -> Iterator[pa.RecordBatch]:
+        while rows:
+            batch = self._rest if self._rest is not None else next(self._batches, None)
+            if batch is None:
+                raise PageError(f"{rows} rows are missing")
+            taken = batch.slice(0, rows)
+            self._rest = batch.slice(rows) if rows < batch.num_rows else None
+            rows -= taken.num_rows
+            yield taken

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,33 +19,29 @@ Sources = list[tuple[DecodedRows, Rows, Rows]]
 
 
 class SequenceReader:
-    """Hands out ranges of the sequence of ``plan``, ascending, decoding each part once.
+    """Hands out ranges of the sequence of ``plan``, ascending, opening each part once.
 
     Args:
         source: the parts: a :class:`~.row_source.RowSource`, or frames on a GPU.
         plan: their order in this epoch.
-        check: called once with everything that was decoded; raises where it cannot be used.
     """
 
-    def __init__(
-        self, source: Any, plan: EpochPlan, check: Callable[[Any], None] = lambda piece: None
-    ) -> None:
+    def __init__(self, source: Any, plan: EpochPlan) -> None:
         """Begin before the first row."""
         self._source = source
         self._plan = plan
-        self._check = check
         self._part = -1
-        self._decoding: Iterator[Any] = iter(())
-        self._decoded: Any = None
-        self._start = 0  # where self._decoded lies in the sequence
+        self._pieces: Iterator[Any] = iter(())
+        self._piece: Any = None
+        self._start = 0  # where self._piece lies in the sequence
         self._stop = 0
 
     def read(self, start: int, stop: int) -> Iterator[tuple[Any, int, int]]:
-        """Decode the range [start, stop): pieces, each with its own range of their rows."""
+        """Give the range [start, stop): pieces, each with its own range of their rows."""
         while start < stop:
             self._advance_to(start)
             end = min(stop, self._stop)
-            yield self._decoded, start - self._start, end - self._start
+            yield self._piece, start - self._start, end - self._start
             start = end
 
     def _advance_to(self, position: int) -> None:
@@ -55,11 +51,10 @@ class SequenceReader:
             starts = self._plan.part_starts
             if position >= starts[self._part + 1]:
                 self._part = int(np.searchsorted(starts, position, side="right")) - 1
-                self._decoding = self._source.read(int(self._plan.part_order[self._part]))
+                self._pieces = self._source.read(int(self._plan.part_order[self._part]))
                 self._stop = int(starts[self._part])
-            self._decoded = next(self._decoding)
-            self._check(self._decoded)
-            self._start, self._stop = self._stop, self._stop + self._decoded.rows
+            self._piece = next(self._pieces)
+            self._start, self._stop = self._stop, self._stop + self._piece.rows
 
 
 class GatheredRows:

@@ -18,7 +18,8 @@ from ..schemas.exceptions import MerlinSimError
 from .columns import Column, DecodedRows, ListColumn, decode
 from .pages.list_form import value_bounds
 from .pages.page_header import PageError
-from .row_group import read_row_group
+from .row_group import CHUNK_ROWS, part_readers
+from .stored_rows import PartReader, StoredRows
 
 
 class DataError(MerlinSimError):
@@ -38,8 +39,8 @@ class RowSource(Protocol):
         """The columns without rows: which are lists, and every part's values fit their dtypes."""
         ...
 
-    def read(self, part: int) -> Iterator[DecodedRows]:
-        """Decode ``part``, in order, at most :data:`~.row_group.CHUNK_ROWS` rows at a time."""
+    def read(self, part: int) -> Iterator[StoredRows]:
+        """Open ``part`` and give its rows, in order, at most so many as are decoded at a time."""
         ...
 
 
@@ -86,28 +87,53 @@ class ParquetRows:
         """The number of rows of each row group that has any."""
         return [rows for _, _, _, rows in self.parts]
 
-    def read(self, part: int) -> Iterator[DecodedRows]:
-        """Decode a row group, column by column in parallel."""
+    def read(self, part: int) -> Iterator[StoredRows]:
+        """Open a row group: at most :data:`~.row_group.CHUNK_ROWS` rows at a time."""
         path, group, first_row, rows = self.parts[part]
-        seen = 0
-        try:
-            with self._open(path) as file:
-                bounds = _bounds(file.metadata.row_group(group))
-                for columns, count in read_row_group(file, path, group, self.columns):
-                    yield DecodedRows(columns, count, path, first_row + seen, bounds)
-                    seen += count
-        except (OSError, pa.ArrowException, PageError) as error:
-            raise DataError(
-                f"{path} is damaged in rows {first_row + seen} to {first_row + rows - 1}"
-                f" (row group {group}): {error}"
-            ) from error
-        if seen != rows:
-            raise DataError(f"{path}, row group {group}: expected {rows} rows. Received: {seen}.")
+        with _damage(path, group, first_row, first_row + rows):
+            file = self._open(path)
+            bounds = _bounds(file.metadata.row_group(group))
+            readers: list[PartReader] = [
+                _GuardedReader(reader, path, group, first_row, first_row + rows)
+                for reader in part_readers(file, path, group, self.columns)
+            ]
+        for start in range(0, rows, CHUNK_ROWS):
+            count = min(CHUNK_ROWS, rows - start)
+            yield StoredRows(self.columns, count, path, first_row + start, readers, bounds)
 
     def _open(self, path: str) -> pq.ParquetFile:
         if Path(path).is_file():
             return pq.ParquetFile(path, memory_map=True)
         return pq.ParquetFile(self._filesystem.open(path))
+
+
+@contextlib.contextmanager
+def _damage(path: str, group: int, first_row: int, stop: int) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pa.ArrowException, PageError) as error:
+        raise DataError(
+            f"{path} is damaged in rows {first_row} to {stop - 1} (row group {group}): {error}"
+        ) from error
+
+
+class _GuardedReader:
+    """Says where in the file it was when something went wrong."""
+
+    def __init__(
+        self, reader: PartReader, path: str, group: int, first_row: int, stop: int
+    ) -> None:
+        self._reader = reader
+        self._path = path
+        self._group = group
+        self._next = first_row
+        self._stop = stop
+
+    def read(self, rows: int) -> dict[str, Column]:
+        with _damage(self._path, self._group, self._next, self._stop):
+            columns = self._reader.read(rows)
+        self._next += rows
+        return columns
 
 
 def _bounds(group: pq.RowGroupMetaData) -> dict[str, tuple[Any, Any]]:
@@ -130,7 +156,7 @@ class PartitionRows:
             self._frame = self._frame.to_backend("pandas")
         self._rows = [int(rows) for rows in self._frame.map_partitions(len).compute()]
         self._kept = [index for index, rows in enumerate(self._rows) if rows]
-        first = self._table(self._kept[0] if self._kept else 0)
+        first = self.table(self._kept[0] if self._kept else 0)
         self._layout = decode(first.schema.empty_table(), "partition 0", 0)
 
     @property
@@ -143,14 +169,27 @@ class PartitionRows:
         """The number of rows of each partition that has any."""
         return [self._rows[index] for index in self._kept]
 
-    def read(self, part: int) -> Iterator[DecodedRows]:
-        """Compute a partition and turn it into arrow as a whole."""
+    def read(self, part: int) -> Iterator[StoredRows]:
+        """Give a partition as a whole."""
         index = self._kept[part]
-        yield decode(self._table(index), f"partition {index}", 0)
+        names, rows = list(self._layout.columns), self._rows[index]
+        yield StoredRows(names, rows, f"partition {index}", 0, [_PartitionReader(self, index)])
 
-    def _table(self, index: int) -> pa.Table:
+    def table(self, index: int) -> pa.Table:
+        """Compute a partition."""
         frame = self._frame.partitions[index].compute(scheduler="synchronous")
         return pa.Table.from_pandas(frame, preserve_index=False)
+
+
+class _PartitionReader:
+    """Computes a partition and turns it into arrow."""
+
+    def __init__(self, source: PartitionRows, index: int) -> None:
+        self._source = source
+        self._index = index
+
+    def read(self, rows: int) -> dict[str, Column]:
+        return decode(self._source.table(self._index), "", 0).columns
 
 
 def common_layout(layouts: list[DecodedRows]) -> DecodedRows:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from merlin_sim.training import filled_window
 from merlin_sim.training.columns import DecodedRows, ListColumn, ScalarColumn
 from merlin_sim.training.filled_window import FilledWindow
 from merlin_sim.training.row_reader import GatheredRows
@@ -25,13 +26,23 @@ def decoded(rows, random, kind=np.int64):
     return DecodedRows(columns, rows, "file", 0)
 
 
-@settings(max_examples=60, deadline=None)
+def fill(window, piece, start, stop):
+    bring = window.expect(start, stop)
+    for name, column in piece.columns.items():  # columns come one by one, in any order
+        bring({name: column})
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 40), st.integers(0, 3)), max_size=5),
     st.integers(1, 9),
+    st.sampled_from([1, 16, 1024]),
     st.integers(0, 2**32 - 1),
 )
-def test_every_row_comes_to_its_place(ranges, batches, seed):
+def test_every_row_comes_to_its_place(monkeypatch, ranges, batches, block_rows, seed):
+    monkeypatch.setattr(filled_window, "BLOCK_ROWS", block_rows)
     random = np.random.default_rng(seed)
     kinds = (np.int16, np.int32, np.int64)
     pieces = [
@@ -48,7 +59,7 @@ def test_every_row_comes_to_its_place(ranges, batches, seed):
     layout = decoded(0, random)
     window = FilledWindow(list(order), layout, WIDTHS, COMPACT)
     for piece in pieces:
-        window.add(*piece)
+        fill(window, *piece)
     looked_up = GatheredRows(pieces, layout, WIDTHS, COMPACT)
     for index in range(batches):
         expected = looked_up.take(order[index])
@@ -62,7 +73,7 @@ def test_batches_of_usual_sizes_begin_where_tensorflow_need_not_copy(batch_rows)
     random = np.random.default_rng(0)
     order = np.arange(3 * batch_rows).reshape(3, batch_rows)
     window = FilledWindow(list(order), decoded(0, random), WIDTHS, COMPACT)
-    window.add(decoded(3 * batch_rows, random), 0, 3 * batch_rows)
+    fill(window, decoded(3 * batch_rows, random), 0, 3 * batch_rows)
     for index in range(3):
         for name, values in window.batch(index).items():
             assert values.ctypes.data % 64 == 0, name

@@ -7,14 +7,11 @@ import pytest
 
 from merlin_sim.training import row_group
 from merlin_sim.training.columns import ListColumn
-from merlin_sim.training.row_group import read_row_group
+from merlin_sim.training.pages.page_header import PageError
+from merlin_sim.training.row_group import part_readers
 
 COLUMNS = ["label", "history", "words"]
-
-
-@pytest.fixture(autouse=True)
-def small_pieces(monkeypatch):
-    monkeypatch.setattr(row_group, "CHUNK_ROWS", 7)
+COUNTS = [7, 7, 6]
 
 
 def write(path, histories):
@@ -24,14 +21,19 @@ def write(path, histories):
     return path
 
 
-def read(path, columns):
+def read(path, columns, counts=COUNTS, name=None):
+    """Read pieces of so many rows, one part after the other."""
+    pieces = [{} for _ in counts]
     with pq.ParquetFile(path) as file:
-        return list(read_row_group(file, str(path), 0, columns))
+        for part in part_readers(file, name or str(path), 0, columns):
+            for piece, count in zip(pieces, counts, strict=True):
+                piece.update(part.read(count))
+    return pieces
 
 
-def lists(pieces, name):
+def lists(pieces, name, counts=COUNTS):
     found = []
-    for columns, count in pieces:
+    for columns, count in zip(pieces, counts, strict=True):
         column = columns[name]
         assert isinstance(column, ListColumn) and len(column.offsets) == count + 1
         bounds = zip(column.offsets[:-1], column.offsets[1:], strict=True)
@@ -39,35 +41,44 @@ def lists(pieces, name):
     return found
 
 
+@pytest.mark.parametrize("batch_rows", [16384, 3])
 @pytest.mark.parametrize("columns", [COLUMNS, COLUMNS[::-1], ["history"], ["label", "words"]])
-def test_a_row_group_comes_in_pieces_whoever_decodes_its_columns(tmp_path, columns):
+def test_a_row_group_comes_in_pieces_whoever_decodes_its_columns(
+    tmp_path, monkeypatch, columns, batch_rows
+):
+    monkeypatch.setattr(row_group, "CHUNK_ROWS", batch_rows)  # of arrow's batches
     histories = [[number] * (number % 4) for number in range(20)]
     pieces = read(write(tmp_path / "file", histories), columns)
-    assert [count for _, count in pieces] == [7, 7, 6]
-    assert all(list(piece) == columns for piece, _ in pieces)
+    assert all(set(piece) == set(columns) for piece in pieces)
     if "history" in columns:
         assert lists(pieces, "history") == histories
+    if "words" in columns:
+        assert lists(pieces, "words") == [[1, 2]] * 20
     if "label" in columns:
-        labels = np.concatenate([piece["label"].values for piece, _ in pieces])
-        assert labels.tolist() == list(range(20))
+        labels = [piece["label"].values for piece in pieces]
+        assert [len(values) for values in labels] == COUNTS
+        assert np.concatenate(labels).tolist() == list(range(20))
 
 
 def test_arrow_goes_on_where_an_element_is_missing(tmp_path):
     histories = [[number] for number in range(20)]
     histories[16] = [16, None]
     pieces = read(write(tmp_path / "file", histories), COLUMNS)
-    assert [count for _, count in pieces] == [7, 7, 6]
     found = lists(pieces, "history")
     assert found[:16] + found[17:] == histories[:16] + histories[17:]
     assert found[16][0] == 16 and np.isnan(found[16][1])
-    assert pieces[-1][0]["history"].nulls == 1
+    assert pieces[-1]["history"].nulls == 1
 
 
 def test_a_file_that_is_not_local_is_arrows(tmp_path, monkeypatch):
     monkeypatch.setattr(row_group, "ListColumnReader", None)
     path = write(tmp_path / "file", [[1], [2, 3]])
-    with pq.ParquetFile(path) as file:
-        assert lists(read_row_group(file, "bucket/file", 0, ["history"]), "history") == [
-            [1],
-            [2, 3],
-        ]
+    pieces = read(path, ["history"], [2], name="bucket/file")
+    assert lists(pieces, "history", [2]) == [[1], [2, 3]]
+
+
+@pytest.mark.parametrize("column", ["label", "history"])
+def test_rows_that_are_not_there_are_missed(tmp_path, column):
+    path = write(tmp_path / "file", [[1]] * 20)
+    with pytest.raises(PageError, match=r"\d+ (rows|lists) are missing"):
+        read(path, [column], [7, 14])
