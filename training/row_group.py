@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,15 +13,22 @@ from .columns import Column, ListColumn, decode
 from .pages.list_column import ListColumnReader, MissingElement
 from .pages.list_form import list_form
 from .pages.page_header import PageError
-from .stored_rows import PartReader
 
 CHUNK_ROWS = 16384
 """Row groups longer than this are decoded piece by piece, so that memory stays bounded."""
 
 
-def part_readers(
+class ColumnsReader(Protocol):
+    """Some of the columns of a row group, from its first row to its last."""
+
+    def read(self, rows: int) -> dict[str, Column]:
+        """Decode the next ``rows`` rows."""
+        ...
+
+
+def column_readers(
     file: pq.ParquetFile, path: str, group: int, columns: list[str]
-) -> list[PartReader]:
+) -> list[ColumnsReader]:
     """Open ``columns`` of a row group: each history by itself, all other columns together.
 
     Args:
@@ -30,13 +38,13 @@ def part_readers(
         columns: their names.
     """
     histories = _list_readers(file, path, group, columns)
-    parts: list[PartReader] = [
+    readers: list[ColumnsReader] = [
         _HistoryReader(reader, path, group, name) for name, reader in histories.items()
     ]
     others = [name for name in columns if name not in histories]
     if others:
-        parts.append(_ArrowReader(file, group, others, use_threads=not histories))
-    return parts
+        readers.append(_ArrowReader(file, group, others, use_threads=not histories))
+    return readers
 
 
 def _list_readers(

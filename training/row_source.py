@@ -18,7 +18,7 @@ from ..schemas.exceptions import MerlinSimError
 from .columns import Column, DecodedRows, ListColumn, decode
 from .pages.list_form import value_bounds
 from .pages.page_header import PageError
-from .row_group import CHUNK_ROWS, part_readers
+from .row_group import CHUNK_ROWS, ColumnsReader, column_readers
 from .stored_rows import PartReader, StoredRows
 
 
@@ -94,8 +94,8 @@ class ParquetRows:
             file = self._open(path)
             bounds = _bounds(file.metadata.row_group(group))
             readers: list[PartReader] = [
-                _GuardedReader(reader, path, group, first_row, first_row + rows)
-                for reader in part_readers(file, path, group, self.columns)
+                _RowGroupPart(reader, path, group, first_row, first_row + rows)
+                for reader in column_readers(file, path, group, self.columns)
             ]
         for start in range(0, rows, CHUNK_ROWS):
             count = min(CHUNK_ROWS, rows - start)
@@ -117,11 +117,11 @@ def _damage(path: str, group: int, first_row: int, stop: int) -> Iterator[None]:
         ) from error
 
 
-class _GuardedReader:
-    """Says where in the file it was when something went wrong."""
+class _RowGroupPart:
+    """Columns of a row group; what goes wrong is said with its place in the file."""
 
     def __init__(
-        self, reader: PartReader, path: str, group: int, first_row: int, stop: int
+        self, reader: ColumnsReader, path: str, group: int, first_row: int, stop: int
     ) -> None:
         self._reader = reader
         self._path = path
@@ -129,7 +129,12 @@ class _GuardedReader:
         self._next = first_row
         self._stop = stop
 
-    def read(self, rows: int) -> dict[str, Column]:
+    def read(self, first_row: int, rows: int) -> dict[str, Column]:
+        while self._next < first_row:  # rows of other ranks: pages cannot be jumped into
+            self._read(min(CHUNK_ROWS, first_row - self._next))
+        return self._read(rows)
+
+    def _read(self, rows: int) -> dict[str, Column]:
         with _damage(self._path, self._group, self._next, self._stop):
             columns = self._reader.read(rows)
         self._next += rows
@@ -188,7 +193,7 @@ class _PartitionReader:
         self._source = source
         self._index = index
 
-    def read(self, rows: int) -> dict[str, Column]:
+    def read(self, first_row: int, rows: int) -> dict[str, Column]:
         return decode(self._source.table(self._index), "", 0).columns
 
 

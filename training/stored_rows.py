@@ -11,8 +11,8 @@ from .columns import Column, DecodedRows
 class PartReader(Protocol):
     """Some of the columns of rows that are stored together."""
 
-    def read(self, rows: int) -> dict[str, Column]:
-        """Decode the next ``rows`` rows; calls must not overlap."""
+    def read(self, first_row: int, rows: int) -> dict[str, Column]:
+        """Decode rows, none of them before those of the last call; calls must not overlap."""
         ...
 
 
@@ -24,7 +24,7 @@ class StoredRows:
         rows: how many there are.
         origin: as of :class:`~.columns.DecodedRows`.
         first_row: see there.
-        parts: readers that stand before the first of the rows; together they read every column.
+        parts: together they read every column.
         bounds: see there.
     """
 
@@ -55,7 +55,7 @@ class StoredRows:
         """
         if part in self._decoded:
             return self._decoded[part], None
-        columns = part.read(self.rows)
+        columns = part.read(self._first_row, self.rows)
         with self._lock:
             self._decoded[part] = columns
             is_last = len(self._decoded) == len(self.parts)

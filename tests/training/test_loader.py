@@ -15,6 +15,7 @@ from merlin.io import Dataset
 from merlin.schema import Schema
 
 from merlin_sim.schemas.exceptions import MerlinSimError
+from merlin_sim.training import row_group, row_source
 from merlin_sim.training.loader import Loader
 
 from .conftest import LONGEST, make_schema, make_table, open_dataset, write_files
@@ -29,6 +30,12 @@ def lists_of(inputs, name="history"):
     return [values[a:b].tolist() for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
 
 
+def padded_lists_of(inputs, name="history"):
+    rows = inputs[name].numpy().tolist()
+    assert {len(row) for row in rows} <= {LONGEST}
+    return [row[LONGEST - sum(value > 0 for value in row) :] for row in rows]
+
+
 layouts = st.lists(
     st.lists(st.integers(0, 30), min_size=1, max_size=4), min_size=1, max_size=4
 ).filter(lambda files: sum(map(sum, files)) > 0)
@@ -37,9 +44,21 @@ layouts = st.lists(
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(layouts, st.integers(1, 5), st.integers(1, 12), st.booleans())
-def test_every_row_once_on_any_number_of_ranks(tmp_path_factory, files, size, batch_size, shuffle):
+@given(
+    layouts,
+    st.integers(1, 5),
+    st.integers(1, 12),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([3, row_group.CHUNK_ROWS]),
+)
+def test_every_row_once_on_any_number_of_ranks(
+    tmp_path_factory, monkeypatch, files, size, batch_size, shuffle, pad_lists, piece_rows
+):
+    monkeypatch.setattr(row_source, "CHUNK_ROWS", piece_rows)
     paths = write_files(tmp_path_factory.mktemp("files"), files)
+    tables = [pq.read_table(path, columns=["row", "history"]) for path in paths]
+    histories = {row["row"]: row["history"] for table in tables for row in table.to_pylist()}
     dataset = open_dataset(paths)
     by_rank = []
     for rank in range(size):
@@ -51,9 +70,14 @@ def test_every_row_once_on_any_number_of_ranks(tmp_path_factory, files, size, ba
             global_size=size,
             global_rank=rank,
             window_rows=40,
+            pad_lists=pad_lists,
         )
         steps = len(loader)
-        by_rank.append(rows_of(loader))
+        batches = [inputs for inputs, _ in loader]
+        by_rank.append([inputs["row"].numpy().tolist() for inputs in batches])
+        for rows, inputs in zip(by_rank[-1], batches, strict=True):
+            received = padded_lists_of(inputs) if pad_lists else lists_of(inputs)
+            assert received == [histories[row] for row in rows]
         assert len(by_rank[-1]) == steps
     assert len({len(batches) for batches in by_rank}) == 1
     together = [sum((batches[i] for batches in by_rank), []) for i in range(len(by_rank[0]))]

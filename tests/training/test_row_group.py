@@ -8,7 +8,7 @@ import pytest
 from merlin_sim.training import row_group
 from merlin_sim.training.columns import ListColumn
 from merlin_sim.training.pages.page_header import PageError
-from merlin_sim.training.row_group import part_readers
+from merlin_sim.training.row_group import column_readers
 
 COLUMNS = ["label", "history", "words"]
 COUNTS = [7, 7, 6]
@@ -25,7 +25,7 @@ def read(path, columns, counts=COUNTS, name=None):
     """Read pieces of so many rows, one part after the other."""
     pieces = [{} for _ in counts]
     with pq.ParquetFile(path) as file:
-        for part in part_readers(file, name or str(path), 0, columns):
+        for part in column_readers(file, name or str(path), 0, columns):
             for piece, count in zip(pieces, counts, strict=True):
                 piece.update(part.read(count))
     return pieces
