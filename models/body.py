@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Generic
 import tensorflow as tf
 from merlin.models.tf.core.base import Block
 from merlin.models.utils.schema_utils import (
-    schema_to_tensorflow_metadata_json,
     tensorflow_metadata_json_to_schema,
 )
 from merlin.schema import Schema
@@ -18,6 +17,7 @@ from .blocks.feature_embedding import FeatureEmbedding
 from .channels import Channels, Features
 from .objective import Outputs
 from .options import AnyOptions
+from .schema_json import schema_json
 
 
 class Body(Block, Generic[AnyOptions]):
@@ -108,6 +108,6 @@ class Body(Block, Generic[AnyOptions]):
         config.pop("autocast", None)
         return {
             **config,
-            "schema": schema_to_tensorflow_metadata_json(self.schema),
+            "schema": schema_json(self.schema),
             "options": self.options.to_dict(),
         }

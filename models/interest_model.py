@@ -11,7 +11,6 @@ from merlin.models.io import save_merlin_metadata
 from merlin.models.tf.core.prediction import Prediction
 from merlin.models.tf.distributed.backend import hvd, hvd_installed
 from merlin.models.utils.schema_utils import (
-    schema_to_tensorflow_metadata_json,
     tensorflow_metadata_json_to_schema,
 )
 from merlin.schema import Schema
@@ -24,6 +23,7 @@ from .channels import Channels, Features
 from .merlin_input import to_batches
 from .objective import EVALUATED_SHARE, LossMeans, Outputs, StepLosses, inner_losses, step_losses
 from .options import ModelOptions
+from .schema_json import schema_json
 from .serving_signature import output_schema, serving_function, serving_signature
 
 AnyModel = TypeVar("AnyModel", bound="InterestModel")
@@ -289,7 +289,7 @@ class InterestModel(mm.Model):
         """Return what rebuilds the model."""
         return {
             "name": self.name,
-            "schema": schema_to_tensorflow_metadata_json(self.body.schema),
+            "schema": schema_json(self.body.schema),
             "options": self.options.to_dict(),
             "dtype": self.dtype_policy.name,
         }

@@ -9,11 +9,11 @@ import tensorflow as tf
 from merlin.models.tf.core.base import Block
 from merlin.models.tf.inputs.embedding import EmbeddingTable
 from merlin.models.utils.schema_utils import (
-    schema_to_tensorflow_metadata_json,
     tensorflow_metadata_json_to_schema,
 )
 from merlin.schema import ColumnSchema, Schema
 
+from ..schema_json import schema_json
 from .checks import OptionError, check_positive
 from .table_lookup import plain_lookup, table_lookup
 
@@ -95,7 +95,7 @@ class FeatureEmbedding(Block):
         config.pop("autocast", None)
         return {
             **config,
-            "schema": schema_to_tensorflow_metadata_json(self.schema),
+            "schema": schema_json(self.schema),
             "dim": self.dim,
         }
 
