@@ -8,6 +8,8 @@ import platform
 import secrets
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -92,7 +94,10 @@ class Run:
         dataset = open_dataset(self.config)
         checkpoint = distributed.on_first_rank(self._find_checkpoint, self.ranks)
         self._settle_seed(checkpoint)
-        self._set_up_keras()
+        with self._keras():
+            return self._run(dataset, checkpoint)
+
+    def _run(self, dataset: Dataset, checkpoint: Checkpoint | None) -> dict[str, Any]:
         resumed = checkpoint is not None and self.config.mode == "train"
         results = self.config.results_dir if self.ranks.is_first else None
         log = distributed.on_every_rank(
@@ -155,11 +160,19 @@ class Run:
         seed = distributed.broadcast_object(seed, self.ranks)
         self.config = replace(self.config, seed=seed)
 
-    def _set_up_keras(self) -> None:
-        config = self.config
-        tf.keras.mixed_precision.set_global_policy("mixed_float16" if config.amp else "float32")
+    @contextmanager
+    def _keras(self) -> Iterator[None]:
+        """Set Keras up for the run; the policy is the caller's again afterwards."""
+        policy = tf.keras.mixed_precision.global_policy()
+        tf.keras.mixed_precision.set_global_policy(
+            "mixed_float16" if self.config.amp else "float32"
+        )
         Noise.prepare()
-        tf.keras.utils.set_random_seed(config.seed)
+        tf.keras.utils.set_random_seed(self.config.seed)
+        try:
+            yield
+        finally:
+            tf.keras.mixed_precision.set_global_policy(policy)
 
     def _write_facts(self, dataset: Dataset, name: str) -> None:
         results = self.config.results_dir

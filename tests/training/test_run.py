@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
 
@@ -160,6 +161,7 @@ def test_a_run_of_few_steps_is_told_so(config, capfd):
 def test_mixed_precision_without_a_gpu_is_told_to_be_slow(config, capfd):
     run(config(amp=True, epochs=1, save_checkpoint_path=None, benchmark=True, benchmark_steps=1))
     assert "no GPU: --amp computes float16 in software" in capfd.readouterr().out
+    assert tf.keras.mixed_precision.global_policy().name == "float32"  # the caller's again
 
 
 def test_repeating_the_data_lengthens_the_epoch(config, tmp_path):
