@@ -1,6 +1,7 @@
 """Samples per second of whole runs: feed and step together, beside the published arrangement.
 
-Parquet through the feed into the SIM step, beside TFRecord into a plain Keras step.
+Parquet through the feed into the SIM step, with the threads of ``merlin-sim train``, beside
+TFRecord into a plain Keras step with those that TensorFlow chooses.
 """
 
 from __future__ import annotations
@@ -16,14 +17,44 @@ from merlin_sim.scripts.quiet import silence_third_party_noise
 silence_third_party_noise()
 
 from bench_step import trainer  # noqa: E402
+from own_process import OwnProcess, Works  # noqa: E402
 from plain_sim import PlainSIM, plain_step  # noqa: E402
 from sim_rows import tfrecord_batches, write_dataset, write_tfrecord  # noqa: E402
 from timing import in_turn, show  # noqa: E402
 
+from merlin_sim.schemas.dataset import Dataset  # noqa: E402
 from merlin_sim.training.distributed import Ranks  # noqa: E402
 from merlin_sim.training.feed import open_feed  # noqa: E402
 
 BATCH, STEPS = 4096, 3
+
+
+def feed_and_step(root: Path) -> Works:
+    """Make the run of this package."""
+    dataset = Dataset.open(root / "dataset")
+    columns = dataset.schema.column_names
+    feed = open_feed(dataset, "train", columns, BATCH, Ranks(), shuffle=True, seed=1)
+    _, step = trainer(dataset, "adam")
+
+    def run() -> int:
+        for batch, labels in feed:
+            step(batch, labels, 1.0).losses.numpy()
+        return BATCH * STEPS
+
+    return {"feed + step": run}
+
+
+def published(root: Path) -> Works:
+    """Make the published arrangement's run."""
+    records = tfrecord_batches(root / "rows.tfrecord", BATCH)
+    step = plain_step(PlainSIM())
+
+    def run() -> int:
+        for batch, labels in records:
+            step(batch, labels).numpy()
+        return BATCH * STEPS
+
+    return {"TFRecord + plain Keras step": run}
 
 
 def main() -> None:
@@ -32,23 +63,10 @@ def main() -> None:
         root = Path(directory)
         dataset = write_dataset(root / "dataset", BATCH * STEPS, files=1)
         write_tfrecord(dataset, root / "rows.tfrecord", BATCH * STEPS)
-        columns = dataset.schema.column_names
-        feed = open_feed(dataset, "train", columns, BATCH, Ranks(), shuffle=True, seed=1)
-        records = tfrecord_batches(root / "rows.tfrecord", BATCH)
-        _, step = trainer(dataset, "adam")
-        plain = plain_step(PlainSIM())
-
-        def ours() -> int:
-            for batch, labels in feed:
-                step(batch, labels, 1.0).losses.numpy()
-            return BATCH * STEPS
-
-        def published() -> int:
-            for batch, labels in records:
-                plain(batch, labels).numpy()
-            return BATCH * STEPS
-
-        work = {"feed + step": ours, "TFRecord + plain Keras step": published}
+        work = {
+            **OwnProcess(feed_and_step, root, as_command=True).works,
+            **OwnProcess(published, root).works,
+        }
         in_turn(work, 1)
         show("whole run, batch 4096", in_turn(work, 3), "TFRecord + plain Keras step")
 

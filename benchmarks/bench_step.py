@@ -1,7 +1,9 @@
 """Samples per second of a SIM training step and of its forward pass.
 
 Batch 4096, embedding_dim 16, history 90 + 10, float32; beside a plain Keras SIM, and beside
-Keras ``fit`` under Merlin's Model, which is what the loop of this package was chosen against.
+Keras ``fit`` under Merlin's Model, which is what the loop of this package was chosen against. Ours
+with the threads that ``merlin-sim train`` and ``inference`` choose, and with TensorFlow's choice,
+which all others have.
 """
 
 from __future__ import annotations
@@ -17,11 +19,14 @@ from merlin_sim.scripts.quiet import silence_third_party_noise
 silence_third_party_noise()
 
 import tensorflow as tf  # noqa: E402
+from own_process import OwnProcess, Works  # noqa: E402
 from plain_sim import PlainSIM, plain_step  # noqa: E402
 from sim_rows import write_dataset  # noqa: E402
 from timing import in_turn, show  # noqa: E402
 
 from merlin_sim.models import build_model  # noqa: E402
+from merlin_sim.schemas.dataset import Dataset  # noqa: E402
+from merlin_sim.training.affinity import shares_operations  # noqa: E402
 from merlin_sim.training.distributed import Ranks  # noqa: E402
 from merlin_sim.training.evaluation import Predictor  # noqa: E402
 from merlin_sim.training.feed import open_feed  # noqa: E402
@@ -39,29 +44,59 @@ def trainer(dataset, optimizer):
     return model, TrainStep(model, optimizer, LossScale(False), Ranks())
 
 
-def measure(dataset, batch_size: int, steps: int) -> None:
-    """Time every alternative over the same few batches."""
+def every(work, batches, steps: int, batch_size: int):
+    """Make a work of ``steps`` calls."""
+
+    def run() -> int:
+        for index in range(steps):
+            work(*batches[index % len(batches)])
+        return steps * batch_size
+
+    return run
+
+
+def read_batches(dataset, batch_size: int):
+    """Read the same few batches in every process."""
     columns = dataset.schema.column_names
     feed = open_feed(dataset, "train", columns, batch_size, Ranks(), shuffle=True, seed=1)
     batches = [batch for batch, _ in zip(feed, range(4), strict=False)]
     feed.stop()
+    return batches
+
+
+def our_steps(directory: Path, batch_size: int, steps: int) -> Works:
+    """Make the steps of this package's loop, and its forward pass."""
+    dataset = Dataset.open(directory)
+    batches = read_batches(dataset, batch_size)
     model, adam = trainer(dataset, "adam")
     _, lazy = trainer(dataset, "lazy_adam")
+    predict = Predictor(model, parts=not shares_operations())
+    works = {
+        "step, adam": lambda x, y: adam(x, y, 1.0).losses.numpy(),
+        "step, lazy_adam": lambda x, y: lazy(x, y, 1.0).losses.numpy(),
+        "forward": lambda x, y: predict(x).numpy(),
+    }
+    return {name: every(work, batches, steps, batch_size) for name, work in works.items()}
+
+
+def plain_steps(directory: Path, batch_size: int, steps: int) -> Works:
+    """Make the plain model's steps."""
+    batches = read_batches(Dataset.open(directory), batch_size)
+    model = PlainSIM()
+    train, forward = plain_step(model), tf.function(model, reduce_retracing=True)
+    works = {
+        "plain Keras step, adam": lambda x, y: train(x, y).numpy(),
+        "plain Keras forward": lambda x, y: forward(x).numpy(),
+    }
+    return {name: every(work, batches, steps, batch_size) for name, work in works.items()}
+
+
+def merlin_fit(directory: Path, batch_size: int, steps: int) -> Works:
+    """Make Keras's ``fit`` of our model, over the same batches."""
+    dataset = Dataset.open(directory)
+    batches = read_batches(dataset, batch_size)
     fitted = build_model("sim", dataset.schema)
     fitted.compile(tf.keras.optimizers.legacy.Adam(0.01), metrics=[])
-    plain = PlainSIM()
-    plain_train = plain_step(plain)
-    plain_forward = tf.function(plain, reduce_retracing=True)
-    predict = Predictor(model)
-
-    def every(work):
-        def run() -> int:
-            for index in range(steps):
-                work(*batches[index % len(batches)])
-            return steps * batch_size
-
-        return run
-
     endless = tf.data.Dataset.from_generator(
         lambda: (batches[i % len(batches)] for i in range(steps)),
         output_signature=tf.nest.map_structure(
@@ -73,15 +108,26 @@ def measure(dataset, batch_size: int, steps: int) -> None:
         fitted.fit(endless, verbose=0)
         return steps * batch_size
 
+    return {"Merlin's Model.fit, adam": fit}
+
+
+def measure(directory: Path, batch_size: int, steps: int) -> None:
+    """Time every alternative over the same few batches."""
+    arguments = directory, batch_size, steps
+    ours = OwnProcess(our_steps, *arguments, as_command=True).works
+    default = OwnProcess(our_steps, *arguments).works
+    plain = OwnProcess(plain_steps, *arguments).works
     training = {
-        "step, adam": every(lambda x, y: adam(x, y, 1.0).losses.numpy()),
-        "step, lazy_adam": every(lambda x, y: lazy(x, y, 1.0).losses.numpy()),
-        "Merlin's Model.fit, adam": fit,
-        "plain Keras step, adam": every(lambda x, y: plain_train(x, y).numpy()),
+        "step, adam": ours["step, adam"],
+        "step, lazy_adam": ours["step, lazy_adam"],
+        "step, adam, TensorFlow's threads": default["step, adam"],
+        **OwnProcess(merlin_fit, *arguments).works,
+        "plain Keras step, adam": plain["plain Keras step, adam"],
     }
     forward = {
-        "forward": every(lambda x, y: predict(x).numpy()),
-        "plain Keras forward": every(lambda x, y: plain_forward(x).numpy()),
+        "forward": ours["forward"],
+        "forward, TensorFlow's threads": default["forward"],
+        "plain Keras forward": plain["plain Keras forward"],
     }
     for title, work, baseline in (
         (f"training step, batch {batch_size}", training, "plain Keras step, adam"),
@@ -94,9 +140,9 @@ def measure(dataset, batch_size: int, steps: int) -> None:
 def main() -> None:
     """Measure the published setting, and a small batch, where the loop's own cost shows."""
     with tempfile.TemporaryDirectory() as directory:
-        dataset = write_dataset(Path(directory), 5 * 4096)
-        measure(dataset, 4096, steps=1)
-        measure(dataset, 64, steps=10)
+        write_dataset(Path(directory), 5 * 4096)
+        measure(Path(directory), 4096, steps=1)
+        measure(Path(directory), 64, steps=10)
 
 
 if __name__ == "__main__":

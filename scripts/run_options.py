@@ -149,7 +149,12 @@ OPTIONS = [
         help="How the cores of a machine are shared out among its ranks.",
     ),
     _number("--inter_op_parallelism", int, 0, "Threads over operations; 0: TensorFlow's choice."),
-    _number("--intra_op_parallelism", int, 0, "Threads in an operation; 0: TensorFlow's choice."),
+    _number(
+        "--intra_op_parallelism",
+        int,
+        0,
+        "Threads in an operation; 0: one on at most two cores, TensorFlow's choice on more.",
+    ),
     _number("--seed", int, -1, "Seed of weights, order and dropout; -1: drawn, and logged."),
     _flag("fp16_compression", "Send gradients between ranks as float16."),
     click.option(

@@ -10,6 +10,11 @@ from .config import RunConfig
 Core = list[int]
 """The logical CPUs of one physical core."""
 
+FEW_CORES = 2
+"""Up to so many cores of a rank are kept busy by operations side by side: sharing each operation
+out as well has them wait for each other (``benchmarks/bench_step.py``)."""
+
+_THREADS_IN_AN_OPERATION = "TF_NUM_INTRAOP_THREADS"
 
 _LOCAL = (
     ("HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
@@ -24,15 +29,41 @@ def set_up_process(config: RunConfig) -> None:
     To be called before TensorFlow is imported, which is when it settles both; so the rank is
     taken from what the launcher left in the environment.
     """
-    if config.inter_op_parallelism is not None:
-        os.environ["TF_NUM_INTEROP_THREADS"] = str(config.inter_op_parallelism)
-    if config.intra_op_parallelism is not None:
-        os.environ["TF_NUM_INTRAOP_THREADS"] = str(config.intra_op_parallelism)
+    local = (0, 1)
     for rank, size in _LOCAL:
         if rank in os.environ and size in os.environ:
-            set_affinity(config.affinity, int(os.environ[rank]), int(os.environ[size]))
-            return
-    set_affinity(config.affinity, 0, 1)
+            local = (int(os.environ[rank]), int(os.environ[size]))
+            break
+    set_affinity(config.affinity, *local)
+    choose_threads(config.inter_op_parallelism, config.intra_op_parallelism)
+
+
+def choose_threads(inter_op: int | None = None, intra_op: int | None = None) -> None:
+    """Say how many operations run side by side, and how many threads share one.
+
+    Args:
+        inter_op: operations; None leaves it to TensorFlow.
+        intra_op: threads in an operation; None makes it one where there are few cores, and
+            leaves it to TensorFlow where there are more.
+    """
+    if inter_op is not None:
+        os.environ["TF_NUM_INTEROP_THREADS"] = str(inter_op)
+    if intra_op is not None:
+        os.environ[_THREADS_IN_AN_OPERATION] = str(intra_op)
+    elif count_cores() <= FEW_CORES:
+        os.environ.setdefault(_THREADS_IN_AN_OPERATION, "1")
+
+
+def count_cores() -> int:
+    """Count the logical CPUs that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def shares_operations() -> bool:
+    """Tell whether an operation may use more than one thread."""
+    return os.environ.get(_THREADS_IN_AN_OPERATION) != "1"
 
 
 def set_affinity(mode: str, local_rank: int, local_size: int) -> list[int] | None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from ..models.blocks.left_padding import OFFSETS
+from ..models.parallel_parts import ROWS_PER_PART, in_parts
 from .distributed import Ranks, any_rank
 from .loader import Loader
 from .metrics import Evaluation, Evaluator
@@ -19,12 +21,20 @@ AGREE_EVERY = 16
 
 
 class Predictor:
-    """The compiled forward pass of a model: columns to click probabilities, [rows], float32."""
+    """The compiled forward pass of a model: columns to click probabilities, [rows], float32.
 
-    def __init__(self, model: Any, xla: bool = False) -> None:
+    Args:
+        model: any model of this package.
+        xla: compile it with XLA.
+        parts: compute large batches in parts side by side, which keeps the cores busy where
+            operations are not shared between them.
+    """
+
+    def __init__(self, model: Any, xla: bool = False, parts: bool = False) -> None:
         """Wrap the model's forward pass in a graph."""
         self.model = model
         self.xla = xla
+        self.parts = parts and not xla  # the compiler has no form for them
         self._predict: Any = None
 
     def __call__(self, columns: dict[str, tf.Tensor]) -> tf.Tensor:
@@ -39,8 +49,19 @@ class Predictor:
         return self._predict(columns)
 
     def _run(self, columns: dict[str, tf.Tensor]) -> tf.Tensor:
-        logits = self.model.forward(columns).logits
-        return tf.sigmoid(tf.reshape(tf.cast(logits, tf.float32), [-1]))
+        is_ragged = any(name.endswith(OFFSETS) for name in columns)  # and a row not one of theirs
+        if is_ragged or not self.parts:
+            logits = self._logits(columns)
+        else:
+            logits = tf.cond(
+                tf.shape(next(iter(columns.values())))[0] > ROWS_PER_PART,
+                lambda: in_parts(self._logits, columns, ROWS_PER_PART),
+                lambda: self._logits(columns),
+            )
+        return tf.sigmoid(tf.reshape(logits, [-1]))
+
+    def _logits(self, columns: dict[str, tf.Tensor]) -> tf.Tensor:
+        return tf.cast(self.model.forward(columns).logits, tf.float32)
 
 
 def evaluate(

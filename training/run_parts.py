@@ -8,6 +8,7 @@ from typing import Any
 
 from ..schemas.dataset import Dataset
 from ..schemas.exceptions import MerlinSimError
+from .affinity import shares_operations
 from .checkpoints import Checkpoint, write_replacing
 from .config import RunConfig
 from .distributed import Ranks
@@ -47,7 +48,7 @@ class RunParts:
 
     def predictor(self) -> Predictor:
         """Make the compiled forward pass."""
-        return Predictor(self.model, self.config.xla)
+        return Predictor(self.model, self.config.xla, parts=not shares_operations())
 
     def test_feed(self) -> Loader:
         """Open this rank's test rows: what the model serves from, and the labels."""

@@ -8,13 +8,12 @@ import tensorflow as tf
 from merlin.models.tf.core.base import Block
 
 from .checks import check_dims, check_rate
+from .prelu import PReLU
 
 
 @tf.keras.utils.register_keras_serializable(package="merlin_sim")
 class ClassifierMLP(Block):
     """Dense + PReLU per hidden size, optional dropout, then one linear unit in float32.
-
-    PReLU's slope starts at 0.1, as published.
 
     >>> logits = ClassifierMLP((200, 80))(tf.ones([2, 16]))
     >>> logits.shape
@@ -41,12 +40,7 @@ class ClassifierMLP(Block):
             for place, units in enumerate(self.hidden_dims)
         ]
         self.prelu = [
-            tf.keras.layers.PReLU(
-                alpha_initializer=tf.keras.initializers.Constant(0.1),
-                dtype=policy,
-                name=f"prelu_{place}",
-            )
-            for place in range(len(self.hidden_dims))
+            PReLU(dtype=policy, name=f"prelu_{place}") for place in range(len(self.hidden_dims))
         ]
         # In mixed precision the logit stays in float32: losses come from float32 logits.
         last = f"dense_{len(self.hidden_dims)}"

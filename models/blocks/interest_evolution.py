@@ -12,6 +12,7 @@ from .augru import AUGRU
 from .checks import check_positive
 from .interest_extractor import InterestExtractor
 from .masked_softmax import masked_softmax
+from .prelu import PReLU
 
 
 class Evolution(NamedTuple):
@@ -48,9 +49,7 @@ class InterestEvolution(Block):
         policy = self._dtype_policy
         self.gru = InterestExtractor(units, dtype=policy, name="gru")
         self.item_dense = tf.keras.layers.Dense(units, dtype=policy, name="item_dense")
-        self.item_prelu = tf.keras.layers.PReLU(
-            alpha_initializer=tf.keras.initializers.Constant(0.1), dtype=policy, name="item_prelu"
-        )
+        self.item_prelu = PReLU(dtype=policy, name="item_prelu")
         self.activation_unit = ActivationUnit(dtype=policy, name="activation_unit")
         self.augru = AUGRU(units, dtype=policy, name="augru")
 

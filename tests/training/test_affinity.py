@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from merlin_sim.training.affinity import choose_cores
+from merlin_sim.training import affinity
+from merlin_sim.training.affinity import choose_cores, choose_threads, shares_operations
 from merlin_sim.training.config import AFFINITIES
 
 HYPERTHREADED = [[[0, 8], [1, 9], [2, 10], [3, 11]], [[4, 12], [5, 13], [6, 14], [7, 15]]]
@@ -30,3 +31,25 @@ def test_a_physical_core_stays_whole():
 def test_more_ranks_than_cores_still_get_one(mode):
     for rank in range(5):
         assert choose_cores([[[0], [1]]], mode, rank, 5)
+
+
+@pytest.mark.parametrize(
+    ("cores", "before", "asked", "expected"),
+    [
+        (1, None, None, "1"),
+        (2, None, None, "1"),
+        (3, None, None, None),  # TensorFlow's choice
+        (2, "4", None, "4"),  # that of whoever started the process
+        (2, "4", 2, "2"),
+        (8, None, 1, "1"),
+    ],
+)
+def test_operations_have_one_thread_where_cores_are_few(
+    monkeypatch, cores, before, asked, expected
+):
+    environment = {} if before is None else {"TF_NUM_INTRAOP_THREADS": before}
+    monkeypatch.setattr(affinity.os, "environ", environment)
+    monkeypatch.setattr(affinity, "count_cores", lambda: cores)
+    choose_threads(intra_op=asked)
+    assert environment.get("TF_NUM_INTRAOP_THREADS") == expected
+    assert shares_operations() == (expected != "1")
