@@ -8,9 +8,7 @@ from typing import Any, ClassVar, Generic
 
 import tensorflow as tf
 from merlin.models.tf.core.base import Block
-from merlin.models.utils.schema_utils import (
-    tensorflow_metadata_json_to_schema,
-)
+from merlin.models.utils.schema_utils import tensorflow_metadata_json_to_schema
 from merlin.schema import Schema
 
 from .blocks.feature_embedding import FeatureEmbedding

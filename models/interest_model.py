@@ -10,9 +10,7 @@ import tensorflow as tf
 from merlin.models.io import save_merlin_metadata
 from merlin.models.tf.core.prediction import Prediction
 from merlin.models.tf.distributed.backend import hvd, hvd_installed
-from merlin.models.utils.schema_utils import (
-    tensorflow_metadata_json_to_schema,
-)
+from merlin.models.utils.schema_utils import tensorflow_metadata_json_to_schema
 from merlin.schema import Schema
 
 from ..schemas.dataset import Dataset

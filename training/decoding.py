@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-import pyarrow as pa
-
+from .affinity import count_cores
 from .columns import Column, DecodedRows
 from .stored_rows import PartReader, StoredRows
 
@@ -30,7 +29,7 @@ def decode_windows(
         windows: each with its rows, in order, and what is to be done with every part of them.
         check: called once with everything that was decoded; raises where it cannot be used.
     """
-    threads = ThreadPoolExecutor(pa.cpu_count())
+    threads = ThreadPoolExecutor(count_cores())
     latest: dict[PartReader, Future[None]] = {}
 
     def start(stored: StoredRows, use: Use) -> Iterator[Future[None]]:

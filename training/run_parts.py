@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+import tensorflow as tf
+
 from ..schemas.dataset import Dataset
 from ..schemas.exceptions import MerlinSimError
 from .affinity import shares_operations
@@ -48,7 +50,8 @@ class RunParts:
 
     def predictor(self) -> Predictor:
         """Make the compiled forward pass."""
-        return Predictor(self.model, self.config.xla, parts=not shares_operations())
+        parts = not shares_operations() and not tf.config.list_logical_devices("GPU")
+        return Predictor(self.model, self.config.xla, parts)
 
     def test_feed(self) -> Loader:
         """Open this rank's test rows: what the model serves from, and the labels."""

@@ -8,9 +8,7 @@ from typing import Any
 import tensorflow as tf
 from merlin.models.tf.core.base import Block
 from merlin.models.tf.inputs.embedding import EmbeddingTable
-from merlin.models.utils.schema_utils import (
-    tensorflow_metadata_json_to_schema,
-)
+from merlin.models.utils.schema_utils import tensorflow_metadata_json_to_schema
 from merlin.schema import ColumnSchema, Schema
 
 from ..schema_json import schema_json

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from merlin_sim.models import build_model
 from merlin_sim.schemas.dataset import Dataset
@@ -12,6 +15,7 @@ from merlin_sim.training.distributed import Ranks
 from merlin_sim.training.evaluation import Predictor
 from merlin_sim.training.feed import open_feed
 from merlin_sim.training.loader import Loader
+from merlin_sim.training.run_parts import RunParts
 
 
 @pytest.fixture
@@ -55,3 +59,18 @@ def test_ragged_batches_stay_in_one(sim_dataset, calls):
     received = scores_of(Predictor(model, parts=True), ragged)
     assert not calls
     np.testing.assert_allclose(received, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("threads", "devices", "parts"),
+    [("1", [], True), ("2", [], False), (None, [], False), ("1", ["GPU:0"], False)],
+)
+def test_parts_are_for_processors_whose_operations_have_one_thread(
+    monkeypatch, threads, devices, parts
+):
+    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
+    if threads is not None:
+        monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", threads)
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: devices)  # no GPU is here
+    run = SimpleNamespace(model=None, config=SimpleNamespace(xla=False))
+    assert RunParts.predictor(run).parts is parts
