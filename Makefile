@@ -4,11 +4,12 @@
 #   make setup    the environment   make lint     what CI checks first
 #   make format   put code in order make bench    measure
 #   make docs     build the site    make lock     resolve requirements/lock.txt anew
+#   make attack   wrong input, layouts and kills until something fails
 SHELL := /bin/bash
 READY := .venv/.ready
 BIN := .venv/bin
 
-.PHONY: setup demo test lint format bench docs lock clean
+.PHONY: setup demo test attack lint format bench docs lock clean
 
 setup: $(READY)
 
@@ -34,6 +35,9 @@ lint: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+attack: $(READY)
+	PYTHONPATH=tests $(BIN)/python -m attack $(ATTACK_ARGS)
 
 bench: $(READY)
 	@for bench in benchmarks/bench_*.py; do $(BIN)/python "$$bench" || exit 1; done

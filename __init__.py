@@ -1,3 +1,72 @@
-"""SIM-family click-through-rate models on the NVIDIA Merlin stack."""
+"""SIM-family click-through-rate models on the NVIDIA Merlin stack.
+
+    import merlin_sim as ms
+
+    dataset = ms.DatasetDirectory.open("books")
+    model = ms.SIMModel.from_dataset(dataset)
+
+Each name is imported when it is first asked for: ``import merlin_sim`` by itself loads neither
+TensorFlow nor Merlin. A name that Merlin has too means the same here: ``ms.Dataset`` is Merlin's
+own, a table, and ``ms.Loader`` is a subclass of Merlin's that takes what Merlin's takes.
+"""
+
+from importlib import import_module
 
 __version__ = "0.1.0.dev0"
+
+_NAMES = {
+    "merlin.io": ("Dataset",),
+    ".foundation.exceptions": ("MerlinSimError", "SpecError"),
+    ".schemas.dataset": ("DatasetDirectory",),
+    ".schemas.specs.feature_spec": ("FeatureSpec",),
+    ".schemas.translation.merlin_schema": ("to_feature_spec", "to_merlin_schema"),
+    ".feed.loader": ("Loader",),
+    ".steps.optimizers": ("SGD", "Adam", "LazyAdam"),
+    ".models": (
+        "DIENBlock",
+        "DIENModel",
+        "DINBlock",
+        "DINModel",
+        "InterestModel",
+        "OptionError",
+        "SIMBlock",
+        "SIMModel",
+        "build_model",
+        "options_type",
+    ),
+    ".models.interest.search_report": ("format_search_report", "search_report"),
+    ".workflows.amazon.amazon_books": ("AmazonReviews",),
+    ".workflows.behaviour.behaviour_columns": ("BehaviourColumns",),
+    ".workflows.behaviour.behaviour_graph": (
+        "encode_histories",
+        "explode_histories",
+        "fitted_workflow",
+        "make_samples",
+    ),
+    ".workflows.behaviour.build": ("DatasetBuilder",),
+    ".workflows.behaviour.fitted": ("FittedWorkflow",),
+    ".workflows.behaviour.rules": ("SampleRules",),
+    ".workflows.logs.table_log": ("TableLog",),
+    ".workflows.synthetic.planted_behaviour": ("PlantedBehaviour",),
+    ".workflows.synthetic.synthesis": ("synthesize",),
+    ".workflows.transcoding.transcode": ("Transcoder",),
+}
+"""Where each name stands. ``__init__.pyi`` says the same to type checkers and editors."""
+
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
+
+__all__ = ["__version__", *sorted(_MODULE_OF)]
+
+
+def __getattr__(name: str) -> object:
+    """Import a name of the table; Python asks here for what the package does not have yet."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(_MODULE_OF[name], __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the names of the table too, for completion in a notebook."""
+    return sorted({*globals(), *_MODULE_OF})

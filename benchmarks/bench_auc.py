@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from merlin_sim.scripts.quiet import silence_third_party_noise
+from merlin_sim.foundation.process_wide import silence_third_party_noise
 
 silence_third_party_noise()
 
@@ -28,9 +28,9 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from plain_sim import PlainSIM, plain_step  # noqa: E402
 
-from merlin_sim.schemas.dataset import Dataset  # noqa: E402
-from merlin_sim.training.distributed import Ranks  # noqa: E402
-from merlin_sim.training.feed import open_feed  # noqa: E402
+from merlin_sim.feed.open_feed import open_feed  # noqa: E402
+from merlin_sim.foundation.ranks import Ranks  # noqa: E402
+from merlin_sim.schemas.dataset import DatasetDirectory  # noqa: E402
 
 COMMAND = str(Path(sys.executable).parent / "merlin-sim")
 
@@ -90,7 +90,7 @@ def ours(dataset: Path, case: Case, seed: int, epochs: int, results: Path) -> li
 def plain(path: Path, case: Case, seed: int, epochs: int, shuffle: bool) -> list[float]:
     """Train the plain model as published; return the test AUC after each epoch."""
     tf.keras.utils.set_random_seed(seed)
-    dataset = Dataset.open(path)
+    dataset = DatasetDirectory.open(path)
     columns, ranks = dataset.schema.column_names, Ranks()
     train = open_feed(dataset, "train", columns, case.batch_size, ranks, shuffle=shuffle, seed=seed)
     test = open_feed(dataset, "test", columns, case.batch_size, ranks)
@@ -118,7 +118,7 @@ def compare(name: str, seeds: int, epochs: int, shuffle_plain: bool) -> None:
         dataset = make_dataset(case, Path(directory))
         rows = {"train": 0, "test": 0}
         for mapping in rows:
-            opened = Dataset.open(dataset)
+            opened = DatasetDirectory.open(dataset)
             feed = open_feed(opened, mapping, [opened.channels["label"][0]], 1, Ranks())
             rows[mapping] = feed.plan(0).rows
         print(

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from merlin_sim.scripts.quiet import silence_third_party_noise
+from merlin_sim.foundation.process_wide import silence_third_party_noise
 
 silence_third_party_noise()
 
@@ -23,14 +23,14 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 from merlin_sim.models import build_model  # noqa: E402
-from merlin_sim.schemas.dataset import Dataset  # noqa: E402
-from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec  # noqa: E402
-from merlin_sim.schemas.merlin_schema import to_merlin_schema  # noqa: E402
-from merlin_sim.serving.batches import one_user_batch, plain_batch  # noqa: E402
-from merlin_sim.serving.event_encoder import EncodedEvent  # noqa: E402
-from merlin_sim.serving.export import export_model  # noqa: E402
-from merlin_sim.serving.scorer import Scorer  # noqa: E402
-from merlin_sim.serving.servable import Servable  # noqa: E402
+from merlin_sim.schemas.dataset import DatasetDirectory  # noqa: E402
+from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec  # noqa: E402
+from merlin_sim.schemas.translation.merlin_schema import to_merlin_schema  # noqa: E402
+from merlin_sim.serving.events.event_encoder import EncodedEvent  # noqa: E402
+from merlin_sim.serving.scoring.scorer import Scorer  # noqa: E402
+from merlin_sim.serving.scoring.signature_inputs import one_user_batch, plain_batch  # noqa: E402
+from merlin_sim.serving.servables.export import export_model  # noqa: E402
+from merlin_sim.serving.servables.servable import Servable  # noqa: E402
 
 SIZES = {"user_id": 192_403, "item_id": 367_982, "cat_id": 1_600}
 HISTORY = 100
@@ -57,7 +57,7 @@ def published_spec() -> FeatureSpec:
 def make_servable(directory: Path, model_type: str) -> Servable:
     """Export a model of random weights."""
     spec = published_spec()
-    dataset = Dataset(directory, spec, to_merlin_schema(spec))
+    dataset = DatasetDirectory(directory, spec, to_merlin_schema(spec))
     tf.keras.utils.set_random_seed(1)
     model = build_model(model_type, dataset.schema)
     for variable in model.trainable_variables:  # as if trained: scores that differ

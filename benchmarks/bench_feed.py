@@ -11,7 +11,7 @@ from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from merlin_sim.scripts.quiet import silence_third_party_noise
+from merlin_sim.foundation.process_wide import silence_third_party_noise
 
 silence_third_party_noise()
 
@@ -21,8 +21,8 @@ import pyarrow.parquet as pq  # noqa: E402
 from sim_rows import tfrecord_batches, write_dataset, write_tfrecord  # noqa: E402
 from timing import in_turn, show  # noqa: E402
 
-from merlin_sim.training.distributed import Ranks  # noqa: E402
-from merlin_sim.training.feed import open_feed  # noqa: E402
+from merlin_sim.feed.open_feed import open_feed  # noqa: E402
+from merlin_sim.foundation.ranks import Ranks  # noqa: E402
 
 BATCH = 4096
 ROWS, TFRECORD_ROWS, STOCK_ROWS = 24 * 16384, 5 * BATCH, 512

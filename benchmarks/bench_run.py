@@ -12,7 +12,7 @@ from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from merlin_sim.scripts.quiet import silence_third_party_noise
+from merlin_sim.foundation.process_wide import silence_third_party_noise
 
 silence_third_party_noise()
 
@@ -22,16 +22,16 @@ from plain_sim import PlainSIM, plain_step  # noqa: E402
 from sim_rows import tfrecord_batches, write_dataset, write_tfrecord  # noqa: E402
 from timing import in_turn, show  # noqa: E402
 
-from merlin_sim.schemas.dataset import Dataset  # noqa: E402
-from merlin_sim.training.distributed import Ranks  # noqa: E402
-from merlin_sim.training.feed import open_feed  # noqa: E402
+from merlin_sim.feed.open_feed import open_feed  # noqa: E402
+from merlin_sim.foundation.ranks import Ranks  # noqa: E402
+from merlin_sim.schemas.dataset import DatasetDirectory  # noqa: E402
 
 BATCH, STEPS = 4096, 3
 
 
 def feed_and_step(root: Path) -> Works:
     """Make the run of this package."""
-    dataset = Dataset.open(root / "dataset")
+    dataset = DatasetDirectory.open(root / "dataset")
     columns = dataset.schema.column_names
     feed = open_feed(dataset, "train", columns, BATCH, Ranks(), shuffle=True, seed=1)
     _, step = trainer(dataset, "adam")

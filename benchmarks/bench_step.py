@@ -1,9 +1,8 @@
 """Samples per second of a SIM training step and of its forward pass.
 
 Batch 4096, embedding_dim 16, history 90 + 10, float32; beside a plain Keras SIM, and beside
-Keras ``fit`` under Merlin's Model, which is what the loop of this package was chosen against. Ours
-with the threads that ``merlin-sim train`` and ``inference`` choose, and with TensorFlow's choice,
-which all others have.
+Keras's ``fit`` of the same step. Ours with the threads that ``merlin-sim train`` and ``inference``
+choose, and with TensorFlow's choice, which all others have.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from merlin_sim.scripts.quiet import silence_third_party_noise
+from merlin_sim.foundation.process_wide import silence_third_party_noise
 
 silence_third_party_noise()
 
@@ -24,15 +23,15 @@ from plain_sim import PlainSIM, plain_step  # noqa: E402
 from sim_rows import write_dataset  # noqa: E402
 from timing import in_turn, show  # noqa: E402
 
+from merlin_sim.feed.open_feed import open_feed  # noqa: E402
+from merlin_sim.foundation.ranks import Ranks  # noqa: E402
 from merlin_sim.models import build_model  # noqa: E402
-from merlin_sim.schemas.dataset import Dataset  # noqa: E402
-from merlin_sim.training.affinity import shares_operations  # noqa: E402
-from merlin_sim.training.distributed import Ranks  # noqa: E402
-from merlin_sim.training.evaluation import Predictor  # noqa: E402
-from merlin_sim.training.feed import open_feed  # noqa: E402
-from merlin_sim.training.loss_scale import LossScale  # noqa: E402
-from merlin_sim.training.optimizers import make_optimizer  # noqa: E402
-from merlin_sim.training.train_step import TrainStep  # noqa: E402
+from merlin_sim.schemas.dataset import DatasetDirectory  # noqa: E402
+from merlin_sim.steps.loss_scale import LossScale  # noqa: E402
+from merlin_sim.steps.optimizers import Adam, make_optimizer  # noqa: E402
+from merlin_sim.steps.train_step import TrainStep  # noqa: E402
+from merlin_sim.training.evaluation.prediction import Predictor  # noqa: E402
+from merlin_sim.training.runs.affinity import shares_operations  # noqa: E402
 
 ROUNDS = 7
 
@@ -66,7 +65,7 @@ def read_batches(dataset, batch_size: int):
 
 def our_steps(directory: Path, batch_size: int, steps: int) -> Works:
     """Make the steps of this package's loop, and its forward pass."""
-    dataset = Dataset.open(directory)
+    dataset = DatasetDirectory.open(directory)
     batches = read_batches(dataset, batch_size)
     model, adam = trainer(dataset, "adam")
     _, lazy = trainer(dataset, "lazy_adam")
@@ -81,7 +80,7 @@ def our_steps(directory: Path, batch_size: int, steps: int) -> Works:
 
 def plain_steps(directory: Path, batch_size: int, steps: int) -> Works:
     """Make the plain model's steps."""
-    batches = read_batches(Dataset.open(directory), batch_size)
+    batches = read_batches(DatasetDirectory.open(directory), batch_size)
     model = PlainSIM()
     train, forward = plain_step(model), tf.function(model, reduce_retracing=True)
     works = {
@@ -91,12 +90,12 @@ def plain_steps(directory: Path, batch_size: int, steps: int) -> Works:
     return {name: every(work, batches, steps, batch_size) for name, work in works.items()}
 
 
-def merlin_fit(directory: Path, batch_size: int, steps: int) -> Works:
-    """Make Keras's ``fit`` of our model, over the same batches."""
-    dataset = Dataset.open(directory)
+def keras_fit(directory: Path, batch_size: int, steps: int) -> Works:
+    """Make Keras's ``fit`` of the same step, over the same batches."""
+    dataset = DatasetDirectory.open(directory)
     batches = read_batches(dataset, batch_size)
     fitted = build_model("sim", dataset.schema)
-    fitted.compile(tf.keras.optimizers.legacy.Adam(0.01), metrics=[])
+    fitted.compile(Adam(0.01), metrics=[])
     endless = tf.data.Dataset.from_generator(
         lambda: (batches[i % len(batches)] for i in range(steps)),
         output_signature=tf.nest.map_structure(
@@ -108,7 +107,7 @@ def merlin_fit(directory: Path, batch_size: int, steps: int) -> Works:
         fitted.fit(endless, verbose=0)
         return steps * batch_size
 
-    return {"Merlin's Model.fit, adam": fit}
+    return {"step within Keras's fit, adam, TensorFlow's threads": fit}
 
 
 def measure(directory: Path, batch_size: int, steps: int) -> None:
@@ -121,7 +120,7 @@ def measure(directory: Path, batch_size: int, steps: int) -> None:
         "step, adam": ours["step, adam"],
         "step, lazy_adam": ours["step, lazy_adam"],
         "step, adam, TensorFlow's threads": default["step, adam"],
-        **OwnProcess(merlin_fit, *arguments).works,
+        **OwnProcess(keras_fit, *arguments).works,
         "plain Keras step, adam": plain["plain Keras step, adam"],
     }
     forward = {

@@ -11,15 +11,15 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 import tensorflow as tf
 
-from merlin_sim.training import distributed
-from merlin_sim.training.optimizers import make_optimizer
+from merlin_sim.ranks import collectives
+from merlin_sim.steps.optimizers import make_optimizer
 
 ROWS, DIM, NAMED, ROUNDS = 1_200_000, 16, 60_000, 7
 
 
 def main() -> None:
     """Time both ways in turn; rank 0 prints."""
-    ranks = distributed.start()
+    ranks = collectives.start()
     random = np.random.default_rng(ranks.rank)
     table = tf.Variable(tf.zeros([ROWS, DIM]))
     indices = tf.constant(np.sort(random.choice(ROWS, NAMED, replace=False)).astype(np.int32))
@@ -30,11 +30,11 @@ def main() -> None:
         @tf.function(autograph=False)
         def step():
             slices = tf.IndexedSlices(values, indices, shape)
-            gradients, _ = distributed.average_gradients(
+            gradients, _ = collectives.average_gradients(
                 [slices, tf.zeros([8])], tf.zeros([1]), ranks, dense_tables=dense
             )
             if optimizer is not None:
-                optimizer.apply(gradients[:1])
+                optimizer.apply_gradients([(gradients[0], table)])
             gradient = gradients[0]
             return gradient.values[0, 0] if hasattr(gradient, "indices") else gradient[0, 0]
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from merlin_sim.training.affinity import choose_threads
+from merlin_sim.training.runs.affinity import choose_threads
 
 Works = dict[str, Callable[[], int]]
 """What is measured, by name: each returns how many samples it went through."""

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import tensorflow as tf
 
-from merlin_sim.schemas.dataset import Dataset, write_documents
-from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
+from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
+from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
 
 LENGTH = 100
 ITEMS, CATEGORIES, USERS = 100_000, 1_000, 50_000
@@ -18,7 +18,9 @@ SCALARS = ("user_id", "item_id_trgt", "cat_id_trgt")
 LISTS = ("item_id_pos", "cat_id_pos", "item_id_neg", "cat_id_neg")
 
 
-def write_dataset(directory: Path, rows: int, files: int = 2, items: int = ITEMS) -> Dataset:
+def write_dataset(
+    directory: Path, rows: int, files: int = 2, items: int = ITEMS
+) -> DatasetDirectory:
     """Write ``rows`` rows with full histories; ids are skewed as popularity is."""
     random = np.random.default_rng(1)
     largest = {"user_id": USERS}
@@ -52,10 +54,10 @@ def write_dataset(directory: Path, rows: int, files: int = 2, items: int = ITEMS
     }
     chunk = (Chunk("parquet", tuple(features), tuple(names)),)
     write_documents(directory, FeatureSpec(features, {"train": chunk, "test": chunk}, channels, {}))
-    return Dataset.open(directory)
+    return DatasetDirectory.open(directory)
 
 
-def write_tfrecord(dataset: Dataset, path: Path, rows: int) -> None:
+def write_tfrecord(dataset: DatasetDirectory, path: Path, rows: int) -> None:
     """Write the first rows as one ``tf.train.Example`` each."""
     table = pq.read_table(dataset.files("train")[0]).slice(0, rows)
     columns = {name: table[name].to_pylist() for name in table.column_names}

@@ -1,9 +1,9 @@
-"""DIN, DIEN and SIM as Merlin models. Importing this package imports TensorFlow.
+"""DIN, DIEN and SIM as Merlin models. TensorFlow is loaded with the first name that needs it.
 
     from merlin_sim.models import SIMModel, build_model
 
     model = SIMModel.from_schema(schema, embedding_dim=16, top_k=50)      # or DINModel, DIENModel
-    model = SIMModel.from_dataset(Dataset.open("books"), embedding_dim=16)
+    model = SIMModel.from_dataset(DatasetDirectory.open("books"), embedding_dim=16)
     model = build_model("sim", schema, embedding_dim=16)                  # the type by name
 
 ``options_type("sim")`` is the frozen dataclass of a model's options (defaults as published, an
@@ -15,33 +15,60 @@ soon as a model does. As a ``merlin.models.tf.Model`` it has ``compile``, ``fit`
     losses.total_loss, losses.classification_loss, losses.dien_aux_loss   # float32 scalars
     logits = model.forward(columns).logits                                # [batch, 1], float32
 
+The models are Merlin blocks with a logit, and the blocks chain as Merlin's do:
+
+    mm.Model(SIMBlock.from_schema(schema, top_k=50), mm.BinaryOutput("label"))
+
 ``columns`` is a dictionary of tensors by column name; histories may be padded ([batch, length],
 newest last) or ragged as Merlin's loader gives them. ``forward`` reads no negative history and
 computes nothing of the objective.
 """
 
-from .blocks.checks import OptionError
-from .dien import DIENModel
-from .din import DINModel
-from .interest_model import InterestModel
-from .objective import Outputs, StepLosses
-from .options import DIENOptions, DINOptions, ModelOptions, SIMOptions
-from .registry import MODELS, build_model, options_type
-from .sim import SIMModel
+from __future__ import annotations
 
-__all__ = [
-    "MODELS",
-    "DIENModel",
-    "DIENOptions",
-    "DINModel",
-    "DINOptions",
-    "InterestModel",
-    "ModelOptions",
-    "OptionError",
-    "Outputs",
-    "SIMModel",
-    "SIMOptions",
-    "StepLosses",
-    "build_model",
-    "options_type",
-]
+import importlib
+import sys
+from typing import Any
+
+_PLACES = {
+    "MODELS": "registry",
+    "DIENBlock": "interest.dien",
+    "DIENModel": "interest.dien",
+    "DIENOptions": "interest.options",
+    "DINBlock": "interest.din",
+    "DINModel": "interest.din",
+    "DINOptions": "interest.options",
+    "InterestBlock": "interest.interest_block",
+    "InterestModel": "interest.interest_model",
+    "ModelOptions": "interest.options",
+    "OptionError": "blocks.checks",
+    "Outputs": "interest.objective",
+    "SIMBlock": "interest.sim",
+    "SIMModel": "interest.sim",
+    "SIMOptions": "interest.options",
+    "StepLosses": "interest.objective",
+    "build_model": "registry",
+    "load_model": "registry",
+    "options_type": "registry",
+}
+"""Name -> the file that it comes from; ``__init__.pyi`` says the same to type checkers."""
+
+__all__ = list(_PLACES)
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is first asked for."""
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{_PLACES[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    """Name what there is, imported or not."""
+    return sorted({*globals(), *__all__})
+
+
+if sys.modules.get("tensorflow") is not None:
+    # Where TensorFlow is loaded already, importing this package registers its classes, by which
+    # Keras and Merlin load a saved model.
+    importlib.import_module(".registry", __name__)

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import merlin.io
 import merlin.models.tf as mm
 import tensorflow as tf
-from merlin.schema import Schema
 
-from ..schemas.dataset import Dataset
+from ..feed.loader import Loader
+from ..feed.open_feed import open_feed
+from ..foundation.ranks import Ranks
+from ..ranks.collectives import broadcast_object
+from ..schemas.dataset import DatasetDirectory
 from .blocks.checks import OptionError
-from .blocks.left_padding import LeftPadding
+from .blocks.embeddings.left_padding import LeftPadding
+from .feed_batches import FeedBatches
 
 
 class PaddedBatches(tf.keras.utils.Sequence):
     """The batches of a Merlin loader with their histories padded.
 
     Padding before the graph rather than in it gives every batch static shapes, which XLA needs,
-    and lets a history that is too long be told of in Python.
+    and lets Python warn of a history that is too long.
 
     Args:
         loader: A Merlin loader.
@@ -49,35 +57,69 @@ class PaddedBatches(tf.keras.utils.Sequence):
         self.loader.on_epoch_end()
 
 
-def to_batches(
-    data: Any,
-    mapping: str,
-    schema: Schema,
-    padding: LeftPadding,
-    batch_size: int | None,
-    shuffle: bool = False,
-) -> Any:
-    """Turn a dataset or a Merlin loader into padded batches; leave any other data as it is.
+@dataclass(frozen=True)
+class Input:
+    """Turns datasets and loaders into batches; leaves any other data as it is.
 
-    Args:
-        data: An opened dataset directory, a ``merlin.io.Dataset``, a Merlin loader, or anything
-            else that Keras takes.
-        mapping: Which files of an opened directory to read, ``"train"`` or ``"test"``.
-        schema: The model's columns, label included; of a dataset only these are read.
-        padding: What pads.
-        batch_size: Rows of a batch; a loader has its own.
-        shuffle: Whether to shuffle a dataset's rows.
+    An opened dataset directory is read by this package's feed, as is a loader of this package; a
+    ``merlin.io.Dataset`` by Merlin's loader, since it may hold anything.
     """
-    if isinstance(data, Dataset):
-        files = [str(path) for path in data.files(mapping)]
-        data = merlin.io.Dataset(files, engine="parquet", schema=data.schema)
-    if hasattr(data, "to_ddf"):
-        if not batch_size:
+
+    columns: Sequence[str]
+    """The model's columns, label included; of a ``merlin.io.Dataset`` only these are read."""
+    padding: LeftPadding
+    """What pads histories."""
+    batch_size: int | None
+    """Rows of a batch, over all ranks; a loader has its own."""
+
+    def training(self, data: Any, ranks: Ranks, shuffle: bool, epoch: int, endless: bool) -> Any:
+        """Return what ``fit`` reads, of a directory this rank's part.
+
+        Args:
+            data: What ``fit`` was given.
+            ranks: The run.
+            shuffle: Whether to shuffle a dataset's rows.
+            epoch: The first.
+            endless: Whether to begin the next epoch of a feed by itself.
+        """
+        if isinstance(data, Loader):
+            return FeedBatches(data, endless)
+        if not isinstance(data, DatasetDirectory):
+            return self._of_merlin(data, shuffle)
+        seed = broadcast_object(random.getrandbits(31), ranks)
+        columns, size = list(self.columns), self._needed_batch_size()
+        feed = open_feed(data, "train", columns, size, ranks, shuffle=shuffle, seed=seed)
+        feed.start_at(epoch)
+        return FeedBatches(feed, endless)
+
+    def stored(self, data: Any, columns: Sequence[str]) -> Any:
+        """Return what ``evaluate`` and ``predict`` read: of a directory all rows of test."""
+        if isinstance(data, Loader):
+            return FeedBatches(data)
+        if not isinstance(data, DatasetDirectory):
+            return self._of_merlin(data, shuffle=False)
+        size = self._needed_batch_size()
+        return FeedBatches(open_feed(data, "test", list(columns), size, Ranks()))
+
+    def _of_merlin(self, data: Any, shuffle: bool) -> Any:
+        if hasattr(data, "to_ddf"):
+            size = self._needed_batch_size()
+            data = mm.Loader(_only(data, self.columns), batch_size=size, shuffle=shuffle)
+        return PaddedBatches(data, self.padding) if isinstance(data, mm.Loader) else data
+
+    def _needed_batch_size(self) -> int:
+        if not self.batch_size:
             raise OptionError("`batch_size` should be set when the data is a dataset.")
-        data = mm.Loader(_only(data, schema), batch_size=batch_size, shuffle=shuffle)
-    return PaddedBatches(data, padding) if isinstance(data, mm.Loader) else data
+        return self.batch_size
 
 
-def _only(data: merlin.io.Dataset, schema: Schema) -> merlin.io.Dataset:
-    names = [name for name in schema.column_names if name in data.schema.column_names]
+def open_input(data: Any) -> AbstractContextManager[Any]:
+    """Give what Keras takes, for as long as it reads it."""
+    if isinstance(data, FeedBatches):
+        return data
+    return nullcontext(data)
+
+
+def _only(data: merlin.io.Dataset, columns: Sequence[str]) -> merlin.io.Dataset:
+    names = [name for name in columns if name in data.schema.column_names]
     return merlin.io.Dataset(data.to_ddf()[names], schema=data.schema.select_by_name(names))

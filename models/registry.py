@@ -2,39 +2,76 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from merlin.schema import Schema
 
+from ..checkpoints.checkpoint_store import CheckpointStore
+from ..foundation.exceptions import MerlinSimError
 from .blocks.checks import check_choice
-from .dien import DIENModel
-from .din import DINModel
-from .interest_model import InterestModel
-from .options import ModelOptions
-from .sim import SIMModel
+from .families.family import Family
+from .families.registry import families, find_family
+from .interest.interest_model import InterestModel
+from .saved_weights import is_checkpoint, restored_model
 
-MODELS: dict[str, type[InterestModel]] = {"din": DINModel, "dien": DIENModel, "sim": SIMModel}
+MODELS: dict[str, type[Any]] = {name: f.model_class() for name, f in families().items()}
 """Model type -> class."""
 
 
-def build_model(model_type: str, schema: Schema, **options: Any) -> InterestModel:
+def build_model(model_type: str, schema: Schema, **options: Any) -> Any:
     """Build a model for data of this schema.
 
     Args:
-        model_type: ``"din"``, ``"dien"`` or ``"sim"``.
+        model_type: ``"din"``, ``"dien"``, ``"sim"``, or ``"package.module:FAMILY"``.
         schema: The Merlin schema of the dataset, label included.
         **options: Options of the model by name; :func:`options_type` lists them.
     """
-    check_choice("model_type", model_type, list(MODELS))
-    return MODELS[model_type].from_schema(schema, **options)
+    return model_class(model_type).from_schema(schema, **options)
 
 
-def options_type(model_type: str) -> type[ModelOptions]:
+def model_class(model_type: str) -> Any:
+    """Return a model's class by its type, as :func:`build_model` takes it."""
+    if ":" not in model_type:
+        check_choice("model_type", model_type, list(MODELS))
+    return find_family(model_type).model_class()
+
+
+def family_of(model: Any) -> Family:
+    """Return the family that a model is of: a registered one, or the one that it names.
+
+    A model of a family of one's own has the attribute ``family``.
+    """
+    for family in families().values():
+        if type(model) is MODELS[family.name]:
+            return family
+    found = getattr(model, "family", None)
+    if not isinstance(found, Family):
+        raise MerlinSimError(
+            f"{type(model).__name__} is of no family: it is none of the registered models, and has "
+            "no attribute `family`."
+        )
+    return found
+
+
+def load_model(path: Path | str) -> Any:
+    """Load a model of any class out of the checkpoints of ``merlin-sim train``, or a SavedModel.
+
+    Args:
+        path: As :meth:`~.interest.interest_model.InterestModel.load` takes it.
+    """
+    if not is_checkpoint(path):
+        return InterestModel.load(path)
+    checkpoint = CheckpointStore(Path(path)).load()
+    model_type = checkpoint.facts.get("model_type")
+    return restored_model(checkpoint, model_class(str(model_type)))
+
+
+def options_type(model_type: str) -> type[Any]:
     """Return the class of a model's options; its dataclass fields are the options.
 
     >>> "top_k" in options_type("sim").__dataclass_fields__
     True
     """
     check_choice("model_type", model_type, list(MODELS))
-    options: type[ModelOptions] = MODELS[model_type].body_type.options_type
-    return options
+    return find_family(model_type).options

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from merlin.schema import ColumnSchema, Schema, Tags
 
-from .blocks.left_padding import OFFSETS, VALUES
-from .channels import Channels
-
-if TYPE_CHECKING:
-    from .interest_model import InterestModel
+from ..foundation.ragged_names import OFFSETS, VALUES
+from .interest.interest_channels import Channels
 
 Signature = dict[str, tf.TensorSpec]
 
@@ -23,9 +21,13 @@ def serving_signature(channels: Channels) -> Signature:
     A scalar column is [batch], a padded list [batch, length]; a ragged list is two inputs, its
     values and its offsets, [batch + 1].
     """
+    return columns_signature(Schema([channels.schema[name] for name in channels.served]))
+
+
+def columns_signature(schema: Schema) -> Signature:
+    """Return the inputs of a function of these columns; see :func:`serving_signature`."""
     signature: Signature = {}
-    for name in channels.served:
-        column = channels.schema[name]
+    for name, column in schema.column_schemas.items():
         dtype = column.dtype.to("tensorflow")
         if not column.is_list:
             signature[name] = tf.TensorSpec([None], dtype, name)
@@ -33,13 +35,14 @@ def serving_signature(channels: Channels) -> Signature:
             signature[name + VALUES] = tf.TensorSpec([None], dtype, name + VALUES)
             signature[name + OFFSETS] = tf.TensorSpec([None], tf.int32, name + OFFSETS)
         else:
-            signature[name] = tf.TensorSpec([None, channels.history_length], dtype, name)
+            signature[name] = tf.TensorSpec([None, int(column.value_count.max)], dtype, name)
     return signature
 
 
-def serving_function(model: InterestModel, signature: Signature) -> Any:
+def serving_function(
+    model: Callable[..., tf.Tensor], signature: Signature, output_name: str
+) -> Any:
     """Return the function that a saved model serves: columns to click probabilities."""
-    output_name = model.output_block.full_name
 
     @tf.function(input_signature=[signature])
     def serve(columns: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

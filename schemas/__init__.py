@@ -1,1 +1,5 @@
 """What a dataset is: feature specs, channel contracts, Merlin schemas. No TensorFlow here."""
+
+SPEC_FILE = "feature_spec.yaml"
+SCHEMA_FILE = "schema.pbtxt"
+METADATA_FILE = "metadata.json"

@@ -9,20 +9,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .atomic_write import write_text_atomically
+from ..foundation.atomic_write import write_text_atomically
+from ..foundation.exceptions import MerlinSimError, SpecError
+from . import METADATA_FILE, SCHEMA_FILE, SPEC_FILE
 from .channels import CONTRACTS, require_channels
-from .dataset_checks import check_agreement, check_metadata, check_parquet_columns
-from .exceptions import MerlinSimError, SpecError
-from .feature_spec import Chunk, FeatureSpec
-from .file_names import METADATA_FILE, SCHEMA_FILE, SPEC_FILE
-from .metadata_file import cardinalities
+from .dataset_checks import check_metadata
+from .doubts import warn_of_doubts
+from .source_files import repeated_files
+from .specs.feature_spec import Chunk, FeatureSpec
+from .specs.metadata_file import cardinalities
+from .specs.spec_file import read_spec
 
 if TYPE_CHECKING:
-    from .merlin_import import Schema
+    from .translation.merlin_import import Schema
 
 
 @dataclass(frozen=True)
-class Dataset:
+class DatasetDirectory:
     """An opened dataset directory.
 
     Use :meth:`open`; what it returns has passed every check that needs no data to be read.
@@ -45,7 +48,7 @@ class Dataset:
         feature_spec: str = SPEC_FILE,
         check_files: bool = True,
         model: str | None = None,
-    ) -> Dataset:
+    ) -> DatasetDirectory:
         """Open a dataset directory.
 
         Args:
@@ -70,17 +73,20 @@ class Dataset:
         else:
             dataset = cls._from_schema(directory, model)
         if check_files:
-            check_parquet_columns(dataset)
+            from .parquet_columns import check_parquet_columns
+
+            check_parquet_columns(directory, dataset.spec, dataset.schema)
         return dataset
 
     @classmethod
     def _from_spec(
         cls, directory: Path, spec_file: Path, check_files: bool, model: str | None
-    ) -> Dataset:
-        from .merlin_schema import to_merlin_schema
-        from .schema_file import read_schema
+    ) -> DatasetDirectory:
+        from .schema_agreement import check_agreement, in_line_with_spec
+        from .translation.merlin_schema import to_merlin_schema
+        from .translation.schema_file import read_schema
 
-        spec = FeatureSpec.read(spec_file, check_files=check_files, model=model)
+        spec = read_spec(spec_file, check_files=check_files, model=model)
         problems = check_metadata(directory, spec)
         schema = derived = to_merlin_schema(spec)
         if (directory / SCHEMA_FILE).exists():
@@ -88,12 +94,12 @@ class Dataset:
             problems += check_agreement(directory / SCHEMA_FILE, spec, derived, schema)
         if problems:
             raise SpecError(directory, problems)
-        return cls(directory, spec, schema)
+        return cls(directory, spec, in_line_with_spec(schema, derived))
 
     @classmethod
-    def _from_schema(cls, directory: Path, model: str | None) -> Dataset:
-        from .merlin_schema import carried_spec, to_feature_spec
-        from .schema_file import read_schema
+    def _from_schema(cls, directory: Path, model: str | None) -> DatasetDirectory:
+        from .translation.merlin_schema import carried_spec, to_feature_spec
+        from .translation.schema_file import read_schema
 
         schema_files = [directory / SCHEMA_FILE, directory / "train" / SCHEMA_FILE]
         schema_file = next((file for file in schema_files if file.exists()), None)
@@ -109,11 +115,12 @@ class Dataset:
         if not sources:
             raise MerlinSimError(f"{directory}: expected parquet files beside {SCHEMA_FILE}")
         spec = replace(to_feature_spec(schema), source_spec=sources)
-        problems = check_metadata(directory, spec)
+        problems = check_metadata(directory, spec) + repeated_files(spec, directory)
         if model is not None:
             problems += CONTRACTS[model].problems(spec)
         if problems:
             raise SpecError(directory, problems)
+        warn_of_doubts(spec, directory)
         return cls(directory, spec, schema)
 
     @property
@@ -147,8 +154,8 @@ def write_documents(directory: Path | str, spec: FeatureSpec) -> None:
         directory: The dataset directory.
         spec: Its spec; every categorical feature's cardinality must be known.
     """
-    from .merlin_schema import to_merlin_schema
-    from .schema_file import write_schema
+    from .translation.merlin_schema import to_merlin_schema
+    from .translation.schema_file import write_schema
 
     directory = Path(directory)
     metadata = json.dumps({"cardinalities": cardinalities(spec)}, indent=2, ensure_ascii=False)

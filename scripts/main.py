@@ -6,14 +6,19 @@ import importlib
 import io
 import os
 import sys
+from typing import Any
 
 import click
 
 from .. import __version__
-from ..schemas.exceptions import MerlinSimError
-from .quiet import silence_third_party_noise
+from ..foundation.exceptions import MerlinSimError, Stopped
+from ..foundation.process_wide import (
+    hide_tensorflow,
+    show_dataset_warnings,
+    silence_third_party_noise,
+)
 
-# Command -> (its file in this folder, its line in `merlin-sim --help`). A command's file is
+# Command -> (its file in commands/, its line in `merlin-sim --help`). A command's file is
 # imported only when it is asked for, so that help never waits for TensorFlow.
 COMMANDS = {
     "synthesize": ("synthesize", "Write synthetic raw logs with planted behaviour."),
@@ -42,9 +47,16 @@ class LazyCommands(click.Group):
         """Import the file behind ``cmd_name``; None where there is no such command."""
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f".{COMMANDS[cmd_name][0]}", __package__)
+        module = importlib.import_module(f".commands.{COMMANDS[cmd_name][0]}", __package__)
         command: click.Command = module.command
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; Ctrl-C ends it with a message and an exit code of its own."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise Stopped(f"{ctx.invoked_subcommand}: stopped on request (Ctrl-C).") from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
@@ -61,13 +73,13 @@ def cli() -> None:
 def main() -> None:
     """Run the command line; a :class:`MerlinSimError` becomes its message and exit code."""
     silence_third_party_noise()
+    show_dataset_warnings()
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character shows its number instead.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     if sys.argv[1:2] == ["preprocess"]:
-        # Merlin imports TensorFlow where there is one: seconds, and never used by preprocessing.
-        sys.modules.setdefault("tensorflow", None)  # type: ignore[arg-type]
+        hide_tensorflow()
     try:
         cli.main(standalone_mode=True)
     except MerlinSimError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..schemas.exceptions import MerlinSimError
+from ..foundation.exceptions import MerlinSimError
 
 
 class RequestError(MerlinSimError):

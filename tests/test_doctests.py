@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("schemas", "workflows", "models", "training", "serving", "scripts")
+PACKAGES = (
+    *("foundation", "schemas", "feed", "ranks", "steps"),
+    *("workflows", "models", "training", "serving", "scripts"),
+)
 WITH_EXAMPLES = [
     "merlin_sim." + ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for package in PACKAGES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...schemas.exceptions import MerlinSimError
+from ...foundation.exceptions import MerlinSimError
 
 
 class OptionError(MerlinSimError, ValueError):

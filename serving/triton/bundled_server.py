@@ -14,11 +14,12 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...schemas.exceptions import MerlinSimError
+from ...foundation.exceptions import MerlinSimError
 
 PR_SET_PDEATHSIG = 1
 NOISE = (
     b"CudaDriverHelper has not been initialized",  # told as an error on each start without a GPU
+    b"NODELAY NOT SUPPORTED",  # of a socket in a folder
     b"Non-graceful termination detected",  # of a model that was asked to end while it loaded
 )
 
@@ -81,10 +82,13 @@ def device_flags() -> dict[str, str]:
     return {"allow-gpu-metrics": "false", "pinned-memory-pool-byte-size": "0"}
 
 
-def start_process(command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+def start_process(
+    command: list[str], environment: dict[str, str], inherited: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
     """Start the server so that it does not outlive this process, however that ends.
 
-    What it writes to standard error is for :class:`Relay`.
+    What it writes to standard error is for :class:`Relay`. It and the processes that it starts
+    hold the file descriptors ``inherited`` as long as they live.
     """
     library = ctypes.CDLL(None, use_errno=True)
     parent = os.getpid()
@@ -99,6 +103,7 @@ def start_process(command: list[str], environment: dict[str, str]) -> subprocess
         env=environment,
         stderr=subprocess.PIPE,
         preexec_fn=end_with_parent,
+        pass_fds=inherited,
         start_new_session=True,  # its own group: Ctrl-C reaches it through us alone, once
         restore_signals=False,  # it may go on writing when nobody reads any more
     )

@@ -1,4 +1,10 @@
-"""config.pbtxt: what Triton is told of a model, in protobuf's text form."""
+"""config.pbtxt: what Triton must know of a model, in protobuf's text form.
+
+Protobuf's own ``text_format`` writes only messages whose schema it has, and Triton's
+``ModelConfig`` comes with tritonclient alone, which is part of the extra ``serve``. Exporting for
+the stock Triton works without that extra, so the text is written here; the tests read it back
+with ``text_format`` and Triton's schema.
+"""
 
 from __future__ import annotations
 

@@ -8,22 +8,21 @@ from pathlib import Path
 
 import numpy as np
 
-from ...workflows.staging import check_apart, staged_directory
+from ...foundation.staging import check_apart, staged_directory
 from ..limits import Limits
-from ..manifest import write_manifest
-from ..servable import MODEL, ONE_USER_SIGNATURE, PLAIN_SIGNATURE, SCORE, Servable
-from ..served_columns import ServedColumns
+from ..servables.manifest import write_manifest
+from ..servables.servable import MODEL, ONE_USER_SIGNATURE, PLAIN_SIGNATURE, SCORE, Servable
+from ..servables.served_columns import ServedColumns
 from .config_text import TEXT, EnsembleStep, TritonModel, TritonTensor
-from .event_texts import EVENT
-from .model_settings import MAX_CANDIDATES, MAX_HISTORY, SERVABLE
+from .python_models.event_texts import EVENT, SCORES, UNSEEN_CANDIDATES, UNSEEN_USER
+from .python_models.model_settings import MAX_CANDIDATES, MAX_HISTORY, SERVABLE
 
 IDS, EVENTS, CANDIDATES, WORKFLOW = "ids", "events", "candidates", "workflow"
-SCORES = "scores"
 EVENTS_PER_BATCH = 256
 CONFIG = "config.pbtxt"
 _MODEL_FILE = '''"""Made by merlin-sim; Triton's Python backend needs it installed."""
 
-from merlin_sim.serving.triton.{module} import TritonPythonModel  # noqa: F401
+from merlin_sim.serving.triton.python_models.{module} import TritonPythonModel  # noqa: F401
 '''
 
 
@@ -32,7 +31,7 @@ def write_bundled_repository(servable: Servable, limits: Limits, directory: Path
 
     Both are in Triton's Python backend, as that server has no other.
     """
-    columns = ServedColumns.read(servable.schema)
+    columns = servable.columns
     settings = _settings(str(servable.path.resolve()), limits)
     ids = TritonModel(
         IDS,
@@ -44,7 +43,11 @@ def write_bundled_repository(servable: Servable, limits: Limits, directory: Path
     events = TritonModel(
         EVENTS,
         [TritonTensor(EVENT, TEXT, (1,))],
-        [TritonTensor(SCORES, "float32", (-1,))],
+        [
+            TritonTensor(SCORES, "float32", (-1,)),
+            TritonTensor(UNSEEN_USER, "bool", (1,)),
+            TritonTensor(UNSEEN_CANDIDATES, "bool", (-1,)),
+        ],
         backend="python",
         max_batch_size=EVENTS_PER_BATCH,
         parameters=settings,
@@ -89,7 +92,7 @@ def write_stock_repository(
 
 def stock_models(servable: Servable, limits: Limits) -> list[TritonModel]:
     """The models of a stock repository."""
-    columns = ServedColumns.read(servable.schema)
+    columns = servable.columns
     inputs, score = _inputs(columns), TritonTensor(SCORE, "float32", (-1, 1))
     event = TritonTensor(EVENT, TEXT, (1,))
     names = {tensor.name: tensor.name for tensor in inputs}
@@ -105,7 +108,7 @@ def stock_models(servable: Servable, limits: Limits) -> list[TritonModel]:
     settings = _settings(SERVABLE, limits)
     return [
         saved_model(IDS, PLAIN_SIGNATURE),
-        saved_model(CANDIDATES, ONE_USER_SIGNATURE),
+        saved_model(CANDIDATES, PLAIN_SIGNATURE if servable.takes_rows else ONE_USER_SIGNATURE),
         TritonModel(WORKFLOW, [event], inputs, "python", parameters=settings),
         TritonModel(EVENTS, [event], [TritonTensor(SCORES, "float32", (-1, 1))], steps=steps),
     ]
@@ -140,5 +143,5 @@ def _copy_without_model(servable: Servable, target: Path) -> None:
     for name in names:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(servable.path / name, target / name)
-    kept = ("model", "checkpoint", "histories")
+    kept = ("model", "checkpoint", "histories", "request")
     write_manifest(target, {name: servable.manifest[name] for name in kept})

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import http.client
 import signal
-import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...schemas.exceptions import MerlinSimError
-from ..limits import Limits
-from ..servable import Servable
+from ..servables.servable import Servable
 from .bundled_server import (
     NOISE,
     Relay,
@@ -28,53 +22,19 @@ from .bundled_server import (
     server_environment,
     start_process,
 )
+from .ports import listen, settle_ports
 from .repository import EVENTS, IDS, write_bundled_repository
+from .restarts import Restarts, describe_end
+from .server_files import HTTP, METRICS, ServerFiles, clear_abandoned
+from .server_options import ServerOptions
+
+if TYPE_CHECKING:
+    from .front import Front
 
 KILL_AFTER = 10.0
-
-
-@dataclass(frozen=True)
-class ServerOptions:
-    """How the server is reached, and how long it may take."""
-
-    host: str = "127.0.0.1"
-    """Address to listen on; 0.0.0.0 for all of this machine."""
-    http_port: int = 8000
-    """0 takes a free one."""
-    grpc_port: int = 8001
-    """0 takes a free one."""
-    metrics_port: int = 8002
-    """0 takes a free one."""
-    limits: Limits = field(default_factory=Limits)
-    start_timeout: float = 120.0
-    """Seconds until it must be ready."""
-    exit_timeout: int = 30
-    """Seconds for requests in flight to be answered, once it is told to stop."""
-    verbose: bool = False
-    """Whether Triton tells more than warnings and errors."""
-
-    def __post_init__(self) -> None:
-        """Gather every problem, raise once."""
-        ports = self.ports
-        problems = [
-            f"`{name}` should lie in 0..65535. Received: `{name}` = {port}."
-            for name, port in ports.items()
-            if not 0 <= port <= 65535
-        ]
-        named = [port for port in ports.values() if port]
-        if len(set(named)) < len(named):
-            received = ", ".join(f"`{name}` = {port}" for name, port in ports.items())
-            problems.append(f"The ports should be different. Received: {received}.")
-        for name in ("start_timeout", "exit_timeout"):
-            if getattr(self, name) <= 0:
-                problems.append(f"`{name}` should be positive. Received: {getattr(self, name)}.")
-        if problems:
-            raise MerlinSimError("\n".join(problems))
-
-    @property
-    def ports(self) -> dict[str, int]:
-        """The ports as they were asked for."""
-        return {name: getattr(self, name) for name in ("http_port", "grpc_port", "metrics_port")}
+MOST_STARTS = 5
+"""Tries until it is ready, where a signal ends it: on a loaded machine its Python backend may find
+a lock in shared memory broken (``boost::interprocess::lock_exception``)."""
 
 
 class Server:
@@ -90,10 +50,12 @@ class Server:
         self.servable = servable
         self.options = options
         self.process: subprocess.Popen[bytes] | None = None
-        ports = _settle_ports(options)
+        ports = settle_ports(options)
         self.http_port, self.grpc_port, self.metrics_port = ports
         self._relay: Relay | None = None
-        self._files: tempfile.TemporaryDirectory[str] | None = None
+        self._files: ServerFiles | None = None
+        self._front: Front | None = None
+        self._say: Callable[[str], None] = lambda message: None
 
     def __enter__(self) -> Server:
         """Start, and wait until both models are ready."""
@@ -110,14 +72,40 @@ class Server:
         self.stop()
 
     def start(self) -> None:
-        """Start the process."""
+        """Start the process, and what stands before it."""
+        find_triton()
+        if cleared := clear_abandoned():
+            names = ", ".join(map(str, cleared))
+            self._say(f"cleared what a server that was killed had left: {names}")
+        self._files = ServerFiles()
+        write_bundled_repository(
+            self.servable, self.options.limits, self._files.path / "repository"
+        )
+        copy_backends(find_triton(), self._files.path / "backends")
+        self._front = self._open_front(self._files.path)
+        self._launch()
+
+    def _open_front(self, files: Path) -> Front:
+        from .front import Door, Front  # aiohttp comes with the extra `serve`
+
+        host = self.options.host
+        with ExitStack() as stack:
+            http = stack.enter_context(listen(host, "http_port", self.http_port))
+            metrics = stack.enter_context(listen(host, "metrics_port", self.metrics_port))
+            doors = [
+                Door(http, files / HTTP, ("GET", "POST"), self.options.max_body << 20),
+                Door(metrics, files / METRICS, ("GET",), 1 << 16),
+            ]
+            front = Front(doors)
+            stack.pop_all()
+        return front
+
+    def _launch(self) -> None:
+        assert self._files is not None
         triton = find_triton()
-        environment = server_environment(triton)
-        self._files = tempfile.TemporaryDirectory(prefix="merlin-sim-serve-")
-        files = Path(self._files.name)
-        write_bundled_repository(self.servable, self.options.limits, files / "repository")
-        copy_backends(triton, files / "backends")
-        self.process = start_process(self._command(triton, files), environment)
+        self._files.clear_leftovers()
+        command = self._command(triton, self._files.path)
+        self.process = start_process(command, server_environment(triton), [self._files.lock])
         self._relay = Relay(self.process, () if self.options.verbose else NOISE)
 
     def _command(self, triton: Path, files: Path) -> list[str]:
@@ -125,12 +113,10 @@ class Server:
         flags = {
             "model-repository": files / "repository",
             "backend-directory": files / "backends",
-            "http-address": options.host,
-            "http-port": self.http_port,
+            "http-address": f"unix:{files / HTTP}",
             "grpc-address": options.host,
             "grpc-port": self.grpc_port,
-            "metrics-address": options.host,
-            "metrics-port": self.metrics_port,
+            "metrics-address": f"unix:{files / METRICS}",
             "exit-timeout-secs": options.exit_timeout,
             "log-info": info,
             "disable-auto-complete-config": None,
@@ -159,22 +145,28 @@ class Server:
             connection.close()
 
     def wait_until_ready(self, asked_to_stop: Callable[[], bool] = lambda: False) -> None:
-        """Wait until the server is ready.
+        """Wait until the server is ready; one that a signal ends is started again, within bounds.
 
         Raises:
             ServerError: Where it ends before, or takes too long.
         """
         assert self.process is not None
         end = time.monotonic() + self.options.start_timeout
+        starts = 1
         while not self.is_ready():
             if asked_to_stop():
                 return
-            if self.process.poll() is not None:
+            if (code := self.process.poll()) is not None:
                 self._finish_relay()
-                raise ServerError(
-                    f"Triton ended with exit code {self.process.returncode} before it was ready "
-                    "(what it said stands above; --verbose lets it say more)."
-                )
+                ended = f"Triton ended {describe_end(code)} before it was ready"
+                if code >= 0 or starts == MOST_STARTS:
+                    times = f", {starts} times" if starts > 1 else ""
+                    raise ServerError(
+                        f"{ended}{times} (what it said stands above; --verbose lets it say more)."
+                    )
+                starts += 1
+                self._say(f"{ended}: starting it again ({starts} of {MOST_STARTS})")
+                self._launch()
             if time.monotonic() > end:
                 raise ServerError(
                     f"Triton was not ready after {self.options.start_timeout:.0f} s "
@@ -186,6 +178,8 @@ class Server:
         """Tell the server to stop: it answers what is in flight, then ends. Its exit code."""
         code = 0
         if self.process is not None:
+            if self._front is not None:
+                self._front.refuse_new()
             if self.process.poll() is None:
                 self.process.send_signal(signal.SIGTERM)
             try:
@@ -194,8 +188,10 @@ class Server:
                 self.process.kill()
                 code = self.process.wait()
         self._finish_relay()
+        if self._front is not None:
+            self._front.close()
         if self._files is not None:
-            self._files.cleanup()
+            self._files.remove()
         return code
 
     def _finish_relay(self) -> None:
@@ -203,30 +199,47 @@ class Server:
             self._relay.finish()
 
     def run(self, say: Callable[[str], None]) -> int:
-        """Serve until SIGTERM or SIGINT, or until the server ends by itself."""
+        """Serve until SIGTERM or SIGINT; a server that ends by itself is started again.
+
+        Raises:
+            ServerError: Where it does not start, or ends again and again.
+        """
         asked: list[int] = []
         handlers = {
             number: signal.signal(number, lambda received, frame: asked.append(received))
             for number in (signal.SIGTERM, signal.SIGINT)
         }
+        self._say = say
         try:
             say("starting Triton and loading the models")
             self.start()
-            assert self.process is not None
-            self.wait_until_ready(lambda: bool(asked))
-            if not asked:
-                say(self.describe())
-            while not asked and self.process.poll() is None:
-                time.sleep(0.1)
-            if asked:
-                say("stopping: requests in flight are answered first")
-                self.stop()
-                return 0
-            return self.stop() or 1
+            self._serve(lambda: bool(asked))
+            say("stopping: requests in flight are answered first")
+            self.stop()
+            return 0
         finally:
             self.stop()
             for number, handler in handlers.items():
                 signal.signal(number, handler)
+
+    def _serve(self, asked_to_stop: Callable[[], bool]) -> None:
+        restarts = Restarts()
+        while True:
+            self.wait_until_ready(asked_to_stop)
+            if not asked_to_stop():
+                self._say(self.describe())
+            assert self.process is not None
+            while self.process.poll() is None:
+                if asked_to_stop():
+                    return
+                time.sleep(0.1)
+            self._finish_relay()
+            if asked_to_stop():
+                return
+            restarts.count(self.process.returncode)
+            ended = describe_end(self.process.returncode)
+            self._say(f"Triton ended {ended}, which nobody asked for: starting it again")
+            self._launch()
 
     def describe(self) -> str:
         """Where it is reached."""
@@ -235,29 +248,3 @@ class Server:
             f"ready: models `{IDS}` and `{EVENTS}` at http://{host}:{self.http_port} and "
             f"grpc {host}:{self.grpc_port}; metrics at http://{host}:{self.metrics_port}/metrics"
         )
-
-
-def _settle_ports(options: ServerOptions) -> list[int]:
-    """The ports, with free ones where 0 was given; one that is taken is told of now."""
-    taken: list[int] = []
-    with ExitStack() as stack:
-        for name, port in options.ports.items():
-            found = stack.enter_context(socket.socket())
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                found.bind((options.host, port))
-            except OSError as error:
-                raise ServerError(_cannot_listen(options.host, name, port, error)) from error
-            taken.append(int(found.getsockname()[1]))
-    return taken
-
-
-def _cannot_listen(host: str, name: str, port: int, error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return (
-            f"`{name}` = {port}: another process listens on {host}:{port}. Name another port, "
-            "or 0 for a free one."
-        )
-    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
-        return f"`host` should be an address of this machine. Received: `host` = {host}."
-    return f"`{name}` = {port}: cannot listen on {host}:{port}: {error.strerror}."

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 from merlin.schema import ColumnSchema, Schema, Tags
 
-from merlin_sim.schemas.dataset import Dataset, write_documents
-from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
+from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
+from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
 
 
 def make_schema(
@@ -93,7 +93,7 @@ def as_batch(columns, longest, *, ragged):
 
 
 def write_dataset(directory, columns, longest, cardinality_of, *, ragged=True):
-    """Write a dataset directory whose train and test files hold the same rows."""
+    """Write a dataset directory whose train and test files hold the same rows, stored otherwise."""
     histories = {name for name, column in columns.items() if isinstance(column, list)}
     table = {
         name: column if ragged or name not in histories else padded_to(longest, column)
@@ -101,9 +101,9 @@ def write_dataset(directory, columns, longest, cardinality_of, *, ragged=True):
     }
     frame = pd.DataFrame(table)
     source = {}
-    for mapping in ("train", "test"):
+    for mapping, codec in (("train", "snappy"), ("test", "gzip")):
         (directory / mapping).mkdir(parents=True)
-        frame.to_parquet(directory / mapping / "part_0.parquet")
+        frame.to_parquet(directory / mapping / "part_0.parquet", compression=codec)
         file = f"{mapping}/part_0.parquet"
         source[mapping] = (Chunk("parquet", tuple(columns), (file,)),)
     channels = {
@@ -123,7 +123,7 @@ def write_dataset(directory, columns, longest, cardinality_of, *, ragged=True):
     }
     channel_spec = {name: tuple(names) for name, names in channels.items()}
     write_documents(directory, FeatureSpec(features, source, channel_spec, {}))
-    return Dataset.open(directory)
+    return DatasetDirectory.open(directory)
 
 
 @pytest.fixture(name="make_columns", scope="session")

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.models.blocks.losses import PROBABILITY_EPSILON
-from merlin_sim.models.dien import DIENModel
-from merlin_sim.models.din import DINModel
-from merlin_sim.models.sim import SIMModel
+from merlin_sim.models.blocks.heads.losses import PROBABILITY_EPSILON
+from merlin_sim.models.interest.dien import DIENModel
+from merlin_sim.models.interest.din import DINModel
+from merlin_sim.models.interest.sim import SIMModel
 
 HERE = Path(__file__).parent / "golden"
 FOLDERS = [HERE, *([Path(os.environ["GOLDEN_DIR"])] if os.environ.get("GOLDEN_DIR") else [])]
@@ -46,9 +46,9 @@ def dense_roles(role, layers):
         yield f"{role}.dense_{place}.bias", layer.bias
 
 
-def classifier_roles(role, classifier):
-    yield from dense_roles(role, classifier.dense)
-    for place, prelu in enumerate(classifier.prelu):
+def classifier_roles(role, hidden, logit):
+    yield from dense_roles(role, [*hidden.dense, logit])
+    for place, prelu in enumerate(hidden.prelu):
         yield f"{role}.prelu_{place}.alpha", prelu.alpha
 
 
@@ -69,9 +69,11 @@ def interest_roles(interest):
 def weights_by_role(model):
     body = model.body
     roles = {f"{n}.table": t.table.embeddings for n, t in body.embedding.tables.items()}
-    for role in ("classifier", "stage_one", "stage_two"):
-        if hasattr(body, role):
-            roles |= dict(classifier_roles(role, getattr(body, role)))
+    evaluated = "stage_two" if hasattr(body, "stage_one") else "classifier"
+    roles |= dict(classifier_roles(evaluated, body.classifier, model.output_block.to_call))
+    if hasattr(body, "stage_one"):
+        stage_one = body.stage_one
+        roles |= dict(classifier_roles("stage_one", stage_one.hidden, stage_one.logit))
     if hasattr(body, "interest"):
         roles |= dict(interest_roles(body.interest))
         roles |= dict(dense_roles("aux", body.auxiliary.dense))

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.models import MODELS, OptionError, SIMOptions, build_model, options_type
-from merlin_sim.schemas.exceptions import MerlinSimError
 
 
 def test_models_are_built_by_name(make_schema):

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from spec_strategies import sim_specs
 
+from merlin_sim.foundation.exceptions import MerlinSimError, SpecError
 from merlin_sim.schemas.channels import CONTRACTS, channels_of, require_channels
-from merlin_sim.schemas.exceptions import MerlinSimError, SpecError
-from merlin_sim.schemas.feature_spec import Feature, FeatureSpec
-from merlin_sim.schemas.merlin_import import ColumnSchema, Schema, Tags
-from merlin_sim.schemas.merlin_schema import to_merlin_schema
+from merlin_sim.schemas.specs.feature_spec import Feature, FeatureSpec
+from merlin_sim.schemas.specs.spec_file import read_spec
+from merlin_sim.schemas.translation.merlin_import import ColumnSchema, Schema, Tags
+from merlin_sim.schemas.translation.merlin_schema import to_merlin_schema
 
-AMAZON = FeatureSpec.read(Path(__file__).parent / "specs" / "amazon_books.yaml", check_files=False)
+AMAZON = read_spec(Path(__file__).parent / "published" / "amazon_books.yaml", check_files=False)
 DLRM = FeatureSpec(
     {"label": Feature("bool"), "cat_0": Feature("int32", 10), "num_0": Feature("float16")},
     {},

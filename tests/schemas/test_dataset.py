@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from merlin_sim.schemas.adopt import adopt
-from merlin_sim.schemas.dataset import Dataset, write_documents
-from merlin_sim.schemas.exceptions import MerlinSimError
-from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
-from merlin_sim.schemas.merlin_import import Schema, Tags
-from merlin_sim.schemas.schema_file import read_schema, write_schema
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
+from merlin_sim.schemas.specs.adopt import adopt
+from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
+from merlin_sim.schemas.translation.merlin_import import Schema, Tags
+from merlin_sim.schemas.translation.schema_file import read_schema, write_schema
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def directory(tmp_path):
 
 
 def test_open(directory):
-    dataset = Dataset.open(directory)
+    dataset = DatasetDirectory.open(directory)
     assert dataset.channels["positive_history"] == ["item_id_pos", "cat_id_pos"]
     assert dataset.schema.column_names == published_layout.COLUMNS
     assert [file.name for file in dataset.files("train")] == ["part.2.parquet", "part.10.parquet"]
@@ -36,20 +36,20 @@ def test_open(directory):
 
 
 def test_what_is_missing_is_derived(directory):
-    whole = Dataset.open(directory)
+    whole = DatasetDirectory.open(directory)
     (directory / "schema.pbtxt").unlink()
     (directory / "metadata.json").unlink()
-    bare = Dataset.open(directory)
+    bare = DatasetDirectory.open(directory)
     assert bare.spec == whole.spec
     assert bare.schema == whole.schema
 
 
 def test_documents_written_are_documents_read(directory):
-    spec = Dataset.open(directory).spec
+    spec = DatasetDirectory.open(directory).spec
     for name in ("schema.pbtxt", "metadata.json", "feature_spec.yaml"):
         (directory / name).unlink()
     write_documents(directory, spec)
-    assert Dataset.open(directory).spec == spec
+    assert DatasetDirectory.open(directory).spec == spec
     metadata = json.loads((directory / "metadata.json").read_text())
     assert metadata["cardinalities"] == [
         {"name": "user_id", "value": 9},
@@ -59,7 +59,7 @@ def test_documents_written_are_documents_read(directory):
 
 
 def test_a_bare_schema_and_parquet_open_by_their_tags(directory):
-    whole = Dataset.open(directory)
+    whole = DatasetDirectory.open(directory)
     for name in ("feature_spec.yaml", "metadata.json", "schema.pbtxt"):
         (directory / name).unlink()
     columns = []
@@ -67,16 +67,16 @@ def test_a_bare_schema_and_parquet_open_by_their_tags(directory):
         properties = {k: v for k, v in column.properties.items() if k != "feature_spec"}
         columns.append(replace(column, properties=properties, dims=column.shape.as_tuple))
     write_schema(Schema(columns), directory / "schema.pbtxt")
-    bare = Dataset.open(directory)
+    bare = DatasetDirectory.open(directory)
     assert bare.channels == whole.channels
     assert bare.files("train") == whole.files("train")
     # As NVTabular's Dataset.to_parquet leaves it: a schema in each directory.
     shutil.move(directory / "schema.pbtxt", directory / "train" / "schema.pbtxt")
-    assert Dataset.open(directory).channels == whole.channels
+    assert DatasetDirectory.open(directory).channels == whole.channels
 
 
 def test_untagged_columns_are_named(directory):
-    schema = Dataset.open(directory).schema
+    schema = DatasetDirectory.open(directory).schema
     for name in ("feature_spec.yaml", "metadata.json"):
         (directory / name).unlink()
     write_schema(
@@ -84,18 +84,18 @@ def test_untagged_columns_are_named(directory):
         directory / "schema.pbtxt",
     )
     with pytest.raises(MerlinSimError, match="label: no column is tagged Tags.TARGET"):
-        Dataset.open(directory)
+        DatasetDirectory.open(directory)
 
 
 def test_descriptions_that_contradict_each_other(directory):
     text = (directory / "schema.pbtxt").read_text()
     (directory / "schema.pbtxt").write_text(text.replace("max: 50\n", "max: 51\n"))
     with pytest.raises(MerlinSimError, match="item_id_trgt: expected cardinality 50, as in"):
-        Dataset.open(directory)
+        DatasetDirectory.open(directory)
     schema = read_schema(directory / "schema.pbtxt")
     write_schema(schema.excluding_by_name(["cat_id_neg"]), directory / "schema.pbtxt")
     with pytest.raises(MerlinSimError, match=r"columns missing: \['cat_id_neg'\]"):
-        Dataset.open(directory)
+        DatasetDirectory.open(directory)
 
 
 def test_metadata_that_contradicts_the_spec(directory):
@@ -103,31 +103,31 @@ def test_metadata_that_contradicts_the_spec(directory):
     metadata["cardinalities"][2]["value"] = 8
     (directory / "metadata.json").write_text(json.dumps(metadata))
     with pytest.raises(MerlinSimError, match="expected 7 for cat_id, as in the spec, got 8"):
-        Dataset.open(directory)
+        DatasetDirectory.open(directory)
 
 
 def test_names_in_the_metadata_are_free_but_order_and_number_are_not(directory):
     entries = [{"name": "uid", "value": 9}, {"name": "item", "value": 50}]
     file = directory / "metadata.json"
     file.write_text(json.dumps({"cardinalities": [*entries, {"name": "cat", "value": 7}]}))
-    Dataset.open(directory)
+    DatasetDirectory.open(directory)
     file.write_text(json.dumps({"cardinalities": [*entries, {"name": "cat", "value": 70}]}))
     with pytest.raises(MerlinSimError, match="expected 7 for cat_id, as in the spec, got 70"):
-        Dataset.open(directory)
+        DatasetDirectory.open(directory)
     file.write_text(json.dumps({"cardinalities": entries}))
     with pytest.raises(MerlinSimError, match="expected 3 entries"):
-        Dataset.open(directory)
+        DatasetDirectory.open(directory)
     file.write_text(json.dumps({"cardinalities": [*entries, entries[0]]}))
     with pytest.raises(MerlinSimError, match="expected each name once, got 'uid' again"):
-        Dataset.open(directory)
+        DatasetDirectory.open(directory)
 
 
 def test_a_schema_of_other_dtypes(directory):
-    schema = Dataset.open(directory).schema
+    schema = DatasetDirectory.open(directory).schema
     columns = [c.with_dtype("float32") if c.name == "label" else c for c in schema]
     write_schema(Schema(columns), directory / "schema.pbtxt")
     with pytest.raises(MerlinSimError, match="label: expected dtype int8, as in"):
-        Dataset.open(directory)
+        DatasetDirectory.open(directory)
 
 
 def test_files_that_lack_a_column_or_are_no_parquet(directory):
@@ -138,18 +138,19 @@ def test_files_that_lack_a_column_or_are_no_parquet(directory):
     pq.write_table(table.drop(["user_id"]).set_column(place - 1, "cat_id_neg", flat), file)
     (directory / "test" / "part.0.parquet").write_bytes(b"PAR1 not really")
     with pytest.raises(MerlinSimError) as caught:
-        Dataset.open(directory)
+        DatasetDirectory.open(directory)
     message = str(caught.value)
     assert "part.10.parquet: user_id: expected one column, got none" in message
-    assert "part.10.parquet: cat_id_neg: expected lists, got int64" in message
+    assert "part.10.parquet: cat_id_neg: expected lists of whole numbers (dtype int64)" in message
+    assert "got whole numbers (int64)" in message
     assert "part.0.parquet: expected a parquet file" in message
-    Dataset.open(directory, check_files=False)
+    DatasetDirectory.open(directory, check_files=False)
 
 
 def test_a_model_is_asked_for_at_once(directory):
     with pytest.raises(MerlinSimError, match="at least 1 feature for dlrm"):
-        Dataset.open(directory, model="dlrm")
-    assert Dataset.open(directory, model="sim").channels
+        DatasetDirectory.open(directory, model="dlrm")
+    assert DatasetDirectory.open(directory, model="sim").channels
 
 
 @pytest.mark.parametrize(
@@ -165,29 +166,29 @@ def test_a_model_is_asked_for_at_once(directory):
 def test_metadata_that_is_not_of_the_published_form(directory, text, message):
     (directory / "metadata.json").write_text(text)
     with pytest.raises(MerlinSimError, match=message):
-        Dataset.open(directory)
+        DatasetDirectory.open(directory)
 
 
 def test_what_is_no_dataset(tmp_path):
     with pytest.raises(MerlinSimError, match="does not exist"):
-        Dataset.open(tmp_path / "nowhere")
+        DatasetDirectory.open(tmp_path / "nowhere")
     (tmp_path / "file").touch()
     with pytest.raises(MerlinSimError, match="is a file"):
-        Dataset.open(tmp_path / "file")
+        DatasetDirectory.open(tmp_path / "file")
     with pytest.raises(MerlinSimError, match="found neither"):
-        Dataset.open(tmp_path)
+        DatasetDirectory.open(tmp_path)
     with pytest.raises(MerlinSimError, match="no such feature spec"):
-        Dataset.open(tmp_path, feature_spec="other.yaml")
+        DatasetDirectory.open(tmp_path, feature_spec="other.yaml")
 
 
 def test_only_whole_parquet_has_files(tmp_path):
-    (tmp_path / "x.csv").touch()
-    chunk = (Chunk("csv", ("label",), ("x.csv",)),)
-    spec = FeatureSpec(
-        {"label": Feature("bool")}, {"train": chunk, "test": chunk}, {"label": ("label",)}
-    )
+    sources = {}
+    for mapping in ("train", "test"):
+        (tmp_path / f"{mapping}.csv").touch()
+        sources[mapping] = (Chunk("csv", ("label",), (f"{mapping}.csv",)),)
+    spec = FeatureSpec({"label": Feature("bool")}, sources, {"label": ("label",)})
     spec.write(tmp_path / "feature_spec.yaml")
-    dataset = Dataset.open(tmp_path)
+    dataset = DatasetDirectory.open(tmp_path)
     with pytest.raises(MerlinSimError, match="train is in csv; expected one chunk of parquet"):
         dataset.files("train")
     with pytest.raises(MerlinSimError, match="no mapping 'valid'"):

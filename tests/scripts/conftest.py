@@ -7,14 +7,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from merlin_sim.schemas.dataset import Dataset
-from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
+from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
 
 USERS, BOOKS, LENGTH, ROWS = 9, 30, 6, 40
 
 
 @pytest.fixture(scope="session")
-def dataset(tmp_path_factory) -> Dataset:
+def dataset(tmp_path_factory) -> DatasetDirectory:
     """A dataset somebody brought: no vocabularies, so raw keys are ids."""
     path = tmp_path_factory.mktemp("brought") / "dataset"
     path.mkdir()
@@ -46,10 +46,11 @@ def dataset(tmp_path_factory) -> Dataset:
         pa.array(chance.integers(1, BOOKS + 1, ROWS)),
         *(pa.array(rows, pa.list_(pa.int64())) for rows in lists),
     ]
-    for mapping in files:
-        pq.write_table(pa.table(columns, names=list(names)), path / f"{mapping}.parquet")
+    rows = pa.table(columns, names=list(names))
+    pq.write_table(rows.take(np.arange(ROWS)[::-1]), path / "train.parquet")
+    pq.write_table(rows, path / "test.parquet")
     FeatureSpec(features, files, channels, {}).write(path / "feature_spec.yaml")
-    return Dataset.open(path)
+    return DatasetDirectory.open(path)
 
 
 @pytest.fixture(scope="session")
@@ -57,13 +58,13 @@ def save_checkpoint(dataset, tmp_path_factory):
     """Makes a model with random weights, and a run's directory of checkpoints with them."""
     import tensorflow as tf
 
+    from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
     from merlin_sim.models import build_model
-    from merlin_sim.training.checkpoints import CheckpointStore
-    from merlin_sim.training.feed import fingerprint
-    from merlin_sim.training.loss_scale import LossScale
-    from merlin_sim.training.metrics import AUCCounts
-    from merlin_sim.training.optimizers import make_optimizer
-    from merlin_sim.training.run_state import RunFacts, RunState
+    from merlin_sim.schemas.fingerprint import fingerprint
+    from merlin_sim.steps.loss_scale import LossScale
+    from merlin_sim.steps.optimizers import make_optimizer
+    from merlin_sim.training.checkpoints.run_state import RunFacts, RunState
+    from merlin_sim.training.evaluation.metrics import AUCCounts
 
     def save(kind, **options):
         tf.keras.utils.set_random_seed(2)

@@ -8,19 +8,19 @@ import pytest
 import tensorflow as tf
 from raw_events import events_of_test_rows
 
+from merlin_sim.foundation.progress import Silence
 from merlin_sim.models import build_model
-from merlin_sim.schemas.dataset import Dataset
-from merlin_sim.serving.event_encoder import EventEncoder
-from merlin_sim.serving.export import export_model
-from merlin_sim.serving.scorer import Scorer
-from merlin_sim.serving.servable import Servable
-from merlin_sim.workflows.amazon_books import AmazonReviews, amazon_files, read_categories
-from merlin_sim.workflows.build import DatasetBuilder
-from merlin_sim.workflows.planted_behaviour import PlantedBehaviour
-from merlin_sim.workflows.progress import Silence
-from merlin_sim.workflows.rules import SampleRules
-from merlin_sim.workflows.schedulers import SingleProcess
-from merlin_sim.workflows.synthesis import synthesize
+from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.serving.events.event_encoder import EventEncoder
+from merlin_sim.serving.scoring.scorer import Scorer
+from merlin_sim.serving.servables.export import export_model
+from merlin_sim.serving.servables.servable import Servable
+from merlin_sim.workflows.amazon.amazon_books import AmazonReviews, amazon_files, read_categories
+from merlin_sim.workflows.behaviour.build import DatasetBuilder
+from merlin_sim.workflows.behaviour.rules import SampleRules
+from merlin_sim.workflows.engine.schedulers import SingleProcess
+from merlin_sim.workflows.synthetic.planted_behaviour import PlantedBehaviour
+from merlin_sim.workflows.synthetic.synthesis import synthesize
 
 BEHAVIOUR = PlantedBehaviour(users=40, items=300, categories=8, mean_length=30.0, seed=3)
 LENGTH = 20
@@ -34,7 +34,7 @@ def raw_logs(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def dataset(raw_logs, tmp_path_factory) -> Dataset:
+def dataset(raw_logs, tmp_path_factory) -> DatasetDirectory:
     path = tmp_path_factory.mktemp("datasets") / "dataset"
     reviews, metadata = amazon_files(raw_logs, "reviews_Books.json", "meta_Books.json")
     rules = SampleRules(max_sequence_length=LENGTH)
@@ -43,7 +43,7 @@ def dataset(raw_logs, tmp_path_factory) -> Dataset:
         rules,
         features=lambda: read_categories(metadata, SingleProcess(), Silence(), "fail"),
     ).build(path)
-    return Dataset.open(path)
+    return DatasetDirectory.open(path)
 
 
 @pytest.fixture(scope="session")

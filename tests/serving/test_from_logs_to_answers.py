@@ -15,14 +15,14 @@ from raw_events import events_of_test_rows
 from serving_process import reached, run_command, serving
 from triton_calls import infer, infer_events
 
-from merlin_sim.schemas.dataset import Dataset
-from merlin_sim.serving.export_checkpoint import restore_model
-from merlin_sim.training.checkpoints import CheckpointStore
-from merlin_sim.training.distributed import Ranks
-from merlin_sim.training.evaluation import Predictor, evaluate
-from merlin_sim.training.feed import open_feed
-from merlin_sim.training.metrics import Evaluator
-from merlin_sim.training.run_log import RunLog
+from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
+from merlin_sim.feed.open_feed import open_feed
+from merlin_sim.foundation.ranks import Ranks
+from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.serving.servables.export_checkpoint import restore_model
+from merlin_sim.training.evaluation.metrics import Evaluator
+from merlin_sim.training.evaluation.prediction import Predictor, evaluate
+from merlin_sim.training.reports.run_log import RunLog
 
 pytest.importorskip("pytriton")
 pytest.importorskip("tritonclient.http")
@@ -104,7 +104,7 @@ def walked(raw_logs, tmp_path_factory):
         "evaluation": json.loads((run / "evaluation.json").read_text()),
         "logged": [json.loads(line) for line in (run / "log.json").read_text().splitlines()][-1],
     }
-    known["again"], known["scores"] = evaluated(Dataset.open(dataset), run / "checkpoints")
+    known["again"], known["scores"] = evaluated(DatasetDirectory.open(dataset), run / "checkpoints")
     elsewhere = home / "elsewhere"
     elsewhere.mkdir()
     servable.rename(elsewhere / "model")

@@ -12,7 +12,7 @@ import os
 import time
 from pathlib import Path
 
-from merlin_sim.serving.triton.events_model import TritonPythonModel as EventsModel
+from merlin_sim.serving.triton.python_models.events_model import TritonPythonModel as EventsModel
 
 GATE = Path({directory!r})
 

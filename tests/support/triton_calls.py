@@ -35,11 +35,11 @@ def infer(server, protocol, model, tensors, output):
         connection.close()
 
 
-def infer_events(server, protocol, events):
+def infer_events(server, protocol, events, output="scores"):
     """Send raw events in one request; texts go as they are."""
     texts = [event if isinstance(event, str) else json.dumps(event) for event in events]
     array = np.array(texts, object).reshape(-1, 1)
-    return infer(server, protocol, "events", {"event": array}, "scores")
+    return infer(server, protocol, "events", {"event": array}, output)
 
 
 def metric(server, name, **labels):

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from merlin_sim.scripts.main import cli
-from merlin_sim.workflows.planted_behaviour import PlantedBehaviour
-from merlin_sim.workflows.synthesis import synthesize
+from merlin_sim.workflows.synthetic.planted_behaviour import PlantedBehaviour
+from merlin_sim.workflows.synthetic.synthesis import synthesize
 
 
 def read_lines(directory: Path, name: str) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 from merlin.core.dispatch import is_list_dtype
 from nvtabular.ops import Operator
 
-from ..backend import array_module, list_column, lists_of, values_of
+from ..engine.backend import array_module, list_column, lists_of, values_of
 
 CODE_OF_FIRST_KEY = 3  # Categorify: 0 pads, 1 is null, 2 is out of vocabulary
 

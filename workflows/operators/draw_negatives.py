@@ -6,10 +6,17 @@ from typing import Any
 
 from merlin.schema import ColumnSchema, Schema
 
-from .. import sample_arrays, sample_kernels
-from ..backend import array_module, is_on_gpu, list_column, lists_of, new_frame, values_of
-from ..columns import LABEL, POSITION, BehaviourColumns
-from ..item_table import ItemTable
+from ..behaviour.behaviour_columns import LABEL, POSITION, BehaviourColumns
+from ..engine.backend import (
+    array_module,
+    is_on_gpu,
+    list_column,
+    lists_of,
+    new_frame,
+    values_of,
+)
+from ..sampling import sample_arrays, sample_kernels
+from ..vocabularies.item_table import ItemTable
 from .row_operator import RowOperator, id_column, id_list_column
 
 

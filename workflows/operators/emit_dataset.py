@@ -6,7 +6,7 @@ from typing import Any
 
 from merlin.schema import Schema
 
-from ..backend import array_module, list_column, lists_of, new_frame, pad_left
+from ..engine.backend import array_module, list_column, lists_of, new_frame, pad_left
 from .row_operator import RowOperator
 
 

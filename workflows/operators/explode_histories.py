@@ -6,9 +6,16 @@ from typing import Any
 
 from merlin.schema import Schema
 
-from .. import sample_arrays, sample_kernels
-from ..backend import array_module, is_on_gpu, list_column, lists_of, new_frame, values_of
-from ..columns import POSITION, BehaviourColumns
+from ..behaviour.behaviour_columns import POSITION, BehaviourColumns
+from ..engine.backend import (
+    array_module,
+    is_on_gpu,
+    list_column,
+    lists_of,
+    new_frame,
+    values_of,
+)
+from ..sampling import sample_arrays, sample_kernels
 from .row_operator import RowOperator, id_column, id_list_column
 
 TRAIN = "train"

@@ -6,8 +6,8 @@ from typing import Any
 
 from merlin.schema import ColumnSchema, Schema
 
-from ..backend import group_sorted
-from ..columns import BehaviourColumns
+from ..behaviour.behaviour_columns import BehaviourColumns
+from ..engine.backend import group_sorted
 from .row_operator import RowOperator
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from merlin.schema import Schema
 
-from ..columns import BehaviourColumns
-from ..item_table import ItemTable
-from ..rules import SampleRules
+from ..behaviour.behaviour_columns import BehaviourColumns
+from ..behaviour.rules import SampleRules
+from ..vocabularies.item_table import ItemTable
 from .draw_negatives import DrawNegatives
 from .explode_histories import ExplodeHistories
 from .look_up_item_features import LookUpItemFeatures

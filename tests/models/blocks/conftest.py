@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from merlin_sim.models.blocks.search.search_and_attention import LongHistory, Target
+
 RELATIVE = 1e-5
 HALF_TOLERANCE = 2e-2
 BATCH = 5
@@ -178,5 +180,13 @@ def arrays():
 
         def ids(self, highest, *shape):
             return tf.constant(self.rng.integers(1, highest + 1, size=shape))
+
+        def target_and_history(self, batch, time_dim=0):
+            """A target of [batch, 4] and a history of [batch, 6, 4], of two categories."""
+            vectors, history = self.vectors(batch, 4), self.vectors(batch, 6, 4)
+            times = self.vectors(batch, 6, time_dim) if time_dim else None
+            ids = {"category": self.ids(2, batch, 6)}
+            target = Target(vectors, {"category": self.ids(2, batch)})
+            return target, LongHistory(history, self.mask(batch, 6), ids, times)
 
     return Arrays()

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from triton_calls import infer
 
-from merlin_sim.schemas.exceptions import MerlinSimError
-from merlin_sim.serving.batches import one_user_batch
+from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.serving.limits import Limits
-from merlin_sim.serving.servable import Servable
-from merlin_sim.serving.served_columns import ServedColumns
+from merlin_sim.serving.scoring.signature_inputs import one_user_batch
+from merlin_sim.serving.servables.servable import Servable
+from merlin_sim.serving.servables.served_columns import ServedColumns
 from merlin_sim.serving.triton import repository as module
 from merlin_sim.serving.triton.bundled_server import (
     Relay,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import threading
+import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,10 +17,12 @@ from held_server import Gate, until
 from serving_process import reached, read_until, serving
 from triton_calls import infer, infer_events, metric
 
-from merlin_sim.schemas.exceptions import MerlinSimError
-from merlin_sim.serving.batches import one_user_batch, plain_batch
+from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.serving.limits import Limits
-from merlin_sim.serving.triton.serve import Server, ServerError, ServerOptions
+from merlin_sim.serving.scoring.signature_inputs import one_user_batch, plain_batch
+from merlin_sim.serving.triton.bundled_server import ServerError
+from merlin_sim.serving.triton.serve import Server
+from merlin_sim.serving.triton.server_options import ServerOptions
 
 pytest.importorskip("pytriton")
 pytest.importorskip("tritonclient.http")
@@ -100,6 +104,52 @@ def test_readiness_and_metadata(server, encoder):
     with urllib.request.urlopen(f"{base}/models/ids", timeout=10) as response:
         inputs = {entry["name"] for entry in json.load(response)["inputs"]}
     assert inputs == set(encoder.columns.inputs)
+
+
+def post(server, body, **headers):
+    """Send a body as it is; gives status and answer."""
+    url = f"http://127.0.0.1:{server.http_port}/v2/models/events/infer"
+    request = urllib.request.Request(url, body, headers)
+    try:
+        with urllib.request.urlopen(request, timeout=100) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def test_what_ended_triton_does_so_no_more(server, events, expected):
+    """As a form it was copied to the stack twice; each level of nesting took some of it too."""
+    text = json.dumps({**events[0], "padding": "x" * (5 << 20)})
+    body = {"inputs": [{"name": "event", "shape": [1, 1], "datatype": "BYTES", "data": [text]}]}
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    status, answer = post(server, json.dumps(body).encode(), **form)
+    assert status == 200 and answer["outputs"][0]["data"] == pytest.approx([expected[0]], abs=1e-5)
+    deep = (
+        json.dumps(body).encode().replace(json.dumps([text]).encode(), b"[" * 10**6 + b"]" * 10**6)
+    )
+    status, answer = post(server, deep)
+    assert status == 400 and "nested at most" in answer["error"]
+    body["inputs"][0].update(shape=[2**62, 1], datatype="INT64", data=[1])
+    status, answer = post(server, json.dumps(body).encode())
+    assert status == 400 and "shape: expected as many elements" in answer["error"]
+    assert server.process.poll() is None
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_an_answer_says_who_was_not_there_in_training(server, protocol, events, encoder):
+    known = events[0]["candidates"][0]
+    asked = [
+        {**events[0], "candidates": [known, "nobody has it", known]},
+        {**events[0], "user_id": "nobody", "candidates": [known]},
+    ]
+    unseen = infer_events(server, protocol, asked, "unseen_candidates")
+    assert unseen.tolist() == [[False, True, False], [False, False, False]]
+    assert infer_events(server, protocol, asked, "unseen_user").tolist() == [[False], [True]]
+
+
+def test_of_several_events_the_bad_one_is_named_from_one(server, events):
+    with pytest.raises(InferenceServerException, match="event 2: expected one JSON object"):
+        infer_events(server, "http", [events[0], "nonsense"])
 
 
 BAD_EVENTS = [
@@ -244,6 +294,19 @@ def test_killed_itself_it_leaves_no_server_behind(servable):
         process.kill()
         _, alive = psutil.wait_procs(children, timeout=100)
         assert not alive
+
+
+def test_a_server_that_dies_is_started_again(servable, events, expected):
+    with serving(servable.path) as process:
+        reached(process)
+        (triton,) = psutil.Process(process.pid).children()
+        triton.send_signal(signal.SIGSEGV)
+        assert "by signal 11 (SIGSEGV)" in read_until(process, "nobody asked for")
+        server = reached(process)
+        scores = infer_events(server, "grpc", [events[0]])
+        np.testing.assert_allclose(scores[:, 0], expected[:1], atol=1e-5)
+        process.terminate()
+        assert process.wait(80) == 0
 
 
 def test_a_port_that_is_taken_is_told_of(servable):

@@ -9,10 +9,11 @@ import pytest
 from merlin.schema import Schema
 from nvtabular import ColumnSelector
 
-from merlin_sim.schemas.merlin_schema import to_merlin_schema
-from merlin_sim.workflows import backend
-from merlin_sim.workflows.columns import BehaviourColumns
-from merlin_sim.workflows.dataset_spec import dataset_spec
+from merlin_sim.schemas.translation.merlin_schema import to_merlin_schema
+from merlin_sim.workflows.behaviour.behaviour_columns import BehaviourColumns
+from merlin_sim.workflows.behaviour.dataset_spec import dataset_spec
+from merlin_sim.workflows.behaviour.rules import SampleRules
+from merlin_sim.workflows.engine import backend
 from merlin_sim.workflows.operators.contract_ids import ContractIds
 from merlin_sim.workflows.operators.draw_negatives import DrawNegatives
 from merlin_sim.workflows.operators.emit_dataset import EmitDataset
@@ -20,8 +21,7 @@ from merlin_sim.workflows.operators.explode_histories import ExplodeHistories
 from merlin_sim.workflows.operators.group_histories import GroupHistories
 from merlin_sim.workflows.operators.look_up_item_features import LookUpItemFeatures
 from merlin_sim.workflows.operators.make_samples import MakeSamples
-from merlin_sim.workflows.rules import SampleRules
-from merlin_sim.workflows.vocabulary import Vocabularies
+from merlin_sim.workflows.vocabularies.vocabulary import Vocabularies
 
 COLUMNS = BehaviourColumns("user", "item", "time", ("country",), ("cat",))
 

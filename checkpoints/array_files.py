@@ -1,0 +1,258 @@
+"""Files of array parts: each rank writes one, and any rank reads any range out of all of them."""
+
+from __future__ import annotations
+
+import os
+import weakref
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from ..foundation.digest import digest_of
+from .array_part import Array, ArrayPart, Range, extents
+from .coverage import find_fault
+
+
+@dataclass(frozen=True)
+class StoredPart:
+    """Where a part of an array stands."""
+
+    file: str
+    rows: Range
+    columns: Range
+
+
+@dataclass(frozen=True)
+class StoredArray:
+    """One array, and where its parts stand."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    table: str | None
+    parts: tuple[StoredPart, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold."""
+        return asdict(self)
+
+    @classmethod
+    def parse(cls, entry: Any) -> StoredArray:
+        """Read what :meth:`to_dict` gave; whatever else it is given, some error comes of it."""
+        parts = [
+            StoredPart(str(part["file"]), Range(*part["rows"]), Range(*part["columns"]))
+            for part in entry["parts"]
+        ]
+        shape = tuple(int(length) for length in entry["shape"])
+        return cls(np.dtype(entry["dtype"]).name, shape, entry["table"], tuple(parts))
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """What one rank wrote; small enough to be sent to the rank that writes the manifest."""
+
+    name: str
+    sha256: str
+    arrays: dict[str, StoredArray]
+    """Variable -> its parts in this file."""
+
+
+def file_name(rank: int = 0, ranks: int = 1) -> str:
+    """Name the file of a rank.
+
+    >>> file_name(), file_name(1, 3)
+    ('arrays.npz', 'arrays-1-of-3.npz')
+    """
+    return "arrays.npz" if ranks == 1 else f"arrays-{rank}-of-{ranks}.npz"
+
+
+def write_arrays(
+    directory: Path, parts: Iterable[ArrayPart], rank: int = 0, ranks: int = 1
+) -> WrittenFile:
+    """Write a rank's file, which ``np.load`` can read, and wait until it is on the disk.
+
+    Args:
+        directory: where to write.
+        parts: what this rank has; of one variable there may be several.
+        rank: this rank.
+        ranks: how many write a file.
+    """
+    name = file_name(rank, ranks)
+    arrays: dict[str, StoredArray] = {}
+    # np.savez leaves its archive open where the disk is full.
+    with open(directory / name, "wb") as file:
+        with zipfile.ZipFile(file, "w", allowZip64=True) as archive:
+            for part in parts:
+                _add(arrays, part, name)
+                key = _key(part.variable, part.shape, part.rows, part.columns)
+                with archive.open(f"{key}.npy", "w", force_zip64=True) as entry:
+                    np.lib.format.write_array(  # type: ignore[no-untyped-call]
+                        entry, np.asarray(part.values), allow_pickle=False
+                    )
+        file.flush()
+        os.fsync(file.fileno())
+    with open(directory / name, "rb") as file:
+        return WrittenFile(name, digest_of(file), arrays)
+
+
+def join_index(files: Sequence[WrittenFile]) -> dict[str, StoredArray]:
+    """Put together what the ranks wrote: variable -> all of its parts.
+
+    Raises:
+        ValueError: where ranks disagree about an array, or parts overlap or leave a gap.
+    """
+    joined: dict[str, StoredArray] = {}
+    for file in files:
+        for variable, array in file.arrays.items():
+            joined[variable] = _join(variable, joined.get(variable), array)
+    for variable, array in joined.items():
+        _check_coverage(variable, array)
+    return joined
+
+
+class StoredArrays(Mapping[str, Array]):
+    """The arrays of a checkpoint, read when they are asked for.
+
+    The files are held open, so that what was checked is what is read, even when another process
+    removes the checkpoint meanwhile.
+
+    Args:
+        files: name -> the open file; closed with this object.
+        index: variable -> where its parts stand.
+
+    Raises:
+        ValueError: where the parts are not what the index says, overlap, or leave a gap.
+    """
+
+    def __init__(self, files: Mapping[str, IO[bytes]], index: Mapping[str, StoredArray]) -> None:
+        """Look at every part's header; no array is read yet."""
+        weakref.finalize(self, _close, list(files.values()))
+        self.index = dict(index)
+        self._archives = {name: zipfile.ZipFile(file) for name, file in files.items()}
+        for variable, array in self.index.items():
+            _check_coverage(variable, array)
+            for part in array.parts:
+                self._check_header(variable, array, part)
+
+    def __getitem__(self, variable: str) -> Array:
+        """Read a whole array."""
+        return self.read(variable)
+
+    def __iter__(self) -> Iterator[str]:
+        """Name the arrays."""
+        return iter(self.index)
+
+    def __len__(self) -> int:
+        """Count the arrays."""
+        return len(self.index)
+
+    def read(
+        self,
+        variable: str,
+        rows: tuple[int, int] | None = None,
+        columns: tuple[int, int] | None = None,
+    ) -> Array:
+        """Read a range of an array, out of as many parts as it lies in.
+
+        Args:
+            variable: its name.
+            rows: the first, and the one behind the last; None for all.
+            columns: the same of the columns.
+
+        Raises:
+            ValueError: where the array does not have these rows or columns.
+        """
+        array = self.index[variable]
+        all_rows, all_columns = extents(array.shape)
+        wanted = Range(*(rows or all_rows)), Range(*(columns or all_columns))
+        for what, asked, there in zip(
+            ("rows", "columns"), wanted, (all_rows, all_columns), strict=True
+        ):
+            if not there.begin <= asked.begin <= asked.end <= there.end:
+                raise ValueError(f"{variable} has no {what} {asked.begin} to {asked.end}")
+        result = np.empty(_shape_of(array.shape, *wanted), array.dtype)
+        if array.shape:
+            for part in array.parts:
+                self._copy(variable, array, part, wanted, result)
+            return result
+        return self._read_part(variable, array, array.parts[0])
+
+    def _copy(
+        self,
+        variable: str,
+        array: StoredArray,
+        part: StoredPart,
+        wanted: tuple[Range, Range],
+        result: Array,
+    ) -> None:
+        shared = wanted[0].overlap(part.rows), wanted[1].overlap(part.columns)
+        if any(axis.begin >= axis.end for axis in shared):
+            return
+        values = self._read_part(variable, array, part)
+        axes = min(len(array.shape), 2)
+        there = tuple(s.within(h) for s, h in zip(shared, (part.rows, part.columns), strict=True))
+        here = tuple(s.within(w) for s, w in zip(shared, wanted, strict=True))
+        result[here[:axes]] = values[there[:axes]]
+
+    def _read_part(self, variable: str, array: StoredArray, part: StoredPart) -> Array:
+        with self._open(variable, array, part) as entry:
+            values: Array = np.lib.format.read_array(  # type: ignore[no-untyped-call]
+                entry, allow_pickle=False
+            )
+        return values
+
+    def _check_header(self, variable: str, array: StoredArray, part: StoredPart) -> None:
+        with self._open(variable, array, part) as entry:
+            version = np.lib.format.read_magic(entry)  # type: ignore[no-untyped-call]
+            if version != (1, 0):
+                raise ValueError(f"{variable} in {part.file} is no array of version 1.0")
+            header = np.lib.format.read_array_header_1_0(entry)  # type: ignore[no-untyped-call]
+        shape, _, dtype = header
+        if (shape, dtype) != (_shape_of(array.shape, part.rows, part.columns), array.dtype):
+            raise ValueError(
+                f"{variable} in {part.file} is {list(shape)} of {dtype}, not what is said of it"
+            )
+
+    def _open(self, variable: str, array: StoredArray, part: StoredPart) -> IO[bytes]:
+        key = _key(variable, array.shape, part.rows, part.columns)
+        return self._archives[part.file].open(f"{key}.npy")
+
+
+def _key(variable: str, shape: tuple[int, ...], rows: Range, columns: Range) -> str:
+    if (rows, columns) == extents(shape):
+        return variable
+    return f"{variable}[{rows.begin}:{rows.end},{columns.begin}:{columns.end}]"
+
+
+def _shape_of(shape: tuple[int, ...], rows: Range, columns: Range) -> tuple[int, ...]:
+    lengths = (rows.end - rows.begin, columns.end - columns.begin)
+    return (*lengths[: len(shape)], *shape[2:])
+
+
+def _add(arrays: dict[str, StoredArray], part: ArrayPart, file: str) -> None:
+    stored = StoredPart(file, part.rows, part.columns)
+    array = StoredArray(part.values.dtype.name, tuple(part.shape), part.table, (stored,))
+    arrays[part.variable] = _join(part.variable, arrays.get(part.variable), array)
+
+
+def _join(variable: str, one: StoredArray | None, other: StoredArray) -> StoredArray:
+    if one is None:
+        return other
+    known, new = ((array.dtype, array.shape, array.table) for array in (one, other))
+    if known != new:
+        raise ValueError(f"{variable} is {known} for one rank and {new} for another")
+    return StoredArray(one.dtype, one.shape, one.table, one.parts + other.parts)
+
+
+def _check_coverage(variable: str, array: StoredArray) -> None:
+    fault = find_fault(extents(array.shape), [(p.rows, p.columns) for p in array.parts])
+    if fault is not None:
+        raise ValueError(f"{variable}: {fault}")
+
+
+def _close(files: list[IO[bytes]]) -> None:
+    for file in files:
+        file.close()

@@ -1,0 +1,199 @@
+"""A run's checkpoints: they appear whole or not at all, and at every moment one can be read."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import math
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ..foundation.atomic_write import sync_directory
+from .array_part import ArrayPart
+from .checkpoint_files import (
+    Checkpoint,
+    CheckpointError,
+    Writer,
+    read_checkpoint,
+    read_facts,
+    write_alone,
+    write_checkpoint,
+)
+
+__all__ = ["Checkpoint", "CheckpointError", "CheckpointStore"]
+
+REPLACED = ".replaced"
+"""Ends the name of a checkpoint while another one of the same step takes its place."""
+_NAME = re.compile(r"step-\d{10}")
+
+
+class CheckpointStore:
+    """A directory of checkpoints: the newest ``keep``, and the best by test AUC.
+
+    Each is a directory ``step-<steps>``, written beside and renamed when it is complete. A lock
+    on the directory, which ends with the process that holds it, keeps processes that write and
+    processes that read from seeing each other's work half done.
+    """
+
+    def __init__(self, directory: Path, keep: int = 3) -> None:
+        """Name the directory; nothing is read or written yet."""
+        self.directory = directory
+        self.keep = keep
+
+    def save(
+        self,
+        steps: int,
+        facts: dict[str, Any],
+        parts: Iterable[ArrayPart],
+        test_auc: float | None = None,
+        write: Writer = write_alone,
+    ) -> Path:
+        """Write a checkpoint, then remove those that are neither new nor best.
+
+        Those of later steps than this one stay: a damaged one, after which an earlier one was
+        gone on from, or another run's.
+
+        Args:
+            steps: done in all; names the checkpoint.
+            facts: what is written beside the arrays.
+            parts: the arrays, or what this rank has of them: :func:`~.array_part.whole`.
+            test_auc: by which the best one is found.
+            write: see :func:`~.checkpoint_files.write_checkpoint`.
+
+        Raises:
+            CheckpointError: where the directory cannot be written or the disk is full; what was
+                there before stays.
+        """
+        final = self.directory / f"step-{steps:010d}"
+        partial = self.directory / f".{final.name}.{os.getpid()}"
+        described = {**facts, "steps": steps, "test_auc": test_auc}
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            with _locked(self.directory, fcntl.LOCK_EX):
+                self._clear_replaced()
+                write_checkpoint(partial, described, parts, write)
+                self._put_in_place(partial, final)
+                self._prune(final.name)
+        except CheckpointError:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        except OSError as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise CheckpointError(
+                f"no checkpoint could be written to {self.directory}: {error.strerror or error}"
+            ) from error
+        return final
+
+    def names(self) -> list[str]:
+        """Name the complete checkpoints, newest first."""
+        if not self.directory.is_dir():
+            return []
+        found = {path.name.removesuffix(REPLACED) for path in self.directory.iterdir()}
+        return sorted(filter(_NAME.fullmatch, found), reverse=True)
+
+    def best(self) -> str | None:
+        """Name the checkpoint with the best test AUC, of equal ones the newest."""
+        best: tuple[float, str] | None = None
+        for name in self.names():
+            auc = self._test_auc(name)
+            if auc is not None and (best is None or auc > best[0]):
+                best = auc, name
+        return best[1] if best else None
+
+    def load(
+        self,
+        say: Callable[[str], None] = lambda message: None,
+        check: Callable[[Checkpoint], None] = lambda checkpoint: None,
+    ) -> Checkpoint:
+        """Read the newest checkpoint that is whole.
+
+        Args:
+            say: called with a sentence for each checkpoint that had to be passed over.
+            check: raises CheckpointError for a checkpoint that does not say what is needed.
+
+        Raises:
+            CheckpointError: where there is none.
+        """
+        named = self.directory.name if _NAME.fullmatch(self.directory.name) else None
+        store = CheckpointStore(self.directory.parent) if named else self
+        if not store.directory.is_dir():
+            raise CheckpointError(f"{self.directory} holds no checkpoint: no such directory.")
+        with _locked(store.directory, fcntl.LOCK_SH):
+            names = [named] if named else self.names()
+            for place in [place for name in names for place in store._places(name)]:
+                try:
+                    checkpoint = read_checkpoint(place)
+                    check(checkpoint)
+                    return checkpoint
+                except CheckpointError as error:
+                    if named and place == store._places(named)[-1]:
+                        raise
+                    say(f"{error} The one before is taken.")
+        raise CheckpointError(f"{self.directory} holds no checkpoint that can be used.")
+
+    def _places(self, name: str) -> list[Path]:
+        places = [self.directory / name, self.directory / (name + REPLACED)]
+        return [place for place in places if place.exists()] or places[:1]
+
+    def _test_auc(self, name: str) -> float | None:
+        for place in self._places(name):
+            with contextlib.suppress(CheckpointError):
+                auc = read_facts(place).get("test_auc")
+                return auc if isinstance(auc, int | float) and math.isfinite(auc) else None
+        return None
+
+    def _clear_replaced(self) -> None:
+        """Finish what a process that was killed in :meth:`_put_in_place` left."""
+        for replaced in self.directory.glob(f"step-*{REPLACED}"):
+            final = replaced.with_name(replaced.name.removesuffix(REPLACED))
+            if final.exists():
+                _remove(replaced)
+            else:
+                os.rename(replaced, final)
+
+    def _put_in_place(self, partial: Path, final: Path) -> None:
+        """Rename; one of the same step can be read under a second name until this one can."""
+        replaced = final.with_name(final.name + REPLACED)
+        if final.exists():
+            os.rename(final, replaced)
+        os.rename(partial, final)
+        sync_directory(self.directory)
+        _remove(replaced)
+
+    def _prune(self, saved: str) -> None:
+        names = self.names()
+        earlier = [name for name in names if name <= saved]
+        kept = {*earlier[: self.keep], self.best()}
+        for name in earlier:
+            if name not in kept:
+                _remove(self.directory / name)
+        for path in self.directory.glob(".step-*"):  # left by runs that were killed
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove(path: Path) -> None:
+    """Remove a directory, where that is allowed, so that nobody sees it half removed."""
+    hidden = path.with_name(f".{path.name}.{os.getpid()}.removed")
+    shutil.rmtree(hidden, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        os.rename(path, hidden)
+    shutil.rmtree(hidden, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(directory: Path, kind: int) -> Iterator[None]:
+    """Hold the directory's lock; where a file system has no locks, do without."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY)
+    except OSError as error:
+        raise CheckpointError(f"{directory} cannot be read: {error.strerror}.") from error
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, kind)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""Rows of a dataset directory become batches of tensors, exact over ranks."""

@@ -1,0 +1,1 @@
+"""Batches: rows gathered to their places, in memory that is used again."""

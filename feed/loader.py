@@ -1,0 +1,401 @@
+"""Merlin's TensorFlow loader with a feed that is exact over ranks and fast without a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+import merlin.dataloader.tensorflow
+import numpy as np
+import tensorflow as tf
+from merlin.dataloader.loader_base import LoaderBase
+from merlin.schema import Schema
+
+from ..foundation.exceptions import MerlinSimError
+from ..foundation.ragged_names import OFFSETS, VALUES
+from .background import Background
+from .batch_form import list_widths, small_ids
+from .batches.filled_window import FilledWindow
+from .batches.memory_blocks import MemoryBlocks
+from .epoch_plan import EpochPlan, RankRows, Rows, slots
+from .gpu_rows import FrameRows, GatheredFrames
+from .row_check import RowCheck
+from .rows.decoded_rows import ListColumn
+from .rows.decoding import decode_windows
+from .rows.gathered_rows import GatheredRows, Values
+from .rows.row_source import ParquetRows, RowSource, open_rows
+from .rows.sequence_reader import SequenceReader
+
+GATHER_ROWS = 4096
+"""Batches smaller than this are gathered several at a time."""
+
+
+class Loader(merlin.dataloader.tensorflow.Loader):
+    """Feeds a Merlin Dataset to TensorFlow; takes what Merlin's own Loader takes.
+
+    Unlike Merlin's, every row comes exactly once per epoch whatever the files, row groups and
+    ranks; every rank takes the same number of steps (in the last one a rank may get fewer rows
+    than another, or none); the order depends on ``seed`` and the epoch only, so that the
+    batches of all ranks together are those of a single rank; and on CPU rows stay in arrow and
+    numpy from parquet to tensors, read and shuffled in threads while the model trains.
+
+    Args:
+        dataset: any :class:`merlin.io.Dataset`; only the columns of its schema are read.
+        batch_size: rows per step on this rank; a global batch is ``batch_size * global_size``.
+        shuffle: a new order in each epoch.
+        seed_fn: gives the seed anew at the start of each epoch; must agree over ranks.
+        parts_per_chunk: multiplies ``window_rows``.
+        global_size: number of ranks.
+        global_rank: this rank.
+        drop_last: leave out the rows that do not fill a global batch.
+        transforms: Merlin operators applied to every batch.
+        device: as in Merlin's Loader.
+        seed: the seed where ``seed_fn`` is not given.
+        pad_lists: ragged lists come as dense [batch, longest] tensors, padded with zeros on the
+            left, the longest length being the schema's. On a GPU they stay ragged.
+        compact_ids: ids whose table has fewer than 2^31 rows come as int32, however stored.
+        window_rows: rows that are shuffled together, over all ranks. About two windows are in
+            memory at a time, divided by the number of ranks.
+        prefetch: batches made ahead (default: two, more where batches are small).
+        check: refuse ids beyond their table, labels that are not 0 or 1, missing values.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int,
+        shuffle: bool = False,
+        seed_fn: Callable[[], int] | None = None,
+        parts_per_chunk: int = 1,
+        global_size: int | None = None,
+        global_rank: int | None = None,
+        drop_last: bool = False,
+        transforms: Any = None,
+        device: Any = None,
+        *,
+        seed: int = 0,
+        pad_lists: bool = False,
+        compact_ids: bool = False,
+        window_rows: int = 65536,
+        prefetch: int | None = None,
+        check: bool = True,
+    ) -> None:
+        """Check the arguments; files are opened with the first batch."""
+        super().__init__(
+            dataset,
+            batch_size,
+            shuffle,
+            seed_fn,
+            parts_per_chunk,
+            global_size,
+            global_rank,
+            drop_last,
+            transforms,
+            device,
+        )
+        if batch_size < 1:
+            raise MerlinSimError(f"`batch_size` should be positive. Received: {batch_size}")
+        if not 0 <= self.global_rank < self.global_size:
+            raise MerlinSimError(
+                f"`global_rank` should be 0 to {self.global_size - 1}. Received: {self.global_rank}"
+            )
+        self.seed = seed
+        self.pad_lists = pad_lists
+        self.compact_ids = compact_ids
+        self.window_rows = window_rows * parts_per_chunk
+        self.prefetch = prefetch or max(2, GATHER_ROWS // batch_size)
+        self.check = check
+        self.epoch = 0
+        self._first_step = 0
+        self._source: RowSource | None = None
+        self._running: Background[Any] | None = None
+        self._peeked: list[Any] = []
+        self._blocks = MemoryBlocks()
+
+    @property
+    def global_batch_size(self) -> int:
+        """Rows per step over all ranks."""
+        return int(self.batch_size * self.global_size)
+
+    @property
+    def source(self) -> RowSource:
+        """What the rows are read from; opened when first needed."""
+        if self._source is None:
+            self._source = open_rows(self.dataset, self.input_schema)
+        return self._source
+
+    def plan(self, epoch: int, seed: int | None = None) -> EpochPlan:
+        """Say which rows make up the batches of ``epoch``."""
+        return EpochPlan(
+            self.source.part_rows,
+            self.global_batch_size,
+            bool(self.shuffle),
+            self.seed if seed is None else seed,
+            epoch,
+            self.window_rows,
+            bool(self.drop_last),
+        )
+
+    def local_rows(self, step: int) -> int:
+        """Rows of this rank in ``step``: the last step may have fewer, or none."""
+        low, high = slots(self.plan(0).batch_rows(step), self.global_rank, self.global_size)
+        return high - low
+
+    def start_at(self, epoch: int, step: int = 0) -> None:
+        """Let the next iteration begin with ``step`` of ``epoch``, reading nothing before it."""
+        self.stop()
+        self.epoch = epoch
+        self._first_step = step
+
+    # What Merlin and Keras call
+
+    def __len__(self) -> int:
+        """Count the steps, the same on every rank; like Merlin's, this restarts the epoch."""
+        self.stop()
+        return self.plan(0).steps * int(self._epochs)
+
+    def __iter__(self) -> Loader:
+        """Start the epoch in the background."""
+        self.stop()
+        self.num_rows_processed = 0
+        self._start()
+        return self
+
+    def _get_next_batch(self) -> Any:
+        if self._running is None:
+            self._start()
+        if self._peeked:
+            batch = self._peeked.pop()
+        else:
+            assert self._running is not None
+            try:
+                batch = next(self._running)
+            except StopIteration:
+                self._finish_epoch()
+                raise
+            except BaseException:
+                self.stop()
+                raise
+        self.num_rows_processed += _rows(batch)
+        return batch
+
+    def _peek_next_batch(self) -> Any:
+        if not self._peeked:
+            rows = self.num_rows_processed
+            self._peeked = [self._get_next_batch()]
+            self.num_rows_processed = rows
+        return self._peeked[0]
+
+    def stop(self) -> None:
+        """End the threads; the next iteration begins the epoch again."""
+        running, self._running = self._running, None
+        self._peeked = []
+        if running is not None:
+            running.stop()
+
+    def on_epoch_end(self) -> None:
+        """Count the epoch: Keras asks for exactly as many batches as there are."""
+        if self._running is not None:
+            self._finish_epoch()
+
+    def _finish_epoch(self) -> None:
+        self.stop()
+        self.epoch += int(self._epochs)
+        self._first_step = 0
+
+    def epochs(self, epochs: int = 1) -> Loader:
+        """Give a loader that runs through ``epochs`` epochs in one iteration."""
+        if epochs == self._epochs:
+            return self
+        longer = self.reader()
+        longer._epochs = epochs
+        return longer
+
+    def reader(self) -> Loader:
+        """Give a loader of the same rows, at the same epoch, that has a place of its own."""
+        other = copy.copy(self)
+        other._running = None
+        other._peeked = []
+        other._blocks = MemoryBlocks()
+        return other
+
+    @property
+    def _working(self) -> bool:
+        return self._running is not None
+
+    @property
+    def input_schema(self) -> Schema:
+        """The columns that are read."""
+        return self._input_schema
+
+    @input_schema.setter
+    def input_schema(self, value: Schema) -> None:
+        if getattr(self, "_running", None) is not None:
+            raise RuntimeError("The schema cannot be changed while batches are being read.")
+        LoaderBase.input_schema.fset(self, value)
+        self._source = None
+
+    # How batches are made
+
+    def _start(self) -> None:
+        batches = self._read_epochs(self.epoch, self._first_step)
+        self._running = Background(batches, ahead=self.prefetch)
+
+    def _read_epochs(self, epoch: int, step: int) -> Iterator[Any]:
+        for index in range(int(self._epochs)):
+            seed = self.seed_fn() if self.seed_fn else self.seed
+            plan = self.plan(epoch + index, seed)
+            yield from self._read_epoch(plan, step if index == 0 else 0)
+
+    def _read_epoch(self, plan: EpochPlan, first_step: int) -> Iterator[Any]:
+        with contextlib.closing(self._read_windows(plan, first_step)) as windows:
+            for first, window, batches in windows:
+                yield from self._make_batches(window, batches, max(0, first_step - first))
+
+    def _read_windows(self, plan: EpochPlan, first_step: int) -> Generator[Any, None, None]:
+        """Read window by window: its first step, its rows, and its batches' row numbers."""
+        frames = self._frame_library()
+        if frames is not None and isinstance(self.source, ParquetRows):
+            yield from self._read_frames(plan, first_step, self.source, frames)
+            return
+        widths = list_widths(self.input_schema, ragged=self.pad_lists)
+        compact = small_ids(self.input_schema) if self.compact_ids else frozenset()
+        layout = self.source.layout
+        lists = {name for name, like in layout.columns.items() if isinstance(like, ListColumn)}
+        spans = self._spans(plan, first_step, SequenceReader(self.source, plan))
+        check: Callable[[Any], None] = _accept
+        if self.check:
+            check = RowCheck(self.input_schema)
+        if lists <= widths.keys():
+
+            def filled() -> Iterator[Any]:
+                for first, rows, pieces in spans:
+                    window = FilledWindow(rows.batches, layout, widths, compact, self._blocks)
+                    work = ((stored, window.expect(*span)) for stored, *span in pieces)
+                    yield (first, window, rows.batches), work
+
+            yield from decode_windows(filled(), check)
+            return
+
+        def gathered() -> Iterator[Any]:
+            for first, rows, pieces in spans:
+                known = list(pieces)
+                yield (first, known, rows.batches), [(stored, _accept) for stored, *_ in known]
+
+        for first, known, batches in decode_windows(gathered(), check):
+            pieces = [(stored.whole(), *span) for stored, *span in known]
+            yield first, GatheredRows(pieces, layout, widths, compact), batches
+
+    def _read_frames(
+        self, plan: EpochPlan, first_step: int, source: ParquetRows, frames: Any
+    ) -> Iterator[Any]:
+        """Read a window ahead on the device."""
+        spans = self._spans(plan, first_step, SequenceReader(FrameRows(source, frames), plan))
+        windows = Background(
+            (
+                (first, GatheredFrames(list(pieces), frames, self.make_tensors), rows.batches)
+                for first, rows, pieces in spans
+            ),
+            ahead=1,
+        )
+        try:
+            yield from windows
+        finally:
+            windows.stop()
+
+    def _spans(
+        self, plan: EpochPlan, first_step: int, reader: SequenceReader
+    ) -> Iterator[tuple[int, RankRows, Iterator[Any]]]:
+        """Give each window's first step, its rows, and its pieces, to be asked for in order."""
+        for window in plan.windows(first_step):
+            rows = plan.rank_rows(window, self.global_rank, self.global_size)
+            pieces = (piece for span in rows.spans for piece in reader.read(*span))
+            yield window.first_row // plan.global_batch_size, rows, pieces
+
+    def _frame_library(self) -> Any:
+        """Return cudf on a GPU, where Merlin's own path makes the batches; None on CPU."""
+        if self.device == "cpu":
+            return None
+        from merlin.core.compat import cudf
+
+        return cudf
+
+    def _make_batches(
+        self, gathered: FilledWindow | GatheredRows | GatheredFrames, batches: list[Rows], skip: int
+    ) -> Iterator[Any]:
+        if isinstance(gathered, FilledWindow):
+            for index in range(skip, len(batches)):
+                yield self._process_batch(gathered.batch(index))
+            return
+        batches = batches[skip:]
+        if isinstance(gathered, GatheredFrames):
+            for rows in batches:
+                batch = gathered.batch(rows)
+                yield batch if batch is not None else self._empty_batch()
+            return
+        together = max(1, GATHER_ROWS // self.batch_size)
+        for index in range(0, len(batches), together):
+            group = batches[index : index + together]
+            values = gathered.take(np.concatenate(group))
+            bounds = np.concatenate([[0], np.cumsum([len(rows) for rows in group])])
+            for start, stop in itertools.pairwise(bounds.tolist()):
+                cut = {name: _cut(value, start, stop) for name, value in values.items()}
+                yield self._process_batch(cut)
+
+    def _empty_batch(self) -> Any:
+        widths = list_widths(self.input_schema, ragged=False)
+        nothing = GatheredRows([], self.source.layout, widths)
+        return self._process_batch(nothing.take(np.empty(0, np.int64)))
+
+    def convert_batch(self, batch: Any) -> Any:
+        """Hand numpy's memory to TensorFlow; frames' columns go Merlin's own way."""
+        inputs, targets = batch
+        if not all(isinstance(value, np.ndarray) for value in _arrays(inputs, targets)):
+            return super().convert_batch(batch)
+        columns = inputs.to_dict() if hasattr(inputs, "to_dict") else inputs
+        tensors = {name: _tensor(value) for name, value in columns.items()}
+        if isinstance(targets, dict):
+            return tensors, {name: _tensor(value) for name, value in targets.items()}
+        return tensors, None if targets is None else _tensor(targets)
+
+
+def _accept(anything: Any) -> None:
+    """Do nothing about it."""
+
+
+def _cut(value: Values, start: int, stop: int) -> Values:
+    if isinstance(value, tuple):
+        values, offsets = value
+        return values[offsets[start] : offsets[stop]], offsets[start : stop + 1] - offsets[start]
+    return value[start:stop]
+
+
+def _tensor(value: Any) -> tf.Tensor:
+    """Hand memory over without a copy, if it is as TensorFlow wants it."""
+    array = getattr(value, "values", value)
+    address, is_read_only = array.__array_interface__["data"]
+    is_simple = array.dtype.kind in "iuf" and array.flags.c_contiguous and array.size
+    if is_simple and not is_read_only and address % 64 == 0:
+        return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+    return tf.convert_to_tensor(array)
+
+
+def _arrays(inputs: Any, targets: Any) -> list[Any]:
+    columns = [getattr(value, "values", value) for value in inputs.values()]
+    labels = targets.values() if isinstance(targets, dict) else [targets]
+    return [*columns, *(label for label in labels if label is not None)]
+
+
+def _rows(batch: Any) -> int:
+    inputs, targets = batch
+    if targets is not None:
+        return len(next(iter(targets.values())) if isinstance(targets, dict) else targets)
+    for name, value in inputs.items():
+        if name.endswith(OFFSETS):
+            return len(value) - 1
+        if not name.endswith(VALUES):
+            return len(value)
+    return 0

@@ -1,0 +1,98 @@
+"""From an opened dataset directory to batches of exactly the columns that a model reads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import merlin.io
+import pyarrow.parquet as pq
+from merlin.schema import Schema, Tags
+
+from ..foundation.ranks import Ranks, rank_batch_size
+from ..schemas.dataset import DatasetDirectory
+from .data_error import READ_ERRORS, DataError
+from .loader import Loader
+from .rows.footer import require_whole_footer
+
+
+def open_feed(
+    dataset: DatasetDirectory,
+    mapping: str,
+    columns: list[str],
+    global_batch_size: int,
+    ranks: Ranks,
+    *,
+    shuffle: bool = False,
+    seed: int = 0,
+    window_rows: int = 65536,
+    drop_last: bool = False,
+    prefetch: int | None = None,
+) -> Loader:
+    """Open this rank's feed of ``train`` or ``test``; histories come padded on the left.
+
+    Args:
+        dataset: the opened directory.
+        mapping: a name in its source_spec.
+        columns: what is read of each row.
+        global_batch_size: rows per step over all ranks.
+        ranks: the run.
+        shuffle: a new order in each epoch.
+        seed: of the orders.
+        window_rows: rows shuffled together.
+        drop_last: leave out the rows that do not fill a global batch.
+        prefetch: batches made ahead.
+
+    Raises:
+        DataError: naming a file that cannot be read as parquet.
+    """
+    batch_size = rank_batch_size(global_batch_size, ranks)
+    files = dataset.files(mapping)
+    for file in files:
+        _require_parquet(file)
+    schema = Schema([dataset.schema[name] for name in columns])
+    source = merlin.io.Dataset(
+        [str(file) for file in files], engine="parquet", schema=schema, row_groups_per_part=1
+    )
+    loader = Loader(
+        source,
+        batch_size,
+        shuffle=shuffle,
+        global_size=ranks.size,
+        global_rank=ranks.rank,
+        drop_last=drop_last,
+        seed=seed,
+        pad_lists=True,
+        compact_ids=True,
+        window_rows=window_rows,
+        prefetch=prefetch,
+    )
+    if loader.plan(0).steps == 0:
+        rows = loader.plan(0).rows
+        missing = f"{rows} rows are fewer than one global batch" if rows else "there are no rows"
+        raise DataError(f"{dataset.path}: {mapping} has nothing to feed: {missing}.")
+    return loader
+
+
+def _require_parquet(file: Any) -> None:
+    try:
+        with pq.ParquetFile(file) as opened:
+            require_whole_footer(opened)
+            names = [name.partition("\0")[0] for name in opened.schema_arrow.names]
+    except READ_ERRORS as error:
+        raise DataError(f"{file} cannot be read as parquet: {error}") from error
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:  # pandas ends a name at a zero byte
+        raise DataError(
+            f"{file}: one column {twice[0]} was expected. Received: {len(names)}"
+            f" columns, of which {names.count(twice[0])} are called so."
+        )
+
+
+def user_column(schema: Schema) -> str | None:
+    """Name the column whose ids tell users apart: tagged user_id, else the first of a user."""
+    for tag in (Tags.USER_ID, Tags.USER):
+        for column in schema.select_by_tag(tag):
+            if not column.is_list:
+                return str(column.name)
+    return None

@@ -1,0 +1,48 @@
+"""Small files that appear whole or not at all, and waiting until they are on the disk."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from .exceptions import MerlinSimError
+
+
+def write_text_atomically(path: Path, text: str) -> None:
+    """Write ``text`` to ``path``, with an error that speaks to the person who runs it.
+
+    Raises:
+        MerlinSimError: Where the file cannot be written; what stood there before still stands.
+    """
+    try:
+        write_replacing(path, text)
+    except OSError as error:
+        raise MerlinSimError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def write_replacing(path: Path, text: str) -> None:
+    """Write a file that readers see either as it was or as it will be."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        write_synced(partial, text)
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def write_synced(path: Path, text: str) -> None:
+    """Write a file and wait until it is on the disk."""
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_directory(directory: Path) -> None:
+    """Wait until the names in a directory are on the disk."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,22 @@
+"""The SHA-256 of a file, by which it is known again."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import IO
+
+
+def sha256(path: Path) -> str:
+    """Return a file's digest in hexadecimal digits."""
+    with open(path, "rb") as file:
+        return digest_of(file)
+
+
+def digest_of(file: IO[bytes]) -> str:
+    """Return the digest of an open file, from its first byte to its last."""
+    digest = hashlib.sha256()
+    file.seek(0)
+    while piece := file.read(1 << 20):
+        digest.update(piece)
+    return digest.hexdigest()

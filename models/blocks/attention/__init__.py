@@ -1,0 +1,1 @@
+"""How a target looks at a history."""

@@ -1,0 +1,124 @@
+"""Tables of vectors for the categorical features of a Merlin schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+from merlin.models.tf.core.base import Block
+from merlin.models.tf.inputs.embedding import EmbeddingTable
+from merlin.schema import ColumnSchema, Schema
+
+from ..checks import OptionError, check_positive
+from ..serialization import register_block, schema_from, schema_json
+from .table_lookup import plain_lookup, table_lookup
+
+
+@register_block
+class FeatureEmbedding(Block):
+    """One table per domain name: target, positive and negative history share theirs.
+
+    A table has a row for every id of its domain, 0 (padding) included, and starts uniform in
+    +-1/sqrt(rows). A call gives each table one sparse gradient, whatever the number of columns and
+    parts looked up in it: see :func:`~.table_lookup.table_lookup`.
+
+    >>> from merlin.schema import ColumnSchema, Schema, Tags
+    >>> domain = {"domain": {"min": 0, "max": 9, "name": "item"}}
+    >>> column = ColumnSchema("item_id", dtype="int64", tags=[Tags.CATEGORICAL], properties=domain)
+    >>> embedding = FeatureEmbedding(Schema([column]), dim=4)
+    >>> embedding({"item_id": tf.constant([1, 2])})["item_id"].shape
+    TensorShape([2, 4])
+
+    Args:
+        schema: The categorical columns to embed; other columns of it are refused.
+        dim: Length of the vectors.
+    """
+
+    def __init__(self, schema: Schema | str, dim: int = 16, **kwargs: Any) -> None:
+        """Make one table for each domain of the schema."""
+        super().__init__(autocast=False, **kwargs)
+        schema = schema_from(schema)
+        self.dim = check_positive("dim", dim)
+        self.set_schema(schema)
+        self.tables = _tables(schema, dim)
+        self.domain_of = {
+            name: domain for domain, table in self.tables.items() for name in table.features
+        }
+
+    def build(self, input_shape: Any) -> None:
+        """Create the tables; their sizes stand in the schema."""
+        for table in self.tables.values():
+            if not table.table.built:
+                with tf.name_scope(table.name):
+                    table.table.build(tf.TensorShape([None]))
+                table.built = True
+        super().build(input_shape)
+
+    def call(self, inputs: Mapping[str, Any], with_gradient: bool = True) -> dict[str, Any]:
+        """Look ids up.
+
+        Args:
+            inputs: Column name -> ids of any shape, or a list or tuple of such tensors (the parts
+                of a split history, each looked up by itself).
+            with_gradient: Whether to prepare for a gradient. Without, lookups cost less, and a
+                gradient that is asked for all the same has a row for each id.
+
+        Returns:
+            Column name -> vectors, with one axis of length ``dim`` more than the ids.
+        """
+        parts_of: dict[str, list[tf.Tensor]] = {domain: [] for domain in self.tables}
+        for name, ids in inputs.items():
+            parts_of[self.domain_of[name]].extend(tf.nest.flatten(ids))
+        lookup = table_lookup if with_gradient else plain_lookup
+        vectors_of = {
+            domain: iter(lookup(self.tables[domain].table.embeddings, parts))
+            for domain, parts in parts_of.items()
+            if parts
+        }
+        outputs = {}
+        for name, ids in inputs.items():
+            vectors = [
+                tf.cast(next(vectors_of[self.domain_of[name]]), self.compute_dtype)
+                for _ in tf.nest.flatten(ids)
+            ]
+            outputs[name] = tf.nest.pack_sequence_as(ids, vectors)
+        return outputs
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what rebuilds the block."""
+        config = super().get_config()
+        config.pop("autocast", None)
+        return {
+            **config,
+            "schema": schema_json(self.schema),
+            "dim": self.dim,
+        }
+
+
+def _tables(schema: Schema, dim: int) -> dict[str, EmbeddingTable]:
+    by_domain: dict[str, list[ColumnSchema]] = {}
+    for column in schema:
+        domain = column.int_domain
+        if domain is None or not domain.max:
+            raise OptionError(
+                f"Column {column.name!r} cannot be embedded: its schema should have a domain with "
+                f"its largest id. Received: properties = {column.properties!r}."
+            )
+        by_domain.setdefault(domain.name or column.name, []).append(column)
+    tables = {}
+    for domain_name, columns in by_domain.items():
+        rows = {column.name: column.int_domain.max + 1 for column in columns}
+        if len(set(rows.values())) > 1:
+            raise OptionError(
+                f"Columns of the domain {domain_name!r} share one table and should have the same "
+                f"largest id. Received rows: {rows!r}."
+            )
+        limit = next(iter(rows.values())) ** -0.5
+        tables[domain_name] = EmbeddingTable(
+            dim,
+            *columns,
+            embeddings_initializer=tf.keras.initializers.RandomUniform(-limit, limit),
+            name=domain_name,
+        )
+    return tables

@@ -1,0 +1,1 @@
+"""From vectors to a logit, and its losses."""

@@ -1,0 +1,1 @@
+"""How an interest evolves over a short history."""

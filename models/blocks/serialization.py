@@ -1,0 +1,64 @@
+"""How blocks are known by name, and how they write their configuration down."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeVar
+
+import tensorflow as tf
+from merlin.models.tf.core.base import Block
+from merlin.models.utils.schema_utils import (
+    schema_to_tensorflow_metadata_json,
+    tensorflow_metadata_json_to_schema,
+)
+from merlin.schema import Schema
+
+AnyBlock = TypeVar("AnyBlock", bound=type[Any])
+
+
+def register_block(block: AnyBlock) -> AnyBlock:
+    """Make a block known to Keras, which loads it, and to Merlin, which makes it by name.
+
+    Merlin's name is the class's in snake case; where a block's options all have defaults, any
+    place that takes a block takes that name instead.
+
+    >>> from .attention.din_attention import DINAttention
+    >>> type(Block.parse("din_attention")) is DINAttention
+    True
+    """
+    Block.registry.register()(block)
+    registered: AnyBlock = tf.keras.utils.register_keras_serializable(package="merlin_sim")(block)
+    return registered
+
+
+def schema_json(schema: Schema) -> str:
+    """Return the JSON that Merlin reads back, tags in order: the same for the same schema.
+
+    Merlin keeps tags in sets, whose order changes from process to process and may change from one
+    reading to the next.
+
+    >>> from merlin.schema import ColumnSchema, Tags
+    >>> column = ColumnSchema("item_id", tags=[Tags.ITEM, "b", "a", "c"])
+    >>> json.loads(schema_json(Schema([column])))["feature"][0]["annotation"]["tag"]
+    ['a', 'b', 'c', 'item']
+    """
+    document = json.loads(schema_to_tensorflow_metadata_json(schema))
+    for feature in document["feature"]:
+        feature.get("annotation", {}).get("tag", []).sort()
+    return json.dumps(document, sort_keys=True)
+
+
+def schema_from(schema: Schema | str) -> Schema:
+    """Return a schema as it is, or from the JSON that :func:`schema_json` made of it."""
+    return tensorflow_metadata_json_to_schema(schema) if isinstance(schema, str) else schema
+
+
+def part_from(part: Any) -> Any:
+    """Return a block as it is, or from the configuration that :func:`part_config` made of it."""
+    return tf.keras.layers.deserialize(part) if isinstance(part, dict) else part
+
+
+def part_config(part: Any) -> dict[str, Any]:
+    """Return what rebuilds a block that was passed in."""
+    config: dict[str, Any] = tf.keras.layers.serialize(part)
+    return config

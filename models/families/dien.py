@@ -1,0 +1,26 @@
+"""DIEN."""
+
+from __future__ import annotations
+
+from ...schemas.channels import CONTRACTS
+from ..interest.options import DIENOptions
+from .din import HELP as DIN_HELP
+from .din import LOSSES, SERVED
+from .family import Family, Request
+
+HELP = {
+    **DIN_HELP,
+    "aux_mlp_dims": "Hidden sizes of the auxiliary network.",
+    "long_seq_length": "Positions of the history that are the long one.",
+}
+
+FAMILY = Family(
+    name="dien",
+    contract=CONTRACTS["dien"],
+    options=DIENOptions,
+    model="merlin_sim.models.interest.dien:DIENModel",
+    served=SERVED,
+    request=Request.EVENTS,
+    losses=LOSSES,
+    help=HELP,
+)

@@ -1,0 +1,26 @@
+"""DIN."""
+
+from __future__ import annotations
+
+from ...schemas.channels import CONTRACTS, POSITIVE_HISTORY, TARGET_ITEM_FEATURES, USER_FEATURES
+from ..interest.options import DINOptions
+from .family import Family, Request
+
+LOSSES = ("total_loss", "classification_loss", "dien_aux_loss")
+SERVED = (USER_FEATURES, TARGET_ITEM_FEATURES, POSITIVE_HISTORY)
+HELP = {
+    "embedding_dim": "Length of the vector of one feature.",
+    "stage_two_mlp_dims": "Hidden sizes of the classifier.",
+    "dropout_rate": "Dropout of the classifiers.",
+}
+
+FAMILY = Family(
+    name="din",
+    contract=CONTRACTS["din"],
+    options=DINOptions,
+    model="merlin_sim.models.interest.din:DINModel",
+    served=SERVED,
+    request=Request.EVENTS,
+    losses=LOSSES,
+    help={**HELP, "attention": "DIN's attention: dot or activation_unit."},
+)

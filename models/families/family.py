@@ -1,0 +1,83 @@
+"""What a family of models is: all that training, serving and the command line know of one."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from ...schemas.channel_contract import ChannelContract
+from ...schemas.channels import LABEL
+
+METRICS = ("auc", "log_loss", "gauc", "calibration_error")
+"""What is known of every family's test data, where the dataset tells users apart."""
+
+
+class Placement(Enum):
+    """Where a variable lives."""
+
+    REPLICATED = "replicated"
+    """Every rank has all of it; gradients are averaged."""
+    SPREAD = "spread over ranks"
+    """Each rank has some rows or columns of it, whose gradients are its own."""
+
+
+class Request(Enum):
+    """What a served request is made of."""
+
+    EVENTS = "events"
+    """A user with a history, and many candidates."""
+    ROWS = "rows"
+    """Plain rows, one value for each column."""
+
+
+def replicate(variable: str, table: str | None) -> Placement:
+    """Leave every variable on every rank."""
+    return Placement.REPLICATED
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family of models.
+
+    The model class is a Keras model with ``from_schema(schema, **options)``, ``options`` (of the
+    options class), ``compute_step(columns, labels, sample_weight, training)``, which gives the
+    losses in the order of ``losses`` and the logits, ``forward(columns)``, whose ``logits`` are
+    those of inference, ``get_config`` and ``from_config``.
+    """
+
+    name: str
+    """The name, as ``--model_type`` takes it."""
+    contract: ChannelContract
+    """The channels that its datasets have."""
+    options: type[Any]
+    """Frozen dataclass of the model's options, with ``parse`` and ``to_dict``."""
+    model: str
+    """The model's class, ``package.module:Class``; imported when a model is built."""
+    served: tuple[str, ...]
+    """The channels that inference reads."""
+    request: Request
+    """What a served request is made of."""
+    losses: tuple[str, ...] = ("total_loss",)
+    """Names of the losses; the first is what is minimised."""
+    metrics: tuple[str, ...] = METRICS
+    """The metrics of test data that are logged, under these names after ``test_``."""
+    placement: Callable[[str, str | None], Placement] = replicate
+    """Where a variable lives: of its name and, of an embedding table, the table's name."""
+    help: Mapping[str, str] = field(default_factory=dict)
+    """What the command line says of an option."""
+
+    def model_class(self) -> Any:
+        """Import the model's class."""
+        module, _, name = self.model.partition(":")
+        return getattr(importlib.import_module(module), name)
+
+    def served_columns(self, channels: Mapping[str, list[str]]) -> list[str]:
+        """Name the columns that inference reads, of a dataset's columns by channel."""
+        return [name for channel in self.served for name in channels.get(channel, ())]
+
+    def label(self, channels: Mapping[str, list[str]]) -> str:
+        """Name the label's column."""
+        return channels[LABEL][0]

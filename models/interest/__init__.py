@@ -1,0 +1,1 @@
+"""DIN, DIEN and SIM: what a user's history says about a target."""

@@ -1,0 +1,93 @@
+"""Deep Interest Evolution Network (https://arxiv.org/abs/1809.03672)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from ..blocks.recurrence.auxiliary_network import AuxiliaryNetwork
+from ..blocks.recurrence.interest_evolution import InterestEvolution
+from ..blocks.search.history_split import HistorySplit
+from ..blocks.serialization import register_block
+from .candidate_blocks import CandidateUser, evolution_for_candidates
+from .interest_block import CandidateIds, InterestBlock
+from .interest_channels import Features
+from .interest_model import InterestModel
+from .objective import BlockOutputs
+from .options import DIENOptions
+
+UNITS_PER_EMBEDDING_DIM = 6
+"""Size of the GRUs' states in embedding dims, as published."""
+
+
+@register_block
+class DIENBlock(InterestBlock[DIENOptions]):
+    """Interest evolution over the short history, then the classifier's hidden layers.
+
+    hidden = layers of [target, InterestEvolution(target, short history), user]
+    """
+
+    options_type = DIENOptions
+    has_auxiliary_loss = True
+
+    def make_blocks(self) -> None:
+        """Make interest evolution and auxiliary network."""
+        options, policy = self.options, self._dtype_policy
+        units = UNITS_PER_EMBEDDING_DIM * options.embedding_dim
+        self.split = HistorySplit(options.long_seq_length, name="split")
+        self.interest = InterestEvolution(units, dtype=policy, name="interest")
+        self.auxiliary = AuxiliaryNetwork(
+            self.item_dim, options.aux_mlp_dims, dtype=policy, name="aux"
+        )
+
+    def build_blocks(self) -> None:
+        """Create their weights."""
+        self.interest.build(tf.TensorShape([None, self.item_dim]))
+        self.auxiliary.build(tf.TensorShape([None, self.interest.units]))
+
+    @property
+    def classified_dim(self) -> int:
+        """Length of target, final state and user."""
+        width: int = self.item_dim + self.interest.units + self.user_dim
+        return width
+
+    def forward(
+        self, features: Features, training: bool = False, with_objective: bool = False
+    ) -> BlockOutputs:
+        """Return the last hidden layer, and with the objective the auxiliary network's logits."""
+        ids = {**features.user, **features.target_item}
+        histories = [features.positive, *([features.negative] if with_objective else [])]
+        for history in histories:
+            ids |= {name: self.split(column).short for name, column in history.items()}
+        vectors = self.embedding(ids, with_gradient=training or with_objective)
+        target_item, user = self.join_item_and_user(vectors)  # [batch, dim]
+        mask = self.split(features.mask).short
+        short = self.join([vectors[n] for n in self.channels.positive], mask)
+
+        evolution = self.interest(target_item, short, mask)
+        parts = [target_item, evolution.final_state, *user]
+        hidden = self.classifier(tf.concat(parts, axis=-1), training=training)
+        if not with_objective:
+            return BlockOutputs(hidden)
+        negative = self.join([vectors[n] for n in self.channels.negative], mask)
+        auxiliary = self.auxiliary(evolution.states, short, negative, mask)
+        return BlockOutputs(hidden, auxiliary=auxiliary)
+
+    def for_candidates(self, features: Features) -> Callable[[CandidateIds], tf.Tensor]:
+        """Run the first GRU once, and what follows it for each candidate."""
+        user = CandidateUser(self, features, self.split)
+        evolve = evolution_for_candidates(self.interest, user.short, user.short_mask)
+
+        def hidden(ids: CandidateIds) -> tf.Tensor:
+            targets = user.embed(ids)
+            return self.classifier(user.join([targets, evolve(targets)]))
+
+        return hidden
+
+
+@tf.keras.utils.register_keras_serializable(package="merlin_sim")
+class DIENModel(InterestModel):
+    """DIEN as a Merlin model; see :class:`~.interest_model.InterestModel`."""
+
+    body_type = DIENBlock

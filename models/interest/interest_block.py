@@ -1,0 +1,229 @@
+"""What the blocks of the three models share: columns in, the last hidden layer out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Generic, TypeVar
+
+import tensorflow as tf
+from merlin.models.tf.core.base import Block
+from merlin.schema import Schema
+
+from ..blocks.checks import OptionError
+from ..blocks.embeddings.feature_embedding import FeatureEmbedding
+from ..blocks.embeddings.left_padding import LeftPadding
+from ..blocks.heads.hidden_layers import HiddenLayers
+from ..blocks.serialization import schema_from, schema_json
+from .interest_channels import Channels, Features
+from .objective import BlockOutputs, inner_losses
+from .options import AnyOptions
+
+AnyInterestBlock = TypeVar("AnyInterestBlock", bound="InterestBlock[Any]")
+
+CandidateIds = dict[str, tf.Tensor]
+"""Features of candidates by column, each [candidates]."""
+
+
+class InterestBlock(Block, Generic[AnyOptions]):
+    """From a batch of columns to the last hidden layer, as any Merlin model chains it.
+
+        model = mm.Model(SIMBlock.from_schema(schema), mm.BinaryOutput("label"))
+
+    Columns are chosen from the schema by their tags and may come in any form that Merlin's loader
+    or ``PrepareFeatures`` gives them. With targets, the losses of what is within the block (SIM's
+    first stage, DIEN's auxiliary network) are added to the model's; without them nothing of the
+    objective is computed.
+
+    Args:
+        schema: The Merlin schema of the dataset, label included, or the JSON that ``get_config``
+            made of it.
+        options: The model's options, or the dictionary that ``get_config`` made of them.
+    """
+
+    options_type: ClassVar[type[Any]]
+    has_auxiliary_loss: ClassVar[bool] = False
+    has_stage_one: ClassVar[bool] = False
+    reads_time_intervals: ClassVar[bool] = False
+    is_input: ClassVar[bool] = True  # Merlin's mark of a block that takes columns
+    built: bool
+
+    def __init__(
+        self, schema: Schema | str, options: AnyOptions | dict[str, Any], **kwargs: Any
+    ) -> None:
+        """Check schema and options, and make the layers."""
+        super().__init__(autocast=False, **kwargs)
+        schema = schema_from(schema)
+        parsed = self.options_type.parse(options) if isinstance(options, dict) else options
+        self.options: AnyOptions = parsed
+        channels = Channels.read(schema)
+        if not self.reads_time_intervals:
+            channels = replace(channels, time_intervals=None)
+        self.channels = channels
+        parsed.check_history(self.channels.history_length)
+        self.set_schema(channels.inputs)
+        self.padding = LeftPadding(channels.histories, name="left_padding")
+        dim = parsed.embedding_dim
+        self.embedding = FeatureEmbedding(
+            schema.select_by_name(list(self.channels.categorical)),
+            dim,
+            dtype=self._dtype_policy,
+            name="embedding",
+        )
+        self.item_dim: int = dim * len(self.channels.target_item)
+        self.user_dim: int = dim * len(self.channels.user)
+        self.make_blocks()
+        self.classifier = HiddenLayers(
+            parsed.stage_two_mlp_dims,
+            parsed.dropout_rate,
+            dtype=self._dtype_policy,
+            name="classifier",
+        )
+
+    @classmethod
+    def from_schema(
+        cls: type[AnyInterestBlock], schema: Schema, **options: Any
+    ) -> AnyInterestBlock:
+        """Make the block for data of this schema.
+
+        Args:
+            schema: The Merlin schema of the dataset, label included.
+            **options: Options of the model by name, as its options class lists them.
+        """
+        return cls(schema, cls.options_type.parse(options))
+
+    def make_blocks(self) -> None:
+        """Make the model's own blocks."""
+        raise NotImplementedError
+
+    def build_blocks(self) -> None:
+        """Create the weights of the model's own blocks."""
+        raise NotImplementedError
+
+    @property
+    def classified_dim(self) -> int:
+        """Length of what the classifier reads."""
+        raise NotImplementedError
+
+    @property
+    def output_dim(self) -> int:
+        """Length of the last hidden layer."""
+        return self.classifier.output_dim(self.classified_dim)
+
+    def build(self, input_shape: Any = None) -> None:
+        """Create all weights; schema and options tell every size."""
+        if self.built:
+            return
+        with tf.name_scope(self.embedding.name):
+            self.embedding.build(None)
+        self.build_blocks()
+        self.classifier.build(tf.TensorShape([None, self.classified_dim]))
+        self.built = True
+
+    def forward(
+        self, features: Features, training: bool = False, with_objective: bool = False
+    ) -> BlockOutputs:
+        """Return the last hidden layer of a batch, and what the objective needs if asked for it.
+
+        Args:
+            features: One batch, by channel.
+            training: Whether dropout applies.
+            with_objective: Whether to compute what only the objective needs.
+        """
+        raise NotImplementedError
+
+    def for_candidates(self, features: Features) -> Callable[[CandidateIds], tf.Tensor]:
+        """Compute what is one user's alone; return what makes hidden layers of candidates.
+
+        A block that knows no shorter way repeats the user beside each candidate. Whoever overrides
+        ``forward`` overrides this too, or gets the repeating one.
+
+        Args:
+            features: One user's, by channel; the features of the target item are not read.
+
+        Returns:
+            Features of candidates -> [candidates, output_dim].
+        """
+        return self._repeat_user(features)
+
+    def candidate_function(self, features: Features) -> Callable[[CandidateIds], tf.Tensor]:
+        """Return :meth:`for_candidates`, but where only ``forward`` was overridden, the plain way.
+
+        What a subclass computes differently would otherwise be served as its parent computes it.
+        """
+        definers = [
+            next(place for place, cls in enumerate(type(self).__mro__) if name in vars(cls))
+            for name in ("for_candidates", "forward")
+        ]
+        if definers[0] > definers[1]:
+            return self._repeat_user(features)
+        return self.for_candidates(features)
+
+    def _repeat_user(self, features: Features) -> Callable[[CandidateIds], tf.Tensor]:
+        return lambda ids: self.forward(features.beside(ids)).hidden
+
+    def features(self, columns: Mapping[str, Any], with_negatives: bool = False) -> Features:
+        """Sort a batch of columns, ragged or padded, into channels.
+
+        Raises:
+            OptionError: Naming the columns that are missing.
+        """
+        missing = self.channels.missing(columns, with_negatives)
+        if missing:
+            raise OptionError(
+                f"{type(self).__name__} is missing columns: {', '.join(missing)}. "
+                f"Received: {', '.join(sorted(columns))}."
+            )
+        return self.channels.gather(self.padding(columns))
+
+    def call(
+        self,
+        inputs: dict[str, Any],
+        targets: Any = None,
+        training: bool = False,
+        testing: bool = False,
+    ) -> tf.Tensor:
+        """Return the last hidden layer of a batch; with targets, add the inner losses.
+
+        Args:
+            inputs: One batch of columns.
+            targets: Labels, or a dictionary with the label column; None at inference.
+            training: Whether dropout applies.
+            testing: Merlin's flag of an evaluation step.
+        """
+        with_objective = targets is not None
+        needs_negatives = with_objective and self.has_auxiliary_loss
+        features = self.features(inputs, with_negatives=needs_negatives)
+        outputs = self.forward(features, training=training, with_objective=with_objective)
+        if with_objective:
+            labels = targets[self.channels.label] if isinstance(targets, dict) else targets
+            for loss in inner_losses(outputs, labels):
+                self.add_loss(loss)
+        return outputs.hidden
+
+    def compute_output_shape(self, input_shape: Any) -> tf.TensorShape:
+        """Columns -> [batch, output_dim]."""
+        return tf.TensorShape([None, self.output_dim])
+
+    def join(self, vectors: list[tf.Tensor], mask: tf.Tensor | None = None) -> tf.Tensor:
+        """Concatenate a channel's vectors: [...] -> [..., dim x features], 0 where masked."""
+        joined = tf.concat(vectors, axis=-1)
+        if mask is None:
+            return joined
+        return joined * tf.cast(mask, joined.dtype)[..., tf.newaxis]
+
+    def join_item_and_user(self, vectors: Mapping[str, Any]) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """Return the target item's vector, and the user's in a list; empty without features."""
+        target_item = self.join([vectors[name] for name in self.channels.target_item])
+        user = [vectors[name] for name in self.channels.user]
+        return target_item, user
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what rebuilds the block."""
+        config = super().get_config()
+        config.pop("autocast", None)
+        return {
+            **config,
+            "schema": schema_json(self.channels.schema),
+            "options": self.options.to_dict(),
+        }

@@ -1,0 +1,198 @@
+"""What the models read from a Merlin schema: the columns of each channel, as ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from merlin.schema import ColumnSchema, Schema
+
+from ...foundation.ragged_names import OFFSETS, VALUES
+from ...schemas.channels import (
+    HISTORY_TIME_INTERVALS,
+    LABEL,
+    NEGATIVE_HISTORY,
+    POSITIVE_HISTORY,
+    TARGET_ITEM_FEATURES,
+    USER_FEATURES,
+    channels_of,
+)
+from ..blocks.checks import OptionError
+
+
+class Features(NamedTuple):
+    """One batch, by channel. Ids are int32; a history is oldest first, padded on the left."""
+
+    user: dict[str, tf.Tensor]
+    """User features, each [batch]."""
+
+    target_item: dict[str, tf.Tensor]
+    """Features of the target item, each [batch]."""
+
+    positive: dict[str, tf.Tensor]
+    """The history, feature by feature, each [batch, history]."""
+
+    negative: dict[str, tf.Tensor]
+    """Items not clicked, for the auxiliary loss, each [batch, history]; empty at inference."""
+
+    mask: tf.Tensor
+    """Where a position is real: [batch, history], bool."""
+
+    time_intervals: tf.Tensor | None
+    """Time between the position and the target: [batch, history], float32; None without."""
+
+    def beside(self, target_item: dict[str, tf.Tensor]) -> Features:
+        """Repeat the one user of this batch beside each of several targets."""
+        rows = tf.shape(next(iter(target_item.values())))[0]
+
+        def repeat(of_user: tf.Tensor) -> tf.Tensor:
+            return tf.repeat(of_user, rows, axis=0)
+
+        intervals = self.time_intervals
+        return Features(
+            user={name: repeat(ids) for name, ids in self.user.items()},
+            target_item=target_item,
+            positive={name: repeat(ids) for name, ids in self.positive.items()},
+            negative={},
+            mask=repeat(self.mask),
+            time_intervals=None if intervals is None else repeat(intervals),
+        )
+
+
+@dataclass(frozen=True)
+class Channels:
+    """The columns of a SIM-family dataset."""
+
+    label: str
+    """Column of the label."""
+
+    user: tuple[str, ...]
+    """Columns of the user."""
+
+    target_item: tuple[str, ...]
+    """Columns of the target item."""
+
+    positive: tuple[str, ...]
+    """Columns of the history, in the order of ``target_item``."""
+
+    negative: tuple[str, ...]
+    """Columns of the negative history, in the order of ``target_item``; may be none."""
+
+    time_intervals: str | None
+    """Column of the time intervals, aligned with the history; None without."""
+
+    history_length: int
+    """Positions of a history, all histories alike."""
+
+    schema: Schema
+    """The schema of all columns."""
+
+    @classmethod
+    def read(cls, schema: Schema) -> Channels:
+        """Read the channels from the tags of a Merlin schema, and check that they fit together.
+
+        Raises:
+            OptionError: With everything that does not fit.
+        """
+        names = {name: tuple(columns) for name, columns in channels_of(schema).items()}
+        target, positive = names.get(TARGET_ITEM_FEATURES, ()), names.get(POSITIVE_HISTORY, ())
+        negative = names.get(NEGATIVE_HISTORY, ())
+        intervals = names.get(HISTORY_TIME_INTERVALS, ())
+        problems = []
+        if len(names.get(LABEL, ())) != 1:
+            problems.append(f"{LABEL}: one column. Received: {list(names.get(LABEL, ()))}.")
+        if not target:
+            problems.append(f"{TARGET_ITEM_FEATURES}: at least one column. Received: none.")
+        if len(positive) != len(target) or len(negative) not in (0, len(target)):
+            problems.append(
+                f"{POSITIVE_HISTORY} and {NEGATIVE_HISTORY}: as many columns as "
+                f"{TARGET_ITEM_FEATURES}. Received: {len(positive)} and {len(negative)} for "
+                f"{len(target)}."
+            )
+        if len(intervals) > 1:
+            problems.append(f"{HISTORY_TIME_INTERVALS}: at most one. Received: {list(intervals)}.")
+        lengths = {n: _length(schema[n]) for n in (*positive, *negative, *intervals)}
+        if len(set(lengths.values())) > 1 or None in lengths.values():
+            problems.append(f"history columns: one known longest length. Received: {lengths}.")
+        if problems:
+            lines = "\n".join(f"  {problem}" for problem in problems)
+            raise OptionError(f"The schema does not describe a SIM-family dataset:\n{lines}")
+        return cls(
+            label=names[LABEL][0],
+            user=names.get(USER_FEATURES, ()),
+            target_item=target,
+            positive=positive,
+            negative=negative,
+            time_intervals=intervals[0] if intervals else None,
+            history_length=int(lengths[positive[0]] or 0),
+            schema=schema,
+        )
+
+    @property
+    def served(self) -> tuple[str, ...]:
+        """The columns that inference reads: all but label and negative history."""
+        intervals = (self.time_intervals,) if self.time_intervals else ()
+        return (*self.user, *self.target_item, *self.positive, *intervals)
+
+    @property
+    def history_of(self) -> dict[str, str]:
+        """The column of each target item feature -> that of its history."""
+        return dict(zip(self.target_item, self.positive, strict=True))
+
+    @property
+    def inputs(self) -> Schema:
+        """The schema of what training reads beside the label."""
+        names = {*self.served, *self.negative}
+        return self.schema.select_by_name([n for n in self.schema.column_names if n in names])
+
+    @property
+    def categorical(self) -> tuple[str, ...]:
+        """The columns that are looked up in tables."""
+        return (*self.user, *self.target_item, *self.positive, *self.negative)
+
+    @property
+    def histories(self) -> dict[str, int]:
+        """The history columns, each with its length."""
+        intervals = (self.time_intervals,) if self.time_intervals else ()
+        return dict.fromkeys((*self.positive, *self.negative, *intervals), self.history_length)
+
+    def missing(self, columns: Mapping[str, Any], with_negatives: bool) -> list[str]:
+        """Name the columns that are needed and, in whatever form, not there."""
+        needed = (*self.served, *(self.negative if with_negatives else ()))
+        return [
+            name
+            for name in needed
+            if name not in columns and not {name + VALUES, name + OFFSETS} <= set(columns)
+        ]
+
+    def gather(self, columns: Mapping[str, tf.Tensor]) -> Features:
+        """Sort padded columns into channels."""
+        scalars = {n: _ids(columns[n], []) for n in (*self.user, *self.target_item)}
+        shape = [self.history_length]
+        histories = {
+            n: _ids(columns[n], shape) for n in self.positive + self.negative if n in columns
+        }
+        intervals = None
+        if self.time_intervals:
+            intervals = tf.cast(columns[self.time_intervals], tf.float32)
+        return Features(
+            user={n: scalars[n] for n in self.user},
+            target_item={n: scalars[n] for n in self.target_item},
+            positive={n: histories[n] for n in self.positive},
+            negative={n: histories[n] for n in self.negative if n in histories},
+            mask=histories[self.positive[0]] > 0,
+            time_intervals=intervals,
+        )
+
+
+def _ids(column: tf.Tensor, shape: list[int]) -> tf.Tensor:
+    # int32 is half the memory of int64, and no table has 2^31 rows.
+    return tf.reshape(tf.cast(column, tf.int32), [-1, *shape])
+
+
+def _length(column: ColumnSchema) -> int | None:
+    dims: list[Any] = list(column.shape.dims or [])
+    longest = dims[1].max if len(dims) > 1 else None
+    return None if not longest else int(longest)

@@ -1,0 +1,279 @@
+"""What makes the blocks Merlin models: their columns, their objective, save and load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import merlin.models.tf as mm
+import tensorflow as tf
+from merlin.models.io import save_merlin_metadata
+from merlin.schema import Schema
+
+from ...ranks.collectives import joined
+from ...schemas.dataset import DatasetDirectory
+from ..blocks.checks import OptionError
+from ..loss_means import LossMeans
+from ..saved_formats import check_saved_model, check_weights_path
+from ..saved_weights import is_checkpoint, model_from_checkpoint
+from ..serving_signature import output_schema, serving_function, serving_signature
+from ..trainable_model import TrainableModel
+from .interest_block import InterestBlock
+from .interest_channels import Channels, Features
+from .objective import Outputs, StepLosses, step_losses
+from .options import ModelOptions
+
+AnyModel = TypeVar("AnyModel", bound="InterestModel")
+
+
+class InterestModel(TrainableModel):
+    """A block of this package and the logit of its last hidden layer, as a Merlin model.
+
+    It is ``mm.Model(block, mm.BinaryOutput(label))`` with the same weights.
+
+    ``predict`` gives the click probability, [batch, 1], float32. ``compile`` and ``fit`` as they
+    are train the published objective, with the losses beside that of the evaluated logit (the
+    first stage's, the auxiliary network's); at inference nothing of it is computed, and the
+    negative histories need not be there.
+
+    Args:
+        schema: The Merlin schema of the dataset, label included.
+        options: The model's options.
+        name: The model's name; None for one made of the class's.
+        dtype: The precision policy; None for the global one.
+        **parts: Parts of the block that are passed in, as ``part_names`` lists them.
+    """
+
+    body_type: ClassVar[type[InterestBlock[Any]]]
+    part_names: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(
+        self,
+        schema: Schema | str,
+        options: ModelOptions | dict[str, Any],
+        *,
+        name: str | None = None,
+        dtype: Any = None,
+        **parts: Any,
+    ) -> None:
+        """Check the arguments and make block and output."""
+        self._refuse_others(parts)
+        policy = dtype or tf.keras.mixed_precision.global_policy()
+        body = self.body_type(schema, options, dtype=policy, name="body", **parts)
+        # In mixed precision the logit stays in float32: losses come from float32 logits.
+        logit = tf.keras.layers.Dense(1, dtype="float32", name="logit")
+        probability = tf.keras.layers.Activation("sigmoid", dtype="float32", name="probability")
+        label = body.channels.label
+        output = mm.BinaryOutput(label, to_call=logit, post=probability, dtype="float32")
+        super().__init__(body, output, schema=body.schema, dtype=policy, autocast=False, name=name)
+        self.body = body
+        self.output_block = output
+        self._prepare_features = body.padding
+        losses = StepLosses._fields[1:] if self.body_type.has_auxiliary_loss else ()
+        self._loss_means = LossMeans(losses)
+        self.build()
+
+    @classmethod
+    def from_schema(cls: type[AnyModel], schema: Schema, **options: Any) -> AnyModel:
+        """Build the model for data of this schema.
+
+        Args:
+            schema: The Merlin schema of the dataset, label included.
+            **options: Options of the model by name, as its options class lists them, and the
+                parts in ``part_names``.
+        """
+        parts = {name: options.pop(name) for name in cls.part_names if name in options}
+        return cls(schema, cls.body_type.options_type.parse(options), **parts)
+
+    @classmethod
+    def _refuse_others(cls, parts: dict[str, Any]) -> None:
+        others = sorted(set(parts) - set(cls.part_names))
+        if others:
+            raise OptionError(
+                f"{cls.__name__} does not take {', '.join(f'`{name}`' for name in others)}. "
+                f"Merlin's Model does: mm.Model({cls.body_type.__name__}.from_schema(schema), "
+                "mm.BinaryOutput(label), ...)."
+            )
+
+    @classmethod
+    def from_dataset(cls: type[AnyModel], dataset: DatasetDirectory, **options: Any) -> AnyModel:
+        """Build the model for an opened dataset directory."""
+        return cls.from_schema(dataset.schema, **options)
+
+    @property
+    def channels(self) -> Channels:
+        """The columns that the model reads, by channel."""
+        return self.body.channels
+
+    @property
+    def label(self) -> str:
+        """The label's column."""
+        return self.channels.label
+
+    @property
+    def training_columns(self) -> tuple[str, ...]:
+        """What training reads of each row, label included."""
+        negative = self.channels.negative if self.body_type.has_auxiliary_loss else ()
+        return (self.label, *self.served_columns, *negative)
+
+    @property
+    def served_columns(self) -> tuple[str, ...]:
+        """What inference reads."""
+        return self.channels.served
+
+    @property
+    def options(self) -> ModelOptions:
+        """The model's options."""
+        options: ModelOptions = self.body.options
+        return options
+
+    def build(self, input_shape: Any = None) -> None:
+        """Create all weights; schema and options tell every size."""
+        self.body.build()
+        self.output_block.build(tf.TensorShape([None, self.body.output_dim]))
+        self.built = True
+
+    def features(self, columns: dict[str, Any], with_negatives: bool = False) -> Features:
+        """Sort a batch of columns, ragged or padded, into channels.
+
+        Raises:
+            OptionError: Naming the columns that are missing.
+        """
+        return self.body.features(columns, with_negatives)
+
+    def logits(self, hidden: tf.Tensor) -> tf.Tensor:
+        """Return the logits, [batch, 1], float32, of the block's last hidden layer."""
+        return self.output_block.to_call(hidden)
+
+    def forward(
+        self, columns: dict[str, Any], training: bool = False, with_objective: bool = False
+    ) -> Outputs:
+        """Return the logits of a batch, and what the objective needs if that is asked for."""
+        needs_negatives = with_objective and self.body_type.has_auxiliary_loss
+        features = self.features(columns, with_negatives=needs_negatives)
+        outputs = self.body.forward(features, training=training, with_objective=with_objective)
+        logits = self.logits(outputs.hidden)
+        return Outputs(logits, outputs.stage_one_logits, outputs.auxiliary)
+
+    def compute_step(
+        self,
+        columns: dict[str, Any],
+        labels: tf.Tensor,
+        sample_weight: tf.Tensor | None = None,
+        training: bool = True,
+    ) -> tuple[StepLosses, tf.Tensor]:
+        """Return the losses of a batch by name, and its evaluated logits, for a loop of one's own.
+
+        Args:
+            columns: One batch, as ``fit`` takes it.
+            labels: [batch] or [batch, 1].
+            sample_weight: [batch] or [batch, 1]; None counts every sample once.
+            training: Whether dropout applies.
+        """
+        outputs = self.forward(columns, training=training, with_objective=True)
+        losses = step_losses(outputs, labels, sample_weight, self.evaluated_loss)
+        return losses, outputs.logits
+
+    def call(
+        self, inputs: dict[str, Any], training: bool | None = None, testing: bool | None = None
+    ) -> tf.Tensor:
+        """Return click probabilities.
+
+        Args:
+            inputs: One batch of columns.
+            training: Whether dropout applies.
+            testing: Merlin's flag of an evaluation step.
+        """
+        return self.to_probabilities(self.forward(inputs, bool(training)).logits)
+
+    def save(
+        self,
+        export_path: str | Path,
+        include_optimizer: bool = True,
+        save_traces: bool = False,
+        *,
+        overwrite: bool = True,
+        save_format: str | None = None,
+        options: tf.saved_model.SaveOptions | None = None,
+    ) -> None:
+        """Save as a SavedModel whose signature is the schema: one input for each column.
+
+        A ragged history is two inputs, ``name__values`` and ``name__offsets``, as Merlin's loader
+        gives it. Label and negative histories are no inputs. The schema of inputs and outputs is
+        saved beside, as by Merlin.
+
+        Args:
+            export_path: Directory to write.
+            include_optimizer: Whether to save the optimizer's state.
+            save_traces: Whether to save each layer's traced functions too. ``load`` rebuilds the
+                model from its configuration and does not need them, nor does serving; with them
+                saving and loading take about ten times as long.
+            overwrite: Whether to replace what is there, or, as Keras does, to ask.
+            save_format: None or ``"tf"``; there is no other.
+            options: TensorFlow's options of a SavedModel.
+
+        Raises:
+            OptionError: Where path or format are those of Keras's other forms.
+        """
+        check_saved_model(export_path, save_format)
+        if not joined().is_first:
+            return
+        signature = serving_signature(self.channels)
+        if self._saved_model_inputs_spec is None:
+            self._set_save_spec(signature)
+        tf.keras.Model.save(
+            self,
+            str(export_path),
+            overwrite=overwrite,
+            options=options,
+            include_optimizer=include_optimizer,
+            save_format="tf",
+            save_traces=save_traces,
+            signatures=serving_function(self, signature, self.output_block.full_name),
+        )
+        inputs = self.schema.select_by_name(list(self.channels.served))
+        save_merlin_metadata(export_path, inputs, output_schema(self.output_block.full_name))
+
+    def save_weights(self, filepath: str | Path, *args: Any, **kwargs: Any) -> Any:
+        """Do as Keras does: to a TensorFlow checkpoint, or a file that ends in .weights.h5."""
+        check_weights_path(filepath)
+        return super().save_weights(str(filepath), *args, **kwargs)
+
+    @classmethod
+    def load(cls: type[AnyModel], export_path: str | Path) -> AnyModel:
+        """Load a model that ``save`` wrote, or one out of the checkpoints of ``merlin-sim train``.
+
+        Args:
+            export_path: A SavedModel, a run's directory of checkpoints (the newest whole one is
+                taken), or one ``step-...`` in it.
+
+        Raises:
+            OptionError: Where a model of another class was saved there.
+            CheckpointError: Where the checkpoint is damaged, or of another class.
+        """
+        if is_checkpoint(export_path):
+            model = model_from_checkpoint(export_path, cls)
+        else:
+            model = super().load(str(export_path))
+        if not isinstance(model, cls):
+            raise OptionError(
+                f"{export_path} should be of a {cls.__name__}. Received: {type(model).__name__}"
+            )
+        return model
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what rebuilds the model."""
+        config = self.body.get_config()
+        names = ["schema", "options", *self.part_names]
+        return {
+            "name": self.name,
+            "dtype": self.dtype_policy.name,
+            **{name: config[name] for name in names},
+        }
+
+    @classmethod
+    def from_config(
+        cls: type[AnyModel], config: dict[str, Any], custom_objects: Any = None
+    ) -> AnyModel:
+        """Rebuild the model from ``get_config``."""
+        return cls(**config)

@@ -1,0 +1,165 @@
+"""What can be set of each model, with the published defaults, checked at construction."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
+
+from ..blocks.attention.attentions import ATTENTIONS
+from ..blocks.checks import (
+    OptionError,
+    check_choice,
+    check_dims,
+    check_positive,
+    check_rate,
+)
+
+AnyOptions = TypeVar("AnyOptions", bound="ModelOptions")
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """What every model has."""
+
+    embedding_dim: int = 16
+    """Length of the vector of one feature."""
+
+    stage_two_mlp_dims: tuple[int, ...] = (200, 80)
+    """Hidden sizes of the classifier whose logit is evaluated."""
+
+    dropout_rate: float | None = None
+    """Share of the classifiers' last hidden layer dropped in training; None for off."""
+
+    def __post_init__(self) -> None:
+        """Check every option."""
+        check_positive("embedding_dim", self.embedding_dim)
+        dims = check_dims("stage_two_mlp_dims", self.stage_two_mlp_dims)
+        object.__setattr__(self, "stage_two_mlp_dims", dims)
+        check_rate("dropout_rate", self.dropout_rate)
+
+    @classmethod
+    def parse(cls: type[AnyOptions], options: dict[str, Any]) -> AnyOptions:
+        """Build the options from names and values; a name that is not one is an error."""
+        known = [field.name for field in fields(cls)]
+        unknown = sorted(set(options) - set(known))
+        if unknown:
+            raise OptionError(
+                f"Unknown option{'s' if len(unknown) > 1 else ''}: {', '.join(unknown)}. "
+                f"{cls.__name__} has: {', '.join(known)}."
+            )
+        return cls(**options)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return names and values as JSON can hold them."""
+        values = asdict(self)
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+    def check_history(self, history_length: int) -> None:
+        """Check the options against the length of the dataset's histories."""
+
+
+@dataclass(frozen=True)
+class DINOptions(ModelOptions):
+    """What can be set of DIN."""
+
+    attention: str = "dot"
+    """How a position is scored: ``"dot"`` or ``"activation_unit"``."""
+
+    def __post_init__(self) -> None:
+        """Check every option."""
+        super().__post_init__()
+        check_choice("attention", self.attention, ATTENTIONS)
+
+
+@dataclass(frozen=True)
+class DIENOptions(ModelOptions):
+    """What can be set of DIEN."""
+
+    aux_mlp_dims: tuple[int, ...] = (100, 50)
+    """Hidden sizes of the auxiliary network."""
+
+    long_seq_length: int = 90
+    """How many of a history's positions are the long history; DIEN reads those after them."""
+
+    def __post_init__(self) -> None:
+        """Check every option."""
+        super().__post_init__()
+        dims = check_dims("aux_mlp_dims", self.aux_mlp_dims, at_least=1)
+        object.__setattr__(self, "aux_mlp_dims", dims)
+        length = self.long_seq_length
+        if isinstance(length, bool) or not isinstance(length, int) or length < 0:
+            raise OptionError(
+                "`long_seq_length` should be an integer of at least 0. "
+                f"Received: `long_seq_length` = {length!r}."
+            )
+
+    def check_history(self, history_length: int) -> None:
+        """Require a short history."""
+        if self.long_seq_length >= history_length:
+            raise OptionError(
+                "`long_seq_length` should leave a short history: at most "
+                f"{history_length - 1}, the schema's histories having {history_length} positions. "
+                f"Received: `long_seq_length` = {self.long_seq_length}."
+            )
+
+
+@dataclass(frozen=True)
+class SIMOptions(DIENOptions):
+    """What can be set of SIM."""
+
+    stage_one_mlp_dims: tuple[int, ...] = (200,)
+    """Hidden sizes of the first stage's classifier."""
+
+    top_k: int = 50
+    """How many positions of the long history the search keeps at most."""
+
+    search: str = "soft"
+    """How the long history is searched: ``"soft"``, by score, ``"hard"``, by category, or any other
+    unit's name (:func:`~..blocks.search.search_and_attention.register_search_unit`)."""
+
+    category_feature: str | None = None
+    """Hard search: the target item's column that is its category."""
+
+    heads: int | None = None
+    """Heads of the exact search unit's attention. None: the published attention by the dot product,
+    or, where the dataset has time intervals, 4 heads over items and times."""
+
+    time_buckets: int = 32
+    """Rows of the table of time intervals, where the dataset has them; one for each power of 2."""
+
+    def __post_init__(self) -> None:
+        """Check every option."""
+        super().__post_init__()
+        dims = check_dims("stage_one_mlp_dims", self.stage_one_mlp_dims)
+        object.__setattr__(self, "stage_one_mlp_dims", dims)
+        check_positive("top_k", self.top_k)
+        check_choice("search", self.search, _searches())
+        if (self.search == "hard") != (self.category_feature is not None):
+            raise OptionError(
+                '`category_feature` should name a column with `search` = "hard", and be None '
+                f"otherwise. Received: `search` = {self.search!r}, "
+                f"`category_feature` = {self.category_feature!r}."
+            )
+        if self.heads is not None:
+            check_positive("heads", self.heads)
+        check_positive("time_buckets", self.time_buckets)
+
+    def check_history(self, history_length: int) -> None:
+        """Require a long and a short history."""
+        super().check_history(history_length)
+        check_positive("long_seq_length", self.long_seq_length)
+
+    def attention_name(self, has_times: bool) -> str:
+        """Return the name of the attention unit that the options call for.
+
+        Args:
+            has_times: Whether the dataset has time intervals.
+        """
+        return "multi_head" if self.heads is not None or has_times else "dot"
+
+
+def _searches() -> list[str]:
+    """Name the search units; they are layers, so that TensorFlow is imported for them."""
+    from ..blocks.search.search_and_attention import SEARCH_UNITS
+
+    return list(SEARCH_UNITS)

@@ -1,0 +1,262 @@
+"""Search-based Interest Model (https://arxiv.org/abs/2006.05639)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from merlin.schema import Schema
+
+from ..blocks.checks import OptionError, check_choice
+from ..blocks.embeddings.time_interval_embedding import TimeIntervalEmbedding
+from ..blocks.heads.classifier_mlp import ClassifierMLP
+from ..blocks.recurrence.auxiliary_network import AuxiliaryNetwork
+from ..blocks.recurrence.interest_evolution import InterestEvolution
+from ..blocks.search.history_split import HistorySplit
+from ..blocks.search.search_and_attention import (
+    ATTENTION_UNITS,
+    SEARCH_UNITS,
+    AttentionUnit,
+    LongHistory,
+    LongInterest,
+    SearchUnit,
+    Target,
+)
+from ..blocks.serialization import part_config, part_from, register_block
+from .candidate_blocks import CandidateUser, evolution_for_candidates
+from .dien import UNITS_PER_EMBEDDING_DIM
+from .interest_block import CandidateIds, InterestBlock
+from .interest_channels import Features
+from .interest_model import InterestModel
+from .objective import BlockOutputs
+from .options import SIMOptions
+
+
+@register_block
+class SIMBlock(InterestBlock[SIMOptions]):
+    """Search in the long history, attention over what it found, DIEN over the short history.
+
+        stage one = MLP([target, attention over the long history, user])
+        hidden    = layers of [attention over the found, their mean, target, DIEN's state, user]
+
+    Args:
+        schema: As of every :class:`InterestBlock`.
+        options: As of every :class:`InterestBlock`.
+        search_unit: Searches the long history; None for the one that ``options.search`` names.
+        attention_unit: Attends to what was found; None for the one that the options call for.
+    """
+
+    options_type = SIMOptions
+    has_auxiliary_loss = True
+    has_stage_one = True
+    reads_time_intervals = True
+
+    def __init__(
+        self,
+        schema: Schema | str,
+        options: SIMOptions | dict[str, Any],
+        search_unit: SearchUnit | dict[str, Any] | None = None,
+        attention_unit: AttentionUnit | dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Check schema, options and units, and make the layers."""
+        super().__init__(schema, options, **kwargs)
+        search: SearchUnit | None = _unit("search_unit", search_unit, SearchUnit)
+        attention: AttentionUnit | None = _unit("attention_unit", attention_unit, AttentionUnit)
+        self._has_own_units = (search is not None, attention is not None)
+        self.search_unit: SearchUnit = search or self._make_search_unit()
+        self.attention_unit: AttentionUnit = attention or self._make_attention_unit()
+        self.time_embedding = (
+            self._make_time_embedding() if self.attention_unit.reads_times else None
+        )
+
+    def make_blocks(self) -> None:
+        """Make interest evolution, auxiliary network and the first classifier."""
+        options, policy = self.options, self._dtype_policy
+        if options.category_feature is not None:
+            check_choice("category_feature", options.category_feature, self.channels.target_item)
+        self._history_of = self.channels.history_of
+        self.split = HistorySplit(options.long_seq_length, name="split")
+        units = UNITS_PER_EMBEDDING_DIM * options.embedding_dim
+        self.interest = InterestEvolution(units, dtype=policy, name="interest")
+        self.auxiliary = AuxiliaryNetwork(
+            self.item_dim, options.aux_mlp_dims, dtype=policy, name="aux"
+        )
+        self.stage_one = ClassifierMLP(
+            options.stage_one_mlp_dims, options.dropout_rate, dtype=policy, name="stage_one"
+        )
+
+    def _make_search_unit(self) -> SearchUnit:
+        unit = SEARCH_UNITS[self.options.search]
+        return unit.from_options(self.options, dtype=self._dtype_policy, name="search_unit")
+
+    def _make_attention_unit(self) -> AttentionUnit:
+        has_times = self.channels.time_intervals is not None
+        return ATTENTION_UNITS[self.options.attention_name(has_times)].from_options(
+            self.options,
+            self.item_dim,
+            self.options.embedding_dim if has_times else 0,
+            dtype=self._dtype_policy,
+            name="attention_unit",
+        )
+
+    def _make_time_embedding(self) -> TimeIntervalEmbedding:
+        if self.channels.time_intervals is None:
+            raise OptionError(
+                "`attention_unit` reads time intervals: the schema should have a column of the "
+                "channel history_time_intervals. Received: none."
+            )
+        return TimeIntervalEmbedding(
+            self.options.embedding_dim,
+            self.options.time_buckets,
+            dtype=self._dtype_policy,
+            name="time_embedding",
+        )
+
+    def build_blocks(self) -> None:
+        """Create their weights."""
+        of_item = tf.TensorShape([None, self.item_dim])
+        self.interest.build(of_item)
+        self.auxiliary.build(tf.TensorShape([None, self.interest.units]))
+        self.stage_one.build(tf.TensorShape([None, 2 * self.item_dim + self.user_dim]))
+        self.search_unit.build(of_item)
+        self.attention_unit.build(of_item)
+        if self.time_embedding is not None:
+            self.time_embedding.build(None)
+
+    @property
+    def classified_dim(self) -> int:
+        """Length of attention, mean, target, final state and user."""
+        attended = self.attention_unit.attended_dim(self.item_dim)
+        width: int = attended + 2 * self.item_dim + self.interest.units + self.user_dim
+        return width
+
+    def forward(
+        self, features: Features, training: bool = False, with_objective: bool = False
+    ) -> BlockOutputs:
+        """Return the last hidden layer, and with the objective stage one's and auxiliary logits."""
+        vectors = self.embed(features, with_objective, with_gradient=training or with_objective)
+        target_item, user = self.join_item_and_user(vectors)  # [batch, dim]
+        short_mask = self.split(features.mask).short
+        short = self.join([vectors[n].short for n in self.channels.positive], short_mask)
+
+        target, history = self.target_and_history(features, vectors)
+        found = self.search_unit(target, history)
+        interest: LongInterest = self.attention_unit(
+            target, history, found, stage_one=with_objective
+        )
+        evolution = self.interest(target_item, short, short_mask)
+        parts = [interest.attended, interest.mean, target_item, evolution.final_state, *user]
+        hidden = self.classifier(tf.concat(parts, axis=-1), training=training)
+        if not with_objective:
+            return BlockOutputs(hidden)
+
+        parts = [target_item, interest.searched, *user]
+        stage_one_logits = self.stage_one(tf.concat(parts, axis=-1), training=training)
+        negative = self.join([vectors[n] for n in self.channels.negative], short_mask)
+        auxiliary = self.auxiliary(evolution.states, short, negative, short_mask)
+        return BlockOutputs(hidden, stage_one_logits, auxiliary)
+
+    def embed(
+        self, features: Features, with_negatives: bool = False, with_gradient: bool = True
+    ) -> dict[str, Any]:
+        """Look a batch up; of a history both parts, of a negative one the short part alone."""
+        ids = {**features.user, **features.target_item}
+        ids |= {name: self.split(column) for name, column in features.positive.items()}
+        if with_negatives:
+            ids |= {name: self.split(column).short for name, column in features.negative.items()}
+        vectors: dict[str, Any] = self.embedding(ids, with_gradient=with_gradient)
+        return vectors
+
+    def target_and_history(
+        self, features: Features, vectors: dict[str, Any]
+    ) -> tuple[Target, LongHistory]:
+        """Return what the units read of a batch that was looked up."""
+        channels = self.channels
+        item = self.join([vectors[name] for name in channels.target_item])
+        long = self.join([vectors[name].long for name in channels.positive])
+        mask, ids = self.split(features.mask).long, self._long_ids(features)
+        history = LongHistory(long, mask, ids, self._time_vectors(features))
+        return Target(item, features.target_item), history
+
+    def _long_ids(self, features: Features) -> dict[str, tf.Tensor]:
+        return {
+            target: self.split(features.positive[history]).long
+            for target, history in self._history_of.items()
+        }
+
+    def _time_vectors(self, features: Features) -> tf.Tensor | None:
+        if self.time_embedding is None:
+            return None
+        return self.time_embedding(self.split(features.time_intervals).long)
+
+    def for_candidates(self, features: Features) -> Callable[[CandidateIds], tf.Tensor]:
+        """Embed the user and run the first GRU once, and let each unit prepare what it can."""
+        user = CandidateUser(self, features, self.split)
+        evolve = evolution_for_candidates(self.interest, user.short, user.short_mask)
+        history = LongHistory(
+            user.long[tf.newaxis],
+            user.long_mask[tf.newaxis],
+            self._long_ids(features),
+            self._time_vectors(features),
+        )
+        find_interest = self._interest_of_candidates(history)
+
+        def hidden(ids: CandidateIds) -> tf.Tensor:
+            targets = user.embed(ids)
+            interest = find_interest(Target(targets, ids))
+            parts = [interest.attended, interest.mean, targets, evolve(targets)]
+            return self.classifier(user.join(parts))
+
+        return hidden
+
+    def _interest_of_candidates(self, history: LongHistory) -> Callable[[Target], LongInterest]:
+        search = self.search_unit.for_candidates(history)
+        attend = self.attention_unit.for_candidates(history)
+
+        def prepared(candidates: Target) -> LongInterest:
+            assert search is not None and attend is not None
+            return attend(candidates, search(candidates))
+
+        def repeated(candidates: Target) -> LongInterest:
+            rows = tf.shape(candidates.vector)[0]
+            beside = tf.nest.map_structure(
+                lambda part: None if part is None else tf.repeat(part, rows, axis=0), history
+            )
+            interest: LongInterest = self.attention_unit(
+                candidates, beside, self.search_unit(candidates, beside)
+            )
+            return interest
+
+        return repeated if search is None or attend is None else prepared
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what rebuilds the block, the units that were passed in included."""
+        own_search, own_attention = self._has_own_units
+        return {
+            **super().get_config(),
+            "search_unit": part_config(self.search_unit) if own_search else None,
+            "attention_unit": part_config(self.attention_unit) if own_attention else None,
+        }
+
+
+def _unit(option: str, unit: Any, kind: type[Any]) -> Any:
+    unit = part_from(unit)
+    if unit is not None and not isinstance(unit, kind):
+        raise OptionError(
+            f"`{option}` should be a {kind.__name__} or None. Received: `{option}` = {unit!r}."
+        )
+    return unit
+
+
+@tf.keras.utils.register_keras_serializable(package="merlin_sim")
+class SIMModel(InterestModel):
+    """SIM as a Merlin model; see :class:`~.interest_model.InterestModel`.
+
+    ``from_schema`` and the constructor take ``search_unit`` and ``attention_unit`` too, as
+    :class:`SIMBlock` has them.
+    """
+
+    body_type = SIMBlock
+    part_names = ("search_unit", "attention_unit")

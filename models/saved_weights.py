@@ -1,0 +1,100 @@
+"""A model's weights out of a checkpoint, each by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from ..checkpoints.checkpoint_files import MANIFEST, Checkpoint, CheckpointError
+from ..checkpoints.checkpoint_store import CheckpointStore
+from .variable_names import named_variables
+
+MODEL_VARIABLES = "model_variables"
+"""The fact of a checkpoint that lists which of its arrays are the model's."""
+MODEL_CLASS = "model_class"
+"""The fact that names the class of the model."""
+MOST_LISTED = 10
+
+
+def is_checkpoint(path: Path | str) -> bool:
+    """Tell whether a path is a run's directory of checkpoints, or one of them."""
+    place = Path(path)
+    return (place / MANIFEST).is_file() or bool(CheckpointStore(place).names())
+
+
+def model_from_checkpoint(path: Path | str, model_class: type[Any]) -> Any:
+    """Build the model of a checkpoint with its weights, in the precision it was trained in.
+
+    Args:
+        path: a run's directory of checkpoints, of which the newest whole one is taken, or one.
+        model_class: what it must be a model of.
+
+    Raises:
+        CheckpointError: where there is none, or it is of another class.
+    """
+    return restored_model(CheckpointStore(Path(path)).load(), model_class)
+
+
+def restored_model(checkpoint: Checkpoint, model_class: type[Any]) -> Any:
+    """Build the model of a checkpoint that was read; see :func:`model_from_checkpoint`."""
+    found, wanted = checkpoint.facts.get(MODEL_CLASS), model_class.__name__
+    if found != wanted:
+        raise CheckpointError(f"{checkpoint.path} should be of a {wanted}. Received: {found}")
+    model = model_class.from_config(checkpoint.facts["model_config"])
+    restore_weights(model, checkpoint)
+    return model
+
+
+def restore_weights(model: tf.Module, checkpoint: Checkpoint) -> None:
+    """Give a model the weights of a checkpoint.
+
+    Raises:
+        CheckpointError: naming what one of them has and the other has not.
+    """
+    listed = checkpoint.facts.get(MODEL_VARIABLES)
+    assign_arrays(named_variables(model), checkpoint, set(listed or ()))
+
+
+def assign_arrays(
+    variables: Mapping[str, tf.Variable], checkpoint: Checkpoint, expected: set[str]
+) -> None:
+    """Give variables the arrays of their names.
+
+    Args:
+        variables: name -> variable.
+        checkpoint: what was read.
+        expected: arrays of the checkpoint that must all find their variable.
+
+    Raises:
+        CheckpointError: naming every array without variable and variable without array; nothing
+            is assigned.
+    """
+    index = checkpoint.arrays.index
+    problems = [
+        f"{name} {_shape(variable)} is not in it"
+        for name, variable in variables.items()
+        if name not in index
+    ]
+    problems += [
+        f"{name} {list(index[name].shape)} is in it, and the model has no such variable"
+        for name in index
+        if name in expected and name not in variables
+    ]
+    problems += [
+        f"{name} should have the shape {_shape(variable)}. Received: {list(index[name].shape)}"
+        for name, variable in variables.items()
+        if name in index and list(index[name].shape) != _shape(variable)
+    ]
+    if problems:
+        more = [f"and {len(problems) - MOST_LISTED} more"] if len(problems) > MOST_LISTED else []
+        lines = "\n".join(f"  {problem}" for problem in [*problems[:MOST_LISTED], *more])
+        raise CheckpointError(f"{checkpoint.path} is of another model:\n{lines}")
+    for name, variable in variables.items():
+        variable.assign(checkpoint.arrays[name])
+
+
+def _shape(variable: Any) -> list[int]:
+    return list(variable.shape)

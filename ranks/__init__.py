@@ -1,0 +1,1 @@
+"""The processes of a run: Horovod's collective calls, cores, lost ranks, requests to stop."""

@@ -1,0 +1,191 @@
+"""Horovod, all of it: with one process the same code runs and does nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from ..foundation.exceptions import MerlinSimError
+from ..foundation.ranks import Ranks
+
+try:
+    import horovod.tensorflow as hvd
+except ImportError:
+    hvd = None
+
+Result = TypeVar("Result")
+Gradient = Any
+"""A ``tf.Tensor``, or of a table a ``tf.IndexedSlices``."""
+
+
+def start() -> Ranks:
+    """Join the run and take this rank's device.
+
+    Raises:
+        MerlinSimError: where the launcher started several processes that Horovod cannot join, or
+            more on this machine than it has GPUs.
+    """
+    launched = _launched_size()
+    if hvd is None:
+        if launched > 1:
+            raise MerlinSimError(
+                f"{launched} processes were started, but Horovod is not installed: `make setup`."
+            )
+        return Ranks()
+    hvd.init()
+    ranks = joined()
+    if launched > 1 and ranks.size == 1:
+        raise MerlinSimError(
+            f"{launched} processes were started that Horovod cannot join: it was built without "
+            "MPI. Start them with horovodrun, or build it with HOROVOD_WITH_MPI=1 make setup."
+        )
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus and ranks.local_size > len(gpus):
+        raise MerlinSimError(
+            f"{ranks.local_size} ranks were started on a machine with {len(gpus)} GPUs."
+        )
+    if gpus:  # Pin: one GPU for one rank.
+        tf.config.set_visible_devices(gpus[ranks.local_rank], "GPU")
+        tf.config.experimental.set_memory_growth(gpus[ranks.local_rank], True)
+    return ranks
+
+
+def joined() -> Ranks:
+    """Tell which rank this process is of the run that it has joined, or that it is alone."""
+    if hvd is None or not hvd.is_initialized():
+        return Ranks()
+    return Ranks(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
+
+
+def _launched_size() -> int:
+    names = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+    return max(int(os.environ.get(name, "1") or 1) for name in names)
+
+
+def average_gradients(
+    gradients: list[Gradient],
+    extra: tf.Tensor,
+    ranks: Ranks,
+    fp16_compression: bool = False,
+    dense_tables: bool = False,
+) -> tuple[list[Gradient], tf.Tensor]:
+    """Average the gradients of all ranks, once.
+
+    Dense ones go in one fused reduction. Of a table, the rows that the batches name travel, and
+    never the whole table, unless ``dense_tables`` asks for it.
+
+    Args:
+        gradients: this rank's, in the same order on every rank.
+        extra: a small float32 vector that is averaged along.
+        ranks: the run.
+        fp16_compression: send float16.
+        dense_tables: turn gradients of tables into whole tables first.
+    """
+    if ranks.size == 1:
+        return gradients, extra
+    compression = hvd.Compression.fp16 if fp16_compression else hvd.Compression.none
+    sent = [_densified(g) if dense_tables else g for g in gradients]
+    dense = [i for i, g in enumerate(sent) if not isinstance(g, tf.IndexedSlices)]
+    extra = hvd.allreduce(extra, op=hvd.Average, name="extra")
+    reduced = hvd.grouped_allreduce(
+        [sent[i] for i in dense], op=hvd.Average, compression=compression
+    )
+    averaged: list[Gradient] = list(sent)
+    for i, gradient in zip(dense, reduced, strict=True):
+        averaged[i] = gradient
+    for i, gradient in enumerate(sent):
+        if isinstance(gradient, tf.IndexedSlices):
+            averaged[i] = _gather_rows(gradient, f"table_{i}", ranks, compression)
+    return averaged, extra
+
+
+def average(value: tf.Tensor, name: str, ranks: Ranks) -> tf.Tensor:
+    """Average a tensor over all ranks, within a graph."""
+    return value if ranks.size == 1 else hvd.allreduce(value, op=hvd.Average, name=name)
+
+
+def _gather_rows(
+    slices: tf.IndexedSlices, name: str, ranks: Ranks, compression: Any
+) -> tf.IndexedSlices:
+    values, context = compression.compress(slices.values)
+    values = hvd.allgather(values, name=f"{name}_values")
+    values = compression.decompress(values, context)
+    indices = hvd.allgather(slices.indices, name=f"{name}_rows")
+    return tf.IndexedSlices(values / ranks.size, indices, slices.dense_shape)
+
+
+def _densified(gradient: Gradient) -> tf.Tensor:
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    shape = tf.cast(gradient.dense_shape, gradient.indices.dtype)
+    return tf.scatter_nd(gradient.indices[:, tf.newaxis], gradient.values, shape)
+
+
+def broadcast(variables: list[tf.Variable], ranks: Ranks) -> None:
+    """Give every rank the values of rank 0."""
+    if ranks.size > 1:
+        hvd.broadcast_variables(variables, root_rank=0)
+
+
+def broadcast_object(value: Any, ranks: Ranks) -> Any:
+    """Give every rank the object of rank 0."""
+    return hvd.broadcast_object(value, root_rank=0) if ranks.size > 1 else value
+
+
+def on_first_rank(work: Callable[[], Result], ranks: Ranks) -> Result | None:
+    """Let rank 0 do ``work``, return what it gives there and None elsewhere; fail together."""
+    return on_every_rank(lambda: work() if ranks.is_first else None, ranks)
+
+
+def on_every_rank(work: Callable[[], Result], ranks: Ranks) -> Result:
+    """Let every rank do ``work``; where it fails on one, all raise the error of the first."""
+    result: Any = None
+    failed: MerlinSimError | None = None
+    try:
+        result = work()
+    except MerlinSimError as error:
+        failed = error
+    failures = gather_objects(failed, ranks)
+    for failure in failures:
+        if failure is not None:
+            raise failure
+    return result  # type: ignore[no-any-return]
+
+
+def gather_objects(value: Any, ranks: Ranks) -> list[Any]:
+    """Give every rank the objects of all ranks, in their order."""
+    return list(hvd.allgather_object(value)) if ranks.size > 1 else [value]
+
+
+def sum_counts(counts: npt.NDArray[np.int64], ranks: Ranks) -> npt.NDArray[np.int64]:
+    """Add up whole numbers over all ranks."""
+    if ranks.size == 1:
+        return counts
+    total: npt.NDArray[np.int64] = hvd.allreduce(tf.constant(counts), op=hvd.Sum).numpy()
+    return total
+
+
+def gather_rows(values: npt.NDArray[Any], ranks: Ranks) -> npt.NDArray[Any]:
+    """Join the rows of all ranks, in the order of ranks; each may have its own number of rows."""
+    if ranks.size == 1:
+        return values
+    joined: npt.NDArray[Any] = hvd.allgather(tf.constant(values)).numpy()
+    return joined
+
+
+def any_rank(flag: bool, ranks: Ranks) -> bool:
+    """Tell whether ``flag`` is set on any rank; all ranks must ask."""
+    return bool(sum_counts(np.array([int(flag)]), ranks)[0])
+
+
+def is_lost_connection(error: Exception) -> bool:
+    """Tell whether a collective operation failed because another rank is gone."""
+    text = str(error)
+    return "HorovodInternalError" in type(error).__name__ or any(
+        sign in text for sign in ("Horovod", "Gloo", "gloo", "Connection closed by peer")
+    )

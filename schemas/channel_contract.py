@@ -1,0 +1,262 @@
+"""What a family of models takes: its channels, and how a Merlin schema's tags tell them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..foundation.exceptions import MerlinSimError, SpecError
+from ..foundation.problem import Problem
+from .dtypes import is_integer, is_number
+
+if TYPE_CHECKING:
+    from merlin.schema import ColumnSchema, Schema
+
+    from .specs.feature_spec import Feature, FeatureSpec
+
+
+@dataclass(frozen=True)
+class Channel:
+    """What a family expects of one of its channels."""
+
+    fewest: int
+    """How many features there must be at least."""
+
+    most: int | None = None
+    """How many there may be at most; None for any number."""
+
+    is_list: bool = False
+    """Whether each feature is a list (a history) rather than one value."""
+
+    is_categorical: bool = False
+    """Whether each feature is ids, with a cardinality, looked up in a table."""
+
+    tags: tuple[str, ...] = ()
+    """Merlin's tags of each of its columns, beside the channel's name."""
+
+    first_tags: tuple[str, ...] = ()
+    """Merlin's tags of its first column alone."""
+
+    signs: tuple[frozenset[str], ...] = ()
+    """Sets of tags by which a column that does not bear the channel's name is known to be of it;
+    of several channels whose set it bears, the one with the largest. A channel whose name is one of
+    Merlin's own tags lists that too, as no more than a sign."""
+
+    takes_lists: bool = False
+    """Whether its signs tell a list column too, which the contract then refuses by its shape."""
+
+    aligned_with: str | None = None
+    """The channel of lists beside whose positions the positions of its lists stand."""
+
+    missing: str = ""
+    """What is said of a schema in which no column is of this channel."""
+
+    def knows(self, tags: set[str], is_list: bool) -> int:
+        """Return the size of the largest set of signs that a column bears, 0 for none."""
+        if is_list and not self.is_list and not self.takes_lists:
+            return 0
+        if self.is_list and not is_list:
+            return 0
+        return max((len(sign) for sign in self.signs if sign <= tags), default=0)
+
+    def bears_name(self, name: str, tags: set[str]) -> bool:
+        """Tell whether a column bears the channel's name, where that is more than a sign."""
+        return name in tags and all(name not in sign for sign in self.signs)
+
+
+@dataclass(frozen=True)
+class ChannelContract:
+    """The channels of one family of models."""
+
+    family: str
+    """The family's name, as `--model` takes it."""
+
+    channels: Mapping[str, Channel]
+    """Channel name -> what the family expects of it; other channels are refused."""
+
+    shared_tables: tuple[str, ...] = ()
+    """Channels whose features share tables place by place, so must match in number and size."""
+
+    first_id: int = 0
+    """1: ids run 1..cardinality, 0 pads, and tables have cardinality + 1 rows. 0: ids run
+    0..cardinality - 1."""
+
+    reads_any_schema: bool = False
+    """Whether it reads schemas that bear the signs of no family."""
+
+    @property
+    def histories(self) -> tuple[str, ...]:
+        """The channels of lists; all lists of a row have one length."""
+        return tuple(name for name, channel in self.channels.items() if channel.is_list)
+
+    @property
+    def categorical(self) -> tuple[str, ...]:
+        """The channels of ids."""
+        return tuple(name for name, channel in self.channels.items() if channel.is_categorical)
+
+    def read(self, schema: Schema) -> dict[str, list[str]]:
+        """Read this family's channels from a Merlin schema's tags.
+
+        Returns:
+            Channel name -> column names, in the schema's order; channels without columns are left
+            out.
+        """
+        found: dict[str, list[str]] = {name: [] for name in self.channels}
+        for column in schema.column_schemas.values():
+            channel = self._channel_of(column)
+            if channel is not None:
+                found[channel].append(column.name)
+        return {name: columns for name, columns in found.items() if columns}
+
+    def is_told_by(self, schema: Schema) -> bool:
+        """Tell whether a column bears the name of one of the channels, or is one of its lists."""
+        for column in schema.column_schemas.values():
+            tags, is_list = tag_names(column), bool(column.is_list)
+            for name, channel in self.channels.items():
+                if channel.bears_name(name, tags):
+                    return True
+                if is_list and channel.is_list and channel.knows(tags, is_list):
+                    return True
+        return False
+
+    def _channel_of(self, column: ColumnSchema) -> str | None:
+        tags, is_list = tag_names(column), bool(column.is_list)
+        for name, channel in self.channels.items():
+            if channel.bears_name(name, tags):
+                return name
+        known = {name: c.knows(tags, is_list) for name, c in self.channels.items()}
+        best = max(known, key=known.__getitem__)
+        return best if known[best] else None
+
+    def require(self, schema: Schema, where: str) -> dict[str, list[str]]:
+        """Do as :meth:`read` does; say which tags are missing where a channel is.
+
+        Args:
+            schema: The schema.
+            where: What the message begins with.
+
+        Raises:
+            MerlinSimError: Where a channel that must be there is not.
+        """
+        found = self.read(schema)
+        lines = [
+            f"  {name}: " + (channel.missing or f'no column is tagged "{name}"')
+            for name, channel in self.channels.items()
+            if channel.fewest and name not in found
+        ]
+        if lines:
+            listed = "\n".join(lines)
+            raise MerlinSimError(
+                f"{where}: the schema's tags do not tell these channels:\n{listed}\n"
+                "Tag the columns in the workflow (AddTags), or write a feature_spec.yaml."
+            )
+        return found
+
+    def problems(self, spec: FeatureSpec) -> list[Problem]:
+        """Gather everything in which ``spec`` is not what the family needs."""
+        problems = []
+        for name, channel in self.channels.items():
+            problems += self._check_count(spec, name, channel)
+            for place, feature in enumerate(spec.channel_spec.get(name, ())):
+                if feature in spec.feature_spec:
+                    problems += _check_feature(spec, name, place, channel)
+        for name in spec.channel_spec:
+            if name not in self.channels:
+                expected = f"a channel of {self.family}: " + ", ".join(self.channels)
+                problems.append(spec.problem(("channel_spec", name), expected, repr(name)))
+        return problems + self._check_shared(spec) + _check_lengths(spec, self.histories)
+
+    def check(self, spec: FeatureSpec) -> None:
+        """Hold a dataset's spec against the contract.
+
+        Raises:
+            SpecError: With everything that does not match.
+        """
+        problems = self.problems(spec)
+        if problems:
+            raise SpecError(spec.path or f"the dataset, as input of {self.family}", problems)
+
+    def _check_count(self, spec: FeatureSpec, name: str, channel: Channel) -> list[Problem]:
+        count = len(spec.channel_spec.get(name, ()))
+        if channel.fewest <= count and (channel.most is None or count <= channel.most):
+            return []
+        if channel.fewest == channel.most:
+            expected = f"{channel.fewest} feature" + ("" if channel.fewest == 1 else "s")
+        elif channel.most is None:
+            expected = f"at least {channel.fewest} feature" + ("" if channel.fewest == 1 else "s")
+        else:
+            expected = f"{channel.fewest} to {channel.most} features"
+        received = str(count) if name in spec.channel_spec else "no such channel"
+        return [spec.problem(("channel_spec", name), f"{expected} for {self.family}", received)]
+
+    def _check_shared(self, spec: FeatureSpec) -> list[Problem]:
+        present = [name for name in self.shared_tables if spec.channel_spec.get(name)]
+        if len(present) < 2:
+            return []
+        first = present[0]
+        problems = []
+        for name in present[1:]:
+            leaders, features = spec.channel_spec[first], spec.channel_spec[name]
+            if len(features) != len(leaders):
+                expected = f"as many features as {first} has ({len(leaders)})"
+                received = str(len(features))
+                problems.append(spec.problem(("channel_spec", name), expected, received))
+            for place, (leader, feature) in enumerate(zip(leaders, features, strict=False)):
+                ours, theirs = spec.feature_spec.get(feature), spec.feature_spec.get(leader)
+                if ours and theirs and ours.cardinality != theirs.cardinality:
+                    expected = f"the cardinality of {leader} ({theirs.cardinality}): one table"
+                    where = ("channel_spec", name, place)
+                    received = f"{ours.cardinality} ({feature})"
+                    problems.append(spec.problem(where, expected, received))
+        return problems
+
+
+def tag_names(column: ColumnSchema) -> set[str]:
+    """Return a column's tags as plain text."""
+    return {str(getattr(tag, "value", tag)) for tag in column.tags}
+
+
+def _check_feature(spec: FeatureSpec, name: str, place: int, channel: Channel) -> list[Problem]:
+    feature_name = spec.channel_spec[name][place]
+    feature = spec.feature_spec[feature_name]
+    problems = [
+        spec.problem(("feature_spec", feature_name, key), f"{expected} (channel {name})", received)
+        for key, expected, received in _mismatches(feature, channel)
+    ]
+    return problems
+
+
+def _mismatches(feature: Feature, channel: Channel) -> list[tuple[str, str, str]]:
+    found = []
+    if channel.is_list and (feature.dimensions is None or len(feature.dimensions) != 1):
+        received = "none" if feature.dimensions is None else str(list(feature.dimensions))
+        found.append(("dimensions", "one length, such as [100]", received))
+    if not channel.is_list and feature.dimensions is not None:
+        found.append(("dimensions", "none: one value a row", str(list(feature.dimensions))))
+    if channel.is_categorical:
+        if not isinstance(feature.cardinality, int):
+            received = "none" if feature.cardinality is None else "auto"
+            found.append(("cardinality", "a positive whole number", received))
+        if not is_integer(feature.dtype):
+            found.append(("dtype", "a whole-number dtype", feature.dtype))
+    elif not is_number(feature.dtype):
+        found.append(("dtype", "a number's dtype", feature.dtype))
+    return found
+
+
+def _check_lengths(spec: FeatureSpec, channels: tuple[str, ...]) -> list[Problem]:
+    histories = [
+        (name, spec.feature_spec[name].dimensions)
+        for channel in channels
+        for name in spec.channel_spec.get(channel, ())
+        if name in spec.feature_spec and spec.feature_spec[name].dimensions
+    ]
+    problems = []
+    for name, length in histories[1:]:
+        leader, expected = histories[0]
+        if length != expected:
+            text = f"{list(expected or ())} as in {leader}: histories have one length"
+            where = ("feature_spec", name, "dimensions")
+            problems.append(spec.problem(where, text, str(list(length or ()))))
+    return problems

@@ -1,0 +1,1 @@
+"""The published FeatureSpec: read, checked, written."""

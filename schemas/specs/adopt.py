@@ -1,0 +1,227 @@
+"""The published parquet layout, adopted where it stands: described, checked, not copied.
+
+The layout has train/, test/ and metadata.json, and no spec: what a column is follows from its
+place. Label first, then the user features, then the target item's features, the positive history
+of each, and the negative history of each.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+
+import pyarrow as pa
+
+from ...foundation.exceptions import MerlinSimError, SpecError
+from ...foundation.problem import Problem
+from .. import METADATA_FILE, SCHEMA_FILE, SPEC_FILE
+from ..channels import (
+    CONTRACTS,
+    LABEL,
+    NEGATIVE_HISTORY,
+    POSITIVE_HISTORY,
+    TARGET_ITEM_FEATURES,
+    USER_FEATURES,
+)
+from ..dataset import natural_order
+from ..parquet_footer import UnreadableFooter, read_footer
+from ..stored_types import is_list, type_in_words
+from ..translation.merlin_schema import to_merlin_schema
+from ..translation.schema_file import write_schema
+from .feature_spec import Chunk, Feature, FeatureSpec
+from .metadata_file import read_cardinalities
+from .published_rows import FileCheck, PublishedColumns, check_rows
+
+ORDER = (LABEL, USER_FEATURES, TARGET_ITEM_FEATURES, POSITIVE_HISTORY, NEGATIVE_HISTORY)
+
+
+def adopt(
+    directory: Path | str,
+    number_of_user_features: int,
+    *,
+    on_rows: Callable[[int], None] = lambda rows: None,
+) -> FeatureSpec:
+    """Describe a dataset in the published layout, after checking every row of it.
+
+    Args:
+        directory: Holds train/*.parquet, test/*.parquet and metadata.json.
+        number_of_user_features: How many columns after the label are the user's.
+        on_rows: Called with the number of rows checked since the last call.
+
+    Returns:
+        The spec, which now stands in the directory beside schema.pbtxt.
+
+    Raises:
+        MerlinSimError: With each file and column that is not as it should be.
+    """
+    directory = Path(directory)
+    if not directory.is_dir():
+        raise MerlinSimError(f"{directory}: expected a dataset directory; there is none")
+    for name in (SPEC_FILE, SCHEMA_FILE):
+        if (directory / name).exists():
+            raise MerlinSimError(f"{directory / name} exists: the dataset has a spec already")
+    files = {mapping: _find_files(directory, mapping) for mapping in ("train", "test")}
+    every_file = [*files["train"], *files["test"]]
+    schema = read_footer(every_file[0])[1]
+    channels = _channels(every_file[0], schema, number_of_user_features)
+    cardinality = _cardinality(directory / METADATA_FILE, channels)
+    for file in every_file:
+        _check_columns(file, read_footer(file)[1], schema, channels)
+    columns = PublishedColumns(
+        label=channels[LABEL][0],
+        single={n: c for n, c in cardinality.items() if n not in _histories(channels)},
+        histories={n: cardinality[n] for n in _histories(channels)},
+    )
+    checks = _check_files(every_file, columns, on_rows)
+    _refuse_faults(directory, files, checks)
+    longest = max(1, *(check.longest for check in checks.values()))
+    spec = _spec(directory, files, schema, channels, cardinality, longest)
+    CONTRACTS["sim"].check(spec)
+    write_schema(to_merlin_schema(spec), directory / SCHEMA_FILE)
+    spec.write(directory / SPEC_FILE)
+    return spec
+
+
+def count_rows(directory: Path | str) -> int:
+    """Return how many rows :func:`adopt` will check; 0 where the files cannot say."""
+    files = [file for mapping in ("train", "test") for file in Path(directory, mapping).glob("*")]
+    try:
+        return sum(read_footer(file)[0].num_rows for file in files if file.suffix == ".parquet")
+    except UnreadableFooter:
+        return 0
+
+
+def _find_files(directory: Path, mapping: str) -> list[Path]:
+    files = sorted((directory / mapping).glob("*.parquet"), key=natural_order)
+    if not files:
+        raise MerlinSimError(f"{directory / mapping}: expected parquet files, found none")
+    return files
+
+
+def _histories(channels: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+    return (*channels[POSITIVE_HISTORY], *channels[NEGATIVE_HISTORY])
+
+
+def _channels(file: Path, schema: pa.Schema, user_count: int) -> dict[str, tuple[str, ...]]:
+    columns = tuple(schema.names)
+    items, remainder = divmod(len(columns) - 1 - user_count, 3)
+    if user_count < 0 or items < 1 or remainder:
+        raise MerlinSimError(
+            f"{file}: expected 1 label, {user_count} user features, and target, positive history "
+            f"and negative history of as many item features each; got {len(columns)} columns. "
+            "Is --number_of_user_features right?"
+        )
+    if len(set(columns)) < len(columns):
+        raise MerlinSimError(f"{file}: expected each column name once; got {list(columns)}")
+    channels, start = {}, 0
+    for name, count in zip(ORDER, (1, user_count, items, items, items), strict=True):
+        channels[name] = columns[start : start + count]
+        start += count
+    return channels
+
+
+def _cardinality(metadata: Path, channels: dict[str, tuple[str, ...]]) -> dict[str, int]:
+    values = [value for _, value in read_cardinalities(metadata)]
+    users, items = len(channels[USER_FEATURES]), len(channels[TARGET_ITEM_FEATURES])
+    if len(values) != users + items:
+        raise MerlinSimError(
+            f"{metadata}: expected {users} + {items} cardinalities (user and item features), "
+            f"got {len(values)}"
+        )
+    found = dict(zip(channels[USER_FEATURES], values[:users], strict=True))
+    for channel in (TARGET_ITEM_FEATURES, POSITIVE_HISTORY, NEGATIVE_HISTORY):
+        found |= dict(zip(channels[channel], values[users:], strict=True))
+    return found
+
+
+def _check_columns(
+    file: Path, schema: pa.Schema, first: pa.Schema, channels: dict[str, tuple[str, ...]]
+) -> None:
+    if schema.names != first.names:
+        expected = ", ".join(first.names)
+        raise MerlinSimError(f"{file}: expected the columns {expected}; got {schema.names}")
+    problems = []
+    for name in first.names:
+        kind = schema.field(name).type
+        expected = f"{type_in_words(first.field(name).type)}, as in the first file"
+        is_wrong = not kind.equals(first.field(name).type)
+        if name in _histories(channels):
+            if not (is_list(kind) and pa.types.is_integer(kind.value_type)):
+                is_wrong, expected = True, "lists of ids"
+        elif name in channels[LABEL]:
+            if not (_is_whole(kind) or pa.types.is_floating(kind)):
+                is_wrong, expected = True, "labels of 0 and 1"
+        elif not pa.types.is_integer(kind):
+            is_wrong, expected = True, "ids"
+        if is_wrong:
+            problems.append(Problem(str(file), (name,), expected, type_in_words(kind)))
+    if problems:
+        raise SpecError(file, problems)
+
+
+def _is_whole(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind))
+
+
+def _check_files(
+    files: list[Path], columns: PublishedColumns, on_rows: Callable[[int], None]
+) -> dict[Path, FileCheck]:
+    """Check the files in a process of their own: damaged parquet can kill the one that reads it."""
+    checks = {}
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        for file in files:
+            try:
+                checks[file] = pool.submit(check_rows, file, columns).result()
+            except BrokenProcessPool as error:
+                raise MerlinSimError(
+                    f"{file}: expected a whole parquet file; the parquet reader crashed on it"
+                ) from error
+            on_rows(checks[file].rows)
+    return checks
+
+
+def _refuse_faults(
+    directory: Path, files: dict[str, list[Path]], checks: dict[Path, FileCheck]
+) -> None:
+    problems = [problem for check in checks.values() for problem in check.problems]
+    for mapping, found in files.items():
+        if not problems and not sum(checks[file].rows for file in found):
+            problems.append(Problem(str(directory / mapping), (), "at least one row", "none"))
+    if problems:
+        raise SpecError(directory, problems)
+
+
+def _spec(
+    directory: Path,
+    files: dict[str, list[Path]],
+    schema: pa.Schema,
+    channels: dict[str, tuple[str, ...]],
+    cardinality: dict[str, int],
+    longest: int,
+) -> FeatureSpec:
+    histories = _histories(channels)
+    features = {
+        name: Feature(
+            _dtype(schema.field(name).type),
+            cardinality.get(name),
+            (longest,) if name in histories else None,
+        )
+        for name in schema.names
+    }
+    columns = tuple(schema.names)
+    sources = {
+        mapping: (
+            Chunk("parquet", columns, tuple(str(file.relative_to(directory)) for file in found)),
+        )
+        for mapping, found in files.items()
+    }
+    return FeatureSpec(features, sources, channels)
+
+
+def _dtype(kind: pa.DataType) -> str:
+    name = str(kind.value_type if is_list(kind) else kind)
+    return {"float": "float32", "double": "float64", "halffloat": "float16"}.get(name, name)

@@ -1,0 +1,1 @@
+"""FeatureSpec <-> Merlin schema, without loss either way."""

@@ -1,0 +1,130 @@
+"""FeatureSpec <-> Merlin schema, without loss either way.
+
+Each direction first says what it can in the other's own terms (:mod:`.natural_translation`),
+then looks whether the way back gives what it started from. Where it does not, the original goes
+along: a spec as JSON in the property ``feature_spec`` of the schema's first column, a schema as
+plain data in the spec's ``metadata.merlin_schema``. On the way back the original is taken if what
+it was carried in still says the same; where that was edited, the edits are carried out on the
+original (:mod:`.edited`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ...foundation.exceptions import MerlinSimError
+from ..specs.feature_spec import FeatureSpec
+from ..specs.spec_file import spec_from_plain
+from .carried_originals import updated_schema, updated_spec
+from .column_record import from_record, same_schema, to_record
+from .merlin_import import ColumnSchema, Schema
+from .natural_translation import natural_schema, natural_spec
+
+SPEC_PROPERTY = "feature_spec"
+SCHEMA_METADATA = "merlin_schema"
+
+
+def to_merlin_schema(spec: FeatureSpec) -> Schema:
+    """Translate a spec to the Merlin schema that says the same.
+
+    Args:
+        spec: A spec of the right shape; its files need not exist.
+
+    Returns:
+        One column a feature, in the published order of channels, tagged by channel; features
+        that share a table share a domain name. ``to_feature_spec`` gives the spec back.
+
+    Raises:
+        MerlinSimError: Where the spec has no feature at all, or holds what is not plain data.
+    """
+    carried = _carried_schema(spec)
+    schema = natural_schema(spec) if carried is None else carried
+    if not schema.column_schemas:
+        if any(spec.to_dict().values()):
+            raise MerlinSimError("feature spec: a schema needs at least one feature, got none")
+        return schema
+    if _same_spec(to_feature_spec(schema), spec):
+        return schema
+    document = _document(spec)
+    first, *others = schema.column_schemas.values()
+    return Schema([with_properties(first, {SPEC_PROPERTY: document}), *others])
+
+
+def to_feature_spec(schema: Schema) -> FeatureSpec:
+    """Translate a Merlin schema to the spec that says the same.
+
+    Args:
+        schema: Any schema, such as one that an NVTabular workflow emits.
+
+    Returns:
+        One feature a column; channels as far as the tags tell them (see
+        :func:`~merlin_sim.schemas.channels.channels_of`). A schema knows no files: unless it
+        came from a spec, ``source_spec`` is empty. ``to_merlin_schema`` gives the schema back.
+    """
+    original, bare = carried_spec(schema)
+    if original is not None:
+        before = to_merlin_schema(original)
+        if same_schema(before, schema):
+            return original
+        _, before = carried_spec(before)
+        spec, schema = updated_spec(original, before, bare), bare
+    else:
+        spec = natural_spec(schema)
+    metadata = {key: value for key, value in spec.metadata.items() if key != SCHEMA_METADATA}
+    spec = replace(spec, metadata=metadata, path=None, line_of=None)
+    if same_schema(natural_schema(spec), schema):
+        return spec
+    columns = [to_record(column) for column in schema.column_schemas.values()]
+    return replace(spec, metadata={**metadata, SCHEMA_METADATA: {"columns": columns}})
+
+
+def carried_spec(schema: Schema) -> tuple[FeatureSpec | None, Schema]:
+    """Return the spec that a schema carries, if it does, and the schema without it."""
+    first = next(iter(schema.column_schemas.values()), None)
+    document = first.properties.get(SPEC_PROPERTY) if first is not None else None
+    if first is None or not isinstance(document, str):
+        return None, schema
+    try:
+        spec = spec_from_plain(json.loads(document))
+    except (ValueError, RecursionError, MerlinSimError):  # somebody else's property
+        return None, schema
+    if not spec.feature_spec:
+        return None, schema
+    record = to_record(first)
+    record["properties"].pop(SPEC_PROPERTY)
+    others = list(schema.column_schemas.values())[1:]
+    return spec, Schema([from_record(record), *others])
+
+
+def with_properties(column: ColumnSchema, properties: Mapping[str, Any]) -> ColumnSchema:
+    """Return the column with these properties beside, or instead of, its own."""
+    record = to_record(column)
+    record["properties"] = {**record["properties"], **properties}
+    return from_record(record)
+
+
+def _carried_schema(spec: FeatureSpec) -> Schema | None:
+    record = spec.metadata.get(SCHEMA_METADATA)
+    if not isinstance(record, Mapping) or not isinstance(record.get("columns"), list):
+        return None
+    try:
+        schema = Schema([from_record(column) for column in record["columns"]])
+    except (ValueError, TypeError, KeyError, AttributeError):  # somebody else's metadata
+        return None
+    if not schema.column_schemas or not spec.feature_spec:
+        return None
+    return updated_schema(schema, spec)
+
+
+def _document(spec: FeatureSpec) -> str:
+    try:
+        return json.dumps(spec.to_dict(), ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise MerlinSimError(f"feature spec: expected plain data: {error}") from error
+
+
+def _same_spec(ours: FeatureSpec, theirs: FeatureSpec) -> bool:
+    return json.dumps(ours.to_dict(), default=repr) == json.dumps(theirs.to_dict(), default=repr)

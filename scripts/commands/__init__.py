@@ -1,0 +1,1 @@
+"""The commands of ``merlin-sim``, one a file."""

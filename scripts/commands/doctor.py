@@ -1,0 +1,150 @@
+"""``merlin-sim doctor``: what is installed, what it can do here, what is missing."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import platform
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import click
+import psutil
+
+from ...foundation.exceptions import MerlinSimError
+
+PACKAGES = (
+    "merlin-sim",
+    "nvtabular",
+    "merlin-core",
+    "merlin-dataloader",
+    "merlin-models",
+    "tensorflow",
+    "horovod",
+    "dask",
+    "pyarrow",
+    "pandas",
+    "numpy",
+    "numba",
+)
+# The module that each part of a training run imports first.
+NEEDED_TO_TRAIN = ("nvtabular", "merlin.dataloader.tensorflow", "merlin.models.tf")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report."""
+
+    topic: str
+    text: str
+    is_bad: bool = False
+    """Whether training could not run because of it."""
+
+
+@click.command()
+def command() -> None:
+    """Show versions, devices and abilities; exit 2 where training could not run."""
+    findings = [
+        *_versions(),
+        _machine(),
+        *_guarded("TensorFlow", _tensorflow),
+        *_guarded("Horovod", _horovod),
+        *[finding for name in NEEDED_TO_TRAIN for finding in _guarded("import", lambda: [], name)],
+        _feed(),
+        _optional("serving", "pytriton", "merlin-sim[serve]"),
+    ]
+    print_findings(findings)
+    bad = [finding.topic for finding in findings if finding.is_bad]
+    if bad:
+        raise MerlinSimError("training cannot run here: see " + ", ".join(dict.fromkeys(bad)))
+
+
+def print_findings(findings: list[Finding]) -> None:
+    """Print the report as a table."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title="merlin-sim doctor", title_justify="left", show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for finding in findings:
+        table.add_row(finding.topic, Text(finding.text, style="red" if finding.is_bad else ""))
+    Console().print(table)
+
+
+def _versions() -> list[Finding]:
+    findings = [Finding("Python", f"{platform.python_version()} ({sys.executable})")]
+    if sys.version_info[:2] not in ((3, 10), (3, 11)):
+        findings.append(Finding("Python", "3.10 or 3.11 is needed: TensorFlow 2.12", is_bad=True))
+    for package in PACKAGES:
+        try:
+            findings.append(Finding(package, importlib.metadata.version(package)))
+        except importlib.metadata.PackageNotFoundError:
+            findings.append(Finding(package, "not installed (make setup)", is_bad=True))
+    return findings
+
+
+def _machine() -> Finding:
+    memory = psutil.virtual_memory()
+    cores = len(psutil.Process().cpu_affinity() or []) or psutil.cpu_count()
+    total, free = memory.total / 2**30, memory.available / 2**30
+    return Finding("machine", f"{cores} CPU cores, {total:.0f} GiB ({free:.0f} free)")
+
+
+def _guarded(
+    topic: str, look: Callable[[], list[Finding]], module: str | None = None
+) -> list[Finding]:
+    """Look at something; whatever an import sets off becomes a finding, not a traceback."""
+    try:
+        if module is not None:
+            importlib.import_module(module)
+        return look()
+    except Exception as error:  # a broken installation can raise anything
+        reason = " ".join(str(error).split())[:200]
+        name = f"{module} " if module else ""
+        return [Finding(topic, f"{name}{type(error).__name__}: {reason}", is_bad=True)]
+
+
+def _tensorflow() -> list[Finding]:
+    import tensorflow as tf
+
+    gpus = tf.config.list_physical_devices("GPU")
+    device = f"{len(gpus)} GPU(s)" if gpus else "CPU (no GPU that TensorFlow can use)"
+    return [Finding("device", device)]
+
+
+def _horovod() -> list[Finding]:
+    import horovod.tensorflow as hvd
+
+    abilities = {
+        "Gloo": hvd.gloo_built(),
+        "MPI": hvd.mpi_built(),
+        "NCCL": hvd.nccl_built(),
+        "CUDA": hvd.cuda_built(),
+    }
+    able = [name for name, built in abilities.items() if built]
+    unable = [name for name, built in abilities.items() if not built]
+    text = f"built with {', '.join(able) or 'nothing'}; without {', '.join(unable) or 'nothing'}"
+    return [Finding("Horovod", text, is_bad=not {"Gloo", "MPI"} & set(able))]
+
+
+def _feed() -> Finding:
+    if importlib.util.find_spec("cudf") is None:
+        return Finding("feed", "CPU: arrow and NumPy (cudf is not installed)")
+    try:
+        from merlin.core.compat import HAS_GPU, cudf
+    except Exception as error:  # a cudf that does not fit its CUDA driver
+        reason = " ".join(str(error).split())[:120]
+        return Finding("feed", f"CPU: cudf cannot be imported: {reason}")
+    if HAS_GPU and cudf:
+        return Finding("feed", f"GPU: cudf {cudf.__version__}")
+    return Finding("feed", "CPU: arrow and NumPy (no GPU for cudf)")
+
+
+def _optional(topic: str, module: str, extra: str) -> Finding:
+    if importlib.util.find_spec(module) is not None:
+        return Finding(topic, f"{module} {importlib.metadata.version('nvidia-' + module)}")
+    return Finding(topic, f"not installed (optional: {extra})")

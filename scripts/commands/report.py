@@ -1,0 +1,21 @@
+"""``merlin-sim report``: figures of one or several runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("results_dirs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Directory of the report. [default: report/ in the first results directory]",
+)
+def command(results_dirs: tuple[Path, ...], output: Path | None) -> None:
+    """Draw the figures of RESULTS_DIRS, several runs side by side, as one HTML page and PNGs."""
+    from ...training.reports.report import write_report
+
+    click.echo(write_report(list(results_dirs), output))

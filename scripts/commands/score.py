@@ -1,0 +1,82 @@
+"""``merlin-sim score``: raw events become scores."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from ...serving.limits import Limits
+from ...workflows.logs.bad_rows import FAIL, POLICIES
+from ..options.shared_options import limit_options
+
+
+@click.command()
+@click.argument("servable", type=Path)
+@click.option(
+    "--input",
+    "source",
+    type=Path,
+    required=True,
+    help="Events: .jsonl, .csv or .parquet, with the user's keys, `history` and `candidates`.",
+)
+@click.option("--output", type=Path, required=True, help="Scores to write: .jsonl or .parquet.")
+@click.option(
+    "--on_bad_rows",
+    type=click.Choice(POLICIES),
+    default=FAIL,
+    show_default=True,
+    help="Stop at a row that cannot be scored, or leave it out and count it.",
+)
+@limit_options
+@click.option("--overwrite", is_flag=True, help="Replace the output file.")
+def command(
+    servable: Path,
+    source: Path,
+    output: Path,
+    on_bad_rows: str,
+    limits: Limits,
+    overwrite: bool,
+) -> None:
+    """Score raw events with an exported model.
+
+    One event a row: a user, the user's history (oldest first) and the candidates to score. Keys
+    are raw, as in the logs; unseen keys are treated as by the fitted workflow. docs/serving.md
+    describes all three file formats.
+    """
+    from ...foundation.progress import Terminal
+    from ...serving.events.event_reader import EventFile
+    from ...serving.events.row_encoder import open_encoder
+    from ...serving.scoring.score_writer import check_output
+    from ...serving.servables.servable import Servable
+
+    check_output(output, source, overwrite)
+    encoder = open_encoder(opened := Servable.open(servable), limits)
+    EventFile(source, encoder)
+
+    from ...serving.scoring.score_file import score_file
+    from ...serving.scoring.scorer import Scorer
+
+    scorer = Scorer(opened)
+    started = time.monotonic()
+    summary = score_file(
+        scorer,
+        encoder,
+        source,
+        output,
+        on_bad_rows=on_bad_rows,
+        overwrite=overwrite,
+        narrator=Terminal(),
+    )
+    seconds = time.monotonic() - started
+    if summary.bad_rows.count:
+        click.echo(summary.bad_rows.describe())
+    unseen = f"{summary.unseen_users:,} users and {summary.unseen_candidates:,} candidates"
+    if summary.unseen_users or summary.unseen_candidates:
+        click.echo(f"{source}: {unseen} were not there in training (id 0)")
+    rate = summary.candidates / max(seconds, 1e-9)
+    click.echo(
+        f"{output}: {summary.events:,} events, {summary.candidates:,} candidates scored in "
+        f"{seconds:.1f} s ({rate:,.0f} candidates/s)"
+    )

@@ -1,0 +1,52 @@
+"""``merlin-sim search-report``: how good a trained model's search stage is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..options.shared_options import checkpoint_options
+
+
+@click.command()
+@checkpoint_options(required=True)
+@click.option(
+    "--category_feature",
+    help="The target item's column by which a hard search would go; compares with one. "
+    "[default: the model's own]",
+)
+@click.option(
+    "--rows",
+    type=click.IntRange(min=1),
+    default=100_000,
+    show_default=True,
+    help="Rows of test that are looked at, from the first.",
+)
+def command(
+    load_checkpoint_path: Path,
+    dataset_dir: Path,
+    feature_spec: str,
+    category_feature: str | None,
+    rows: int,
+) -> None:
+    """Compare a SIM's search with exact target attention, by the length of the long history.
+
+    Recall: of the top_k positions by exact attention, the share that the search keeps. Attention:
+    the share of exact attention's weight on what it keeps.
+    """
+    from ...schemas.dataset import DatasetDirectory
+
+    dataset = DatasetDirectory.open(dataset_dir, feature_spec=feature_spec)
+
+    from ...checkpoints.checkpoint_store import CheckpointStore
+    from ...foundation.progress import Terminal
+    from ...models.interest.search_report import format_search_report
+    from ...serving.servables.export_checkpoint import restore_model
+    from ...training.checkpoints.run_state import check_facts
+    from ...training.evaluation.search_rows import search_rows
+
+    checkpoint = CheckpointStore(load_checkpoint_path).load(click.echo, check_facts)
+    model = restore_model(checkpoint, dataset)
+    found = search_rows(model, dataset, rows, category_feature, Terminal())
+    click.echo(format_search_report(found))

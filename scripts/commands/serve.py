@@ -1,0 +1,75 @@
+"""``merlin-sim serve``: a Triton Inference Server on an exported model."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from ...serving.limits import Limits
+from ..options.shared_options import limit_options
+
+
+@click.command()
+@click.argument("servable", type=Path)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on; 0.0.0.0 for every address of this machine.",
+)
+@click.option("--http_port", default=8000, show_default=True, help="0 takes a free one.")
+@click.option("--grpc_port", default=8001, show_default=True, help="0 takes a free one.")
+@click.option("--metrics_port", default=8002, show_default=True, help="0 takes a free one.")
+@limit_options
+@click.option(
+    "--max_body",
+    default=64,
+    show_default=True,
+    help="MiB of one HTTP request's body; larger ones are refused.",
+)
+@click.option(
+    "--start_timeout", default=120.0, show_default=True, help="Seconds until it must be ready."
+)
+@click.option(
+    "--exit_timeout",
+    default=30,
+    show_default=True,
+    help="Seconds for requests in flight to be answered once it is told to stop.",
+)
+@click.option("--verbose", is_flag=True, help="Show what Triton logs.")
+def command(
+    servable: Path,
+    host: str,
+    http_port: int,
+    grpc_port: int,
+    metrics_port: int,
+    limits: Limits,
+    max_body: int,
+    start_timeout: float,
+    exit_timeout: int,
+    verbose: bool,
+) -> None:
+    """Answer requests over HTTP and gRPC: a Triton Inference Server on an exported model.
+
+    Two models: `ids` takes what the model takes, `events` raw events as JSON. SIGTERM or Ctrl-C
+    ends the server when the requests in flight are answered. Needs the extra `serve`.
+    """
+    from ...serving.servables.servable import Servable
+    from ...serving.triton.serve import Server
+    from ...serving.triton.server_options import ServerOptions
+
+    options = ServerOptions(
+        host,
+        http_port,
+        grpc_port,
+        metrics_port,
+        limits,
+        max_body,
+        start_timeout,
+        exit_timeout,
+        verbose,
+    )
+    server = Server(Servable.open(servable), options)
+    sys.exit(server.run(lambda message: click.echo(message)))

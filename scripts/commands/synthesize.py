@@ -1,0 +1,101 @@
+"""``merlin-sim synthesize``: raw files in the Amazon layout with planted behaviour."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from ...foundation.staging import staged_directory
+from ...workflows.synthetic.planted_behaviour import PlantedBehaviour
+from ...workflows.synthetic.synthesis import synthesize
+from ..options.shared_options import overwrite_directory
+
+
+@click.command()
+@click.option("--output", type=Path, required=True, help="Directory to make.")
+@click.option("--users", default=2_000, show_default=True, help="Users, short ones included.")
+@click.option("--items", default=None, type=int, help="Items. [default: 5 per user]")
+@click.option("--categories", default=None, type=int, help="Categories. [default: items / 50]")
+@click.option(
+    "--mean_length", default=60.0, show_default=True, help="Interactions per active user."
+)
+@click.option("--short_users", default=0.2, show_default=True, help="Share of users below 20.")
+@click.option(
+    "--long_term",
+    default=0.4,
+    show_default=True,
+    help="Probability that an interaction returns to a lifelong interest: the part of the "
+    "behaviour that only a model of the long history can see.",
+)
+@click.option(
+    "--short_term",
+    default=0.3,
+    show_default=True,
+    help="Probability that an interaction follows the drifting interest of the moment. "
+    "What is left of 1 is noise.",
+)
+@click.option("--interests", default=10, show_default=True, help="Lifelong interests per user.")
+@click.option("--episode_length", default=8.0, show_default=True, help="Interactions until drift.")
+@click.option("--duplicates", default=0.001, show_default=True, help="Share written twice.")
+@click.option(
+    "--missing_metadata", default=0.05, show_default=True, help="Share of items without metadata."
+)
+@click.option(
+    "--review_text", default=0, show_default=True, help="Characters of review text per line."
+)
+@click.option("--gzip", "compress", is_flag=True, help="Write .json.gz files.")
+@click.option("--seed", default=12345, show_default=True, help="Same seed, same bytes.")
+@overwrite_directory
+def command(
+    output: Path,
+    users: int,
+    items: int | None,
+    categories: int | None,
+    mean_length: float,
+    short_users: float,
+    long_term: float,
+    short_term: float,
+    interests: int,
+    episode_length: float,
+    duplicates: float,
+    missing_metadata: float,
+    review_text: int,
+    compress: bool,
+    seed: int,
+    overwrite: bool,
+) -> None:
+    """Write synthetic raw logs: reviews_Books.json and meta_Books.json.
+
+    Users have a few lifelong interests, a drifting interest of the moment and some noise;
+    items have popularity; some items lack metadata, some users are too short to keep.
+    """
+    items = 5 * users if items is None else items
+    behaviour = PlantedBehaviour(
+        users=users,
+        items=items,
+        categories=max(1, items // 50) if categories is None else categories,
+        mean_length=mean_length,
+        short_users=short_users,
+        long_term=long_term,
+        short_term=short_term,
+        interests=interests,
+        episode_length=episode_length,
+        duplicates=duplicates,
+        seed=seed,
+    )
+    started = time.monotonic()
+    with staged_directory(output, overwrite=overwrite, say=click.echo) as directory:
+        written = synthesize(
+            directory,
+            behaviour,
+            missing_metadata=missing_metadata,
+            review_text=review_text,
+            compress=compress,
+        )
+    click.echo(
+        f"{output}: {written.interactions:,} interactions of {written.users:,} users with "
+        f"{written.items_in_log:,} items, metadata of {written.items_with_metadata:,} items, "
+        f"in {time.monotonic() - started:.1f} s"
+    )

@@ -1,0 +1,61 @@
+"""Options that several commands have, written once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...serving.limits import Limits
+
+overwrite_directory = click.option(
+    "--overwrite", is_flag=True, help="Replace the output directory."
+)
+
+
+def limit_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the limits of a request; the command gets them as ``limits``."""
+
+    @functools.wraps(function)
+    def with_limits(*, max_candidates: int, max_history: int, **values: Any) -> Any:
+        return function(limits=Limits(max_candidates, max_history), **values)
+
+    history = click.option(
+        "--max_history",
+        default=Limits.max_history,
+        show_default=True,
+        help="Positions of a history as it is given, of which the model reads the newest; "
+        "longer ones are refused.",
+    )
+    candidates = click.option(
+        "--max_candidates",
+        default=Limits.max_candidates,
+        show_default=True,
+        help="Candidates per event, rows per request of ids; more are refused.",
+    )
+    return candidates(history(with_limits))
+
+
+def checkpoint_options(required: bool) -> Callable[[Any], Any]:
+    """Add what names a trained model: its checkpoint, and the dataset of its run."""
+    options = (
+        click.option(
+            "--load_checkpoint_path",
+            type=Path,
+            required=required,
+            help="Directory of checkpoints of a run (the newest is taken), or one of them.",
+        ),
+        click.option(
+            "--dataset_dir", type=Path, required=required, help="The dataset directory of that run."
+        ),
+        click.option(
+            "--feature_spec",
+            default="feature_spec.yaml",
+            show_default=True,
+            help="Its spec's name.",
+        ),
+    )
+    return lambda function: functools.reduce(lambda f, add: add(f), reversed(options), function)

@@ -1,0 +1,1 @@
+"""Raw events: read, checked, encoded."""

@@ -1,0 +1,169 @@
+"""Events become ids, as the fitted workflow would make them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..limits import Limits, RequestError
+from ..servables.servable import Servable
+from ..servables.served_columns import Column
+from .csv_cells import csv_key, csv_list, csv_numbers
+from .event import CANDIDATES, HISTORY, NOT_GIVEN, Event, Item, parse_event
+from .vocabulary_lookup import UNSEEN, IdLookup, Lookup, VocabularyLookup
+
+Ids = dict[str, npt.NDArray[np.generic]]
+
+
+@dataclass(frozen=True)
+class EncodedEvent:
+    """One event as the model reads it: column -> ids."""
+
+    users: Ids
+    """Each [1]."""
+    targets: Ids
+    """Each [candidates]."""
+    histories: Ids
+    """Each [positions], oldest first; no longer than the model reads."""
+
+    @property
+    def candidates(self) -> int:
+        """How many scores are asked for."""
+        return len(next(iter(self.targets.values())))
+
+    @property
+    def unseen_candidates(self) -> npt.NDArray[np.bool_]:
+        """Which of them were not there when the workflow was fitted: [candidates]."""
+        return np.asarray(next(iter(self.targets.values())) == UNSEEN)
+
+    @property
+    def unseen_user(self) -> bool:
+        """Whether the user, in any of its keys, was not."""
+        return any(ids[0] == UNSEEN for ids in self.users.values())
+
+
+class EventEncoder:
+    """Looks keys up in a servable's vocabularies.
+
+    A key that was not there when the workflow was fitted, and a null, are as the workflow has
+    them: id 0 (whose vector is never trained) as a user or a candidate, left out of a history.
+    Then the newest positions are kept, as many as the model reads. A feature of an item that is
+    not given is the item's own; of an unseen item it is 0.
+
+    Args:
+        servable: An opened servable.
+        limits: What is refused.
+    """
+
+    def __init__(self, servable: Servable, limits: Limits | None = None) -> None:
+        """Read the vocabularies."""
+        self.columns = servable.columns
+        self.limits = limits or Limits()
+        self.users = [find_lookup(servable, column) for column in self.columns.users]
+        features = [column.domain for column in self.columns.targets[1:]]
+        first, *others = self.columns.targets
+        self.items = [
+            find_lookup(servable, first, features),
+            *(find_lookup(servable, column) for column in others),
+        ]
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names that a row of a file has."""
+        intervals = (self.columns.intervals.name,) if self.columns.intervals else ()
+        return (*(column.name for column in self.columns.users), HISTORY, CANDIDATES, *intervals)
+
+    def from_cells(self, cells: Mapping[str, str]) -> dict[str, Any]:
+        """Read the cells of a row of CSV; a list is JSON, or keys separated by ``|``.
+
+        Raises:
+            RequestError: Naming the first cell that cannot be read.
+        """
+        found: dict[str, Any] = {}
+        for column, lookup in zip(self.columns.users, self.users, strict=True):
+            found[column.name] = csv_key(cells[column.name], column.name, lookup.is_text)
+        for name in (HISTORY, CANDIDATES):
+            found[name] = csv_list(cells[name], name, self.items[0].is_text)
+        if self.columns.intervals is not None:
+            name = self.columns.intervals.name
+            found[name] = csv_numbers(cells[name], name)
+        return found
+
+    def output_types(self) -> dict[str, Any]:
+        """Return the columns of a file of scores, beside line and scores, with their types."""
+        users = {
+            column.name: lookup.key_type
+            for column, lookup in zip(self.columns.users, self.users, strict=True)
+        }
+        return {**users, CANDIDATES: pa.list_(self.items[0].key_type)}
+
+    def output_row(self, event: Event) -> dict[str, Any]:
+        """Return what a file of scores says of an event."""
+        users = {column.name: event.users[column.name] for column in self.columns.users}
+        return {**users, CANDIDATES: [item[0] for item in event.candidates]}
+
+    def parse(self, fields: Any) -> Event:
+        """Check the form of an event; see :func:`~merlin_sim.serving.events.event.parse_event`."""
+        return parse_event(fields, self.columns, self.limits)
+
+    def encode(self, event: Event) -> EncodedEvent:
+        """Look up an event's keys.
+
+        Raises:
+            RequestError: Naming the first key that is not of the vocabulary's type, and the first
+                feature that is neither given nor known.
+        """
+        columns = self.columns
+        users = {
+            column.name: np.array([lookup.look_up(event.users[column.name], column.name)])
+            for column, lookup in zip(columns.users, self.users, strict=True)
+        }
+        targets = self._items(event.candidates, "candidates")
+        history = self._items(event.history, "history")
+        seen = np.flatnonzero(history[0] != UNSEEN)[-columns.longest :]
+        histories = {
+            column.name: ids[seen].astype(column.dtype)
+            for column, ids in zip(columns.histories, history, strict=True)
+        }
+        if columns.intervals is not None and event.intervals is not None:
+            column = columns.intervals
+            histories[column.name] = np.array(event.intervals, column.dtype)[seen]
+        return EncodedEvent(
+            {c.name: users[c.name].astype(c.dtype) for c in columns.users},
+            {c.name: ids.astype(c.dtype) for c, ids in zip(columns.targets, targets, strict=True)},
+            histories,
+        )
+
+    def _items(self, items: Sequence[Item], where: str) -> list[npt.NDArray[np.int64]]:
+        """The ids of items, feature by feature."""
+        ids = np.zeros((len(self.items), len(items)), np.int64)
+        for i, item in enumerate(items):
+            ids[0, i] = self.items[0].look_up(item[0], f"{where}[{i}]")
+            for place in range(1, len(item)):
+                ids[place, i] = self._feature(place, item, ids[0, i], f"{where}[{i}]")
+        return list(ids)
+
+    def _feature(self, place: int, item: Item, item_id: int, where: str) -> int:
+        lookup = self.items[place]
+        if item[place] is not NOT_GIVEN:
+            return lookup.look_up(item[place], f"{where}.{lookup.domain}")
+        known = self.items[0].features.get(lookup.domain)
+        if known is None:
+            raise RequestError(
+                f"{where}: expected an object with {lookup.domain!r}, which this servable "
+                f"does not know of its items; received {item[0]!r:.60}"
+            )
+        return int(known[item_id])
+
+
+def find_lookup(servable: Servable, column: Column, features: Sequence[str] = ()) -> Lookup:
+    """Read the vocabulary of a column, and those features of its keys that stand in it."""
+    path = servable.vocabulary(column.domain)
+    if path is None:
+        return IdLookup(column.domain, int(column.largest_id or 0))
+    return VocabularyLookup.read(column.domain, path, features)

@@ -1,0 +1,148 @@
+"""Files of events, read a piece at a time: JSON lines, CSV, parquet."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import TextIOWrapper
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...foundation.exceptions import MerlinSimError
+from ..limits import RequestError
+from .csv_cells import parse_json
+from .row_encoder import Encoder
+
+READERS = (".jsonl", ".csv", ".parquet")
+ROWS_PER_READ = 1024
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a file."""
+
+    line: int
+    """Its line, from 1; of a parquet file its row."""
+    fields: Any
+    """What stands in it; a RequestError where that cannot be told."""
+    done: int
+    """How much of the file's ``size`` has been read with it."""
+
+
+@dataclass(frozen=True)
+class EventFile:
+    """A file of events; its name's ending says how it is written.
+
+    In CSV the columns are the user's, ``history`` and ``candidates`` (and the time intervals). A
+    list is JSON, or keys separated by ``|``. An empty field is a null.
+    """
+
+    path: Path
+    encoder: Encoder
+    """Knows which columns hold numbers."""
+
+    def __post_init__(self) -> None:
+        """Look whether the file is there and how it is written."""
+        check_ending("--input", self.path, READERS)
+        if not self.path.is_file():
+            what = "is not a file" if self.path.exists() else "does not exist"
+            raise MerlinSimError(f"{self.path}: expected a file of events; it {what}")
+
+    def size(self) -> int:
+        """The file's length: rows of parquet, bytes of the others."""
+        if self.path.suffix == ".parquet":
+            return int(self._metadata().num_rows)
+        return self.path.stat().st_size
+
+    def rows(self) -> Iterator[Row]:
+        """Read row by row."""
+        if self.path.suffix == ".parquet":
+            yield from self._parquet_rows()
+        elif self.path.suffix == ".csv":
+            # Bytes that are not valid UTF-8 are kept, so that the error can name their row.
+            with open(
+                self.path, encoding="utf-8-sig", errors="surrogateescape", newline=""
+            ) as file:
+                yield from self._csv_rows(file)
+        else:
+            with open(self.path, "rb") as file:
+                yield from _json_rows(file)
+
+    def _metadata(self) -> Any:
+        try:
+            return pq.read_metadata(self.path)
+        except (OSError, pa.ArrowException) as error:
+            raise MerlinSimError(f"{self.path}: cannot be read as parquet: {error}") from error
+
+    def _parquet_rows(self) -> Iterator[Row]:
+        names = self._metadata().schema.to_arrow_schema().names
+        self._check_columns(names, "the columns")
+        line = 0
+        with pq.ParquetFile(self.path) as file:
+            try:
+                for batch in file.iter_batches(ROWS_PER_READ):
+                    for fields in batch.to_pylist():
+                        line += 1
+                        yield Row(line, fields, line)
+            except (OSError, pa.ArrowException) as error:
+                where = f"{self.path}, after row {line}"
+                raise MerlinSimError(f"{where}: cannot be read as parquet: {error}") from error
+
+    def _csv_rows(self, file: TextIOWrapper) -> Iterator[Row]:
+        # csv refuses fields above 128 KiB; a list of candidates may be longer.
+        csv.field_size_limit(1 << 30)
+        reader = csv.reader(file, strict=True)
+        header = next(reader, [])
+        self._check_columns(header, "a first line with the columns")
+        while True:
+            line = reader.line_num + 1
+            try:
+                cells = next(reader, None)
+            except csv.Error as error:
+                yield Row(line, RequestError(f"expected CSV: {error}"), file.buffer.tell())
+                continue
+            if cells is None:
+                return
+            if cells:
+                yield Row(line, self._csv_fields(header, cells), file.buffer.tell())
+
+    def _check_columns(self, found: list[str], expected: str) -> None:
+        wanted = self.encoder.fields
+        missing = [name for name in wanted if name not in found]
+        if missing:
+            raise MerlinSimError(
+                f"{self.path}: expected {expected} {', '.join(wanted)}. "
+                f"Received: {', '.join(found)!r:.200}, without {', '.join(missing)}."
+            )
+
+    def _csv_fields(self, header: list[str], cells: list[str]) -> Any:
+        if len(cells) != len(header):
+            return RequestError(f"expected {len(header)} fields, found {len(cells)}")
+        try:
+            ",".join(cells).encode("utf-8")
+        except UnicodeEncodeError:
+            return RequestError("expected UTF-8")
+        try:
+            return self.encoder.from_cells(dict(zip(header, cells, strict=True)))
+        except RequestError as error:
+            return error
+
+
+def _json_rows(file: IO[bytes]) -> Iterator[Row]:
+    done = 0
+    for line, text in enumerate(file, start=1):
+        done += len(text)
+        if text.strip():
+            yield Row(line, parse_json(text), done)
+
+
+def check_ending(option: str, path: Path, endings: tuple[str, ...]) -> None:
+    """Refuse a file whose ending says nothing that can be read or written."""
+    if path.suffix not in endings:
+        raise MerlinSimError(
+            f"`{option}` should end in {', '.join(endings)}. Received: `{option}` = {path}."
+        )

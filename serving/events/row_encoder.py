@@ -1,0 +1,120 @@
+"""Plain rows become ids: one value for each column that the model reads, and one score."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..limits import Limits, RequestError
+from ..servables.servable import Servable
+from ..servables.served_columns import Column
+from .csv_cells import csv_key
+from .event import Event
+from .event_encoder import EncodedEvent, EventEncoder, find_lookup
+from .vocabulary_lookup import Lookup
+
+
+class RowEncoder:
+    """Does for plain rows what :class:`~.event_encoder.EventEncoder` does for events.
+
+        {"user": "A1", "item": "B9", "price": 2.5}
+
+    A row has the columns that the model reads, by name: of ids the raw key, looked up in the
+    dataset's vocabulary (without one the key is the id), of numbers the number as the dataset has
+    it. It is an event of one candidate.
+
+    Args:
+        servable: An opened servable.
+        limits: What is refused.
+    """
+
+    def __init__(self, servable: Servable, limits: Limits | None = None) -> None:
+        """Read the vocabularies."""
+        self.columns = servable.columns
+        self.limits = limits or Limits()
+        self.lookups: dict[str, Lookup | None] = {
+            column.name: None if column.largest_id is None else find_lookup(servable, column)
+            for column in self.columns.targets
+        }
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names that a row of a file has."""
+        return tuple(self.lookups)
+
+    def from_cells(self, cells: Mapping[str, str]) -> dict[str, Any]:
+        """Read the cells of a row of CSV.
+
+        Raises:
+            RequestError: Naming the first cell that cannot be read.
+        """
+        return {name: _read_cell(cells[name], name, look) for name, look in self.lookups.items()}
+
+    def output_types(self) -> dict[str, Any]:
+        """Return the columns of a file of scores, beside line and scores, with their types."""
+        return {
+            name: pa.float64() if lookup is None else lookup.key_type
+            for name, lookup in self.lookups.items()
+        }
+
+    def output_row(self, event: Event) -> dict[str, Any]:
+        """Return what a file of scores says of a row."""
+        return dict(zip(self.lookups, event.candidates[0], strict=True))
+
+    def parse(self, fields: Any) -> Event:
+        """Check the form of a row.
+
+        Raises:
+            RequestError: Naming the column that it lacks.
+        """
+        if not isinstance(fields, Mapping):
+            raise RequestError(f"expected an object, received {fields!r:.60}")
+        for name in self.lookups:
+            if name not in fields:
+                received = ", ".join(map(repr, fields)) or "none"
+                raise RequestError(f"expected the key {name!r}, received only: {received:.200}")
+        return Event({}, [tuple(fields[name] for name in self.lookups)], [], None)
+
+    def encode(self, event: Event) -> EncodedEvent:
+        """Look up a row's keys.
+
+        Raises:
+            RequestError: Naming the first value that is not of its column's type.
+        """
+        values = event.candidates[0]
+        targets = {
+            column.name: np.array([self._encode(column, value)], column.dtype)
+            for column, value in zip(self.columns.targets, values, strict=True)
+        }
+        return EncodedEvent({}, targets, {})
+
+    def _encode(self, column: Column, value: Any) -> float:
+        lookup = self.lookups[column.name]
+        if lookup is not None:
+            return lookup.look_up(value, column.name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
+            raise RequestError(f"{column.name}: expected a number, received {value!r:.60}")
+        return float(value)
+
+
+Encoder = EventEncoder | RowEncoder
+"""What makes ids of requests."""
+
+
+def open_encoder(servable: Servable, limits: Limits | None = None) -> Encoder:
+    """Open what makes a servable's requests: of events or of plain rows."""
+    if servable.takes_rows:
+        return RowEncoder(servable, limits)
+    return EventEncoder(servable, limits)
+
+
+def _read_cell(cell: str, name: str, lookup: Lookup | None) -> Any:
+    if lookup is not None:
+        return csv_key(cell, name, lookup.is_text)
+    try:
+        return float(cell)
+    except ValueError:
+        raise RequestError(f"{name}: expected a number, received {cell!r:.60}") from None

@@ -1,0 +1,99 @@
+"""Raw keys -> ids of one domain, as the dataset has them; no key is ever executed or guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..limits import RequestError
+
+ID, KEY = "id", "key"
+UNSEEN = 0
+"""The id of a key that was not there when the workflow was fitted."""
+
+
+@dataclass(frozen=True)
+class VocabularyLookup:
+    """The ids of one domain.
+
+    The keys are held in a dictionary: about 100 bytes a key, looked up in about 0.1 us.
+    """
+
+    domain: str
+    ids: dict[Any, int]
+    """Raw key -> id."""
+    is_text: bool
+    features: dict[str, npt.NDArray[np.int64]]
+    """Ids of an item's features by item id; id 0 has 0."""
+
+    @classmethod
+    def read(cls, domain: str, path: Path, features: Sequence[str] = ()) -> VocabularyLookup:
+        """Read a vocabulary, and those columns of ``features`` that it has."""
+        names = pq.read_schema(path).names
+        found = [name for name in features if name in names]
+        table = pq.read_table(path, columns=[ID, KEY, *found])
+        ids = np.asarray(table[ID])
+        by_id = {}
+        for name in found:
+            by_id[name] = np.zeros(ids.max(initial=0) + 1, np.int64)
+            by_id[name][ids] = np.asarray(table[name])
+        kind = table.schema.field(KEY).type
+        is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        keys = dict(zip(table[KEY].to_pylist(), ids.tolist(), strict=True))
+        return cls(domain, keys, is_text, by_id)
+
+    @property
+    def key_type(self) -> Any:
+        """The arrow type of its keys."""
+        return pa.string() if self.is_text else pa.int64()
+
+    def look_up(self, key: Any, where: str) -> int:
+        """Return the id of a key; of none, what the workflow has for features without a value.
+
+        Args:
+            key: A key as the log has it, or None.
+            where: What the key is, for messages.
+        """
+        if key is None or key == "":
+            return self.ids.get(f"no_{self.domain}", UNSEEN)
+        if isinstance(key, bool) or not isinstance(key, str if self.is_text else int):
+            expected = "a string" if self.is_text else "a whole number"
+            raise RequestError(f"{where}: expected {expected} or null, received {key!r:.60}")
+        return self.ids.get(key, UNSEEN)
+
+
+@dataclass(frozen=True)
+class IdLookup:
+    """A domain without vocabulary: its raw keys are the ids 1..largest, everything else unseen."""
+
+    domain: str
+    largest: int
+    is_text: bool = False
+
+    @property
+    def key_type(self) -> Any:
+        """The arrow type of its keys."""
+        return pa.int64()
+
+    @property
+    def features(self) -> dict[str, npt.NDArray[np.int64]]:
+        """Nothing is known of an item."""
+        return {}
+
+    def look_up(self, key: Any, where: str) -> int:
+        """Return the id if it is one."""
+        if key is None:
+            return UNSEEN
+        if isinstance(key, bool) or not isinstance(key, int):
+            raise RequestError(f"{where}: expected a whole number or null, received {key!r:.60}")
+        return int(key) if 1 <= key <= self.largest else UNSEEN
+
+
+Lookup = VocabularyLookup | IdLookup

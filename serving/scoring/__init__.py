@@ -1,0 +1,1 @@
+"""Ids and events in, scores out."""

@@ -1,0 +1,1 @@
+"""Directories that can be served: written, opened, checked."""

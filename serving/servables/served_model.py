@@ -1,0 +1,49 @@
+"""A model as a SavedModel: two signatures over the schema's columns, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from merlin.schema import Schema
+
+from ...models.interest.candidates import score_candidates
+from ...models.serving_signature import columns_signature
+from .servable import ONE_USER_SIGNATURE, PLAIN_SIGNATURE, SCORE
+
+
+def save_served_model(model: Any, schema: Schema, path: Path, takes_rows: bool) -> None:
+    """Write the SavedModel of a servable.
+
+    It holds the forward pass and the weights: no optimizer, no objective, no Keras objects, whose
+    loading would rebuild them from their configuration.
+
+    Args:
+        model: The model, built.
+        schema: The columns that it serves from, histories in the form that the signatures are to
+            take.
+        path: Directory to write.
+        takes_rows: Whether requests are plain rows: there is no signature for one user then.
+    """
+    signature = columns_signature(schema)
+
+    # Nothing in a model needs autograph, whose conversion takes half of an export's time.
+    @tf.function(input_signature=[signature], autograph=False)
+    def plain(columns: dict[str, Any]) -> dict[str, tf.Tensor]:
+        return {SCORE: tf.sigmoid(tf.cast(model.forward(columns).logits, tf.float32))}
+
+    @tf.function(input_signature=[signature], autograph=False)
+    def one_user(columns: dict[str, Any]) -> dict[str, tf.Tensor]:
+        return {SCORE: tf.sigmoid(tf.cast(score_candidates(model, columns), tf.float32))}
+
+    functions = {PLAIN_SIGNATURE: plain}
+    if not takes_rows:
+        functions[ONE_USER_SIGNATURE] = one_user
+    signatures = {name: f.get_concrete_function() for name, f in functions.items()}
+    module = tf.Module()
+    module.functions = functions
+    # What the functions read has to be found in the module; nothing else is saved.
+    read = {v.ref(): v for function in signatures.values() for v in function.variables}
+    module.weights = list(read.values())
+    tf.saved_model.save(module, str(path), signatures=signatures)

@@ -1,0 +1,1 @@
+"""What runs inside Triton's Python backend: its models, and what they share."""

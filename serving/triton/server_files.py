@@ -1,0 +1,92 @@
+"""The folder of a running server, and its shared memory: made, removed, cleared after a kill."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+
+from .bundled_server import ServerError
+
+PREFIX = "merlin-sim-serve-"
+SHARED_MEMORY = Path("/dev/shm")
+HTTP, METRICS = "http", "metrics"
+"""Names of the sockets on which Triton listens."""
+_LOCK = "lock"
+_LONGEST_SOCKET = 107
+
+
+class ServerFiles:
+    """A folder that belongs to this process and those that inherit :attr:`lock`.
+
+    The kernel lets go of the lock when the last of them ends, however it does. So another server
+    can tell what nobody owns any more, also where the two do not see each other's processes.
+    """
+
+    def __init__(self) -> None:
+        """Make the folder."""
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self.lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # A lock file that is empty is one that its owner has not locked yet.
+        os.write(self.lock, str(os.getpid()).encode())
+        if len(os.fsencode(self.path / METRICS)) > _LONGEST_SOCKET:
+            self.remove()
+            raise ServerError(
+                f"`TMPDIR` should be a shorter path, so that a socket in it has at most "
+                f"{_LONGEST_SOCKET} bytes. Received: {self.path.parent}."
+            )
+
+    def clear_leftovers(self) -> None:
+        """Remove the sockets and the shared memory of a server that has ended in this folder."""
+        for name in (HTTP, METRICS):
+            (self.path / name).unlink(missing_ok=True)
+        _remove_shared_memory(self.path.name)
+
+    def remove(self) -> None:
+        """Remove everything."""
+        _remove_shared_memory(self.path.name)
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self.lock >= 0:
+            os.close(self.lock)
+            self.lock = -1
+
+
+def clear_abandoned() -> list[Path]:
+    """Remove what killed servers of this user left; the folders that were.
+
+    What is not locked by anybody, has a lock file of ours and belongs to this user is removed,
+    nothing else.
+    """
+    found = sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*"))
+    return [path for path in found if _clear_if_abandoned(path)]
+
+
+def _clear_if_abandoned(path: Path) -> bool:
+    try:
+        status = path.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            return False
+        lock = os.open(path / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.fstat(lock).st_size:
+            return False
+        _remove_shared_memory(path.name)
+        shutil.rmtree(path, ignore_errors=True)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
+
+
+def _remove_shared_memory(prefix: str) -> None:
+    for path in SHARED_MEMORY.glob(f"{prefix}*"):
+        if path.lstat().st_uid == os.geteuid():
+            path.unlink(missing_ok=True)

@@ -1,0 +1,54 @@
+"""How a server is reached, what it refuses, and how long it may take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...foundation.exceptions import MerlinSimError
+from ..limits import Limits
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """How the server is reached, and how long it may take."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on; 0.0.0.0 for all of this machine."""
+    http_port: int = 8000
+    """0 takes a free one."""
+    grpc_port: int = 8001
+    """0 takes a free one."""
+    metrics_port: int = 8002
+    """0 takes a free one."""
+    limits: Limits = field(default_factory=Limits)
+    max_body: int = 64
+    """MiB of one HTTP request's body."""
+    start_timeout: float = 120.0
+    """Seconds until it must be ready."""
+    exit_timeout: int = 30
+    """Seconds for requests in flight to be answered, once it is told to stop."""
+    verbose: bool = False
+    """Whether Triton tells more than warnings and errors."""
+
+    def __post_init__(self) -> None:
+        """Gather every problem, raise once."""
+        ports = self.ports
+        problems = [
+            f"`{name}` should lie in 0..65535. Received: `{name}` = {port}."
+            for name, port in ports.items()
+            if not 0 <= port <= 65535
+        ]
+        named = [port for port in ports.values() if port]
+        if len(set(named)) < len(named):
+            received = ", ".join(f"`{name}` = {port}" for name, port in ports.items())
+            problems.append(f"The ports should be different. Received: {received}.")
+        for name in ("max_body", "start_timeout", "exit_timeout"):
+            if getattr(self, name) <= 0:
+                problems.append(f"`{name}` should be positive. Received: {getattr(self, name)}.")
+        if problems:
+            raise MerlinSimError("\n".join(problems))
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """The ports as they were asked for."""
+        return {name: getattr(self, name) for name in ("http_port", "grpc_port", "metrics_port")}

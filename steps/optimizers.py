@@ -1,0 +1,238 @@
+"""Adam, lazy Adam and SGD over dense gradients and rows, on TensorFlow's fused kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import tensorflow as tf
+
+from ..ranks.collectives import Gradient
+from . import OPTIMIZERS
+
+Rate = float | Callable[[tf.Tensor], tf.Tensor]
+"""A learning rate, or a schedule: ``tf.keras.optimizers.schedules.LearningRateSchedule``."""
+
+register = tf.keras.utils.register_keras_serializable(package="merlin_sim")
+
+
+class Optimizer(tf.keras.optimizers.Optimizer):
+    """A Keras optimizer whose table gradients stay rows (``tf.IndexedSlices``).
+
+    Repeated rows add up. The learning rate is used as given, whatever the number of ranks.
+
+    Args:
+        learning_rate: a number, which Keras's callbacks may change, or a schedule.
+        weight_decay: decoupled, as published: each step takes that share of a weight off it,
+            whatever the learning rate (of a table, under lazy_adam and sgd, only of the batch's
+            rows).
+        **keras: what Keras's own optimizers take: ``name``, ``clipnorm``, ``use_ema`` and so on.
+    """
+
+    slot_names: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, learning_rate: Rate, weight_decay: float, **keras: Any) -> None:
+        """Take the hyperparameters; ``build`` makes the moments."""
+        with tf.name_scope(""):  # names that depend on the variables only
+            super().__init__(weight_decay=weight_decay, **{"jit_compile": False, **keras})
+            self._learning_rate = self._build_learning_rate(learning_rate)
+
+    def build(self, var_list: list[tf.Variable]) -> None:
+        """Make the moments, all zero and named after their variables.
+
+        They stand in the order of ``var_list``: all of one kind, then all of the next.
+        """
+        if getattr(self, "_built", False):
+            return
+        super().build(var_list)
+        with tf.init_scope(), tf.name_scope(""):
+            self.slots = {
+                name: [_zeros(variable, name) for variable in var_list] for name in self.slot_names
+            }
+        self._variables += [slot for name in self.slot_names for slot in self.slots[name]]
+        self._built = True
+
+    def update_step(self, gradient: Gradient, variable: tf.Variable) -> None:
+        """Change one variable, as Keras asks for it."""
+        index = self._index_dict[self._var_key(variable)]
+        if isinstance(gradient, tf.IndexedSlices):
+            self.update_rows(index, variable, gradient)
+        else:
+            self.decay(variable)
+            self.update_dense(index, variable, gradient)
+
+    def update_dense(self, index: int, variable: tf.Variable, gradient: tf.Tensor) -> None:
+        """Change all of ``variable``."""
+        raise NotImplementedError
+
+    def update_rows(self, index: int, variable: tf.Variable, slices: tf.IndexedSlices) -> None:
+        """Change a table by the rows of ``slices``."""
+        raise NotImplementedError
+
+    def decay(self, variable: tf.Variable) -> None:
+        """Take the decay off all of ``variable``."""
+        if self.weight_decay and self._use_weight_decay(variable):
+            variable.assign_sub(variable * self.weight_decay)
+
+    def decay_rows(self, variable: tf.Variable, rows: tf.Tensor) -> None:
+        """Take the decay off rows of a table."""
+        if self.weight_decay and self._use_weight_decay(variable):
+            lost = tf.gather(variable, rows) * self.weight_decay
+            variable.scatter_sub(tf.IndexedSlices(lost, rows))
+
+    def _apply_weight_decay(self, variables: list[tf.Variable]) -> None:
+        """Do nothing: ``update_step`` decays; Keras's own multiplies by the learning rate."""
+
+    def _deduplicate_sparse_grad(self, grads: list[Gradient]) -> list[Gradient]:
+        """Leave it to ``update_rows``, which adds repeated rows up where that is needed."""
+        return grads
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what rebuilds the optimizer."""
+        rate = self._serialize_hyperparameter(self._learning_rate)
+        rate = rate if isinstance(rate, dict) else float(rate)
+        return {**super().get_config(), "learning_rate": rate}
+
+
+@register
+class Adam(Optimizer):
+    """https://arxiv.org/abs/1412.6980; of tables too every row moves in every step.
+
+    Args:
+        learning_rate: see :class:`Optimizer`.
+        beta_1: decay of the first moment.
+        beta_2: decay of the second moment.
+        epsilon: keeps the division from 0.
+        weight_decay: see :class:`Optimizer`.
+        name: of the optimizer.
+        **keras: see :class:`Optimizer`.
+    """
+
+    slot_names = ("m", "v")
+
+    def __init__(
+        self,
+        learning_rate: Rate = 0.001,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-7,
+        weight_decay: float = 0.0,
+        name: str = "adam",
+        **keras: Any,
+    ) -> None:
+        """Take the hyperparameters."""
+        super().__init__(learning_rate, weight_decay, name=name, **keras)
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
+
+    def update_dense(self, index: int, variable: tf.Variable, gradient: tf.Tensor) -> None:
+        """Let TensorFlow's fused kernel go once over weights and both moments."""
+        step = tf.cast(self.iterations + 1, tf.float32)
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=self.slots["m"][index].handle,
+            v=self.slots["v"][index].handle,
+            beta1_power=tf.pow(self.beta_1, step),
+            beta2_power=tf.pow(self.beta_2, step),
+            lr=tf.cast(self.learning_rate, tf.float32),
+            beta1=self.beta_1,
+            beta2=self.beta_2,
+            epsilon=self.epsilon,
+            grad=gradient,
+        )
+
+    def update_rows(self, index: int, variable: tf.Variable, slices: tf.IndexedSlices) -> None:
+        """Scatter the rows into a whole table, on this rank only: all rows move anyway."""
+        shape = tf.shape(variable, out_type=slices.indices.dtype)
+        gradient = tf.scatter_nd(slices.indices[:, tf.newaxis], slices.values, shape)
+        self.decay(variable)
+        self.update_dense(index, variable, gradient)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what rebuilds the optimizer."""
+        betas = {"beta_1": self.beta_1, "beta_2": self.beta_2, "epsilon": self.epsilon}
+        return {**super().get_config(), **betas}
+
+
+@register
+class LazyAdam(Adam):
+    """Adam that leaves rows of tables, and their moments, alone until a batch names them.
+
+    Args:
+        learning_rate: see :class:`Optimizer`.
+        name: of the optimizer.
+        **adam: see :class:`Adam`.
+    """
+
+    def __init__(self, learning_rate: Rate = 0.001, name: str = "lazy_adam", **adam: Any) -> None:
+        """Take the hyperparameters."""
+        super().__init__(learning_rate, name=name, **adam)
+
+    def update_rows(self, index: int, variable: tf.Variable, slices: tf.IndexedSlices) -> None:
+        """Add up repeated rows, then change only those."""
+        rows, places = tf.unique(slices.indices)
+        gradient = tf.math.unsorted_segment_sum(slices.values, places, tf.size(rows))
+        self.decay_rows(variable, rows)
+        first, second = self.slots["m"][index], self.slots["v"][index]
+        m = self.beta_1 * tf.gather(first, rows) + (1 - self.beta_1) * gradient
+        v = self.beta_2 * tf.gather(second, rows) + (1 - self.beta_2) * tf.square(gradient)
+        first.scatter_update(tf.IndexedSlices(m, rows))
+        second.scatter_update(tf.IndexedSlices(v, rows))
+        step = tf.cast(self.iterations + 1, tf.float32)
+        correction = tf.sqrt(1 - tf.pow(self.beta_2, step)) / (1 - tf.pow(self.beta_1, step))
+        rate = tf.cast(self.learning_rate, tf.float32) * correction
+        variable.scatter_sub(tf.IndexedSlices(rate * m / (tf.sqrt(v) + self.epsilon), rows))
+
+
+@register
+class SGD(Optimizer):
+    """Stochastic gradient descent without momentum.
+
+    Args:
+        learning_rate: see :class:`Optimizer`.
+        weight_decay: see :class:`Optimizer`.
+        name: of the optimizer.
+        **keras: see :class:`Optimizer`.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Rate = 0.01,
+        weight_decay: float = 0.0,
+        name: str = "sgd",
+        **keras: Any,
+    ) -> None:
+        """Take the hyperparameters."""
+        super().__init__(learning_rate, weight_decay, name=name, **keras)
+
+    def update_dense(self, index: int, variable: tf.Variable, gradient: tf.Tensor) -> None:
+        """Take the learning rate times the gradient off."""
+        variable.assign_sub(self.learning_rate * gradient)
+
+    def update_rows(self, index: int, variable: tf.Variable, slices: tf.IndexedSlices) -> None:
+        """Take the learning rate times the rows' gradients off; repeated rows add up."""
+        if self.weight_decay:
+            self.decay_rows(variable, tf.unique(slices.indices)[0])
+        lost = self.learning_rate * slices.values
+        variable.scatter_sub(tf.IndexedSlices(lost, slices.indices))
+
+
+CLASSES: dict[str, Callable[..., Optimizer]] = dict(
+    zip(OPTIMIZERS, (Adam, LazyAdam, SGD), strict=True)
+)
+"""Published name -> class."""
+
+
+def make_optimizer(
+    name: str, variables: list[tf.Variable], lr: float, weight_decay: float = 0.0
+) -> Optimizer:
+    """Make the optimizer of this published name, with its moments."""
+    optimizer = CLASSES[name](lr, weight_decay=weight_decay)
+    optimizer.build(variables)
+    return optimizer
+
+
+def _zeros(variable: tf.Variable, name: str) -> tf.Variable:
+    place = variable.name.partition(":")[0]
+    return tf.Variable(tf.zeros_like(variable), trainable=False, name=f"{place}/{name}")

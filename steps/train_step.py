@@ -1,0 +1,197 @@
+"""One training step: forward, backward, average over ranks, update. Every loop runs this one."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from ..foundation.ragged_names import OFFSETS, VALUES
+from ..foundation.ranks import Ranks
+from ..ranks.collectives import Gradient, average, average_gradients
+from .loss_scale import LossScale
+
+
+class StepResult(NamedTuple):
+    """What a step tells; losses are those of the global batch."""
+
+    losses: tf.Tensor
+    """In the model's order; the first is what is minimised."""
+    stopped: tf.Tensor
+    """Whether any rank was asked to stop."""
+    finite: tf.Tensor
+    """Whether the gradients were finite; if not, no weight was changed."""
+    logits: tf.Tensor
+    """This rank's, [rows]."""
+
+
+class TrainStep:
+    """Trains ``model`` on one batch at a time.
+
+    ``merlin-sim train`` calls it with a batch, Keras's ``fit`` traces ``run_alone`` into its own
+    graph: both run ``run``.
+
+    Args:
+        model: anything with ``trainable_variables`` and ``compute_step(columns, labels,
+            sample_weight, training=True)``, which gives the losses, the first of them to be
+            minimised, and the logits.
+        optimizer: a Keras optimizer that has its moments.
+        loss_scale: active in mixed precision.
+        ranks: the run.
+        xla: compile forward and backward pass.
+        fp16_compression: see :func:`~merlin_sim.ranks.collectives.average_gradients`.
+        dense_tables: see :func:`~merlin_sim.ranks.collectives.average_gradients`.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        optimizer: Any,
+        loss_scale: LossScale,
+        ranks: Ranks,
+        xla: bool = False,
+        fp16_compression: bool = False,
+        dense_tables: bool = False,
+    ) -> None:
+        """Make the graph; it is traced with the first batch."""
+        self.model = model
+        self.optimizer = optimizer
+        self.loss_scale = loss_scale
+        self.ranks = ranks
+        self.fp16_compression = fp16_compression
+        self.dense_tables = dense_tables
+        self._gradients = (
+            tf.function(self._compute_gradients, jit_compile=True, autograph=False)
+            if xla
+            else self._compute_gradients
+        )
+        self._step: Any = None
+
+    def __call__(
+        self, columns: dict[str, tf.Tensor], labels: tf.Tensor, share: float, stop: bool = False
+    ) -> StepResult:
+        """Train on this rank's rows.
+
+        Args:
+            columns: the batch.
+            labels: [rows].
+            share: this rank's rows over the mean number of rows per rank: 1 but in the last
+                batch of an epoch, where ranks may have different numbers of rows.
+            stop: whether this rank was asked to stop; every rank hears of it.
+        """
+        if self._step is None:
+            signature = [batch_spec(columns), batch_spec(labels)]
+            signature += [tf.TensorSpec([], tf.float32), tf.TensorSpec([], tf.bool)]
+            self._step = tf.function(self.run, input_signature=signature, autograph=False)
+        result: StepResult = self._step(
+            columns, labels, tf.constant(share, tf.float32), tf.constant(stop)
+        )
+        return result
+
+    def run_alone(
+        self, columns: dict[str, tf.Tensor], labels: tf.Tensor, sample_weight: tf.Tensor | None
+    ) -> tuple[StepResult, tf.Tensor]:
+        """Train on this rank's rows, any number of them, without knowing those of other ranks.
+
+        Args:
+            columns: the batch, dense.
+            labels: [rows].
+            sample_weight: [rows]; None counts every sample once.
+
+        Returns:
+            The result, and the mean number of rows per rank.
+        """
+        rows = tf.shape(labels)[0]
+        mean_rows = average(tf.cast(rows, tf.float32), "rows", self.ranks)
+        never = tf.constant(False)
+        if self.ranks.size == 1:
+            one = tf.constant(1.0)
+            return self.run(columns, labels, one, never, sample_weight), mean_rows
+        share = tf.cast(rows, tf.float32) / mean_rows
+        filled = at_least_one_row((columns, labels, sample_weight), rows)
+        result = self.run(filled[0], filled[1], share, never, filled[2])
+        return result._replace(logits=result.logits[:rows]), mean_rows
+
+    def run(
+        self,
+        columns: dict[str, tf.Tensor],
+        labels: tf.Tensor,
+        share: tf.Tensor,
+        stop: tf.Tensor,
+        sample_weight: tf.Tensor | None = None,
+    ) -> StepResult:
+        """Do the step, within whatever graph is being made."""
+        gradients, losses, logits = self._gradients(columns, labels, share, sample_weight)
+        told = tf.concat([losses, [tf.cast(stop, tf.float32)]], axis=0)
+        gradients, told = average_gradients(
+            gradients, told, self.ranks, self.fp16_compression, self.dense_tables
+        )
+        gradients, finite = self.loss_scale.unscale(gradients)
+        if self.loss_scale.active:
+            tf.cond(finite, lambda: self._apply(gradients), lambda: tf.constant(False))
+        else:
+            self._apply(gradients)
+        self.loss_scale.update(finite)
+        return StepResult(told[:-1], told[-1] > 0, finite, logits)
+
+    def _compute_gradients(
+        self,
+        columns: dict[str, tf.Tensor],
+        labels: tf.Tensor,
+        share: tf.Tensor,
+        sample_weight: tf.Tensor | None,
+    ) -> tuple[list[Gradient], tf.Tensor, tf.Tensor]:
+        with tf.GradientTape() as tape:
+            losses, logits = self.model.compute_step(columns, labels, sample_weight, training=True)
+            scaled = losses[0] * share * self.loss_scale.scale
+        gradients = tape.gradient(
+            scaled,
+            self.model.trainable_variables,
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        )
+        return gradients, tf.stack(list(losses)) * share, tf.reshape(logits, [-1])
+
+    def _apply(self, gradients: list[Gradient]) -> tf.Tensor:
+        # False: they are averaged over ranks already, and Keras knows of no others.
+        self.optimizer.apply_gradients(
+            zip(gradients, self.model.trainable_variables, strict=True),
+            experimental_aggregate_gradients=False,
+        )
+        return tf.constant(True)
+
+
+def batch_spec(tensors: Any) -> Any:
+    """Describe tensors with any number of rows: one graph serves full and last batches."""
+    return tf.nest.map_structure(lambda t: tf.TensorSpec([None, *t.shape[1:]], t.dtype), tensors)
+
+
+def with_a_row(
+    columns: dict[str, tf.Tensor], labels: tf.Tensor
+) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    """Give a batch without rows one row of zeros, for a rank that has none in the last step.
+
+    Its share is 0, so that it changes no gradient and no loss.
+    """
+    if labels.shape[0]:
+        return columns, labels
+    filled = {name: _one_row(name, value) for name, value in columns.items()}
+    return filled, _one_row("", labels)
+
+
+def at_least_one_row(tensors: Any, rows: tf.Tensor) -> Any:
+    """Do the same to dense tensors within a graph, where ``rows`` may be 0."""
+    lacking = tf.maximum(0, 1 - rows)
+
+    def fill(tensor: tf.Tensor | None) -> tf.Tensor | None:
+        if tensor is None:
+            return None
+        return tf.pad(tensor, [[0, lacking], *[[0, 0]] * (tensor.shape.rank - 1)])
+
+    return tf.nest.map_structure(fill, tensors)
+
+
+def _one_row(name: str, tensor: tf.Tensor) -> tf.Tensor:
+    if name.endswith(VALUES):  # of one empty list
+        return tensor
+    rows = 2 if name.endswith(OFFSETS) else 1
+    return tf.zeros([rows, *tensor.shape[1:]], tensor.dtype)

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from merlin_sim.checkpoints.array_files import StoredArrays, join_index, write_arrays
+from merlin_sim.checkpoints.array_part import ArrayPart, whole
+from merlin_sim.checkpoints.checkpoint_store import CheckpointError, CheckpointStore
+
+TABLE = np.arange(10 * 4, dtype=np.float32).reshape(10, 4)
+BIAS = np.arange(7, dtype=np.float64)
+
+
+def part(rows, columns=(0, 4), name="table/m", **changed):
+    values = TABLE[slice(*rows), slice(*columns)]
+    entry = {"shape": TABLE.shape, "table": "item", "first_row": rows[0]}
+    return ArrayPart(name, values, **{**entry, "first_column": columns[0], **changed})
+
+
+BY_ROWS = [[part((0, 3))], [part((3, 9))], [part((9, 10))]]
+BY_COLUMNS = [[part((0, 10), (0, 1))], [], [part((0, 10), (1, 4))]]
+BY_BOTH = [
+    [part((0, 6), (0, 2)), part((6, 10), (2, 4))],
+    [part((0, 6), (2, 4))],
+    [part((6, 10), (0, 2))],
+]
+
+
+def spread(ranks):
+    """Let three ranks write: a table in parts, a bias that the first one has."""
+
+    def write(directory, parts):
+        first = [*parts, *whole({"bias": BIAS, "steps": np.int64(3)})]
+        return [
+            write_arrays(directory, first if rank == 0 else theirs, rank, len(ranks))
+            for rank, theirs in enumerate(ranks)
+        ]
+
+    return write
+
+
+def saved(path, ranks):
+    return CheckpointStore(path).save(1, {"epoch": 1}, ranks[0], write=spread(ranks))
+
+
+@pytest.mark.parametrize("ranks", [BY_ROWS, BY_COLUMNS, BY_BOTH], ids=["rows", "columns", "both"])
+def test_what_three_ranks_wrote_two_others_read_in_ranges_of_their_own(tmp_path, ranks):
+    path = saved(tmp_path, ranks)
+    files = sorted(file.name for file in path.glob("arrays*"))
+    assert files == ["arrays-0-of-3.npz", "arrays-1-of-3.npz", "arrays-2-of-3.npz"]
+    arrays = CheckpointStore(tmp_path).load().arrays
+    assert arrays.index["table/m"].table == "item" and arrays.index["bias"].table is None
+    for rows, columns in [((0, 5), None), ((5, 10), None), (None, (0, 2)), ((2, 7), (1, 3))]:
+        expected = TABLE[slice(*(rows or (0, 10))), slice(*(columns or (0, 4)))]
+        np.testing.assert_array_equal(arrays.read("table/m", rows, columns), expected)
+    np.testing.assert_array_equal(arrays["table/m"], TABLE)
+    np.testing.assert_array_equal(arrays.read("bias", (2, 6)), BIAS[2:6])
+    assert arrays["steps"] == 3 and arrays["steps"].shape == ()
+    assert arrays.read("table/m", (4, 4)).shape == (0, 4)
+
+
+def test_a_range_that_is_not_there_is_refused(tmp_path):
+    saved(tmp_path, BY_ROWS)
+    arrays = CheckpointStore(tmp_path).load().arrays
+    with pytest.raises(ValueError, match="table/m has no rows 5 to 11"):
+        arrays.read("table/m", (5, 11))
+    with pytest.raises(ValueError, match="table/m has no columns 3 to 2"):
+        arrays.read("table/m", None, (3, 2))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "said"),
+    [
+        ([[part((0, 3))], [part((4, 10))]], "rows 3 to 4, columns 0 to 4 stand in no part"),
+        ([[part((0, 5))], [part((3, 10))]], "rows 3 to 5, columns 0 to 4 stand in 2 parts"),
+        ([[part((0, 10))], [part((0, 10))]], "rows 0 to 10, columns 0 to 4 stand in 2 parts"),
+        ([[part((0, 10), (0, 3))], []], "rows 0 to 10, columns 3 to 4 stand in no part"),
+        ([[part((0, 5))], [part((5, 10), shape=(9, 4))]], "for one rank and"),
+        ([[part((0, 5))], [part((5, 10), table="user")]], "for one rank and"),
+        ([[part((0, 10), first_row=1)], []], "the places 1 to 11 of 10"),
+    ],
+    ids=["gap", "overlap", "twice", "columns", "shapes", "tables", "outside"],
+)
+def test_parts_that_do_not_make_up_a_whole_are_not_saved(tmp_path, ranks, said):
+    with pytest.raises(CheckpointError, match="table/m.*" + said):
+        saved(tmp_path, ranks)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kept", [(0, 2), (1, 2)])
+def test_files_that_lack_a_rank_are_refused(tmp_path, kept):
+    written = spread(BY_ROWS)(tmp_path, BY_ROWS[0])
+    index = join_index(written)
+    files = {written[rank].name: open(tmp_path / written[rank].name, "rb") for rank in kept}
+    with pytest.raises(KeyError):
+        StoredArrays(files, index)
+
+
+def test_the_files_of_a_checkpoint_that_was_removed_can_still_be_read(tmp_path):
+    store = CheckpointStore(tmp_path, keep=1)
+    saved(tmp_path, BY_ROWS)
+    opened = store.load()
+    store.save(2, {}, whole({"w": BIAS}))
+    assert store.names() == ["step-0000000002"]
+    np.testing.assert_array_equal(opened.arrays["table/m"], TABLE)
+
+
+def test_whole_arrays_are_read_by_numpy(tmp_path):
+    path = CheckpointStore(tmp_path).save(1, {}, whole({"body/dense/kernel": TABLE}))
+    with np.load(path / "arrays.npz") as arrays:
+        np.testing.assert_array_equal(arrays["body/dense/kernel"], TABLE)

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from merlin_sim.foundation.exceptions import MerlinSimError, Stopped
+from merlin_sim.foundation.staging import check_apart, staged_directory
+
+
+def test_a_directory_appears_when_the_block_ends_well(tmp_path):
+    target = tmp_path / "deep" / "dataset"
+    with staged_directory(target) as directory:
+        (directory / "a").write_text("a")
+        assert not target.exists()
+    assert [path.name for path in target.iterdir()] == ["a"]
+    assert [path.name for path in target.parent.iterdir()] == ["dataset"]
+
+
+@pytest.mark.parametrize(
+    "error, seen",
+    [(ValueError, ValueError), (KeyboardInterrupt, Stopped), (MerlinSimError, MerlinSimError)],
+)
+def test_an_exception_leaves_nothing(tmp_path, error, seen):
+    with pytest.raises(seen), staged_directory(tmp_path / "dataset") as directory:
+        (directory / "a").write_text("a")
+        raise error("stop")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_the_system_refuses_becomes_one_message(tmp_path):
+    with pytest.raises(MerlinSimError, match="/full: No space left on device.*no output"):
+        with staged_directory(tmp_path / "dataset"):
+            raise OSError(28, "No space left on device", "/full")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(MerlinSimError, match="file.dataset: File exists"):
+        with staged_directory(tmp_path / "file" / "dataset"):
+            pass
+
+
+def test_a_directory_with_something_in_it_is_replaced_only_on_request(tmp_path):
+    (tmp_path / "dataset").mkdir()
+    (tmp_path / "dataset" / "old").write_text("old")
+    with pytest.raises(MerlinSimError, match="--overwrite"), staged_directory(tmp_path / "dataset"):
+        pass
+    assert (tmp_path / "dataset" / "old").exists()
+    with staged_directory(tmp_path / "dataset", overwrite=True) as directory:
+        (directory / "new").write_text("new")
+    assert [path.name for path in (tmp_path / "dataset").iterdir()] == ["new"]
+    assert [path.name for path in tmp_path.iterdir()] == ["dataset"]
+
+
+@pytest.mark.parametrize("output", ["raw", ".", "link"])
+def test_what_is_read_is_never_replaced(tmp_path, output):
+    source = tmp_path / "raw"
+    source.mkdir()
+    (tmp_path / "link").symlink_to(source)
+    with pytest.raises(MerlinSimError, match="holds nothing of what is read"):
+        check_apart(tmp_path / output, [None, source])
+    check_apart(source / "dataset", [source])
+    check_apart(tmp_path / "raw2", [source])
+
+
+KILLED = """
+import sys, time, pathlib
+from merlin_sim.foundation.staging import staged_directory
+with staged_directory(pathlib.Path(sys.argv[1])) as directory:
+    (directory / "half").write_text("half")
+    print("writing", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_killed_run_leaves_no_directory_and_the_next_one_says_so(tmp_path):
+    target = tmp_path / "dataset"
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(target)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "writing\n"
+    with pytest.raises(MerlinSimError, match="another run"), staged_directory(target):
+        pass
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not target.exists()
+
+    said = []
+    with staged_directory(target, say=said.append) as directory:
+        assert [path.name for path in directory.iterdir()] == [".lock"]
+    assert len(said) == 1 and "did not finish" in said[0]
+    assert target.is_dir() and not list(target.iterdir())
+
+
+def test_a_replacement_that_was_killed_half_way_is_undone(tmp_path):
+    (tmp_path / "dataset.replaced").mkdir()
+    (tmp_path / "dataset.replaced" / "old").write_text("old")
+    with pytest.raises(MerlinSimError, match="not empty"):
+        with staged_directory(tmp_path / "dataset"):
+            pass
+    assert (tmp_path / "dataset" / "old").exists()

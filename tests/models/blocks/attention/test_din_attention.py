@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from merlin_sim.models.blocks.attention.din_attention import DINAttention
+from merlin_sim.models.blocks.checks import OptionError
+
+
+@pytest.mark.parametrize("attention", ["dot", "activation_unit"])
+def test_contract(contract_step, arrays, attention):
+    contract_step(
+        lambda: DINAttention(attention),
+        lambda batch: (
+            arrays.vectors(batch, 4),
+            arrays.vectors(batch, 6, 4),
+            arrays.mask(batch, 6),
+        ),
+    )
+
+
+def test_an_empty_history_gives_zeros_whatever_stands_in_it(arrays):
+    history, mask = arrays.vectors(1, 3, 2), tf.constant([[False, False, False]])
+    interest = DINAttention()(tf.ones([1, 2]), history, mask)
+    assert interest.numpy().tolist() == [[0.0, 0.0]]
+
+
+def test_one_position_is_the_interest(arrays):
+    history, mask = arrays.vectors(1, 3, 2), tf.constant([[False, False, True]])
+    interest = DINAttention("activation_unit")(tf.ones([1, 2]), history, mask)
+    np.testing.assert_allclose(interest, history[:, -1], rtol=1e-6)
+
+
+def test_padded_positions_do_not_matter(arrays):
+    target, mask = arrays.vectors(5, 4), arrays.mask(5, 6)
+    history = arrays.vectors(5, 6, 4)
+    other = tf.where(mask[:, :, tf.newaxis], history, 1e3)
+    layer = DINAttention()
+    np.testing.assert_array_equal(layer(target, history, mask), layer(target, other, mask))
+
+
+def test_extreme_scores_have_no_nan():
+    target = tf.constant([[1e3, -1e3]])
+    history = tf.constant([[[1e3, 0.0], [0.0, 1e3], [0.0, 0.0]]])
+    with tf.GradientTape() as tape:
+        tape.watch([target, history])
+        interest = DINAttention()(target, history, tf.constant([[True, True, True]]))
+    gradients = tape.gradient(interest, [target, history])
+    assert interest.numpy().tolist() == [[1e3, 0.0]]
+    assert all(np.isfinite(gradient).all() for gradient in gradients)
+
+
+def test_an_unknown_attention_is_an_error():
+    with pytest.raises(OptionError, match="'dot' or 'activation_unit'. Received: .*'cosine'"):
+        DINAttention("cosine")

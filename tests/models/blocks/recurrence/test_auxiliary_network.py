@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from merlin_sim.models.blocks.recurrence.auxiliary_network import AuxiliaryNetwork
+
+
+def make_inputs(arrays, batch, length):
+    states = [arrays.vectors(batch, 5) for _ in range(length)]
+    history, negative = arrays.vectors(batch, length, 3), arrays.vectors(batch, length, 3)
+    return states, history, negative, arrays.mask(batch, length)
+
+
+def test_contract(contract_step, arrays):
+    contract_step(lambda: AuxiliaryNetwork(3, (8, 4)), lambda batch: make_inputs(arrays, batch, 4))
+
+
+@pytest.mark.parametrize("length", [2, 5])
+def test_it_is_the_network_on_state_and_next_item_concatenated(arrays, length):
+    states, history, negative, mask = make_inputs(arrays, 5, length)
+    network = AuxiliaryNetwork(3, (8, 4))
+    logits = network(states, history, negative, mask)
+    for ours, items in ((logits.click, history), (logits.noclick, negative)):
+        hidden = tf.concat([tf.stack(states[:-1], axis=1), items[:, 1:]], axis=-1)
+        for dense in network.dense:
+            hidden = dense(hidden)
+        np.testing.assert_allclose(ours, hidden[:, :, 0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(logits.mask, mask[:, 1:])
+
+
+def test_a_history_of_one_position_has_no_next_one(arrays):
+    logits = AuxiliaryNetwork(3)(*make_inputs(arrays, 5, 1))
+    assert [part.shape.as_list() for part in logits] == [[5, 0]] * 3

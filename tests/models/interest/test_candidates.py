@@ -1,0 +1,138 @@
+"""One user, many candidates: the scores of the plain batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from merlin_sim.models import DINModel, build_model
+from merlin_sim.models.interest.candidates import score_candidates
+from merlin_sim.models.interest.din import DINBlock
+
+OPTIONS = {
+    "din": {},
+    "din_activation_unit": {"attention": "activation_unit"},
+    "dien": {"long_seq_length": 6},
+    "sim": {"long_seq_length": 6, "top_k": 3},
+    "sim_hard": {
+        "long_seq_length": 6,
+        "top_k": 2,
+        "search": "hard",
+        "category_feature": "item_1",
+    },
+    "sim_heads": {"long_seq_length": 6, "top_k": 3, "heads": 2},
+}
+
+
+def make_request(schema, candidates, history, seed=3):
+    """The columns of one user with several candidates, and the same as a plain batch."""
+    chance = np.random.default_rng(seed)
+    one, plain = {}, {}
+    for column in schema:
+        most = column.int_domain.max if column.int_domain else None
+        if "user_features" in map(str, column.tags):
+            one[column.name] = chance.integers(1, most + 1, 1)
+            plain[column.name] = np.repeat(one[column.name], candidates)
+        elif "target_item_features" in map(str, column.tags):
+            one[column.name] = plain[column.name] = chance.integers(0, most + 1, candidates)
+        elif "positive_history" in map(str, column.tags):
+            values = chance.integers(1, most + 1, history)
+            one[column.name + "__values"] = values
+            one[column.name + "__offsets"] = np.array([0, history], np.int32)
+            plain[column.name + "__values"] = np.tile(values, candidates)
+            offsets = np.arange(candidates + 1, dtype=np.int32) * history
+            plain[column.name + "__offsets"] = offsets
+    return [{k: tf.constant(v) for k, v in columns.items()} for columns in (one, plain)]
+
+
+@pytest.fixture(scope="module")
+def build(make_schema):
+    def build_one(kind, **kwargs):
+        tf.keras.utils.set_random_seed(5)
+        schema = make_schema(**kwargs)
+        model = build_model(kind.split("_")[0], schema, embedding_dim=4, **OPTIONS[kind])
+        for variable in model.trainable_variables:  # away from zero biases and equal slopes
+            variable.assign_add(tf.random.normal(variable.shape, stddev=0.3))
+        return model, schema
+
+    return build_one
+
+
+@pytest.mark.filterwarnings("ignore:.*the newest 10 are kept:UserWarning")
+@pytest.mark.parametrize("history", [0, 1, 4, 9, 10, 14])
+@pytest.mark.parametrize("kind", OPTIONS)
+def test_the_scores_are_those_of_the_plain_batch(build, kind, history):
+    model, schema = build(kind)
+    one, plain = make_request(schema, 7, history)
+    np.testing.assert_allclose(
+        score_candidates(model, one), model.forward(plain).logits, rtol=2e-5, atol=2e-6
+    )
+
+
+@pytest.mark.parametrize("kind", OPTIONS)
+@pytest.mark.parametrize("users", [(), (9, 4)])
+def test_any_number_of_user_features_and_one_candidate(build, kind, users):
+    model, schema = build(kind, users=users)
+    one, plain = make_request(schema, 1, 5)
+    np.testing.assert_allclose(
+        score_candidates(model, one), model.forward(plain).logits, rtol=2e-5, atol=2e-6
+    )
+
+
+@pytest.mark.parametrize("history", [0, 7, 10])
+def test_time_intervals_go_with_the_history(build, history):
+    model, schema = build("sim", intervals=True)
+    one, plain = make_request(schema, 5, history)
+    values = tf.range(history, dtype=tf.float32) * 3.0
+    for columns, rows in ((one, 1), (plain, 5)):
+        columns["intervals__values"] = tf.tile(values, [rows])
+        columns["intervals__offsets"] = tf.range(rows + 1) * history
+    np.testing.assert_allclose(
+        score_candidates(model, one), model.forward(plain).logits, rtol=2e-5, atol=2e-6
+    )
+
+
+@pytest.mark.parametrize("kind", OPTIONS)
+def test_no_candidates_have_no_scores(build, kind):
+    model, schema = build(kind)
+    one, _ = make_request(schema, 0, 5)
+    assert score_candidates(model, one).shape == (0, 1)
+
+
+def test_in_float16_the_scores_agree_to_its_rounding(make_schema):
+    tf.keras.utils.set_random_seed(5)
+    tf.keras.mixed_precision.set_global_policy("mixed_float16")
+    try:
+        model = build_model("sim", make_schema(), embedding_dim=4, long_seq_length=6, top_k=3)
+    finally:
+        tf.keras.mixed_precision.set_global_policy("float32")
+    one, plain = make_request(make_schema(), 7, 9)
+    np.testing.assert_allclose(
+        score_candidates(model, one), model.forward(plain).logits, rtol=5e-3, atol=5e-3
+    )
+
+
+@tf.keras.utils.register_keras_serializable(package="merlin_sim_tests")
+class DoubledBlock(DINBlock):
+    """A block of a user's own, which says nothing of candidates."""
+
+    def forward(self, features, training=False, with_objective=False):
+        outputs = super().forward(features, training, with_objective)
+        return outputs._replace(hidden=2.0 * outputs.hidden)
+
+
+@tf.keras.utils.register_keras_serializable(package="merlin_sim_tests")
+class DoubledModel(DINModel):
+    body_type = DoubledBlock
+
+
+def test_a_block_of_ones_own_has_the_scores_of_its_plain_batch(make_schema):
+    schema = make_schema(users=(9, 4))
+    model = DoubledModel.from_schema(schema, embedding_dim=4)
+    one, plain = make_request(schema, 7, 5)
+    expected = model.forward(plain).logits
+    np.testing.assert_allclose(score_candidates(model, one), expected, rtol=2e-5, atol=2e-6)
+    model_of_parent = DINModel.from_schema(schema, embedding_dim=4)
+    model_of_parent.set_weights(model.get_weights())
+    assert np.abs(model_of_parent.forward(plain).logits - expected).max() > 1e-4

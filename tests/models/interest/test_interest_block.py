@@ -1,0 +1,149 @@
+"""The blocks in plain Merlin models."""
+
+from __future__ import annotations
+
+import json
+
+import merlin.io
+import merlin.models.tf as mm
+import numpy as np
+import pytest
+import tensorflow as tf
+from merlin.models.tf.core.base import Block
+
+from merlin_sim.models import DIENBlock, DINBlock, OptionError, SIMBlock, build_model
+
+SMALL = {"embedding_dim": 4, "stage_two_mlp_dims": (8, 4)}
+DIEN = {**SMALL, "long_seq_length": 6, "aux_mlp_dims": (8, 4)}
+OPTIONS = {"din": SMALL, "dien": DIEN, "sim": {**DIEN, "top_k": 3, "stage_one_mlp_dims": (8,)}}
+BLOCKS = {"din": DINBlock, "dien": DIENBlock, "sim": SIMBlock}
+every_block = pytest.mark.parametrize("kind", sorted(BLOCKS))
+
+
+def chained(kind, schema, **options):
+    block = BLOCKS[kind].from_schema(schema, **{**OPTIONS[kind], **options})
+    return mm.Model(block, mm.BinaryOutput("label"))
+
+
+def loader_of(dataset, batch_size=20):
+    files = [str(path) for path in dataset.files("train")]
+    table = merlin.io.Dataset(files, engine="parquet", schema=dataset.schema)
+    return mm.Loader(table, batch_size=batch_size, shuffle=False)
+
+
+def logit(probability):
+    probability = np.asarray(probability, np.float64)
+    return np.log(probability) - np.log1p(-probability)
+
+
+@every_block
+@pytest.mark.parametrize("ragged", [True, False])
+def test_a_chain_on_merlins_loader_gives_the_models_logits(kind, ragged, make_dataset):
+    dataset = make_dataset(ragged=ragged)
+    tf.keras.utils.set_random_seed(3)
+    model = build_model(kind, dataset.schema, **OPTIONS[kind])
+    for variable in model.trainable_variables:  # away from zero biases and equal slopes
+        variable.assign_add(tf.random.normal(variable.shape, stddev=0.1))
+    chain = chained(kind, dataset.schema)
+    columns, _ = next(iter(loader_of(dataset)))
+    chain(columns)
+    assert [w.shape for w in chain.weights] == [w.shape for w in model.weights]
+    chain.set_weights(model.get_weights())
+    theirs = np.concatenate([chain(columns) for columns, _ in loader_of(dataset)])
+    ours = np.concatenate([model.forward(c).logits for c, _ in loader_of(dataset)])
+    assert np.std(ours) > 0.01
+    np.testing.assert_allclose(logit(theirs), ours, rtol=1e-5, atol=1e-5)
+
+
+@every_block
+def test_a_chain_trains_like_the_model(kind, make_dataset):
+    """One step of each: the published objective, where the output counts as the model's does."""
+    dataset = make_dataset(ragged=True)
+    model, chain = (make(kind, dataset.schema) for make in (small_model, chained))
+    columns, labels = next(iter(loader_of(dataset)))
+    chain(columns)
+    chain.set_weights(model.get_weights())
+    share = 0.5 if kind == "sim" else 1.0
+    sgd = tf.keras.optimizers.legacy.SGD
+    chain.compile(sgd(0.5), loss_weights={"label/binary_output": share}, run_eagerly=True)
+    logs = chain.train_step((columns, labels))
+    with tf.GradientTape() as tape:
+        losses, _ = model.compute_step(columns, labels)
+    gradients = tape.gradient(losses.total_loss, model.trainable_variables)
+    sgd(0.5).apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+    np.testing.assert_allclose(logs["loss_batch"], losses.total_loss, rtol=1e-5)
+    for ours, theirs in zip(chain.weights, model.weights, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+def small_model(kind, schema):
+    return build_model(kind, schema, **OPTIONS[kind])
+
+
+@pytest.mark.slow
+def test_a_chain_with_more_blocks_fits_evaluates_and_predicts(make_dataset):
+    dataset = make_dataset(ragged=True)
+    block = SIMBlock.from_schema(dataset.schema, **OPTIONS["sim"])
+    model = mm.Model(block.connect(mm.MLPBlock([4])), mm.BinaryOutput("label"))
+    model.compile("adam")
+    history = model.fit(loader_of(dataset), epochs=2, verbose=0)
+    assert np.isfinite(history.history["loss"]).all()
+    assert "auc" in model.evaluate(loader_of(dataset), verbose=0, return_dict=True)
+    assert model.predict(loader_of(dataset)).shape == (60, 1)
+
+
+@pytest.mark.slow
+def test_a_chain_is_saved_and_loaded(make_dataset, tmp_path):
+    dataset = make_dataset(ragged=True)
+    model = chained("din", dataset.schema)
+    model.compile("adam")
+    model.fit(loader_of(dataset), verbose=0)
+    model.save(str(tmp_path / "saved"))
+    loaded = mm.Model.load(str(tmp_path / "saved"))
+    columns, _ = next(iter(loader_of(dataset)))
+    np.testing.assert_allclose(loaded(columns), model(columns), rtol=1e-6)
+
+
+def test_pre_and_post_of_merlins_model_work_on_a_chain(make_dataset):
+    dataset = make_dataset(ragged=True)
+    block = DINBlock.from_schema(dataset.schema, **SMALL)
+    half = tf.keras.layers.Lambda(lambda probability: probability / 2.0)
+    plain = mm.Model(block, mm.BinaryOutput("label"))
+    halved = mm.Model(*plain.blocks, post=half)
+    columns, _ = next(iter(loader_of(dataset)))
+    np.testing.assert_allclose(halved(columns), plain(columns) / 2.0, rtol=1e-6)
+
+
+@every_block
+@pytest.mark.parametrize("option", ["pre", "post", "context", "prep_features"])
+def test_a_model_refuses_what_it_would_ignore(kind, option, make_schema):
+    model = small_model(kind, make_schema())
+    with pytest.raises(OptionError, match=f"does not take `{option}`.*mm.Model"):
+        type(model)(make_schema(), model.options, **{option: tf.keras.layers.Activation("relu")})
+
+
+@every_block
+def test_config_makes_a_copy(kind, make_schema):
+    block = BLOCKS[kind].from_schema(make_schema(), **OPTIONS[kind])
+    config = json.loads(json.dumps(block.get_config()))
+    copy = type(block).from_config(config)
+    assert copy.get_config() == block.get_config()
+    assert copy.options == block.options
+
+
+@every_block
+def test_a_block_tells_its_output_and_its_columns(kind, make_schema):
+    schema = make_schema()
+    block = BLOCKS[kind].from_schema(schema, **OPTIONS[kind])
+    assert block.compute_output_shape(None).as_list() == [None, 4]
+    assert block.schema.column_names == schema.excluding_by_name("label").column_names
+    bare = BLOCKS[kind].from_schema(schema, **{**OPTIONS[kind], "stage_two_mlp_dims": ()})
+    assert bare.output_dim == bare.classified_dim
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["activation_unit", "din_attention", "classifier_mlp", "general_search_unit", "din_block"],
+)
+def test_blocks_stand_in_merlins_registry(name):
+    assert name in Block.registry

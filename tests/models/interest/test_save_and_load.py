@@ -1,0 +1,171 @@
+"""Saved models: the signature, and the same predictions in a fresh process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.models import build_model
+from merlin_sim.models.serving_signature import serving_signature
+
+OPTIONS = {"din": {}, "dien": {"long_seq_length": 6}, "sim": {"long_seq_length": 6, "top_k": 3}}
+FRESH = """
+import sys
+import numpy as np
+import tensorflow as tf
+
+path = sys.argv[1]
+batch = {name: tf.constant(array) for name, array in np.load(path + ".npz").items()}
+served = {name: column for name, column in batch.items() if "neg" not in name}
+signature = tf.saved_model.load(path).signatures["serving_default"]
+(from_serving,) = signature(**served).values()
+
+import merlin.models.tf as mm
+import merlin_sim.models
+
+model = mm.Model.load(path)
+assert type(model).__module__.startswith("merlin_sim.models."), type(model)
+np.testing.assert_array_equal(model(batch), model(served))
+np.savez(path + ".predictions.npz", serving=from_serving, merlin=model(batch))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model_type", "ragged"), [("din", True), ("dien", False), ("sim", True), ("sim", False)]
+)
+def test_a_fresh_process_predicts_the_same(
+    model_type, ragged, tmp_path, make_schema, make_columns, as_batch
+):
+    schema = make_schema(ragged=ragged)
+    batch, _ = as_batch(make_columns(schema, 5, lengths=[0, 1, 4, 9, 10]), 10, ragged=ragged)
+    model = build_model(model_type, schema, embedding_dim=4, **OPTIONS[model_type])
+    expected = model(batch).numpy()
+    path = tmp_path / "saved"
+    model.save(path)
+    np.savez(f"{path}.npz", **{name: column.numpy() for name, column in batch.items()})
+    command = [sys.executable, "-c", FRESH, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    for predictions in np.load(f"{path}.predictions.npz").values():
+        np.testing.assert_allclose(predictions, expected, rtol=1e-6)
+    check_signature(path, schema, model)
+
+
+def check_signature(path, schema, model):
+    signature = tf.saved_model.load(str(path)).signatures["serving_default"]
+    inputs = signature.structured_input_signature[1]
+    assert inputs == serving_signature(model.channels)
+    described = json.loads((path / ".merlin" / "input_schema.json").read_text())
+    assert [feature["name"] for feature in described["feature"]] == list(model.channels.served)
+    assert {name.partition("__")[0] for name in inputs} == set(model.channels.served)
+    for name, spec in inputs.items():
+        column = name.partition("__")[0]
+        is_offsets = name.endswith("__offsets")
+        assert spec.dtype == (tf.int32 if is_offsets else schema[column].dtype.to("tensorflow"))
+    (output,) = signature.structured_outputs.values()
+    assert output.shape.as_list() == [None, 1] and output.dtype == tf.float32
+
+
+def test_the_signature_names_each_column_as_the_loader_does(make_schema):
+    for ragged, names in (
+        (True, {"item_0_hist__values", "item_0_hist__offsets"}),
+        (False, {"item_0_hist"}),
+    ):
+        model = build_model("din", make_schema(items=(20,), ragged=ragged), embedding_dim=4)
+        assert set(serving_signature(model.channels)) == {"user_0", "item_0"} | names
+
+
+@pytest.mark.slow
+def test_a_trained_model_trains_on_after_loading(tmp_path, make_dataset):
+    dataset = make_dataset(ragged=True)
+    model = build_model("din", dataset.schema, embedding_dim=4)
+    model.compile("adam")
+    model.fit(dataset, batch_size=32, verbose=0)
+    model.save(tmp_path / "saved")
+    loaded = type(model).load(str(tmp_path / "saved"))
+    predictions = loaded.predict(dataset, batch_size=32)
+    np.testing.assert_allclose(predictions, model.predict(dataset, batch_size=32), rtol=1e-5)
+    loaded.compile("adam")
+    loaded.fit(dataset, batch_size=32, verbose=0)
+    assert np.any(loaded.predict(dataset, batch_size=32) != predictions)
+
+
+@pytest.mark.slow
+def test_traces_can_be_saved_too(tmp_path, make_schema, make_columns, as_batch):
+    schema = make_schema()
+    batch, _ = as_batch(make_columns(schema, 3), 10, ragged=True)
+    model = build_model("din", schema, embedding_dim=4)
+    model.save(tmp_path / "saved", save_traces=True)
+    loaded = type(model).load(str(tmp_path / "saved"))
+    np.testing.assert_allclose(loaded(batch), model(batch), rtol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("best_only", [False, True], ids=["each", "best"])
+def test_keras_saves_models_while_fitting(tmp_path, make_dataset, best_only):
+    dataset = make_dataset(ragged=True)
+    model = build_model("sim", dataset.schema, embedding_dim=4, **OPTIONS["sim"])
+    model.compile("adam")
+    path = tmp_path / "kept" / ("best" if best_only else "epoch-{epoch}")
+    callback = tf.keras.callbacks.ModelCheckpoint(path, "loss", save_best_only=best_only)
+    data = {"batch_size": 32, "verbose": 0}
+    model.fit(dataset, epochs=2, callbacks=[callback], **data)
+    names = ["best"] if best_only else ["epoch-1", "epoch-2"]
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == names
+    loaded = type(model).load(str(tmp_path / "kept" / names[-1]))
+    expected = model.predict(dataset, batch_size=32)
+    np.testing.assert_allclose(loaded.predict(dataset, batch_size=32), expected, rtol=1e-5)
+    model.fit(dataset, epochs=1, callbacks=[callback], **data)  # over what is there
+
+
+@pytest.mark.slow
+def test_keras_saves_weights_while_fitting(tmp_path, make_dataset):
+    dataset = make_dataset(ragged=True)
+    model, other = (
+        build_model("sim", dataset.schema, embedding_dim=4, **OPTIONS["sim"]) for _ in range(2)
+    )
+    model.compile("adam")
+    path = tmp_path / "weights"
+    callback = tf.keras.callbacks.ModelCheckpoint(
+        path, "loss", save_weights_only=True, save_best_only=True, mode="min"
+    )
+    model.fit(dataset, batch_size=32, epochs=2, callbacks=[callback], verbose=0)
+    other.load_weights(str(path)).assert_existing_objects_matched()
+    for saved, loaded in zip(model.variables, other.variables, strict=True):
+        np.testing.assert_array_equal(saved.numpy(), loaded.numpy())
+
+
+@pytest.mark.parametrize("name", ["model.keras", "model.h5", "model.hdf5"])
+def test_other_forms_of_keras_are_refused_before_training(tmp_path, make_dataset, name):
+    dataset = make_dataset(ragged=True)
+    model = build_model("din", dataset.schema, embedding_dim=4)
+    model.compile("adam")
+    message = rf"saved as a TensorFlow SavedModel, a directory.*Received: .*{name}"
+    with pytest.raises(MerlinSimError, match=message):
+        model.save(tmp_path / name)
+    callback = tf.keras.callbacks.ModelCheckpoint(tmp_path / name)
+    with pytest.raises(MerlinSimError, match=message):
+        model.fit(dataset, batch_size=32, callbacks=callback)
+    with pytest.raises(MerlinSimError, match="Received: .*model in the format 'h5'"):
+        model.save(tmp_path / "model", save_format="h5")
+    with pytest.raises(MerlinSimError, match="Weights are saved as a TensorFlow checkpoint"):
+        model.save_weights(tmp_path / name)
+    callback = tf.keras.callbacks.ModelCheckpoint(tmp_path / name, save_weights_only=True)
+    with pytest.raises(MerlinSimError, match="Weights are saved as a TensorFlow checkpoint"):
+        model.fit(dataset, batch_size=32, callbacks=[callback])
+    assert not list(tmp_path.glob("model*"))
+
+
+def test_weights_in_one_file_are_read_again(tmp_path, make_schema):
+    models = [build_model("din", make_schema(), embedding_dim=4) for _ in range(2)]
+    models[0].save_weights(tmp_path / "a.weights.h5")
+    models[1].load_weights(str(tmp_path / "a.weights.h5"))
+    for saved, loaded in zip(*(model.variables for model in models), strict=True):
+        np.testing.assert_array_equal(saved.numpy(), loaded.numpy())

@@ -1,0 +1,78 @@
+"""Beyond the published model: hard search, heads, time intervals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from merlin_sim.models import OptionError, SIMModel
+
+SMALL = {"embedding_dim": 4, "long_seq_length": 6, "top_k": 3}
+
+
+def make(schema, **options):
+    tf.keras.utils.set_random_seed(1)
+    return SIMModel.from_schema(schema, **SMALL, **options)
+
+
+def test_hard_search_keeps_the_targets_category(make_schema, make_columns, as_batch):
+    schema = make_schema(items=(20, 2))
+    columns = make_columns(schema, 16, lengths=[10] * 16)
+    batch, label = as_batch(columns, 10, ragged=True)
+    model = make(schema, search="hard", category_feature="item_1")
+    features = model.features(batch)
+    read = model.body.target_and_history(features, model.body.embed(features))
+    found = model.body.search_unit(*read)
+    long = np.stack(columns["item_1_hist"])[:, :6]
+    for row in range(16):
+        same = np.flatnonzero(long[row] == columns["item_1"][row])
+        assert np.flatnonzero(found.selected[row]).tolist() == same[-3:].tolist()
+    losses, _ = model.compute_step(batch, label)
+    assert np.isfinite(losses.total_loss)
+
+
+def test_the_category_is_a_target_item_feature(make_schema):
+    with pytest.raises(OptionError, match="`category_feature` should be 'item_0' or 'item_1'"):
+        make(make_schema(), search="hard", category_feature="user_0")
+
+
+def test_time_intervals_are_used_where_they_are(make_schema, make_columns, as_batch):
+    schema = make_schema(intervals=True)
+    batch, label = as_batch(make_columns(schema, 8, lengths=[10] * 8), 10, ragged=True)
+    model = make(schema)
+    assert model.body.attention_unit.attended_dim(8) == 4 * (8 + 4)
+    later = {**batch, "intervals__values": batch["intervals__values"] * 1000}
+    assert np.abs(model(later) - model(batch)).max() > 0
+    with tf.GradientTape() as tape:
+        losses, _ = model.compute_step(batch, label)
+    gradients = tape.gradient(losses.total_loss, model.trainable_variables)
+    assert all(np.any(tf.convert_to_tensor(gradient)) for gradient in gradients)
+    missing = {name: column for name, column in batch.items() if "intervals" not in name}
+    with pytest.raises(OptionError, match="missing columns: intervals"):
+        model(missing)
+
+
+def test_without_time_intervals_nothing_changes(make_schema, make_columns, as_batch):
+    with_times = make_columns(make_schema(intervals=True), 8)
+    schema = make_schema()
+    batch, _ = as_batch(with_times, 10, ragged=True)
+    model = make(schema)
+    plain = {name: column for name, column in batch.items() if "intervals" not in name}
+    np.testing.assert_array_equal(model(batch), model(plain))
+    assert len(model.trainable_variables) == len(make(schema, heads=2).trainable_variables) - 2
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_heads_widen_the_attended_interest(heads, make_schema, make_columns, as_batch):
+    schema = make_schema()
+    batch, label = as_batch(make_columns(schema, 4), 10, ragged=True)
+    model = make(schema, heads=heads)
+    assert model.body.attention_unit.attended_dim(8) == heads * 8
+    assert np.isfinite(model.compute_step(batch, label)[0].total_loss)
+
+
+def test_one_item_feature_and_no_user_feature(make_schema, make_columns, as_batch):
+    schema = make_schema(users=(), items=(20,))
+    batch, label = as_batch(make_columns(schema, 4), 10, ragged=True)
+    assert np.isfinite(make(schema).compute_step(batch, label)[0].total_loss)

@@ -1,0 +1,317 @@
+"""fit, evaluate and predict as a Keras user expects them, on the step of the command line."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from merlin_sim.feed.loader import Loader
+from merlin_sim.feed.open_feed import open_feed
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.foundation.ranks import Ranks
+from merlin_sim.models import MODELS, OptionError, build_model
+from merlin_sim.steps.loss_scale import LossScale
+from merlin_sim.steps.optimizers import SGD, Adam, LazyAdam, make_optimizer
+from merlin_sim.steps.train_step import TrainStep
+
+SMALL = {"embedding_dim": 4, "stage_two_mlp_dims": (8, 4)}
+DIEN = {**SMALL, "long_seq_length": 6, "aux_mlp_dims": (8, 4)}
+OPTIONS = {"din": SMALL, "dien": DIEN, "sim": {**DIEN, "top_k": 3, "stage_one_mlp_dims": (8,)}}
+BATCH = 16
+
+
+def small_model(model_type, schema, dtype="float32"):
+    tf.keras.utils.set_random_seed(1)
+    options = build_model(model_type, schema, **OPTIONS[model_type]).options
+    tf.keras.utils.set_random_seed(1)
+    return MODELS[model_type](schema, options, dtype=dtype)
+
+
+def feed_of(model, dataset):
+    return open_feed(dataset, "train", list(model.training_columns), BATCH, Ranks())
+
+
+def steps_by_hand(model, dataset, optimizer, epochs, active=False):
+    optimizer = make_optimizer(optimizer, model.trainable_variables, 0.05)
+    step = TrainStep(model, optimizer, LossScale(active), Ranks())
+    for _ in range(epochs):
+        for columns, labels in feed_of(model, dataset):
+            result = step(columns, labels, 1.0)
+    return optimizer, result
+
+
+def assert_same_weights(ours, theirs):
+    for one, other in zip(ours.trainable_variables, theirs.trainable_variables, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.fixture(scope="session")
+def rows(make_schema, make_columns, as_batch):
+    """Padded columns of a few rows, and their labels."""
+    schema = make_schema(ragged=False)
+    return schema, *as_batch(make_columns(schema, 40), 10, ragged=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model_type", "name", "optimizer"),
+    [("din", "sgd", SGD), ("dien", "lazy_adam", LazyAdam), ("sim", "adam", Adam)],
+)
+def test_fit_ends_with_the_weights_of_the_command_lines_step(
+    model_type, name, optimizer, make_dataset
+):
+    dataset = make_dataset(ragged=True, rows=40)
+    fitted, stepped = (small_model(model_type, dataset.schema) for _ in range(2))
+    fitted.compile(optimizer(0.05))
+    history = fitted.fit(dataset, batch_size=BATCH, epochs=2, shuffle=False, verbose=0).history
+    by_hand, last = steps_by_hand(stepped, dataset, name, epochs=2)
+    assert_same_weights(fitted, stepped)
+    for one, other in zip(fitted.optimizer.variables, by_hand.variables, strict=True):
+        assert one.name == other.name
+        np.testing.assert_array_equal(one, other)
+    assert history["loss_batch"][-1] == last.losses[0].numpy()
+
+
+@pytest.mark.slow
+def test_mixed_precision_scales_the_loss_as_the_command_line_does(make_dataset):
+    dataset = make_dataset(ragged=True, rows=40)
+    fitted, stepped = (small_model("din", dataset.schema, "mixed_float16") for _ in range(2))
+    fitted.compile(Adam(0.05))
+    assert type(fitted.optimizer) is Adam and fitted.loss_scale.active
+    fitted.fit(dataset, batch_size=BATCH, shuffle=False, verbose=0)
+    steps_by_hand(stepped, dataset, "adam", epochs=1, active=True)
+    assert_same_weights(fitted, stepped)
+    assert fitted.loss_scale.good_steps.numpy() == 3
+    # A gradient that overflows changes no weight and halves the scale.
+    before = fitted.get_weights()
+    fitted.loss_scale.scale.assign(3e38)
+    fitted.fit(dataset, batch_size=40, shuffle=False, verbose=0)
+    for one, other in zip(before, fitted.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert fitted.loss_scale.scale.numpy() == np.float32(1.5e38)
+
+
+def test_the_gradient_of_a_table_stays_rows(rows):
+    schema, columns, labels = rows
+    model = small_model("din", schema)
+
+    class Noting(SGD):
+        def update_step(self, gradient, variable):
+            kinds[variable.name] = isinstance(gradient, tf.IndexedSlices)
+            super().update_step(gradient, variable)
+
+    kinds = {}
+    model.compile(Noting(0.1), metrics=[])
+    model.fit(columns, labels, batch_size=20, verbose=0)
+    tables = {variable.name for variable in model.body.embedding.trainable_variables}
+    assert tables and {name for name, is_rows in kinds.items() if is_rows} == tables
+
+
+@pytest.mark.slow
+def test_orders_depend_on_the_seed_and_the_epoch(make_dataset):
+    dataset = make_dataset(ragged=True, rows=40)
+    losses = []
+    for seed in (3, 3, 4):
+        model = small_model("din", dataset.schema)
+        model.compile(SGD(0.0), metrics=[])
+        tf.keras.utils.set_random_seed(seed)
+        fitted = model.fit(dataset, batch_size=20, epochs=2, verbose=0)
+        losses.append(fitted.history["loss_batch"])
+        np.testing.assert_allclose(*fitted.history["loss"], rtol=1e-5)  # of every row, once
+    assert losses[0] == losses[1] != losses[2]
+    assert losses[0][0] != losses[0][1]
+
+
+@pytest.mark.slow
+def test_predictions_stand_in_stored_order(make_dataset):
+    dataset = make_dataset(ragged=True, rows=40)
+    model = small_model("din", dataset.schema)
+    expected = [model(columns) for columns, _ in feed_of(model, dataset)]
+    received = model.predict(dataset, batch_size=7)
+    np.testing.assert_allclose(received, np.concatenate(expected), rtol=1e-6)
+    np.testing.assert_array_equal(model.predict(dataset, batch_size=7, steps=2), received[:14])
+
+
+@pytest.mark.slow
+def test_epochs_of_so_many_steps_go_on_through_the_data(make_dataset):
+    dataset = make_dataset(ragged=True, rows=40)
+    model = small_model("din", dataset.schema)
+    model.compile(SGD(0.0), metrics=[])
+    arguments = {"batch_size": BATCH, "shuffle": False, "verbose": 0}
+    history = model.fit(dataset, epochs=3, steps_per_epoch=2, **arguments).history
+    assert model.optimizer.iterations.numpy() == 6
+    # A pass has three batches: the epochs end with its second, its first and its third.
+    ends = [batch for _ in range(2) for batch in feed_of(model, dataset)][1::2]
+    expected = [model.compute_step(*batch, training=False)[0].total_loss for batch in ends]
+    np.testing.assert_allclose(history["loss_batch"], expected, rtol=1e-5)
+    model.fit(dataset, epochs=5, initial_epoch=3, **arguments)
+    assert model.optimizer.iterations.numpy() == 6 + 2 * 3
+
+
+@pytest.mark.slow
+def test_keras_callbacks(make_dataset, tmp_path):
+    dataset = make_dataset(ragged=True, rows=40)
+    model = small_model("dien", dataset.schema)
+    model.compile("adam", metrics=["auc"])
+    callbacks = tf.keras.callbacks
+    seen = callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: rates.append(float(model.optimizer.lr))
+    )
+    rates = []
+    history = model.fit(
+        dataset,
+        batch_size=BATCH,
+        epochs=9,
+        validation_data=dataset,
+        validation_batch_size=20,
+        verbose=0,
+        callbacks=[
+            callbacks.LearningRateScheduler(lambda epoch, rate: 0.125 if epoch == 0 else rate),
+            seen,
+            callbacks.ReduceLROnPlateau("loss", factor=0.5, patience=1, min_delta=100.0),
+            callbacks.EarlyStopping("val_loss", patience=2, min_delta=100.0),
+            callbacks.ModelCheckpoint(tmp_path / "weights", "val_auc", save_weights_only=True),
+            callbacks.TensorBoard(tmp_path / "board", update_freq="epoch"),
+        ],
+    ).history
+    assert rates == [0.125, 0.125, 0.0625]
+    assert set(history) >= {"loss", "auc", "val_loss", "val_auc", "val_dien_aux_loss", "lr"}
+    assert len(history["loss"]) == 3
+    assert list((tmp_path / "board" / "validation").iterdir())
+    copy = small_model("dien", dataset.schema)
+    copy.compile("adam")
+    copy.load_weights(tmp_path / "weights")
+    assert_same_weights(copy, model)
+    for one, other in zip(copy.optimizer.variables, model.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.slow
+def test_class_weights_are_sample_weights(make_dataset):
+    dataset = make_dataset(ragged=True, rows=40)
+    by_class, by_sample = (small_model("din", dataset.schema) for _ in range(2))
+    feed = open_feed(dataset, "train", list(by_class.training_columns), 40, Ranks())
+    ((columns, labels),) = list(feed)
+    for model in (by_class, by_sample):
+        model.compile(SGD(0.5), metrics=[], weighted_metrics=["auc"])
+    by_class.fit(dataset, batch_size=40, shuffle=False, class_weight={0: 0.5, 1: 3.0}, verbose=0)
+    weight = tf.where(labels > 0, 3.0, 0.5)
+    fitted = by_sample.fit(columns, labels, 40, sample_weight=weight, shuffle=False, verbose=0)
+    for one, other in zip(by_class.get_weights(), by_sample.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+    assert "weighted_auc" in fitted.history
+
+
+def test_eager_and_compiled_fit_agree(rows):
+    schema, columns, labels = rows
+    models = [small_model("din", schema) for _ in range(2)]
+    for model, eager in zip(models, (True, False), strict=True):
+        model.compile("adam", metrics=["auc"], run_eagerly=eager)
+        model.fit(columns, labels, batch_size=20, shuffle=False, verbose=0)
+    for one, other in zip(*(model.get_weights() for model in models), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_several_steps_in_one_execution(rows):
+    schema, columns, labels = rows
+    model = small_model("din", schema)
+    model.compile("sgd", metrics=[], steps_per_execution=2)
+    model.fit(columns, labels, batch_size=10, epochs=2, verbose=0)
+    assert model.optimizer.iterations.numpy() == 8
+
+
+def test_keras_own_optimizers_work(rows):
+    schema, columns, labels = rows
+    models = [small_model("din", schema) for _ in range(3)]
+    optimizers = SGD(0.5), tf.keras.optimizers.SGD(0.5), tf.keras.optimizers.legacy.SGD(0.5)
+    for model, optimizer in zip(models, optimizers, strict=True):
+        model.compile(optimizer, metrics=[])
+        assert model.optimizer is optimizer
+        model.fit(columns, labels, batch_size=20, shuffle=False, verbose=0)
+    for other in models[1:]:
+        for one, another in zip(models[0].get_weights(), other.get_weights(), strict=True):
+            np.testing.assert_allclose(one, another, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_an_error_in_the_data_keeps_its_words(make_dataset):
+    import pandas as pd
+
+    dataset = make_dataset(ragged=True, rows=40)
+    (path,) = dataset.files("train")
+    frame = pd.read_parquet(path)
+    frame.loc[39, "label"] = 7
+    frame.to_parquet(path, row_group_size=10)
+    model = small_model("din", dataset.schema)
+    model.compile("adam", metrics=[])
+    with pytest.raises(MerlinSimError, match=r"part_0.parquet.*label"):
+        model.fit(dataset, batch_size=10, shuffle=False, verbose=0)
+
+
+@pytest.mark.slow
+def test_a_feed_of_ones_own(make_dataset):
+    dataset = make_dataset(ragged=True, rows=40)
+    model = small_model("din", dataset.schema)
+    model.compile("adam", metrics=[])
+    feed = feed_of(model, dataset)
+    assert isinstance(feed, Loader)
+    model.fit(feed, epochs=2, verbose=0)
+    assert model.optimizer.iterations.numpy() == 2 * 3 and feed.epoch == 2
+    assert model.evaluate(feed, verbose=0, return_dict=True)["loss"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"loss": {"other": "mse"}}, "`loss` should be for the one output, 'label/binary_output'"),
+        ({"loss": ["mse", "mse"]}, "`loss` should be for the one output"),
+        ({"loss_weights": {"other": 2.0}}, "`loss_weights` should be for the one output"),
+        ({"metrics": {"other": ["auc"]}}, "`metrics` should be for the one output"),
+        ({"loss_weights": "heavy"}, "`loss_weights` should be a number. Received: 'heavy'"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused(arguments, message, rows):
+    with pytest.raises(OptionError, match=message):
+        small_model("din", rows[0]).compile("adam", **arguments)
+
+
+def test_a_loss_given_to_compile_takes_the_place_of_the_evaluated_one(rows):
+    schema, columns, labels = rows
+    model = small_model("sim", schema)
+
+    def objective(**arguments):
+        model.compile("adam", **arguments)
+        return model.compute_step(columns, labels)[0]
+
+    published = objective()
+    same = objective(loss="binary_crossentropy")
+    np.testing.assert_allclose(same.total_loss, published.total_loss, rtol=1e-5)
+    doubled = objective(loss=tf.keras.losses.BinaryCrossentropy(), loss_weights=[1.0])
+    nothing = objective(loss=lambda labels, probabilities: 0.0 * probabilities[:, 0])
+    evaluated = published.total_loss - nothing.total_loss
+    np.testing.assert_allclose(doubled.total_loss - nothing.total_loss, 2 * evaluated, rtol=1e-4)
+    squared = objective(
+        loss={"label/binary_output": "mse"}, loss_weights={"label/binary_output": 2}
+    )
+    probabilities = model(columns)[:, 0].numpy()
+    expected = 2 * np.mean((labels.numpy() - probabilities) ** 2)
+    np.testing.assert_allclose(squared.total_loss - nothing.total_loss, expected, rtol=1e-4)
+    assert objective().total_loss == published.total_loss
+
+
+@pytest.mark.parametrize(
+    ("metrics", "name"),
+    [
+        ("auc", "auc"),
+        (["mse"], "mean_squared_error"),
+        ([tf.keras.metrics.binary_accuracy], "binary_accuracy"),
+        ({"label/binary_output": ["precision"]}, "precision"),
+    ],
+)
+def test_metrics_by_name_and_function(metrics, name, rows):
+    schema, columns, labels = rows
+    model = small_model("din", schema)
+    model.compile("adam", metrics=metrics)
+    logs = model.evaluate(columns, labels, batch_size=20, verbose=0, return_dict=True)
+    assert set(logs) == {"loss", "loss_batch", name} and 0 <= logs[name] <= 1

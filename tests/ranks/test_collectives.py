@@ -1,0 +1,71 @@
+"""How a rank joins a run, and what it refuses. GPUs cannot be here: they and Horovod are mocks."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pytest
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.foundation.ranks import Ranks, rank_batch_size
+from merlin_sim.ranks import collectives
+from merlin_sim.ranks.collectives import start
+
+
+@pytest.fixture
+def launch(monkeypatch):
+    """Let this process be one of several, on a machine with GPUs."""
+    for name in ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"):
+        monkeypatch.delenv(name, raising=False)
+
+    def join(launched=1, joined=1, gpus=0, local_rank=0, installed=True):
+        if launched > 1:
+            monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", str(launched))
+        hvd = mock.Mock(
+            rank=lambda: local_rank,
+            size=lambda: joined,
+            local_rank=lambda: local_rank,
+            local_size=lambda: joined,
+        )
+        monkeypatch.setattr(collectives, "hvd", hvd if installed else None)
+        devices = mock.Mock()
+        devices.list_physical_devices.return_value = [f"gpu {i}" for i in range(gpus)]
+        monkeypatch.setattr(collectives.tf, "config", devices)
+        return start(), devices
+
+    return join
+
+
+def test_a_rank_takes_the_gpu_of_its_place(launch):
+    ranks, devices = launch(launched=2, joined=2, gpus=2, local_rank=1)
+    assert ranks == Ranks(1, 2, 1, 2)
+    devices.set_visible_devices.assert_called_once_with("gpu 1", "GPU")
+    devices.experimental.set_memory_growth.assert_called_once_with("gpu 1", True)
+
+
+def test_ranks_may_share_a_cpu(launch):
+    ranks, devices = launch(launched=4, joined=4)
+    assert ranks.size == 4
+    devices.set_visible_devices.assert_not_called()
+
+
+def test_more_ranks_than_gpus_are_refused(launch):
+    with pytest.raises(MerlinSimError, match="3 ranks were started on a machine with 2 GPUs"):
+        launch(launched=3, joined=3, gpus=2)
+
+
+def test_a_launcher_that_horovod_cannot_join_is_refused(launch):
+    with pytest.raises(MerlinSimError, match="built without MPI.*HOROVOD_WITH_MPI=1 make setup"):
+        launch(launched=2, joined=1)
+    with pytest.raises(MerlinSimError, match="2 processes were started, but Horovod is not"):
+        launch(launched=2, installed=False)
+
+
+def test_without_horovod_a_process_is_alone(launch):
+    assert launch(installed=False)[0] == Ranks()
+
+
+def test_a_global_batch_must_be_shared_equally():
+    assert rank_batch_size(96, Ranks(0, 4)) == 24
+    with pytest.raises(MerlinSimError, match=r"divisible by the number of ranks \(4\).*: 98"):
+        rank_batch_size(98, Ranks(0, 4))

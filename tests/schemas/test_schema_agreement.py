@@ -1,0 +1,116 @@
+"""schema.pbtxt beside a spec: it says what the spec says, line by line, or it is refused."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import published_layout
+import pytest
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.schemas.specs.adopt import adopt
+from merlin_sim.schemas.translation.column_record import from_record, same_schema, to_record
+from merlin_sim.schemas.translation.merlin_import import Schema
+from merlin_sim.schemas.translation.merlin_schema import with_properties
+from merlin_sim.schemas.translation.schema_file import read_schema, write_schema
+
+
+@pytest.fixture(scope="module")
+def adopted(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("adopted") / "data"
+    published_layout.write(directory)
+    adopt(directory, 1)
+    return directory
+
+
+@pytest.fixture
+def directory(adopted, tmp_path):
+    return shutil.copytree(adopted, tmp_path / "data")
+
+
+def changed(line: str) -> list[str]:
+    """The line with each of its numbers, and each of its words, another one."""
+    numbers = [m.span() for m in re.finditer(r"\d+", line)]
+    words = [m.span() for m in re.finditer(r"(?<![\\\w])[A-Za-z_]{2,}", line)]
+    texts = [line[:start] + str(int(line[start:end]) + 1) + line[end:] for start, end in numbers]
+    return texts + [line[:start] + "x" + line[start + 1 :] for start, _ in words]
+
+
+def without_tags_of_its_own(schema: Schema, whole: Schema) -> Schema:
+    """A schema without tags that the other one lacks: they are free."""
+    columns = []
+    for column in schema:
+        record = to_record(column)
+        known = to_record(whole[column.name])["tags"]
+        columns.append(from_record({**record, "tags": sorted({*record["tags"]} & {*known})}))
+    return Schema(columns)
+
+
+def variants(text: str) -> dict[str, str]:
+    """Every line of a schema deleted, written twice, and changed; those with bytes only deleted."""
+    lines = text.splitlines()
+    found = {}
+    for number, line in enumerate(lines, start=1):
+        before, after = lines[: number - 1], lines[number:]
+        options = [[], [line, line], *([other] for other in changed(line) if len(line) < 80)]
+        for option in options:
+            name = f"line {number}, {line.strip():.40}: {option}"
+            found[name] = "\n".join(before + option + after)
+    return found
+
+
+def test_each_line_is_held_against_the_spec(directory):
+    file = directory / "schema.pbtxt"
+    whole, text = DatasetDirectory.open(directory).schema, file.read_text()
+    refused = 0
+    for name, variant in variants(text).items():
+        file.write_text(variant)
+        try:
+            schema = DatasetDirectory.open(directory, check_files=False).schema
+        except MerlinSimError as error:
+            assert "schema.pbtxt" in str(error), name
+            refused += 1
+        else:
+            assert same_schema(without_tags_of_its_own(schema, whole), whole), name
+    assert refused > 200
+
+
+def test_a_length_that_the_annotation_denies_is_refused(directory):
+    """Merlin reads the annotation and never looks at the value count; others look at that."""
+    file = directory / "schema.pbtxt"
+    counted = re.compile(r"(value_count \{[^}]*max: )(\d+)")
+    text = file.read_text()
+    assert counted.search(text)
+    file.write_text(counted.sub(lambda found: f"{found[1]}{int(found[2]) + 1}", text, count=1))
+    with pytest.raises(MerlinSimError, match=r"schema.pbtxt: .*value_count has max \d+"):
+        DatasetDirectory.open(directory, check_files=False)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("    max: 50\n", "item_id_trgt: expected cardinality 50, as in .*, got nothing"),
+        ('    name: "item_id"\n', r"table \(domain name\) item_id, as in .*, got nothing"),
+        ('    tag: "target_item_features"\n', "the tags target_item_features, as in"),
+        ('    tag: "negative_history"\n', "item_id_neg: expected channel negative_history"),
+        ("  type: INT\n", "label: expected dtype int8, as in"),
+    ],
+)
+def test_a_fact_that_is_missing_is_a_disagreement(directory, line, message):
+    file = directory / "schema.pbtxt"
+    text = file.read_text()
+    assert line in text
+    file.write_text(text.replace(line, "", 1))
+    with pytest.raises(MerlinSimError, match=message):
+        DatasetDirectory.open(directory)
+
+
+def test_the_order_of_the_columns_is_the_specs_and_what_is_more_is_kept(directory):
+    schema = read_schema(directory / "schema.pbtxt")
+    columns = [with_properties(column, {"owner": "books"}) for column in schema]
+    write_schema(Schema(columns[::-1]), directory / "schema.pbtxt")
+    opened = DatasetDirectory.open(directory).schema
+    assert opened.column_names == schema.column_names
+    assert {column.properties["owner"] for column in opened} == {"books"}

@@ -1,0 +1,132 @@
+"""Files and features that stand twice in a spec, and histories that seem exchanged."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+from dataclasses import replace
+
+import published_layout
+import pyarrow.parquet as pq
+import pytest
+
+from merlin_sim.foundation.exceptions import DatasetWarning, MerlinSimError
+from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.schemas.specs.adopt import adopt
+from merlin_sim.schemas.specs.spec_file import read_spec
+
+SPEC = "feature_spec.yaml"
+TEST, TRAIN = "test/part.0.parquet", "train/part.10.parquet"
+
+
+@pytest.fixture(scope="module")
+def adopted(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("adopted") / "data"
+    published_layout.write(directory)
+    adopt(directory, 1)
+    return directory
+
+
+@pytest.fixture
+def directory(adopted, tmp_path):
+    return shutil.copytree(adopted, tmp_path / "data")
+
+
+def name_files(directory, **files):
+    """Write the spec with these files in place of a mapping's."""
+    spec = read_spec(directory / SPEC, check_files=False)
+    sources = dict(spec.source_spec)
+    for mapping, names in files.items():
+        sources[mapping] = (replace(spec.source_spec["test"][0], files=tuple(names)),)
+    replace(spec, source_spec=sources).write(directory / SPEC)
+
+
+@pytest.mark.parametrize(
+    ("test", "train"),
+    [
+        ([f"./{TRAIN}"], None),
+        ([f"test/..//{TRAIN}"], None),
+        (None, ["train/part.2.parquet", f"train/../{TEST}"]),
+    ],
+)
+def test_a_file_of_train_and_test_is_refused_under_any_spelling(directory, test, train):
+    name_files(directory, **{k: v for k, v in (("test", test), ("train", train)) if v})
+    for check_files in (True, False):
+        with pytest.raises(MerlinSimError, match="expected files of its own, none of train, got"):
+            read_spec(directory / SPEC, check_files=check_files)
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_a_link_to_a_file_of_train_is_that_file(directory, link):
+    (directory / TEST).unlink()
+    link(directory / TRAIN, directory / TEST)
+    with pytest.raises(MerlinSimError, match=rf"feature_spec.yaml:\d+: .*which is '{TRAIN}' of"):
+        DatasetDirectory.open(directory)
+    (directory / SPEC).unlink()
+    with pytest.raises(MerlinSimError, match="expected files of its own"):
+        DatasetDirectory.open(directory)
+
+
+def test_a_linked_directory_is_that_directory(directory):
+    shutil.rmtree(directory / "test")
+    (directory / "test").symlink_to(directory / "train")
+    name_files(directory, test=["test/part.10.parquet"])
+    with pytest.raises(MerlinSimError, match="which is 'train/part.10.parquet' of"):
+        DatasetDirectory.open(directory)
+
+
+def test_a_file_that_stands_twice_in_a_mapping(directory):
+    name_files(directory, train=[TRAIN, f"./{TRAIN}"])
+    with pytest.raises(MerlinSimError, match="expected each file once, got './train/part.10"):
+        read_spec(directory / SPEC)
+
+
+def test_two_mappings_that_nobody_trains_on_may_share_a_file(directory):
+    name_files(directory, valid=[TEST])
+    assert DatasetDirectory.open(directory).files("valid") == [directory / TEST]
+
+
+def test_two_chunks_may_take_columns_of_one_file(directory):
+    spec = read_spec(directory / SPEC)
+    (chunk,) = spec.source_spec["train"]
+    parts = tuple(replace(chunk, features=f) for f in (chunk.features[:3], chunk.features[3:]))
+    replace(spec, source_spec={**spec.source_spec, "train": parts}).write(directory / SPEC)
+    assert read_spec(directory / SPEC).source_spec["train"] == parts
+
+
+def test_a_copy_of_train_as_test_is_warned_of(directory):
+    shutil.copy(directory / TRAIN, directory / TEST)
+    with pytest.warns(DatasetWarning, match=f"{TRAIN} .train. and {TEST} .test. have the same"):
+        DatasetDirectory.open(directory)
+    table = pq.read_table(directory / TRAIN)
+    pq.write_table(table.take(list(range(table.num_rows))[::-1]), directory / TEST)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        DatasetDirectory.open(directory)
+
+
+def test_a_feature_in_two_channels_is_refused(directory):
+    text = (directory / SPEC).read_text()
+    (directory / SPEC).write_text(
+        text.replace("  - user_id\n  target", "  - cat_id_trgt\n  target")
+    )
+    message = r"channel_spec.target_item_features\[1\]: expected each feature in one channel, got"
+    with pytest.raises(MerlinSimError, match=message):
+        read_spec(directory / SPEC)
+
+
+def test_exchanged_histories(directory):
+    spec = read_spec(directory / SPEC)
+    channels = dict(spec.channel_spec)
+    channels["positive_history"] = spec.channel_spec["negative_history"]
+    channels["negative_history"] = spec.channel_spec["positive_history"]
+    replace(spec, channel_spec=channels).write(directory / SPEC)
+    with (
+        pytest.warns(DatasetWarning, match="by their names they are exchanged"),
+        pytest.raises(MerlinSimError, match="cat_id_neg: expected channel positive_history"),
+    ):
+        DatasetDirectory.open(directory)
+    (directory / "schema.pbtxt").unlink()
+    with pytest.warns(DatasetWarning, match="positive_history is item_id_neg, cat_id_neg and"):
+        DatasetDirectory.open(directory)

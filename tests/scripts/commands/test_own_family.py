@@ -1,0 +1,179 @@
+"""A family that somebody brings goes the whole way of the command line, from data to scores."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import logistic_family
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from in_process import run
+from logistic_family import FACTORS, FAMILY, NAME, chance_of_sale, write_logistic_dataset
+from processes import entries
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.models import load_model
+from merlin_sim.models.families.family import Placement
+from merlin_sim.models.families.registry import find_family
+from merlin_sim.schemas.channels import CONTRACTS
+from merlin_sim.serving.events.row_encoder import open_encoder
+from merlin_sim.serving.limits import Limits
+from merlin_sim.serving.scoring.ids_request import check_request, merge_requests
+from merlin_sim.serving.scoring.scorer import Scorer
+from merlin_sim.serving.servables.servable import Servable
+from merlin_sim.serving.triton.python_models.event_texts import encode_events
+from merlin_sim.serving.triton.repository import stock_models, write_stock_repository
+
+
+@pytest.fixture(scope="module", autouse=True)
+def known():
+    """Whatever else is tested knows nothing of this family."""
+    find_family(NAME)
+    yield
+    del CONTRACTS[FAMILY.contract.family]
+
+
+@pytest.fixture(scope="module")
+def dataset(known, tmp_path_factory):
+    return write_logistic_dataset(tmp_path_factory.mktemp("sales") / "dataset")
+
+
+def train(dataset, directory, *options):
+    arguments = ["--dataset_dir", dataset, "--model_type", NAME, "--global_batch_size", 200]
+    arguments += ["--results_dir", directory / "results", "--seed", 3, "--lr", 0.1]
+    arguments += ["--save_checkpoint_path", directory / "saved", *options]
+    return run("train", *arguments)
+
+
+@pytest.fixture(scope="module")
+def trained(dataset, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("run")
+    said = train(dataset, directory, "--epochs", 4, "--model_option", "start=0.25")
+    assert "epoch 4/4  log_loss" in said and "gauc" not in said
+    return directory
+
+
+@pytest.fixture(scope="module")
+def exported(dataset, trained, tmp_path_factory):
+    output = tmp_path_factory.mktemp("exported") / "servable"
+    arguments = ["--load_checkpoint_path", trained / "saved", "--dataset_dir", dataset]
+    run("export", *arguments, "--output", output)
+    return output
+
+
+def test_what_is_logged_is_the_family_s(trained):
+    steps, (*_, last) = entries(trained / "results", "step"), entries(trained / "results", "epoch")
+    assert len(steps) == 40 and steps[-1]["log_loss"] < steps[0]["log_loss"]
+    assert {"log_loss", "test_auc", "test_log_loss"} <= set(last)
+    assert not {"total_loss", "dien_aux_loss", "test_gauc"} & set(last)
+    assert last["test_auc"] > 0.75
+    config = (trained / "results/config.yaml").read_text()
+    assert f"model_type: {NAME}" in config and "start=0.25" in config
+
+
+def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(dataset, trained, tmp_path):
+    options = ["--model_option", "start=0.25"]
+    train(dataset, tmp_path, *options, "--epochs", 2)
+    resume = ["--load_checkpoint_path", tmp_path / "saved"]
+    train(dataset, tmp_path, *options, *resume, "--epochs", 4)
+    expected, received = (
+        {entry["step"]: entry["log_loss"] for entry in entries(directory / "results", "step")}
+        for directory in (trained, tmp_path)
+    )
+    assert received == expected
+    model = load_model(trained / "saved")
+    assert [weight.shape.as_list() for weight in model.weights] == [[6], [4], []]
+
+
+def test_inference_scores_what_was_saved(dataset, trained, tmp_path):
+    arguments = ["--dataset_dir", dataset, "--load_checkpoint_path", trained / "saved"]
+    run("inference", *arguments, "--results_dir", tmp_path)
+    (found,) = entries(tmp_path, "inference")
+    assert found["test_auc"] == entries(trained / "results", "epoch")[-1]["test_auc"]
+
+
+def test_raw_rows_are_scored(dataset, trained, exported, tmp_path):
+    keys = [None, "red", "blue", "green", "black", "white"]
+    rows = [(color, size) for color in range(6) for size in range(4)]
+    source, output = tmp_path / "rows.jsonl", tmp_path / "scores.jsonl"
+    lines = [json.dumps({"color": keys[color], "size": size}) for color, size in rows]
+    source.write_text("\n".join([*lines, json.dumps({"color": "pink", "size": 2})]))
+    run("score", exported, "--input", source, "--output", output)
+    found = [json.loads(line) for line in output.read_text().splitlines()]
+    assert found[7].keys() == {"line", "color", "size", "scores"}
+    assert (found[7]["color"], found[7]["size"]) == ("red", 3)
+    scores = np.array([line["scores"] for line in found])[:, 0]
+    model = load_model(trained / "saved")
+    columns = dict(zip(("color", "size"), np.array(rows).T, strict=True))
+    logits = model.forward(columns).logits.numpy()[:, 0]
+    np.testing.assert_allclose(scores[:-1], 1 / (1 + np.exp(-logits)), rtol=1e-6)
+    np.testing.assert_allclose(scores[:-1], chance_of_sale(*np.array(rows).T), atol=0.25)
+    assert scores[-1] == scores[2]  # an unseen key is id 0, as a missing one
+
+    table = tmp_path / "rows.csv"
+    table.write_text("color,size\nred,3\n,2\n")
+    run("score", exported, "--input", table, "--output", tmp_path / "scores.parquet")
+    of_table = pq.read_table(tmp_path / "scores.parquet")
+    assert of_table.column_names == ["line", "color", "size", "scores"]
+    np.testing.assert_allclose(
+        [row[0] for row in of_table["scores"].to_pylist()], [scores[7], scores[2]], rtol=1e-6
+    )
+
+
+def test_a_row_that_cannot_be_scored_is_named(exported, tmp_path):
+    source = tmp_path / "rows.jsonl"
+    arguments = ["--input", source, "--output", tmp_path / "scores.jsonl"]
+    for text, said in [
+        ('{"color": "red"}', "line 1: expected the key 'size'"),
+        ('{"color": 5, "size": 1}', "line 1: color: expected a string or null, received 5"),
+    ]:
+        source.write_text(text)
+        with pytest.raises(MerlinSimError, match=said):
+            run("score", exported, *arguments)
+
+
+def test_nothing_can_be_padded(dataset, trained, tmp_path):
+    arguments = ["--load_checkpoint_path", trained / "saved", "--dataset_dir", dataset, "--pad"]
+    with pytest.raises(MerlinSimError, match="`pad` is about histories"):
+        run("export", *arguments, "--output", tmp_path / "out")
+
+
+def test_the_server_s_models_answer(exported, tmp_path):
+    """What runs inside Triton, without Triton: requests of ids, and rows as JSON."""
+    servable = Servable.open(exported)
+    scorer = Scorer(servable)
+    tensors = {"color": np.array([1, 5]), "size": np.array([0, 3])}
+    requests = [check_request(tensors, servable.columns, Limits()) for _ in range(2)]
+    assert requests[0].rows == 2 and not requests[0].is_one_user
+    twice = scorer.score_ids(merge_requests(requests, servable.columns))
+    np.testing.assert_array_equal(twice[:2], twice[2:])
+    texts = np.array(['{"color": "red", "size": 0}', '{"color": "white", "size": 3}'])
+    events = encode_events(open_encoder(servable), texts)
+    np.testing.assert_allclose(np.concatenate(scorer.score_events(events)), twice[:2], rtol=1e-6)
+    write_stock_repository(servable, tmp_path / "models")
+    for model in stock_models(servable, Limits()):
+        assert (tmp_path / "models" / model.name / "config.pbtxt").is_file()
+
+
+def test_variables_spread_over_ranks_are_refused(dataset, tmp_path, monkeypatch):
+    def spread(variable, table):
+        return Placement.SPREAD if variable == "bias" else Placement.REPLICATED
+
+    monkeypatch.setattr(logistic_family, "FAMILY", replace(FAMILY, placement=spread))
+    with pytest.raises(MerlinSimError, match="spread over ranks: bias"):
+        train(dataset, tmp_path)
+
+
+def test_what_is_no_family_is_refused(dataset, tmp_path):
+    arguments = ["--dataset_dir", dataset, "--results_dir", tmp_path]
+    for model_type, said in [
+        ("dlrm", "should be one of din, dien, sim, or package.module:FAMILY. Received: 'dlrm'"),
+        ("no_such_module:FAMILY", "cannot be imported: No module named 'no_such_module'"),
+        ("logistic_family:NAME", "should be a merlin_sim.models.families.family.Family"),
+    ]:
+        with pytest.raises(MerlinSimError, match=said):
+            run("train", *arguments, "--model_type", model_type)
+    with pytest.raises(MerlinSimError, match=f"a channel of din.*{FACTORS}"):
+        run("train", *arguments, "--model_type", "din")

@@ -1,0 +1,149 @@
+"""``merlin-sim spec`` as a person uses it: the real program, exit codes and what it prints."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import published_layout
+import pytest
+
+from merlin_sim.schemas.specs.spec_file import read_spec
+from merlin_sim.schemas.translation.schema_file import read_schema
+
+SPECS = Path(__file__).parents[2] / "schemas" / "published"
+PROGRAM = Path(sys.executable).with_name("merlin-sim")
+
+
+def merlin_sim(*arguments, code=0):
+    result = subprocess.run(
+        [PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == code, result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+    return result.stdout if code == 0 else result.stderr
+
+
+@pytest.fixture
+def amazon(tmp_path):
+    for name in ("train.tfrecord", "test.tfrecord"):
+        (tmp_path / name).touch()
+    file = tmp_path / "feature_spec.yaml"
+    file.write_bytes((SPECS / "amazon_books.yaml").read_bytes())
+    return file
+
+
+def test_validate(amazon):
+    assert "valid: 8 features" in merlin_sim("spec", "validate", amazon)
+    assert "fits sim" in merlin_sim("spec", "validate", amazon.parent, "--model", "sim")
+    refusal = merlin_sim("spec", "validate", amazon, "--model", "dlrm", code=2)
+    assert "channel_spec.categorical: expected at least 1 feature for dlrm" in refusal
+    (amazon.parent / "test.tfrecord").unlink()
+    assert "expected a file that exists" in merlin_sim("spec", "validate", amazon, code=2)
+    merlin_sim("spec", "validate", amazon, "--skip_files")
+
+
+def test_wrong_input_is_answered(tmp_path):
+    assert "No such file" in merlin_sim("spec", "validate", tmp_path / "none.yaml", code=2)
+    assert "found neither" in merlin_sim("spec", "validate", tmp_path, code=2)
+    assert "expected a dataset directory" in merlin_sim(
+        "spec", "adopt", tmp_path / "none", "--number_of_user_features", 1, code=2
+    )
+    assert "ends in .yaml or .pbtxt" in merlin_sim("spec", "convert", "a.yaml", "b.json", code=2)
+    assert "No such command" in merlin_sim("speck", code=2)
+    assert "Invalid value for '--model'" in merlin_sim(
+        "spec", "validate", tmp_path, "--model", "gru", code=2
+    )
+    file = tmp_path / "schema.pbtxt"
+    file.write_text("feature { name: 3 }")
+    assert "expected a Merlin schema" in merlin_sim("spec", "validate", file, code=2)
+
+
+def test_show(amazon):
+    shown = merlin_sim("spec", "show", amazon)
+    for text in ("positive_history", "item_id_neg", "1,209,081", "tfrecord", "100"):
+        assert text in shown
+
+
+def test_odd_names_are_shown_as_they_are(tmp_path):
+    file = tmp_path / "spec.yaml"
+    file.write_text(
+        "feature_spec: {'a[bold]b': {dtype: int8}, 'ué': {dtype: int8}}\n"
+        "source_spec: {train: [{type: csv, features: [x], files: ['[/q]']}]}\n"
+        "channel_spec: {'[/q]': ['a[bold]b', '[red]']}\n"
+    )
+    shown = merlin_sim("spec", "show", file)
+    for name in ("a[bold]b", "[/q]", "[red]"):
+        assert name in shown
+    result = subprocess.run(
+        [PROGRAM, "spec", "show", str(file)],
+        capture_output=True,
+        timeout=60,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert result.returncode == 0, result.stderr
+    assert b"u\\xe9" in result.stdout
+
+
+def test_a_path_that_is_too_long(tmp_path):
+    assert "File name too long" in merlin_sim("spec", "show", tmp_path / ("x" * 300), code=2)
+
+
+def test_a_schema_file_is_checked_as_its_spec_is(amazon, tmp_path):
+    schema = tmp_path / "s.pbtxt"
+    merlin_sim("spec", "convert", SPECS / "abstract_csv.yaml", schema)
+    merlin_sim("spec", "show", schema)
+    merlin_sim("spec", "validate", schema, "--skip_files")
+    broken = tmp_path / "broken.yaml"
+    broken.write_text(amazon.read_text().replace("type: tfrecord", "type: wat"))
+    merlin_sim("spec", "convert", broken, schema)
+    assert "one of the chunk types" in merlin_sim("spec", "validate", schema, code=2)
+
+
+def test_convert_there_and_back(amazon, tmp_path):
+    schema, again = tmp_path / "s.pbtxt", tmp_path / "again.yaml"
+    merlin_sim("spec", "convert", amazon, schema)
+    assert read_schema(schema).column_names[0] == "label"
+    merlin_sim("spec", "convert", schema, again)
+    assert read_spec(again, check_files=False) == read_spec(amazon)
+    merlin_sim("spec", "convert", again, tmp_path / "copy.yaml")
+    assert (tmp_path / "copy.yaml").read_bytes() == again.read_bytes()
+
+
+def test_adopt(tmp_path):
+    directory = published_layout.write(tmp_path / "data")
+    out = merlin_sim("spec", "adopt", directory, "--number_of_user_features", 1)
+    assert "adopted: 8 columns, histories of up to 6" in out
+    assert "fits sim" in merlin_sim("spec", "validate", directory, "--model", "sim")
+    assert "has a spec already" in merlin_sim(
+        "spec", "adopt", directory, "--number_of_user_features", 1, code=2
+    )
+
+
+@pytest.mark.slow
+def test_whatever_bytes_the_file_holds_the_answer_is_a_message(amazon):
+    chance = random.Random(1)
+    sound = amazon.read_bytes()
+    for _ in range(25):
+        start = chance.randrange(len(sound))
+        noise = bytes(chance.randrange(256) for _ in range(chance.randrange(1, 30)))
+        amazon.write_bytes(sound[:start] + noise + sound[start + chance.randrange(40) :])
+        result = subprocess.run(
+            [PROGRAM, "spec", "validate", str(amazon)], capture_output=True, timeout=60
+        )
+        assert result.returncode in (0, 2)
+        assert b"Traceback" not in result.stderr
+        assert (result.returncode == 0) == (not result.stderr)
+
+
+def test_help_imports_no_tensorflow():
+    code = (
+        "import sys; from merlin_sim.scripts.main import cli\n"
+        "cli(['--help'], standalone_mode=False)\n"
+        "cli(['spec', 'validate', '--help'], standalone_mode=False)\n"
+        "assert not {'tensorflow', 'pandas', 'numpy'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)

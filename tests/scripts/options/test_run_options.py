@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+from click.testing import CliRunner
+from small_logs import write_sim_dataset
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.scripts.options.run_options import run_options, to_run_config
+
+ROOT = Path(__file__).parents[3]
+
+
+def parse(*words, mode="train"):
+    """What the command line means, without running it."""
+    found = []
+
+    @click.command()
+    @run_options(mode)
+    @click.pass_context
+    def command(ctx, /, **values):
+        found.append(to_run_config(ctx, values))
+
+    result = CliRunner().invoke(command, [*words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return found[0], result.output
+
+
+DATASET = ("--dataset_dir", "data")
+PUBLISHED = [
+    *("--mode", "train", "--model_type", "sim", "--embedding_dim", "16"),
+    *("--stage_one_mlp_dims", "200", "--stage_two_mlp_dims", "200,80", "--aux_mlp_dims", "100,50"),
+    *("--feature_spec", "feature_spec.yaml", "--optimizer", "adam", "--lr", "0.01"),
+    *("--weight_decay", "0", "--epochs", "3", "--global_batch_size", "131072"),
+    *("--dropout_rate", "-1", "--amp", "--xla", "--drop_remainder", "--disable_cache"),
+    *("--repeat_count", "0", "--prefetch_train_size", "-1", "--prefetch_test_size", "-1"),
+    *("--train_dataset_size", "11796480", "--long_seq_length", "90", "--results_dir", "/tmp/sim"),
+    *("--log_filename", "log.json", "--save_checkpoint_path", "", "--load_checkpoint_path", ""),
+    *("--benchmark", "--benchmark_warmup_steps", "20", "--benchmark_steps", "200"),
+    *("--affinity", "socket_unique_interleaved", "--inter_op_parallelism", "0"),
+    *("--intra_op_parallelism", "0", "--seed", "-1"),
+]
+
+
+def test_every_published_parameter_is_accepted_and_sentinels_mean_off():
+    config, output = parse(*DATASET, *PUBLISHED)
+    for name in (
+        *("seed", "prefetch_train_size", "prefetch_test_size", "save_checkpoint_path"),
+        *("load_checkpoint_path", "inter_op_parallelism", "intra_op_parallelism"),
+    ):
+        assert getattr(config, name) is None
+    assert config.amp and config.xla and config.drop_remainder and config.benchmark
+    assert config.model_options == {
+        "embedding_dim": 16,
+        "stage_one_mlp_dims": (200,),
+        "stage_two_mlp_dims": (200, 80),
+        "aux_mlp_dims": (100, 50),
+        "long_seq_length": 90,
+    }
+    for name in ("disable_cache", "train_dataset_size"):
+        assert f"--{name} has no meaning here" in output
+
+
+def test_defaults_say_nothing_and_are_the_published_ones():
+    config, output = parse(*DATASET)
+    assert output == ""
+    assert (config.lr, config.epochs, config.global_batch_size) == (0.01, 3, 131072)
+    assert (config.benchmark_steps, config.benchmark_warmup_steps) == (200, 20)
+    assert config.model_options == {} and config.mode == "train"
+    assert parse(*DATASET, mode="inference")[0].mode == "inference"
+
+
+def test_benchmark_sentinels():
+    config, _ = parse(*DATASET, "--benchmark_steps", "0", "--benchmark_warmup_steps", "-3")
+    assert (config.benchmark_steps, config.benchmark_warmup_steps) == (None, 0)
+
+
+def test_the_command_line_wins_over_the_config_file(tmp_path):
+    path = tmp_path / "run.yaml"
+    values = {"dataset_dir": "data", "lr": 0.5, "epochs": 7, "amp": True, "seed": 4}
+    values |= {"stage_two_mlp_dims": [8, 4], "save_checkpoint_path": None}
+    path.write_text(yaml.safe_dump(values))
+    config, _ = parse("--config", str(path), "--epochs", "2", "--no_amp")
+    assert (config.lr, config.epochs, config.amp, config.seed) == (0.5, 2, False, 4)
+    assert config.model_options == {"stage_two_mlp_dims": (8, 4)}
+
+
+def test_the_configuration_that_a_run_leaves_starts_it_again(tmp_path):
+    first, _ = parse(*DATASET, *PUBLISHED[2:], "--lr", "0.3")
+    first.write(tmp_path / "config.yaml")
+    again, output = parse("--config", str(tmp_path / "config.yaml"))
+    assert again == first and output == ""
+
+
+def test_the_command_wins_over_the_mode_of_the_config_file(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("dataset_dir: data\nmode: train\n")
+    assert parse("--config", str(path), mode="inference")[0].mode == "inference"
+    path.write_text("dataset_dir: data\nmode: inference\n")
+    assert parse("--config", str(path))[0].mode == "train"
+    assert parse("--config", str(path), "--mode", "inference")[0].mode == "inference"
+    path.write_text("dataset_dir: data\nmode: [score]\n")
+    with pytest.raises(MerlinSimError, match=r"`mode` should be train or inference.*'score'"):
+        parse("--config", str(path))
+
+
+def test_inference_with_a_training_runs_configuration_scores_what_the_run_saved(tmp_path):
+    trained = ("--results_dir", "run", "--save_checkpoint_path", "run/saved")
+    parse(*DATASET, *trained)[0].write(tmp_path / "config.yaml")
+    words = ("--config", str(tmp_path / "config.yaml"))
+    config, output = parse(*words, mode="inference")
+    assert (config.mode, config.load_checkpoint_path) == ("inference", Path("run/saved"))
+    assert config.results_dir == Path("run/inference")
+    assert "in run/saved" in output and "go to run/inference" in output
+    given = ("--load_checkpoint_path", "other", "--results_dir", "here")
+    config, output = parse(*words, *given, mode="inference")
+    assert (config.load_checkpoint_path, config.results_dir) == (Path("other"), Path("here"))
+    assert output == ""
+    assert parse(*words, "--benchmark", mode="inference")[0].load_checkpoint_path is None
+
+
+def test_the_model_is_sim_unless_a_checkpoint_tells():
+    load = ("--load_checkpoint_path", "saved")
+    assert parse(*DATASET)[0].model_type == parse(*DATASET, *load)[0].model_type == "sim"
+    assert parse(*DATASET, mode="inference")[0].model_type == "sim"
+    assert parse(*DATASET, *load, mode="inference")[0].model_type is None
+
+
+def test_unknown_keys_of_the_config_file_are_refused(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("dataset_dir: data\nlearning_rate: 1\n")
+    with pytest.raises(MerlinSimError, match="unknown keys: learning_rate"):
+        parse("--config", str(path))
+
+
+def launcher(*words):
+    return subprocess.run(
+        [ROOT / "scripts/run_model.sh", *words], capture_output=True, text=True, check=False
+    )
+
+
+def test_the_launcher_takes_the_published_flags(tmp_path):
+    done = launcher(
+        *("--data_path", str(tmp_path / "none"), "--gpus", "1", "--amp", "1", "--xla", "0"),
+        *("--benchmark", "1", "--benchmark_steps", "50", "--mode", "train", "--epochs", "2"),
+        *("--batch_size", "64", "--results_dir", str(tmp_path / "r"), "--log_filename", "l.json"),
+        *("--save_checkpoint_path", str(tmp_path / "c")),
+    )
+    said = done.stdout.splitlines()[0]
+    for words in ("--drop_remainder --amp --benchmark", "--global_batch_size 64", "--epochs 2"):
+        assert words in said
+    assert "--xla" not in said
+    assert done.returncode == 2 and "expected a dataset directory" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [("--amp", "yes"), ("--gpus", "0"), ("--mode", "x"), ("--speed", "9"), ("--gpus",)]
+)
+def test_the_launcher_refuses_what_it_does_not_know(words):
+    done = launcher(*words)
+    assert done.returncode == 2 and "Usage" in done.stderr
+
+
+def test_help_does_not_import_tensorflow():
+    code = (
+        "import sys; from merlin_sim.scripts.commands.train import command\n"
+        "try: command(['--help'])\n"
+        "except SystemExit: pass\n"
+        "assert 'tensorflow' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "--global_batch_size" in done.stdout
+
+
+def test_results_that_cannot_be_written_are_refused_before_tensorflow_is_imported(tmp_path):
+    dataset = write_sim_dataset(tmp_path / "dataset")
+    (tmp_path / "file").touch()
+    options = ["--dataset_dir", str(dataset), "--results_dir", str(tmp_path / "file" / "results")]
+    code = (
+        "import sys; from merlin_sim.foundation.exceptions import MerlinSimError\n"
+        "from merlin_sim.scripts.commands.train import command\n"
+        f"try: command({options!r}, standalone_mode=False)\n"
+        "except MerlinSimError as error: print(error, 'tensorflow' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.endswith("results cannot be written: Not a directory False\n"), done.stderr

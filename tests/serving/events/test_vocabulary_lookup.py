@@ -1,0 +1,44 @@
+"""Lookups of one domain."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from merlin_sim.serving.events.vocabulary_lookup import IdLookup, VocabularyLookup
+from merlin_sim.serving.limits import RequestError
+
+
+def test_text_keys_with_features(tmp_path):
+    path = tmp_path / "book.parquet"
+    table = {"id": [2, 1], "key": ["b", "a"], "count": [1, 1], "genre": [7, 9]}
+    pq.write_table(pa.table(table), path)
+    lookup = VocabularyLookup.read("book", path, ["genre", "author"])
+    assert [lookup.look_up(key, "x") for key in ("a", "b", "c", "", None)] == [1, 2, 0, 0, 0]
+    assert lookup.features["genre"].tolist() == [0, 9, 7]
+    assert "author" not in lookup.features
+
+
+def test_a_feature_without_a_value_has_the_id_that_the_workflow_gave_it(tmp_path):
+    path = tmp_path / "genre.parquet"
+    pq.write_table(pa.table({"id": [1, 2], "key": ["no_genre", "sea"]}), path)
+    lookup = VocabularyLookup.read("genre", path)
+    assert [lookup.look_up(key, "x") for key in (None, "", "sea", "new")] == [1, 1, 2, 0]
+
+
+def test_whole_number_keys(tmp_path):
+    path = tmp_path / "user.parquet"
+    pq.write_table(pa.table({"id": [1, 2], "key": pa.array([10, -3], pa.int32())}), path)
+    lookup = VocabularyLookup.read("user", path)
+    assert [lookup.look_up(key, "x") for key in (10, -3, 1, None)] == [1, 2, 0, 0]
+    for key in ("10", 10.0, True):
+        with pytest.raises(RequestError, match="user: expected a whole number"):
+            lookup.look_up(key, "user")
+
+
+def test_without_a_vocabulary_keys_are_ids():
+    lookup = IdLookup("user", 5)
+    assert [lookup.look_up(key, "x") for key in (1, 5, 6, 0, -1, 10**30, None)] == [1, 5] + [0] * 5
+    with pytest.raises(RequestError, match="user: expected a whole number"):
+        lookup.look_up("1", "user")

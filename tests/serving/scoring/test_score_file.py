@@ -1,0 +1,193 @@
+"""Files of events become files of scores."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.serving.events.event_encoder import EventEncoder
+from merlin_sim.serving.limits import Limits
+from merlin_sim.serving.scoring import score_file as module
+from merlin_sim.serving.scoring.score_file import score_file
+
+
+def write_jsonl(path, events):
+    path.write_text("".join(json.dumps(event) + "\n" for event in events))
+
+
+def write_csv(path, events):
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["candidates", "user_id", "history", "more"])
+        for place, event in enumerate(events):
+            join = "|".join if place % 2 else json.dumps
+            lists = [join(event["candidates"]), event["user_id"], join(event["history"])]
+            writer.writerow([*lists, "x"])
+
+
+def write_parquet(path, events):
+    pq.write_table(pa.Table.from_pylist(events), path)
+
+
+def write_structs(path, events):
+    item = pa.struct([("item_id", pa.string()), ("cat_id", pa.string())])
+    fields = [("user_id", pa.string()), ("history", pa.list_(item)), ("candidates", pa.list_(item))]
+    rows = [
+        {k: v if k == "user_id" else [{"item_id": key} for key in v] for k, v in event.items()}
+        for event in events
+    ]
+    pq.write_table(pa.Table.from_pylist(rows, pa.schema(fields)), path)
+
+
+WRITERS = {
+    "jsonl": (write_jsonl, "events.jsonl"),
+    "csv": (write_csv, "events.csv"),
+    "parquet": (write_parquet, "events.parquet"),
+    "structs": (write_structs, "events.parquet"),
+}
+
+
+def read_scores(path):
+    if path.suffix == ".parquet":
+        return pq.read_table(path).to_pylist()
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
+@pytest.mark.parametrize("form", WRITERS)
+def test_every_form_gives_the_scores_of_evaluate(
+    form, ending, scorer, encoder, events, expected, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(module, "EVENTS_PER_PIECE", 7)
+    write, name = WRITERS[form]
+    write(tmp_path / name, events)
+    output = tmp_path / f"scores{ending}"
+    summary = score_file(scorer, encoder, tmp_path / name, output)
+    assert (summary.events, summary.candidates) == (len(events), len(events))
+    rows = read_scores(output)
+    assert [row["user_id"] for row in rows] == [event["user_id"] for event in events]
+    assert [row["candidates"] for row in rows] == [event["candidates"] for event in events]
+    first = 2 if form == "csv" else 1
+    assert [row["line"] for row in rows] == list(range(first, len(events) + first))
+    np.testing.assert_allclose([row["scores"][0] for row in rows], expected, atol=1e-5)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, output.name])
+
+
+BAD_LINES = [
+    b"not json",
+    b'{"user_id": "u"}',
+    b"[]",
+    b'{"user_id": "\xff", "history": [], "candidates": []}',
+    b'{"user_id": 5, "history": [], "candidates": []}',
+    b'{"user_id": "u", "history": [], "candidates": [{"x": 1}]}',
+    b'{"user_id": "u", "history": [], "candidates": ["1","2","3","4"]}',
+    b"[" * 100_000,
+]
+
+
+@pytest.mark.parametrize("line", BAD_LINES, ids=lambda line: line[:20].decode("latin1"))
+def test_a_bad_row_is_told_by_line_or_left_out(line, scorer, servable, events, tmp_path):
+    encoder = EventEncoder(servable, Limits(max_candidates=3))
+    good = [json.dumps(event).encode() for event in events[:3]]
+    source, output = tmp_path / "events.jsonl", tmp_path / "scores.jsonl"
+    source.write_bytes(b"\n".join([good[0], b"", line, good[1], line, good[2]]))
+    with pytest.raises(MerlinSimError, match=r"events.jsonl, line 3: .*--on_bad_rows skip"):
+        score_file(scorer, encoder, source, output)
+    assert not output.exists()
+    summary = score_file(scorer, encoder, source, output, on_bad_rows="skip")
+    assert (summary.events, summary.bad_rows.count) == (3, 2)
+    assert [row["line"] for row in read_scores(output)] == [1, 4, 6]
+    assert "line 3" in summary.bad_rows.describe() and "line 5" in summary.bad_rows.describe()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("user_id,history\nu,a\n", "without candidates"),
+        ("", "without user_id, history, candidates"),
+        ("user_id,history,candidates\nu,a\n", "line 2: expected 3 fields, found 2"),
+        ('user_id,history,candidates\nu,"[1",a\n', "line 2: history: expected a JSON list"),
+        ('user_id,history,candidates\nu,a,b\nu,"a"b,c\n', "line 3: expected CSV"),
+    ],
+)
+def test_bad_csv_is_told(text, message, scorer, encoder, tmp_path):
+    (tmp_path / "events.csv").write_text(text)
+    with pytest.raises(MerlinSimError, match=message):
+        score_file(scorer, encoder, tmp_path / "events.csv", tmp_path / "scores.jsonl")
+
+
+def test_what_excel_writes_can_be_read(scorer, encoder, events, expected, tmp_path):
+    event = events[0]
+    row = f"{event['user_id']},{'|'.join(event['history'])},{event['candidates'][0]}"
+    text = f"\ufeffuser_id,history,candidates\r\n{row}\r\n"
+    (tmp_path / "events.csv").write_bytes(text.encode())
+    score_file(scorer, encoder, tmp_path / "events.csv", tmp_path / "scores.jsonl")
+    assert read_scores(tmp_path / "scores.jsonl")[0]["scores"] == pytest.approx([expected[0]], 1e-4)
+
+
+def test_a_parquet_file_without_a_column_is_told_at_once(scorer, encoder, events, tmp_path):
+    rows = [{"user_id": event["user_id"], "items": event["candidates"]} for event in events]
+    write_parquet(tmp_path / "events.parquet", rows)
+    message = "the columns user_id, history, candidates.*without history, candidates"
+    with pytest.raises(MerlinSimError, match=message):
+        score_file(
+            scorer,
+            encoder,
+            tmp_path / "events.parquet",
+            tmp_path / "scores.jsonl",
+            on_bad_rows="skip",
+        )
+
+
+def test_where_json_ends_to_be_json_is_told_within_its_line(scorer, encoder, tmp_path):
+    (tmp_path / "events.jsonl").write_text('\n{"user_id": "x"\n')
+    with pytest.raises(
+        MerlinSimError, match="line 2: expected one JSON object: .* at character 17"
+    ):
+        score_file(scorer, encoder, tmp_path / "events.jsonl", tmp_path / "scores.jsonl")
+
+
+def test_what_was_never_seen_is_counted(scorer, encoder, events, tmp_path):
+    strange = {**events[1], "user_id": "nobody", "candidates": ["new", *events[1]["candidates"]]}
+    write_jsonl(tmp_path / "events.jsonl", [events[0], strange, {**strange, "candidates": []}])
+    summary = score_file(scorer, encoder, tmp_path / "events.jsonl", tmp_path / "scores.jsonl")
+    assert (summary.unseen_users, summary.unseen_candidates) == (2, 1)
+
+
+def test_events_are_not_replaced_by_their_scores(scorer, encoder, events, tmp_path):
+    source = tmp_path / "events.jsonl"
+    write_jsonl(source, events[:1])
+    (tmp_path / "link.jsonl").symlink_to(source)
+    for output in (source, tmp_path / "link.jsonl"):
+        with pytest.raises(MerlinSimError, match="another file than `--input`"):
+            score_file(scorer, encoder, source, output, overwrite=True)
+    with pytest.raises(MerlinSimError, match="there is no directory"):
+        score_file(scorer, encoder, source, tmp_path / "none" / "scores.jsonl")
+    assert read_scores(source) == events[:1]
+
+
+def test_files_are_checked_first(scorer, encoder, tmp_path):
+    source = tmp_path / "events.jsonl"
+    with pytest.raises(MerlinSimError, match="does not exist"):
+        score_file(scorer, encoder, source, tmp_path / "scores.jsonl")
+    source.write_text("")
+    with pytest.raises(MerlinSimError, match="should end in .jsonl, .parquet"):
+        score_file(scorer, encoder, source, tmp_path / "scores.csv")
+    (tmp_path / "events.txt").write_text("")
+    with pytest.raises(MerlinSimError, match="should end in .jsonl, .csv, .parquet"):
+        score_file(scorer, encoder, tmp_path / "events.txt", tmp_path / "scores.jsonl")
+    (tmp_path / "events.parquet").write_text("no parquet")
+    with pytest.raises(MerlinSimError, match="cannot be read as parquet"):
+        score_file(scorer, encoder, tmp_path / "events.parquet", tmp_path / "scores.jsonl")
+    (tmp_path / "scores.jsonl").write_text("mine")
+    with pytest.raises(MerlinSimError, match="exists.*--overwrite"):
+        score_file(scorer, encoder, source, tmp_path / "scores.jsonl")
+    assert (tmp_path / "scores.jsonl").read_text() == "mine"
+    score_file(scorer, encoder, source, tmp_path / "scores.jsonl", overwrite=True)
+    assert (tmp_path / "scores.jsonl").read_text() == ""

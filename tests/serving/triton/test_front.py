@@ -1,0 +1,191 @@
+"""What stands before Triton's HTTP, with something that tells what reached it behind."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import socket
+import socketserver
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler
+
+import pytest
+
+pytest.importorskip("aiohttp")
+from merlin_sim.serving.triton.front import DEEPEST, JSON_LENGTH, Door, Front  # noqa: E402
+
+MOST = 100_000
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+REACHED, GO_ON, GONE = threading.Event(), threading.Event(), threading.Event()
+
+
+class Echo(BaseHTTPRequestHandler):
+    """Answers with what it got."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if body == b'"slow"':
+            REACHED.set()
+            GO_ON.wait(60)
+        found = {"path": self.path, "headers": dict(self.headers), "body": body.decode()}
+        answer = json.dumps(found).encode()
+        self.send_response(400 if body == b'"bad"' else 200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.send_header(JSON_LENGTH, "7")
+        self.end_headers()
+        self.wfile.write(answer)
+
+    do_GET = do_POST
+
+    def finish(self):
+        super().finish()
+        GONE.set()
+
+    def address_string(self):
+        return "a socket in a folder"
+
+    def log_message(self, *arguments):
+        """Say nothing."""
+
+
+class Upstream(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+
+
+@pytest.fixture
+def front(tmp_path):
+    """Ask the front; status, headers, and what was answered."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    path = tmp_path / "http"
+    for event in (REACHED, GO_ON, GONE):
+        event.clear()
+    with Upstream(str(path), Echo) as upstream:
+        serving = threading.Thread(target=upstream.serve_forever)
+        serving.start()
+        running = Front([Door(listener, path, ("GET", "POST"), MOST)])
+
+        def ask(body=None, headers=None, method="POST", path="/v2/x%2Fy?a=%20b"):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            try:
+                connection.request(method, path, body, headers or {})
+                response = connection.getresponse()
+                return response.status, response.headers, json.loads(response.read())
+            finally:
+                connection.close()
+
+        ask.front = running
+        ask.stop_upstream = lambda: (upstream.shutdown(), upstream.server_close(), path.unlink())
+        try:
+            yield ask
+        finally:
+            running.close()
+            upstream.shutdown()
+            serving.join()
+
+
+def test_a_request_is_handed_on_as_it_is_and_so_is_its_answer(front):
+    status, headers, found = front("{}", {"X-Own": "a", JSON_LENGTH: "2", "Accept-Encoding": "br"})
+    assert (status, headers[JSON_LENGTH]) == (200, "7")
+    assert (found["path"], found["body"]) == ("/v2/x%2Fy?a=%20b", "{}")
+    assert found["headers"]["X-Own"] == "a" and found["headers"][JSON_LENGTH] == "2"
+    assert found["headers"]["Accept-Encoding"] == "br"
+    assert front('"bad"')[0] == 400
+    assert front(method="GET")[2]["body"] == ""
+
+
+def test_nothing_that_triton_cannot_bear_is_handed_on(front):
+    """A form is parsed on the stack, and so are the pieces of a chunked body."""
+    pieces = (b"1" for _ in range(4000))
+    _, _, found = front(pieces, FORM)
+    assert found["body"] == "1" * 4000
+    assert found["headers"]["Content-Length"] == "4000"
+    assert not {"Transfer-Encoding", "Content-Type"} & set(found["headers"])
+
+
+def test_a_compressed_body_is_handed_on_plain(front):
+    _, _, found = front(gzip.compress(b'"hello"'), {"Content-Encoding": "gzip"})
+    assert found["body"] == '"hello"' and "Content-Encoding" not in found["headers"]
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (b"x" * (MOST + 1), {}),
+        ((b"x" * 1000 for _ in range(200)), {}),
+        (gzip.compress(b"x" * 200 * MOST), {"Content-Encoding": "gzip"}),
+    ],
+    ids=["plain", "chunked", "compressed"],
+)
+def test_a_body_is_bounded(front, body, headers):
+    status, _, found = front(body, headers)
+    assert (status, found) == (413, {"error": "expected a body of at most 100,000 bytes"})
+
+
+def test_json_is_no_deeper_than_triton_can_read(front):
+    assert front("[" * DEEPEST + "]" * DEEPEST)[0] == 200
+    status, _, found = front("[" * (DEEPEST + 1))
+    assert (status, found) == (400, {"error": "expected JSON nested at most 64 levels deep"})
+    tensors = '{"a": 1}' + "[" * 1000  # what follows the JSON may be anything
+    assert front(tensors, {JSON_LENGTH: "8"})[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'{"data": [1], "shape": [4611686018427387904]}', "shape: expected as many elements as"),
+        (b'{"shape": [9, 999, 9], "shape": [1], "data": []}', "received [9, 999, 9]"),
+        (b'{"a\xff": Inf, "x": [{"sh\\u0061pe": [0, 999], "data": []}]}', "one JSON object"),
+        (b'{"a\xff": "\n", "x": [{"sh\\u0061pe": [0, 999], "data": []}]}', "received [0, 999]"),
+        (b'{"a": 1' + b"0" * 5000 + b"}", "expected one JSON object: Exceeds the limit"),
+        (b"nonsense", "expected one JSON object: Expecting value, at character 1"),
+    ],
+)
+def test_json_claims_no_more_than_it_has(front, body, message):
+    status, _, found = front(body)
+    assert status == 400 and message in found["error"]
+
+
+def test_data_that_stands_elsewhere_may_have_any_shape(front):
+    assert front('{"name": "in shared memory", "shape": [1000000]}')[0] == 200
+    assert front('{"data": [[1, 2], [3, 4]], "shape": [2, 2]}')[0] == 200
+
+
+@pytest.mark.parametrize("length", ["3", "-1", "1e0", "", "٣"])
+def test_the_length_of_the_json_is_checked(front, length):
+    status, _, found = front("{}", {JSON_LENGTH: length.encode()})
+    assert status == 400 and f"{JSON_LENGTH}: expected 0 to 2, received" in found["error"]
+
+
+def test_other_methods_are_refused(front):
+    assert front(method="DELETE")[0] == 405
+
+
+def test_at_the_end_what_is_in_flight_is_answered_and_nothing_new(front):
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(front, '"slow"')
+        assert REACHED.wait(60)
+        front.front.refuse_new()
+        status, _, found = front("{}")
+        assert status == 503 and "ending" in found["error"]
+        GO_ON.set()
+        assert slow.result(60)[0] == 200
+
+
+def test_a_connection_to_triton_goes_when_it_is_idle(front):
+    """Triton waits for it when it is told to end."""
+    assert front("{}")[0] == 200
+    assert GONE.wait(60)
+
+
+def test_without_triton_it_says_so(front):
+    front.stop_upstream()
+    status, _, found = front("{}")
+    assert status == 503 and "the server is starting, ending" in found["error"]

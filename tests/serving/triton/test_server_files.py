@@ -1,0 +1,90 @@
+"""What a killed server leaves is cleared; what is alive, or not ours, stays."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from merlin_sim.serving.triton import server_files
+from merlin_sim.serving.triton.bundled_server import ServerError
+from merlin_sim.serving.triton.server_files import PREFIX, ServerFiles, clear_abandoned
+
+# Makes the folder as a server does, hands its lock on to a child, and is killed.
+KILLED = """
+import os, subprocess, sys
+from merlin_sim.serving.triton.server_files import ServerFiles
+files = ServerFiles()
+child = subprocess.Popen([sys.executable, "-c", "input()"], pass_fds=[files.lock])
+print(files.path, flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.fixture
+def folders(tmp_path, monkeypatch):
+    """A directory for temporary files, its path short enough for sockets, and a shared memory."""
+    memory = tmp_path / "memory"
+    memory.mkdir()
+    monkeypatch.setattr(server_files, "SHARED_MEMORY", memory)
+    with tempfile.TemporaryDirectory(prefix="short-", dir="/tmp") as temporary:
+        monkeypatch.setattr("tempfile.tempdir", temporary)
+        monkeypatch.setenv("TMPDIR", temporary)
+        yield Path(temporary), memory
+
+
+def test_what_nobody_owns_any_more_is_cleared(folders):
+    _, memory = folders
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    path = Path(process.stdout.readline().strip())
+    assert process.wait(60) == -9
+    (memory / f"{path.name}-region").touch()
+    (memory / "somebody-else-s").touch()
+    assert clear_abandoned() == []  # its child still holds it: Triton outlives a killed server
+    assert path.is_dir() and (memory / f"{path.name}-region").exists()
+    process.communicate("\n", timeout=60)  # the child ends; its end of the pipe is closed
+    assert clear_abandoned() == [path]
+    assert not path.exists()
+    assert [entry.name for entry in memory.iterdir()] == ["somebody-else-s"]
+
+
+def test_what_is_alive_or_not_ours_stays(folders):
+    temporary, memory = folders
+    files = ServerFiles()
+    (memory / f"{files.path.name}-region").touch()
+    (temporary / f"{PREFIX}a").mkdir()  # without a lock: not ours, or not yet
+    (temporary / f"{PREFIX}b").mkdir()
+    (temporary / f"{PREFIX}b" / "lock").touch()  # made, not yet locked
+    (temporary / f"{PREFIX}c").touch()
+    (temporary / f"{PREFIX}d").symlink_to(temporary)
+    before = sorted(os.listdir(temporary))
+    assert clear_abandoned() == []
+    assert sorted(os.listdir(temporary)) == before and os.listdir(memory)
+    files.remove()
+    assert not files.path.exists() and not os.listdir(memory)
+
+
+def test_before_a_new_start_sockets_and_shared_memory_go(folders):
+    _, memory = folders
+    files = ServerFiles()
+    for name in ("http", "metrics", "kept"):
+        (files.path / name).touch()
+    (memory / f"{files.path.name}-region").touch()
+    files.clear_leftovers()
+    assert sorted(os.listdir(files.path)) == ["kept", "lock"] and not os.listdir(memory)
+    files.remove()
+
+
+def test_a_path_too_long_for_a_socket_is_told_of(folders, monkeypatch):
+    long = folders[0] / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    with pytest.raises(ServerError, match="`TMPDIR` should be a shorter path"):
+        ServerFiles()
+    assert not os.listdir(long)

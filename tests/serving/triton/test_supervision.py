@@ -1,0 +1,99 @@
+"""A server that ends by itself is started again, within bounds; a small stand-in plays Triton."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+pytest.importorskip("pytriton")
+from merlin_sim.serving.triton.bundled_server import ServerError  # noqa: E402
+from merlin_sim.serving.triton.serve import Server  # noqa: E402
+from merlin_sim.serving.triton.server_options import ServerOptions  # noqa: E402
+
+pytestmark = pytest.mark.timeout(300)
+# What it does at each of its starts: aborts, exits, serves, or dies once it has said it is ready.
+STAND_IN = """
+import os, socketserver, sys
+from http.server import BaseHTTPRequestHandler
+
+folder, *plan = sys.argv[1:]
+with open(f"{folder}/starts", "a+") as starts:
+    starts.write(".")
+    starts.seek(0)
+    act = plan[min(len(starts.read()), len(plan)) - 1]
+if act == "abort":
+    os.kill(os.getpid(), 6)
+if act == "exit":
+    sys.exit(3)
+
+class Ready(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+    def address_string(self):
+        return ""
+    def log_message(self, *arguments):
+        pass
+
+with socketserver.UnixStreamServer(f"{folder}/http", Ready) as server:
+    server.handle_request()
+    if act == "die":
+        os.kill(os.getpid(), 11)
+    server.serve_forever()
+"""
+
+
+class StandIn(Server):
+    """A server whose Triton does as it is told."""
+
+    def plays(self, *plan: str) -> StandIn:
+        self.plan = plan
+        self.said: list[str] = []
+        self._say = self.said.append
+        return self
+
+    def _command(self, triton, files):
+        return [sys.executable, "-c", STAND_IN, str(files), *self.plan]
+
+
+@pytest.fixture
+def stand_in(servable):
+    return StandIn(servable, ServerOptions(http_port=0, grpc_port=0, metrics_port=0))
+
+
+def test_one_that_a_signal_ends_at_start_is_tried_again(stand_in):
+    with stand_in.plays("abort", "abort", "serve") as server:
+        files = server._files.path
+        assert (files / "starts").read_text() == "..."
+        assert server.is_ready()
+    assert [line.split(": ")[-1] for line in server.said] == [
+        "starting it again (2 of 5)",
+        "starting it again (3 of 5)",
+    ]
+    assert not files.exists()
+
+
+def test_one_that_never_starts_is_given_up(stand_in):
+    message = r"by signal 6 \(SIGABRT\) before it was ready, 5 times \(what it said stands above"
+    with pytest.raises(ServerError, match=message), stand_in.plays("abort"):
+        pass
+
+
+def test_one_that_exits_is_not_tried_again(stand_in):
+    message = r"with exit code 3 before it was ready \(what it said"
+    with pytest.raises(ServerError, match=message), stand_in.plays("exit", "serve"):
+        pass
+    assert stand_in.said == []
+
+
+def test_one_that_dies_is_started_again_until_it_is_enough(stand_in):
+    said: list[str] = []
+    stand_in.plays("die")
+    with pytest.raises(ServerError, match=r"ended 5 times .* \(SIGSEGV\): it is not started again"):
+        stand_in.run(said.append)
+    again = [line for line in said if "which nobody asked for: starting it again" in line]
+    assert len(again) == 4 and all("by signal 11 (SIGSEGV)" in line for line in again)
+    assert len([line for line in said if line.startswith("ready:")]) == 5
+    assert stand_in.process.poll() is not None and not stand_in._files.path.exists()

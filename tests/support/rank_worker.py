@@ -1,0 +1,225 @@
+"""What every rank of a test under horovodrun does; the first writes what came out."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+
+from merlin_sim.foundation.process_wide import silence_third_party_noise
+
+silence_third_party_noise()
+
+from merlin_sim.ranks import collectives  # noqa: E402
+from merlin_sim.ranks.collectives import average_gradients  # noqa: E402
+from merlin_sim.steps.loss_scale import LossScale  # noqa: E402
+from merlin_sim.steps.optimizers import make_optimizer  # noqa: E402
+from merlin_sim.steps.train_step import TrainStep  # noqa: E402
+from merlin_sim.training.evaluation.metrics import AUCCounts, Evaluator  # noqa: E402
+from merlin_sim.training.runs.run import run  # noqa: E402
+from merlin_sim.training.runs.run_config import RunConfig  # noqa: E402
+
+OPTIONS = {
+    "din": {"embedding_dim": 4, "stage_two_mlp_dims": (8, 4)},
+    "dien": {
+        "embedding_dim": 4,
+        "stage_two_mlp_dims": (8, 4),
+        "aux_mlp_dims": (6,),
+        "long_seq_length": 8,
+    },
+    "sim": {
+        "embedding_dim": 4,
+        "stage_one_mlp_dims": (8,),
+        "stage_two_mlp_dims": (8, 4),
+        "aux_mlp_dims": (6,),
+        "long_seq_length": 8,
+        "top_k": 4,
+    },
+}
+CASES = [
+    *(("din", "adam", {"gradient_exchange": "dense"}), ("dien", "adam", {}), ("sim", "adam", {})),
+    *(("din", "lazy_adam", {}), ("din", "sgd", {"lr": 0.5})),
+]
+RESUMED = 0
+"""The case that is resumed on another number of ranks, from its step 6 of 8."""
+
+
+def case_config(dataset: Path, results: Path, number: int, **more) -> RunConfig:
+    """Global batches of 96 leave a last one of 12 rows, so 3 to 12 a rank."""
+    model_type, optimizer, options = CASES[number]
+    values = {
+        "model_options": OPTIONS[model_type],
+        "epochs": 2,
+        "global_batch_size": 96,
+        "seed": 11,
+        "affinity": "disabled",
+        "save_checkpoint_path": results / "saved",
+        "checkpoint_every": 3,
+        "keep_checkpoints": 9,
+    }
+    return RunConfig(
+        dataset_dir=dataset,
+        model_type=model_type,
+        optimizer=optimizer,
+        results_dir=results,
+        **{**values, **options, **more},
+    )
+
+
+class Recorder:
+    """Notes every row that a run counts in its last epoch: [label, score] or [label, score, user].
+
+    The rows of all ranks, batch by batch, are in the order in which one rank has them.
+    """
+
+    def __init__(self):
+        self.train, self.test, self.last = [], [], None
+
+    def run(self, config: RunConfig) -> dict:
+        count, update, result = AUCCounts.update, Evaluator.update, Evaluator.result
+
+        def noting_count(counts, labels, scores):
+            count(counts, labels, scores)
+            self.train.append([labels.tolist(), scores.tolist()])
+
+        def noting_update(evaluator, labels, scores, users):
+            with mock.patch.object(AUCCounts, "update", count):
+                update(evaluator, labels, scores, users)
+            self.test.append([labels.tolist(), scores.tolist(), users.tolist()])
+
+        def noting_result(*arguments, **options):
+            self.last = {"train": self.train, "test": self.test}
+            self.train, self.test = [], []
+            return result(*arguments, **options)
+
+        with (
+            mock.patch.object(AUCCounts, "update", noting_count),
+            mock.patch.object(Evaluator, "update", noting_update),
+            mock.patch.object(Evaluator, "result", noting_result),
+        ):
+            return run(config)
+
+    def rows(self, ranks) -> dict[str, list[list]]:
+        everyone = collectives.gather_objects(self.last, ranks)
+        return {
+            name: [
+                [sum(column, []) for column in zip(*batch, strict=True)]
+                for batch in zip(*(one[name] for one in everyone), strict=True)
+            ]
+            for name in ("train", "test")
+        }
+
+
+def run_case(config: RunConfig, ranks) -> dict:
+    recorder = Recorder()
+    return {"result": recorder.run(config), "rows": recorder.rows(ranks)}
+
+
+def run_cases(dataset: Path, directory: Path, ranks, cases) -> dict[str, dict]:
+    """Train every case, each in a directory of its own."""
+    return {
+        str(number): run_case(case_config(dataset, directory / str(number), number), ranks)
+        for number in cases
+    }
+
+
+def resume(dataset: Path, directory: Path, other: Path, ranks) -> dict:
+    """Go on with what a run on another number of ranks left in ``other``."""
+    saved = other / str(RESUMED) / "saved" / "step-0000000006"
+    config = case_config(dataset, directory / "resumed", RESUMED, load_checkpoint_path=saved)
+    return run_case(config, ranks)
+
+
+class OverflowsOnLastRank:
+    """One weight whose gradient is 1, or on the last rank infinite while ``broken`` is set."""
+
+    def __init__(self, ranks):
+        self.weight = tf.Variable(1.0)
+        self.trainable_variables = [self.weight]
+        self.broken = tf.Variable(0.0)
+        self.last = float(ranks.rank == ranks.size - 1)
+
+    def compute_step(self, columns, labels, sample_weight, training):
+        huge = 1.0 + self.broken * self.last * 1e38
+        loss = self.weight * huge * huge
+        return (loss, loss, tf.constant(0.0)), tf.zeros_like(labels)
+
+
+def overflow(ranks) -> dict:
+    model = OverflowsOnLastRank(ranks)
+    scale = LossScale(active=True)
+    step = TrainStep(model, make_optimizer("sgd", [model.weight], 0.25), scale, ranks)
+    seen = []
+    for broken in (0.0, 1.0, 0.0):
+        model.broken.assign(broken)
+        result = step({}, tf.zeros([2]), 1.0, stop=bool(broken) and ranks.rank == 1)
+        seen.append(
+            [
+                float(model.weight.numpy()),
+                float(scale.scale.numpy()),
+                bool(result.finite),
+                bool(result.stopped),
+            ]
+        )
+    return {"overflow": collectives.gather_objects(seen, ranks)}
+
+
+def averages(ranks) -> dict:
+    """Average known gradients, as rows and as tables, and see whether all ranks agree."""
+    rows = tf.constant([ranks.rank, 2, 2])
+    values = tf.fill([3, 2], float(ranks.rank + 1))
+    slices = tf.IndexedSlices(values, rows, tf.constant([6, 2]))
+    dense = tf.fill([3], float(ranks.rank))
+    found = {}
+    for name, options in {
+        "sparse": {},
+        "dense": {"dense_tables": True},
+        "fp16": {"fp16_compression": True},
+    }.items():
+        (table, vector), extra = average_gradients(
+            [slices, dense], tf.constant([float(ranks.rank)]), ranks, **options
+        )
+        found[name] = [
+            tf.convert_to_tensor(table).numpy().tolist(),
+            vector.numpy().tolist(),
+            extra.numpy().tolist(),
+            isinstance(table, tf.IndexedSlices),
+        ]
+    everywhere = collectives.gather_objects(found, ranks)
+    assert all(other == found for other in everywhere)
+    return found
+
+
+def metrics(ranks) -> dict:
+    """Measure the same predictions, dealt out unequally, with one rank that has none."""
+    random = np.random.default_rng(8)
+    labels = random.integers(0, 2, 4001)
+    scores = random.uniform(0, 1, 4001).astype(np.float32) ** (2 - labels)
+    users = random.integers(0, 400, 4001)
+    owner = random.integers(0, max(1, ranks.size - 1), 4001)
+    evaluator = Evaluator(ranks)
+    for part in np.array_split(np.flatnonzero(owner == ranks.rank), 3):
+        evaluator.update(labels[part], scores[part], users[part])
+    return evaluator.result().to_dict()
+
+
+def main() -> None:
+    dataset, directory, alone = map(Path, sys.argv[1:4])
+    cases = json.loads(sys.argv[4])
+    ranks = collectives.start()
+    results = {"averages": averages(ranks), **overflow(ranks)}
+    results["cases"] = run_cases(dataset, directory, ranks, cases)
+    results["resumed"] = resume(dataset, directory, alone, ranks)
+    results["metrics"] = metrics(ranks)
+    counts = collectives.sum_counts(np.array([ranks.rank + 1]), ranks)
+    results["sum"] = counts.tolist()
+    if ranks.is_first:
+        (directory / "results.json").write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""The rooms of the house: which may import which, that no imports run in a circle, their size.
+
+Every import counts: those inside functions and those for type checkers alone, too.
+"""
+
+from __future__ import annotations
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = "merlin_sim"
+MOST_FILES = 15
+
+# Room -> the rooms it may import; the floors of docs/design.md, bottom up.
+MAY_IMPORT = {
+    "foundation": set(),
+    "schemas": {"foundation"},
+    "ranks": {"foundation"},
+    "checkpoints": {"foundation"},
+    "feed": {"foundation", "schemas"},
+    "steps": {"foundation", "ranks"},
+    "models": {"foundation", "schemas", "ranks", "checkpoints", "feed", "steps"},
+    "workflows": {"foundation", "schemas"},
+    "training": {"foundation", "schemas", "ranks", "checkpoints", "feed", "steps", "models"},
+    "serving": {"foundation", "schemas", "checkpoints", "feed", "models", "workflows", "training"},
+    "scripts": {
+        "foundation", "schemas", "ranks", "checkpoints", "steps", "models", "workflows",
+        "training", "serving",
+    },
+}  # fmt: skip
+
+
+def folders() -> list[Path]:
+    return [
+        folder
+        for room in MAY_IMPORT
+        for folder in [ROOT / room, *(ROOT / room).rglob("*")]
+        if folder.is_dir() and any(folder.glob("*.py"))
+    ]
+
+
+def dotted(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {dotted(file): file for folder in folders() for file in folder.glob("*.py")}
+
+
+def imports(module: str) -> set[str]:
+    """The library's modules that a module imports, by their names below the package."""
+    file = MODULES[module]
+    here = module.split(".") if file.name == "__init__.py" else module.split(".")[:-1]
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {name.name.split(".", 1)[1] for name in node.names if is_ours(name.name)}
+        elif isinstance(node, ast.ImportFrom) and (node.level or is_ours(node.module or "")):
+            above = here[: len(here) - node.level + 1] if node.level else []
+            named = (node.module or "").split(".")[0 if node.level else 1 :]
+            base = ".".join([*above, *filter(None, named)])
+            for name in node.names:
+                member = f"{base}.{name.name}" if base else name.name
+                found.add(member if member in MODULES else base)
+    return found & MODULES.keys()
+
+
+def is_ours(name: str) -> bool:
+    return name.startswith(f"{PACKAGE}.")
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_a_room_imports_only_rooms_below_it(room):
+    wrong = [
+        f"{module} imports {imported}"
+        for module in MODULES
+        if module.split(".")[0] == room
+        for imported in imports(module)
+        if imported.split(".")[0] not in MAY_IMPORT[room] | {room}
+    ]
+    assert not wrong
+
+
+def test_the_rooms_stand_on_floors():
+    TopologicalSorter(MAY_IMPORT).prepare()  # raises CycleError where one stands on itself
+    assert {folder.relative_to(ROOT).parts[0] for folder in folders()} == set(MAY_IMPORT)
+
+
+def test_no_imports_run_in_a_circle():
+    try:
+        TopologicalSorter({module: imports(module) for module in MODULES}).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
+
+
+@pytest.mark.parametrize("folder", folders(), ids=lambda folder: str(folder.relative_to(ROOT)))
+def test_no_folder_holds_more_files_than_a_person_takes_in(folder):
+    files = [file.name for file in folder.glob("*.py") if file.name != "__init__.py"]
+    assert len(files) <= MOST_FILES
+
+
+def test_pyproject_lists_every_package():
+    settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    listed = ast.literal_eval(settings.split("\npackages = ")[1].split("]")[0] + "]")
+    tree = [".".join([PACKAGE, *folder.relative_to(ROOT).parts]) for folder in folders()]
+    assert sorted(listed) == sorted([PACKAGE, *tree])
+
+
+def test_the_imports_of_a_module_are_found_wherever_they_stand():
+    assert "training.runs.run" in imports("scripts.options.run_options")  # in a function
+    assert "schemas.specs.feature_spec" in imports("schemas.specs.spec_file")  # at the top

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from unittest import mock
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from merlin_sim.foundation.ranks import Ranks
+from merlin_sim.training.evaluation import metrics
+from merlin_sim.training.evaluation.metrics import AUCCounts, Evaluator, grouped_auc
+
+
+@pytest.fixture(scope="module")
+def predictions():
+    random = np.random.default_rng(3)
+    labels = random.integers(0, 2, 5000).astype(np.float32)
+    scores = np.clip(0.35 * labels + random.uniform(0, 0.7, 5000), 0, 1).astype(np.float32)
+    scores[:4] = [0.0, 1.0, 1 / 7999, 0.5]
+    return labels, scores, random.integers(0, 300, 5000)
+
+
+def test_auc_is_that_of_keras(predictions):
+    labels, scores, _ = predictions
+    keras = tf.keras.metrics.AUC(num_thresholds=8000)
+    counts = AUCCounts()
+    for part in np.array_split(np.arange(5000), 7):
+        keras.update_state(labels[part], scores[part])
+        counts.update(labels[part], scores[part])
+    assert counts.result() == pytest.approx(float(keras.result()), abs=1e-6)
+
+
+def test_log_loss_is_that_of_keras(predictions):
+    labels, scores, users = (column[4:] for column in predictions)  # none at 0 or 1
+    evaluator = Evaluator(Ranks())
+    evaluator.update(labels, scores, users)
+    expected = tf.keras.losses.BinaryCrossentropy()(labels[:, None], scores[:, None])
+    assert evaluator.result().log_loss == pytest.approx(float(expected), rel=1e-5)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 1), st.sampled_from([0.1, 0.2, 0.5]), st.integers(0, 3)),
+        max_size=40,
+    )
+)
+def test_grouped_auc_is_the_share_of_pairs_in_order(rows):
+    labels, scores, groups = (
+        (np.array(column) for column in zip(*rows, strict=True))
+        if rows
+        else (np.empty(0), np.empty(0), np.empty(0, int))
+    )
+    areas, weights = [], []
+    for group in set(groups.tolist()):
+        mine = groups == group
+        clicked, not_clicked = scores[mine & (labels == 1)], scores[mine & (labels == 0)]
+        if len(clicked) and len(not_clicked):
+            pairs = [(a > b) + 0.5 * (a == b) for a in clicked for b in not_clicked]
+            areas.append(np.mean(pairs))
+            weights.append(mine.sum())
+    expected = np.average(areas, weights=weights) if areas else None
+    assert grouped_auc(labels, scores, groups) == (
+        None if expected is None else pytest.approx(expected)
+    )
+
+
+def test_calibration_by_hand():
+    labels = np.array([1, 0, 1, 1])
+    scores = np.array([0.62, 0.64, 0.92, 0.98])
+    evaluator = Evaluator(Ranks())
+    evaluator.update(labels, scores, None)
+    result = evaluator.result()
+    expected = [[0.63, 0.5, 2], [0.92, 1.0, 1], [0.98, 1.0, 1]]
+    np.testing.assert_allclose(result.calibration, expected, atol=1e-7)
+    assert result.calibration_error == pytest.approx((0.13 * 2 + 0.08 + 0.02) / 4)
+
+
+def test_the_order_and_the_split_of_rows_change_nothing(predictions, monkeypatch):
+    labels, scores, users = predictions
+    alone = Evaluator(Ranks())
+    alone.update(labels, scores, users)
+    expected = alone.result()
+    random = np.random.default_rng(0)
+    shuffled = random.permutation(5000)
+    parts = np.split(shuffled, [1200, 1200, 4000])  # the second rank has no rows
+    for part in parts:
+        evaluator = Evaluator(Ranks(0, 4))
+        evaluator.update(labels[part], scores[part], users[part])
+        gathered = [labels[shuffled] > 0.5, scores[shuffled], users[shuffled].astype(np.int64)]
+        monkeypatch.setattr(metrics, "gather_rows", mock.Mock(side_effect=gathered))
+        monkeypatch.setattr(metrics, "sum_counts", mock.Mock(return_value=alone._auc.counts))
+        assert evaluator.result() == expected
+
+
+def test_one_kind_of_label_has_no_auc():
+    evaluator = Evaluator(Ranks())
+    evaluator.update(np.ones(3), np.full(3, 0.9), np.arange(3))
+    result = evaluator.result()
+    assert result.auc is None and result.gauc is None
+    assert result.log_loss == pytest.approx(-np.log(0.9), rel=1e-6)
+
+
+def test_no_rows_at_all():
+    result = Evaluator(Ranks()).result()
+    assert (result.rows, result.auc, result.gauc, result.calibration) == (0, None, None, [])
+
+
+def test_the_roc_curve_goes_from_corner_to_corner(predictions):
+    labels, scores, users = predictions
+    evaluator = Evaluator(Ranks())
+    evaluator.update(labels, scores, users)
+    result = evaluator.result()
+    false_positive, true_positive = result.roc
+    assert (false_positive[0], true_positive[0]) == (0, 0)
+    assert (false_positive[-1], true_positive[-1]) == (1, 1)
+    assert len(false_positive) < 250
+    assert np.trapz(true_positive, false_positive) == pytest.approx(result.auc, abs=2e-3)

@@ -1,0 +1,76 @@
+"""The forward pass in parts gives what it gives in one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from merlin_sim.feed.loader import Loader
+from merlin_sim.feed.open_feed import open_feed
+from merlin_sim.foundation.ranks import Ranks
+from merlin_sim.models import build_model
+from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.training.evaluation import prediction
+from merlin_sim.training.evaluation.prediction import Predictor
+from merlin_sim.training.runs.prepared_run import RunParts
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Small parts, and whoever asks for them."""
+    calls = []
+    in_parts = prediction.in_parts
+
+    def counted(function, rows, rows_per_part):
+        calls.append(rows_per_part)
+        return in_parts(function, rows, rows_per_part)
+
+    monkeypatch.setattr(prediction, "ROWS_PER_PART", 8)
+    monkeypatch.setattr(prediction, "in_parts", counted)
+    return calls
+
+
+def scores_of(predict, batches):
+    return np.concatenate([predict(columns).numpy() for columns, _ in batches])
+
+
+@pytest.mark.parametrize("batch_size", [5, 8, 41, 101])
+def test_batches_of_any_size_have_the_scores_of_the_whole(sim_dataset, calls, batch_size):
+    dataset = DatasetDirectory.open(sim_dataset)
+    model = build_model("sim", dataset.schema, embedding_dim=4, long_seq_length=6, top_k=3)
+    batches = list(open_feed(dataset, "test", dataset.schema.column_names, batch_size, Ranks()))
+    expected = scores_of(Predictor(model), batches)
+    assert not calls and len(expected) == 101
+    received = scores_of(Predictor(model, parts=True), batches)
+    assert calls == [8]  # traced once, whatever the size
+    np.testing.assert_allclose(received, expected, rtol=1e-6)
+
+
+def test_ragged_batches_stay_in_one(sim_dataset, calls):
+    dataset = DatasetDirectory.open(sim_dataset)
+    model = build_model("sim", dataset.schema, embedding_dim=4, long_seq_length=6, top_k=3)
+    feed = open_feed(dataset, "test", dataset.schema.column_names, 30, Ranks())
+    ragged = Loader(feed.dataset, 30)
+    assert any(name.endswith("__offsets") for name in next(iter(ragged))[0])
+    expected = scores_of(Predictor(model), feed)
+    received = scores_of(Predictor(model, parts=True), ragged)
+    assert not calls
+    np.testing.assert_allclose(received, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("threads", "devices", "parts"),
+    [("1", [], True), ("2", [], False), (None, [], False), ("1", ["GPU:0"], False)],
+)
+def test_parts_are_for_processors_whose_operations_have_one_thread(
+    monkeypatch, threads, devices, parts
+):
+    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
+    if threads is not None:
+        monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", threads)
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: devices)  # no GPU is here
+    run = SimpleNamespace(model=None, config=SimpleNamespace(xla=False))
+    assert RunParts.predictor(run).parts is parts

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import yaml
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.training.reports.report import write_report
+from merlin_sim.training.reports.run_results import read_results
+
+
+def write_run(path, lr=0.01, auc=0.75, extra_line=""):
+    path.mkdir(parents=True)
+    steps = [
+        {"type": "step", "epoch": 1, "step": i, "total_loss": 1 / i, "samples/s": 100.0 + i}
+        for i in [1, 2, 3, 4, 3, 4, 5]
+    ]
+    epoch = {"type": "epoch", "epoch": 1, "step": 5, "test_auc": auc, "train_auc": 0.8}
+    result = {"type": "result", "throughput": 1234.5, "test_auc": auc, "time_to_train": 6.0}
+    lines = [json.dumps(entry) for entry in [*steps, epoch, result]]
+    (path / "log.json").write_text("\n".join(lines) + "\n" + extra_line)
+    (path / "config.yaml").write_text(yaml.safe_dump({"lr": lr, "epochs": 1, "model_type": "<b>"}))
+    (path / "run.json").write_text(json.dumps({"ranks": 2, "dataset": {"fingerprint": "abc"}}))
+    evaluation = {
+        "auc": auc,
+        "roc": [[0, 0.2, 1], [0, 0.7, 1]],
+        "calibration": [[0.2, 0.1, 30], [0.7, 0.8, 10]],
+        "calibration_error": 0.1,
+    }
+    (path / "evaluation.json").write_text(json.dumps(evaluation))
+    return path
+
+
+def test_steps_done_again_count_once(tmp_path):
+    run = read_results(write_run(tmp_path / "a"))
+    assert [entry["step"] for entry in run.steps] == [1, 2, 3, 4, 5]
+    assert run.last["throughput"] == 1234.5
+
+
+def test_one_page_that_needs_nothing_else(tmp_path):
+    page = write_report([write_run(tmp_path / "a")])
+    assert page == tmp_path / "a" / "report" / "report.html"
+    text = page.read_text()
+    names = {path.name for path in page.parent.glob("*.png")}
+    assert names == {"loss.png", "auc.png", "roc.png", "calibration.png", "throughput.png"}
+    assert text.count("data:image/png;base64,") == 5
+    assert not re.search(r"(src|href)='?(?!data:)(https?:|/|\.)", text)
+    assert "0.7500" in text and "1,234" in text and "&lt;b&gt;" in text
+    for path in page.parent.glob("*.png"):
+        assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_several_runs_side_by_side_show_what_differs(tmp_path):
+    runs = [
+        write_run(tmp_path / "x" / "run", lr=0.01, auc=0.7),
+        write_run(tmp_path / "y" / "run", lr=0.5, auc=0.8),
+    ]
+    text = write_report(runs, tmp_path / "out").read_text()
+    assert "0.7000" in text and "0.8000" in text
+    differs = text[text.index("What differs") :]
+    assert "lr" in differs and "0.5" in differs and "epochs" not in differs
+    assert str(tmp_path / "x" / "run") in text  # one name for both says nothing
+
+
+def test_a_killed_run_is_reported_as_far_as_it_came(tmp_path):
+    path = write_run(tmp_path / "a", extra_line='{"type": "ste')
+    (path / "evaluation.json").unlink()
+    page = write_report([path])
+    assert {p.name for p in page.parent.glob("*.png")} == {"loss.png", "auc.png", "throughput.png"}
+
+
+def test_refusals(tmp_path):
+    with pytest.raises(MerlinSimError, match="there is none"):
+        write_report([tmp_path / "nowhere"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(MerlinSimError, match=r"expected a log, log\.json"):
+        write_report([tmp_path / "empty"])
+    path = write_run(tmp_path / "a")
+    (path / "log.json").write_text('not json\n{"type": "step", "step": 1}\n')
+    with pytest.raises(MerlinSimError, match="line 1"):
+        write_report([path])

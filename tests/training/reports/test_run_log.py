@@ -1,0 +1,91 @@
+"""What a run's log says and how, without TensorFlow."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+
+import pytest
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.training.reports.run_log import RunLog
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+    def lines(self):
+        """What stood in the terminal's line, one after the other."""
+        return re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.getvalue()))
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("OMPI_COMM_WORLD_SIZE", raising=False)
+    return Terminal()
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_terminal_has_one_live_line_that_fits(tmp_path, terminal, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    log = RunLog(tmp_path, stream=terminal)
+    with log.progress("epoch 10/12", 12345, 9999) as line:
+        line.update(10000, "loss 1.8088 (0.6936 + 1.1152)  3,756 samples/s")
+    log.say("epoch 10/12  total_loss 1.8088")
+    log.close()
+    shown = terminal.lines()
+    assert max(map(len, shown)) <= columns
+    live = [text for text in shown if "10000/12345" in text]
+    assert live and "loss 1.8088 (0.6936 + 1.1152)  3,756 samples/s" in live[-1]
+    assert shown[-2] == "epoch 10/12  total_loss 1.8088"
+
+
+def test_a_file_has_plain_lines(tmp_path, monkeypatch):
+    seconds = iter([0.0, 10.0, 20.0, 30.0, 40.0])
+    monkeypatch.setattr("merlin_sim.foundation.progress.time.monotonic", lambda: next(seconds))
+    stream = io.StringIO()
+    log = RunLog(tmp_path, stream=stream)
+    with log.progress("epoch 1/1", 8) as line:
+        for done in (1, 2, 3, 4):
+            line.update(done, f"loss {done}")
+    log.close()
+    assert stream.getvalue().splitlines() == [
+        "epoch 1/1 2/8  loss 2  60 s left",
+        "epoch 1/1 4/8  loss 4  40 s left",
+    ]
+
+
+def test_ranks_of_mpirun_write_plain_lines(tmp_path, terminal, monkeypatch):
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    log = RunLog(tmp_path, stream=terminal)
+    with log.progress("epoch 1/1", 8) as line:
+        line.update(1, "loss 1")
+    log.close()
+    assert terminal.getvalue() == ""
+
+
+def test_a_full_disk_is_said_when_writing_and_when_closing(tmp_path):
+    (tmp_path / "log.json").symlink_to("/dev/full")
+    log = RunLog(tmp_path, stream=io.StringIO())
+    with pytest.raises(MerlinSimError, match="log.json cannot be written: No space left"):
+        log.write("step", step=1)
+    with pytest.raises(MerlinSimError, match="log.json cannot be written: No space left"):
+        log.close()
+    log.close()
+
+
+def test_summaries_that_cannot_be_written(tmp_path):
+    (tmp_path / "tensorboard").write_text("")
+    with pytest.raises(MerlinSimError, match="tensorboard cannot be written: .*directory"):
+        RunLog(tmp_path, tensorboard=True, stream=io.StringIO()).write("step", step=1, loss=0.5)
+
+
+def test_numbers_that_json_lacks_become_null(tmp_path):
+    log = RunLog(tmp_path, stream=io.StringIO())
+    log.write("epoch", test_auc=float("nan"), epoch=1)
+    log.close()
+    entry = json.loads((tmp_path / "log.json").read_text())
+    assert entry == {"type": "epoch", "test_auc": None, "epoch": 1}

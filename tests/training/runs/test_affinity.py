@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+
+from merlin_sim.training.runs import affinity
+from merlin_sim.training.runs.affinity import choose_cores, choose_threads, shares_operations
+from merlin_sim.training.runs.run_config import AFFINITIES
+
+HYPERTHREADED = [[[0, 8], [1, 9], [2, 10], [3, 11]], [[4, 12], [5, 13], [6, 14], [7, 15]]]
+
+
+@pytest.mark.parametrize("mode", [m for m in AFFINITIES if m.startswith(("socket_u", "single_u"))])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
+def test_unique_modes_never_share_a_core(mode, ranks):
+    chosen = [choose_cores(HYPERTHREADED, mode, rank, ranks) for rank in range(ranks)]
+    every = [cpu for cpus in chosen for cpu in cpus]
+    assert len(every) == len(set(every))
+    assert all(chosen)
+    if mode.startswith("socket") and ranks in (1, 2, 4, 8):
+        assert sorted(every) == list(range(16))
+
+
+def test_a_physical_core_stays_whole():
+    assert choose_cores(HYPERTHREADED, "socket_unique_interleaved", 1, 4) == [1, 9, 3, 11]
+    assert choose_cores(HYPERTHREADED, "socket_unique_continuous", 1, 4) == [2, 10, 3, 11]
+    assert choose_cores(HYPERTHREADED, "single", 3, 4) == [4, 12]
+    assert choose_cores(HYPERTHREADED, "socket", 0, 8) == [0, 8, 1, 9, 2, 10, 3, 11]
+
+
+@pytest.mark.parametrize("mode", AFFINITIES)
+def test_more_ranks_than_cores_still_get_one(mode):
+    for rank in range(5):
+        assert choose_cores([[[0], [1]]], mode, rank, 5)
+
+
+@pytest.mark.parametrize(
+    ("cores", "before", "asked", "expected"),
+    [
+        (1, None, None, "1"),
+        (2, None, None, "1"),
+        (3, None, None, None),  # TensorFlow's choice
+        (2, "4", None, "4"),  # that of whoever started the process
+        (2, "4", 2, "2"),
+        (8, None, 1, "1"),
+    ],
+)
+def test_operations_have_one_thread_where_cores_are_few(
+    monkeypatch, cores, before, asked, expected
+):
+    environment = {} if before is None else {"TF_NUM_INTRAOP_THREADS": before}
+    monkeypatch.setattr(affinity.os, "environ", environment)
+    monkeypatch.setattr(affinity, "count_cores", lambda: cores)
+    choose_threads(intra_op=asked)
+    assert environment.get("TF_NUM_INTRAOP_THREADS") == expected
+    assert shares_operations() == (expected != "1")

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.training.runs.run_config import RunConfig, read_config
+
+
+def test_defaults_are_the_published_ones():
+    config = RunConfig("data")
+    published = {
+        "model_type": "sim",
+        "feature_spec": "feature_spec.yaml",
+        "optimizer": "adam",
+        "lr": 0.01,
+        "weight_decay": 0,
+        "epochs": 3,
+        "global_batch_size": 131072,
+        "amp": False,
+        "xla": False,
+        "drop_remainder": False,
+        "repeat_count": 0,
+        "log_filename": "log.json",
+        "mode": "train",
+        "benchmark": False,
+        "benchmark_warmup_steps": 20,
+        "benchmark_steps": 200,
+        "affinity": "socket_unique_interleaved",
+        "seed": None,
+        "save_checkpoint_path": None,
+        "load_checkpoint_path": None,
+    }
+    assert {name: getattr(config, name) for name in published} == published
+    assert str(config.results_dir) == "/tmp/sim"
+
+
+def test_everything_wrong_is_said_at_once():
+    with pytest.raises(MerlinSimError) as error:
+        RunConfig("data", epochs=0, lr=float("nan"), optimizer="adamw", seed=-5, amp="yes")
+    for name in ("epochs", "lr", "optimizer", "seed", "amp"):
+        assert f"`{name}` should be" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("global_batch_size", 0),
+        ("global_batch_size", 2.5),
+        ("global_batch_size", True),
+        ("lr", 0),
+        ("lr", "0.1"),
+        ("weight_decay", -1),
+        ("checkpoint_every", 0),
+        ("affinity", "none"),
+        ("mode", "serve"),
+        ("log_filename", "../log.json"),
+        ("gradient_exchange", "all"),
+    ],
+)
+def test_a_wrong_value_is_refused(name, value):
+    with pytest.raises(MerlinSimError, match=f"`{name}` should be"):
+        RunConfig("data", **{name: value})
+
+
+def test_what_is_written_is_read_again(tmp_path):
+    config = RunConfig("data", model_options={"stage_two_mlp_dims": (8, 4)}, seed=3)
+    config.write(tmp_path / "config.yaml")
+    values = read_config(tmp_path / "config.yaml", list(config.to_dict()))
+    assert values == config.to_dict()
+    assert values["stage_two_mlp_dims"] == [8, 4] and values["seed"] == 3
+
+
+def test_unknown_keys_and_other_files_are_refused(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump({"lr": 1, "learning_rate": 1, "batch": 2}))
+    with pytest.raises(MerlinSimError, match="unknown keys: batch, learning_rate"):
+        read_config(path, ["lr"])
+    path.write_text("- 1\n")
+    with pytest.raises(MerlinSimError, match="names and values"):
+        read_config(path, ["lr"])
+    path.write_text("{")
+    with pytest.raises(MerlinSimError, match="cannot be read"):
+        read_config(path, ["lr"])
+    path.write_text("")
+    assert read_config(path, ["lr"]) == {}

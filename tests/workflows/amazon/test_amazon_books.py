@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import filecmp
+import gzip
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from merlin_sim.schemas.channels import CONTRACTS
+from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.workflows.behaviour import encode_and_sample, user_buckets
+from merlin_sim.workflows.logs import line_blocks
+from merlin_sim.workflows.synthetic.planted_behaviour import PlantedBehaviour
+from merlin_sim.workflows.synthetic.synthesis import synthesize
+
+
+def test_positives_are_those_of_a_plain_reading(raw, dataset, plain_rules, rows_of, positives_of):
+    rules = plain_rules(raw)
+    for mapping, expected in (("train", rules.train), ("test", rules.test)):
+        rows = rows_of(dataset, mapping)
+        assert positives_of(rows) == expected
+        assert len(rows) == 2 * sum(expected.values())
+
+
+@pytest.mark.parametrize(
+    ("options", "rules"),
+    [
+        (
+            ("--max_sequence_length", 7, "--shortest_sequence_for_training", 4),
+            {"longest": 7, "shortest_training": 4},
+        ),
+        (
+            ("--shortest_sequence_for_user", 1, "--shortest_sequence_for_training", 0),
+            {"shortest_user": 1, "shortest_training": 0},
+        ),
+        (("--shortest_sequence_for_user", 60, "--pad"), {"shortest_user": 60}),
+    ],
+)
+def test_the_rules_can_be_changed(
+    raw, tmp_path, preprocess, plain_rules, rows_of, positives_of, options, rules
+):
+    dataset = preprocess(raw, tmp_path / "dataset", *options)
+    expected = plain_rules(raw, **rules)
+    assert positives_of(rows_of(dataset, "train")) == expected.train
+    assert positives_of(rows_of(dataset, "test")) == expected.test
+
+
+def test_a_log_worked_out_by_hand(tmp_path, raw_writer, preprocess, rows_of):
+    raw = raw_writer(
+        tmp_path / "raw",
+        [("u", "b", 5), ("u", "a", 5), ("u", "c", 1), ("v", "a", 9), ("u", "c", 1)],
+        [("a", [["Books", "X"], ["Y"]]), ("b", [["Z"]]), ("unused", [["W"]])],
+    )
+    options = ("--shortest_sequence_for_user", 2, "--max_sequence_length", 2)
+    dataset = preprocess(raw, tmp_path / "dataset", *options)
+    train, test = rows_of(dataset, "train"), rows_of(dataset, "test")
+    assert sorted(train[train["label"] == 1]["item_id_pos"]) == [("c",), ("c", "c")]
+    positive = test[test["label"] == 1].iloc[0]
+    assert positive["user_id"] == "u"
+    assert (positive["item_id_trgt"], positive["cat_id_trgt"]) == ("b", "Z")
+    assert positive["item_id_pos"] == ("c", "a")
+    assert positive["cat_id_pos"] == ("no_category", "X")
+    assert set(pd.read_parquet(dataset / "categories/cat_id.parquet")["key"]) == {
+        "X", "Z", "no_category",
+    }  # fmt: skip
+
+
+def test_a_twin_has_the_same_user_and_history(dataset, rows_of):
+    rows = rows_of(dataset, "train")
+    names = ["user_id", "item_id_pos"]
+    sides = [
+        Counter(rows[rows["label"] == label][names].itertuples(index=False, name=None))
+        for label in (0, 1)
+    ]
+    assert sides[0] == sides[1]
+
+
+def test_negatives_are_drawn_from_all_interactions_with_their_categories(
+    raw, dataset, plain_rules, rows_of
+):
+    rules = plain_rules(raw)
+    rows = rows_of(dataset, "train")
+    assert (rows["item_id_neg"].str.len() == rows["item_id_pos"].str.len()).all()
+    drawn = Counter(item for items in rows["item_id_neg"] for item in items)
+    drawn += Counter(rows[rows["label"] == 0]["item_id_trgt"])
+    total, everything = sum(drawn.values()), sum(rules.popularity.values())
+    assert set(drawn) <= set(rules.popularity)
+    for item, count in rules.popularity.most_common(30):
+        share = count / everything
+        assert abs(drawn[item] / total - share) < 5 * np.sqrt(share / total) + 1e-3
+    for items, categories in zip(rows["item_id_neg"], rows["cat_id_neg"], strict=True):
+        assert categories == tuple(map(rules.category_of, items))
+    twins = rows[rows["label"] == 0]
+    assert list(twins["cat_id_trgt"]) == [rules.category_of(i) for i in twins["item_id_trgt"]]
+    # A row's negatives are its own: hardly any two rows share them.
+    assert rows["item_id_neg"][rows["item_id_neg"].str.len() > 3].duplicated().mean() < 0.01
+
+
+def test_ids_run_from_one_to_the_cardinality(raw, dataset, plain_rules):
+    rules = plain_rules(raw)
+    opened = DatasetDirectory.open(dataset)
+    CONTRACTS["sim"].check(opened.spec)
+    values = {
+        entry["name"]: entry["value"]
+        for entry in json.loads((dataset / "metadata.json").read_text())["cardinalities"]
+    }
+    categories = set(map(rules.category_of, rules.popularity))
+    assert values == {
+        "user_id": len(rules.users),
+        "item_id": len(rules.popularity),
+        "cat_id": len(categories),
+    }
+    for domain, size in values.items():
+        table = pd.read_parquet(dataset / "categories" / f"{domain}.parquet")
+        assert table["id"].tolist() == list(range(1, size + 1))
+        assert table["key"].is_unique
+        column = opened.schema[domain if domain == "user_id" else f"{domain}_trgt"]
+        assert column.int_domain.max == size
+        assert column.properties["domain"]["name"] == domain
+    assert opened.schema["item_id_neg"].value_count.max == 100
+
+
+def test_the_columns_have_the_published_names_and_order(dataset):
+    published = [
+        "label", "user_id", "item_id_trgt", "cat_id_trgt", "item_id_pos", "cat_id_pos",
+        "item_id_neg", "cat_id_neg",
+    ]  # fmt: skip
+    opened = DatasetDirectory.open(dataset)
+    assert opened.schema.column_names == published
+    for mapping in ("train", "test"):
+        for file in opened.files(mapping):
+            assert list(pd.read_parquet(file)) == published
+    assert sorted(path.name for path in dataset.iterdir()) == [
+        "categories", "feature_spec.yaml", "metadata.json", "schema.pbtxt", "test", "train",
+        "workflow.json",
+    ]  # fmt: skip
+
+
+def test_padding_puts_zeros_in_front(raw, dataset, tmp_path, preprocess):
+    padded = preprocess(raw, tmp_path / "padded", "--pad")
+    for ragged, full in zip(
+        pd.read_parquet(dataset / "test/part.0.parquet").itertuples(index=False),
+        pd.read_parquet(padded / "test/part.0.parquet").itertuples(index=False),
+        strict=True,
+    ):
+        assert ragged[:4] == full[:4]
+        for short, long in zip(ragged[4:], full[4:], strict=True):
+            assert len(long) == 100
+            assert not long[: 100 - len(short)].any()
+            assert (long[100 - len(short) :] == short).all()
+
+
+def test_rows_of_one_user_do_not_stand_together(dataset):
+    users = pd.read_parquet(dataset / "train/part.0.parquet")["user_id"]
+    together = (users == users.shift()).mean()
+    shares = users.value_counts(normalize=True)
+    assert together < 1.5 * (shares**2).sum() + 0.01
+
+
+def same_directories(ours: Path, theirs: Path) -> bool:
+    names = sorted(str(p.relative_to(ours)) for p in ours.rglob("*") if p.is_file())
+    others = sorted(str(p.relative_to(theirs)) for p in theirs.rglob("*") if p.is_file())
+    return names == others and all(
+        filecmp.cmp(ours / name, theirs / name, shallow=False) for name in names
+    )
+
+
+def test_partitions_do_not_matter(raw, dataset, tmp_path, preprocess, monkeypatch):
+    monkeypatch.setattr(line_blocks, "BLOCK_BYTES", 10_000)
+    monkeypatch.setattr(line_blocks.line_blocks, "__defaults__", (10_000,))
+    monkeypatch.setattr(user_buckets, "BYTES_PER_BUCKET", 100_000)
+    assert same_directories(dataset, preprocess(raw, tmp_path / "dataset"))
+    monkeypatch.setattr(encode_and_sample, "ROWS_PER_FILE", 1000)
+    other = preprocess(raw, tmp_path / "other")
+    assert len(list((other / "train").iterdir())) > 5
+    names = ["label", "user_id", "item_id_trgt", "item_id_pos", "item_id_neg", "cat_id_neg"]
+    rows = []
+    for directory in (dataset, other):
+        parts = [pd.read_parquet(path) for path in (directory / "train").iterdir()]
+        frame = pd.concat(parts)[names]
+        rows.append(sorted(map(str, frame.itertuples(index=False, name=None))))
+    assert rows[0] == rows[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 4])
+def test_workers_do_not_matter(raw, dataset, tmp_path, preprocess, workers):
+    options = ("--scheduler", "local", "--review_loader_num_workers", workers)
+    assert same_directories(dataset, preprocess(raw, tmp_path / "dataset", *options))
+
+
+def test_the_seed_changes_the_draws_alone(
+    raw, dataset, tmp_path, preprocess, rows_of, positives_of
+):
+    other = preprocess(raw, tmp_path / "dataset", "--seed", 7)
+    ours, theirs = rows_of(dataset, "train"), rows_of(other, "train")
+    assert positives_of(ours) == positives_of(theirs)
+    assert Counter(ours["item_id_neg"]) != Counter(theirs["item_id_neg"])
+
+
+def test_a_second_run_in_one_process_forgets_the_first(
+    raw, tmp_path, raw_writer, preprocess, plain_rules, rows_of, positives_of
+):
+    other = raw_writer(
+        tmp_path / "raw",
+        [("u", f"i{n % 7}", n) for n in range(30)],
+        [(f"i{n}", [["a", f"c{n % 3}"]]) for n in range(5)],
+    )
+    for source in (raw, other, raw):
+        dataset = preprocess(source, tmp_path / "dataset", "--overwrite")
+        rules, rows = plain_rules(source), rows_of(dataset, "train")
+        assert positives_of(rows) == rules.train
+        for items, categories in zip(rows["item_id_neg"], rows["cat_id_neg"], strict=True):
+            assert categories == tuple(map(rules.category_of, items))
+
+
+def test_gzipped_files_give_the_same(raw, dataset, tmp_path, preprocess):
+    zipped = tmp_path / "raw"
+    zipped.mkdir()
+    for name in ("reviews_Books.json", "meta_Books.json"):
+        with open(raw / name, "rb") as file, gzip.open(zipped / f"{name}.gz", "wb") as target:
+            shutil.copyfileobj(file, target)
+    assert same_directories(dataset, preprocess(zipped, tmp_path / "dataset"))
+
+
+def test_repetitions_are_kept_and_counted(raw, tmp_path, run_cli, plain_rules):
+    result = run_cli(
+        "preprocess", "amazon-books", "--amazon_dataset_path", raw, "--output_path",
+        tmp_path / "dataset",
+    )  # fmt: skip
+    kept = plain_rules(raw).kept
+    repeated = kept.duplicated(["reviewerID", "asin", "unixReviewTime"]).sum()
+    assert repeated > 20
+    assert f"{repeated} of them repetitions" in result.output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [11, 12])
+def test_other_logs_are_read_alike(seed, tmp_path, preprocess, plain_rules, rows_of, positives_of):
+    behaviour = PlantedBehaviour(
+        users=400, items=150, categories=9, mean_length=90, short_users=0.5, seed=seed
+    )
+    synthesize(tmp_path, behaviour, missing_metadata=0.3, compress=bool(seed % 2))
+    dataset = preprocess(tmp_path, tmp_path / "dataset")
+    rules = plain_rules(tmp_path)
+    assert positives_of(rows_of(dataset, "train")) == rules.train
+    assert positives_of(rows_of(dataset, "test")) == rules.test

@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections import Counter
+
+import pandas as pd
+import pytest
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
+
+TRANSFORM = """
+import json, sys
+import pandas as pd
+from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
+events = pd.read_json(sys.argv[2], dtype={"user_id": str, "item_id": str})
+samples = FittedWorkflow.load(sys.argv[1]).samples("test").transform(events)
+samples = samples.assign(**{name: [list(map(int, ids)) for ids in samples[name]]
+                            for name in samples if name.endswith(("_pos", "_neg"))})
+samples.to_json(sys.argv[3], orient="records")
+"""
+
+
+@pytest.fixture
+def artefacts(dataset, tmp_path):
+    """The fitted state and nothing else."""
+    directory = tmp_path / "fitted"
+    shutil.copytree(dataset / "categories", directory / "categories")
+    shutil.copy(dataset / "workflow.json", directory)
+    return directory
+
+
+@pytest.fixture
+def events(raw, plain_rules):
+    kept = plain_rules(raw).kept
+    names = {"reviewerID": "user_id", "asin": "item_id", "unixReviewTime": "timestamp"}
+    return kept.rename(columns=names)[list(names.values())].sample(frac=1, random_state=0)
+
+
+def rows_of(frame: pd.DataFrame) -> Counter:
+    rows = []
+    for row in frame.to_dict("records"):
+        rows.append(
+            tuple(
+                tuple(map(int, value)) if name.endswith(("_pos", "_neg")) else int(value)
+                for name, value in row.items()
+            )
+        )
+    return Counter(rows)
+
+
+@pytest.mark.slow
+def test_a_process_that_never_fitted_gives_the_same(artefacts, events, dataset, tmp_path):
+    events.reset_index(drop=True).to_json(tmp_path / "events.json")
+    subprocess.run(
+        [
+            sys.executable, "-W", "ignore", "-c", TRANSFORM, str(artefacts),
+            str(tmp_path / "events.json"), str(tmp_path / "samples.json"),
+        ],
+        check=True, timeout=120,
+    )  # fmt: skip
+    theirs = pd.read_json(tmp_path / "samples.json")
+    assert rows_of(theirs) == rows_of(pd.read_parquet(dataset / "test/part.0.parquet"))
+
+
+def test_train_rows_as_well(artefacts, events, dataset):
+    samples = FittedWorkflow.load(artefacts).samples("train").transform(events)
+    assert rows_of(samples) == rows_of(pd.read_parquet(dataset / "train/part.0.parquet"))
+
+
+def test_unseen_keys(artefacts, events):
+    fitted = FittedWorkflow.load(artefacts)
+    user = events["user_id"].iloc[0]
+    known = events[events["user_id"] == user].sort_values(["timestamp", "item_id"])
+    new = pd.DataFrame({"user_id": user, "item_id": ["never seen"], "timestamp": [2_000_000_000]})
+    stranger = known.assign(user_id="nobody")
+    histories = fitted.histories().transform(pd.concat([known, new, stranger]))
+    expected = fitted.histories().transform(known)
+    assert len(histories) == 2
+    ids = {row.user_id: list(row.item_id) for row in histories.itertuples()}
+    known_id = expected["user_id"].iloc[0]
+    assert known_id > 0
+    assert ids == {known_id: list(expected["item_id"].iloc[0]), 0: ids[known_id]}
+
+
+def test_a_later_log_gets_the_same_ids(raw, dataset, tmp_path, preprocess, rows_of):
+    output = preprocess(raw, tmp_path / "later", "--fitted", dataset)
+    for name in ("train/part.0.parquet", "test/part.0.parquet", "categories/item_id.parquet"):
+        assert (output / name).read_bytes() == (dataset / name).read_bytes()
+
+
+def test_rules_that_are_not_given_are_those_of_the_fit(
+    raw, tmp_path, preprocess, plain_rules, positives_of, rows_of
+):
+    first = preprocess(raw, tmp_path / "first", "--max_sequence_length", 5)
+    options = ("--fitted", first, "--shortest_sequence_for_training", 3)
+    later = preprocess(raw, tmp_path / "later", *options)
+    expected = plain_rules(raw, longest=5, shortest_training=3)
+    assert positives_of(rows_of(later, "train")) == expected.train
+
+
+def test_new_items_are_left_out_of_a_later_log(tmp_path, raw_writer, preprocess, rows_of, run_cli):
+    old = [("u", "abcb"[n % 4], n) for n in range(4)] + [("v", "c", 1), ("v", "a", 2)]
+    metadata = [("a", [["A"]]), ("b", [["B"]]), ("c", [["C"]]), ("d", [["D"]])]
+    options = ("--shortest_sequence_for_user", 2)
+    first = preprocess(raw_writer(tmp_path / "old", old, metadata), tmp_path / "first", *options)
+    new = [("u", "a", 5), ("u", "d", 6), ("u", "c", 7), ("w", "a", 1), ("w", "b", 2)]
+    later = preprocess(
+        raw_writer(tmp_path / "new", new, metadata), tmp_path / "later", "--fitted", first
+    )
+    rows = pd.read_parquet(later / "test/part.0.parquet")
+    positive = rows[rows["label"] == 1].sort_values("user_id")
+    assert positive["user_id"].tolist() == [0, 1]
+    assert [list(items) for items in positive["item_id_pos"]] == [[1], [1]]
+    assert positive["item_id_trgt"].tolist() == [2, 3]
+
+
+@pytest.fixture
+def fitted_log(tmp_path, run_cli):
+    rows = {"who": [1, 1, 1], "what": [5, 6, 5], "when": [1, 2, 3], "brand": list("aba")}
+    log = pd.DataFrame(rows)
+    log.to_csv(tmp_path / "log.csv", index=False)
+
+    def run(output, *options):
+        return run_cli(
+            "preprocess", "log", tmp_path / "log.csv", "--output_path", tmp_path / output, *options
+        )
+
+    columns = ("--user_column", "who", "--item_column", "what", "--timestamp_column", "when")
+    first = run("first", *columns, "--item_feature_columns", "brand",
+                "--shortest_sequence_for_user", 1)  # fmt: skip
+    assert first.exception is None
+    return run
+
+
+def test_columns_that_are_not_given_are_those_of_the_fit(fitted_log, tmp_path):
+    result = fitted_log("next", "--fitted", tmp_path / "first")
+    assert result.exception is None
+    for name in ("test/part.0.parquet", "workflow.json"):
+        assert (tmp_path / "next" / name).read_bytes() == (tmp_path / "first" / name).read_bytes()
+
+
+def test_other_columns_than_those_of_the_fit_are_refused_in_words(fitted_log, tmp_path):
+    result = fitted_log("next", "--fitted", tmp_path / "first", "--item_column", "brand")
+    message = f"--item_column: expected what, as {tmp_path / 'first'} was fitted on, got brand."
+    assert message in str(result.exception)
+    result = fitted_log("next", "--fitted", tmp_path / "first", "--item_feature_columns", "")
+    assert "--item_feature_columns: expected brand, as" in str(result.exception)
+    assert "got none" in str(result.exception)
+    assert isinstance(result.exception, MerlinSimError)
+
+
+def test_without_a_fit_columns_must_be_named(fitted_log):
+    result = fitted_log("next", "--user_column", "who", "--timestamp_column", "when")
+    assert result.exit_code == 2
+    assert "Missing option '--item_column'" in result.output
+
+
+def test_nothing_is_pickled(dataset):
+    for path in dataset.rglob("*"):
+        assert path.is_dir() or path.suffix in (".parquet", ".json", ".yaml", ".pbtxt")
+        assert path.is_dir() or not path.read_bytes().startswith(b"\x80")
+
+
+def edit(path, change):
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.update(format=99), "format: expected 1.* Found 99"),
+        (lambda d: d.pop("rules"), "expected the keys format"),
+        (lambda d: d.update(extra=1), "expected the keys format"),
+        (lambda d: d["rules"].update(seed="1"), "rules.seed: expected int, found '1'"),
+        (lambda d: d["rules"].update(seed=-1), "`seed` should lie"),
+        (lambda d: d["rules"].pop("pad"), "rules: expected the keys"),
+        (lambda d: d["columns"].update(user="../x"), "should not be empty, contain `/`"),
+        (lambda d: d["columns"].update(item_features="cat_id"), "expected list"),
+        (lambda d: d["categories"].pop("cat_id"), "categories: expected user_id"),
+        (lambda d: d["categories"].update(cat_id=3), "an object per domain"),
+        (lambda d: d.update(categories=[]), "expected an object"),
+    ],
+)
+def test_a_changed_document_is_refused(artefacts, change, message):
+    edit(artefacts / "workflow.json", change)
+    with pytest.raises(MerlinSimError, match=message):
+        FittedWorkflow.load(artefacts)
+
+
+def test_changed_or_missing_vocabularies_are_refused(artefacts):
+    path = artefacts / "categories/cat_id.parquet"
+    content = path.read_bytes()
+    path.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+    with pytest.raises(MerlinSimError, match="cat_id.parquet: not the file"):
+        FittedWorkflow.load(artefacts)
+    path.unlink()
+    with pytest.raises(MerlinSimError, match="cat_id.parquet: missing"):
+        FittedWorkflow.load(artefacts)
+    (artefacts / "workflow.json").write_text("{")
+    with pytest.raises(MerlinSimError, match="expected JSON"):
+        FittedWorkflow.load(artefacts)

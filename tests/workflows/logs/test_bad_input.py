@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.workflows.logs import line_blocks
+
+GOOD = b'{"reviewerID": "u", "asin": "a", "unixReviewTime": 5}'
+OTHER = GOOD.replace(b'"asin": "a"', b'"asin": "b"')
+WHOLE = "'unixReviewTime': expected a whole number"
+LONE = "'asin': expected text, found a lone surrogate"
+BAD_LINES = [
+    (b'{"reviewerID": "u", "asin"', "expected one JSON object"),
+    (b"not json", "expected one JSON object"),
+    (b'{"asin": "a", "unixReviewTime": 5}', "expected the key 'reviewerID'"),
+    (b'{"reviewerID": "u", "unixReviewTime": 5}', "expected the key 'asin'"),
+    (b'{"reviewerID": "u", "asin": "a"}', "expected the key 'unixReviewTime'"),
+    (b'{"reviewerID": 3, "asin": "a", "unixReviewTime": 5}', "'reviewerID': expected a string"),
+    (b'{"reviewerID": "u", "asin": null, "unixReviewTime": 5}', "'asin': expected a string"),
+    (b'{"reviewerID": "u", "asin": "", "unixReviewTime": 5}', "'asin': expected a string"),
+    (
+        b'{"reviewerID": "u", "asin": "a", "unixReviewTime": "5"}',
+        "'unixReviewTime': expected a whole number",
+    ),
+    (
+        b'{"reviewerID": "u", "asin": "a", "unixReviewTime": 5.5}',
+        "'unixReviewTime': expected a whole number",
+    ),
+    (
+        b'{"reviewerID": "u", "asin": "a", "unixReviewTime": true}',
+        "'unixReviewTime': expected a whole number",
+    ),
+    (b'{"reviewerID": "u", "asin": "\xe9", "unixReviewTime": 5}', "expected UTF-8, found byte"),
+    (
+        b'{"reviewerID": "u", "asin": "\\ud800", "unixReviewTime": 5}',
+        "'asin': expected text, found a lone surrogate",
+    ),
+    (GOOD + GOOD, "expected one JSON object"),
+    (b"[1, 2]", "expected one JSON object"),
+    (GOOD.decode().encode("utf-16"), "expected UTF-8"),
+]
+
+
+def write(tmp_path, reviews: bytes, metadata: bytes = b"{'asin': 'a', 'categories': [['x']]}\n"):
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    (raw / "reviews_Books.json").write_bytes(reviews)
+    (raw / "meta_Books.json").write_bytes(metadata)
+    return raw
+
+
+@pytest.mark.parametrize(("line", "reason"), BAD_LINES)
+def test_a_bad_line_stops_the_run_or_is_counted(line, reason, tmp_path, preprocess, run_cli):
+    raw = write(tmp_path, b"\n".join([GOOD, b"", OTHER, line, GOOD, line, b""]))
+    options = ("--shortest_sequence_for_user", 3)
+    with pytest.raises(MerlinSimError) as error:
+        preprocess(raw, tmp_path / "dataset", *options)
+    assert f"reviews_Books.json, line 4: {reason}" in str(error.value)
+    assert error.value.exit_code == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["raw"]
+
+    result = run_cli(
+        "preprocess", "amazon-books", "--amazon_dataset_path", raw, "--output_path",
+        tmp_path / "dataset", "--on_bad_rows", "skip", *options,
+    )  # fmt: skip
+    assert result.exception is None
+    assert "reviews_Books.json: 2 bad rows left out (line 4: " in result.output
+    assert "line 6: " in result.output
+    assert "3 interactions read" in result.output
+
+
+def test_bad_metadata_is_told_with_its_line_or_counted(tmp_path, preprocess, run_cli):
+    good = b"{'asin': 'a', 'categories': [['x']]}\n"
+    raw = write(
+        tmp_path, GOOD + b"\n" + OTHER + b"\n", good + b"{'asin': 'b'\n" + good + b"{'asin': 'c'}\n"
+    )
+    options = ("--shortest_sequence_for_user", 1)
+    with pytest.raises(MerlinSimError, match="meta_Books.json, line 2: expected a Python literal"):
+        preprocess(raw, tmp_path / "dataset", *options)
+    result = run_cli(
+        "preprocess", "amazon-books", "--amazon_dataset_path", raw, "--output_path",
+        tmp_path / "dataset", "--on_bad_rows", "skip", *options,
+    )  # fmt: skip
+    assert "meta_Books.json: 2 bad rows left out (line 2: " in result.output
+    assert "line 4: expected the key 'categories'" in result.output
+
+
+@pytest.mark.parametrize("scheduler", ["single", pytest.param("local", marks=pytest.mark.slow)])
+def test_the_line_is_right_far_into_a_file(scheduler, tmp_path, preprocess, monkeypatch):
+    monkeypatch.setattr(line_blocks, "BLOCK_BYTES", 5_000)
+    raw = write(tmp_path, (GOOD + b"\n") * 1000 + b"bad\n" + (GOOD + b"\n") * 50)
+    with pytest.raises(MerlinSimError, match="reviews_Books.json, line 1001: "):
+        preprocess(raw, tmp_path / "dataset", "--scheduler", scheduler)
+    with open(raw / "reviews_Books.json", "rb") as file:
+        packed = gzip.compress(file.read())
+    (raw / "reviews_Books.json.gz").write_bytes(packed)
+    (raw / "reviews_Books.json").unlink()
+    with pytest.raises(MerlinSimError, match="reviews_Books.json.gz, line 1001: "):
+        preprocess(raw, tmp_path / "dataset", "--scheduler", scheduler)
+
+
+@pytest.mark.parametrize("name", ["reviews_Books.json", "meta_Books.json"])
+def test_a_damaged_gzip_stops_the_run(name, raw, tmp_path, preprocess):
+    for what in ("cut", "broken", "none"):
+        copy = tmp_path / what
+        shutil.copytree(raw, copy)
+        packed = gzip.compress((copy / name).read_bytes())
+        damaged = {
+            "cut": packed[: len(packed) // 2],
+            "broken": packed[:200] + b"\0" * 50 + packed[250:],
+            "none": b"this is no gzip",
+        }[what]
+        (copy / name).unlink()
+        (copy / f"{name}.gz").write_bytes(damaged)
+        with pytest.raises(MerlinSimError, match=f"{name}.gz, after line .*: the gzip stream"):
+            preprocess(copy, tmp_path / "dataset", "--on_bad_rows", "skip")
+        assert not (tmp_path / "dataset").exists()
+
+
+def test_missing_files_are_named(tmp_path, preprocess):
+    with pytest.raises(MerlinSimError, match="reviews_Books.json: no such file, nor"):
+        preprocess(tmp_path, tmp_path / "dataset")
+
+
+def test_no_user_long_enough(tmp_path, preprocess):
+    raw = write(tmp_path, (GOOD + b"\n") * 7)
+    with pytest.raises(MerlinSimError, match="No user has 20 interactions.*: 7 interactions of 1"):
+        preprocess(raw, tmp_path / "dataset")
+    assert [path.name for path in tmp_path.iterdir()] == ["raw"]
+
+
+def test_users_without_a_training_row_make_an_empty_train(tmp_path, preprocess, rows_of):
+    raw = write(tmp_path, GOOD + b"\n" + OTHER + b"\n")
+    dataset = preprocess(raw, tmp_path / "dataset", "--shortest_sequence_for_user", 2)
+    assert len(rows_of(dataset, "train")) == 0
+    assert len(rows_of(dataset, "test")) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--max_sequence_length", 0), "`max_sequence_length` should be at least 1"),
+        (("--scheduler", "nowhere"), "`scheduler` should be"),
+        (("--review_loader_num_workers", 0), "workers should be at least 1"),
+        (("--fitted", "nowhere"), "nowhere/workflow.json"),
+        (("--seed", -1), "`seed` should lie"),
+    ],
+)
+def test_options_are_checked(options, message, raw, tmp_path, preprocess):
+    with pytest.raises(MerlinSimError, match=message):
+        preprocess(raw, tmp_path / "dataset", *options)
+    assert not list(tmp_path.iterdir())
+
+
+def command(raw, output, *options):
+    return [
+        sys.executable, "-c", "from merlin_sim.scripts.main import main; main()",
+        "preprocess", "amazon-books", "--amazon_dataset_path", str(raw), "--output_path",
+        str(output), *map(str, options),
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_full_disk_stops_the_run(raw, tmp_path):
+    def small_files():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    done = subprocess.run(
+        command(raw, tmp_path / "dataset"), preexec_fn=small_files, timeout=120,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert "File too large" in done.stderr
+    assert "no output directory was made" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("scheduler", "phases"),
+    [("single", (".work/buckets", "categories", "train")), ("local", ("train",))],
+)
+def test_a_killed_run_leaves_nothing_half_written(scheduler, phases, raw, tmp_path, preprocess):
+    output = tmp_path / "dataset"
+    partial = tmp_path / "dataset.partial"
+    for seen in phases:
+        process = subprocess.Popen(
+            command(raw, output, "--scheduler", scheduler, "--review_loader_num_workers", 2),
+            stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        deadline = time.monotonic() + 90
+        while not (partial / seen).exists() and time.monotonic() < deadline:
+            assert process.poll() is None
+            time.sleep(0.002)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        assert not output.exists()
+        assert partial.exists()
+    result = preprocess(raw, output)
+    assert not partial.exists()
+    assert json.loads((result / "metadata.json").read_text())
+
+
+@pytest.mark.slow
+def test_the_next_run_says_that_one_was_killed(raw, tmp_path):
+    (tmp_path / "dataset.partial").mkdir()
+    done = subprocess.run(
+        command(raw, tmp_path / "dataset"), timeout=120, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "did not finish; it left no dataset" in done.stderr
+    assert (tmp_path / "dataset").is_dir()

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import gzip
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.workflows.logs import line_blocks as module
+from merlin_sim.workflows.logs.line_blocks import find_text_file, line_blocks
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    lines=st.lists(st.binary(max_size=12).map(lambda line: line.replace(b"\n", b".")), max_size=9),
+    last_newline=st.booleans(),
+    block_bytes=st.integers(1, 40),
+)
+def test_blocks_are_whole_lines_and_together_the_file(
+    tmp_path_factory, lines, last_newline, block_bytes
+):
+    text = b"\n".join(lines) + b"\n" * last_newline
+    path = tmp_path_factory.mktemp("text") / "file"
+    path.write_bytes(text)
+    blocks = line_blocks(path, block_bytes)
+    pieces = [piece for block in blocks for piece, _ in block.texts()]
+    assert b"".join(pieces) == text
+    assert all(piece.endswith(b"\n") for piece in pieces[:-1])
+    before = 0
+    for block, piece in zip(blocks, pieces, strict=True):
+        assert block.lines_before() == before
+        before += piece.count(b"\n")
+
+
+def test_a_stream_comes_in_pieces_of_whole_lines(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "BLOCK_BYTES", 10)
+    text = b"".join(b"line %d\n" % number for number in range(50)) + b"last"
+    (tmp_path / "file.gz").write_bytes(gzip.compress(text))
+    (block,) = line_blocks(tmp_path / "file.gz")
+    pieces = list(block.texts())
+    assert len(pieces) > 20
+    assert b"".join(piece for piece, _ in pieces) == text
+    assert all(piece.endswith(b"\n") for piece, _ in pieces[:-1])
+    done = [position for _, position in pieces]
+    assert done == sorted(done) and done[-1] == block.size
+
+
+def test_a_file_or_its_packed_form_is_found(tmp_path):
+    with pytest.raises(MerlinSimError, match="a.json: no such file, nor .*a.json.gz"):
+        find_text_file(tmp_path, "a.json")
+    (tmp_path / "a.json.gz").touch()
+    assert find_text_file(tmp_path, "a.json").name == "a.json.gz"
+    (tmp_path / "a.json").touch()
+    assert find_text_file(tmp_path, "a.json").name == "a.json"

@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import gzip
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.schemas.channels import CONTRACTS
+from merlin_sim.schemas.dataset import DatasetDirectory
+
+OPTIONS = (
+    "--user_column", "who", "--item_column", "what", "--timestamp_column", "when",
+    "--user_feature_columns", "country,device", "--item_feature_columns", "brand, price band",
+    "--shortest_sequence_for_user", 3,
+)  # fmt: skip
+
+
+def make_log(users=40, seed=0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    who = np.repeat(np.arange(users), rng.integers(1, 9, users))
+    what = rng.integers(100, 130, len(who))
+    return pd.DataFrame(
+        {
+            "when": rng.integers(0, 50, len(who)) * 1000,
+            "who": who * 7 + 3,
+            "what": what,
+            "country": np.where(who % 3 == 0, "PT", "SE"),
+            "device": (who % 2) + 5,
+            "brand": [f"b{item % 4}" for item in what],
+            "price band": [["low", "high"][item % 2] for item in what],
+            "ignored": rng.random(len(who)),
+        }
+    )
+
+
+@pytest.fixture
+def run(run_cli):
+    def run(*arguments):
+        result = run_cli("preprocess", "log", *arguments)
+        if result.exception:
+            raise result.exception
+        return result
+
+    return run
+
+
+def raw_keys(dataset, mapping):
+    opened = DatasetDirectory.open(dataset)
+    frame = pd.concat([pd.read_parquet(file) for file in opened.files(mapping)])
+    for name in list(frame)[1:]:
+        domain = opened.schema[name].properties["domain"]["name"]
+        table = pd.read_parquet(dataset / "categories" / f"{domain}.parquet")
+        key = dict(zip(table["id"], table["key"], strict=True))
+        if name.endswith(("_pos", "_neg")):
+            frame[name] = [tuple(key[i] for i in ids) for ids in frame[name]]
+        else:
+            frame[name] = frame[name].map(key)
+    return frame
+
+
+def plain_test_rows(log: pd.DataFrame) -> Counter:
+    rows = Counter()
+    log = log[log.groupby("who")["what"].transform("size") >= 3]
+    for who, events in log.sort_values(["who", "when", "what"]).groupby("who"):
+        last, items = events.iloc[-1], tuple(events["what"])
+        rows[(who, last["country"], last["device"], items[-1], items[:-1])] += 1
+    return rows
+
+
+@pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet"])
+def test_any_columns_become_a_dataset(kind, tmp_path, run):
+    log = make_log()
+    if kind == "parquet":
+        half = len(log) // 2
+        log[:half].to_parquet(tmp_path / "a.parquet", row_group_size=20)
+        log[half:].to_parquet(tmp_path / "b.parquet")
+        files = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    else:
+        files = [tmp_path / f"log.{kind}"]
+        log.to_csv(files[0], index=False)
+        log = log.astype({"who": str, "what": str, "device": str})
+    run(*files, "--output_path", tmp_path / "dataset", *OPTIONS)
+
+    opened = DatasetDirectory.open(tmp_path / "dataset")
+    CONTRACTS["sim"].check(opened.spec)
+    assert opened.channels["user_features"] == ["who", "country", "device"]
+    assert opened.channels["positive_history"] == ["what_pos", "brand_pos", "price band_pos"]
+    rows = raw_keys(tmp_path / "dataset", "test")
+    positive = rows[rows["label"] == 1]
+    names = ["who", "country", "device", "what_trgt", "what_pos"]
+    assert Counter(positive[names].itertuples(index=False, name=None)) == plain_test_rows(log)
+    for part in ("trgt", "pos", "neg"):
+        items = rows[f"what_{part}"].explode().dropna().astype(int)
+        brands = rows[f"brand_{part}"].explode().dropna()
+        assert [f"b{item % 4}" for item in items] == list(brands)
+
+
+def test_no_features_are_needed(tmp_path, run):
+    make_log().to_csv(tmp_path / "log.csv", index=False)
+    run(
+        tmp_path / "log.csv", "--output_path", tmp_path / "dataset", "--user_column", "who",
+        "--item_column", "what", "--timestamp_column", "when", "--shortest_sequence_for_user", 2,
+    )  # fmt: skip
+    assert DatasetDirectory.open(tmp_path / "dataset").schema.column_names == [
+        "label", "who", "what_trgt", "what_pos", "what_neg",
+    ]  # fmt: skip
+
+
+def test_features_take_their_last_value_and_may_be_missing(tmp_path, run):
+    log = pd.DataFrame(
+        {
+            "when": ["2020-01-03", "2020-01-01", "2020-01-02 10:00:00", "2020-01-04"],
+            "who": ["u"] * 4,
+            "what": ["x", "x", "y", "z"],
+            "country": ["PT", "SE", "SE", "NO"],
+            "device": ["a"] * 4,
+            "brand": ["new", "old", "", "b"],
+            "price band": ["1"] * 4,
+        }
+    )
+    log.to_csv(tmp_path / "log.csv", index=False)
+    run(tmp_path / "log.csv", "--output_path", tmp_path / "dataset", *OPTIONS)
+    rows = raw_keys(tmp_path / "dataset", "test")
+    positive = rows[rows["label"] == 1].iloc[0]
+    assert positive["country"] == "NO"
+    assert positive["what_pos"] == ("x", "y", "x")
+    assert positive["brand_pos"] == ("new", "no_brand", "new")
+
+
+HEADER = "when,who,what,country,device,brand,price band\n"
+GOOD = "1,u,x,PT,a,b,c\n2,u,y,PT,a,b,c\n3,u,z,PT,a,b,c\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("4,,x,PT,a,b,c\n", "'who': expected a value, found nothing"),
+        ("4,u,,PT,a,b,c\n", "'what': expected a value, found nothing"),
+        ("soon,u,x,PT,a,b,c\n", "'when': expected a whole number, found b'soon'"),
+        ("4,u,x\n", "expected 7 fields, found 3"),
+        ("4,u,x,PT,a,b,c,d\n", "expected 7 fields, found 8"),
+        ("4,u,\xe9,PT,a,b,c\n", "'what': expected a value, found b'\\xe9'"),
+        ("4,u,x,\xe9,a,b,c\n", "'country': expected a value, found b'\\xe9'"),
+    ],
+)
+def test_a_bad_row_is_refused_with_its_line_or_left_out(line, reason, tmp_path, run):
+    text = (HEADER + GOOD + line + GOOD + line).encode("latin-1")
+    (tmp_path / "log.csv").write_bytes(text)
+    arguments = (tmp_path / "log.csv", "--output_path", tmp_path / "dataset", *OPTIONS)
+    with pytest.raises(MerlinSimError) as error:
+        run(*arguments)
+    assert f"log.csv, line 5: {reason}" in str(error.value)
+    assert not (tmp_path / "dataset").exists()
+
+    result = run(*arguments, "--on_bad_rows", "skip")
+    assert "log.csv: 2 bad rows left out (line 5: " in result.output
+    assert "line 9: " in result.output
+    assert "6 interactions read" in result.output
+
+
+def test_bad_rows_of_parquet(tmp_path, run):
+    log = make_log()
+    log["who"] = log["who"].astype("Int64")
+    log.loc[30, "who"] = None
+    log.to_parquet(tmp_path / "log.parquet", row_group_size=20)
+    arguments = (tmp_path / "log.parquet", "--output_path", tmp_path / "dataset", *OPTIONS)
+    with pytest.raises(MerlinSimError, match="line 31: 'who': expected a value, found nothing"):
+        run(*arguments)
+    assert "1 bad rows left out" in run(*arguments, "--on_bad_rows", "skip").output
+
+
+def test_columns_and_types_are_checked_before_any_work(tmp_path, run):
+    log = make_log().rename(columns={"who": "user"})
+    log["what"] = log["what"] / 2
+    log["when"] = log["when"].astype(str)
+    log.to_parquet(tmp_path / "log.parquet")
+    with pytest.raises(MerlinSimError) as error:
+        run(tmp_path / "log.parquet", "--output_path", tmp_path / "dataset", *OPTIONS)
+    message = str(error.value)
+    assert "expected a column 'who', found only when, user" in message
+    words = "column 'what': expected text or whole numbers, found floating-point numbers (double)"
+    assert words in message
+    assert "column 'when': expected numbers or dates, found text (string)" in message
+
+
+def test_files_that_do_not_fit_together(tmp_path, run):
+    make_log().to_parquet(tmp_path / "a.parquet")
+    make_log().astype({"who": str}).to_parquet(tmp_path / "b.parquet")
+    make_log().to_csv(tmp_path / "c.csv", index=False)
+    (tmp_path / "d.parquet").write_text("no parquet")
+    (tmp_path / "e.csv").write_text("")
+    for names, message in [
+        (
+            "ab",
+            r"column 'who': expected whole numbers \(int64\) as in .*a.parquet, found text \(st",
+        ),
+        ("ac", "not both"),
+        ("d", "d.parquet: expected a parquet file, got"),
+        ("e", "e.csv: expected CSV or parquet"),
+        ("f", "f.parquet: no such file"),
+    ]:
+        files = [tmp_path / f"{n}.{'csv' if n in 'ce' else 'parquet'}" for n in names]
+        with pytest.raises(MerlinSimError, match=message):
+            run(*files, "--output_path", tmp_path / "dataset", *OPTIONS)
+
+
+def test_a_row_of_too_many_fields_that_is_no_text_is_told_once(tmp_path, run, monkeypatch):
+    """Arrow printed a traceback beside its error: it could not decode what it was to hand on."""
+    printed = []
+    monkeypatch.setattr("sys.unraisablehook", printed.append)
+    text = (HEADER + GOOD + "4,u,x,PT,a,b,c,\xe9\n").encode("latin-1")
+    (tmp_path / "log.csv").write_bytes(text)
+    with pytest.raises(MerlinSimError, match=r"log.csv.*Row #5: Expected 7 columns, got 8"):
+        run(tmp_path / "log.csv", "--output_path", tmp_path / "dataset", *OPTIONS)
+    assert not printed
+
+
+def test_a_cut_gzip_is_told(tmp_path, run):
+    make_log(3000).to_csv(tmp_path / "whole.csv", index=False)
+    packed = gzip.compress((tmp_path / "whole.csv").read_bytes())
+    (tmp_path / "log.csv.gz").write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(MerlinSimError, match="log.csv.gz: cannot be read|log.csv.gz, after row"):
+        run(tmp_path / "log.csv.gz", "--output_path", tmp_path / "dataset", *OPTIONS)
+    assert not (tmp_path / "dataset").exists()
+
+
+def test_names_that_collide_are_refused(tmp_path, run):
+    make_log().to_csv(tmp_path / "log.csv", index=False)
+    with pytest.raises(MerlinSimError, match="Received more than once: who"):
+        run(
+            tmp_path / "log.csv", "--output_path", tmp_path / "dataset", "--user_column", "who",
+            "--item_column", "who", "--timestamp_column", "when",
+        )  # fmt: skip
+
+
+def test_timestamps_of_any_kind_sort(tmp_path, run):
+    base = make_log()
+    whole = pd.to_datetime(base["when"], unit="s")
+    expected = None
+    for number, when in enumerate([base["when"], base["when"] / 7, whole]):
+        table = pa.Table.from_pandas(base.assign(when=when), preserve_index=False)
+        pq.write_table(table, tmp_path / f"{number}.parquet")
+        output = tmp_path / f"dataset{number}"
+        run(tmp_path / f"{number}.parquet", "--output_path", output, *OPTIONS)
+        rows = (output / "train/part.0.parquet").read_bytes()
+        assert expected in (None, rows)
+        expected = rows
+
+
+NAMES = ("--user_column", "who", "--item_column", "what", "--timestamp_column", "when")
+
+
+def write_rows(path, **columns):
+    table = {"who": ["u"] * 3, "what": [1, 2, 3], "when": [1, 2, 3], **columns}
+    pq.write_table(pa.table(table), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("what", pa.array([1, 2, 2**64 - 1], pa.uint64()), "line 3: 'what': expected a value, fou"),
+        ("when", pa.array([1, 2**63, 3], pa.uint64()), "line 2: 'when': expected a whole number"),
+        ("who", pa.array([b"u", b"u", b"\xff"]).view("string"), r"line 3: .*found b'\\xff'"),
+        ("when", pa.nulls(3), "column 'when': expected numbers or dates, found nulls only"),
+        ("what", pa.array([1] * 3, pa.time64("us")), r"text or whole numbers, found times \(time"),
+    ],
+)
+def test_values_of_parquet_that_cannot_be_taken(column, values, message, tmp_path, run):
+    file = write_rows(tmp_path / "log.parquet", **{column: values})
+    with pytest.raises(MerlinSimError, match=f"log.parquet.*{message}"):
+        run(file, "--output_path", tmp_path / "dataset", *NAMES)
+
+
+def test_a_damaged_page_is_told_with_its_file_and_place(tmp_path, run):
+    file = write_rows(tmp_path / "log.parquet")
+    chunk = pq.read_metadata(file).row_group(0).column(1)
+    whole = bytearray(file.read_bytes())
+    whole[chunk.dictionary_page_offset : chunk.data_page_offset] = bytes(
+        chunk.data_page_offset - chunk.dictionary_page_offset
+    )
+    file.write_bytes(whole)
+    with pytest.raises(MerlinSimError, match=r"log.parquet, row group 0 .*: cannot be read"):
+        run(file, "--output_path", tmp_path / "dataset", *NAMES)
+
+
+def test_a_header_that_is_no_text(tmp_path, run):
+    (tmp_path / "log.csv").write_bytes(b"who,what,when,\xff\nu,1,1,x\n")
+    with pytest.raises(MerlinSimError, match="log.csv: expected a header in UTF-8"):
+        run(tmp_path / "log.csv", "--output_path", tmp_path / "dataset", *NAMES)

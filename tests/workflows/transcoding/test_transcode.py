@@ -1,0 +1,370 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.workflows.engine import parquet_files
+
+
+@pytest.fixture
+def transcode(run_cli):
+    def run(source: Path, output: Path, *options) -> DatasetDirectory:
+        result = run_cli("transcode", "--input", source, "--output", output, *options)
+        if result.exception:
+            raise result.exception
+        return DatasetDirectory.open(output)
+
+    return run
+
+
+def rows_of(dataset: DatasetDirectory, mapping: str) -> pd.DataFrame:
+    frame = pd.concat([pd.read_parquet(file) for file in dataset.files(mapping)])
+    return frame.reset_index(drop=True)
+
+
+# The published example: one csv chunk split by rows, one with the other columns, 3 + 2 rows.
+PUBLISHED = """
+feature_spec:
+  user_gender: {dtype: torch.int8, cardinality: 3}
+  user_age: {dtype: torch.int8}
+  user_id: {dtype: torch.int32, cardinality: 2655}
+  item_id: {dtype: torch.int32, cardinality: 856}
+  label: {dtype: torch.float32}
+source_spec:
+  train:
+  - {type: csv, features: [user_gender, user_age], files: [train_0_0.csv, train_0_1.csv]}
+  - {type: csv, features: [user_id, item_id, label], files: [train_1.csv]}
+  test:
+  - {type: csv, features: [user_id, item_id, label, user_gender, user_age], files: [test.csv]}
+channel_spec:
+  numeric_inputs: [user_age]
+  categorical_user_inputs: [user_gender, user_id]
+  categorical_item_inputs: [item_id]
+  label_ch: [label]
+metadata: {origin: here}
+"""
+FILES = {
+    "train_0_0.csv": "0,31\n1,32\n2,33\n",
+    "train_0_1.csv": "0,34\n1,35\n",
+    "train_1.csv": "10,20,0\n11,21,1\n12,22,0\n13,23,1\n14,24,0\n",
+    "test.csv": "1,2,1,0,44\n",
+}
+
+
+@pytest.fixture
+def published(tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "feature_spec.yaml").write_text(PUBLISHED)
+    for name, text in FILES.items():
+        (source / name).write_text(text)
+    return source
+
+
+def test_csv_split_by_columns_and_rows(published, tmp_path, transcode):
+    dataset = transcode(published, tmp_path / "dataset")
+    train = rows_of(dataset, "train")
+    assert train["user_age"].tolist() == [31, 32, 33, 34, 35]
+    assert train["user_gender"].tolist() == [0, 1, 2, 0, 1]
+    assert train["user_id"].tolist() == [10, 11, 12, 13, 14]
+    assert train["item_id"].tolist() == [20, 21, 22, 23, 24]
+    assert train["label"].tolist() == [0, 1, 0, 1, 0]
+    assert train.dtypes.astype(str).to_dict() == {
+        "user_gender": "int8", "user_age": "int8", "user_id": "int32", "item_id": "int32",
+        "label": "float32",
+    }  # fmt: skip
+    assert rows_of(dataset, "test").to_dict("records") == [
+        {"user_gender": 0, "user_age": 44, "user_id": 1, "item_id": 2, "label": 1.0}
+    ]
+    assert dataset.spec.feature_spec["user_id"].dtype == "torch.int32"
+    assert dataset.spec.metadata == {"origin": "here"}
+    assert dataset.channels["categorical_user_inputs"] == ["user_gender", "user_id"]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("train_0_1.csv", "0,34\n", "chunk 0 ends after .*train_0_1.csv, row 1, while another"),
+        ("train_1.csv", "1,2,0\n", "chunk 1 ends after .*train_1.csv, row 1, while .*train_0_0"),
+        ("train_1.csv", "", "chunk 1 ends without a row"),
+        ("train_0_1.csv", "0,34\n3,35\n", r"train_0_1.csv, row 2: user_gender: .*0\.\.2.*found 3"),
+        ("train_0_0.csv", "0,31\n-1,32\n2,33\n", "train_0_0.csv, row 2: .*found -1"),
+        ("train_0_1.csv", "0,34\n1,x\n", "train_0_1.csv: .*invalid value 'x'"),
+        ("train_0_1.csv", "0,34\n1\n", "train_0_1.csv: .*Expected 2 columns, got 1"),
+        ("train_0_1.csv", "0,34\n1,\n", "train_0_1.csv, row 2: user_age: .*no value"),
+        ("train_0_1.csv", "0,34\n1,300\n", "train_0_1.csv: .*300"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_file_and_row(
+    file, text, message, published, tmp_path, transcode
+):
+    (published / file).write_text(text)
+    with pytest.raises(MerlinSimError, match=message):
+        transcode(published, tmp_path / "dataset")
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_auto_cardinalities_are_counted(published, tmp_path, transcode):
+    text = PUBLISHED.replace("2655", "auto").replace("856", "auto")
+    (published / "feature_spec.yaml").write_text(text)
+    dataset = transcode(published, tmp_path / "dataset")
+    assert dataset.spec.feature_spec["user_id"].cardinality == 15  # ids 0..14
+    assert dataset.spec.feature_spec["item_id"].cardinality == 25
+    values = json.loads((tmp_path / "dataset/metadata.json").read_text())["cardinalities"]
+    assert {"name": "user_id", "value": 15} in values
+
+
+NAMES = ["label", "user", "item_trgt", "cat_trgt", "item_pos", "cat_pos", "item_neg", "cat_neg"]
+SINGLE = NAMES[:4]
+LONGEST = 6
+
+
+def sim_spec(kind: str, files: dict[str, list[str]], label="bool", **changes) -> dict:
+    sizes = {"user": 50, "item": 90, "cat": 9}
+    features = {"label": {"dtype": label}}
+    for name in NAMES[1:]:
+        features[name] = {"dtype": "int64", "cardinality": sizes[name.split("_")[0]]}
+        if name not in SINGLE:
+            features[name]["dimensions"] = [LONGEST]
+    return {
+        "feature_spec": features,
+        "source_spec": {
+            mapping: [{"type": kind, "features": NAMES, "files": names}]
+            for mapping, names in files.items()
+        },
+        "channel_spec": {
+            "label": ["label"],
+            "user_features": ["user"],
+            "target_item_features": ["item_trgt", "cat_trgt"],
+            "positive_history": ["item_pos", "cat_pos"],
+            "negative_history": ["item_neg", "cat_neg"],
+        },
+        "metadata": {},
+        **changes,
+    }
+
+
+def sim_rows(count: int, seed=0) -> list[dict]:
+    rng = np.random.default_rng(seed)
+    rows = []
+    for _ in range(count):
+        row = {"label": int(rng.integers(2)), "user": int(rng.integers(1, 51))}
+        length = int(rng.integers(0, LONGEST + 1))
+        for part, size in (("trgt", None), ("pos", length), ("neg", length)):
+            row[f"item_{part}"] = rng.integers(1, 91, size).tolist()
+            row[f"cat_{part}"] = rng.integers(1, 10, size).tolist()
+        rows.append({name: row[name] for name in NAMES})
+    return rows
+
+
+def pad(row: dict) -> dict:
+    return {
+        name: [0] * (LONGEST - len(value)) + value if isinstance(value, list) else value
+        for name, value in row.items()
+    }
+
+
+def plain(frame: pd.DataFrame) -> list[dict]:
+    return [
+        {
+            name: list(map(int, value)) if isinstance(value, np.ndarray) else int(value)
+            for name, value in row.items()
+        }
+        for row in frame.to_dict("records")
+    ]
+
+
+def write_records(path: Path, records: list[dict], compression: str = "") -> None:
+    import tensorflow as tf
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for record in records:
+            feature = {
+                name: tf.train.Feature(
+                    int64_list=tf.train.Int64List(value=np.ravel(value).astype(int))
+                )
+                for name, value in record.items()
+            }
+            example = tf.train.Example(features=tf.train.Features(feature=feature))
+            writer.write(example.SerializeToString())
+
+
+def prebatch(rows: list[dict], size: int) -> list[dict]:
+    return [
+        {name: [row[name] for row in map(pad, rows[start : start + size])] for name in NAMES}
+        for start in range(0, len(rows), size)
+    ]
+
+
+def write_spec(source: Path, spec: dict) -> None:
+    source.mkdir(exist_ok=True)
+    (source / "feature_spec.yaml").write_text(yaml.safe_dump(spec))
+
+
+def test_tfrecords_of_single_samples(tmp_path, transcode, monkeypatch):
+    from merlin_sim.workflows.transcoding import tfrecord_file
+
+    monkeypatch.setattr(tfrecord_file, "RECORDS_AT_ONCE", 16)
+    monkeypatch.setattr(parquet_files, "ROWS_PER_GROUP", 10)
+    monkeypatch.setattr(parquet_files, "ROWS_PER_FILE", 30)
+    rows = sim_rows(100)
+    write_records(tmp_path / "s/train/part_0.tfrecord", rows[:37])
+    write_records(tmp_path / "s/train/part_1.tfrecord", rows[37:])
+    write_records(tmp_path / "s/test.tfrecord", rows[:5])
+    files = {"train": ["train/part_0.tfrecord", "train/part_1.tfrecord"], "test": ["test.tfrecord"]}
+    write_spec(tmp_path / "s", sim_spec("tfrecord", files))
+    dataset = transcode(tmp_path / "s", tmp_path / "dataset")
+    assert len(dataset.files("train")) == 4
+    frame = rows_of(dataset, "train")
+    assert list(frame) == NAMES
+    assert frame["label"].dtype == bool
+    assert plain(frame) == rows
+    assert plain(rows_of(dataset, "test")) == rows[:5]
+
+
+@pytest.mark.parametrize(("count", "size"), [(50, 8), (48, 8), (3, 8), (9, 8)])
+def test_prebatched_tfrecords_and_their_remainder(count, size, tmp_path, transcode):
+    rows = sim_rows(count)
+    batches = prebatch(rows, size)
+    whole = count // size
+    write_records(tmp_path / "s/train/part_0.tfrecord", batches[:whole])
+    files = ["train/part_0.tfrecord"]
+    if count % size:
+        write_records(tmp_path / "s/train/remainder.tfrecord", batches[whole:])
+        files.append("train/remainder.tfrecord")
+    write_records(tmp_path / "s/test.tfrecord", list(map(pad, rows[::-1])))
+    write_spec(tmp_path / "s", sim_spec("tfrecord", {"train": files, "test": ["test.tfrecord"]}))
+    dataset = transcode(tmp_path / "s", tmp_path / "dataset")
+    assert plain(rows_of(dataset, "train")) == list(map(pad, rows))
+    assert plain(rows_of(dataset, "test")) == list(map(pad, rows[::-1]))
+
+
+def break_batch(records: list[dict], name: str, change: Callable) -> None:
+    records[1] = {**records[1], name: change(np.ravel(records[1][name]).tolist())}
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("item_pos", lambda v: v[:-1], "record 2: item_pos: expected 6 values a sample"),
+        ("user", lambda v: v[:-1], "record 2: user: expected as many values as samples"),
+        ("label", lambda v: [], "record 2: user: expected as many values as samples"),
+        ("cat_neg", lambda v: [10] * len(v), r"row 9: cat_neg: .*0\.\.9.*found 10"),
+        ("label", lambda v: [2] * len(v), "row 9: label: expected bool, found 2"),
+    ],
+)
+def test_tfrecords_that_do_not_add_up(name, change, message, tmp_path, transcode):
+    batches = prebatch(sim_rows(24), 8)
+    break_batch(batches, name, change)
+    write_records(tmp_path / "s/train.tfrecord", batches)
+    write_records(tmp_path / "s/test.tfrecord", prebatch(sim_rows(8), 8))
+    files = {"train": ["train.tfrecord"], "test": ["test.tfrecord"]}
+    write_spec(tmp_path / "s", sim_spec("tfrecord", files))
+    with pytest.raises(MerlinSimError, match=f"train.tfrecord, {message}"):
+        transcode(tmp_path / "s", tmp_path / "dataset")
+    assert not (tmp_path / "dataset").exists()
+
+
+def test_damaged_tfrecords(tmp_path, transcode):
+    import tensorflow as tf
+
+    rows = sim_rows(30)
+    path = tmp_path / "s/train.tfrecord"
+    write_records(path, rows)
+    write_records(tmp_path / "s/test.tfrecord", rows[:5])
+    files = {"train": ["train.tfrecord"], "test": ["test.tfrecord"]}
+    write_spec(tmp_path / "s", sim_spec("tfrecord", files))
+    content = path.read_bytes()
+    path.write_bytes(content[:-10])
+    with pytest.raises(MerlinSimError, match="record 30: damaged or cut short"):
+        transcode(tmp_path / "s", tmp_path / "dataset")
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        writer.write(b"no example")
+    with pytest.raises(MerlinSimError, match="record 1: not a tf.train.Example"):
+        transcode(tmp_path / "s", tmp_path / "dataset")
+
+
+def write_parquet(source: Path, rows: list[dict], columns=None, name="data.parquet") -> None:
+    source.mkdir(exist_ok=True)
+    frame = pd.DataFrame(rows)
+    frame.to_parquet(source / name, row_group_size=7)
+
+
+def test_parquet_chunks_and_ids_of_shared_tables(tmp_path, transcode):
+    rows = sim_rows(40)
+    source = tmp_path / "s"
+    frame = pd.DataFrame(rows)
+    source.mkdir()
+    for mapping, part in (("train", frame), ("test", frame[:5])):
+        part[NAMES[4:]].to_parquet(source / f"{mapping}_lists.parquet", row_group_size=7)
+        part[SINGLE[::-1]].to_parquet(source / f"{mapping}_single.parquet", row_group_size=16)
+    spec = sim_spec("parquet", {})
+    for feature in spec["feature_spec"].values():
+        if "cardinality" in feature:
+            feature["cardinality"] = "auto"
+    spec["source_spec"] = {
+        mapping: [
+            {"type": "parquet", "features": SINGLE, "files": [f"{mapping}_single.parquet"]},
+            {"type": "parquet", "features": NAMES[4:], "files": [f"{mapping}_lists.parquet"]},
+        ]
+        for mapping in ("train", "test")
+    }
+    write_spec(source, spec)
+    dataset = transcode(source, tmp_path / "dataset")
+    assert plain(rows_of(dataset, "train")) == rows
+    largest = max(max(map(max, filter(None, frame[n]))) for n in ("item_pos", "item_neg"))
+    largest = max(largest, frame["item_trgt"].max())
+    for name in ("item_trgt", "item_pos", "item_neg"):
+        assert dataset.spec.feature_spec[name].cardinality == largest
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("cat_pos", [1, 2], "row 12: positive_history: cat_pos has 2 values, but item_pos has 3"),
+        ("item_neg", [1], "row 12: negative_history: cat_neg has 3 values, but item_neg has 1"),
+        ("cat_pos", [1] * 7, "row 12: cat_pos: expected at most 6 values"),
+        ("item_pos", [1, 91, 2], r"row 12: item_pos: .*0\.\.90 .*found 91"),
+        ("item_pos", [1, -1, 2], "row 12: item_pos: .*found -1"),
+        ("item_trgt", 91, "row 12: item_trgt: .*found 91"),
+    ],
+)
+def test_histories_are_checked(name, value, message, tmp_path, transcode):
+    rows = [{**row, "label": True} for row in sim_rows(30)]
+    rows[11].update(item_pos=[1, 2, 3], cat_pos=[1, 2, 3], item_neg=[1, 2, 3], cat_neg=[1, 2, 3])
+    rows[11][name] = value
+    write_parquet(tmp_path / "s", rows)
+    write_parquet(tmp_path / "s", rows[:5], name="test.parquet")
+    files = {"train": ["data.parquet"], "test": ["test.parquet"]}
+    write_spec(tmp_path / "s", sim_spec("parquet", files))
+    with pytest.raises(MerlinSimError, match=f"data.parquet, {message}"):
+        transcode(tmp_path / "s", tmp_path / "dataset")
+    assert not (tmp_path / "dataset").exists()
+
+
+def test_columns_that_are_missing_and_lists_in_csv(tmp_path, transcode):
+    write_parquet(tmp_path / "s", [{"label": True, "user": 1}])
+    write_parquet(tmp_path / "s", [{"label": False, "user": 2}], name="test.parquet")
+    files = {"train": ["data.parquet"], "test": ["test.parquet"]}
+    write_spec(tmp_path / "s", sim_spec("parquet", files))
+    with pytest.raises(MerlinSimError, match="expected the columns item_trgt, .*found only label"):
+        transcode(tmp_path / "s", tmp_path / "dataset")
+    write_spec(tmp_path / "s", sim_spec("csv", files))
+    with pytest.raises(MerlinSimError, match="csv holds single values"):
+        transcode(tmp_path / "s", tmp_path / "dataset")
+
+
+def test_an_own_dataset_comes_back_the_same(dataset, tmp_path, transcode):
+    again = transcode(dataset, tmp_path / "again")
+    pd.testing.assert_frame_equal(
+        rows_of(again, "train"), rows_of(DatasetDirectory.open(dataset), "train")
+    )

@@ -1,0 +1,1 @@
+"""Checkpoints: what a run is at one moment, on disk and back."""

@@ -1,0 +1,203 @@
+"""What a run is at one moment: weights, optimizer, position; to and from a checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ...checkpoints.array_part import ArrayPart, whole
+from ...checkpoints.checkpoint_files import Checkpoint, CheckpointError
+from ...models.saved_weights import MODEL_CLASS, MODEL_VARIABLES, assign_arrays
+from ...models.variable_names import named_variables, table_names
+from ...steps.loss_scale import LossScale
+from ..evaluation.metrics import AUCCounts
+
+TRAIN_AUC = "train_auc"
+"""The array of the counts of the unfinished epoch's training AUC."""
+
+
+@dataclass
+class Position:
+    """How far a run has come."""
+
+    epoch: int = 0
+    """Epochs that are complete."""
+    step: int = 0
+    """Steps done in the epoch that is not."""
+    steps: int = 0
+    """Steps done in all."""
+    loss_sums: dict[str, float] = field(default_factory=dict)
+    """Sums of the losses over the epoch's steps, by name."""
+    auc: AUCCounts = field(default_factory=AUCCounts)
+    """Counts of the epoch's training AUC, of this rank."""
+    finished_epoch: dict[str, Any] | None = None
+    """The last complete epoch's metrics, without the times of the process that ran it."""
+
+    def end_epoch(self, values: dict[str, Any]) -> None:
+        """Begin the next epoch."""
+        self.epoch += 1
+        self.step = 0
+        self.loss_sums = {}
+        self.auc = AUCCounts()
+        self.finished_epoch = values
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What must be the same for a run to be resumed from a checkpoint."""
+
+    model_type: str
+    model_options: dict[str, Any]
+    optimizer: str
+    dataset: str
+    """The dataset's fingerprint."""
+    amp: bool
+    order: dict[str, Any]
+    """What decides the order of rows: seed, global batch size, window, repetitions."""
+
+
+NEEDED: dict[str, Any] = {
+    "model_type": str,
+    "model_options": dict,
+    "model_config": dict,
+    "optimizer": str,
+    "dataset": str,
+    "amp": bool,
+    "order": dict,
+    MODEL_CLASS: str,
+    MODEL_VARIABLES: list,
+    "epoch": int,
+    "step": int,
+    "steps": int,
+    "loss_sums": dict,
+    "finished_epoch": (dict, type(None)),
+}
+"""What every checkpoint of a run says, and of what type."""
+
+
+def check_facts(checkpoint: Checkpoint) -> None:
+    """Refuse a checkpoint that lacks what a run or an export needs to know.
+
+    Raises:
+        CheckpointError: naming what is missing or of another type.
+    """
+    facts = checkpoint.facts
+    wrong = [name for name, kind in NEEDED.items() if not isinstance(facts.get(name, ...), kind)]
+    if wrong or TRAIN_AUC not in checkpoint.arrays:
+        raise CheckpointError(
+            f"{checkpoint.path} does not say what a run needs: {', '.join(wrong) or TRAIN_AUC}."
+        )
+
+
+@dataclass
+class RunState:
+    """Everything that changes while training."""
+
+    model: Any
+    optimizer: Any
+    """Has ``iterations``, and its ``slots`` by name, each in the order of the trained variables."""
+    loss_scale: LossScale
+    facts: RunFacts
+    position: Position = field(default_factory=Position)
+
+    @property
+    def variables(self) -> dict[str, tf.Variable]:
+        """All variables by the names under which a checkpoint keeps them.
+
+        The model's stand under their places in it, an optimizer's moments under the name of what
+        they are moments of.
+        """
+        of_model = named_variables(self.model)
+        return {
+            **of_model,
+            **self._slots(of_model),
+            "optimizer/iterations": self.optimizer.iterations,
+            "loss_scale/scale": self.loss_scale.scale,
+            "loss_scale/good_steps": self.loss_scale.good_steps,
+        }
+
+    def _slots(self, of_model: dict[str, tf.Variable]) -> dict[str, tf.Variable]:
+        names = {variable.ref(): name for name, variable in of_model.items()}
+        trained = [names[variable.ref()] for variable in self.model.trainable_variables]
+        return {
+            f"{name}/{kind}": slot
+            for kind, slots in self.optimizer.slots.items()
+            for name, slot in zip(trained, slots, strict=True)
+        }
+
+    def to_checkpoint(self, auc: AUCCounts) -> tuple[dict[str, Any], list[ArrayPart]]:
+        """Return the facts and arrays to save; ``auc`` are the counts of all ranks."""
+        arrays = {name: variable.numpy() for name, variable in self.variables.items()}
+        arrays[TRAIN_AUC] = auc.counts
+        tables = table_names(self.model)
+        for name, table in list(tables.items()):
+            tables |= {f"{name}/{kind}": table for kind in self.optimizer.slots}
+        position = self.position
+        facts = {
+            "model_type": self.facts.model_type,
+            "model_options": self.facts.model_options,
+            "model_config": self.model.get_config(),
+            "optimizer": self.facts.optimizer,
+            "dataset": self.facts.dataset,
+            "amp": self.facts.amp,
+            "order": self.facts.order,
+            "epoch": position.epoch,
+            "step": position.step,
+            "loss_sums": position.loss_sums,
+            "finished_epoch": position.finished_epoch,
+            MODEL_CLASS: type(self.model).__name__,
+            MODEL_VARIABLES: list(named_variables(self.model)),
+        }
+        return facts, whole(arrays, tables)
+
+    def restore(self, checkpoint: Checkpoint, first_rank: bool = True) -> None:
+        """Take everything over from a checkpoint.
+
+        Args:
+            checkpoint: what was read.
+            first_rank: whether this rank takes the counts of the unfinished epoch; if every rank
+                did, they would count several times.
+
+        Raises:
+            CheckpointError: where it is of another model, dataset or order of rows.
+        """
+        self.check(checkpoint)
+        assign_arrays(self.variables, checkpoint, set(checkpoint.arrays) - {TRAIN_AUC})
+        facts = checkpoint.facts
+        auc = AUCCounts()
+        if first_rank:
+            auc.counts = checkpoint.arrays[TRAIN_AUC].astype(np.int64)
+        self.position = Position(
+            facts["epoch"],
+            facts["step"],
+            facts["steps"],
+            dict(facts["loss_sums"]),
+            auc,
+            facts["finished_epoch"],
+        )
+
+    def check(self, checkpoint: Checkpoint) -> None:
+        """Refuse a checkpoint that this run cannot go on with, saying all reasons."""
+        theirs, ours = checkpoint.facts, self.facts
+        problems = [
+            f"{what} should be {wanted}. Received: {found}"
+            for what, wanted, found in (
+                ("its model", ours.model_type, theirs["model_type"]),
+                ("its model's options", ours.model_options, theirs["model_options"]),
+                ("its dataset", ours.dataset, theirs["dataset"]),
+                ("its optimizer", ours.optimizer, theirs["optimizer"]),
+                ("its use of amp", ours.amp, theirs["amp"]),
+            )
+            if wanted != found
+        ]
+        if theirs["step"] and theirs["order"] != ours.order:
+            problems.append(
+                "it lies within an epoch, whose order of rows depends on "
+                f"{ours.order}. Received: {theirs['order']}"
+            )
+        if problems:
+            lines = "\n".join(f"  {problem}" for problem in problems)
+            raise CheckpointError(f"{checkpoint.path} is of another run:\n{lines}")

@@ -1,0 +1,209 @@
+"""AUC, log loss, AUC within users and calibration, the same for any number of ranks."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...foundation.ranks import Ranks
+from ...ranks.collectives import gather_rows, sum_counts
+
+Array = npt.NDArray[Any]
+
+THRESHOLDS = 8000
+"""Thresholds of the AUC, as published."""
+CALIBRATION_BINS = 20
+"""Bins of equal width in which predicted and observed click rates are compared."""
+SMALLEST_PROBABILITY = 1e-7
+"""Log loss counts probabilities no nearer to 0 and 1 than this, as Keras does."""
+
+
+class AUCCounts:
+    """Counts clicks and non-clicks between thresholds; whole numbers, so ranks add up exactly.
+
+    The thresholds and the rule between them are those of ``tf.keras.metrics.AUC(8000)``: evenly
+    spaced over 0 to 1, trapezoids under the ROC curve.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing counted."""
+        self.counts = np.zeros((2, THRESHOLDS - 1), np.int64)  # [label, between thresholds]
+
+    def update(self, labels: Array, probabilities: Array) -> None:
+        """Count one batch; both arguments have one dimension."""
+        place = np.ceil(probabilities.astype(np.float32) * np.float32(THRESHOLDS - 1)) - 1
+        place = np.clip(place, 0, THRESHOLDS - 2).astype(np.int64)
+        place += (labels > 0.5) * (THRESHOLDS - 1)
+        self.counts += np.bincount(place, minlength=self.counts.size).reshape(self.counts.shape)
+
+    def over_ranks(self, ranks: Ranks) -> AUCCounts:
+        """Add up the counts of all ranks."""
+        total = AUCCounts()
+        total.counts = sum_counts(self.counts, ranks)
+        return total
+
+    def roc(self) -> tuple[Array, Array]:
+        """Return false and true positive rates by falling threshold, both from 0 to 1."""
+        rates = [np.concatenate([[0], np.cumsum(row[::-1])]) for row in self.counts]
+        with np.errstate(invalid="ignore"):
+            return rates[0] / rates[0][-1], rates[1] / rates[1][-1]
+
+    def result(self) -> float | None:
+        """Return the AUC; None where there are only clicks or only non-clicks."""
+        if not self.counts.sum(axis=1).all():
+            return None
+        false_positive, true_positive = self.roc()
+        return float(np.trapz(true_positive, false_positive))
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is known of a model after one pass over the test data."""
+
+    rows: int
+    auc: float | None
+    log_loss: float
+    gauc: float | None
+    """AUC within users, weighted by their rows; None without users who have both labels."""
+    calibration_error: float
+    """Mean distance of predicted and observed click rate over bins, weighted by rows."""
+    roc: list[list[float]]
+    """[false positive rates, true positive rates], thinned for drawing."""
+    calibration: list[list[float]]
+    """[mean prediction, observed click rate, rows] of each bin that has rows."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold."""
+        return asdict(self)
+
+
+class Evaluator:
+    """Collects predictions on this rank, then computes the metrics over all ranks.
+
+    Keeps 13 bytes of a row until :meth:`result`, where every rank holds those of all ranks.
+    """
+
+    def __init__(self, ranks: Ranks) -> None:
+        """Begin with nothing counted."""
+        self._ranks = ranks
+        self._auc = AUCCounts()
+        self._batches: list[tuple[Array, Array, Array]] = []
+
+    def update(self, labels: Array, probabilities: Array, users: Array | None) -> None:
+        """Take one batch of this rank; ``users`` are ids by which GAUC groups."""
+        if not len(labels):
+            return
+        self._auc.update(labels, probabilities)
+        ids = np.zeros(len(labels), np.int64) if users is None else users.astype(np.int64)
+        self._batches.append((labels > 0.5, probabilities.astype(np.float32), ids))
+
+    def result(self, with_users: bool = True) -> Evaluation:
+        """Compute the metrics; all ranks must ask, and get the same."""
+        empty: tuple[Array, Array, Array] = (
+            np.empty(0, np.bool_),
+            np.empty(0, np.float32),
+            np.empty(0, np.int64),
+        )
+        columns = zip(*(self._batches or [empty]), strict=True)
+        labels, probabilities, users = (
+            gather_rows(np.concatenate(column), self._ranks) for column in columns
+        )
+        # One order for any number of ranks, so that sums of floats come out the same.
+        order = np.lexsort((labels, probabilities, users))
+        labels, probabilities, users = labels[order], probabilities[order], users[order]
+        auc = self._auc.over_ranks(self._ranks)
+        bins = calibration_bins(labels, probabilities)
+        return Evaluation(
+            rows=len(labels),
+            auc=auc.result(),
+            log_loss=log_loss(labels, probabilities),
+            gauc=grouped_auc(labels, probabilities, users) if with_users else None,
+            calibration_error=calibration_error(bins),
+            roc=_thinned(auc),
+            calibration=bins.tolist(),
+        )
+
+
+def log_loss(labels: Array, probabilities: Array) -> float:
+    """Return the mean of -log of the probability given to what happened.
+
+    >>> log_loss(np.array([True, False]), np.array([0.5, 0.5])) == float(np.log(2))
+    True
+    """
+    if not len(labels):
+        return 0.0
+    bounded = np.clip(
+        probabilities.astype(np.float64), SMALLEST_PROBABILITY, 1 - SMALLEST_PROBABILITY
+    )
+    return float(-np.mean(np.log(np.where(labels, bounded, 1 - bounded))))
+
+
+def grouped_auc(labels: Array, probabilities: Array, groups: Array) -> float | None:
+    """Return the AUC within groups, weighted by their rows.
+
+    Groups with one kind of label say nothing and do not count. Equal probabilities count half.
+
+    >>> grouped_auc(np.array([0, 1, 0, 1]), np.array([0.1, 0.2, 0.9, 0.3]), np.array([1, 1, 2, 2]))
+    0.5
+    >>> grouped_auc(np.array([0, 1]), np.array([0.1, 0.2]), np.array([1, 2])) is None
+    True
+
+    Args:
+        labels: [rows], clicks where true.
+        probabilities: [rows].
+        groups: [rows], ids, in any order.
+    """
+    if not len(labels):
+        return None
+    order = np.lexsort((probabilities, groups))
+    clicks, scores, ids = labels[order].astype(bool), probabilities[order], groups[order]
+    starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
+    sizes = np.diff(np.append(starts, len(ids)))
+    group = np.repeat(np.arange(len(starts)), sizes)
+    # Ranks from 1 within the group; rows of the same score share the mean of their ranks.
+    ties = np.flatnonzero(
+        np.concatenate([[True], (scores[1:] != scores[:-1]) | (ids[1:] != ids[:-1])])
+    )
+    tie_sizes = np.diff(np.append(ties, len(ids)))
+    mean_rank = np.repeat(ties + (tie_sizes + 1) / 2, tie_sizes) - starts[group]
+    positives = np.bincount(group, clicks, minlength=len(starts))
+    negatives = sizes - positives
+    rank_sums = np.bincount(group, clicks * mean_rank, minlength=len(starts))
+    both = (positives > 0) & (negatives > 0)
+    if not both.any():
+        return None
+    wins = rank_sums[both] - positives[both] * (positives[both] + 1) / 2
+    areas = wins / (positives[both] * negatives[both])
+    return float(np.average(areas, weights=sizes[both]))
+
+
+def calibration_bins(labels: Array, probabilities: Array) -> Array:
+    """Return [mean prediction, observed click rate, rows] of each bin that has rows."""
+    place = np.minimum((probabilities * CALIBRATION_BINS).astype(np.int64), CALIBRATION_BINS - 1)
+    rows = np.bincount(place, minlength=CALIBRATION_BINS)
+    predicted = np.bincount(place, probabilities.astype(np.float64), CALIBRATION_BINS)
+    observed = np.bincount(place, labels.astype(np.float64), CALIBRATION_BINS)
+    used = rows > 0
+    columns = (predicted[used] / rows[used], observed[used] / rows[used], rows[used])
+    return np.stack(columns, axis=1)
+
+
+def calibration_error(bins: Array) -> float:
+    """Return the mean distance of prediction and observation, weighted by rows."""
+    if not len(bins):
+        return 0.0
+    return float(np.average(np.abs(bins[:, 0] - bins[:, 1]), weights=bins[:, 2]))
+
+
+def _thinned(auc: AUCCounts) -> list[list[float]]:
+    """Keep about 200 points of the ROC curve, evenly spaced along both axes."""
+    if auc.result() is None:
+        return [[], []]
+    false_positive, true_positive = auc.roc()
+    place = np.floor((false_positive + true_positive) * 100)
+    kept = np.flatnonzero(np.concatenate([[True], place[1:] != place[:-1]]))
+    kept = np.union1d(kept, [len(place) - 1])
+    return [false_positive[kept].tolist(), true_positive[kept].tolist()]

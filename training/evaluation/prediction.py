@@ -1,0 +1,112 @@
+"""A forward pass over data: predictions, metrics, latencies."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ...feed.loader import Loader
+from ...foundation.ragged_names import OFFSETS
+from ...foundation.ranks import Ranks
+from ...models.row_parts import ROWS_PER_PART, in_parts
+from ...ranks.collectives import any_rank
+from ...steps.train_step import batch_spec, with_a_row
+from ..reports.run_log import RunLog
+from .metrics import Evaluation, Evaluator
+
+AGREE_EVERY = 16
+"""Batches between two agreements on whether to stop."""
+
+
+class Predictor:
+    """The compiled forward pass of a model: columns to click probabilities, [rows], float32.
+
+    Args:
+        model: any model of this package.
+        xla: compile it with XLA.
+        parts: compute large batches in parts side by side, which keeps the cores busy where
+            operations are not shared between them.
+    """
+
+    def __init__(self, model: Any, xla: bool = False, parts: bool = False) -> None:
+        """Wrap the model's forward pass in a graph."""
+        self.model = model
+        self.xla = xla
+        self.parts = parts and not xla  # XLA cannot compile the loop over parts
+        self._predict: Any = None
+
+    def __call__(self, columns: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Predict one batch."""
+        if self._predict is None:
+            self._predict = tf.function(
+                self._run,
+                input_signature=[batch_spec(columns)],
+                jit_compile=self.xla or None,
+                autograph=False,
+            )
+        return self._predict(columns)
+
+    def _run(self, columns: dict[str, tf.Tensor]) -> tf.Tensor:
+        is_ragged = any(name.endswith(OFFSETS) for name in columns)  # whose rows cannot be sliced
+        if is_ragged or not self.parts:
+            logits = self._logits(columns)
+        else:
+            logits = tf.cond(
+                tf.shape(next(iter(columns.values())))[0] > ROWS_PER_PART,
+                lambda: in_parts(self._logits, columns, ROWS_PER_PART),
+                lambda: self._logits(columns),
+            )
+        return tf.sigmoid(tf.reshape(logits, [-1]))
+
+    def _logits(self, columns: dict[str, tf.Tensor]) -> tf.Tensor:
+        return tf.cast(self.model.forward(columns).logits, tf.float32)
+
+
+def published_metrics(evaluation: Evaluation, metrics: Sequence[str]) -> dict[str, float | None]:
+    """Return metrics of test data under their published names: ``auc`` is ``test_auc``."""
+    return {f"test_{name}": getattr(evaluation, name) for name in metrics}
+
+
+def evaluate(
+    predict: Predictor,
+    feed: Loader,
+    ranks: Ranks,
+    log: RunLog,
+    user: str | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+    alive: Callable[[], None] = lambda: None,
+) -> Evaluation | None:
+    """Score every row once and compute the metrics over all ranks.
+
+    Args:
+        predict: the model's forward pass.
+        feed: this rank's rows.
+        ranks: the run.
+        log: shows progress.
+        user: the column by which GAUC groups; None for no GAUC.
+        stopped: whether this rank was asked to stop.
+        alive: called with every batch.
+
+    Returns:
+        The metrics, or None where a rank was asked to stop.
+    """
+    evaluator = Evaluator(ranks)
+    steps = len(feed)
+    begin, rows = time.perf_counter(), 0
+    with log.progress("test", steps) as line:
+        for step, (columns, labels) in enumerate(feed):
+            alive()
+            if step % AGREE_EVERY == 0 and any_rank(stopped(), ranks):
+                feed.stop()
+                return None
+            count = int(labels.shape[0])
+            filled, _ = with_a_row(columns, labels)
+            scores = predict(filled).numpy()[:count]
+            users = columns[user].numpy() if user else None
+            evaluator.update(labels.numpy(), scores, users)
+            rows += count * ranks.size
+            line.update(step + 1, f"{rows / (time.perf_counter() - begin):,.0f} samples/s")
+    return evaluator.result(with_users=user is not None)

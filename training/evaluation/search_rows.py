@@ -1,0 +1,60 @@
+"""How good a trained model's search stage is on the rows of test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ...feed.open_feed import open_feed
+from ...foundation.exceptions import MerlinSimError
+from ...foundation.progress import Narrator
+from ...foundation.ranks import Ranks
+from ...models import SIMModel
+from ...models.interest.search_report import SearchRow, search_report
+from ...schemas.dataset import DatasetDirectory
+
+ROWS_PER_BATCH = 1024
+
+
+def search_rows(
+    model: Any,
+    dataset: DatasetDirectory,
+    most: int,
+    category_feature: str | None,
+    narrator: Narrator,
+) -> list[SearchRow]:
+    """Compare the search stage with exact attention on test data.
+
+    Args:
+        model: A trained model.
+        dataset: The dataset directory it was trained on.
+        most: Rows of test that are looked at, from the first.
+        category_feature: As in :func:`~merlin_sim.models.interest.search_report.search_report`.
+        narrator: Shows progress.
+
+    Raises:
+        MerlinSimError: Where the model has no search stage.
+    """
+    if not isinstance(model, SIMModel):
+        raise MerlinSimError(
+            "expected a model with a search stage (`model_type` sim). "
+            f"Received: {type(model).__name__}."
+        )
+    feed = open_feed(dataset, "test", list(model.channels.served), ROWS_PER_BATCH, Ranks())
+    rows = min(most, feed.plan(0).rows)
+
+    def batches() -> Iterator[dict[str, Any]]:
+        done = 0
+        try:
+            for columns, _ in feed:
+                count = min(rows - done, len(next(iter(columns.values()))))
+                yield {name: values[:count] for name, values in columns.items()}
+                done += count
+                report(count, count)
+                if done == rows:
+                    return
+        finally:
+            feed.stop()
+
+    with narrator.phase("searching", rows) as report:
+        return search_report(model, batches(), category_feature)

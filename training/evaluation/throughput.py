@@ -1,0 +1,126 @@
+"""Throughput and latency of a fixed number of steps, the first of them not counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ...feed.loader import Loader
+from ..reports.run_log import RunLog
+
+Step = Callable[[dict[str, tf.Tensor], tf.Tensor, int], Any]
+
+
+@dataclass
+class StepTimes:
+    """How fast the steps went that this process ran, its very first one left out.
+
+    Within the first step of a process TensorFlow makes and compiles the graph: seconds that tell
+    nothing of how fast the others are.
+
+    >>> times = StepTimes()
+    >>> for rows, seconds in [(8, 60.0), (8, 1.0), (8, 3.0)]:
+    ...     times.add(rows, seconds)
+    >>> times.rate, times.values()["latency_mean"]
+    (4.0, 2000.0)
+    """
+
+    rows: int = 0
+    """Rows of those steps, over all ranks."""
+    seconds: float = 0.0
+    """What those steps took, waiting for their batches included."""
+    latencies: list[float] = field(default_factory=list)
+    """Seconds of each of those steps in the epoch."""
+    _has_begun: bool = False
+
+    def begin_epoch(self) -> None:
+        """Forget the steps before; the process is as warm as it was."""
+        self.rows, self.seconds, self.latencies = 0, 0.0, []
+
+    def add(self, rows: int, seconds: float) -> None:
+        """Count one step, unless it is the first of all."""
+        if self._has_begun:
+            self.rows += rows
+            self.seconds += seconds
+            self.latencies.append(seconds)
+        self._has_begun = True
+
+    @property
+    def rate(self) -> float | None:
+        """Rows a second; None where no step counts."""
+        return self.rows / self.seconds if self.seconds else None
+
+    def values(self) -> dict[str, float | None]:
+        """Return the published keys of an epoch; latencies only where a step counts."""
+        latencies = latency_values(self.latencies) if self.latencies else {}
+        return {"samples/s": self.rate, "throughput": self.rate, **latencies}
+
+
+def measure(
+    feed: Loader, step: Step, steps: int | None, warmup_steps: int, log: RunLog, title: str
+) -> dict[str, Any]:
+    """Measure ``steps`` steps, feed included, going through the data as often as that takes.
+
+    Args:
+        feed: this rank's rows.
+        step: called with columns, labels and the rows of the global batch; returns when done.
+        steps: those that are measured; None for one pass over the data, warm-up included.
+        warmup_steps: those before, which are not measured.
+        log: shows progress.
+        title: of the progress line.
+
+    Returns:
+        The published keys: throughput (rows of all ranks a second) and latencies in milliseconds.
+    """
+    latencies: list[float] = []
+    rows = 0
+    if steps is None:
+        steps = feed.plan(0).steps
+        warmup_steps = min(warmup_steps, steps - 1)
+    else:
+        steps += warmup_steps
+    with log.progress(title, steps) as line:
+        before = time.perf_counter()
+        for done, (columns, labels, count) in enumerate(_endless(feed), start=1):
+            step(columns, labels, count)
+            now = time.perf_counter()
+            if done > warmup_steps:
+                latencies.append(now - before)
+                rows += count
+            before = now
+            line.update(
+                done, f"{count / max(1e-9, latencies[-1]):,.0f} samples/s" if latencies else ""
+            )
+            if done == steps:
+                break
+    feed.stop()
+    return {"throughput": rows / sum(latencies), **latency_values(latencies)}
+
+
+def latency_values(latencies: list[float]) -> dict[str, float]:
+    """Return mean and high percentiles under their published names, in milliseconds.
+
+    >>> latency_values([1.0, 3.0])["latency_mean"]
+    2000.0
+
+    Args:
+        latencies: in seconds.
+    """
+    shown = 1000 * np.array(latencies)
+    percentiles = {f"latency_p{p}": float(np.percentile(shown, p)) for p in (90, 95, 99)}
+    return {"latency_mean": float(np.mean(shown)), **percentiles}
+
+
+def _endless(feed: Loader) -> Iterator[tuple[Any, Any, int]]:
+    epoch = 0
+    plan = feed.plan(0)
+    while True:
+        feed.start_at(epoch)
+        for index, (columns, labels) in enumerate(feed):
+            yield columns, labels, plan.batch_rows(index)
+        epoch += 1

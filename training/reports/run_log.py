@@ -1,0 +1,125 @@
+"""What a run tells: log.json for programs, one live line per epoch for a person, TensorBoard."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from rich.console import Console
+
+from ...foundation.exceptions import MerlinSimError
+from ...foundation.progress import StepsLine, steps_line
+
+
+class RunLog:
+    """Writes what happens; only the first rank has one that writes.
+
+    Args:
+        results_dir: where the log goes; None writes nothing and says nothing.
+        filename: the log's name.
+        tensorboard: write summaries to ``results_dir/tensorboard`` too.
+        append: go on with the log that is there (a resumed run).
+        stream: where a person reads; standard output by default.
+    """
+
+    def __init__(
+        self,
+        results_dir: Path | None,
+        filename: str = "log.json",
+        tensorboard: bool = False,
+        append: bool = False,
+        stream: TextIO | None = None,
+    ) -> None:
+        """Open what is written to."""
+        self.path = results_dir / filename if results_dir else None
+        self._file: TextIO | None = None
+        self._writer: Any = None
+        self.console = Console(
+            file=stream or sys.stdout, quiet=results_dir is None, highlight=False, soft_wrap=True
+        )
+        if results_dir is None or self.path is None:
+            return
+        try:
+            results_dir.mkdir(parents=True, exist_ok=True)
+            self._file = open(self.path, "a" if append else "w", encoding="utf-8")
+        except OSError as error:
+            raise MerlinSimError(f"{results_dir} cannot be written: {error.strerror}") from error
+        if tensorboard:
+            self._summaries = results_dir / "tensorboard"
+            self._writer = self._open_summaries()
+
+    def write(self, kind: str, **values: Any) -> None:
+        """Append one JSON object; numbers also go to TensorBoard under their step."""
+        if self._file is None:
+            return
+        entry = {"type": kind, **{key: _plain(value) for key, value in values.items()}}
+        try:
+            self._file.write(json.dumps(entry) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise self._unwritable(error) from error
+        if self._writer is not None:
+            self._summarize(kind, entry)
+
+    def _unwritable(self, error: OSError) -> MerlinSimError:
+        return MerlinSimError(f"{self.path} cannot be written: {error.strerror}")
+
+    def _open_summaries(self) -> Any:
+        import tensorflow as tf
+
+        with self._writing_summaries():
+            return tf.summary.create_file_writer(str(self._summaries))
+
+    def _summarize(self, kind: str, entry: dict[str, Any]) -> None:
+        import tensorflow as tf
+
+        step = int(entry.get("step", entry.get("epoch", 0)) or 0)
+        with self._writing_summaries(), self._writer.as_default():
+            for name, value in entry.items():
+                if isinstance(value, int | float) and name not in ("step", "epoch"):
+                    tf.summary.scalar(f"{kind}/{name}", value, step=step)
+            self._writer.flush()
+
+    @contextlib.contextmanager
+    def _writing_summaries(self) -> Iterator[None]:
+        """Turn TensorFlow's error of a directory or disk into ours."""
+        import tensorflow as tf
+
+        try:
+            yield
+        except tf.errors.OpError as error:
+            reason = error.message.splitlines()[0].split("}} ")[-1]
+            raise MerlinSimError(f"{self._summaries} cannot be written: {reason}") from error
+
+    def say(self, message: str) -> None:
+        """Tell the person one line."""
+        self.console.print(message, markup=False)
+
+    def close(self) -> None:
+        """Close the files."""
+        file, self._file = self._file, None
+        if file is not None:
+            try:
+                file.close()
+            except OSError as error:  # what could not be written before is tried once more
+                raise self._unwritable(error) from error
+        if self._writer is not None:
+            with self._writing_summaries():
+                self._writer.close()
+
+    @contextlib.contextmanager
+    def progress(self, title: str, steps: int, done: int = 0) -> Iterator[StepsLine]:
+        """Show how far a pass has come: live on a terminal, now and then in a log."""
+        with steps_line(self.console, title, steps, done) as line:
+            yield line
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no NaN
+    return value

@@ -1,0 +1,129 @@
+"""Shares out the CPU cores of a machine among its ranks, before TensorFlow makes its threads."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ...foundation.cores import count_cores
+from .run_config import RunConfig
+
+Core = list[int]
+"""The logical CPUs of one physical core."""
+
+FEW_CORES = 2
+"""Up to so many cores of a rank are kept busy by operations side by side: sharing each operation
+out as well has them wait for each other (``benchmarks/bench_step.py``)."""
+
+_THREADS_IN_AN_OPERATION = "TF_NUM_INTRAOP_THREADS"
+
+_LOCAL = (
+    ("HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
+    ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+)
+
+
+def set_up_process(config: RunConfig) -> None:
+    """Bind this process to its cores and say how many threads TensorFlow may make.
+
+    To be called before TensorFlow is imported, which is when it settles both; so the rank is
+    taken from what the launcher left in the environment.
+    """
+    local = (0, 1)
+    for rank, size in _LOCAL:
+        if rank in os.environ and size in os.environ:
+            local = (int(os.environ[rank]), int(os.environ[size]))
+            break
+    set_affinity(config.affinity, *local)
+    choose_threads(config.inter_op_parallelism, config.intra_op_parallelism)
+
+
+def choose_threads(inter_op: int | None = None, intra_op: int | None = None) -> None:
+    """Say how many operations run side by side, and how many threads share one.
+
+    Args:
+        inter_op: operations; None leaves it to TensorFlow.
+        intra_op: threads in an operation; None makes it one where there are few cores, and
+            leaves it to TensorFlow where there are more.
+    """
+    if inter_op is not None:
+        os.environ["TF_NUM_INTEROP_THREADS"] = str(inter_op)
+    if intra_op is not None:
+        os.environ[_THREADS_IN_AN_OPERATION] = str(intra_op)
+    elif count_cores() <= FEW_CORES:
+        os.environ.setdefault(_THREADS_IN_AN_OPERATION, "1")
+
+
+def shares_operations() -> bool:
+    """Tell whether an operation may use more than one thread."""
+    return os.environ.get(_THREADS_IN_AN_OPERATION) != "1"
+
+
+def set_affinity(mode: str, local_rank: int, local_size: int) -> list[int] | None:
+    """Bind this process to its cores; return their logical CPUs, or None where nothing is bound.
+
+    A machine where the ranks are fewer than the sockets (one process, most of all) gives a rank
+    several sockets.
+
+    Args:
+        mode: disabled; socket (all cores of the rank's sockets); single (the first of them);
+            single_unique (one core each); socket_unique_interleaved and
+            socket_unique_continuous (the socket's cores dealt out among its ranks, in turn or in
+            runs).
+        local_rank: this process on its machine.
+        local_size: processes on this machine.
+    """
+    if mode == "disabled" or not hasattr(os, "sched_setaffinity"):
+        return None
+    allowed = os.sched_getaffinity(0)
+    chosen = choose_cores(read_sockets(allowed), mode, local_rank, local_size)
+    if set(chosen) == allowed:
+        return None
+    os.sched_setaffinity(0, chosen)
+    return sorted(chosen)
+
+
+def choose_cores(
+    sockets: list[list[Core]], mode: str, local_rank: int, local_size: int
+) -> list[int]:
+    """Choose the logical CPUs of one rank.
+
+    >>> two_sockets = [[[0], [1], [2], [3]], [[4], [5], [6], [7]]]
+    >>> choose_cores(two_sockets, "socket_unique_interleaved", local_rank=1, local_size=4)
+    [1, 3]
+    >>> choose_cores(two_sockets, "socket_unique_continuous", local_rank=3, local_size=4)
+    [6, 7]
+    >>> choose_cores(two_sockets, "socket_unique_interleaved", local_rank=0, local_size=1)
+    [0, 1, 2, 3, 4, 5, 6, 7]
+    """
+    first = local_rank * len(sockets) // local_size
+    last = max(first + 1, (local_rank + 1) * len(sockets) // local_size)
+    cores = [core for socket in sockets[first:last] for core in socket]
+    sharing = [r for r in range(local_size) if r * len(sockets) // local_size == first]
+    place, count = sharing.index(local_rank), len(sharing)
+    if mode == "single":
+        mine = cores[:1]
+    elif mode == "single_unique" or (count > len(cores) and mode != "socket"):
+        mine = [cores[place % len(cores)]]
+    elif mode == "socket_unique_interleaved":
+        mine = cores[place::count]
+    elif mode == "socket_unique_continuous":
+        mine = cores[place * len(cores) // count : (place + 1) * len(cores) // count]
+    else:
+        mine = cores
+    return [cpu for core in mine for cpu in core]
+
+
+def read_sockets(allowed: set[int]) -> list[list[Core]]:
+    """Read which of the allowed logical CPUs form cores, and which cores form sockets."""
+    sockets: dict[int, dict[int, Core]] = {}
+    for cpu in sorted(allowed):
+        topology = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology")
+        try:
+            socket = int((topology / "physical_package_id").read_text())
+            core = int((topology / "core_id").read_text())
+        except (OSError, ValueError):
+            socket, core = 0, cpu
+        sockets.setdefault(socket, {}).setdefault(core, []).append(cpu)
+    return [list(cores.values()) for _, cores in sorted(sockets.items())]

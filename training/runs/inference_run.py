@@ -1,0 +1,76 @@
+"""Inference: throughput and latency of the forward pass, and the metrics of trained weights."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import tensorflow as tf
+
+from ...models.saved_weights import restore_weights
+from ...ranks import collectives
+from ...steps.train_step import with_a_row
+from ..evaluation.prediction import evaluate, published_metrics
+from ..evaluation.throughput import measure
+from .prepared_run import RunParts
+
+
+class InferenceRun(RunParts):
+    """Scores the test data: with weights of a checkpoint, or as published with random ones."""
+
+    def run(self) -> dict[str, Any]:
+        """Measure if asked to, else score every row once."""
+
+        def load() -> None:
+            if self.checkpoint is not None:
+                restore_weights(self.model, self.checkpoint)
+
+        collectives.on_every_rank(load, self.ranks)
+        collectives.broadcast(self.model.variables, self.ranks)
+        if not self.resumed and not self.config.benchmark:
+            self.log.say(
+                "no --load_checkpoint_path: the weights are random, the metrics tell nothing"
+            )
+        values = self._benchmark() if self.config.benchmark else self._score()
+        self.log.write("inference", **values)
+        shown = (f"{name} {value:,.5g}" for name, value in values.items() if value is not None)
+        self.log.say("  ".join(shown))
+        return values
+
+    def _benchmark(self) -> dict[str, Any]:
+        predict = self.predictor()
+
+        def step(columns: dict[str, tf.Tensor], labels: tf.Tensor, rows: int) -> None:
+            self.watchdog.alive()
+            predict(with_a_row(columns, labels)[0]).numpy()
+
+        config = self.config
+        values = measure(
+            self.test_feed(),
+            step,
+            config.benchmark_steps,
+            config.benchmark_warmup_steps,
+            self.log,
+            "inference",
+        )
+        throughputs = collectives.gather_objects(values["throughput"], self.ranks)
+        return {**values, "throughput": min(throughputs)}  # the slowest rank decides
+
+    def _score(self) -> dict[str, Any]:
+        begin = time.perf_counter()
+        evaluation = evaluate(
+            self.predictor(),
+            self.test_feed(),
+            self.ranks,
+            self.log,
+            self.user,
+            alive=self.watchdog.alive,
+        )
+        assert evaluation is not None
+        seconds = time.perf_counter() - begin
+        self.write_evaluation(evaluation)
+        return {
+            **published_metrics(evaluation, self.family.metrics),
+            "rows": evaluation.rows,
+            "throughput": evaluation.rows / seconds,
+        }

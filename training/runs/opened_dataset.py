@@ -1,0 +1,47 @@
+"""What can be wrong with a run's directories, found without TensorFlow: before heavy work."""
+
+from __future__ import annotations
+
+from ...foundation.exceptions import MerlinSimError
+from ...models.families.registry import find_family
+from ...schemas.dataset import DatasetDirectory
+from .run_config import RunConfig
+
+
+def open_dataset(config: RunConfig) -> DatasetDirectory:
+    """Open the directory; both mappings must be there, in parquet.
+
+    Where only a checkpoint knows the model, :func:`check_model` comes when that is read.
+
+    Raises:
+        MerlinSimError: with everything in which the dataset is not what the model takes.
+    """
+    if config.model_type is not None:
+        find_family(config.model_type)
+    dataset = DatasetDirectory.open(config.dataset_dir, feature_spec=config.feature_spec)
+    if config.model_type is not None:
+        check_model(dataset, config.model_type)
+    for mapping in ("train", "test"):
+        dataset.files(mapping)
+    return dataset
+
+
+def check_model(dataset: DatasetDirectory, model_type: str) -> None:
+    """Refuse a dataset that is not what the model takes.
+
+    Raises:
+        MerlinSimError: with everything in which it is not.
+    """
+    find_family(model_type).contract.check(dataset.spec)
+
+
+def make_results_directory(config: RunConfig) -> None:
+    """Make the directory of results.
+
+    Raises:
+        MerlinSimError: where it cannot be made.
+    """
+    try:
+        config.results_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MerlinSimError(f"{config.results_dir} cannot be written: {error.strerror}") from error

@@ -1,0 +1,87 @@
+"""What training and inference have in common: a model, its test data, and where results go."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from ...checkpoints.checkpoint_files import Checkpoint
+from ...feed.loader import Loader
+from ...feed.open_feed import open_feed, user_column
+from ...foundation.atomic_write import write_replacing
+from ...foundation.exceptions import MerlinSimError
+from ...foundation.ranks import Ranks
+from ...models.families.family import Family
+from ...models.families.registry import find_family
+from ...ranks.watchdog import Watchdog
+from ...schemas.dataset import DatasetDirectory
+from ..evaluation.metrics import Evaluation
+from ..evaluation.prediction import Predictor
+from ..reports.run_log import RunLog
+from .affinity import shares_operations
+from .run_config import RunConfig
+
+EVALUATION = "evaluation.json"
+
+
+@dataclass
+class RunParts:
+    """What a run has when its model is built."""
+
+    config: RunConfig
+    ranks: Ranks
+    watchdog: Watchdog
+    dataset: DatasetDirectory
+    fingerprint: str
+    model: Any
+    log: RunLog
+    checkpoint: Checkpoint | None
+    """What to go on from; on the first rank only."""
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the run goes on from a checkpoint, on any rank."""
+        return self.config.load_checkpoint_path is not None
+
+    @property
+    def family(self) -> Family:
+        """What the model is one of."""
+        return find_family(str(self.config.model_type))
+
+    @property
+    def user(self) -> str | None:
+        """The column by which GAUC groups."""
+        return user_column(self.dataset.schema)
+
+    def predictor(self) -> Predictor:
+        """Make the compiled forward pass."""
+        parts = not shares_operations() and not tf.config.list_logical_devices("GPU")
+        return Predictor(self.model, self.config.xla, parts)
+
+    def test_feed(self) -> Loader:
+        """Open this rank's test rows: what the model serves from, and the labels."""
+        channels = self.dataset.channels
+        columns = [*self.family.served_columns(channels), self.family.label(channels)]
+        if self.user and self.user not in columns:
+            columns.append(self.user)
+        return open_feed(
+            self.dataset,
+            "test",
+            columns,
+            self.config.global_batch_size,
+            self.ranks,
+            prefetch=self.config.prefetch_test_size,
+        )
+
+    def write_evaluation(self, evaluation: Evaluation | None) -> None:
+        """Write the last evaluation, curves included, for reports."""
+        if evaluation is None or not self.ranks.is_first:
+            return
+        results = self.config.results_dir
+        try:
+            write_replacing(results / EVALUATION, json.dumps(evaluation.to_dict()))
+        except OSError as error:
+            raise MerlinSimError(f"{results} cannot be written: {error.strerror}") from error

@@ -1,0 +1,204 @@
+"""A run from its configuration to its results: the one entry of the command line."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import secrets
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import tensorflow as tf
+
+from ... import __version__
+from ...checkpoints.checkpoint_store import Checkpoint, CheckpointError, CheckpointStore
+from ...foundation.atomic_write import write_replacing
+from ...foundation.exceptions import MerlinSimError
+from ...foundation.ranks import Ranks, rank_batch_size
+from ...models import build_model
+from ...ranks import collectives
+from ...ranks.watchdog import EXIT_CODE, SILENCE_SECONDS, Watchdog
+from ...schemas.dataset import DatasetDirectory
+from ...schemas.fingerprint import fingerprint
+from ...steps.dropout_seeds import DropoutSeeds
+from ..checkpoints.run_state import check_facts
+from ..reports.run_log import RunLog
+from .inference_run import InferenceRun
+from .opened_dataset import check_model, open_dataset
+from .run_config import RunConfig
+from .training_run import TrainingRun
+
+PACKAGES = ("tensorflow", "merlin-models", "merlin-dataloader", "horovod", "pyarrow", "numpy")
+CONFIG = "config.yaml"
+FACTS = "run.json"
+
+
+def run(config: RunConfig) -> dict[str, Any]:
+    """Train or infer as configured; all ranks of a run call this.
+
+    Returns:
+        The results that were logged last.
+    """
+    ranks = collectives.start()
+    try:
+        with Watchdog(ranks, config.stall_timeout) as watchdog:
+            try:
+                return Run(config, ranks, watchdog).run()
+            except (tf.errors.OpError, RuntimeError) as error:
+                raise _explained(error, config, ranks) from error
+    except MerlinSimError as error:
+        if ranks.is_first:
+            raise
+        raise SystemExit(error.exit_code) from error  # the first rank says it for all
+
+
+def _explained(error: Exception, config: RunConfig, ranks: Ranks) -> Exception:
+    if ranks.size > 1 and collectives.is_lost_connection(error):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher's; there is more to say
+        time.sleep(SILENCE_SECONDS + 10)  # the watchdog, which knows the rank, ends the process
+        return RankLost("another rank was lost; the last checkpoint is whole.")
+    if isinstance(error, tf.errors.ResourceExhaustedError):
+        first_line = error.message.splitlines()[0]
+        size = config.global_batch_size
+        return MerlinSimError(f"out of memory with `global_batch_size` = {size}: {first_line}")
+    return error
+
+
+class RankLost(MerlinSimError):
+    """A collective operation failed because a rank is gone."""
+
+    exit_code = EXIT_CODE
+
+
+class Run:
+    """One run on one rank.
+
+    Args:
+        config: as given; a seed is drawn where it has none.
+        ranks: this process among the others.
+        watchdog: active; it hears of every step.
+    """
+
+    def __init__(self, config: RunConfig, ranks: Ranks, watchdog: Watchdog) -> None:
+        """Remember what the run is told."""
+        self.ranks = ranks
+        self.watchdog = watchdog
+        self.config = config
+
+    def run(self) -> dict[str, Any]:
+        """Prepare, then train or infer."""
+        rank_batch_size(self.config.global_batch_size, self.ranks)
+        dataset = open_dataset(self.config)
+        checkpoint = collectives.on_first_rank(self._find_checkpoint, self.ranks)
+        self._settle(checkpoint, dataset)
+        with self._keras():
+            return self._run(dataset, checkpoint)
+
+    def _run(self, dataset: DatasetDirectory, checkpoint: Checkpoint | None) -> dict[str, Any]:
+        resumed = checkpoint is not None and self.config.mode == "train"
+        results = self.config.results_dir if self.ranks.is_first else None
+        log = collectives.on_every_rank(
+            lambda: RunLog(results, self.config.log_filename, self.config.tensorboard, resumed),
+            self.ranks,
+        )
+        try:
+            name = fingerprint(dataset)
+            if self.ranks.is_first:
+                self._write_facts(dataset, name)
+            if self.config.amp and not tf.config.list_physical_devices("GPU"):
+                log.say(
+                    "no GPU: --amp computes float16 in software, many times slower than float32"
+                )
+            options = self._model_options(checkpoint)
+            model = build_model(str(self.config.model_type), dataset.schema, **options)
+            kind: type[TrainingRun | InferenceRun]
+            kind = TrainingRun if self.config.mode == "train" else InferenceRun
+            return kind(
+                self.config, self.ranks, self.watchdog, dataset, name, model, log, checkpoint
+            ).run()
+        finally:
+            log.close()
+
+    def _find_checkpoint(self) -> Checkpoint | None:
+        if self.config.load_checkpoint_path is None:
+            return None
+        store = CheckpointStore(self.config.load_checkpoint_path)
+        return store.load(lambda message: print(f"merlin-sim: {message}", flush=True), check_facts)
+
+    def _model_options(self, checkpoint: Checkpoint | None) -> dict[str, Any]:
+        """Return the options given; for inference, those of the checkpoint's model beside them.
+
+        A resumed training states its options again; they must be the checkpoint's.
+        """
+        given = dict(self.config.model_options)
+        if not self.config.scores_checkpoint:
+            return given
+
+        def read() -> dict[str, Any]:
+            assert checkpoint is not None
+            theirs = checkpoint.facts["model_type"]
+            if theirs != self.config.model_type:
+                raise CheckpointError(
+                    f"{checkpoint.path} is of another model: `model_type` should be {theirs}."
+                    f" Received: {self.config.model_type}"
+                )
+            return dict(checkpoint.facts["model_options"])
+
+        read_options = collectives.on_first_rank(read, self.ranks)
+        options = collectives.broadcast_object(read_options, self.ranks)
+        return {**options, **given}
+
+    def _settle(self, checkpoint: Checkpoint | None, dataset: DatasetDirectory) -> None:
+        """Take from the checkpoint what the configuration leaves open, or draw it."""
+        seed, model_type = self.config.seed, self.config.model_type
+        if checkpoint is not None:
+            seed = checkpoint.facts["order"].get("seed") if seed is None else seed
+            model_type = model_type or checkpoint.facts["model_type"]
+        if seed is None:
+            seed = secrets.randbelow(2**31)
+        seed, model_type = collectives.broadcast_object((seed, model_type), self.ranks)
+        self.config = replace(self.config, seed=seed, model_type=model_type)
+        check_model(dataset, str(model_type))
+
+    @contextmanager
+    def _keras(self) -> Iterator[None]:
+        """Set Keras up for the run; the policy is the caller's again afterwards."""
+        policy = tf.keras.mixed_precision.global_policy()
+        tf.keras.mixed_precision.set_global_policy(
+            "mixed_float16" if self.config.amp else "float32"
+        )
+        DropoutSeeds.prepare()
+        tf.keras.utils.set_random_seed(self.config.seed)
+        try:
+            yield
+        finally:
+            tf.keras.mixed_precision.set_global_policy(policy)
+
+    def _write_facts(self, dataset: DatasetDirectory, name: str) -> None:
+        results = self.config.results_dir
+        versions = {package: _version(package) for package in PACKAGES}
+        facts = {
+            "merlin_sim": __version__,
+            "python": platform.python_version(),
+            **versions,
+            "dataset": {"path": str(dataset.path), "fingerprint": name},
+            "ranks": self.ranks.size,
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
+        try:
+            self.config.write(results / CONFIG)
+            write_replacing(results / FACTS, json.dumps(facts, indent=1))
+        except OSError as error:
+            raise MerlinSimError(f"{results} cannot be written: {error.strerror}") from error
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

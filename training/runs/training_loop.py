@@ -1,0 +1,240 @@
+"""The loop: epochs of steps, evaluation, checkpoints, and stopping when asked to."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ...checkpoints.checkpoint_store import CheckpointStore
+from ...feed.loader import Loader
+from ...foundation.exceptions import MerlinSimError
+from ...foundation.progress import StepsLine
+from ...foundation.ranks import Ranks
+from ...models.families.family import Family
+from ...ranks.interruption import Interrupted, StopRequest
+from ...ranks.watchdog import Watchdog
+from ...steps.dropout_seeds import DropoutSeeds
+from ...steps.train_step import StepResult, TrainStep, with_a_row
+from ..checkpoints.run_state import RunState
+from ..evaluation.metrics import AUCCounts, Evaluation
+from ..evaluation.prediction import Predictor, evaluate, published_metrics
+from ..evaluation.throughput import StepTimes
+from ..reports.run_log import RunLog
+from .run_config import RunConfig
+
+
+@dataclass
+class TrainingLoop:
+    """Trains from the state's position to the configured number of epochs."""
+
+    config: RunConfig
+    family: Family
+    ranks: Ranks
+    state: RunState
+    """Weights, optimizer and position; changed as training goes on."""
+    step: TrainStep
+    train_feed: Loader
+    test_feed: Loader
+    predict: Predictor
+    user: str | None
+    """The column by which GAUC groups."""
+    log: RunLog
+    watchdog: Watchdog
+    stop: StopRequest
+    dropout_seeds: DropoutSeeds
+    seconds: float = 0.0
+    """Time spent training by this process, evaluation and checkpoints left out."""
+    samples: int = 0
+    """Rows trained on by this process and the other ranks."""
+    times: StepTimes = field(default_factory=StepTimes)
+    """The steps of the epoch that this process ran."""
+    counted_seconds: float = 0.0
+    """Time of the steps that count for the throughput, over all epochs."""
+    counted_samples: int = 0
+    """Rows of those steps."""
+
+    def run(self) -> Evaluation:
+        """Train all epochs that are left; return the last evaluation.
+
+        Where none is left, the weights as they are are evaluated.
+        """
+        evaluation = None
+        while self.state.position.epoch < self.config.epochs:
+            evaluation = self._epoch()
+        if evaluation is None:
+            evaluation = self._evaluate()
+            self.log.say(describe(published_metrics(evaluation, self.family.metrics)))
+        return evaluation
+
+    @property
+    def throughput(self) -> float | None:
+        """Rows a second over all epochs of this process; None where no step counts."""
+        return self.counted_samples / self.counted_seconds if self.counted_seconds else None
+
+    def _epoch(self) -> Evaluation:
+        position = self.state.position
+        plan = self.train_feed.plan(0)
+        passes = max(1, self.config.repeat_count)
+        steps = plan.steps * passes
+        title = f"epoch {position.epoch + 1}/{self.config.epochs}"
+        begin = self.seconds
+        self.times.begin_epoch()
+        with self.log.progress(title, steps, position.step) as line:
+            while position.step < steps:
+                number, first = divmod(position.step, plan.steps)
+                self.train_feed.start_at(position.epoch * passes + number, first)
+                self._pass(plan.batch_rows, first, line)
+        seconds = self.seconds - begin
+        self.counted_seconds += self.times.seconds
+        self.counted_samples += self.times.rows
+        evaluation = self._evaluate()
+        metrics = self._epoch_values(steps, evaluation)
+        position.end_epoch(metrics)
+        values = {**metrics, **self.times.values()}
+        self.log.write(
+            "epoch", epoch=position.epoch, step=position.steps, seconds=seconds, **values
+        )
+        self.log.say(f"{title}  {describe(values)}")
+        self.save(evaluation.auc)
+        return evaluation
+
+    def _pass(self, batch_rows: Any, first: int, line: StepsLine) -> None:
+        """Train on what is left of one pass over the data."""
+        before = time.perf_counter()
+        for index, (columns, labels) in enumerate(self.train_feed, start=first):
+            rows = batch_rows(index)
+            result = self._train(columns, labels, rows)
+            now = time.perf_counter()
+            seconds, before = now - before, now
+            self.seconds += seconds
+            self.samples += rows
+            self.times.add(rows, seconds)
+            self._tell(result, rows / seconds, line)
+            if bool(result.stopped):
+                self._leave()
+            every = self.config.checkpoint_every
+            if every and self.state.position.steps % every == 0:
+                self.save(None)
+                before = time.perf_counter()
+
+    def _train(self, columns: dict[str, tf.Tensor], labels: tf.Tensor, rows: int) -> StepResult:
+        position = self.state.position
+        count = int(labels.shape[0])
+        columns, filled = with_a_row(columns, labels)
+        self.dropout_seeds.start_step(position.steps)
+        self.watchdog.alive()
+        result = self.step(columns, filled, count * self.ranks.size / rows, bool(self.stop))
+        losses = self._losses(result)
+        sums = position.loss_sums
+        position.loss_sums = {name: sums.get(name, 0.0) + loss for name, loss in losses.items()}
+        position.step += 1
+        position.steps += 1
+        minimised = losses[self.family.losses[0]]
+        if bool(result.finite) and not math.isfinite(minimised):
+            raise MerlinSimError(
+                f"the loss is {minimised} after step {position.steps}: a smaller `lr` than "
+                f"{self.config.lr} may help."
+            )
+        scores = tf.sigmoid(result.logits).numpy()[:count]
+        position.auc.update(labels.numpy(), np.nan_to_num(scores))
+        return result
+
+    def _losses(self, result: StepResult) -> dict[str, float]:
+        return dict(zip(self.family.losses, result.losses.numpy().tolist(), strict=True))
+
+    def _tell(self, result: StepResult, rate: float, line: StepsLine) -> None:
+        position = self.state.position
+        losses = self._losses(result)
+        entry: dict[str, Any] = {**losses, "samples/s": rate}
+        if self.state.loss_scale.active:
+            entry["loss_scale"] = float(self.state.loss_scale.scale.numpy())
+            entry["skipped"] = not bool(result.finite)
+        self.log.write("step", epoch=position.epoch + 1, step=position.steps, **entry)
+        line.update(position.step, f"{describe_losses(losses)}  {rate:,.0f} samples/s")
+
+    def _evaluate(self) -> Evaluation:
+        self.test_feed.start_at(0)
+        evaluation = evaluate(
+            self.predict,
+            self.test_feed,
+            self.ranks,
+            self.log,
+            self.user,
+            stopped=lambda: bool(self.stop),
+            alive=self.watchdog.alive,
+        )
+        if evaluation is None:
+            self._leave()
+        assert evaluation is not None
+        return evaluation
+
+    def _epoch_values(self, steps: int, evaluation: Evaluation) -> dict[str, Any]:
+        position = self.state.position
+        return {
+            **{name: total / steps for name, total in position.loss_sums.items()},
+            "train_auc": position.auc.over_ranks(self.ranks).result(),
+            **published_metrics(evaluation, self.family.metrics),
+        }
+
+    def save(self, test_auc: float | None) -> None:
+        """Write a checkpoint; all ranks must come here, the first writes."""
+        if self.config.save_checkpoint_path is None:
+            return
+        auc: AUCCounts = self.state.position.auc.over_ranks(self.ranks)
+        if not self.ranks.is_first:
+            return
+        store = CheckpointStore(self.config.save_checkpoint_path, self.config.keep_checkpoints)
+        with self.watchdog.patience():
+            facts, arrays = self.state.to_checkpoint(auc)
+            store.save(self.state.position.steps, facts, arrays, test_auc)
+
+    def _leave(self) -> None:
+        """Save and end the run, on all ranks alike."""
+        self.train_feed.stop()
+        where = self.config.save_checkpoint_path
+        position = self.state.position
+        if position.epoch >= self.config.epochs:
+            raise Interrupted("stopped on request in the evaluation after the last epoch.")
+        self.save(None)
+        kept = (
+            f"saved in {where}; --load_checkpoint_path {where} goes on"
+            if where
+            else "nothing was saved, there is no --save_checkpoint_path"
+        )
+        raise Interrupted(
+            f"stopped on request in epoch {position.epoch + 1} after {position.steps} steps: "
+            f"{kept}."
+        )
+
+
+def describe_losses(losses: Mapping[str, float]) -> str:
+    """Put a step's losses in a few words: what is minimised, and its parts where there are several.
+
+    >>> describe_losses({"total": 0.75, "click": 0.5, "auxiliary": 0.25})
+    'loss 0.7500 (0.5000 + 0.2500)'
+    >>> describe_losses({"total": 0.5, "click": 0.5, "auxiliary": 0.0})
+    'loss 0.5000'
+    """
+    minimised, *others = losses.values()
+    parts = [f"{loss:.4f}" for loss in others if loss]
+    return f"loss {minimised:.4f}" + (f" ({' + '.join(parts)})" if len(parts) > 1 else "")
+
+
+def describe(values: Mapping[str, Any]) -> str:
+    """Put an epoch's metrics in one line.
+
+    >>> describe({"total_loss": 0.5, "test_auc": None, "samples/s": 12345.6})
+    'total_loss 0.5000  samples/s 12,346'
+    """
+    parts = []
+    for name, value in values.items():
+        if value is not None and not name.startswith(("latency", "throughput")):
+            shown = f"{value:,.0f}" if name == "samples/s" else f"{value:.4f}"
+            parts.append(f"{name} {shown}")
+    return "  ".join(parts)

@@ -1,0 +1,199 @@
+"""Training: state, feeds, compiled step and loop put together, resumed where asked to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from ...feed.loader import Loader
+from ...feed.open_feed import open_feed
+from ...foundation.exceptions import MerlinSimError
+from ...models.families.family import Placement
+from ...models.variable_names import named_variables, table_names
+from ...ranks import collectives
+from ...ranks.interruption import StopRequest
+from ...steps.dropout_seeds import DropoutSeeds
+from ...steps.loss_scale import LossScale
+from ...steps.optimizers import make_optimizer
+from ...steps.train_step import TrainStep, with_a_row
+from ..checkpoints.run_state import RunFacts, RunState
+from ..evaluation.prediction import published_metrics
+from ..evaluation.throughput import measure
+from .prepared_run import RunParts
+from .training_loop import TrainingLoop
+
+FEW_STEPS = 100
+"""Updates below which a run is told that smaller batches would train it further."""
+
+
+class TrainingRun(RunParts):
+    """Trains a model; evaluates and saves as it goes, or measures throughput."""
+
+    def run(self) -> dict[str, Any]:
+        """Train, or measure if asked to."""
+        state = self._state()
+        step = TrainStep(
+            self.model,
+            state.optimizer,
+            state.loss_scale,
+            self.ranks,
+            self.config.xla,
+            self.config.fp16_compression,
+            self.config.gradient_exchange == "dense",
+        )
+        dropout_seeds = DropoutSeeds(self.model, int(self.config.seed or 0), self.ranks.rank)
+        if self.config.benchmark:
+            return self._benchmark(step, dropout_seeds)
+        train_feed = self._train_feed()
+        if state.position.epoch < self.config.epochs:
+            self._warn_of_few_steps(train_feed)
+        with StopRequest() as stop:
+            loop = TrainingLoop(
+                config=self.config,
+                family=self.family,
+                ranks=self.ranks,
+                state=state,
+                step=step,
+                train_feed=train_feed,
+                test_feed=self.test_feed(),
+                predict=self.predictor(),
+                user=self.user,
+                log=self.log,
+                watchdog=self.watchdog,
+                stop=stop,
+                dropout_seeds=dropout_seeds,
+            )
+            evaluation = loop.run()
+        self.write_evaluation(evaluation)
+        values = {
+            **(state.position.finished_epoch or {}),
+            **published_metrics(evaluation, self.family.metrics),
+            **loop.times.values(),
+            "time_to_train": loop.seconds,
+            "throughput": loop.throughput,
+            "samples": loop.samples,
+        }
+        self.log.write("result", step=state.position.steps, **values)
+        return values
+
+    def _warn_of_few_steps(self, feed: Loader) -> None:
+        plan, config = feed.plan(0), self.config
+        steps = plan.steps * max(1, config.repeat_count) * config.epochs
+        if steps < FEW_STEPS:
+            self.log.say(
+                f"only {steps} steps in all: {plan.rows:,} training rows in batches of "
+                f"{config.global_batch_size:,}. A smaller --global_batch_size trains further."
+            )
+
+    def _train_feed(self) -> Loader:
+        channels = self.dataset.channels
+        columns = [name for name in self.dataset.schema.column_names if name in _flat(channels)]
+        config = self.config
+        return open_feed(
+            self.dataset,
+            "train",
+            columns,
+            config.global_batch_size,
+            self.ranks,
+            shuffle=config.shuffle,
+            seed=int(config.seed or 0),
+            window_rows=config.window_rows,
+            drop_last=config.drop_remainder,
+            prefetch=config.prefetch_train_size,
+        )
+
+    def _state(self) -> RunState:
+        config = self.config
+        optimizer = make_optimizer(
+            config.optimizer, self.model.trainable_variables, config.lr, config.weight_decay
+        )
+        order = {
+            "seed": config.seed,
+            "shuffle": config.shuffle,
+            "global_batch_size": config.global_batch_size,
+            "window_rows": config.window_rows,
+            "repeat_count": config.repeat_count,
+            "drop_remainder": config.drop_remainder,
+        }
+        facts = RunFacts(
+            str(config.model_type),
+            self.model.options.to_dict(),
+            config.optimizer,
+            self.fingerprint,
+            config.amp,
+            order,
+        )
+        self._check_placement()
+        state = RunState(self.model, optimizer, LossScale(config.amp), facts)
+        if self.resumed:
+            self._restore(state)
+        # Broadcast: every rank begins with the weights of the first.
+        collectives.broadcast(list(state.variables.values()), self.ranks)
+        return state
+
+    def _check_placement(self) -> None:
+        """Refuse a family that wants more than replicated variables: nothing else is built yet."""
+        tables = table_names(self.model)
+        spread = [
+            name
+            for name in named_variables(self.model)
+            if self.family.placement(name, tables.get(name)) is not Placement.REPLICATED
+        ]
+        if spread:
+            raise MerlinSimError(
+                f"{self.family.name}: every variable should be {Placement.REPLICATED.value}. "
+                f"Received: {Placement.SPREAD.value}: {', '.join(spread)}"
+            )
+
+    def _restore(self, state: RunState) -> None:
+        def restore() -> None:
+            assert self.checkpoint is not None
+            state.restore(self.checkpoint)
+            path = self.checkpoint.path
+            position = state.position
+            done = f"{position.steps} steps done"
+            if position.epoch < self.config.epochs:
+                self.log.say(f"going on from {path}: epoch {position.epoch + 1}, {done}")
+            else:
+                self.log.say(
+                    f"{path}: all {self.config.epochs} epochs are over, {done}. Nothing is left to"
+                    " train; more --epochs would go on. The weights are evaluated."
+                )
+            self.log.write("resume", step=position.steps, checkpoint=str(path))
+
+        collectives.on_first_rank(restore, self.ranks)
+        position = collectives.broadcast_object(state.position, self.ranks)
+        if not self.ranks.is_first:
+            position.auc.counts[:] = 0  # the first rank has those of all
+        state.position = position
+
+    def _benchmark(self, step: TrainStep, dropout_seeds: DropoutSeeds) -> dict[str, Any]:
+        done = 0
+
+        def train(columns: dict[str, tf.Tensor], labels: tf.Tensor, rows: int) -> None:
+            nonlocal done
+            self.watchdog.alive()
+            dropout_seeds.start_step(done)
+            done += 1
+            share = int(labels.shape[0]) * self.ranks.size / rows
+            filled, filled_labels = with_a_row(columns, labels)
+            step(filled, filled_labels, share).losses.numpy()
+
+        config = self.config
+        values = measure(
+            self._train_feed(),
+            train,
+            config.benchmark_steps,
+            config.benchmark_warmup_steps,
+            self.log,
+            "training",
+        )
+        self.log.write("benchmark", **values)
+        shown = (f"{name} {value:,.5g}" for name, value in values.items())
+        self.log.say("  ".join(shown))
+        return values
+
+
+def _flat(channels: dict[str, list[str]]) -> set[str]:
+    return {name for names in channels.values() for name in names}

@@ -1,0 +1,1 @@
+"""The Amazon Books 2014 logs."""

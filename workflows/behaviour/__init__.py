@@ -1,0 +1,1 @@
+"""Interactions become histories, and histories become samples."""

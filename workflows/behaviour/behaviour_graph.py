@@ -1,0 +1,84 @@
+"""The NVTabular graph: raw interactions -> histories of ids -> samples.
+
+Each function returns a node of the graph; a workflow of one's own may begin, end or branch at
+any of them. Put together they are one ``nvtabular.Workflow`` from a log to samples. Large runs
+cut it at the histories, to scatter the rows of all users over all files (see ``write_samples``).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import nvtabular as nvt
+import pandas as pd
+from merlin.io import Dataset
+from merlin.schema import Schema
+
+from ..engine.workflow import Workflow
+from ..operators.contract_ids import ContractIds
+from ..operators.draw_negatives import DrawNegatives
+from ..operators.emit_dataset import EmitDataset
+from ..operators.explode_histories import ExplodeHistories
+from ..operators.group_histories import GroupHistories
+from ..operators.look_up_item_features import LookUpItemFeatures
+from ..vocabularies.vocabulary import Vocabularies
+from .behaviour_columns import BehaviourColumns
+from .rules import SampleRules
+
+
+def encode_histories(
+    columns: BehaviourColumns, vocabularies: Vocabularies, encodings: Path
+) -> nvt.WorkflowNode:
+    """Raw interactions -> one row a user, keys encoded by NVTabular's Categorify.
+
+    Args:
+        columns: The log's columns.
+        vocabularies: The keys and their ids.
+        encodings: A directory in which Categorify may keep the keys in its own form; every
+            worker has to see it.
+    """
+    taken = [*columns.users, columns.item]
+    keys = {name: vocabularies.keys(name) for name in taken}
+    interactions = [*columns.users, columns.item, columns.timestamp]
+    categorify = nvt.ops.Categorify(vocabs=keys, out_path=str(encodings), cat_cache="host")
+    return interactions >> GroupHistories(columns) >> categorify >> ContractIds()
+
+
+def explode_histories(
+    histories: Any, columns: BehaviourColumns, rules: SampleRules, mapping: str
+) -> nvt.WorkflowNode:
+    """Histories -> one row for each interaction to predict, in ``"train"`` or ``"test"``."""
+    return histories >> ExplodeHistories(
+        columns,
+        mapping,
+        longest=rules.max_sequence_length,
+        least_before=rules.shortest_sequence_for_training,
+    )
+
+
+def make_samples(
+    prefixes: Any,
+    columns: BehaviourColumns,
+    rules: SampleRules,
+    vocabularies: Vocabularies,
+    schema: Schema,
+) -> nvt.WorkflowNode:
+    """Interactions to predict -> positives and negative twins, as the dataset has them."""
+    items = vocabularies.items(columns.item)
+    return (
+        prefixes
+        >> DrawNegatives(columns, items, rules.seed)
+        >> LookUpItemFeatures(columns, items)
+        >> EmitDataset(schema, rules.pad)
+    )
+
+
+def fitted_workflow(node: nvt.WorkflowNode, example: pd.DataFrame) -> Workflow:
+    """Make a workflow whose Categorify has its vocabularies from the start.
+
+    NVTabular still asks for a ``fit``; one row of ``example`` is enough for it.
+    """
+    workflow = Workflow(node)
+    workflow.fit(Dataset(example, cpu=True if isinstance(example, pd.DataFrame) else None))
+    return workflow

@@ -1,0 +1,268 @@
+"""From a raw log to a dataset directory: the phases of a run, in order."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from ...foundation.exceptions import MerlinSimError
+from ...foundation.progress import Narrator, Silence
+from ...foundation.staging import staged_directory
+from ...schemas.dataset import write_documents
+from ...schemas.translation.merlin_schema import to_merlin_schema
+from ..engine.schedulers import Scheduler, SingleProcess
+from ..logs.bad_rows import FAIL, POLICIES, BadRows
+from ..logs.log_source import LogSource
+from ..operators.explode_histories import TEST, TRAIN
+from ..vocabularies.fit_vocabularies import fit_vocabularies
+from ..vocabularies.vocabulary import CATEGORIES, Vocabularies
+from .behaviour_columns import BehaviourColumns
+from .dataset_spec import dataset_spec
+from .encode_and_sample import Part, count_parts, encode_all, sample_all
+from .fitted import FittedWorkflow, write_fitted
+from .histories import Histories
+from .kept_users import EVENTS, ITEMS, USERS, KeepLongUsers
+from .rules import SampleRules
+from .user_buckets import BUCKETS, LogDealer, deal_log, number_of_buckets
+
+WORK = ".work"
+Features = Mapping[str, tuple[pa.Array, pa.Array, str]]
+"""By name: items, their values, and the value of items that are not among them."""
+
+
+@dataclass
+class Summary:
+    """What a run did, in numbers."""
+
+    interactions: int = 0
+    kept_interactions: int = 0
+    repeated: int = 0
+    users: int = 0
+    dropped_users: int = 0
+    domains: dict[str, int] = field(default_factory=dict)
+    unknown: dict[str, int] = field(default_factory=dict)
+    """Item features that do not stand in the log -> the items that have no value."""
+    rows: dict[str, int] = field(default_factory=dict)
+    bad_rows: list[BadRows] = field(default_factory=list)
+    bytes: int = 0
+
+    def left_out(self) -> list[str]:
+        """Say of each file which of its rows could not be read."""
+        return [bad.describe() for bad in self.bad_rows if bad.count]
+
+    def lines(self) -> list[str]:
+        """Tell what was read, kept and written, a sentence a line."""
+        return [
+            *self.left_out(),
+            f"{self.interactions:,} interactions read; {self.kept_interactions:,} of "
+            f"{self.users:,} users kept ({self.dropped_users:,} users too short), "
+            f"{self.repeated:,} of them repetitions",
+            "ids: " + ", ".join(f"{name} {size:,}" for name, size in self.domains.items()),
+            *(
+                f"{name}: {count:,} items without one"
+                for name, count in self.unknown.items()
+                if count
+            ),
+            "rows: " + ", ".join(f"{name} {count:,}" for name, count in self.rows.items()),
+            f"{self.bytes / max(1, sum(self.rows.values())):.0f} bytes per sample",
+        ]
+
+
+@dataclass(frozen=True)
+class DatasetBuilder:
+    """Builds a dataset directory of a log; see the methods for the phases."""
+
+    source: LogSource
+    rules: SampleRules
+    scheduler: Scheduler = field(default_factory=SingleProcess)
+    narrator: Narrator = field(default_factory=Silence)
+    on_bad_rows: str = FAIL
+    features: Callable[[], tuple[Features, BadRows]] | None = None
+    """Reads item features that do not stand in the log, once the output can be written."""
+
+    def build(
+        self,
+        output: Path,
+        *,
+        fitted: FittedWorkflow | None = None,
+        overwrite: bool = False,
+    ) -> Summary:
+        """Build ``output``; it appears whole or not at all.
+
+        Args:
+            output: The dataset directory.
+            fitted: Take the ids of this workflow instead of fitting one: interactions with items
+                that it does not know are left out, unknown users get id 0.
+            overwrite: Replace a directory that holds something.
+        """
+        if self.on_bad_rows not in POLICIES:
+            raise MerlinSimError(
+                f"`on_bad_rows` should be one of {', '.join(POLICIES)}. "
+                f"Received: `on_bad_rows` = {self.on_bad_rows!r}."
+            )
+        summary = Summary()
+        with staged_directory(output, overwrite=overwrite, say=self.narrator.say) as directory:
+            work = directory / WORK
+            for name in (EVENTS, ITEMS, USERS):
+                (work / name).mkdir(parents=True)
+            given = self._read_features(summary)
+            buckets = self._deal_out(work, summary)
+            in_log = () if fitted else self.columns.item_features
+            in_log = tuple(name for name in in_log if name not in given)
+            self._keep_long_users(work, buckets, in_log, summary)
+            vocabularies = Vocabularies(directory / CATEGORIES)
+            if fitted is None:
+                self._fit(work, vocabularies, given, summary)
+            else:
+                shutil.copytree(fitted.vocabularies.directory, vocabularies.directory)
+                summary.domains = dict(fitted.sizes)
+            self._refuse_a_single_item(vocabularies, summary)
+            histories = self._encode(work, vocabularies, summary)
+            self._write_samples(directory, histories, vocabularies, summary)
+            write_fitted(directory, self.columns, self.rules, summary.domains)
+            shutil.rmtree(work)
+        return summary
+
+    def with_features(self, read: Callable[[], tuple[Features, BadRows]]) -> DatasetBuilder:
+        """The same, with a reader of item features."""
+        return replace(self, features=read)
+
+    def _read_features(self, summary: Summary) -> Features:
+        if self.features is None:
+            return {}
+        given, bad = self.features()
+        summary.bad_rows.append(bad)
+        return given
+
+    @property
+    def columns(self) -> BehaviourColumns:
+        """The log's columns."""
+        return self.source.columns
+
+    @property
+    def _files(self) -> str:
+        return ", ".join(map(str, self.source.files))
+
+    def _deal_out(self, work: Path, summary: Summary) -> int:
+        buckets = number_of_buckets(self.source.size())
+        (work / BUCKETS).mkdir()
+        dealer = LogDealer(self.source, work / BUCKETS, buckets, self.on_bad_rows)
+        with self.narrator.phase("reading interactions", self.source.size()) as report:
+            results = deal_log(dealer, self.scheduler.run, report)
+        summary.interactions = sum(result.rows for result in results)
+        blocks = self.source.blocks()
+        bad_rows: dict[Path, BadRows] = {}
+        lines: dict[Path, int] = {}
+        for result in sorted(results, key=lambda result: result.block):
+            path = blocks[result.block].path
+            bad = bad_rows.setdefault(path, BadRows(str(path)))
+            before = lines.setdefault(path, blocks[result.block].header)
+            bad.add(result.bad, before)
+            lines[path] = before + result.lines
+        summary.bad_rows += bad_rows.values()
+        if not summary.interactions:
+            raise _stopped(f"{self._files}: expected interactions, found none.", summary)
+        return buckets
+
+    def _keep_long_users(
+        self, work: Path, buckets: int, in_log: tuple[str, ...], summary: Summary
+    ) -> None:
+        keep = KeepLongUsers(
+            self.columns,
+            self.rules.shortest_sequence_for_user,
+            work / BUCKETS,
+            work,
+            in_log,
+        )
+        with self.narrator.phase("choosing users", buckets) as report:
+            for bucket in self.scheduler.run(keep, range(buckets)):
+                report(1, bucket.rows)
+                summary.kept_interactions += bucket.rows
+                summary.repeated += bucket.repeated
+                summary.users += bucket.users
+                summary.dropped_users += bucket.dropped_users
+        if not summary.users:
+            raise _stopped(
+                f"No user has {self.rules.shortest_sequence_for_user} interactions or more "
+                f"(`shortest_sequence_for_user`): {summary.interactions:,} interactions of "
+                f"{summary.dropped_users:,} users were read from {self._files}, nothing is left.",
+                summary,
+            )
+        shutil.rmtree(work / BUCKETS)
+
+    def _fit(
+        self, work: Path, vocabularies: Vocabularies, given: Features, summary: Summary
+    ) -> None:
+        with self.narrator.phase("fitting vocabularies", 1) as report:
+            summary.unknown = fit_vocabularies(self.columns, work, vocabularies, given)
+            for name in (*self.columns.users, *self.columns.items):
+                summary.domains[name] = vocabularies.size(name)
+            report(1, sum(summary.domains.values()))
+
+    def _refuse_a_single_item(self, vocabularies: Vocabularies, summary: Summary) -> None:
+        name = self.columns.item
+        if summary.domains[name] > 1:
+            return
+        (item,) = vocabularies.keys(name)
+        raise _stopped(
+            f"{self._files}: column {name!r}: expected interactions "
+            f"with at least two items, found only {item!r}: each positive sample gets a negative "
+            "one with another item. Is it the column of the items?",
+            summary,
+        )
+
+    def _encode(self, work: Path, vocabularies: Vocabularies, summary: Summary) -> Histories:
+        encoded = work / "encoded"
+        histories = Histories(work / "histories", self.columns)
+        with self.narrator.phase("encoding histories", summary.users) as report:
+            for rows in encode_all(
+                self.columns, vocabularies, work / EVENTS, encoded, self.scheduler
+            ):
+                report(rows, rows)
+            histories.gather(sorted(encoded.glob("*.arrow")))
+        return histories
+
+    def _write_samples(
+        self, directory: Path, histories: Histories, vocabularies: Vocabularies, summary: Summary
+    ) -> None:
+        lengths = np.diff(histories.offsets)
+        least = self.rules.shortest_sequence_for_training
+        expected = {
+            TRAIN: 2 * int(np.maximum(lengths - 1 - least, 0).sum()),
+            TEST: 2 * int((lengths > 0).sum()),
+        }
+        parts = []
+        for mapping, rows in expected.items():
+            (directory / mapping).mkdir()
+            of = count_parts(rows)
+            parts += [Part(mapping, number, of) for number in range(of)]
+        files = {
+            mapping: [part.file for part in parts if part.mapping == mapping]
+            for mapping in expected
+        }
+        spec = dataset_spec(self.columns, summary.domains, self.rules.max_sequence_length, files)
+        summary.rows = dict.fromkeys(expected, 0)
+        with self.narrator.phase("writing samples", sum(expected.values())) as report:
+            for mapping, rows in sample_all(
+                histories,
+                parts,
+                self.rules,
+                vocabularies,
+                to_merlin_schema(spec),
+                directory,
+                self.scheduler,
+            ):
+                report(rows, rows)
+                summary.rows[mapping] += rows
+        write_documents(directory, spec)
+        summary.bytes = sum(path.stat().st_size for path in directory.glob("*/part.*.parquet"))
+
+
+def _stopped(message: str, summary: Summary) -> MerlinSimError:
+    """An error that names the rows left out too: they may be the reason."""
+    return MerlinSimError("\n".join([message, *summary.left_out()]))

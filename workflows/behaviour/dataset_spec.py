@@ -1,0 +1,56 @@
+"""What a dataset of samples is, as its feature spec says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...schemas.channels import (
+    LABEL,
+    NEGATIVE_HISTORY,
+    POSITIVE_HISTORY,
+    TARGET_ITEM_FEATURES,
+    USER_FEATURES,
+)
+from ...schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
+from .behaviour_columns import LABEL as LABEL_COLUMN
+from .behaviour_columns import BehaviourColumns
+
+LABEL_DTYPE = "int8"  # as in the published parquet; the loader and Keras take it as it is
+ID_DTYPE = "int64"
+
+
+def dataset_spec(
+    columns: BehaviourColumns,
+    sizes: Mapping[str, int],
+    longest: int,
+    files: Mapping[str, Sequence[str]],
+) -> FeatureSpec:
+    """Describe the dataset.
+
+    Args:
+        columns: The log's columns.
+        sizes: How many ids each domain has.
+        longest: The longest history.
+        files: Mapping -> parquet files, relative to the dataset directory.
+    """
+    features = {LABEL_COLUMN: Feature(LABEL_DTYPE)}
+    features |= {name: Feature(ID_DTYPE, sizes[name]) for name in columns.users}
+    for name, target in zip(columns.items, columns.targets, strict=True):
+        features[target] = Feature(ID_DTYPE, sizes[name])
+    for histories in (columns.positives, columns.negatives):
+        for name, history in zip(columns.items, histories, strict=True):
+            features[history] = Feature(ID_DTYPE, sizes[name], (longest,))
+    return FeatureSpec(
+        feature_spec=features,
+        source_spec={
+            mapping: (Chunk("parquet", columns.output, tuple(names)),)
+            for mapping, names in files.items()
+        },
+        channel_spec={
+            LABEL: (LABEL_COLUMN,),
+            USER_FEATURES: columns.users,
+            TARGET_ITEM_FEATURES: columns.targets,
+            POSITIVE_HISTORY: columns.positives,
+            NEGATIVE_HISTORY: columns.negatives,
+        },
+    )

@@ -1,0 +1,172 @@
+"""The two workflows of a large run, each NVTabular's, over partitions on disk.
+
+First: buckets of raw interactions -> histories of ids. Second: parts of the rows to make ->
+files of samples. Between them the rows of all users are dealt out over all parts by a hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.dataframe as dd
+import nvtabular as nvt
+import pyarrow as pa
+from merlin.io import Dataset
+from merlin.schema import Schema
+
+from ..engine.backend import arrow_lists, frame_from_arrow, frame_to_arrow
+from ..engine.parquet_files import LARGEST_DICTIONARY, ROWS_PER_FILE, write_samples_file
+from ..engine.schedulers import Scheduler
+from ..engine.workflow import Workflow
+from ..operators.explode_histories import TEST
+from ..sampling import sample_kernels
+from ..vocabularies.vocabulary import Vocabularies
+from .behaviour_columns import POSITION, BehaviourColumns
+from .behaviour_graph import encode_histories, fitted_workflow, make_samples
+from .histories import Histories
+from .rules import SampleRules
+
+
+@dataclass(frozen=True)
+class LoadEvents:
+    """Reads one bucket of kept interactions."""
+
+    directory: Path
+
+    def __call__(self, name: str) -> Any:
+        """Read the bucket's file as a frame."""
+        with pa.memory_map(str(self.directory / name)) as source:
+            return frame_from_arrow(pa.ipc.open_file(source).read_all())
+
+
+def encode_all(
+    columns: BehaviourColumns,
+    vocabularies: Vocabularies,
+    events: Path,
+    output: Path,
+    scheduler: Scheduler,
+) -> Iterator[int]:
+    """Encode every bucket's histories; yields the number of histories of each partition."""
+    output.mkdir()
+    names = sorted(path.name for path in events.glob("*.arrow"))
+    load = LoadEvents(events)
+    node = encode_histories(columns, vocabularies, output / "encodings")
+    workflow = fitted_workflow(node, load(names[0]).iloc[:1])
+    partitions = _transform(workflow, load, names)
+    write = dask.delayed(_write_arrow, pure=False)
+    yield from scheduler.compute(
+        [write(part, output / name) for part, name in zip(partitions, names, strict=True)]
+    )
+
+
+def _write_arrow(frame: Any, path: Path) -> int:
+    table = frame_to_arrow(frame)
+    with pa.ipc.new_file(str(path), table.schema) as writer:
+        writer.write_table(table)
+    return int(table.num_rows)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file of samples to make."""
+
+    mapping: str
+    number: int
+    of: int
+
+    @property
+    def file(self) -> str:
+        """The file, relative to the dataset directory."""
+        return f"{self.mapping}/part.{self.number}.parquet"
+
+
+@dataclass(frozen=True)
+class LoadPrefixes:
+    """Cuts, out of all histories, the rows that a hash deals to one part."""
+
+    histories: Histories
+    rules: SampleRules
+
+    def __call__(self, part: Part) -> Any:
+        """Give the part's rows as ``ExplodeHistories`` gives all rows."""
+        columns = self.histories.columns
+        offsets = self.histories.offsets
+        users = self.histories.column(columns.user)
+        rows, positions = sample_kernels.select_prefixes(
+            users,
+            offsets,
+            self.rules.shortest_sequence_for_training,
+            part.mapping == TEST,
+            self.rules.seed,
+            part.number,
+            part.of,
+        )
+        targets, values, ends = sample_kernels.cut_prefixes(
+            self.histories.items, offsets, rows, positions, self.rules.max_sequence_length
+        )
+        table = {name: pa.array(self.histories.column(name)[rows]) for name in columns.users}
+        table[POSITION] = pa.array(positions)
+        table[columns.targets[0]] = pa.array(targets)
+        table[columns.positives[0]] = arrow_lists(values, ends)
+        return frame_from_arrow(pa.table(table))
+
+
+def count_parts(rows: int) -> int:
+    """How many files hold so many rows.
+
+    >>> count_parts(0), count_parts(131_073)
+    (1, 2)
+    """
+    return max(1, -(-rows // ROWS_PER_FILE))
+
+
+def sample_all(
+    histories: Histories,
+    parts: list[Part],
+    rules: SampleRules,
+    vocabularies: Vocabularies,
+    schema: Schema,
+    output: Path,
+    scheduler: Scheduler,
+) -> Iterator[tuple[str, int]]:
+    """Make every part's samples; yields each part's mapping and number of rows."""
+    columns = histories.columns
+    prefixes = [*columns.users, POSITION, columns.targets[0], columns.positives[0]]
+    load = LoadPrefixes(histories, rules)
+    node = make_samples(prefixes, columns, rules, vocabularies, schema)
+    workflow = Workflow(node).fit_schema(Schema(prefixes))
+    partitions = _transform(workflow, load, parts)
+    few_ids = columns_with_few_ids(schema)
+    write = dask.delayed(_write_part, pure=False)
+    yield from scheduler.compute(
+        [write(frame, output, part, few_ids) for frame, part in zip(partitions, parts, strict=True)]
+    )
+
+
+def columns_with_few_ids(schema: Schema) -> list[str]:
+    """Name the columns whose ids parquet should store as places in a dictionary."""
+    return [
+        column.name
+        for column in schema
+        if column.int_domain is not None and column.int_domain.max < LARGEST_DICTIONARY
+    ]
+
+
+def _write_part(frame: Any, output: Path, part: Part, few_ids: list[str]) -> tuple[str, int]:
+    table = frame_to_arrow(frame)
+    write_samples_file(table, output / part.file, few_ids)
+    return part.mapping, int(table.num_rows)
+
+
+def _transform(workflow: nvt.Workflow, load: Any, partitions: list[Any]) -> list[Any]:
+    """Transform partitions that ``load`` reads; gives Dask's delayed frames."""
+    names = workflow.input_schema.column_names
+    empty = frame_from_arrow(pa.table({name: pa.array([], pa.int64()) for name in names}))
+    frames = dd.from_map(load, partitions, meta=empty, enforce_metadata=False)
+    transformed = workflow.transform(Dataset(frames, cpu=None)).to_ddf()
+    delayed: list[Any] = transformed.to_delayed()
+    return delayed

@@ -1,0 +1,194 @@
+"""What a fitted workflow is on disk: workflow.json and categories/*.parquet, nothing to execute.
+
+The JSON file holds names, numbers and hashes. Loading it builds the graph from this package's
+code; a file that was changed, or written by a version that this one does not know, is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import nvtabular as nvt
+import pandas as pd
+
+from ... import __version__
+from ...foundation.atomic_write import write_text_atomically
+from ...foundation.digest import sha256
+from ...foundation.exceptions import MerlinSimError
+from ...foundation.json_file import read_json
+from ...schemas.translation.merlin_schema import to_merlin_schema
+from ..engine.workflow import Workflow
+from ..operators.emit_dataset import EmitDataset
+from ..operators.make_samples import MakeSamples
+from ..vocabularies.vocabulary import CATEGORIES, Vocabularies
+from .behaviour_columns import BehaviourColumns
+from .behaviour_graph import encode_histories, fitted_workflow
+from .dataset_spec import dataset_spec
+from .rules import SampleRules
+
+WORKFLOW_FILE = "workflow.json"
+FORMAT = 1
+SECTIONS = ("format", "merlin_sim", "nvtabular", "columns", "rules", "categories")
+
+
+@dataclass(frozen=True)
+class FittedWorkflow:
+    """A workflow that was fitted before, perhaps elsewhere; gives the ids that it gave then.
+
+    >>> FittedWorkflow.load("no such directory")
+    Traceback (most recent call last):
+    ...
+    merlin_sim.foundation.exceptions.MerlinSimError: no such directory/workflow.json: ...
+    """
+
+    columns: BehaviourColumns
+    rules: SampleRules
+    vocabularies: Vocabularies
+
+    @classmethod
+    def load(cls, directory: Path | str) -> FittedWorkflow:
+        """Load the workflow of a dataset directory.
+
+        Raises:
+            MerlinSimError: Where a file is missing, changed or of an unknown version.
+        """
+        path = Path(directory) / WORKFLOW_FILE
+        document = _read_document(path)
+        workflow = cls(
+            BehaviourColumns(**_checked(path, document, "columns", BehaviourColumns)),
+            SampleRules(**_checked(path, document, "rules", SampleRules)),
+            Vocabularies(Path(directory) / CATEGORIES),
+        )
+        workflow._check_vocabularies(path, document["categories"])
+        return workflow
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """The names of the vocabularies."""
+        return (*self.columns.users, *self.columns.items)
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """How many ids each domain has."""
+        return {name: self.vocabularies.size(name) for name in self.domains}
+
+    @cached_property
+    def _encodings(self) -> tempfile.TemporaryDirectory[str]:
+        return tempfile.TemporaryDirectory(prefix="merlin-sim-encodings-")
+
+    def histories(self) -> Workflow:
+        """The NVTabular workflow from raw interactions to one row of ids a user."""
+        return self._finish(self._encode())
+
+    def samples(self, mapping: str) -> Workflow:
+        """The NVTabular workflow from raw interactions to the rows of train or test."""
+        spec = dataset_spec(self.columns, self.sizes, self.rules.max_sequence_length, {})
+        schema = to_merlin_schema(spec)
+        items = self.vocabularies.items(self.columns.item)
+        make_samples = MakeSamples(self.columns, items, self.rules, mapping)
+        node = self._encode() >> make_samples >> EmitDataset(schema, self.rules.pad)
+        return self._finish(node)
+
+    def _encode(self) -> nvt.WorkflowNode:
+        return encode_histories(self.columns, self.vocabularies, Path(self._encodings.name))
+
+    def _finish(self, node: nvt.WorkflowNode) -> Workflow:
+        names = (*self.columns.users, self.columns.item)
+        first = {name: self.vocabularies.keys(name).iloc[:1].repeat(3).array for name in names}
+        # Three interactions, so that train and test have a row to look at.
+        return fitted_workflow(node, pd.DataFrame({**first, self.columns.timestamp: [1, 2, 3]}))
+
+    def _check_vocabularies(self, path: Path, stated: Mapping[str, Any]) -> None:
+        if set(stated) != set(self.domains):
+            raise MerlinSimError(
+                f"{path}: categories: expected {', '.join(self.domains)}, "
+                f"found {', '.join(stated)}."
+            )
+        for name in self.domains:
+            file = self.vocabularies.path(name)
+            if not file.is_file():
+                raise MerlinSimError(f"{file}: missing; {path} names it.")
+            if sha256(file) != stated[name].get("sha256"):
+                raise MerlinSimError(
+                    f"{file}: not the file that {path} was written with (its SHA-256 differs). "
+                    "Ids would not be those of the fitted workflow."
+                )
+
+
+def _read_document(path: Path) -> dict[str, Any]:
+    document = read_json(path, "JSON, a fitted workflow")
+    version = document.get("format") if isinstance(document, dict) else None
+    if version != FORMAT:
+        raise MerlinSimError(
+            f"{path}: format: expected {FORMAT}, the one that merlin-sim {__version__} knows. "
+            f"Found {version!r}."
+        )
+    if sorted(document) != sorted(SECTIONS):
+        raise MerlinSimError(
+            f"{path}: expected the keys {', '.join(SECTIONS)}, found {', '.join(document)}."
+        )
+    if not all(isinstance(document[name], dict) for name in SECTIONS[3:]):
+        raise MerlinSimError(f"{path}: expected an object under each of {', '.join(SECTIONS[3:])}.")
+    if not all(isinstance(entry, dict) for entry in document["categories"].values()):
+        raise MerlinSimError(f"{path}: categories: expected an object per domain.")
+    found: dict[str, Any] = document
+    return found
+
+
+def _checked(path: Path, document: dict[str, Any], section: str, kind: Any) -> dict[str, Any]:
+    """The arguments of a dataclass of str, int, bool and tuples of str, each of its type."""
+    values = document[section]
+    names = [field.name for field in fields(kind)]
+    if sorted(values) != sorted(names):
+        raise MerlinSimError(
+            f"{path}: {section}: expected the keys {', '.join(names)}, found {', '.join(values)}."
+        )
+    arguments = {}
+    for field in fields(kind):
+        value = values[field.name]
+        wanted: Any = {"str": str, "int": int, "bool": bool}.get(str(field.type), list)
+        fits = type(value) is wanted and (
+            wanted is not list or all(isinstance(entry, str) for entry in value)
+        )
+        if not fits:
+            raise MerlinSimError(
+                f"{path}: {section}.{field.name}: expected {wanted.__name__}, found {value!r:.60}."
+            )
+        arguments[field.name] = tuple(value) if wanted is list else value
+    return arguments
+
+
+def write_fitted(
+    directory: Path, columns: BehaviourColumns, rules: SampleRules, sizes: Mapping[str, int]
+) -> None:
+    """Write ``workflow.json`` beside finished vocabularies."""
+    vocabularies = Vocabularies(directory / CATEGORIES)
+    document = {
+        "format": FORMAT,
+        "merlin_sim": __version__,
+        "nvtabular": nvt.__version__,
+        "columns": {
+            "user": columns.user,
+            "item": columns.item,
+            "timestamp": columns.timestamp,
+            "user_features": list(columns.user_features),
+            "item_features": list(columns.item_features),
+        },
+        "rules": rules.to_dict(),
+        "categories": {
+            name: {
+                "file": f"{CATEGORIES}/{name}.parquet",
+                "cardinality": size,
+                "sha256": sha256(vocabularies.path(name)),
+            }
+            for name, size in sizes.items()
+        },
+    }
+    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    write_text_atomically(directory / WORKFLOW_FILE, text)

@@ -1,0 +1,114 @@
+"""The log, dealt out by user into buckets on disk, so that no user stands in two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..logs.bad_rows import FAIL, BadRow, refuse
+from ..logs.log_source import Block, LogSource, Piece
+from ..sampling.hashing import hash_keys
+
+BUCKETS = "buckets"
+"""Name of the directory that they stand in."""
+BYTES_PER_BUCKET = 256 << 20
+MOST_BUCKETS = 512
+
+
+@dataclass(frozen=True)
+class DealtPiece:
+    """What came of one piece of the log."""
+
+    block: int
+    rows: int
+    lines: int
+    bad: list[BadRow]
+    """By their line in the piece."""
+    done: int
+
+
+@dataclass(frozen=True)
+class LogDealer:
+    """Reads blocks and writes each piece as one file with one record batch per bucket."""
+
+    source: LogSource
+    directory: Path
+    buckets: int
+    on_bad_rows: str
+
+    def __call__(self, numbered: tuple[int, Any]) -> list[DealtPiece]:
+        """Deal out a block."""
+        return list(self.pieces(numbered))
+
+    def pieces(self, numbered: tuple[int, Any]) -> Iterator[DealtPiece]:
+        """Deal out a block, piece by piece."""
+        number, block = numbered
+        lines = 0
+        for place, piece in enumerate(self.source.read(block)):
+            if piece.bad and self.on_bad_rows == FAIL:
+                self._refuse_first(block, piece, lines)
+            lines += piece.lines
+            self._write(piece.table, f"{number:06d}-{place:06d}.arrow")
+            yield DealtPiece(number, piece.table.num_rows, piece.lines, piece.bad, piece.done)
+
+    def _refuse_first(self, block: Block, piece: Piece, lines: int) -> None:
+        first = piece.bad[0]
+        line = block.lines_before() + lines + first.line
+        raise refuse(block.path, BadRow(line, first.reason))
+
+    def _write(self, table: pa.Table, name: str) -> None:
+        user = table[self.source.columns.user].combine_chunks()
+        bucket = (hash_keys(user) % np.uint64(self.buckets)).astype(np.uint16)
+        order = pa.array(np.argsort(bucket, kind="stable"))
+        counts = np.bincount(bucket, minlength=self.buckets)
+        ends = np.cumsum(counts)
+        dealt = table.take(order).combine_chunks()
+        with pa.ipc.new_file(str(self.directory / name), table.schema) as writer:
+            for end, count in zip(ends, counts, strict=True):
+                rows = dealt.slice(end - count, count).to_batches()
+                empty = pa.RecordBatch.from_pylist([], schema=table.schema)
+                writer.write_batch(rows[0] if rows else empty)
+
+
+def number_of_buckets(raw_bytes: int) -> int:
+    """So many buckets that one of them, with all it grows into, is small.
+
+    >>> number_of_buckets(0), number_of_buckets(3 << 30)
+    (1, 13)
+    """
+    return min(MOST_BUCKETS, 1 + raw_bytes // BYTES_PER_BUCKET)
+
+
+def read_bucket(directory: Path, bucket: int) -> pa.Table:
+    """Read one bucket of every dealt piece."""
+    batches = []
+    for path in sorted(directory.glob("*.arrow")):
+        with pa.memory_map(str(path)) as source:
+            batches.append(pa.ipc.open_file(source).get_batch(bucket))
+    return pa.Table.from_batches(batches).combine_chunks()
+
+
+def deal_log(
+    dealer: LogDealer,
+    run: Callable[..., Iterator[list[DealtPiece]]],
+    report: Callable[[int, int], None],
+) -> list[DealtPiece]:
+    """Deal out every block: streams here, one piece after the other, all others as tasks."""
+    blocks = list(enumerate(dealer.source.blocks()))
+    results = []
+    for numbered in [entry for entry in blocks if entry[1].is_stream]:
+        before = 0
+        for piece in dealer.pieces(numbered):
+            report(piece.done - before, piece.rows)
+            before = piece.done
+            results.append(piece)
+    for pieces in run(dealer, [entry for entry in blocks if not entry[1].is_stream]):
+        for piece in pieces:
+            report(piece.done, piece.rows)
+        results += pieces
+    return results

@@ -1,0 +1,1 @@
+"""What the workflows run on: frames, NVTabular, Dask, parquet."""

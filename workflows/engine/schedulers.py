@@ -1,0 +1,162 @@
+"""Where the work runs: in this process, on a local Dask cluster, or on a running one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import dask
+
+from ...foundation import process_wide
+from ...foundation.cores import count_cores
+from ...foundation.exceptions import MerlinSimError
+
+AUTO = "auto"
+SINGLE = "single"
+LOCAL = "local"
+SECONDS_TO_CONNECT = 10
+
+
+class Scheduler(Protocol):
+    """Runs independent tasks, and Dask's delayed values; results come as they are ready."""
+
+    workers: int
+
+    def run(self, task: Callable[..., Any], arguments: Sequence[Any]) -> Iterator[Any]:
+        """Call ``task`` once for each of ``arguments``."""
+
+    def compute(self, delayed: Sequence[Any]) -> Iterator[Any]:
+        """Compute delayed values, such as the partitions of a transformed dataset."""
+
+
+class SingleProcess:
+    """Here, with a thread per core: numba, arrow and parquet leave Python's lock alone."""
+
+    def __init__(self, workers: int | None = None) -> None:
+        """Take so many threads, as many as cores if None."""
+        self.workers = workers or count_cores()
+
+    def run(self, task: Callable[..., Any], arguments: Sequence[Any]) -> Iterator[Any]:
+        """See :class:`Scheduler`."""
+        if self.workers == 1:
+            yield from map(task, arguments)
+            return
+        with ThreadPoolExecutor(self.workers) as threads:
+            futures = [threads.submit(task, argument) for argument in arguments]
+            try:
+                for future in as_completed(futures):
+                    yield future.result()
+            finally:
+                for future in futures:
+                    future.cancel()
+
+    def compute(self, delayed: Sequence[Any]) -> Iterator[Any]:
+        """See :class:`Scheduler`."""
+        return self.run(_compute_here, delayed)
+
+
+def _compute_here(value: Any) -> Any:
+    return dask.compute(value, scheduler="synchronous")[0]
+
+
+class DaskCluster:
+    """A Dask or Dask-CUDA cluster, reached through a client."""
+
+    def __init__(self, client: Any) -> None:
+        """Store the client."""
+        self.client = client
+        self.workers = max(1, len(client.scheduler_info()["workers"]))
+
+    def run(self, task: Callable[..., Any], arguments: Sequence[Any]) -> Iterator[Any]:
+        """See :class:`Scheduler`."""
+        yield from self._as_completed(
+            [self.client.submit(task, argument, pure=False) for argument in arguments]
+        )
+
+    def compute(self, delayed: Sequence[Any]) -> Iterator[Any]:
+        """See :class:`Scheduler`."""
+        yield from self._as_completed(self.client.compute(list(delayed)))
+
+    def _as_completed(self, futures: list[Any]) -> Iterator[Any]:
+        from distributed import as_completed as ready
+        from distributed.scheduler import KilledWorker
+
+        try:
+            for future in ready(futures):
+                yield future.result()
+                future.release()
+        except KilledWorker as error:
+            raise MerlinSimError(
+                "A worker of the cluster died again and again, most likely out of memory; "
+                "its log says more. Fewer workers need less."
+            ) from error
+        finally:
+            self.client.cancel(futures)
+
+
+@contextmanager
+def open_scheduler(where: str = AUTO, workers: int | None = None) -> Iterator[Scheduler]:
+    """Start or reach what is asked for, and close it in the end.
+
+    Args:
+        where: ``single``, ``local``, the address of a running cluster, or ``auto``: a local
+            cluster if ``workers`` asks for more than one, else this process.
+        workers: Processes of a local cluster, or threads of this process; as many as cores if
+            None.
+    """
+    if workers is not None and workers < 1:
+        raise MerlinSimError(f"The number of workers should be at least 1. Received: {workers}.")
+    if where == AUTO:
+        where = LOCAL if workers is not None and workers > 1 else SINGLE
+    if where == SINGLE:
+        yield SingleProcess(workers)
+    elif where == LOCAL:
+        with _local_client(workers or count_cores()) as client:
+            yield DaskCluster(client)
+    elif ":" in where:
+        with _remote_client(where) as client:
+            yield DaskCluster(client)
+    else:
+        raise MerlinSimError(
+            f"`scheduler` should be {AUTO}, {SINGLE}, {LOCAL} or an address such as "
+            f"tcp://host:8786. Received: `scheduler` = {where!r}."
+        )
+
+
+@contextmanager
+def _local_client(workers: int) -> Iterator[Any]:
+    from distributed import Client, LocalCluster
+
+    settings = {
+        "distributed.worker.daemon": True,
+        "distributed.comm.timeouts.connect": "60s",
+    }
+    with (
+        dask.config.set(settings),
+        LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            memory_limit=0,
+            dashboard_address=None,
+            silence_logs=40,
+            preload=[process_wide.__name__],
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@contextmanager
+def _remote_client(address: str) -> Iterator[Any]:
+    from distributed import Client
+
+    try:
+        client = Client(address, timeout=f"{SECONDS_TO_CONNECT}s")
+    except (OSError, ValueError) as error:
+        raise MerlinSimError(f"{address}: no Dask scheduler answers there ({error}).") from error
+    with client:
+        if not client.scheduler_info()["workers"]:
+            raise MerlinSimError(f"{address}: the Dask cluster has no workers.")
+        yield client

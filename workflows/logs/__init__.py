@@ -1,0 +1,1 @@
+"""Raw logs, read in blocks, bad rows named."""

@@ -1,0 +1,217 @@
+"""The columns of somebody's log: checked, and brought to the form that the workflow takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...foundation.exceptions import MerlinSimError
+from ...schemas.stored_types import type_in_words
+from ..behaviour.behaviour_columns import BehaviourColumns
+from .bad_rows import BadRow
+
+INTEGER, DECIMAL, DATE = "int", "float", "date"
+LARGEST = 2**63 - 1
+TIMES = {INTEGER: pa.int64(), DECIMAL: pa.float64(), DATE: pa.int64()}
+EXPECTED_TIME = {
+    INTEGER: "a whole number",
+    DECIMAL: "a number",
+    DATE: "a date and time such as 2014-07-23 10:00:00",
+}
+
+
+def text_columns(names: Sequence[str], columns: BehaviourColumns) -> pa.Schema:
+    """The schema of a CSV file: all text, but for the timestamp, which each row is asked for."""
+    return pa.schema(
+        [(name, pa.int64() if name == columns.timestamp else pa.string()) for name in names]
+    )
+
+
+def check_types(schemas: Sequence[tuple[Path, pa.Schema]], columns: BehaviourColumns) -> None:
+    """Look whether every file has every column, each of a type that can be a key or a time.
+
+    Raises:
+        MerlinSimError: With everything that is wrong.
+    """
+    problems = []
+    first: dict[str, tuple[Path, pa.DataType]] = {}
+    for path, schema in schemas:
+        for name in columns.log:
+            if name not in schema.names:
+                found = ", ".join(schema.names)
+                problems.append(f"{path}: expected a column {name!r}, found only {found}.")
+                continue
+            kind = schema.field(name).type
+            if not (_is_time(kind) if name == columns.timestamp else _is_key(kind)):
+                wanted = (
+                    "numbers or dates" if name == columns.timestamp else "text or whole numbers"
+                )
+                found = type_in_words(kind)
+                problems.append(f"{path}: column {name!r}: expected {wanted}, found {found}.")
+                continue
+            other = first.setdefault(name, (path, kind))
+            if _form(other[1]) != _form(kind):
+                problems.append(
+                    f"{path}: column {name!r}: expected {type_in_words(other[1])} as in "
+                    f"{other[0]}, found {type_in_words(kind)}."
+                )
+    if problems:
+        raise MerlinSimError("\n".join(problems))
+
+
+def _is_key(kind: pa.DataType) -> bool:
+    return _form(kind) in (pa.string(), pa.int64())
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    tests = (
+        pa.types.is_integer,
+        pa.types.is_floating,
+        pa.types.is_timestamp,
+        pa.types.is_date,
+    )
+    return any(test(kind) for test in tests)
+
+
+def _form(kind: pa.DataType) -> pa.DataType:
+    """What a key's type becomes."""
+    if pa.types.is_dictionary(kind):
+        return _form(kind.value_type)
+    if pa.types.is_large_string(kind) or pa.types.is_boolean(kind):
+        return pa.string()
+    return pa.int64() if pa.types.is_integer(kind) else kind
+
+
+def kind_of_timestamp(values: pa.Array) -> str | None:
+    """Tell what the first value in a column of text is; None where there is no value."""
+    for value in values:
+        text = value.as_py().decode("utf-8", "replace").strip()
+        if text:
+            for kind in (INTEGER, DECIMAL, DATE):
+                if _time_of_text(pa.array([text]), kind).null_count == 0:
+                    return kind
+            return DATE
+    return None
+
+
+def clean_columns(
+    table: pa.Table, columns: BehaviourColumns, timestamp_kind: str, *, empty: bool = False
+) -> tuple[pa.Table, list[BadRow]]:
+    """Bring a table to the workflow's form.
+
+    Args:
+        table: The log's columns; those of CSV as bytes.
+        columns: Which is which.
+        timestamp_kind: What a timestamp in CSV is.
+        empty: Give a table without rows, of the types that a CSV file gets.
+
+    Returns:
+        The good rows, keys as text or int64, no nulls; and the bad ones, numbered from 1.
+    """
+    if empty:
+        table = pa.table({name: pa.array([], pa.binary()) for name in columns.log})
+    good = np.ones(table.num_rows, bool)
+    reasons: dict[int, str] = {}
+    cleaned = {}
+    for name in columns.log:
+        values = table[name].combine_chunks()
+        if name == columns.timestamp:
+            column, expected = _time(values, timestamp_kind)
+        else:
+            is_feature = name in (*columns.user_features, *columns.item_features)
+            column, expected = _key(values, f"no_{name}" if is_feature else None), "a value"
+        missing = np.asarray(column.is_null())
+        for row in np.flatnonzero(missing & good):
+            reasons[int(row)] = f"{name!r}: expected {expected}, found {_shown(values[row])}"
+        good &= ~missing
+        cleaned[name] = column
+    rows = pa.table(cleaned)
+    if not good.all():
+        rows = rows.filter(pa.array(good))
+    return rows, [BadRow(row + 1, reason) for row, reason in sorted(reasons.items())]
+
+
+def _key(values: pa.Array, otherwise: str | None) -> pa.Array:
+    """A column of keys; null where there is none, ``otherwise`` for text without a value."""
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if pa.types.is_integer(values.type):
+        return _whole(values)
+    is_bytes = pa.types.is_binary(values.type)
+    # Among bytes a null is what was not valid UTF-8: it has no value, so it stays null.
+    is_missing = pa.scalar(False) if is_bytes else values.is_null()
+    # Text from parquet is looked at as bytes too: nobody has checked that it is UTF-8.
+    values = _decode(values if is_bytes else pc.cast(pc.cast(values, pa.string()), pa.binary()))
+    without = pc.or_(pc.equal(pc.binary_length(values), 0).fill_null(False), is_missing)
+    return pc.if_else(without, pa.scalar(otherwise, pa.string()), values)
+
+
+def _decode(values: pa.Array) -> pa.Array:
+    """Bytes as text; null where they are not valid UTF-8."""
+    try:
+        return pc.cast(values, pa.string())
+    except pa.ArrowInvalid:
+        decoded = []
+        for value in values.to_pylist():
+            try:
+                decoded.append(None if value is None else value.decode("utf-8"))
+            except UnicodeDecodeError:
+                decoded.append(None)
+        return pa.array(decoded, pa.string())
+
+
+def _time(values: pa.Array, kind: str) -> tuple[pa.Array, str]:
+    if pa.types.is_binary(values.type):
+        return _time_of_text(_decode(values), kind), EXPECTED_TIME[kind]
+    if pa.types.is_floating(values.type):
+        numbers = pc.cast(values, pa.float64())
+        nothing = pa.scalar(None, pa.float64())
+        return pc.if_else(pc.is_finite(numbers), numbers, nothing), EXPECTED_TIME[DECIMAL]
+    if pa.types.is_date32(values.type):
+        values = pc.cast(values, pa.int32())
+    return _whole(values), EXPECTED_TIME[INTEGER]
+
+
+def _time_of_text(text: pa.Array, kind: str) -> pa.Array:
+    """Text as times, null where it is none."""
+    text = pc.utf8_trim_whitespace(text)
+    try:
+        return _cast_time(text, kind)
+    except pa.ArrowInvalid:
+        return pa.concat_arrays([_one_time(value, kind) for value in text])
+
+
+def _one_time(value: Any, kind: str) -> pa.Array:
+    try:
+        return _cast_time(pa.array([value.as_py()], pa.string()), kind)
+    except pa.ArrowInvalid:
+        return pa.nulls(1, TIMES[kind])
+
+
+def _cast_time(text: pa.Array, kind: str) -> pa.Array:
+    if kind == DATE:
+        return pc.cast(pc.cast(text, pa.timestamp("us")), pa.int64())
+    numbers = pc.cast(text, TIMES[kind])
+    if kind == DECIMAL and not pc.all(pc.is_finite(numbers)).as_py():
+        raise pa.ArrowInvalid("not a finite number")
+    return numbers
+
+
+def _shown(value: Any) -> str:
+    if pa.types.is_string(value.type) or pa.types.is_large_string(value.type):
+        value = value.cast(pa.binary())  # it may not be valid UTF-8
+    plain = value.as_py()
+    return "nothing" if plain in (None, b"", "") else f"{plain!r:.60}"
+
+
+def _whole(values: pa.Array) -> pa.Array:
+    """Whole numbers of any width as int64; null where they are too large for it."""
+    if pa.types.is_uint64(values.type):
+        fits = pc.less_equal(values, pa.scalar(LARGEST, pa.uint64()))
+        values = pc.if_else(fits, values, pa.scalar(None, pa.uint64()))
+    return pc.cast(values, pa.int64())

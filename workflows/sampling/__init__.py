@@ -1,0 +1,1 @@
+"""Which rows are made of a history, and which negatives are drawn."""

@@ -1,0 +1,1 @@
+"""Logs with planted behaviour, so that what a model learns is known."""

@@ -1,0 +1,1 @@
+"""Datasets of other forms become dataset directories."""

@@ -1,0 +1,130 @@
+"""TFRecord files in the published layouts: one sample a record, or a batch of samples.
+
+A record is a tf.train.Example of int64 lists (floats for float features). One sample a record:
+single features have one value, histories as many as they are long. A batch of B samples a
+record ("prebatched"; the file ``remainder.tfrecord`` has the shorter last one): single features
+have B values, histories B times their full length, padded, one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import tensorflow as tf
+
+from ...foundation.exceptions import MerlinSimError
+from ...schemas.specs.feature_spec import Feature
+from ..engine.backend import arrow_lists
+
+RECORDS_AT_ONCE = 4096
+
+
+def read_tfrecord(
+    path: Path, types: pa.Schema, features: Mapping[str, Feature]
+) -> Iterator[pa.Table]:
+    """Read a file as tables of samples.
+
+    Raises:
+        MerlinSimError: With the record that is damaged, lacks a feature, or does not add up.
+    """
+    wanted = {field.name: tf.io.RaggedFeature(_tf_type(field.type)) for field in types}
+    before = 0
+    batches = iter(tf.data.TFRecordDataset(str(path)).batch(RECORDS_AT_ONCE))
+    while True:
+        try:
+            serialized = next(batches, None)
+        except tf.errors.OpError as error:
+            raise MerlinSimError(
+                f"{path}, record {_count_whole(path) + 1}: damaged or cut short ({error.message})."
+            ) from error
+        if serialized is None:
+            return
+        try:
+            parsed = tf.io.parse_example(serialized, wanted)
+        except tf.errors.OpError as error:
+            record = before + _first_unreadable(serialized, wanted) + 1
+            raise MerlinSimError(
+                f"{path}, record {record}: not a tf.train.Example with the features "
+                f"{', '.join(types.names)} ({error.message})."
+            ) from error
+        columns = {name: _flat(ragged) for name, ragged in parsed.items()}
+        yield _samples(path, before, columns, types, features)
+        before += len(serialized)
+
+
+def _tf_type(kind: pa.DataType) -> Any:
+    value = kind.value_type if pa.types.is_list(kind) else kind
+    return tf.float32 if pa.types.is_floating(value) else tf.int64
+
+
+def _flat(ragged: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    return ragged.values.numpy(), ragged.row_splits.numpy().astype(np.int64)
+
+
+def _samples(
+    path: Path,
+    before: int,
+    columns: Mapping[str, tuple[npt.NDArray[Any], npt.NDArray[np.int64]]],
+    types: pa.Schema,
+    features: Mapping[str, Feature],
+) -> pa.Table:
+    """Turn records into samples: how many a record has, its single features say."""
+    singles = [field.name for field in types if not pa.types.is_list(field.type)]
+    lists = [field.name for field in types if pa.types.is_list(field.type)]
+    records = len(next(iter(columns.values()))[1]) - 1
+    counts = np.diff(columns[singles[0]][1]) if singles else np.ones(records, np.int64)
+    for name in singles:
+        _check(path, before, name, np.diff(columns[name][1]), counts, "as many values as samples")
+    _check(path, before, types.names[0], counts, np.maximum(counts, 1), "at least one sample")
+    table = {name: pa.array(columns[name][0]) for name in singles}
+    for name in lists:
+        values, ends = columns[name]
+        lengths = np.diff(ends)
+        longest = (features[name].dimensions or (0,))[0]
+        full = np.where(counts > 1, counts * longest, lengths)
+        _check(path, before, name, lengths, full, f"{longest} values a sample")
+        # Of a record with one sample the list is that sample's, of whatever length.
+        each = np.repeat(np.where(counts > 1, longest, lengths), counts)
+        table[name] = arrow_lists(values, np.concatenate([[0], np.cumsum(each)]))
+    return pa.table({name: table[name] for name in types.names})
+
+
+def _check(
+    path: Path,
+    before: int,
+    name: str,
+    found: npt.NDArray[np.int64],
+    expected: npt.NDArray[np.int64],
+    what: str,
+) -> None:
+    wrong = np.flatnonzero(found != expected)
+    if len(wrong):
+        record = int(wrong[0])
+        raise MerlinSimError(
+            f"{path}, record {before + record + 1}: {name}: expected {what} "
+            f"({expected[record]}), found {found[record]}."
+        )
+
+
+def _first_unreadable(serialized: Any, wanted: Mapping[str, Any]) -> int:
+    for place in range(len(serialized)):
+        try:
+            tf.io.parse_example(serialized[place : place + 1], wanted)
+        except tf.errors.OpError:
+            return place
+    return 0
+
+
+def _count_whole(path: Path) -> int:
+    count = 0
+    try:
+        for _ in tf.data.TFRecordDataset(str(path)):
+            count += 1
+    except tf.errors.OpError:
+        pass
+    return count

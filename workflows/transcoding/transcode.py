@@ -1,0 +1,167 @@
+"""Any dataset with a feature spec becomes a dataset directory: same rows, same order, parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...foundation.exceptions import MerlinSimError
+from ...foundation.progress import Narrator, Silence
+from ...foundation.staging import check_apart, staged_directory
+from ...schemas.channels import contract_of
+from ...schemas.dataset import write_documents
+from ...schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
+from ...schemas.translation.natural_translation import ids_start_at_one
+from ..engine.parquet_files import LARGEST_DICTIONARY, PartWriter
+from .chunk_files import arrow_type, read_chunk
+from .chunk_rows import ChunkRows, line_up
+
+AUTO = "auto"
+
+
+@dataclass
+class Transcoder:
+    """Reads what a spec describes, checks it, writes parquet."""
+
+    spec: FeatureSpec
+    directory: Path
+    """Where the spec's paths start."""
+    narrator: Narrator = field(default_factory=Silence)
+    rows: dict[str, int] = field(default_factory=dict)
+    _largest: dict[str, int] = field(default_factory=dict)
+
+    def transcode(self, output: Path, *, overwrite: bool = False) -> FeatureSpec:
+        """Make the dataset directory ``output``; it appears whole or not at all.
+
+        Returns:
+            The new spec: parquet chunks, cardinalities counted where they were ``auto``.
+        """
+        check_apart(output, [self.directory])
+        order = self._column_order()
+        schema = pa.schema([(n, arrow_type(n, self.spec.feature_spec[n])) for n in order])
+        with staged_directory(output, overwrite=overwrite, say=self.narrator.say) as staged:
+            sources = {}
+            for mapping, chunks in self.spec.source_spec.items():
+                writer = PartWriter(staged, mapping, self._few_ids())
+                with self.narrator.phase(f"transcoding {mapping}", self._bytes(chunks)) as report:
+                    done = self._transcode_mapping(chunks, schema, writer)
+                    report(self._bytes(chunks), done)
+                self.rows[mapping] = writer.rows
+                sources[mapping] = (Chunk("parquet", tuple(order), tuple(writer.files)),)
+            features = {
+                name: self._counted(name, feature)
+                for name, feature in self.spec.feature_spec.items()
+            }
+            spec = replace(self.spec, feature_spec=features, source_spec=sources)
+            write_documents(staged, spec)
+        return spec
+
+    def _transcode_mapping(
+        self, chunks: tuple[Chunk, ...], schema: pa.Schema, writer: PartWriter
+    ) -> int:
+        streams = [read_chunk(self.directory, chunk, self.spec.feature_spec) for chunk in chunks]
+        for pieces in line_up(streams):
+            for piece in pieces:
+                self._check_values(piece)
+            self._check_lengths(pieces)
+            columns = {
+                name: piece.table[name] for piece in pieces for name in piece.table.schema.names
+            }
+            writer.write(pa.table([columns[name] for name in schema.names], schema))
+        writer.close(schema)
+        return writer.rows
+
+    def _column_order(self) -> list[str]:
+        """Channels in the published order, then what is in none."""
+        from ...schemas.translation.merlin_schema import to_merlin_schema
+
+        names: list[str] = to_merlin_schema(self.spec).column_names
+        return names
+
+    def _few_ids(self) -> list[str]:
+        return [
+            name
+            for name, feature in self.spec.feature_spec.items()
+            if isinstance(feature.cardinality, int) and feature.cardinality < LARGEST_DICTIONARY
+        ]
+
+    def _bytes(self, chunks: tuple[Chunk, ...]) -> int:
+        return sum((self.directory / f).stat().st_size for chunk in chunks for f in chunk.files)
+
+    def _check_values(self, piece: ChunkRows) -> None:
+        """Look at ids and at the lengths of lists."""
+        starts_at_one = ids_start_at_one(self.spec.channel_spec)
+        for name in piece.table.schema.names:
+            feature = self.spec.feature_spec[name]
+            column = piece.table[name].combine_chunks()
+            if feature.dimensions is not None and len(column):
+                self._check_longest(piece, name, column, feature.dimensions[0])
+            if feature.cardinality is None:
+                continue
+            values = column.flatten() if feature.dimensions is not None else column
+            if not len(values):
+                continue
+            least, most = pc.min_max(values).as_py().values()
+            self._largest[name] = max(self._largest.get(name, 0), most)
+            if feature.cardinality == AUTO:
+                limit = most
+            else:
+                limit = int(feature.cardinality) - (0 if starts_at_one else 1)
+            if least < 0 or most > limit:
+                self._refuse_id(piece, name, column, limit)
+
+    def _refuse_id(self, piece: ChunkRows, name: str, column: pa.Array, limit: int) -> None:
+        is_list = pa.types.is_list(column.type)
+        values = np.asarray(column.flatten() if is_list else column)
+        place = int(np.flatnonzero((values < 0) | (values > limit))[0])
+        offsets = np.asarray(column.offsets) - column.offsets[0].as_py() if is_list else None
+        row = place if offsets is None else int(np.searchsorted(offsets, place, "right")) - 1
+        raise MerlinSimError(
+            f"{piece.where(row)}: {name}: expected an id in 0..{limit} (cardinality "
+            f"{self.spec.feature_spec[name].cardinality}), found {values[place]}."
+        )
+
+    def _check_longest(self, piece: ChunkRows, name: str, column: pa.Array, longest: int) -> None:
+        lengths = np.asarray(pc.list_value_length(column))
+        row = int(lengths.argmax())
+        if lengths[row] > longest:
+            row = int(np.flatnonzero(lengths > longest)[0])
+            raise MerlinSimError(
+                f"{piece.where(row)}: {name}: expected at most {longest} values (dimensions), "
+                f"found {lengths[row]}."
+            )
+
+    def _check_lengths(self, pieces: list[ChunkRows]) -> None:
+        """Features of one history have the same length in every row."""
+        where = {name: piece for piece in pieces for name in piece.table.schema.names}
+        for channel in contract_of(self.spec.channel_spec).histories:
+            names = [n for n in self.spec.channel_spec.get(channel, ()) if n in where]
+            lengths = [np.asarray(pc.list_value_length(where[n].table[n])) for n in names]
+            for name, found in zip(names[1:], lengths[1:], strict=True):
+                wrong = np.flatnonzero(found != lengths[0])
+                if len(wrong):
+                    row = int(wrong[0])
+                    raise MerlinSimError(
+                        f"{where[name].where(row)}: {channel}: {name} has {found[row]} values, "
+                        f"but {names[0]} has {lengths[0][row]} "
+                        f"({where[names[0]].where(row)})."
+                    )
+
+    def _counted(self, name: str, feature: Feature) -> Feature:
+        if feature.cardinality != AUTO:
+            return feature
+        largest = max(self._largest.get(other, 0) for other in self._sharing(name))
+        starts_at_one = ids_start_at_one(self.spec.channel_spec)
+        return replace(feature, cardinality=max(1, largest if starts_at_one else largest + 1))
+
+    def _sharing(self, name: str) -> list[str]:
+        """The features whose ids are in the same table, this one among them."""
+        from ...schemas.translation.natural_translation import shared_domains
+
+        domains: Mapping[str, str] = shared_domains(self.spec)
+        return [other for other, domain in domains.items() if domain == domains[name]]

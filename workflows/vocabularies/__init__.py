@@ -1,0 +1,1 @@
+"""Raw keys and their ids."""
