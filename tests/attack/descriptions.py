@@ -1,0 +1,171 @@
+"""What the descriptions of a dataset say, and where they contradict each other.
+
+Read by PyYAML, json and protobuf alone; only what a reader has to agree with is taken.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from google.protobuf import text_format
+from tensorflow_metadata.proto.v0 import schema_pb2
+
+
+class NoFacts(Exception):
+    """The descriptions cannot be read, or say nothing that can be held against a reading."""
+
+
+@dataclass(frozen=True)
+class Feature:
+    """What is said of one column."""
+
+    channel: str
+    is_list: bool
+    length: int | None
+    largest: int | None
+    """The smallest of the largest ids that any description states."""
+
+
+@dataclass(frozen=True)
+class Descriptions:
+    """All that is said of a dataset."""
+
+    features: dict[str, Feature]
+    """Those in a channel."""
+    files: dict[str, list[str]]
+    contradictions: list[str]
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.features)
+
+
+def read_descriptions(directory: Path) -> Descriptions:
+    """Read feature_spec.yaml, held against the other two; the schema alone where it is missing.
+
+    Raises:
+        NoFacts: Where an independent reader would give up.
+    """
+    spec_file = directory / "feature_spec.yaml"
+    try:
+        schema = _read_schema(directory / "schema.pbtxt")
+        if os.path.lexists(spec_file):
+            return _from_spec(directory, yaml.safe_load(spec_file.read_bytes()), schema)
+        if schema is None:
+            raise NoFacts("no description")
+        return _from_schema(directory, schema)
+    except NoFacts:
+        raise
+    except Exception as error:
+        raise NoFacts(f"{type(error).__name__}: {str(error)[:200]}") from error
+
+
+def _read_schema(path: Path) -> Any:
+    if not path.exists():
+        return None
+    schema = schema_pb2.Schema()
+    text_format.Parse(path.read_text(encoding="utf-8"), schema)
+    return schema
+
+
+def _from_spec(directory: Path, spec: Any, schema: Any) -> Descriptions:
+    features: dict[str, Feature] = {}
+    contradictions = []
+    for channel, names in spec["channel_spec"].items():
+        for name in names:
+            if name in features:
+                contradictions.append(f"{name} in {channel} and {features[name].channel}")
+            stated = spec["feature_spec"][name]
+            dimensions = stated.get("dimensions")
+            largest = stated.get("cardinality")
+            length = dimensions[0] if dimensions else None
+            features[name] = Feature(channel, bool(dimensions), length, largest)
+    files = {
+        mapping: [name for chunk in chunks for name in chunk["files"]]
+        for mapping, chunks in spec["source_spec"].items()
+    }
+    contradictions += _same_files(directory, files)
+    if schema is not None:
+        contradictions += _against_schema(features, schema)
+    features = _against_metadata(directory, features, contradictions)
+    return Descriptions(features, files, contradictions)
+
+
+def _same_files(directory: Path, files: dict[str, list[str]]) -> list[str]:
+    """Say which files are named twice, under whatever name."""
+    seen: dict[str, str] = {}
+    found = []
+    for mapping, names in files.items():
+        for name in names:
+            place = os.path.realpath(directory / name)
+            if place in seen:
+                found.append(f"{mapping}: {name} is {seen[place]}")
+            seen[place] = f"{mapping}: {name}"
+    return found
+
+
+def _against_schema(features: dict[str, Feature], schema: Any) -> list[str]:
+    found = []
+    stated = {feature.name: feature for feature in schema.feature}
+    for name, feature in features.items():
+        if name not in stated:
+            found.append(f"{name} is not in schema.pbtxt")
+            continue
+        theirs = stated[name]
+        if theirs.HasField("int_domain") and theirs.int_domain.max:
+            if feature.largest is not None and theirs.int_domain.max != feature.largest:
+                found.append(f"{name}: {feature.largest}, in schema.pbtxt {theirs.int_domain.max}")
+        if theirs.HasField("value_count") and theirs.value_count.max and feature.length:
+            if theirs.value_count.max != feature.length:
+                found.append(f"{name}: length {theirs.value_count.max} in schema.pbtxt")
+        tags = set(theirs.annotation.tag) & _CHANNELS
+        if tags and feature.channel not in tags:
+            found.append(f"{name}: {feature.channel}, in schema.pbtxt {sorted(tags)}")
+    return found
+
+
+_CHANNELS = {
+    *("label", "user_features", "target_item_features"),
+    *("positive_history", "negative_history"),
+}
+_TABLES = ("user_features", "target_item_features")
+
+
+def _against_metadata(
+    directory: Path, features: dict[str, Feature], contradictions: list[str]
+) -> dict[str, Feature]:
+    path = directory / "metadata.json"
+    tables = [name for name, feature in features.items() if feature.channel in _TABLES]
+    if not path.exists():
+        return features
+    entries = json.loads(path.read_text(encoding="utf-8-sig"))["cardinalities"]
+    stated = {entry["name"]: entry["value"] for entry in entries}
+    if len(entries) != len(tables):
+        contradictions.append(f"{len(entries)} entries in metadata.json, {len(tables)} tables")
+    for name in tables:
+        if name in stated and stated[name] != features[name].largest:
+            contradictions.append(f"{name}: {features[name].largest}, {stated[name]} in metadata")
+    return features
+
+
+def _from_schema(directory: Path, schema: Any) -> Descriptions:
+    features = {}
+    for feature in schema.feature:
+        channels = set(feature.annotation.tag) & _CHANNELS
+        if len(channels) != 1:
+            raise NoFacts(f"{feature.name} has the tags {list(feature.annotation.tag)}")
+        is_list = feature.HasField("value_count") or feature.HasField("shape")
+        largest = feature.int_domain.max or None
+        length = feature.value_count.max or None
+        features[feature.name] = Feature(channels.pop(), is_list, length, largest)
+    files = {}
+    for mapping in ("train", "test"):
+        names = sorted(path.name for path in (directory / mapping).glob("*.parquet"))
+        files[mapping] = [f"{mapping}/{name}" for name in names]
+    found = Descriptions(features, files, [])
+    return replace(found, features=_against_metadata(directory, features, found.contradictions))

@@ -1,0 +1,87 @@
+"""What the product's feed gives of a dataset directory: the part that is judged."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from merlin_sim.feed.batches.memory_blocks import MemoryBlocks
+from merlin_sim.feed.open_feed import open_feed, user_column
+from merlin_sim.foundation.ranks import Ranks
+from merlin_sim.schemas.channels import CONTRACTS
+from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.schemas.fingerprint import fingerprint
+
+POISON = 0x5B
+"""A byte that no id, label or length of the attack is made of."""
+
+Rows = dict[str, np.ndarray]
+
+
+@contextlib.contextmanager
+def poisoned_memory() -> Iterator[None]:
+    """Fill the feed's memory before each use, so that a row that nobody filled shows."""
+    take = MemoryBlocks.take
+
+    def poisoned(self: MemoryBlocks, size: int) -> Any:
+        block = take(self, size)
+        block.fill(POISON)
+        return block
+
+    with mock.patch.object(MemoryBlocks, "take", poisoned):
+        yield
+
+
+def open_whole(directory: Path) -> DatasetDirectory:
+    """Open a directory as a run does."""
+    dataset = DatasetDirectory.open(directory)
+    CONTRACTS["sim"].check(dataset.spec)
+    for mapping in ("train", "test"):
+        dataset.files(mapping)
+    fingerprint(dataset)
+    user_column(dataset.schema)
+    return dataset
+
+
+def columns_of(dataset: DatasetDirectory) -> list[str]:
+    names = {name for names in dataset.channels.values() for name in names}
+    return [name for name in dataset.schema.column_names if name in names]
+
+
+def read_batches(
+    dataset: DatasetDirectory,
+    mapping: str,
+    batch: int,
+    ranks: Ranks,
+    first_step: int = 0,
+    **options: Any,
+) -> list[Rows]:
+    """Read one epoch's batches of one rank, from a step on."""
+    epoch = options.pop("epoch", 0)
+    feed = open_feed(dataset, mapping, columns_of(dataset), batch, ranks, **options)
+    try:
+        feed.start_at(epoch, first_step)
+        return [_arrays(*each) for each in iter(feed)]
+    finally:
+        feed.stop()
+
+
+def _arrays(inputs: dict[str, Any], labels: Any) -> Rows:
+    """A batch as numpy, and copied: its memory is poisoned again when it is used again."""
+    rows = {name: np.array(value.numpy()) for name, value in inputs.items()}
+    rows["\0label"] = np.array(labels.numpy())
+    return rows
+
+
+def joined(batches: list[Rows]) -> Rows:
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+
+
+def with_label(rows: Rows, label: str) -> Rows:
+    """Put the label under its column's name."""
+    return {label if name == "\0label" else name: array for name, array in rows.items()}

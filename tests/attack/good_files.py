@@ -1,0 +1,124 @@
+"""The attack on what serving and `--fitted` read: servables, and a dataset's fitted state.
+
+What is opened is as it was made; anything else is refused with a file's name.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .attempt import attempt
+from .file_mutations import FILE_KINDS, files_of
+from .good_servable import good_servable
+from .kinds import MutationKind, pick_kind
+from .outcome import READ, REFUSED, Outcome
+from .plan import Plan
+
+KINDS: dict[str, MutationKind] = {kind.name: kind for kind in FILE_KINDS}
+SCORED = 0.02
+"""The share of the accepted servables whose model is loaded too: that takes seconds."""
+
+
+class GoodFilesFamily:
+    """Cases on a directory of files that something reads whole."""
+
+    def __init__(self, name: str, directory: str, files: tuple[str, ...]) -> None:
+        """Name the directory and those of its files that are changed."""
+        self.name = name
+        self._source = directory
+        self._files = files
+
+    def prepare(self) -> None:
+        """Make the good files and import before any worker is forked."""
+        import merlin_sim.serving.scoring.scorer
+        import merlin_sim.workflows.behaviour.fitted  # noqa: F401
+
+        self._good = good_servable() / self._source
+
+    def draw(self, random: np.random.Generator) -> Plan:
+        """Draw one to three changes."""
+        count = int(random.integers(1, 4))
+        mutations = tuple(pick_kind(random, FILE_KINDS).drawn(random) for _ in range(count))
+        return Plan({"scored": bool(random.random() < SCORED)}, mutations)
+
+    def judge(self, plan: Plan, phase: Callable[[str], None]) -> Outcome:
+        """Copy, change, open."""
+        with tempfile.TemporaryDirectory(prefix="attack-") as parent:
+            directory = Path(parent) / "copy"
+            directory.mkdir()
+            for name in self._files or os.listdir(self._good):
+                _copy(self._good / name, directory / name)
+            for mutation in plan.mutations:
+                KINDS[mutation.name].change(directory, **mutation.arguments)
+            phase("open")
+            tried = attempt(lambda: READERS[self.name](directory, plan.base["scored"]))
+            if tried.fault is not None:
+                return Outcome("traceback", tried.fault)
+            if tried.refusal is not None:
+                named = str(directory) in tried.refusal
+                kind = REFUSED if named else "refused without a file"
+                return Outcome(kind, tried.refusal[:300])
+            phase("truth")
+            wanted = READERS[self.name](self._good, plan.base["scored"])
+            if repr(tried.result) != repr(wanted):
+                return Outcome("a change accepted", f"{tried.result!r:.300}, not {wanted!r:.300}")
+            return self._against_bytes(directory)
+
+    def _against_bytes(self, directory: Path) -> Outcome:
+        """What is read beside JSON is, byte by byte, what was made."""
+        for path in files_of(directory):
+            name = path.relative_to(directory)
+            content = path.read_bytes()
+            if path.suffix != ".json" and (self._good / name).read_bytes() != content:
+                return Outcome("a change accepted", str(name))
+        return Outcome(READ)
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, target)
+    else:
+        shutil.copyfile(source, target)
+
+
+def read_servable(directory: Path, scored: bool) -> Any:
+    """Open a servable as serving does: its columns, its vocabularies, now and then its scores."""
+    from merlin_sim.serving.events.event_encoder import EventEncoder
+    from merlin_sim.serving.servables.servable import Servable
+
+    servable = Servable.open(directory)
+    encoder = EventEncoder(servable)
+    event = {
+        **{column.name: "u1" for column in encoder.columns.users},
+        "history": ["i1", "i2", "i5"],
+        "candidates": ["i3", "i4", "none"],
+    }
+    encoded = encoder.encode(encoder.parse(event))
+    scores = None
+    if scored:
+        from merlin_sim.serving.scoring.scorer import Scorer
+
+        scores = np.round(Scorer(servable).score_events([encoded])[0], 6).tolist()
+    return encoder.columns, encoded, scores
+
+
+def read_fitted(directory: Path, scored: bool) -> Any:
+    """Load a fitted workflow as `preprocess --fitted` does."""
+    from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
+
+    fitted = FittedWorkflow.load(directory)
+    keys = {name: fitted.vocabularies.keys(name).tolist() for name in fitted.domains}
+    return fitted.columns, fitted.rules, keys, fitted.sizes
+
+
+READERS: dict[str, Callable[[Path, bool], Any]] = {
+    "servables": read_servable,
+    "fitted state": read_fitted,
+}

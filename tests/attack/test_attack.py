@@ -1,0 +1,87 @@
+"""The attack's small share in the suite, and the attack itself held against planted faults."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attack.outcome import Outcome
+from attack.plan import Mutation, Plan
+from attack.worker import run_all
+
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.mark.slow
+def test_a_share_of_the_attack_finds_nothing():
+    words = ["--mutations", "200", "--layouts", "8", "--kills", "0", "--seed", "7"]
+    path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-m", "attack", *words],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+
+
+def ends_badly(item, phase):
+    phase("judging")
+    if item == "crash":
+        os.kill(os.getpid(), signal.SIGKILL)
+    while item == "hang":
+        time.sleep(1)
+    return Outcome("read")
+
+
+def test_a_crash_and_a_hang_end_one_case_alone():
+    items = ["well", "crash", "well", "hang", "well"]
+    found = list(run_all(ends_badly, items, workers=2, seconds=3, room=None))
+    assert sorted((item, outcome.kind) for item, outcome in found) == [
+        ("crash", "crash"),
+        ("hang", "hang"),
+        *[("well", "read")] * 3,
+    ]
+
+
+def test_a_plan_comes_back_from_json_and_has_smaller_ones():
+    plan = Plan({"sizes": {"rows": [4, 1]}}, (Mutation("a", {"x": 1}), Mutation("b", {})))
+    assert Plan.from_json(plan.to_json()) == plan
+    smaller = list(plan.smaller())
+    assert [each.name for each in smaller[0].mutations] == ["b"]
+    assert {"sizes": {"rows": [1, 1]}} in [each.base for each in smaller]
+
+
+def test_the_same_seed_and_number_make_the_same_case():
+    from attack.campaign import Campaign
+    from attack.command import make_families
+
+    one, other = (Campaign(make_families(), 5, 1) for _ in range(2))
+    for name in ("parquet", "spec", "checkpoints", "layouts", "raw logs"):
+        assert one.case(name, 3).plan == other.case(name, 3).plan
+        assert one.case(name, 3).plan != one.case(name, 4).plan
+
+
+def test_a_rank_without_rows_is_a_matrix_too():
+    from attack.draft import LISTS, LONGEST, SIZES
+    from attack.layouts import _matrix
+
+    empty = {name: np.empty((0, LONGEST) if name in LISTS else 0) for name in SIZES}
+    assert _matrix(empty).shape == (0, len(SIZES) - len(LISTS) + LONGEST * len(LISTS))
+
+
+def test_rows_that_are_lost_are_counted():
+    from attack.layouts import _counted
+
+    wanted = np.array([[1, 2], [1, 2], [3, 4]])
+    assert _counted(np.array([[1, 2], [3, 4], [9, 9]]), wanted) == (1, 1)
+    assert _counted(wanted[::-1], wanted) == (0, 0)
