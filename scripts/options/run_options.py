@@ -5,7 +5,8 @@ Published sentinels (-1, 0, "") are accepted here and become None before a run i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,27 +15,26 @@ from click.core import ParameterSource
 
 from ...foundation.exceptions import MerlinSimError
 from ...models.families.registry import DEFAULT, families
-from ...steps import OPTIMIZERS
-from ...training.runs.run_config import (
-    AFFINITIES,
-    EXCHANGES,
-    MODES,
-    RunConfig,
-    read_config,
-)
+from ...training.runs.run_config import MODES, RunConfig, read_config, settings
+from ...training.runs.settings import kind_of
 from .model_options import model_options, option, parse_own
 
+# Published options without meaning here -> why, and the published default.
 WITHOUT_MEANING = {
-    "disable_cache": "the feed reads parquet ahead in the background and caches nothing",
-    "train_dataset_size": "the files tell their rows, and prefetching does not depend on them",
-    "prebatch_train_size": "batches are made from rows; nothing is batched beforehand",
-    "prebatch_test_size": "batches are made from rows; nothing is batched beforehand",
+    "disable_cache": ("the feed reads parquet ahead in the background and caches nothing", False),
+    "train_dataset_size": (
+        "the files tell their rows, and prefetching does not depend on them",
+        11796480,
+    ),
+    "prebatch_train_size": ("batches are made from rows; nothing is batched beforehand", 0),
+    "prebatch_test_size": ("batches are made from rows; nothing is batched beforehand", 0),
 }
-NO_MEANING = "Accepted for published command lines; without meaning here: "
 CONFIG_OF = "merlin_sim.config_of"
 """Where click keeps the mode of the run that the config file is of."""
-OFF = {"dropout_rate": -1, "seed": -1, "prefetch_train_size": -1, "prefetch_test_size": -1}
-OFF |= {"inter_op_parallelism": 0, "intra_op_parallelism": 0, "checkpoint_every": 0}
+SETTINGS = {name: (known, hint) for name, known, hint in settings()}
+OFF = {"dropout_rate": -1}
+"""What is given in place of None, as the published command line has it."""
+OFF |= {name: known.off for name, (known, _) in SETTINGS.items() if known.off is not None}
 
 
 def _read_config_file(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:
@@ -50,16 +50,33 @@ def _read_config_file(ctx: click.Context, param: click.Parameter, path: Path | N
     ctx.default_map = {**(ctx.default_map or {}), **given}
 
 
-def _path(name: str, help_text: str, **kwargs: Any) -> Callable[[Any], Any]:
-    return click.option(name, type=str, show_default=True, help=help_text, **kwargs)
+def _flag(name: str, default: bool, flags: str, help_text: str) -> Callable[[Any], Any]:
+    return click.option(flags or f"--{name}/--no_{name}", name, default=default, help=help_text)
 
 
-def _number(name: str, kind: type, default: Any, help_text: str) -> Callable[[Any], Any]:
-    return click.option(name, type=kind, default=default, show_default=True, help=help_text)
+def _setting_options(names: Iterable[str]) -> list[Callable[[Any], Any]]:
+    defaults = {entry.name: entry.default for entry in dataclasses.fields(RunConfig)}
+    return [_setting_option(name, defaults[name]) for name in names]
 
 
-def _flag(name: str, help_text: str) -> Callable[[Any], Any]:
-    return click.option(f"--{name}/--no_{name}", name, default=False, help=help_text)
+def _setting_option(name: str, default: Any) -> Callable[[Any], Any]:
+    known, hint = SETTINGS[name]
+    kind: Any = kind_of(hint)
+    if kind is bool:
+        return _flag(name, default, known.flags, known.help)
+    if default is dataclasses.MISSING:
+        return click.option(f"--{name}", type=str, required=True, help=known.help)
+    kind = str if kind is Path else click.Choice(known.choices) if known.choices else kind
+    shown = known.off if default is None else str(default) if kind is str else default
+    return click.option(f"--{name}", type=kind, default=shown, show_default=True, help=known.help)
+
+
+def _published_option(name: str) -> Callable[[Any], Any]:
+    reason, default = WITHOUT_MEANING[name]
+    text = f"Accepted for published command lines; without meaning here: {reason}."
+    if isinstance(default, bool):
+        return _flag(name, default, "", text)
+    return click.option(f"--{name}", type=int, default=default, show_default=True, help=text)
 
 
 MODEL_OPTIONS = model_options(OFF)
@@ -74,8 +91,7 @@ OPTIONS = [
         help="YAML with any of these names; the command line wins. That of a training run lets "
         "inference score what the run saved.",
     ),
-    _path("--dataset_dir", "Directory with the feature spec and the data.", required=True),
-    _path("--feature_spec", "Name of the spec in it.", default="feature_spec.yaml"),
+    *_setting_options(["dataset_dir", "feature_spec"]),
     option(
         "model_type",
         str,
@@ -90,69 +106,8 @@ OPTIONS = [
         metavar="NAME=VALUE",
         help="An option of a family of your own; may be given several times.",
     ),
-    click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adam", show_default=True),
-    _number("--lr", float, 0.01, "Learning rate, as given for any number of ranks."),
-    _number("--weight_decay", float, 0.0, "Share of each weight that a step takes off it."),
-    _number("--epochs", int, 3, "Epochs in all, those before a resume included."),
-    _number("--global_batch_size", int, 131072, "Rows per step over all ranks."),
-    _flag("amp", "Mixed precision: float16, dynamic loss scaling."),
-    _flag("xla", "Compile with XLA (on CPU: over 20 s before the first step)."),
-    _flag("drop_remainder", "Leave out rows that do not fill a global batch in training."),
-    _number(
-        "--repeat_count", int, 0, "Go through the training data so many times an epoch; 0: once."
-    ),
-    click.option(
-        "--shuffle/--no_shuffle", default=True, help="A new order in each epoch. [default: shuffle]"
-    ),
-    _number("--window_rows", int, 65536, "Rows shuffled together; bounds the feed's memory."),
-    _number("--prefetch_train_size", int, -1, "Batches made ahead; -1: two, or more if small."),
-    _number("--prefetch_test_size", int, -1, "The same for test data."),
-    _flag("disable_cache", NO_MEANING + WITHOUT_MEANING["disable_cache"] + "."),
-    _number("--train_dataset_size", int, 11796480, NO_MEANING + "the files tell their rows."),
-    _number("--prebatch_train_size", int, 0, NO_MEANING + "nothing is batched beforehand."),
-    _number("--prebatch_test_size", int, 0, NO_MEANING + "nothing is batched beforehand."),
-    _path("--results_dir", "Where logs, metrics and configuration go.", default="/tmp/sim"),
-    _path("--log_filename", "One JSON object a line, in results_dir.", default="log.json"),
-    _flag("tensorboard", "Write TensorBoard summaries to results_dir/tensorboard."),
-    _path("--save_checkpoint_path", 'Directory of checkpoints to write; "": none.', default=""),
-    _path(
-        "--load_checkpoint_path", 'Directory of checkpoints to go on from; "": none.', default=""
-    ),
-    _number("--checkpoint_every", int, 0, "Steps between checkpoints; 0: at the end of epochs."),
-    _number("--keep_checkpoints", int, 3, "Newest checkpoints kept; the best by test AUC stays."),
-    _flag("benchmark", "Measure throughput: no evaluation, no checkpoints."),
-    _number("--benchmark_warmup_steps", int, 20, "Steps before those measured."),
-    _number(
-        "--benchmark_steps",
-        int,
-        200,
-        "Steps measured after those; 0 or less: one pass over the data.",
-    ),
-    click.option(
-        "--affinity",
-        type=click.Choice(AFFINITIES),
-        default="socket_unique_interleaved",
-        show_default=True,
-        help="How the cores of a machine are shared out among its ranks.",
-    ),
-    _number("--inter_op_parallelism", int, 0, "Threads over operations; 0: TensorFlow's choice."),
-    _number(
-        "--intra_op_parallelism",
-        int,
-        0,
-        "Threads in an operation; 0: one on at most two cores, TensorFlow's choice on more.",
-    ),
-    _number("--seed", int, -1, "Seed of weights, order and dropout; -1: drawn, and logged."),
-    _flag("fp16_compression", "Send gradients between ranks as float16."),
-    click.option(
-        "--gradient_exchange",
-        type=click.Choice(EXCHANGES),
-        default="sparse",
-        show_default=True,
-        help="What ranks exchange of embedding tables: rows of the batches, or whole tables.",
-    ),
-    _number("--start_timeout", float, 300.0, "Seconds that a rank waits for others to start."),
-    _number("--stall_timeout", float, 45.0, "Seconds after which a rank that hangs ends the run."),
+    *_setting_options(n for n in SETTINGS if n not in ("dataset_dir", "feature_spec", "mode")),
+    *map(_published_option, WITHOUT_MEANING),
 ]
 
 
@@ -160,10 +115,7 @@ def run_options(mode: str) -> Callable[[Any], Any]:
     """Decorate a command with all options of a run; ``--mode`` is ``mode`` by default."""
 
     def decorate(function: Any) -> Any:
-        last = click.option(
-            "--mode", type=click.Choice(MODES), default=mode, show_default=True, help="What to do."
-        )
-        for add in reversed([*OPTIONS, last]):
+        for add in reversed([*OPTIONS, _setting_option("mode", mode)]):
             function = add(function)
         return function
 
@@ -178,7 +130,7 @@ def to_run_config(ctx: click.Context, values: dict[str, Any]) -> RunConfig:
     """
     values = _of_training_run(ctx, values)
     settled = {name: _settle(name, value) for name, value in values.items()}
-    for name, reason in WITHOUT_MEANING.items():
+    for name, (reason, _) in WITHOUT_MEANING.items():
         settled.pop(name)
         if ctx.get_parameter_source(name) not in (ParameterSource.DEFAULT, None):
             click.echo(f"merlin-sim: --{name} has no meaning here: {reason}.", err=True)
@@ -216,8 +168,6 @@ def _is_given(ctx: click.Context, name: str) -> bool:
 
 def _settle(name: str, value: Any) -> Any:
     if name in OFF and value is not None and value == OFF[name]:
-        return None
-    if name.endswith("_path") and value == "":
         return None
     return value
 

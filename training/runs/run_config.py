@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import yaml
 
 from ...foundation.exceptions import MerlinSimError
 from ...models.families.registry import DEFAULT, families
 from ...steps import OPTIMIZERS
+from .settings import Setting, kind_of, setting, setting_of, what_it_should_be
 
 MODES = ("train", "inference")
 AFFINITIES = (
@@ -29,91 +31,102 @@ EXCHANGES = ("sparse", "dense")
 
 @dataclass(frozen=True)
 class RunConfig:
-    """A run of training or inference; what None means stands with each option.
+    """A run of training or inference: its settings, each with its line of help.
 
-    Sizes called global are over all ranks. Unknown names and wrong values are refused together,
-    in one message.
+    Sizes called global are over all ranks. None stands where the command line takes -1, 0 or "".
+    Unknown names and wrong values are refused together, in one message.
     """
 
-    dataset_dir: Path
-    """Directory with the feature spec and the data."""
+    dataset_dir: Path = setting(MISSING, "Directory with the feature spec and the data.")
+    feature_spec: str = setting("feature_spec.yaml", "Name of the spec in it.")
     model_type: str | None = None
     """A registered family, or package.module:FAMILY. None is the default one; in inference with a
     checkpoint, what that is of."""
     model_options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the model by name; those not given have the model's defaults."""
-    mode: str = "train"
-    """train, or inference: a forward pass over the test data."""
-    feature_spec: str = "feature_spec.yaml"
-    """The spec's file name in the directory."""
-    optimizer: str = "adam"
-    """adam, lazy_adam (moments of the rows in a batch only) or sgd."""
-    lr: float = 0.01
-    """Learning rate, used as given whatever the number of ranks."""
-    weight_decay: float = 0.0
-    """Decoupled decay: each step takes this share of every weight off it, whatever the lr."""
-    epochs: int = 3
-    """How often the training data is gone through, counting epochs before a resume."""
-    global_batch_size: int = 131072
-    """Rows per step over all ranks, in training, evaluation and inference."""
-    amp: bool = False
-    """Mixed precision: float16 arithmetic, float32 weights, dynamic loss scaling."""
-    xla: bool = False
-    """Compile forward and backward pass with XLA."""
-    drop_remainder: bool = False
-    """Leave out the rows of an epoch that do not fill a global batch."""
-    repeat_count: int = 0
-    """Go through the training data this many times in each epoch; 0, as published, is once too."""
-    shuffle: bool = True
-    """A new order of the rows in each epoch."""
-    window_rows: int = 65536
-    """Rows that are shuffled together, over all ranks; the feed holds about two windows."""
-    prefetch_train_size: int | None = None
-    """Batches made ahead in training."""
-    prefetch_test_size: int | None = None
-    """Batches made ahead in evaluation and inference."""
-    results_dir: Path = Path("/tmp/sim")
-    """Where logs, metrics and figures go."""
-    log_filename: str = "log.json"
-    """One JSON object per line, in results_dir."""
-    tensorboard: bool = False
-    """Write TensorBoard summaries to results_dir/tensorboard."""
-    save_checkpoint_path: Path | None = None
-    """Directory of checkpoints to write."""
-    load_checkpoint_path: Path | None = None
-    """Directory of checkpoints to go on from."""
-    checkpoint_every: int | None = None
-    """Steps between checkpoints; None for one at the end of each epoch."""
-    keep_checkpoints: int = 3
-    """How many of the newest checkpoints stay; the best by test AUC stays too."""
-    benchmark: bool = False
-    """Measure throughput: no evaluation, no checkpoint, a fixed number of steps."""
-    benchmark_warmup_steps: int = 20
-    """Steps before those that are measured."""
-    benchmark_steps: int | None = 200
-    """Steps that are measured; None for one pass over the data, warm-up included."""
-    affinity: str = "socket_unique_interleaved"
-    """How CPU cores are shared out among the ranks of a machine."""
-    inter_op_parallelism: int | None = None
-    """Threads over operations; None lets TensorFlow choose."""
-    intra_op_parallelism: int | None = None
-    """Threads within an operation; None is 1 on at most two cores, else TensorFlow chooses."""
-    seed: int | None = None
-    """Seed of weights, order and dropout; None draws one (and logs it)."""
-    fp16_compression: bool = False
-    """Send gradients between ranks as float16."""
-    gradient_exchange: str = "sparse"
-    """How ranks exchange gradients of tables: the rows of the batches, or whole tables."""
-    start_timeout: float = 300.0
-    """Seconds for which a rank that has started waits for the others to start."""
-    stall_timeout: float = 45.0
-    """Seconds without progress after which a rank is given up and the run ended."""
+    mode: str = setting("train", "What to do.", choices=MODES)
+    optimizer: str = setting(
+        "adam",
+        "lazy_adam keeps moments of the rows in a batch only.",
+        choices=OPTIMIZERS,
+    )
+    lr: float = setting(0.01, "Learning rate, as given for any number of ranks.", above=0)
+    weight_decay: float = setting(
+        0.0, "Share of each weight that a step takes off it, whatever the lr.", at_least=0
+    )
+    epochs: int = setting(3, "Epochs in all, those before a resume included.", at_least=1)
+    global_batch_size: int = setting(131072, "Rows per step over all ranks.", at_least=1)
+    amp: bool = setting(False, "Mixed precision: float16, dynamic loss scaling.")
+    xla: bool = setting(False, "Compile with XLA (on CPU: over 20 s before the first step).")
+    drop_remainder: bool = setting(
+        False, "Leave out rows that do not fill a global batch in training."
+    )
+    repeat_count: int = setting(
+        0, "Go through the training data so many times an epoch; 0: once.", at_least=0
+    )
+    shuffle: bool = setting(
+        True, "A new order in each epoch. [default: shuffle]", flags="--shuffle/--no_shuffle"
+    )
+    window_rows: int = setting(
+        65536, "Rows shuffled together; bounds the feed's memory.", at_least=1
+    )
+    prefetch_train_size: int | None = setting(
+        None, "Batches made ahead; -1: two, or more if small.", at_least=1, off=-1
+    )
+    prefetch_test_size: int | None = setting(None, "The same for test data.", at_least=1, off=-1)
+    results_dir: Path = setting(Path("/tmp/sim"), "Where logs, metrics and configuration go.")
+    log_filename: str = setting("log.json", "One JSON object a line, in results_dir.")
+    tensorboard: bool = setting(False, "Write TensorBoard summaries to results_dir/tensorboard.")
+    save_checkpoint_path: Path | None = setting(
+        None, 'Directory of checkpoints to write; "": none.', off=""
+    )
+    load_checkpoint_path: Path | None = setting(
+        None, 'Directory of checkpoints to go on from; "": none.', off=""
+    )
+    checkpoint_every: int | None = setting(
+        None, "Steps between checkpoints; 0: at the end of epochs.", at_least=1, off=0
+    )
+    keep_checkpoints: int = setting(
+        3, "Newest checkpoints kept; the best by test AUC stays.", at_least=1
+    )
+    benchmark: bool = setting(False, "Measure throughput: no evaluation, no checkpoints.")
+    benchmark_warmup_steps: int = setting(20, "Steps before those measured.", at_least=0)
+    benchmark_steps: int | None = setting(
+        200, "Steps measured after those; 0 or less: one pass over the data.", at_least=1
+    )
+    affinity: str = setting(
+        "socket_unique_interleaved",
+        "How the cores of a machine are shared out among its ranks.",
+        choices=AFFINITIES,
+    )
+    inter_op_parallelism: int | None = setting(
+        None, "Threads over operations; 0: TensorFlow's choice.", at_least=1, off=0
+    )
+    intra_op_parallelism: int | None = setting(
+        None,
+        "Threads in an operation; 0: one on at most two cores, TensorFlow's choice on more.",
+        at_least=1,
+        off=0,
+    )
+    seed: int | None = setting(
+        None, "Seed of weights, order and dropout; -1: drawn, and logged.", at_least=0, off=-1
+    )
+    fp16_compression: bool = setting(False, "Send gradients between ranks as float16.")
+    gradient_exchange: str = setting(
+        "sparse",
+        "What ranks exchange of embedding tables: rows of the batches, or whole tables.",
+        choices=EXCHANGES,
+    )
+    start_timeout: float = setting(300.0, "Seconds that a rank waits for others to start.", above=0)
+    stall_timeout: float = setting(
+        45.0, "Seconds after which a rank that hangs ends the run.", above=0
+    )
 
     def __post_init__(self) -> None:
         """Gather everything that is wrong and raise once."""
-        for name in ("dataset_dir", "results_dir", "save_checkpoint_path", "load_checkpoint_path"):
+        for name, _, hint in settings():
             value = getattr(self, name)
-            if value is not None:
+            if isinstance(value, str) and kind_of(hint) is Path:
                 object.__setattr__(self, name, Path(value))
         if self.model_type is None and not self.scores_checkpoint:
             object.__setattr__(self, "model_type", DEFAULT)
@@ -176,66 +189,19 @@ def read_config(path: Path, known: list[str]) -> dict[str, Any]:
     return content
 
 
-_POSITIVE = ("epochs", "global_batch_size", "keep_checkpoints", "window_rows")
-_POSITIVE_OR_NONE = (
-    "prefetch_train_size",
-    "prefetch_test_size",
-    "checkpoint_every",
-    "benchmark_steps",
-    "inter_op_parallelism",
-    "intra_op_parallelism",
-)
-_AT_LEAST_ZERO = ("repeat_count", "benchmark_warmup_steps", "weight_decay", "seed")
-_CHOICES = {
-    "optimizer": OPTIMIZERS,
-    "mode": MODES,
-    "affinity": AFFINITIES,
-    "gradient_exchange": EXCHANGES,
-}
+@functools.cache
+def settings() -> list[tuple[str, Setting, Any]]:
+    """List the settings of a run: name, what is known of it, its type."""
+    hints = get_type_hints(RunConfig)
+    found = [(entry.name, setting_of(entry)) for entry in fields(RunConfig)]
+    return [(name, known, hints[name]) for name, known in found if known is not None]
 
 
-def _problems(config: RunConfig) -> list[str]:
-    problems = []
-
-    def refuse(name: str, wanted: str) -> None:
-        problems.append(f"`{name}` should be {wanted}. Received: {getattr(config, name)!r}")
-
-    wrong = {name for name in _KINDS if not _is_kind(getattr(config, name), _KINDS[name])}
-    for name in sorted(wrong):
-        refuse(name, _KINDS[name].replace(" | None", ""))
-    for name in _POSITIVE:
-        if name not in wrong and getattr(config, name) < 1:
-            refuse(name, "a positive integer")
-    for name in _POSITIVE_OR_NONE:
-        if name not in wrong and getattr(config, name) is not None and getattr(config, name) < 1:
-            refuse(name, "a positive integer, or not given")
-    for name in _AT_LEAST_ZERO:
-        if name not in wrong and (getattr(config, name) or 0) < 0:
-            refuse(name, "0 or more")
-    for name in ("lr", "start_timeout", "stall_timeout"):
-        if name not in wrong and not 0 < getattr(config, name) < float("inf"):
-            refuse(name, "positive")
-    for name, choices in _CHOICES.items():
-        if name not in wrong and getattr(config, name) not in choices:
-            refuse(name, "one of " + ", ".join(choices))
-    if "log_filename" not in wrong and Path(config.log_filename).name != config.log_filename:
-        refuse("log_filename", "a file name without directories")
-    return problems
-
-
-_KINDS = {
-    entry.name: str(entry.type)
-    for entry in fields(RunConfig)
-    if str(entry.type).split(" ")[0] in ("int", "float", "str", "bool")
-}
-
-
-def _is_kind(value: Any, kind: str) -> bool:
-    if value is None:
-        return kind.endswith("| None")
-    base = kind.split(" ")[0]
-    if base == "bool" or isinstance(value, bool):
-        return base == "bool" and isinstance(value, bool)
-    if base == "float":
-        return isinstance(value, int | float)
-    return isinstance(value, int if base == "int" else str)
+def _problems(config: RunConfig) -> Iterator[str]:
+    for name, known, hint in settings():
+        value = getattr(config, name)
+        wanted = what_it_should_be(value, hint, known)
+        if wanted is None and name == "log_filename" and Path(value).name != value:
+            wanted = "a file name without directories"
+        if wanted is not None:
+            yield f"`{name}` should be {wanted}. Received: {value!r}"

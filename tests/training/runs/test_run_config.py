@@ -51,6 +51,8 @@ def test_everything_wrong_is_said_at_once():
         ("lr", 0),
         ("lr", "0.1"),
         ("weight_decay", -1),
+        ("weight_decay", float("nan")),
+        ("results_dir", 3),
         ("checkpoint_every", 0),
         ("affinity", "none"),
         ("mode", "serve"),
