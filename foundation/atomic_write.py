@@ -1,9 +1,12 @@
-"""Small files that appear whole or not at all, and waiting until they are on the disk."""
+"""Files that appear whole or not at all, and waiting until they are on the disk."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from .exceptions import MerlinSimError
 
@@ -29,6 +32,24 @@ def write_replacing(path: Path, text: str) -> None:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def open_replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Open a long file that stands under its name when the block has ended well.
+
+    Until then it is ``<path>.partial``, which a run that ends early leaves behind.
+
+    Raises:
+        MerlinSimError: Where the file cannot be written.
+    """
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with open(partial, "wb") as file:
+            yield file
+        os.replace(partial, path)
+    except OSError as error:
+        raise MerlinSimError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def write_synced(path: Path, text: str) -> None:

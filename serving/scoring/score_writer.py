@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...foundation.atomic_write import open_replacing
 from ...foundation.exceptions import MerlinSimError
 from ..events.event import Event
 from ..events.event_reader import check_ending
@@ -74,18 +74,8 @@ def check_output(path: Path, source: Path, overwrite: bool) -> None:
 
 @contextmanager
 def open_scores(path: Path, encoder: Encoder) -> Iterator[ScoreWriter]:
-    """Open a file of scores; it stands under its name when the block has ended well.
-
-    Until then it is ``<path>.partial``, which a run that ends early leaves behind.
-    """
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with ExitStack() as stack:
-            file = stack.enter_context(open(partial, "wb"))
-            writer = ScoreWriter(file, encoder, path.suffix == ".parquet")
-            if writer.parquet is not None:
-                stack.enter_context(writer.parquet)
+    """Open a file of scores; it stands under its name when the block has ended well."""
+    with open_replacing(path) as file:
+        writer = ScoreWriter(file, encoder, path.suffix == ".parquet")
+        with writer.parquet or nullcontext():
             yield writer
-        os.replace(partial, path)
-    except OSError as error:
-        raise MerlinSimError(f"{path}: cannot be written: {error.strerror or error}") from error

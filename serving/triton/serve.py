@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -12,26 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..servables.servable import Servable
-from .bundled_server import (
-    NOISE,
-    Relay,
-    ServerError,
-    copy_backends,
-    device_flags,
-    find_triton,
-    server_environment,
-    start_process,
-)
+from .bundled_server import ServerError, copy_backends, find_triton
 from .ports import listen, settle_ports
 from .repository import EVENTS, IDS, write_bundled_repository
 from .restarts import Restarts, describe_end
 from .server_files import HTTP, METRICS, ServerFiles, clear_abandoned
 from .server_options import ServerOptions
+from .triton_process import TritonProcess, triton_command
 
 if TYPE_CHECKING:
     from .front import Front
 
-KILL_AFTER = 10.0
 MOST_STARTS = 5
 """Tries until it is ready, where a signal ends it: on a loaded machine its Python backend may find
 a lock in shared memory broken (``boost::interprocess::lock_exception``)."""
@@ -49,10 +39,9 @@ class Server:
         """Prepare; nothing is started yet."""
         self.servable = servable
         self.options = options
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: TritonProcess | None = None
         ports = settle_ports(options)
         self.http_port, self.grpc_port, self.metrics_port = ports
-        self._relay: Relay | None = None
         self._files: ServerFiles | None = None
         self._front: Front | None = None
         self._say: Callable[[str], None] = lambda message: None
@@ -102,35 +91,13 @@ class Server:
 
     def _launch(self) -> None:
         assert self._files is not None
-        triton = find_triton()
         self._files.clear_leftovers()
-        command = self._command(triton, self._files.path)
-        self.process = start_process(command, server_environment(triton), [self._files.lock])
-        self._relay = Relay(self.process, () if self.options.verbose else NOISE)
+        self.process = TritonProcess(
+            self._command(self._files.path), self.options, self._files.lock
+        )
 
-    def _command(self, triton: Path, files: Path) -> list[str]:
-        options, info = self.options, str(self.options.verbose).lower()
-        flags = {
-            "model-repository": files / "repository",
-            "backend-directory": files / "backends",
-            "http-address": f"unix:{files / HTTP}",
-            "grpc-address": options.host,
-            "grpc-port": self.grpc_port,
-            "metrics-address": f"unix:{files / METRICS}",
-            "exit-timeout-secs": options.exit_timeout,
-            "log-info": info,
-            "disable-auto-complete-config": None,
-            **device_flags(),
-        }
-        given = [f"--{k}" if v is None else f"--{k}={v}" for k, v in flags.items()]
-        settings = {
-            # Its own patience with a model that is loading is 30 s; ours decides.
-            "stub-timeout-seconds": int(options.start_timeout) + 1,
-            # Servers on one machine must not meet in each other's shared memory.
-            "shm-region-prefix-name": files.name,
-        }
-        given += [f"--backend-config=python,{k}={v}" for k, v in settings.items()]
-        return [str(triton / "bin" / "tritonserver"), *given]
+    def _command(self, files: Path) -> list[str]:
+        return triton_command(self.options, self.grpc_port, files)
 
     def is_ready(self) -> bool:
         """Ask the server whether both models can answer."""
@@ -156,8 +123,7 @@ class Server:
         while not self.is_ready():
             if asked_to_stop():
                 return
-            if (code := self.process.poll()) is not None:
-                self._finish_relay()
+            if (code := self.process.ended()) is not None:
                 ended = f"Triton ended {describe_end(code)} before it was ready"
                 if code >= 0 or starts == MOST_STARTS:
                     times = f", {starts} times" if starts > 1 else ""
@@ -176,27 +142,14 @@ class Server:
 
     def stop(self) -> int:
         """Tell the server to stop: it answers what is in flight, then ends. Its exit code."""
-        code = 0
-        if self.process is not None:
-            if self._front is not None:
-                self._front.refuse_new()
-            if self.process.poll() is None:
-                self.process.send_signal(signal.SIGTERM)
-            try:
-                code = self.process.wait(self.options.exit_timeout + KILL_AFTER)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                code = self.process.wait()
-        self._finish_relay()
+        if self._front is not None:
+            self._front.refuse_new()
+        code = self.process.end() if self.process is not None else 0
         if self._front is not None:
             self._front.close()
         if self._files is not None:
             self._files.remove()
         return code
-
-    def _finish_relay(self) -> None:
-        if self._relay is not None:
-            self._relay.finish()
 
     def run(self, say: Callable[[str], None]) -> int:
         """Serve until SIGTERM or SIGINT; a server that ends by itself is started again.
@@ -229,15 +182,14 @@ class Server:
             if not asked_to_stop():
                 self._say(self.describe())
             assert self.process is not None
-            while self.process.poll() is None:
+            while (code := self.process.ended()) is None:
                 if asked_to_stop():
                     return
                 time.sleep(0.1)
-            self._finish_relay()
             if asked_to_stop():
                 return
-            restarts.count(self.process.returncode)
-            ended = describe_end(self.process.returncode)
+            restarts.count(code)
+            ended = describe_end(code)
             self._say(f"Triton ended {ended}, which nobody asked for: starting it again")
             self._launch()
 

@@ -66,7 +66,7 @@ class ServerFamily:
                 if not 200 <= status < 500 or (status >= 400 and not answer):
                     return Outcome(f"answer {status}", f"to {path} {body[:200]!r}: {answer!r:.200}")
             again = _send(server.http_port, PATHS[0], good)
-            if server.process is not process or process is None or process.poll() is not None:
+            if server.process is not process or process is None or process.ended() is not None:
                 return Outcome("the server ended", str(statuses))
             if again != first:
                 return Outcome("another answer afterwards", f"{again}, first {first}")

@@ -102,7 +102,7 @@ def batches_of(paths, batch_size, ranks, rank, start, **options):
     loader = Loader(
         dataset, batch_size // ranks, seed=3, global_size=ranks, global_rank=rank, **options
     )
-    loader.start_at(1, min(start, len(loader) - 1))
+    loader.start_at(1, max(min(start, len(loader) - 1), 0))
     return [
         {"label": label.numpy(), **{name: padded(inputs, name) for name in columns}}
         for columns in [[name for name in (*SCALARS, *LISTS) if name != "label"]]
@@ -128,9 +128,10 @@ def feed_and_compare(paths, stored, batch_size, ranks, start=0, **options):
     total = len(stored["row"])
     left_out = total % batch_size if options.get("drop_last") else 0
     steps = -(-(total - left_out) // batch_size)
-    assert len(seen) == steps - min(start, steps - 1)
+    skipped = max(min(start, steps - 1), 0)
+    assert len(seen) == steps - skipped
     assert len(np.unique(rows)) == len(rows)
-    assert len(rows) == total - left_out - min(start, steps - 1) * batch_size
+    assert len(rows) == total - left_out - skipped * batch_size
 
 
 @pytest.fixture(scope="module")
@@ -171,6 +172,7 @@ def test_no_row_is_lost_where_pieces_are_cut_between_ranks(issued_files, ranks, 
 @example([[2500, 1], [2500]], 7, 33, True, True, True, 5, 2500, 16384)
 @example([[3000, 3000]], 9, 59, False, True, False, 5, 65536, 700)
 @example([[3000, 3000]], 5, 67, True, False, False, 0, 65536, 700)
+@example([[601]], 9, 67, False, False, True, 5, 2500, 700)  # no step at all
 def test_the_rows_of_all_ranks_are_those_of_the_files(
     tmp_path_factory,
     monkeypatch,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from decimal import Decimal
 
-import published_layout
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,20 +11,6 @@ import pytest
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.schemas.parquet_footer import UnreadableFooter, read_footer
-from merlin_sim.schemas.specs.adopt import adopt
-
-
-@pytest.fixture(scope="module")
-def adopted(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("adopted") / "data"
-    published_layout.write(directory)
-    adopt(directory, 1)
-    return directory
-
-
-@pytest.fixture
-def directory(adopted, tmp_path):
-    return shutil.copytree(adopted, tmp_path / "data")
 
 
 def test_a_footer_with_any_flipped_bit_is_read_or_refused_by_name(tmp_path):

@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import re
-import shutil
 
-import published_layout
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.schemas.specs.adopt import adopt
 from merlin_sim.schemas.translation.column_record import from_record, same_schema, to_record
 from merlin_sim.schemas.translation.merlin_import import Schema
 from merlin_sim.schemas.translation.merlin_schema import with_properties
 from merlin_sim.schemas.translation.schema_file import read_schema, write_schema
-
-
-@pytest.fixture(scope="module")
-def adopted(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("adopted") / "data"
-    published_layout.write(directory)
-    adopt(directory, 1)
-    return directory
-
-
-@pytest.fixture
-def directory(adopted, tmp_path):
-    return shutil.copytree(adopted, tmp_path / "data")
 
 
 def changed(line: str) -> list[str]:

@@ -7,30 +7,15 @@ import shutil
 import warnings
 from dataclasses import replace
 
-import published_layout
 import pyarrow.parquet as pq
 import pytest
 
 from merlin_sim.foundation.exceptions import DatasetWarning, MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.schemas.specs.adopt import adopt
 from merlin_sim.schemas.specs.spec_file import read_spec
 
 SPEC = "feature_spec.yaml"
 TEST, TRAIN = "test/part.0.parquet", "train/part.10.parquet"
-
-
-@pytest.fixture(scope="module")
-def adopted(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("adopted") / "data"
-    published_layout.write(directory)
-    adopt(directory, 1)
-    return directory
-
-
-@pytest.fixture
-def directory(adopted, tmp_path):
-    return shutil.copytree(adopted, tmp_path / "data")
 
 
 def name_files(directory, **files):

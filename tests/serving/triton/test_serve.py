@@ -132,7 +132,7 @@ def test_what_ended_triton_does_so_no_more(server, events, expected):
     body["inputs"][0].update(shape=[2**62, 1], datatype="INT64", data=[1])
     status, answer = post(server, json.dumps(body).encode())
     assert status == 400 and "shape: expected as many elements" in answer["error"]
-    assert server.process.poll() is None
+    assert server.process.ended() is None
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -330,7 +330,7 @@ def test_servers_that_start_together_do_not_meet_in_shared_memory(servable, tmp_
     options = ServerOptions(**FREE)
     names = set()
     for files in ("merlin-sim-serve-a", "merlin-sim-serve-b"):
-        command = Server(servable, options)._command(tmp_path, tmp_path / files)
+        command = Server(servable, options)._command(tmp_path / files)
         names |= {flag.split("=")[-1] for flag in command if "shm-region-prefix-name" in flag}
     assert names == {"merlin-sim-serve-a", "merlin-sim-serve-b"}
 

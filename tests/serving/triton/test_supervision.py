@@ -54,7 +54,7 @@ class StandIn(Server):
         self._say = self.said.append
         return self
 
-    def _command(self, triton, files):
+    def _command(self, files):
         return [sys.executable, "-c", STAND_IN, str(files), *self.plan]
 
 
@@ -96,4 +96,4 @@ def test_one_that_dies_is_started_again_until_it_is_enough(stand_in):
     again = [line for line in said if "which nobody asked for: starting it again" in line]
     assert len(again) == 4 and all("by signal 11 (SIGSEGV)" in line for line in again)
     assert len([line for line in said if line.startswith("ready:")]) == 5
-    assert stand_in.process.poll() is not None and not stand_in._files.path.exists()
+    assert stand_in.process.ended() is not None and not stand_in._files.path.exists()
