@@ -25,12 +25,6 @@ from merlin_sim.training.runs.run_config import RunConfig  # noqa: E402
 
 OPTIONS = {
     "din": {"embedding_dim": 4, "stage_two_mlp_dims": (8, 4)},
-    "dien": {
-        "embedding_dim": 4,
-        "stage_two_mlp_dims": (8, 4),
-        "aux_mlp_dims": (6,),
-        "long_seq_length": 8,
-    },
     "sim": {
         "embedding_dim": 4,
         "stage_one_mlp_dims": (8,),
@@ -41,7 +35,7 @@ OPTIONS = {
     },
 }
 CASES = [
-    *(("din", "adam", {"gradient_exchange": "dense"}), ("dien", "adam", {}), ("sim", "adam", {})),
+    *(("din", "adam", {"gradient_exchange": "dense"}), ("sim", "adam", {})),
     *(("din", "lazy_adam", {}), ("din", "sgd", {"lr": 0.5})),
 ]
 RESUMED = 0

@@ -17,7 +17,7 @@ from merlin_sim.training.evaluation.metrics import AUCCounts, Evaluator
 
 pytestmark = [pytest.mark.slow, pytest.mark.horovod]
 WORKER = Path(rank_worker.__file__)
-ON_FOUR = [2]
+ON_FOUR = [1]
 SAME_SCORE = 1e-5
 
 
