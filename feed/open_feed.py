@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import merlin.io
@@ -51,11 +52,8 @@ def open_feed(
     for file in files:
         _require_parquet(file)
     schema = Schema([dataset.schema[name] for name in columns])
-    source = merlin.io.Dataset(
-        [str(file) for file in files], engine="parquet", schema=schema, row_groups_per_part=1
-    )
     loader = Loader(
-        source,
+        _in_order(files, schema),
         batch_size,
         shuffle=shuffle,
         global_size=ranks.size,
@@ -72,6 +70,17 @@ def open_feed(
         missing = f"{rows} rows are fewer than one global batch" if rows else "there are no rows"
         raise DataError(f"{dataset.path}: {mapping} has nothing to feed: {missing}.")
     return loader
+
+
+def _in_order(files: list[Path], schema: Schema) -> merlin.io.Dataset:
+    """Give Merlin the files in their order, under their own names.
+
+    Of what it is given it sorts the paths, and takes a ``*`` or ``[`` in one for a pattern.
+    """
+    paths = [str(file.absolute()) for file in files]
+    source = merlin.io.Dataset(paths, engine="parquet", schema=schema, row_groups_per_part=1)
+    source.engine.paths = source.engine.stripped_paths = paths
+    return source
 
 
 def _require_parquet(file: Any) -> None:

@@ -71,6 +71,15 @@ def add_file(draft: Draft, mapping: str, path: str) -> None:
     _edit(draft, "feature_spec.yaml", edit)
 
 
+def turn_files(draft: Draft, mapping: str) -> None:
+    """Name a mapping's data files in the opposite order."""
+
+    def edit(tree: Any) -> None:
+        tree["source_spec"][mapping][0]["files"].reverse()
+
+    _edit(draft, "feature_spec.yaml", edit)
+
+
 def exchange(draft: Draft, one: str, other: str) -> None:
     """Exchange two channels' features."""
 
@@ -247,6 +256,7 @@ DOCUMENT_KINDS = [
         add_file,
         lambda r: {"mapping": pick(r, ["train", "test"]), "path": pick(r, PATHS)},
     ),
+    MutationKind("turn files", turn_files, lambda r: {"mapping": pick(r, ["train", "test"])}),
     MutationKind(
         "exchange channels",
         exchange,

@@ -81,7 +81,7 @@ class LayoutFamily:
 def write_files(directory: Path, base: dict[str, Any]) -> None:
     """Write a dataset whose train rows lie in the plan's files, and any test file."""
     sizes, spec = base["sizes"], plain_spec()
-    names = [f"train/part.{number}.parquet" for number in range(len(sizes["files"]))]
+    names = _names(base)
     spec["source_spec"]["train"][0]["files"] = names
     for place in ("train", "test"):
         (directory / place).mkdir()
@@ -93,6 +93,12 @@ def write_files(directory: Path, base: dict[str, Any]) -> None:
     for name in DOCUMENTS[1:]:
         (directory / name).write_bytes(good.documents[name] or b"")
     (directory / DOCUMENTS[0]).write_text(yaml.safe_dump(spec, sort_keys=False))
+
+
+def _names(base: dict[str, Any]) -> list[str]:
+    """The files in the order of the spec, which is seldom that of their names."""
+    numbers = np.random.default_rng(base["seed"]).permutation(len(base["sizes"]["files"]))
+    return [f"train/part.{number}.parquet" for number in numbers]
 
 
 def compared(directory: Path, base: dict[str, Any]) -> tuple[str, str] | None:
@@ -184,8 +190,7 @@ def _matrix(rows: dict[str, np.ndarray]) -> Matrix:
 
 def _stored(directory: Path, base: dict[str, Any]) -> Matrix:
     """All rows of the files by arrow."""
-    count = len(base["sizes"]["files"])
-    files = [directory / f"train/part.{number}.parquet" for number in range(count)]
+    files = [directory / name for name in _names(base)]
     table = pa.concat_tables([pq.ParquetFile(file).read() for file in files])
     columns = []
     for name in SIZES:
