@@ -1,9 +1,8 @@
-"""The manifest of a servable: what is in it, made with what, and the hash of every file."""
+"""The manifest of a servable: what is in it, made with what, the hash of every file and its own."""
 
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import platform
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -14,9 +13,10 @@ from ...foundation.atomic_write import write_text_atomically
 from ...foundation.digest import sha256
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.json_file import read_json
+from ...foundation.own_digest import require_own_digest, with_own_digest
 
 MANIFEST = "manifest.json"
-FORMAT = 2
+FORMAT = 3
 PACKAGES = ("tensorflow", "merlin-models", "merlin-core", "nvtabular", "numpy", "pyarrow")
 
 
@@ -38,8 +38,7 @@ def write_manifest(directory: Path, facts: Mapping[str, Any]) -> None:
         **facts,
         "files": {name: _digest(directory / name) for name in _files_in(directory)},
     }
-    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-    write_text_atomically(directory / MANIFEST, text)
+    write_text_atomically(directory / MANIFEST, with_own_digest(document))
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
@@ -66,8 +65,9 @@ def _check_form(path: Path, document: Any) -> None:
     if found != FORMAT:
         raise ServableError(
             f"{path}: expected format {FORMAT}, which this version of merlin-sim "
-            f"({__version__}) reads. Received: {found!r}."
+            f"({__version__}) reads. Received: {found!r}. `merlin-sim export` writes it anew."
         )
+    require_own_digest(path, ServableError)
     files = document.get("files")
     wanted = {"bytes": int, "sha256": str}
     well_formed = isinstance(files, dict) and all(

@@ -72,11 +72,10 @@ class GoodFilesFamily:
             return self._against_bytes(directory)
 
     def _against_bytes(self, directory: Path) -> Outcome:
-        """What is read beside JSON is, byte by byte, what was made."""
+        """Every file that is there is, byte by byte, what was made."""
         for path in files_of(directory):
             name = path.relative_to(directory)
-            content = path.read_bytes()
-            if path.suffix != ".json" and (self._good / name).read_bytes() != content:
+            if (self._good / name).read_bytes() != path.read_bytes():
                 return Outcome("a change accepted", str(name))
         return Outcome(READ)
 

@@ -1,12 +1,12 @@
 """What a fitted workflow is on disk: workflow.json and categories/*.parquet, nothing to execute.
 
-The JSON file holds names, numbers and hashes. Loading it builds the graph from this package's
-code; a file that was changed, or written by a version that this one does not know, is refused.
+The JSON file holds names, numbers and hashes, its own among them. Loading it builds the graph from
+this package's code; a file that was changed, or written by a version that this one does not know,
+is refused.
 """
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -22,6 +22,7 @@ from ...foundation.atomic_write import write_text_atomically
 from ...foundation.digest import sha256
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.json_file import read_json
+from ...foundation.own_digest import DIGEST, require_own_digest, with_own_digest
 from ...schemas.translation.merlin_schema import to_merlin_schema
 from ..engine.workflow import Workflow
 from ..operators.emit_dataset import EmitDataset
@@ -33,8 +34,8 @@ from .dataset_spec import dataset_spec
 from .rules import SampleRules
 
 WORKFLOW_FILE = "workflow.json"
-FORMAT = 1
-SECTIONS = ("format", "merlin_sim", "nvtabular", "columns", "rules", "categories")
+FORMAT = 2
+SECTIONS = ("format", "merlin_sim", "nvtabular", "columns", "rules", "categories", DIGEST)
 
 
 @dataclass(frozen=True)
@@ -127,14 +128,16 @@ def _read_document(path: Path) -> dict[str, Any]:
     if version != FORMAT:
         raise MerlinSimError(
             f"{path}: format: expected {FORMAT}, the one that merlin-sim {__version__} knows. "
-            f"Found {version!r}."
+            f"Found {version!r}. `merlin-sim preprocess` writes it anew."
         )
+    require_own_digest(path)
     if sorted(document) != sorted(SECTIONS):
         raise MerlinSimError(
             f"{path}: expected the keys {', '.join(SECTIONS)}, found {', '.join(document)}."
         )
-    if not all(isinstance(document[name], dict) for name in SECTIONS[3:]):
-        raise MerlinSimError(f"{path}: expected an object under each of {', '.join(SECTIONS[3:])}.")
+    if not all(isinstance(document[name], dict) for name in SECTIONS[3:-1]):
+        names = ", ".join(SECTIONS[3:-1])
+        raise MerlinSimError(f"{path}: expected an object under each of {names}.")
     if not all(isinstance(entry, dict) for entry in document["categories"].values()):
         raise MerlinSimError(f"{path}: categories: expected an object per domain.")
     found: dict[str, Any] = document
@@ -190,5 +193,4 @@ def write_fitted(
             for name, size in sizes.items()
         },
     }
-    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-    write_text_atomically(directory / WORKFLOW_FILE, text)
+    write_text_atomically(directory / WORKFLOW_FILE, with_own_digest(document))

@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 
+from merlin_sim.foundation.own_digest import DIGEST, with_own_digest
 from merlin_sim.serving.servables.manifest import (
     MANIFEST,
     ServableError,
@@ -26,9 +27,11 @@ def directory(tmp_path):
 
 
 def edit(directory, change):
+    """Change what the manifest says, as if it had been written so."""
     document = json.loads((directory / MANIFEST).read_text())
+    document.pop(DIGEST)
     change(document)
-    (directory / MANIFEST).write_text(json.dumps(document))
+    (directory / MANIFEST).write_text(with_own_digest(document))
 
 
 def test_what_was_written_is_read(directory):
@@ -79,7 +82,7 @@ def test_a_path_that_leaves_the_directory_is_refused(directory, name):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.update(format=1), "expected format 2"),
+        (lambda d: d.update(format=2), "expected format 3"),
         (lambda d: d.pop("format"), "Received: None"),
         (lambda d: d.update(files=[]), "a length and a sha256"),
         (lambda d: d.update(files={"a": {"bytes": "1"}}), "a length and a sha256"),
@@ -88,6 +91,13 @@ def test_a_path_that_leaves_the_directory_is_refused(directory, name):
 def test_a_manifest_of_another_form_is_refused(directory, change, message):
     edit(directory, change)
     with pytest.raises(ServableError, match=message):
+        read_manifest(directory)
+
+
+def test_an_edit_of_the_manifest_is_refused(directory):
+    path = directory / MANIFEST
+    path.write_text(path.read_text().replace('"histories": "ragged"', '"histories": "padded"'))
+    with pytest.raises(ServableError, match=r"manifest\.json: not as it was written"):
         read_manifest(directory)
 
 

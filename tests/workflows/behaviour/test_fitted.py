@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.foundation.own_digest import DIGEST, with_own_digest
 from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
 
 TRANSFORM = """
@@ -166,15 +167,17 @@ def test_nothing_is_pickled(dataset):
 
 
 def edit(path, change):
+    """Change what a file says, as if it had been written so."""
     document = json.loads(path.read_text())
+    document.pop(DIGEST)
     change(document)
-    path.write_text(json.dumps(document))
+    path.write_text(with_own_digest(document))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.update(format=99), "format: expected 1.* Found 99"),
+        (lambda d: d.update(format=99), "format: expected 2.* Found 99"),
         (lambda d: d.pop("rules"), "expected the keys format"),
         (lambda d: d.update(extra=1), "expected the keys format"),
         (lambda d: d["rules"].update(seed="1"), "rules.seed: expected int, found '1'"),
@@ -190,6 +193,24 @@ def edit(path, change):
 def test_a_changed_document_is_refused(artefacts, change, message):
     edit(artefacts / "workflow.json", change)
     with pytest.raises(MerlinSimError, match=message):
+        FittedWorkflow.load(artefacts)
+
+
+def test_an_edit_of_a_value_in_range_is_refused(artefacts):
+    path = artefacts / "workflow.json"
+    text = path.read_text()
+    assert '"seed": 12345' in text
+    path.write_text(text.replace('"seed": 12345', '"seed": 12346'))
+    with pytest.raises(MerlinSimError, match=r"workflow\.json: not as it was written"):
+        FittedWorkflow.load(artefacts)
+
+
+def test_a_file_of_the_format_without_a_digest_is_refused(artefacts):
+    path = artefacts / "workflow.json"
+    document = json.loads(path.read_text())
+    document.pop(DIGEST)
+    path.write_text(json.dumps(document | {"format": 1}))
+    with pytest.raises(MerlinSimError, match="Found 1. `merlin-sim preprocess` writes it anew"):
         FittedWorkflow.load(artefacts)
 
 
