@@ -39,6 +39,8 @@ JSON_LENGTH = "Inference-Header-Content-Length"
 """Says how much of a body is JSON; what follows are tensors as they are."""
 _OF_THE_CONNECTION = ("connection", "keep-alive", "transfer-encoding", "content-length", "upgrade")
 _NOT_ASKED_ON = {*_OF_THE_CONNECTION, "host", "expect", "content-encoding", "te", "trailer"}
+_UNREAD = b"failed to parse the request JSON buffer"
+"""Triton answers 500 to what its parser cannot read and Python's can (a zero byte in a text)."""
 _FORM = "application/x-www-form-urlencoded"
 # It would show a traceback for whatever is no HTTP; whoever sent it is told.
 _SILENT = logging.getLogger(f"{__name__}.aiohttp")
@@ -158,7 +160,8 @@ class _Porter:
             for name, value in response.headers.items()
             if name.lower() not in _OF_THE_CONNECTION
         ]
-        return web.Response(status=response.status, body=content, headers=kept)
+        status = 400 if response.status == 500 and _UNREAD in content else response.status
+        return web.Response(status=status, body=content, headers=kept)
 
 
 def _is_asked_on(name: str, value: str) -> bool:

@@ -20,6 +20,11 @@ MOST = 100_000
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
+UNREAD = {
+    b'"a\0b"': b'{"error":"failed to parse the request JSON buffer: Missing a quotation mark"}',
+    b'"broken"': b'{"error":"failed to allocate"}',
+}
+"""What Triton answers with 500: texts that its parser alone does not read, and its own faults."""
 REACHED, GO_ON, GONE = threading.Event(), threading.Event(), threading.Event()
 
 
@@ -34,8 +39,8 @@ class Echo(BaseHTTPRequestHandler):
             REACHED.set()
             GO_ON.wait(60)
         found = {"path": self.path, "headers": dict(self.headers), "body": body.decode()}
-        answer = json.dumps(found).encode()
-        self.send_response(400 if body == b'"bad"' else 200)
+        answer = UNREAD.get(body, json.dumps(found).encode())
+        self.send_response(500 if body in UNREAD else 400 if body == b'"bad"' else 200)
         self.send_header("Content-Length", str(len(answer)))
         self.send_header(JSON_LENGTH, "7")
         self.end_headers()
@@ -108,6 +113,12 @@ def test_nothing_that_triton_cannot_bear_is_handed_on(front):
     assert found["body"] == "1" * 4000
     assert found["headers"]["Content-Length"] == "4000"
     assert not {"Transfer-Encoding", "Content-Type"} & set(found["headers"])
+
+
+def test_json_that_triton_alone_cannot_read_is_the_senders_fault(front):
+    status, _, answer = front(b'"a\0b"')
+    assert (status, answer["error"][:24]) == (400, "failed to parse the requ")
+    assert front(b'"broken"')[0] == 500
 
 
 def test_a_compressed_body_is_handed_on_plain(front):
