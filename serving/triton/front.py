@@ -39,8 +39,12 @@ JSON_LENGTH = "Inference-Header-Content-Length"
 """Says how much of a body is JSON; what follows are tensors as they are."""
 _OF_THE_CONNECTION = ("connection", "keep-alive", "transfer-encoding", "content-length", "upgrade")
 _NOT_ASKED_ON = {*_OF_THE_CONNECTION, "host", "expect", "content-encoding", "te", "trailer"}
-_UNREAD = b"failed to parse the request JSON buffer"
-"""Triton answers 500 to what its parser cannot read and Python's can (a zero byte in a text)."""
+_UNREAD = tuple(
+    b'{"error":"' + begin
+    for begin in (b"failed to parse the request JSON buffer", b"Unable to parse ")
+)
+"""What Triton answers with 500 where a request lacks something, or only its parser cannot read it
+(a zero byte in a text)."""
 _FORM = "application/x-www-form-urlencoded"
 # It would show a traceback for whatever is no HTTP; whoever sent it is told.
 _SILENT = logging.getLogger(f"{__name__}.aiohttp")
@@ -160,7 +164,8 @@ class _Porter:
             for name, value in response.headers.items()
             if name.lower() not in _OF_THE_CONNECTION
         ]
-        status = 400 if response.status == 500 and _UNREAD in content else response.status
+        is_unread = response.status == 500 and content.startswith(_UNREAD)
+        status = 400 if is_unread else response.status
         return web.Response(status=status, body=content, headers=kept)
 
 

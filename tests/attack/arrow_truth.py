@@ -66,6 +66,8 @@ def _read_file(path: Path, name: str, facts: Descriptions, truth: Truth) -> None
         for column in facts.columns:
             if names.count(column) != 1:
                 raise Unreadable(f"{names.count(column)} columns {column!r}")
+            if [name.partition("\0")[0] for name in names].count(column) != 1:
+                truth.doubts.append(f"another name is {column!r} up to a zero byte")
             columns[column] = _one_column(file, column)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise Unreadable(f"{type(error).__name__}: {str(error)[:200]}") from error

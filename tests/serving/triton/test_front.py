@@ -20,11 +20,14 @@ MOST = 100_000
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
+LACKING = b'{"id": "1"}'
 UNREAD = {
     b'"a\0b"': b'{"error":"failed to parse the request JSON buffer: Missing a quotation mark"}',
+    LACKING: b"""{"error":"Unable to parse 'inputs': attempt to access non-existing"}""",
     b'"broken"': b'{"error":"failed to allocate"}',
 }
-"""What Triton answers with 500: texts that its parser alone does not read, and its own faults."""
+"""What Triton answers with 500: what lacks something, what its parser alone does not read, and its
+own faults."""
 REACHED, GO_ON, GONE = threading.Event(), threading.Event(), threading.Event()
 
 
@@ -115,9 +118,13 @@ def test_nothing_that_triton_cannot_bear_is_handed_on(front):
     assert not {"Transfer-Encoding", "Content-Type"} & set(found["headers"])
 
 
-def test_json_that_triton_alone_cannot_read_is_the_senders_fault(front):
-    status, _, answer = front(b'"a\0b"')
-    assert (status, answer["error"][:24]) == (400, "failed to parse the requ")
+@pytest.mark.parametrize("body", [b'"a\0b"', LACKING])
+def test_json_that_triton_alone_cannot_read_is_the_senders_fault(front, body):
+    status, _, answer = front(body)
+    assert (status, answer) == (400, json.loads(UNREAD[body]))
+
+
+def test_a_fault_of_tritons_stays_one(front):
     assert front(b'"broken"')[0] == 500
 
 
