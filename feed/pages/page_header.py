@@ -74,20 +74,24 @@ def _header(fields: dict[int, Any]) -> PageHeader:
             checksum,
             definition_bytes=definitions,
             repetition_bytes=repetitions,
-            is_compressed=bool(fields[8].get(7, True)),
+            is_compressed=fields[8].get(7) is not False,
         )
     return PageHeader(kind, compressed_size, size, 0, PLAIN, checksum)
 
 
 def _integers(fields: dict[int, Any], *names: int) -> list[int]:
     values = [fields[name] for name in names]
-    if not all(isinstance(value, int) for value in values):
+    if not all(type(value) is int for value in values):
         raise TypeError(values)
     return values
 
 
 class _CompactReader:
-    """Thrift's compact protocol, as far as page headers use it: structs become dicts by field."""
+    """Thrift's compact protocol, as far as page headers use it: structs become dicts by field.
+
+    All that is needed of a header are integers of 32 bits. One of another width is not that field,
+    as for Thrift itself.
+    """
 
     def __init__(self, data: memoryview, position: int) -> None:
         self._data = data
@@ -110,9 +114,12 @@ class _CompactReader:
         if kind in (1, 2):  # a boolean is its own type
             return kind == 1
         if kind == 3:
-            return self._byte()
-        if kind in (4, 5, 6):
+            return self._bytes(1)
+        if kind == 5:
             return self._signed()
+        if kind in (4, 6):
+            self._varint()
+            return None
         if kind == 7:
             return self._bytes(8)
         if kind == 8:

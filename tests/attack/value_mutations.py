@@ -163,8 +163,16 @@ def _as_floats(cell: Any) -> Any:
     return None if cell is None else float(cell)
 
 
+def _whole(cell: Any) -> int:
+    """A small number of a cell; 0 where an earlier change left none."""
+    try:
+        return int(cell) % 128
+    except (TypeError, ValueError, OverflowError):
+        return 0
+
+
 def _scalars_as(cells: list[Any], kind: str) -> pa.Array:
-    whole = [0 if cell is None else int(cell) % 128 for cell in cells]
+    whole = [_whole(cell) for cell in cells]
     special: dict[str, Callable[[], pa.Array]] = {
         "float16": lambda: pa.array(np.array(whole, np.float16)),
         "string": lambda: pa.array([str(cell) for cell in whole]),
