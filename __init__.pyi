@@ -4,10 +4,14 @@ from merlin.io import Dataset as Dataset
 from .feed.loader import Loader as Loader
 from .foundation.exceptions import MerlinSimError as MerlinSimError
 from .foundation.exceptions import SpecError as SpecError
+from .models import DCNv2Block as DCNv2Block
+from .models import DCNv2Model as DCNv2Model
 from .models import DIENBlock as DIENBlock
 from .models import DIENModel as DIENModel
 from .models import DINBlock as DINBlock
 from .models import DINModel as DINModel
+from .models import DLRMBlock as DLRMBlock
+from .models import DLRMModel as DLRMModel
 from .models import InterestModel as InterestModel
 from .models import OptionError as OptionError
 from .models import SIMBlock as SIMBlock

@@ -1,4 +1,6 @@
-"""DIN, DIEN and SIM as Merlin models. TensorFlow is loaded with the first name that needs it.
+"""DIN, DIEN, SIM, DLRM and DCNv2 as Merlin models.
+
+TensorFlow is loaded with the first name that needs it.
 
     from merlin_sim.models import SIMModel, build_model
 
@@ -32,17 +34,25 @@ from typing import Any
 
 _PLACES = {
     "MODELS": "registry",
+    "DCNv2Block": "ranking.dcnv2",
+    "DCNv2Model": "ranking.dcnv2",
+    "DCNv2Options": "ranking.options",
     "DIENBlock": "interest.dien",
     "DIENModel": "interest.dien",
     "DIENOptions": "interest.options",
     "DINBlock": "interest.din",
     "DINModel": "interest.din",
     "DINOptions": "interest.options",
+    "DLRMBlock": "ranking.dlrm",
+    "DLRMModel": "ranking.dlrm",
+    "DLRMOptions": "ranking.options",
     "InterestBlock": "interest.interest_block",
     "InterestModel": "interest.interest_model",
     "ModelOptions": "interest.options",
     "OptionError": "blocks.checks",
     "Outputs": "interest.objective",
+    "RankingBlock": "ranking.ranking_block",
+    "RankingModel": "ranking.ranking_model",
     "SIMBlock": "interest.sim",
     "SIMModel": "interest.sim",
     "SIMOptions": "interest.options",

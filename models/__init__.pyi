@@ -13,6 +13,14 @@ from .interest.options import ModelOptions as ModelOptions
 from .interest.options import SIMOptions as SIMOptions
 from .interest.sim import SIMBlock as SIMBlock
 from .interest.sim import SIMModel as SIMModel
+from .ranking.dcnv2 import DCNv2Block as DCNv2Block
+from .ranking.dcnv2 import DCNv2Model as DCNv2Model
+from .ranking.dlrm import DLRMBlock as DLRMBlock
+from .ranking.dlrm import DLRMModel as DLRMModel
+from .ranking.options import DCNv2Options as DCNv2Options
+from .ranking.options import DLRMOptions as DLRMOptions
+from .ranking.ranking_block import RankingBlock as RankingBlock
+from .ranking.ranking_model import RankingModel as RankingModel
 from .registry import MODELS as MODELS
 from .registry import build_model as build_model
 from .registry import load_model as load_model

@@ -12,7 +12,7 @@ from ..foundation.exceptions import MerlinSimError
 from .blocks.checks import check_choice
 from .families.family import Family
 from .families.registry import families, find_family
-from .interest.interest_model import InterestModel
+from .savable_model import SavableModel
 from .saved_weights import is_checkpoint, restored_model
 
 MODELS: dict[str, type[Any]] = {name: f.model_class() for name, f in families().items()}
@@ -23,7 +23,8 @@ def build_model(model_type: str, schema: Schema, **options: Any) -> Any:
     """Build a model for data of this schema.
 
     Args:
-        model_type: ``"din"``, ``"dien"``, ``"sim"``, or ``"package.module:FAMILY"``.
+        model_type: ``"din"``, ``"dien"``, ``"sim"``, ``"dlrm"``, ``"dcnv2"``, or
+            ``"package.module:FAMILY"``.
         schema: The Merlin schema of the dataset, label included.
         **options: Options of the model by name; :func:`options_type` lists them.
     """
@@ -58,10 +59,10 @@ def load_model(path: Path | str) -> Any:
     """Load a model of any class out of the checkpoints of ``merlin-sim train``, or a SavedModel.
 
     Args:
-        path: As :meth:`~.interest.interest_model.InterestModel.load` takes it.
+        path: As :meth:`~.savable_model.SavableModel.load` takes it.
     """
     if not is_checkpoint(path):
-        return InterestModel.load(path)
+        return SavableModel.load(path)
     checkpoint = CheckpointStore(Path(path)).load()
     model_type = checkpoint.facts.get("model_type")
     return restored_model(checkpoint, model_class(str(model_type)))

@@ -10,22 +10,16 @@ import tensorflow as tf
 from merlin.schema import ColumnSchema, Schema, Tags
 
 from ..foundation.ragged_names import OFFSETS, VALUES
-from .interest.interest_channels import Channels
 
 Signature = dict[str, tf.TensorSpec]
 
 
-def serving_signature(channels: Channels) -> Signature:
-    """Return the inputs of inference, by the names under which Merlin's loader gives them.
+def columns_signature(schema: Schema) -> Signature:
+    """Return the inputs of a function of these columns, named as Merlin's loader names them.
 
     A scalar column is [batch], a padded list [batch, length]; a ragged list is two inputs, its
     values and its offsets, [batch + 1].
     """
-    return columns_signature(Schema([channels.schema[name] for name in channels.served]))
-
-
-def columns_signature(schema: Schema) -> Signature:
-    """Return the inputs of a function of these columns; see :func:`serving_signature`."""
     signature: Signature = {}
     for name, column in schema.column_schemas.items():
         dtype = column.dtype.to("tensorflow")

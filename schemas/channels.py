@@ -7,6 +7,7 @@ models needs is its contract; a dataset is checked against it before any heavy w
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..foundation.exceptions import MerlinSimError
@@ -96,6 +97,7 @@ CONTRACTS["dlrm"] = ChannelContract(
     },
     reads_any_schema=True,
 )
+CONTRACTS["dcnv2"] = replace(CONTRACTS["dlrm"], family="dcnv2", reads_any_schema=False)
 
 
 def register_contract(contract: ChannelContract) -> None:

@@ -1,29 +1,17 @@
-"""Forward, losses and every gradient equal the golden cases.
-
-The cases in ``golden/`` were computed independently of this package. Those in the folder named by
-the environment variable GOLDEN_DIR are tested too.
-"""
+"""Forward, losses and every gradient of DIN, DIEN and SIM equal the golden cases."""
 
 from __future__ import annotations
 
-import json
-import os
-from pathlib import Path
-
-import numpy as np
 import pytest
 import tensorflow as tf
+from golden_cases import assert_close, golden_cases, read_golden
 
 from merlin_sim.models.blocks.heads.losses import PROBABILITY_EPSILON
 from merlin_sim.models.interest.dien import DIENModel
 from merlin_sim.models.interest.din import DINModel
 from merlin_sim.models.interest.sim import SIMModel
 
-HERE = Path(__file__).parent / "golden"
-FOLDERS = [HERE, *([Path(os.environ["GOLDEN_DIR"])] if os.environ.get("GOLDEN_DIR") else [])]
-CASES = sorted(path for folder in FOLDERS for path in folder.glob("*.npz"))
 MODELS = {"din": DINModel, "dien": DIENModel, "sim": SIMModel}
-RELATIVE, ABSOLUTE = 1e-5, 1e-7
 
 
 def options_of(config):
@@ -95,27 +83,6 @@ def make_model(golden, make_schema):
     return model, roles
 
 
-def read_golden(path):
-    golden = {"config": None, "input": {}, "weight": {}, "output": {}, "loss": {}, "grad": {}}
-    with np.load(path, allow_pickle=False) as arrays:
-        for key in arrays.files:
-            if key == "config":
-                golden["config"] = json.loads(str(arrays[key]))
-            else:
-                kind, _, name = key.partition("/")
-                golden[kind][name] = arrays[key]
-    return golden
-
-
-def assert_close(ours, theirs, name):
-    ours = np.asarray(ours, np.float64).reshape(theirs.shape)
-    theirs = theirs.astype(np.float64)
-    error, norm = np.linalg.norm(ours - theirs), np.linalg.norm(theirs)
-    # Where the golden value is 0 up to rounding (a bias before a softmax) so must ours be.
-    limit = RELATIVE * norm if norm > ABSOLUTE else ABSOLUTE
-    assert error <= limit, f"{name}: ||ours - golden|| = {error:.3g}, ||golden|| = {norm:.3g}"
-
-
 def outputs_by_role(outputs, config):
     named = {"stage_two_logits" if config["model_type"] == "sim" else "logits": outputs.logits}
     if outputs.stage_one_logits is not None:
@@ -130,7 +97,7 @@ def outputs_by_role(outputs, config):
     "in_graph",
     [pytest.param(False, id="eager"), pytest.param(True, id="graph", marks=pytest.mark.slow)],
 )
-@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", golden_cases(MODELS), ids=lambda path: path.stem)
 def test_golden_outputs_losses_and_gradients(path, in_graph, make_schema):
     golden = read_golden(path)
     model, roles = make_model(golden, make_schema)

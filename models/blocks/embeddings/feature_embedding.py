@@ -100,7 +100,7 @@ def _tables(schema: Schema, dim: int) -> dict[str, EmbeddingTable]:
     by_domain: dict[str, list[ColumnSchema]] = {}
     for column in schema:
         domain = column.int_domain
-        if domain is None or not domain.max:
+        if domain is None or domain.max is None:
             raise OptionError(
                 f"Column {column.name!r} cannot be embedded: its schema should have a domain with "
                 f"its largest id. Received: properties = {column.properties!r}."

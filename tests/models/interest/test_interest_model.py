@@ -15,7 +15,7 @@ from merlin_sim.models import MODELS, OptionError, build_model
 SMALL = {"embedding_dim": 4, "stage_two_mlp_dims": (8, 4)}
 DIEN = {**SMALL, "long_seq_length": 6, "aux_mlp_dims": (8, 4)}
 OPTIONS = {"din": SMALL, "dien": DIEN, "sim": {**DIEN, "top_k": 3, "stage_one_mlp_dims": (8,)}}
-every_model = pytest.mark.parametrize("model_type", sorted(MODELS))
+every_model = pytest.mark.parametrize("model_type", sorted(OPTIONS))
 
 
 def small_model(model_type, schema, **options):

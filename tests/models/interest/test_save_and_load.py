@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.models import build_model
-from merlin_sim.models.serving_signature import serving_signature
+from merlin_sim.models.serving_signature import columns_signature
 
 OPTIONS = {"din": {}, "dien": {"long_seq_length": 6}, "sim": {"long_seq_length": 6, "top_k": 3}}
 FRESH = """
@@ -61,7 +61,7 @@ def test_a_fresh_process_predicts_the_same(
 def check_signature(path, schema, model):
     signature = tf.saved_model.load(str(path)).signatures["serving_default"]
     inputs = signature.structured_input_signature[1]
-    assert inputs == serving_signature(model.channels)
+    assert inputs == columns_signature(model.served_schema)
     described = json.loads((path / ".merlin" / "input_schema.json").read_text())
     assert [feature["name"] for feature in described["feature"]] == list(model.channels.served)
     assert {name.partition("__")[0] for name in inputs} == set(model.channels.served)
@@ -79,7 +79,7 @@ def test_the_signature_names_each_column_as_the_loader_does(make_schema):
         (False, {"item_0_hist"}),
     ):
         model = build_model("din", make_schema(items=(20,), ragged=ragged), embedding_dim=4)
-        assert set(serving_signature(model.channels)) == {"user_0", "item_0"} | names
+        assert set(columns_signature(model.served_schema)) == {"user_0", "item_0"} | names
 
 
 @pytest.mark.slow

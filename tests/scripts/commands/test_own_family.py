@@ -169,7 +169,7 @@ def test_variables_spread_over_ranks_are_refused(dataset, tmp_path, monkeypatch)
 def test_what_is_no_family_is_refused(dataset, tmp_path):
     arguments = ["--dataset_dir", dataset, "--results_dir", tmp_path]
     for model_type, said in [
-        ("dlrm", "should be one of din, dien, sim, or package.module:FAMILY. Received: 'dlrm'"),
+        ("mind", "should be one of .*, sim, or package.module:FAMILY. Received: 'mind'"),
         ("no_such_module:FAMILY", "cannot be imported: No module named 'no_such_module'"),
         ("logistic_family:NAME", "should be a merlin_sim.models.families.family.Family"),
     ]:

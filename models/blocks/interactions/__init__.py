@@ -1,0 +1,1 @@
+"""What the vectors of several features say together."""

@@ -1,0 +1,24 @@
+"""DCNv2."""
+
+from __future__ import annotations
+
+from ...schemas.channels import CONTRACTS
+from ..ranking.options import DCNv2Options
+from .dlrm import HELP, SERVED
+from .family import Family, Request
+
+FAMILY = Family(
+    name="dcnv2",
+    contract=CONTRACTS["dcnv2"],
+    options=DCNv2Options,
+    model="merlin_sim.models.ranking.dcnv2:DCNv2Model",
+    served=SERVED,
+    request=Request.ROWS,
+    metrics=("auc", "log_loss", "calibration_error"),
+    help={
+        **HELP,
+        "embedding_dims": "Lengths of the vectors, feature by feature.",
+        "cross_layers": "How many cross layers.",
+        "cross_rank": "Length to which a cross layer brings its inputs in between.",
+    },
+)

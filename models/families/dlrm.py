@@ -1,0 +1,25 @@
+"""DLRM."""
+
+from __future__ import annotations
+
+from ...schemas.channels import CATEGORICAL, CONTRACTS, NUMERICAL
+from ..ranking.options import DLRMOptions
+from .family import Family, Request
+
+SERVED = (CATEGORICAL, NUMERICAL)
+HELP = {
+    "embedding_dim": "Length of the vector of one feature.",
+    "bottom_mlp_dims": "Sizes of the layers over the numerical features.",
+    "top_mlp_dims": "Sizes of the layers over everything; the last is 1, the logit.",
+}
+
+FAMILY = Family(
+    name="dlrm",
+    contract=CONTRACTS["dlrm"],
+    options=DLRMOptions,
+    model="merlin_sim.models.ranking.dlrm:DLRMModel",
+    served=SERVED,
+    request=Request.ROWS,
+    metrics=("auc", "log_loss", "calibration_error"),
+    help=HELP,
+)

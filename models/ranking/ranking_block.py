@@ -1,0 +1,172 @@
+"""What the blocks of DLRM and DCNv2 share: columns in, the last hidden layer out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Generic, TypeVar
+
+import tensorflow as tf
+from merlin.models.tf.core.base import Block
+from merlin.schema import Schema
+
+from ..blocks.checks import OptionError
+from ..blocks.embeddings.feature_embedding import FeatureEmbedding
+from ..blocks.heads.relu_layers import ReLULayers
+from ..blocks.serialization import schema_from, schema_json
+from .options import AnyOptions
+from .ranking_channels import RankingChannels, RankingFeatures
+
+AnyRankingBlock = TypeVar("AnyRankingBlock", bound="RankingBlock[Any]")
+
+
+class RankingBlock(Block, Generic[AnyOptions]):
+    """From a batch of columns to the last hidden layer, as any Merlin model chains it.
+
+        model = mm.Model(DLRMBlock.from_schema(schema), mm.BinaryOutput("label"))
+
+    hidden = top layers of join(bottom layers of the numbers, one vector for each category)
+
+    Args:
+        schema: The Merlin schema of the dataset, label included, or the JSON that ``get_config``
+            made of it.
+        options: The model's options, or the dictionary that ``get_config`` made of them.
+    """
+
+    options_type: ClassVar[type[Any]]
+    is_input: ClassVar[bool] = True  # Merlin's mark of a block that takes columns
+    built: bool
+
+    def __init__(
+        self, schema: Schema | str, options: AnyOptions | dict[str, Any], **kwargs: Any
+    ) -> None:
+        """Check schema and options, and make the layers."""
+        super().__init__(autocast=False, **kwargs)
+        schema = schema_from(schema)
+        parsed = self.options_type.parse(options) if isinstance(options, dict) else options
+        self.options: AnyOptions = parsed
+        self.channels = RankingChannels.read(schema)
+        self.set_schema(self.channels.inputs)
+        names, policy = list(self.channels.categorical), self._dtype_policy
+        self.width_of = dict(zip(names, parsed.widths(names), strict=True))
+        self.embeddings = [
+            FeatureEmbedding(
+                schema.select_by_name([name for name in names if self.width_of[name] == width]),
+                width,
+                dtype=policy,
+                name=f"embedding_{width}",
+            )
+            for width in dict.fromkeys(self.width_of.values())
+        ]
+        self.bottom = ReLULayers(
+            parsed.bottom_mlp_dims if self.channels.numerical else (), dtype=policy, name="bottom"
+        )
+        self.top = ReLULayers(parsed.top_mlp_dims[:-1], dtype=policy, name="top")
+        self.make_blocks()
+
+    @classmethod
+    def from_schema(cls: type[AnyRankingBlock], schema: Schema, **options: Any) -> AnyRankingBlock:
+        """Make the block for data of this schema.
+
+        Args:
+            schema: The Merlin schema of the dataset, label included.
+            **options: Options of the model by name, as its options class lists them.
+        """
+        return cls(schema, cls.options_type.parse(options))
+
+    def make_blocks(self) -> None:
+        """Make what joins the vectors."""
+        raise NotImplementedError
+
+    def build_blocks(self) -> None:
+        """Create the weights of what joins the vectors."""
+
+    def join(self, vectors: list[tf.Tensor]) -> tf.Tensor:
+        """Make one vector of the bottom layers' and the categories': [batch, joined_dim]."""
+        raise NotImplementedError
+
+    @property
+    def joined_dim(self) -> int:
+        """Length of what the top layers read."""
+        raise NotImplementedError
+
+    @property
+    def vector_dims(self) -> list[int]:
+        """Lengths of the vectors that are joined, the bottom layers' first where there are any."""
+        bottom = [self.bottom.dims[-1]] if self.channels.numerical else []
+        return [*bottom, *self.width_of.values()]
+
+    @property
+    def output_dim(self) -> int:
+        """Length of the last hidden layer."""
+        return self.top.output_dim(self.joined_dim)
+
+    def build(self, input_shape: Any = None) -> None:
+        """Create all weights; schema and options tell every size."""
+        if self.built:
+            return
+        for embedding in self.embeddings:
+            with tf.name_scope(embedding.name):
+                embedding.build(None)
+        with tf.name_scope("bottom"):
+            self.bottom.build(tf.TensorShape([None, len(self.channels.numerical)]))
+        self.build_blocks()
+        with tf.name_scope("top"):
+            self.top.build(tf.TensorShape([None, self.joined_dim]))
+        self.built = True
+
+    def features(self, columns: Mapping[str, Any]) -> RankingFeatures:
+        """Sort a batch of columns into channels.
+
+        Raises:
+            OptionError: Naming the columns that are missing.
+        """
+        missing = [name for name in self.channels.served if name not in columns]
+        if missing:
+            raise OptionError(
+                f"{type(self).__name__} is missing columns: {', '.join(missing)}. "
+                f"Received: {', '.join(sorted(columns))}."
+            )
+        return self.channels.gather(columns)
+
+    def forward(self, features: RankingFeatures, training: bool = False) -> tf.Tensor:
+        """Return the last hidden layer of a batch, [batch, output_dim]."""
+        found: dict[str, tf.Tensor] = {}
+        for embedding in self.embeddings:
+            ids = {name: features.categorical[name] for name in embedding.domain_of}
+            found |= embedding(ids, with_gradient=training)
+        vectors = [found[name] for name in self.channels.categorical]
+        if features.numerical is not None:
+            numbers = tf.cast(features.numerical, self.compute_dtype)
+            vectors.insert(0, self.bottom(numbers))
+        return self.top(self.join(vectors))
+
+    def call(
+        self,
+        inputs: dict[str, Any],
+        targets: Any = None,
+        training: bool = False,
+        testing: bool = False,
+    ) -> tf.Tensor:
+        """Return the last hidden layer of a batch.
+
+        Args:
+            inputs: One batch of columns.
+            targets: Labels, which nothing here depends on.
+            training: Whether to prepare the tables for a gradient.
+            testing: Merlin's flag of an evaluation step.
+        """
+        return self.forward(self.features(inputs), training=training)
+
+    def compute_output_shape(self, input_shape: Any) -> tf.TensorShape:
+        """Columns -> [batch, output_dim]."""
+        return tf.TensorShape([None, self.output_dim])
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what rebuilds the block."""
+        config = super().get_config()
+        config.pop("autocast", None)
+        return {
+            **config,
+            "schema": schema_json(self.channels.schema),
+            "options": self.options.to_dict(),
+        }

@@ -1,0 +1,111 @@
+"""DLRM and DCNv2 as Merlin models, for all forms that a dataset of plain rows may have."""
+
+from __future__ import annotations
+
+import merlin.models.tf as mm
+import numpy as np
+import pytest
+import tensorflow as tf
+from ranking_rows import random_rows, ranking_schema, write_ranking_dataset
+
+from merlin_sim.models import OptionError, build_model, load_model
+from merlin_sim.models.ranking.dlrm import DLRMBlock
+from merlin_sim.schemas.dataset import DatasetDirectory
+
+SMALL = {"embedding_dim": 8, "bottom_mlp_dims": (16, 8), "top_mlp_dims": (16, 1)}
+CROSS = {**SMALL, "embedding_dims": (4, 8, 4), "cross_layers": 2, "cross_rank": 3}
+OPTIONS = {"dlrm": SMALL, "dcnv2": CROSS}
+every_model = pytest.mark.parametrize("model_type", list(OPTIONS))
+
+
+def batch_of(rows, **form):
+    columns = {name: tf.constant(values) for name, values in random_rows(rows, **form).items()}
+    return columns, columns.pop("clicked")
+
+
+@every_model
+def test_it_starts_as_published(model_type):
+    tf.keras.utils.set_random_seed(1)
+    options = {**OPTIONS[model_type], "top_mlp_dims": (400, 200, 1)}
+    model = build_model(model_type, ranking_schema(), **options)
+    for part in model.body.embeddings:
+        for table in part.tables.values():
+            values = table.table.embeddings.numpy()
+            largest = np.abs(values).max()
+            assert 0.7 * len(values) ** -0.5 < largest <= len(values) ** -0.5
+    kernel, bias = model.body.top.dense[1].kernel.numpy(), model.body.top.dense[1].bias.numpy()
+    assert kernel.std() == pytest.approx((2 / (400 + 200)) ** 0.5, rel=0.1)
+    assert bias.std() == pytest.approx(200**-0.5, rel=0.2)
+
+
+@every_model
+@pytest.mark.parametrize(
+    "form",
+    [{"numbers": 0}, {"cardinalities": (1, 5, 2)}, {"numbers": 1, "cardinalities": (3, 3, 3)}],
+)
+def test_any_number_of_columns_of_any_size(model_type, form):
+    """A table of one row too: a column whose every key is rare."""
+    if model_type == "dlrm" and form.get("numbers") == 0:
+        form = {**form, "cardinalities": (4, 5, 2)}
+    model = build_model(model_type, ranking_schema(**form), **OPTIONS[model_type])
+    copy = type(model).from_config(model.get_config())
+    copy.set_weights(model.get_weights())
+    columns, labels = batch_of(5, **form)
+    losses, logits = model.compute_step(columns, labels)
+    assert np.isfinite(float(losses.total_loss)) and logits.shape == [5, 1]
+    np.testing.assert_array_equal(copy.forward(columns).logits, model.forward(columns).logits)
+
+
+@every_model
+def test_a_batch_of_one_is_a_row(model_type):
+    model = build_model(model_type, ranking_schema(), **OPTIONS[model_type])
+    columns, _ = batch_of(4)
+    together = model.forward(columns).logits
+    for row in range(4):
+        alone = model.forward({name: values[row : row + 1] for name, values in columns.items()})
+        np.testing.assert_allclose(alone.logits, together[row : row + 1], rtol=1e-5, atol=1e-6)
+
+
+def test_half_precision_keeps_tables_and_logits_whole():
+    schema = ranking_schema()
+    model = build_model("dlrm", schema, **SMALL)
+    half = type(model)(schema, model.options, dtype="mixed_float16")
+    half.set_weights(model.get_weights())
+    columns, _ = batch_of(6)
+    assert half.forward(columns).logits.dtype == tf.float32
+    assert {weight.dtype for weight in half.trainable_weights} == {tf.float32}
+    np.testing.assert_allclose(
+        half.forward(columns).logits, model.forward(columns).logits, atol=2e-2
+    )
+
+
+@every_model
+def test_fit_evaluate_and_predict_take_a_directory(model_type, tmp_path):
+    dataset = DatasetDirectory.open(write_ranking_dataset(tmp_path / "data", rows=400))
+    tf.keras.utils.set_random_seed(1)
+    model = build_model(model_type, dataset.schema, **OPTIONS[model_type])
+    model.compile("adam")
+    history = model.fit(dataset, batch_size=50, epochs=3, verbose=0).history["loss"]
+    assert history[-1] < history[0]
+    predicted = model.predict(dataset, batch_size=50)
+    assert predicted.shape == (400, 1)
+    model.save(tmp_path / "saved")
+    columns = {n: tf.constant(v) for n, v in random_rows(400, seed=1).items() if n != "clicked"}
+    np.testing.assert_allclose(model(columns), predicted, rtol=1e-5)
+    np.testing.assert_allclose(load_model(tmp_path / "saved")(columns), predicted, rtol=1e-6)
+
+
+def test_the_block_chains_as_merlins_do():
+    schema = ranking_schema()
+    model = mm.Model(DLRMBlock.from_schema(schema, **SMALL), mm.BinaryOutput("clicked"))
+    model.compile("adam", run_eagerly=False)
+    columns, labels = batch_of(8)
+    model.train_on_batch({name: value[:, None] for name, value in columns.items()}, labels)
+
+
+def test_missing_columns_are_named():
+    model = build_model("dlrm", ranking_schema(), **SMALL)
+    columns, _ = batch_of(2)
+    del columns["number_1"]
+    with pytest.raises(OptionError, match="DLRMBlock is missing columns: number_1"):
+        model.forward(columns)

@@ -1,0 +1,101 @@
+"""DLRM and DCNv2 go the whole way of the command line, from a dataset to scores."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from in_process import run
+from processes import entries
+from ranking_rows import write_ranking_dataset
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.models import load_model
+
+SMALL = ["--embedding_dim", 8, "--bottom_mlp_dims", "16,8", "--top_mlp_dims", "16,1"]
+OPTIONS = {"dlrm": SMALL, "dcnv2": [*SMALL, "--cross_layers", 2, "--cross_rank", 4]}
+every_model = pytest.mark.parametrize("model_type", list(OPTIONS))
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    return write_ranking_dataset(tmp_path_factory.mktemp("clicks") / "dataset")
+
+
+def train(model_type, dataset, directory, *options):
+    arguments = ["--dataset_dir", dataset, "--model_type", model_type, *OPTIONS[model_type]]
+    arguments += ["--global_batch_size", 200, "--results_dir", directory / "results", "--seed", 3]
+    return run(
+        "train", *arguments, "--lr", 0.01, "--save_checkpoint_path", directory / "saved", *options
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(dataset, tmp_path_factory):
+    """Run each model once, when a test first asks for it."""
+    directories = {}
+
+    def find(model_type):
+        if model_type not in directories:
+            directories[model_type] = tmp_path_factory.mktemp(model_type)
+            train(model_type, dataset, directories[model_type], "--epochs", 4)
+        return directories[model_type]
+
+    return find
+
+
+@pytest.mark.parametrize(("model_type", "least"), [("dlrm", 0.8), ("dcnv2", 0.7)])
+def test_it_learns_what_two_columns_say_together(model_type, least, trained):
+    """The number alone, which a sum of columns could weigh, gives 0.67."""
+    *_, last = entries(trained(model_type) / "results", "epoch")
+    assert last["test_auc"] > least and "test_gauc" not in last
+
+
+def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(dataset, trained, tmp_path):
+    train("dlrm", dataset, tmp_path, "--epochs", 2)
+    resume = ["--load_checkpoint_path", tmp_path / "saved"]
+    train("dlrm", dataset, tmp_path, *resume, "--epochs", 4)
+    expected, received = (
+        {entry["step"]: entry["total_loss"] for entry in entries(directory / "results", "step")}
+        for directory in (trained("dlrm"), tmp_path)
+    )
+    assert received == expected
+
+
+@every_model
+def test_inference_and_raw_rows_give_what_was_trained(model_type, dataset, trained, tmp_path):
+    saved = trained(model_type) / "saved"
+    arguments = ["--dataset_dir", dataset, "--load_checkpoint_path", saved]
+    run("inference", *arguments, "--results_dir", tmp_path)
+    (found,) = entries(tmp_path, "inference")
+    *_, last = entries(trained(model_type) / "results", "epoch")
+    assert found["test_auc"] == last["test_auc"]
+    run("export", *arguments, "--output", tmp_path / "servable")
+    ids = {f"category_{place}": [1, 2] for place in (1, 2)}
+    numbers = {f"number_{place}": [0.5, -1.25] for place in range(4)}
+    rows = [{name: values[row] for name, values in (ids | numbers).items()} for row in (0, 1)]
+    rows[0]["category_0"], rows[1]["category_0"] = "key 5", "a key that nobody has seen"
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    output = tmp_path / "scores.jsonl"
+    run("score", tmp_path / "servable", "--input", tmp_path / "rows.jsonl", "--output", output)
+    scores = [json.loads(line)["scores"][0] for line in output.read_text().splitlines()]
+    columns = {name: np.array(values) for name, values in (ids | numbers).items()}
+    logits = load_model(saved).forward({**columns, "category_0": np.array([5, 0])}).logits
+    np.testing.assert_allclose(scores, 1 / (1 + np.exp(-logits.numpy()[:, 0])), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "options", "said"),
+    [
+        ("dlrm", ["--embedding_dim", 4], "`embedding_dim` = 4. Received: `bottom_mlp_dims`"),
+        ("dlrm", ["--top_mlp_dims", "16,2"], "should end with 1, the logit"),
+        ("dcnv2", ["--embedding_dims", "4,8"], "each of the 3 categorical features. Received: 2"),
+        ("dlrm", ["--top_k", 4], "Unknown option: top_k. DLRMOptions has"),
+        ("sim", ["--top_k", 4], "a channel of sim"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(model_type, options, said, dataset, tmp_path):
+    arguments = ["--dataset_dir", dataset, "--results_dir", tmp_path, *OPTIONS.get(model_type, [])]
+    with pytest.raises(MerlinSimError, match=said):
+        run("train", *arguments, "--model_type", model_type, *options)
