@@ -1,4 +1,4 @@
-"""``merlin-sim synthesize``: raw files in the Amazon layout with planted behaviour."""
+"""``merlin-sim synthesize``: raw files with planted behaviour, of Amazon's layout or Criteo's."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from ...foundation.staging import staged_directory
 from ...workflows.synthetic.planted_behaviour import PlantedBehaviour
@@ -13,8 +14,8 @@ from ...workflows.synthetic.synthesis import synthesize
 from ..options.shared_options import overwrite_directory
 
 
-@click.command()
-@click.option("--output", type=Path, required=True, help="Directory to make.")
+@click.group(invoke_without_command=True)
+@click.option("--output", type=Path, help="Directory to make.  [required]")
 @click.option("--users", default=2_000, show_default=True, help="Users, short ones included.")
 @click.option("--items", default=None, type=int, help="Items. [default: 5 per user]")
 @click.option("--categories", default=None, type=int, help="Categories. [default: items / 50]")
@@ -48,8 +49,10 @@ from ..options.shared_options import overwrite_directory
 @click.option("--gzip", "compress", is_flag=True, help="Write .json.gz files.")
 @click.option("--seed", default=12345, show_default=True, help="Same seed, same bytes.")
 @overwrite_directory
+@click.pass_context
 def command(
-    output: Path,
+    context: click.Context,
+    output: Path | None,
     users: int,
     items: int | None,
     categories: int | None,
@@ -70,7 +73,14 @@ def command(
 
     Users have a few lifelong interests, a drifting interest of the moment and some noise;
     items have popularity; some items lack metadata, some users are too short to keep.
+
+    `merlin-sim synthesize criteo` writes click logs of another kind.
     """
+    if context.invoked_subcommand is not None:
+        _refuse_options_before(context)
+        return
+    if output is None:
+        raise click.UsageError("Missing option '--output'.")
     items = 5 * users if items is None else items
     behaviour = PlantedBehaviour(
         users=users,
@@ -98,4 +108,63 @@ def command(
         f"{output}: {written.interactions:,} interactions of {written.users:,} users with "
         f"{written.items_in_log:,} items, metadata of {written.items_with_metadata:,} items, "
         f"in {time.monotonic() - started:.1f} s"
+    )
+
+
+def _refuse_options_before(context: click.Context) -> None:
+    """Options of the Amazon logs before ``criteo`` would be without effect."""
+    default = (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
+    given = [name for name in context.params if context.get_parameter_source(name) not in default]
+    if given:
+        raise click.UsageError(
+            f"--{given[0]}: options of `{context.invoked_subcommand}` stand behind it."
+        )
+
+
+@command.command("criteo")
+@click.option("--output", type=Path, required=True, help="Directory to make.")
+@click.option("--days", default=3, show_default=True, help="Day files: day_0, day_1 and so on.")
+@click.option("--rows_per_day", default=20_000, show_default=True, help="Rows of each.")
+@click.option(
+    "--most_keys", default=100_000, show_default=True, help="Different keys of a column at most."
+)
+@click.option(
+    "--strength",
+    default=1.0,
+    show_default=True,
+    help="How much keys and numbers say of a click; 0 for clicks by chance.",
+)
+@click.option(
+    "--missing", default=0.05, show_default=True, help="Share of keys and numbers left out."
+)
+@click.option("--gzip", "compress", is_flag=True, help="Write .gz files.")
+@click.option("--seed", default=1, show_default=True, help="Same seed, same bytes.")
+@overwrite_directory
+def criteo(
+    output: Path,
+    days: int,
+    rows_per_day: int,
+    most_keys: int,
+    strength: float,
+    missing: float,
+    compress: bool,
+    seed: int,
+    overwrite: bool,
+) -> None:
+    """Write click logs as Criteo's: day_0, day_1 and so on, tab-separated.
+
+    Keys follow a power law; clicks depend on keys, on pairs of keys and on numbers.
+    """
+    from ...foundation.progress import Terminal
+    from ...workflows.synthetic.criteo_days import synthesize_days
+    from ...workflows.synthetic.planted_clicks import PlantedClicks
+
+    planted = PlantedClicks(rows_per_day, most_keys, strength=strength, missing=missing, seed=seed)
+    started = time.monotonic()
+    with staged_directory(output, overwrite=overwrite, say=click.echo) as directory:
+        clicked = synthesize_days(directory, planted, days, compress=compress, narrator=Terminal())
+    rows = days * rows_per_day
+    click.echo(
+        f"{output}: {rows:,} rows of {days} days, {clicked / rows:.1%} of them clicked, in "
+        f"{time.monotonic() - started:.1f} s"
     )

@@ -1,0 +1,80 @@
+"""`synthesize criteo` and `preprocess criteo` as a person runs them."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+from click.testing import CliRunner
+from in_process import run
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.scripts import main
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory):
+    output = tmp_path_factory.mktemp("logs") / "raw"
+    said = run("synthesize", "criteo", "--output", output, "--days", 2, "--rows_per_day", 300)
+    assert "600 rows of 2 days" in said
+    return output
+
+
+def preprocess(raw, output, *options):
+    arguments = ["--criteo_path", raw, "--output_path", output, "--scheduler", "single"]
+    return run("preprocess", "criteo", *arguments, *options)
+
+
+@pytest.fixture(scope="module")
+def dataset(raw, tmp_path_factory):
+    output = tmp_path_factory.mktemp("dataset") / "data"
+    said = preprocess(raw, output, "--frequency_threshold", "5,3:20")
+    assert "600 rows read" in said and "rows: train 300, validation 150, test 150" in said
+    return output
+
+
+def test_the_same_seed_writes_the_same_bytes_plain_or_gzipped(raw, tmp_path):
+    options = ["--days", 2, "--rows_per_day", 300, "--gzip"]
+    for name in ("one", "other"):
+        run("synthesize", "criteo", "--output", tmp_path / name, *options)
+    one, other = (tmp_path / name / "day_1.gz" for name in ("one", "other"))
+    assert one.read_bytes() == other.read_bytes()
+    assert gzip.decompress(one.read_bytes()) == (raw / "day_1").read_bytes()
+
+
+def test_the_dataset_is_dlrms(dataset):
+    spec = DatasetDirectory.open(dataset, model="dlrm").spec
+    sizes = {name: len(names) for name, names in spec.channel_spec.items()}
+    assert sizes == {"label": 1, "categorical": 26, "numerical": 13}
+    assert spec.feature_spec["cat_3"].cardinality < spec.feature_spec["cat_2"].cardinality
+
+
+def test_the_next_day(raw, dataset, tmp_path):
+    output = tmp_path / "next"
+    options = ["--fitted", dataset, "--test_share", 0.5]
+    said = preprocess(raw, output, *options)
+    assert "rows: train 300, validation 0, test 300" in said
+    old, new = (DatasetDirectory.open(path).spec.feature_spec for path in (dataset, output))
+    assert old == new
+    with pytest.raises(MerlinSimError, match="`frequency_threshold` is settled by the ids of"):
+        preprocess(raw, tmp_path / "other", *options, "--frequency_threshold", 3)
+
+
+def test_options_that_cannot_be_are_refused_before_work(raw, tmp_path):
+    for options, said in [
+        (["--frequency_threshold", "few"], "`frequency_threshold` should be a limit"),
+        (["--validation_files", "day_0"], "Nothing would be left to train on"),
+        (["--file_pattern", "*.tsv"], "expected files called"),
+    ]:
+        with pytest.raises(MerlinSimError, match=said):
+            preprocess(raw, tmp_path / "data", *options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_options_of_other_logs_are_not_dropped(tmp_path):
+    words = ["synthesize", "--users", "5", "criteo", "--output", str(tmp_path / "raw")]
+    result = CliRunner().invoke(main.cli, words)
+    assert result.exit_code == 2 and "--users: options of `criteo` stand behind it" in result.output
+    result = CliRunner().invoke(main.cli, ["synthesize"])
+    assert result.exit_code == 2 and "Missing option '--output'" in result.output

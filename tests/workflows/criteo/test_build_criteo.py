@@ -1,0 +1,208 @@
+"""From day files to a dataset directory, beside what pandas makes of the same lines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.workflows.criteo import build_criteo, count_blocks
+from merlin_sim.workflows.criteo.build_criteo import CriteoBuilder
+from merlin_sim.workflows.criteo.criteo_columns import COLUMNS, KEY_COLUMNS, NUMBER_COLUMNS
+from merlin_sim.workflows.criteo.criteo_log import find_days
+from merlin_sim.workflows.criteo.day_split import DaySplit
+from merlin_sim.workflows.criteo.fitted_criteo import CriteoRules, FittedCriteo
+from merlin_sim.workflows.criteo.thresholds import parse_thresholds
+from merlin_sim.workflows.engine.schedulers import SingleProcess
+from merlin_sim.workflows.logs import line_blocks
+from merlin_sim.workflows.logs.bad_rows import SKIP
+from merlin_sim.workflows.synthetic.criteo_days import synthesize_days
+from merlin_sim.workflows.synthetic.planted_clicks import PlantedClicks
+
+ROWS = 400
+NAMES = ("label", *NUMBER_COLUMNS, *KEY_COLUMNS)
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("raw")
+    synthesize_days(directory, PlantedClicks(ROWS, most_keys=300, seed=4), 3)
+    return directory
+
+
+def builder_of(raw, threshold="3", count_in="all", workers=1, **options):
+    rules = CriteoRules(parse_thresholds(threshold), count_in)
+    return CriteoBuilder(find_days(raw), rules, scheduler=SingleProcess(workers), **options)
+
+
+@pytest.fixture(scope="module")
+def built(raw, tmp_path_factory):
+    output = tmp_path_factory.mktemp("built") / "data"
+    return output, builder_of(raw).build(output)
+
+
+def read_raw(raw, *days):
+    frames = [
+        pd.read_csv(raw / f"day_{day}", sep="\t", header=None, names=NAMES, dtype=str)
+        for day in days
+    ]
+    return pd.concat(frames, ignore_index=True)
+
+
+def read_rows(directory, mapping):
+    files = DatasetDirectory.open(directory).files(mapping)
+    return pd.concat([pq.read_table(file).to_pandas() for file in files], ignore_index=True)
+
+
+def ids_of(directory, column):
+    table = pq.read_table(directory / f"categories/{column}.parquet").to_pandas()
+    return table.set_index("key")
+
+
+def check_ids(directory, raw_rows, rows, counted, limit_of):
+    """Every id follows from the counts: all but the order of keys that are as frequent."""
+    for column in KEY_COLUMNS:
+        counts = counted[column].value_counts()
+        kept = counts[counts >= limit_of(column)]
+        table = ids_of(directory, column)
+        assert set(table.index) == set(kept.index)
+        assert sorted(table["id"]) == list(range(1, len(kept) + 1))
+        by_id = table.sort_values("id")["count"]
+        assert by_id.is_monotonic_decreasing and (by_id == kept[by_id.index]).all()
+        expected = raw_rows[column].map(table["id"]).fillna(0).astype(np.int32)
+        np.testing.assert_array_equal(rows[column], expected)
+        assert DatasetDirectory.open(directory).spec.feature_spec[column].cardinality == (
+            len(kept) + 1
+        )
+
+
+def check_values(raw_rows, rows):
+    np.testing.assert_array_equal(rows["label"], raw_rows["label"].astype(int))
+    for column in NUMBER_COLUMNS:
+        expected = np.log(raw_rows[column].astype(float) + 3).fillna(0)
+        np.testing.assert_allclose(rows[column], expected, rtol=1e-6, atol=1e-7)
+
+
+def test_rows_are_what_pandas_makes_of_them(raw, built):
+    output, summary = built
+    train, test = read_rows(output, "train"), read_rows(output, "test")
+    validation = read_rows(output, "validation")
+    assert list(train.columns) == list(COLUMNS)
+    last = read_raw(raw, 2)
+    check_values(read_raw(raw, 0, 1), train)
+    check_values(last[: ROWS // 2], validation)
+    check_values(last[ROWS // 2 :].reset_index(drop=True), test)
+    everything = read_raw(raw, 0, 1, 2)
+    check_ids(output, everything[: 2 * ROWS], train, everything, lambda column: 3)
+    assert summary.rows == {"train": 2 * ROWS, "validation": ROWS // 2, "test": ROWS // 2}
+    assert DatasetDirectory.open(output, model="dlrm").channels["categorical"] == [*KEY_COLUMNS]
+    assert not (output / ".work").exists()
+
+
+def test_limits_by_column_and_counts_of_training_days_alone(raw, tmp_path):
+    output = tmp_path / "data"
+    builder_of(raw, "2,3:20", "train").build(output)
+    days = read_raw(raw, 0, 1)
+    check_ids(output, days, read_rows(output, "train"), days, lambda c: 20 if c == "cat_3" else 2)
+
+
+def test_counts_of_a_share_of_rows(raw, tmp_path):
+    output = tmp_path / "data"
+    builder_of(raw, "2", "train", split=DaySplit(test_share=0.25)).build(output)
+    everything = read_raw(raw, 0, 1, 2)
+    trained = everything[:900]
+    check_ids(output, trained, read_rows(output, "train"), trained, lambda column: 2)
+    check_values(everything[900:].reset_index(drop=True), read_rows(output, "test"))
+    assert "validation" not in DatasetDirectory.open(output).spec.source_spec
+
+
+def test_many_blocks_parts_and_threads_give_the_same(raw, built, tmp_path, monkeypatch):
+    """Keys dealt out over 8 parts, files cut into many blocks: the same rows and ids."""
+    monkeypatch.setattr(line_blocks, "BLOCK_BYTES", 20_000)
+    monkeypatch.setattr(build_criteo, "choose_part_bits", lambda blocks: 3)
+    output = tmp_path / "data"
+    builder_of(raw, workers=3).build(output)
+    assert len(DatasetDirectory.open(output).files("train")) > 4
+    for mapping in ("train", "validation", "test"):
+        pd.testing.assert_frame_equal(read_rows(output, mapping), read_rows(built[0], mapping))
+    for column in KEY_COLUMNS:
+        pd.testing.assert_frame_equal(ids_of(output, column), ids_of(built[0], column))
+
+
+def test_a_large_log_is_dealt_out_over_more_parts():
+    gibibyte = 1 << 30
+    block = line_blocks.LineBlock(Path("day_0"), 0, gibibyte)
+    assert count_blocks.choose_part_bits([block]) == 0
+    assert count_blocks.choose_part_bits([block] * 1000) == 8
+
+
+def test_the_next_day_has_the_ids_of_the_days_before(raw, built, tmp_path):
+    output, _ = built
+    synthesize_days(tmp_path, PlantedClicks(ROWS, most_keys=900, seed=9), 1)
+    fitted = FittedCriteo.load(output)
+    builder = CriteoBuilder(find_days(tmp_path), fitted.rules, DaySplit(test_share=0.5))
+    builder.build(tmp_path / "next", fitted=fitted)
+    rows, raw_rows = read_rows(tmp_path / "next", "train"), read_raw(tmp_path, 0)[: ROWS // 2]
+    check_values(raw_rows, rows)
+    for column in KEY_COLUMNS:
+        expected = raw_rows[column].map(ids_of(output, column)["id"]).fillna(0)
+        np.testing.assert_array_equal(rows[column], expected)
+    theirs, ours = (
+        json.loads((d / "workflow.json").read_text()) for d in (output, tmp_path / "next")
+    )
+    assert ours == theirs
+
+
+def test_a_changed_vocabulary_is_refused(raw, tmp_path):
+    output = tmp_path / "data"
+    builder_of(raw).build(output)
+    file = output / "categories/cat_7.parquet"
+    table = pq.read_table(file)
+    pq.write_table(table.slice(1), file)
+    with pytest.raises(MerlinSimError, match="cat_7.parquet: not the file that .* SHA-256 differs"):
+        FittedCriteo.load(output)
+    (output / "workflow.json").write_text('{"format": 1}')
+    with pytest.raises(MerlinSimError, match="that `preprocess criteo` fitted"):
+        FittedCriteo.load(output)
+
+
+def spoil(raw, directory, day, row):
+    directory.mkdir()
+    for file in raw.iterdir():
+        (directory / file.name).write_bytes(file.read_bytes())
+    lines = (directory / f"day_{day}").read_text().splitlines()
+    lines[row - 1] = lines[row - 1].replace("\t", "\tx", 1)
+    (directory / f"day_{day}").write_text("\n".join(lines) + "\n")
+    return directory
+
+
+def test_a_bad_line_stops_the_run_and_nothing_is_written(raw, tmp_path, monkeypatch):
+    monkeypatch.setattr(line_blocks, "BLOCK_BYTES", 20_000)
+    spoiled = spoil(raw, tmp_path / "spoiled", day=1, row=321)
+    with pytest.raises(
+        MerlinSimError, match=r"day_1, line 321: num_0 \(column 2\): expected a whole"
+    ):
+        builder_of(spoiled).build(tmp_path / "data")
+    assert [path.name for path in tmp_path.iterdir()] == ["spoiled"]
+
+
+def test_bad_lines_may_be_left_out(raw, tmp_path, monkeypatch):
+    monkeypatch.setattr(line_blocks, "BLOCK_BYTES", 20_000)
+    spoiled = spoil(raw, tmp_path / "spoiled", day=1, row=321)
+    summary = builder_of(spoiled, on_bad_rows=SKIP).build(tmp_path / "data")
+    assert "day_1: 1 bad rows left out (line 321: num_0" in summary.lines()[0]
+    kept = read_raw(raw, 0, 1).drop(ROWS + 320).reset_index(drop=True)
+    check_values(kept, read_rows(tmp_path / "data", "train"))
+
+
+def test_a_log_without_rows_is_refused(tmp_path):
+    for day in range(2):
+        (tmp_path / f"day_{day}").touch()
+    with pytest.raises(MerlinSimError, match="expected rows, found none"):
+        builder_of(tmp_path).build(tmp_path / "data")

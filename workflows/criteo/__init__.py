@@ -1,0 +1,1 @@
+"""Criteo's click logs: tab-separated days become a dataset directory."""

@@ -1,0 +1,39 @@
+"""Numbers become logarithms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nvtabular.ops import Operator
+
+from ..engine.backend import array_module, is_on_gpu
+
+
+class LogNumbers(Operator):
+    """log(x + 3) of a number, 0 of one that is missing.
+
+    >>> import pandas as pd
+    >>> from nvtabular import ColumnSelector
+    >>> numbers = pd.DataFrame({"clicks": [-2.0, float("nan"), 0.0]})
+    >>> logarithms = LogNumbers().transform(ColumnSelector(["clicks"]), numbers)["clicks"]
+    >>> [f"{value:.4f}" for value in logarithms]
+    ['0.0000', '0.0000', '1.0986']
+
+    Args:
+        added: What is added to x.
+    """
+
+    def __init__(self, added: float = 3.0) -> None:
+        """Store the argument."""
+        super().__init__()
+        self.added = added
+
+    def transform(self, col_selector: Any, df: Any) -> Any:
+        """Transform one partition."""
+        xp = array_module(df)
+        columns = df[col_selector.names].copy(deep=False)
+        for name in col_selector.names:
+            column = df[name].fillna(xp.nan) if is_on_gpu(df) else df[name]
+            logarithms = xp.log(column.values.astype("float32") + xp.float32(self.added))
+            columns[name] = xp.nan_to_num(logarithms, copy=False)
+        return columns

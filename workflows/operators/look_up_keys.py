@@ -1,0 +1,38 @@
+"""Keys become ids, by tables that lie on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nvtabular.ops import Operator
+
+from ..criteo.key_table import KeyTable
+from ..engine.backend import array_module, is_on_gpu
+
+
+class LookUpKeys(Operator):
+    """Look keys of 32 bits up; those that are missing (negative) or unknown get id 0.
+
+    NVTabular's Categorify reads a column's vocabulary into every worker's memory; here the workers
+    of a machine share what lies on disk, whatever its size.
+
+    Args:
+        tables: Column -> its table.
+    """
+
+    def __init__(self, tables: Mapping[str, KeyTable]) -> None:
+        """Store the argument."""
+        super().__init__()
+        self.tables = dict(tables)
+
+    def transform(self, col_selector: Any, df: Any) -> Any:
+        """Transform one partition."""
+        columns = df[col_selector.names].copy(deep=False)
+        for name in col_selector.names:
+            table, keys = self.tables[name], df[name].values
+            if is_on_gpu(df):
+                columns[name] = table.look_up_arrays(keys, array_module(df))
+            else:
+                columns[name] = table.look_up(keys)
+        return columns
