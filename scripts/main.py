@@ -22,8 +22,8 @@ from ..foundation.process_wide import (
 # imported only when it is asked for, so that help never waits for TensorFlow.
 COMMANDS = {
     "synthesize": ("synthesize", "Write synthetic raw logs with planted behaviour."),
-    "preprocess": ("preprocess", "Turn raw behaviour logs into a dataset directory."),
-    "transcode": ("transcode", "Bring csv, parquet or tfrecord datasets to a dataset directory."),
+    "preprocess": ("preprocess", "Turn raw logs into a dataset directory."),
+    "transcode": ("transcode", "Bring datasets of any form to a dataset directory."),
     "train": ("train", "Train a model on a dataset directory."),
     "inference": ("inference", "Score test data, or measure throughput."),
     "report": ("report", "Draw figures of one or several runs."),
@@ -67,7 +67,7 @@ class LazyCommands(click.Group):
 @click.command(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="merlin-sim")
 def cli() -> None:
-    """Train and serve SIM-family click-through-rate models on lifelong user behaviour."""
+    """Train and serve click-through-rate models: SIM on lifelong behaviour, DLRM on plain rows."""
 
 
 def main() -> None:

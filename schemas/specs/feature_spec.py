@@ -77,7 +77,7 @@ class Chunk:
     """Files that hold some of a mapping's features."""
 
     type: str
-    """The format of the files: `parquet`, `csv` or `tfrecord`."""
+    """The format of the files: `parquet`, `csv`, `tfrecord` or `split_binary`."""
 
     features: tuple[str, ...]
     """The features in the files; for csv, in the order of the columns."""

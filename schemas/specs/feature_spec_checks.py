@@ -16,7 +16,7 @@ from .feature_spec import Chunk, FeatureSpec
 if TYPE_CHECKING:
     from .feature_spec_reader import Reading
 
-CHUNK_TYPES = ("parquet", "csv", "tfrecord")
+CHUNK_TYPES = ("parquet", "csv", "tfrecord", "split_binary")
 REQUIRED_MAPPINGS = ("train", "test")
 MOST_HINTS = 20
 """How many unknown names get a "did you mean": each is compared with every feature."""

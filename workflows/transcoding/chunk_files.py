@@ -1,4 +1,4 @@
-"""The files of a chunk, csv or parquet, read as a stream of rows."""
+"""The files of a chunk, of any type, read as a stream of rows."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ...foundation.exceptions import MerlinSimError
 from ...schemas.dtypes import canonical_dtype
 from ...schemas.specs.feature_spec import Chunk, Feature
 from .chunk_rows import ChunkRows
+from .split_binary import SPLIT_BINARY, read_split_binary
 
 ROWS_AT_ONCE = 16_384
 
@@ -25,7 +26,9 @@ def arrow_type(name: str, feature: Feature) -> pa.DataType:
         raise MerlinSimError(
             f"feature_spec.{name}.dtype: expected numbers or truth values, found {feature.dtype}."
         )
-    value = pa.bool_() if dtype == "bool" else pa.from_numpy_dtype(dtype)
+    # Parquet has no float16.
+    stored = "float32" if dtype == "float16" else dtype
+    value = pa.bool_() if dtype == "bool" else pa.from_numpy_dtype(stored)
     return value if feature.dimensions is None else pa.list_(value)
 
 
@@ -56,6 +59,8 @@ def _tables(
         yield from _csv_tables(path, types)
     elif kind == "parquet":
         yield from _parquet_tables(path, types)
+    elif kind == SPLIT_BINARY:
+        yield from read_split_binary(path, types.names, features)
     elif kind == "tfrecord":
         from .tfrecord_file import read_tfrecord  # imports TensorFlow
 

@@ -1,4 +1,4 @@
-"""Any dataset with a feature spec becomes a dataset directory: same rows, same order, parquet."""
+"""Any dataset with a feature spec becomes a dataset directory: same rows, in the same order."""
 
 from __future__ import annotations
 
@@ -20,18 +20,22 @@ from ...schemas.translation.natural_translation import ids_start_at_one
 from ..engine.parquet_files import LARGEST_DICTIONARY, PartWriter
 from .chunk_files import arrow_type, read_chunk
 from .chunk_rows import ChunkRows, line_up
+from .split_binary import SPLIT_BINARY, SplitBinaryWriter, check_lengths, split_binary_spec
 
 AUTO = "auto"
+PARQUET = "parquet"
 
 
 @dataclass
 class Transcoder:
-    """Reads what a spec describes, checks it, writes parquet."""
+    """Reads what a spec describes, checks it, writes parquet or split_binary."""
 
     spec: FeatureSpec
     directory: Path
     """Where the spec's paths start."""
     narrator: Narrator = field(default_factory=Silence)
+    to: str = PARQUET
+    """The type of the chunks to write: `parquet` or `split_binary`."""
     rows: dict[str, int] = field(default_factory=dict)
     _largest: dict[str, int] = field(default_factory=dict)
 
@@ -39,30 +43,39 @@ class Transcoder:
         """Make the dataset directory ``output``; it appears whole or not at all.
 
         Returns:
-            The new spec: parquet chunks, cardinalities counted where they were ``auto``.
+            The new spec: other chunks, cardinalities counted where they were ``auto``.
         """
         check_apart(output, [self.directory])
+        target = split_binary_spec(self.spec) if self.to == SPLIT_BINARY else self.spec
+        for mapping, chunks in self.spec.source_spec.items():
+            check_lengths(self.directory, mapping, chunks, self.spec.feature_spec)
         order = self._column_order()
         schema = pa.schema([(n, arrow_type(n, self.spec.feature_spec[n])) for n in order])
         with staged_directory(output, overwrite=overwrite, say=self.narrator.say) as staged:
             sources = {}
             for mapping, chunks in self.spec.source_spec.items():
-                writer = PartWriter(staged, mapping, self._few_ids())
+                writer: PartWriter | SplitBinaryWriter
+                if self.to == SPLIT_BINARY:
+                    writer = SplitBinaryWriter(staged, mapping, target)
+                else:
+                    writer = PartWriter(staged, mapping, self._few_ids())
                 with self.narrator.phase(f"transcoding {mapping}", self._bytes(chunks)) as report:
                     done = self._transcode_mapping(chunks, schema, writer)
                     report(self._bytes(chunks), done)
                 self.rows[mapping] = writer.rows
-                sources[mapping] = (Chunk("parquet", tuple(order), tuple(writer.files)),)
+                if isinstance(writer, SplitBinaryWriter):
+                    sources[mapping] = writer.chunks
+                else:
+                    sources[mapping] = (Chunk(PARQUET, tuple(order), tuple(writer.files)),)
             features = {
-                name: self._counted(name, feature)
-                for name, feature in self.spec.feature_spec.items()
+                name: self._counted(name, feature) for name, feature in target.feature_spec.items()
             }
-            spec = replace(self.spec, feature_spec=features, source_spec=sources)
+            spec = replace(target, feature_spec=features, source_spec=sources)
             write_documents(staged, spec)
         return spec
 
     def _transcode_mapping(
-        self, chunks: tuple[Chunk, ...], schema: pa.Schema, writer: PartWriter
+        self, chunks: tuple[Chunk, ...], schema: pa.Schema, writer: PartWriter | SplitBinaryWriter
     ) -> int:
         streams = [read_chunk(self.directory, chunk, self.spec.feature_spec) for chunk in chunks]
         for pieces in line_up(streams):
