@@ -1,4 +1,4 @@
-"""Dynamic loss scaling for float16 gradients (https://arxiv.org/abs/1710.03740)."""
+"""Loss scaling for float16 gradients, dynamic or static (https://arxiv.org/abs/1710.03740)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ class LossScale(tf.__internal__.tracking.AutoTrackable):
 
     Args:
         active: False for float32, where the scale is 1 and nothing is ever skipped.
+        static: A scale that stays as it is; None for a dynamic one.
     """
 
-    def __init__(self, active: bool) -> None:
+    def __init__(self, active: bool, static: float | None = None) -> None:
         """Begin with the initial scale."""
         super().__init__()
         self.active = active
-        initial = INITIAL_SCALE if active else 1.0
+        self.is_static = static is not None
+        initial = (static or INITIAL_SCALE) if active else 1.0
         self.scale = tf.Variable(initial, dtype=tf.float32, trainable=False, name="loss_scale")
         self.good_steps = tf.Variable(0, dtype=tf.int64, trainable=False, name="good_steps")
 
@@ -44,7 +46,7 @@ class LossScale(tf.__internal__.tracking.AutoTrackable):
 
     def update(self, finite: tf.Tensor) -> None:
         """Halve the scale after an overflow, double it after :data:`GROWTH_STEPS` good steps."""
-        if not self.active:
+        if not self.active or self.is_static:
             return
         good = tf.where(finite, self.good_steps + 1, 0)
         grown = good >= GROWTH_STEPS

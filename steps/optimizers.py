@@ -1,4 +1,4 @@
-"""Adam, lazy Adam and SGD over dense gradients and rows, on TensorFlow's fused kernels."""
+"""Adam, lazy Adam, SGD and Adagrad over dense gradients and rows, on fused kernels."""
 
 from __future__ import annotations
 
@@ -47,10 +47,15 @@ class Optimizer(tf.keras.optimizers.Optimizer):
         super().build(var_list)
         with tf.init_scope(), tf.name_scope(""):
             self.slots = {
-                name: [_zeros(variable, name) for variable in var_list] for name in self.slot_names
+                name: [self.make_slot(variable, name) for variable in var_list]
+                for name in self.slot_names
             }
         self._variables += [slot for name in self.slot_names for slot in self.slots[name]]
         self._built = True
+
+    def make_slot(self, variable: tf.Variable, name: str) -> tf.Variable:
+        """Make one variable's part of a moment: as large as the variable, unless overridden."""
+        return _zeros(variable, name)
 
     def update_step(self, gradient: Gradient, variable: tf.Variable) -> None:
         """Change one variable, as Keras asks for it."""
@@ -218,14 +223,84 @@ class SGD(Optimizer):
         variable.scatter_sub(tf.IndexedSlices(lost, slices.indices))
 
 
+@register
+class Adagrad(Optimizer):
+    """Adagrad, of tables row-wise: one float a row, the sum of its gradients' mean squares.
+
+        s_row += mean(gradient_row ** 2),  row -= rate * gradient_row / (sqrt(s_row) + epsilon)
+
+    Of all else each weight has a sum of its own. Rows that a batch names several times are added
+    up first. Tables are the variables called ``embeddings``, as Keras and Merlin call them.
+
+    Args:
+        learning_rate: see :class:`Optimizer`.
+        epsilon: keeps the division from 0.
+        weight_decay: see :class:`Optimizer`.
+        name: of the optimizer.
+        **keras: see :class:`Optimizer`.
+    """
+
+    slot_names = ("sum",)
+
+    def __init__(
+        self,
+        learning_rate: Rate = 0.005,
+        epsilon: float = 1e-8,
+        weight_decay: float = 0.0,
+        name: str = "adagrad",
+        **keras: Any,
+    ) -> None:
+        """Take the hyperparameters."""
+        super().__init__(learning_rate, weight_decay, name=name, **keras)
+        self.epsilon = epsilon
+
+    def make_slot(self, variable: tf.Variable, name: str) -> tf.Variable:
+        """Make a table's sums [rows, 1]."""
+        return _zeros(variable, name, columns=1 if is_table(variable) else None)
+
+    def update_dense(self, index: int, variable: tf.Variable, gradient: tf.Tensor) -> None:
+        """Add the squares up, and take a step."""
+        squares, sums = tf.square(gradient), self.slots["sum"][index]
+        if is_table(variable):
+            squares = tf.reduce_mean(squares, axis=1, keepdims=True)
+        added = sums.assign_add(squares)
+        variable.assign_sub(self._rate() * gradient / (tf.sqrt(added) + self.epsilon))
+
+    def update_rows(self, index: int, variable: tf.Variable, slices: tf.IndexedSlices) -> None:
+        """Do the same to the rows that the batch names."""
+        rows, places = tf.unique(slices.indices)
+        gradient = tf.math.unsorted_segment_sum(slices.values, places, tf.size(rows))
+        self.decay_rows(variable, rows)
+        squares, sums = tf.square(gradient), self.slots["sum"][index]
+        if is_table(variable):
+            squares = tf.reduce_mean(squares, axis=1, keepdims=True)
+        added = tf.gather(sums, rows) + squares
+        sums.scatter_update(tf.IndexedSlices(added, rows))
+        lost = self._rate() * gradient / (tf.sqrt(added) + self.epsilon)
+        variable.scatter_sub(tf.IndexedSlices(lost, rows))
+
+    def _rate(self) -> tf.Tensor:
+        return tf.cast(self.learning_rate, tf.float32)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what rebuilds the optimizer."""
+        return {**super().get_config(), "epsilon": self.epsilon}
+
+
+def is_table(variable: tf.Variable) -> bool:
+    """Tell whether a variable is an embedding table, by the name that Keras gives to one."""
+    name: str = variable.name
+    return name.partition(":")[0].rpartition("/")[2] == "embeddings"
+
+
 CLASSES: dict[str, Callable[..., Optimizer]] = dict(
-    zip(OPTIMIZERS, (Adam, LazyAdam, SGD), strict=True)
+    zip(OPTIMIZERS, (Adam, LazyAdam, SGD, Adagrad), strict=True)
 )
 """Published name -> class."""
 
 
 def make_optimizer(
-    name: str, variables: list[tf.Variable], lr: float, weight_decay: float = 0.0
+    name: str, variables: list[tf.Variable], lr: Rate, weight_decay: float = 0.0
 ) -> Optimizer:
     """Make the optimizer of this published name, with its moments."""
     optimizer = CLASSES[name](lr, weight_decay=weight_decay)
@@ -233,6 +308,8 @@ def make_optimizer(
     return optimizer
 
 
-def _zeros(variable: tf.Variable, name: str) -> tf.Variable:
+def _zeros(variable: tf.Variable, name: str, columns: int | None = None) -> tf.Variable:
     place = variable.name.partition(":")[0]
-    return tf.Variable(tf.zeros_like(variable), trainable=False, name=f"{place}/{name}")
+    shape = variable.shape if columns is None else [variable.shape[0], columns]
+    zeros = tf.zeros(shape, variable.dtype)
+    return tf.Variable(zeros, trainable=False, name=f"{place}/{name}")

@@ -58,3 +58,13 @@ def test_it_never_falls_below_one():
     for _ in range(40):
         scale.update(tf.constant(False))
     assert scale.scale.numpy() == 1.0
+
+
+def test_a_static_scale_stays_and_skips_what_overflows():
+    scale = LossScale(active=True, static=1024.0)
+    for values, is_finite in (([1024.0], True), ([float("inf")], False)):
+        (gradient,), finite = scale.unscale([tf.constant(values)])
+        scale.update(finite)
+        assert bool(finite) == is_finite and float(scale.scale) == 1024
+    (gradient,), _ = scale.unscale([tf.constant([2048.0])])
+    assert gradient.numpy().tolist() == [2.0]

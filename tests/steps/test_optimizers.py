@@ -141,3 +141,42 @@ def test_clipping_as_in_keras(gradient):
     table = tf.Variable(START)
     SGD(1.0, clipnorm=1e-3).apply_gradients([(gradient, table)])
     np.testing.assert_allclose(np.linalg.norm(table.numpy() - START), 1e-3, rtol=1e-3)
+
+
+def row_wise(table, sums, gradients, rate=0.1, epsilon=1e-8):
+    """Adagrad by rows, in numpy."""
+    for gradient in gradients:
+        rows = np.unique(gradient.indices.numpy())
+        total = np.zeros_like(table)
+        np.add.at(total, gradient.indices.numpy(), gradient.values.numpy())
+        sums[rows] += (total[rows] ** 2).mean(axis=1, keepdims=True)
+        table[rows] -= rate * total[rows] / (np.sqrt(sums[rows]) + epsilon)
+    return table, sums
+
+
+def test_adagrad_of_a_table_keeps_one_float_a_row():
+    table = tf.Variable(START, name="item/embeddings")
+    optimizer = make_optimizer("adagrad", [table], 0.1)
+    step = tf.function(lambda gradient: optimizer.apply_gradients([(gradient, table)]))
+    for gradient in SPARSE:
+        step(gradient)
+    expected, sums = row_wise(START.copy(), np.zeros([ROWS, 1], np.float32), SPARSE)
+    np.testing.assert_allclose(table, expected, rtol=1e-5)
+    np.testing.assert_allclose(optimizer.slots["sum"][0], sums, rtol=1e-5)
+    untouched = [3, 5, 6, 7]
+    np.testing.assert_array_equal(table.numpy()[untouched], START[untouched])
+
+
+def test_adagrad_of_a_whole_table_changes_it_as_its_rows_do():
+    """What ranks exchange as whole tables: rows that no batch names have no gradient."""
+    tables = [tf.Variable(START, name="item/embeddings") for _ in range(2)]
+    for table, gradients in zip(tables, (SPARSE, DENSE), strict=True):
+        optimizer = make_optimizer("adagrad", [table], 0.1)
+        for gradient in gradients:
+            optimizer.apply_gradients([(gradient, table)])
+    np.testing.assert_allclose(tables[0], tables[1], rtol=1e-5)
+
+
+def test_adagrad_of_all_else_is_kerass():
+    optimizer = tf.keras.optimizers.Adagrad(0.1, initial_accumulator_value=0.0, epsilon=1e-8)
+    np.testing.assert_allclose(trained("adagrad", DENSE)[0], keras(optimizer, DENSE), rtol=1e-4)

@@ -47,16 +47,33 @@ class RunConfig:
     mode: str = setting("train", "What to do.", choices=MODES)
     optimizer: str = setting(
         "adam",
-        "lazy_adam keeps moments of the rows in a batch only.",
+        "lazy_adam keeps moments of the rows in a batch only, adagrad one float a row of a table.",
         choices=OPTIMIZERS,
     )
     lr: float = setting(0.01, "Learning rate, as given for any number of ranks.", above=0)
+    warmup_steps: int = setting(0, "Steps in which the learning rate rises from 0.", at_least=0)
+    decay_start_step: int | None = setting(
+        None, "Step with which it begins to fall; -1: never.", at_least=0, off=-1
+    )
+    decay_steps: int | None = setting(
+        None, "Steps in which it falls to 0; -1: none.", at_least=1, off=-1
+    )
+    decay_power: float = setting(2.0, "Power of the fall; 1 is a line.", above=0)
     weight_decay: float = setting(
         0.0, "Share of each weight that a step takes off it, whatever the lr.", at_least=0
     )
     epochs: int = setting(3, "Epochs in all, those before a resume included.", at_least=1)
     global_batch_size: int = setting(131072, "Rows per step over all ranks.", at_least=1)
-    amp: bool = setting(False, "Mixed precision: float16, dynamic loss scaling.")
+    max_steps: int | None = setting(
+        None, "Steps in all after which training ends; -1: after epochs.", at_least=1, off=-1
+    )
+    evals_per_epoch: int = setting(
+        1, "How often an epoch scores the test data, at its end too.", at_least=1
+    )
+    amp: bool = setting(False, "Mixed precision: float16, loss scaling.")
+    loss_scale: float | None = setting(
+        None, "Static scale of the loss under --amp; 0: dynamic.", above=0, off=0
+    )
     xla: bool = setting(False, "Compile with XLA (on CPU: over 20 s before the first step).")
     drop_remainder: bool = setting(
         False, "Leave out rows that do not fill a global batch in training."
@@ -205,3 +222,13 @@ def _problems(config: RunConfig) -> Iterator[str]:
             wanted = "a file name without directories"
         if wanted is not None:
             yield f"`{name}` should be {wanted}. Received: {value!r}"
+    if (config.decay_steps is None) != (config.decay_start_step is None):
+        yield (
+            "`decay_start_step` and `decay_steps` belong together. Received: "
+            f"{config.decay_start_step} and {config.decay_steps}"
+        )
+    if config.loss_scale is not None and not config.amp:
+        yield (
+            "`loss_scale` should be given with amp only: float32 needs none. "
+            f"Received: {config.loss_scale!r}"
+        )

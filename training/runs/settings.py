@@ -63,11 +63,13 @@ def what_it_should_be(value: Any, hint: Any, known: Setting) -> str | None:
     if known.choices:
         return None if value in known.choices else "one of " + ", ".join(known.choices)
     if known.above is not None:
-        return None if known.above < value < math.inf else "positive"
-    if known.at_least is None or known.at_least <= value < math.inf:
+        is_right, wanted = known.above < value < math.inf, "positive"
+    elif known.at_least is not None:
+        is_right = known.at_least <= value < math.inf
+        wanted = "a positive integer" if known.at_least == 1 else f"{known.at_least} or more"
+    else:
         return None
-    wanted = "a positive integer" if known.at_least == 1 else f"{known.at_least} or more"
-    return f"{wanted}, or not given" if optional else wanted
+    return None if is_right else f"{wanted}, or not given" if optional else wanted
 
 
 def _kinds(hint: Any) -> tuple[Any, ...]:

@@ -65,12 +65,19 @@ class TrainingLoop:
         Where none is left, the weights as they are are evaluated.
         """
         evaluation = None
-        while self.state.position.epoch < self.config.epochs:
+        while self.state.position.epoch < self.config.epochs and self._steps_left:
             evaluation = self._epoch()
         if evaluation is None:
             evaluation = self._evaluate()
             self.log.say(describe(published_metrics(evaluation, self.family.metrics)))
         return evaluation
+
+    @property
+    def _steps_left(self) -> float:
+        """Steps until ``max_steps`` ends the training."""
+        if self.config.max_steps is None:
+            return math.inf
+        return max(0, self.config.max_steps - self.state.position.steps)
 
     @property
     def throughput(self) -> float | None:
@@ -86,14 +93,16 @@ class TrainingLoop:
         begin = self.seconds
         self.times.begin_epoch()
         with self.log.progress(title, steps, position.step) as line:
-            while position.step < steps:
+            while position.step < steps and self._steps_left:
                 number, first = divmod(position.step, plan.steps)
                 self.train_feed.start_at(position.epoch * passes + number, first)
-                self._pass(plan.batch_rows, first, line)
+                self._pass(plan.batch_rows, first, line, self._places_to_evaluate(steps))
         seconds = self.seconds - begin
         self.counted_seconds += self.times.seconds
         self.counted_samples += self.times.rows
         evaluation = self._evaluate()
+        if position.step < steps:
+            return self._end_within_epoch(title, evaluation)
         metrics = self._epoch_values(steps, evaluation)
         position.end_epoch(metrics)
         values = {**metrics, **self.times.values()}
@@ -104,8 +113,49 @@ class TrainingLoop:
         self.save(evaluation.auc)
         return evaluation
 
-    def _pass(self, batch_rows: Any, first: int, line: StepsLine) -> None:
-        """Train on what is left of one pass over the data."""
+    def _end_within_epoch(self, title: str, evaluation: Evaluation) -> Evaluation:
+        """Save where ``max_steps`` ended the training; more of them would go on from here."""
+        values = published_metrics(evaluation, self.family.metrics)
+        self.log.say(f"{title}, ended by max_steps  {describe(values)}")
+        self._write_evaluation(values)
+        self.save(evaluation.auc)
+        return evaluation
+
+    def _places_to_evaluate(self, steps: int) -> set[int]:
+        """Say after which steps of an epoch the test data is scored, its last left out."""
+        times = self.config.evals_per_epoch
+        return {round(steps * time / times) for time in range(1, times)} - {0, steps}
+
+    def _pause(self, evaluated: set[int]) -> bool:
+        """Save, or score the test data, if it is time; tell whether it was."""
+        every = self.config.checkpoint_every
+        saves = bool(every) and self.state.position.steps % int(every or 1) == 0
+        if saves:
+            self.save(None)
+        scores = self.state.position.step in evaluated and bool(self._steps_left)
+        if scores:
+            self._evaluate_within_epoch()
+        return saves or scores
+
+    def _evaluate_within_epoch(self) -> None:
+        evaluation = self._evaluate()
+        values = published_metrics(evaluation, self.family.metrics)
+        self.log.say(f"step {self.state.position.steps}  {describe(values)}")
+        self._write_evaluation(values)
+
+    def _write_evaluation(self, values: Mapping[str, Any]) -> None:
+        position = self.state.position
+        self.log.write("evaluation", epoch=position.epoch + 1, step=position.steps, **values)
+
+    def _pass(self, batch_rows: Any, first: int, line: StepsLine, evaluated: set[int]) -> None:
+        """Train on what is left of one pass over the data.
+
+        Args:
+            batch_rows: Gives the rows of a batch.
+            first: The first batch that is left.
+            line: What a person sees of it.
+            evaluated: After which steps of the epoch the test data is scored.
+        """
         before = time.perf_counter()
         for index, (columns, labels) in enumerate(self.train_feed, start=first):
             rows = batch_rows(index)
@@ -118,10 +168,11 @@ class TrainingLoop:
             self._tell(result, rows / seconds, line)
             if bool(result.stopped):
                 self._leave()
-            every = self.config.checkpoint_every
-            if every and self.state.position.steps % every == 0:
-                self.save(None)
+            if self._pause(evaluated):
                 before = time.perf_counter()
+            if not self._steps_left:
+                self.train_feed.stop()
+                return
 
     def _train(self, columns: dict[str, tf.Tensor], labels: tf.Tensor, rows: int) -> StepResult:
         position = self.state.position

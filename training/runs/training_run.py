@@ -16,6 +16,7 @@ from ...ranks.interruption import StopRequest
 from ...steps.dropout_seeds import DropoutSeeds
 from ...steps.loss_scale import LossScale
 from ...steps.optimizers import make_optimizer
+from ...steps.schedule import WarmUpAndDecay
 from ...steps.train_step import TrainStep, with_a_row
 from ..checkpoints.run_state import RunFacts, RunState
 from ..evaluation.prediction import published_metrics
@@ -46,7 +47,7 @@ class TrainingRun(RunParts):
         if self.config.benchmark:
             return self._benchmark(step, dropout_seeds)
         train_feed = self._train_feed()
-        if state.position.epoch < self.config.epochs:
+        if state.position.epoch < self.config.epochs and self.config.max_steps is None:
             self._warn_of_few_steps(train_feed)
         with StopRequest() as stop:
             loop = TrainingLoop(
@@ -105,9 +106,8 @@ class TrainingRun(RunParts):
 
     def _state(self) -> RunState:
         config = self.config
-        optimizer = make_optimizer(
-            config.optimizer, self.model.trainable_variables, config.lr, config.weight_decay
-        )
+        variables = self.model.trainable_variables
+        optimizer = make_optimizer(config.optimizer, variables, self._rate(), config.weight_decay)
         order = {
             "seed": config.seed,
             "shuffle": config.shuffle,
@@ -125,12 +125,25 @@ class TrainingRun(RunParts):
             order,
         )
         self._check_placement()
-        state = RunState(self.model, optimizer, LossScale(config.amp), facts)
+        state = RunState(self.model, optimizer, LossScale(config.amp, config.loss_scale), facts)
         if self.resumed:
             self._restore(state)
         # Broadcast: every rank begins with the weights of the first.
         collectives.broadcast(list(state.variables.values()), self.ranks)
         return state
+
+    def _rate(self) -> float | WarmUpAndDecay:
+        """Return the learning rate, or how it goes."""
+        config = self.config
+        if not config.warmup_steps and config.decay_steps is None:
+            return config.lr
+        return WarmUpAndDecay(
+            config.lr,
+            config.warmup_steps,
+            config.decay_start_step,
+            config.decay_steps,
+            config.decay_power,
+        )
 
     def _check_placement(self) -> None:
         """Refuse a family that wants more than replicated variables: nothing else is built yet."""

@@ -380,3 +380,34 @@ def test_a_checkpoint_loads_as_the_model_that_was_trained(config, tmp_path):
     assert type(load_model(tmp_path / "saved")) is SIMModel
     with pytest.raises(CheckpointError, match="should be of a DINModel. Received: SIMModel"):
         DINModel.load(tmp_path / "saved")
+
+
+def test_max_steps_ends_a_run_and_more_of_them_go_on_with_it(config, tmp_path):
+    whole_run = run(config(results_dir=tmp_path / "whole", save_checkpoint_path=None))
+    run(config(max_steps=3))
+    assert len(entries(tmp_path / "results", "step")) == 3
+    (evaluated,) = entries(tmp_path / "results", "evaluation")
+    assert evaluated["step"] == 3 and evaluated["test_auc"] > 0
+    assert not entries(tmp_path / "results", "epoch")
+    run(config(max_steps=7, load_checkpoint_path=tmp_path / "saved"))
+    assert [e["step"] for e in entries(tmp_path / "results", "evaluation")] == [3, 7]
+    result = run(config(load_checkpoint_path=tmp_path / "saved"))
+    assert losses(tmp_path / "results") == losses(tmp_path / "whole")
+    assert result["test_auc"] == whole_run["test_auc"]
+
+
+def test_an_epoch_may_score_the_test_data_several_times(config, tmp_path):
+    once = run(config(epochs=1, save_checkpoint_path=None, results_dir=tmp_path / "once"))
+    result = run(config(epochs=1, evals_per_epoch=3, save_checkpoint_path=None))
+    found = entries(tmp_path / "results", "evaluation")
+    assert [entry["step"] for entry in found] == [2, 3]  # of 5; the last is the epoch's own
+    assert losses(tmp_path / "results") == losses(tmp_path / "once")
+    assert result["test_auc"] == once["test_auc"]
+
+
+def test_the_rate_follows_the_schedule(config, tmp_path):
+    """At a rate of 0 nothing changes: the first step of a warm-up, those after a decay."""
+    changes = {"optimizer": "sgd", "lr": 0.5, "shuffle": False, "save_checkpoint_path": None}
+    run(config(epochs=3, decay_start_step=0, decay_steps=5, **changes))
+    found = list(losses(tmp_path / "results").values())
+    assert found[5:10] == found[10:15] and found[:5] != found[5:10]
