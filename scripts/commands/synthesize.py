@@ -168,3 +168,30 @@ def criteo(
         f"{output}: {rows:,} rows of {days} days, {clicked / rows:.1%} of them clicked, in "
         f"{time.monotonic() - started:.1f} s"
     )
+
+
+@command.command("dataset")
+@click.option("--feature_spec", type=Path, required=True, help="What the dataset is to be.")
+@click.option("--output", type=Path, required=True, help="Dataset directory to make.")
+@click.option("--train_rows", default=1_000_000, show_default=True, help="Rows to train on.")
+@click.option("--test_rows", default=100_000, show_default=True, help="Rows to test with.")
+@click.option("--seed", default=1, show_default=True, help="Same seed, same rows.")
+@overwrite_directory
+def dataset(
+    feature_spec: Path, output: Path, train_rows: int, test_rows: int, seed: int, overwrite: bool
+) -> None:
+    """Write a dataset directory of random rows, straight from a feature spec.
+
+    Ids follow a power law. It is there to measure with: nothing can be learned from it.
+    """
+    from ...foundation.progress import Terminal
+    from ...schemas.specs.spec_file import read_spec
+    from ...workflows.synthetic.random_dataset import synthesize_dataset
+
+    spec = read_spec(feature_spec, check_files=False)
+    rows = {"train": train_rows, "test": test_rows}
+    started = time.monotonic()
+    with staged_directory(output, overwrite=overwrite, say=click.echo) as directory:
+        synthesize_dataset(directory, spec, rows, seed, Terminal())
+    seconds = time.monotonic() - started
+    click.echo(f"{output}: {train_rows + test_rows:,} rows in {seconds:.1f} s")
