@@ -28,6 +28,7 @@ from .rows.decoding import decode_windows
 from .rows.gathered_rows import GatheredRows, Values
 from .rows.row_source import ParquetRows, RowSource, open_rows
 from .rows.sequence_reader import SequenceReader
+from .users.made_window import MadeWindow
 
 GATHER_ROWS = 4096
 """Batches smaller than this are gathered several at a time."""
@@ -324,9 +325,12 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         return cudf
 
     def _make_batches(
-        self, gathered: FilledWindow | GatheredRows | GatheredFrames, batches: list[Rows], skip: int
+        self,
+        gathered: FilledWindow | MadeWindow | GatheredRows | GatheredFrames,
+        batches: list[Rows],
+        skip: int,
     ) -> Iterator[Any]:
-        if isinstance(gathered, FilledWindow):
+        if isinstance(gathered, FilledWindow | MadeWindow):
             for index in range(skip, len(batches)):
                 yield self._process_batch(gathered.batch(index))
             return

@@ -10,11 +10,13 @@ import merlin.io
 import pyarrow.parquet as pq
 from merlin.schema import Schema, Tags
 
+from ..foundation.exceptions import MerlinSimError
 from ..foundation.ranks import Ranks, rank_batch_size
 from ..schemas.dataset import DatasetDirectory
 from .data_error import READ_ERRORS, DataError
 from .loader import Loader
 from .rows.footer import require_whole_footer
+from .users.users_loader import POSITIONS_TOGETHER, UsersLoader
 
 
 def open_feed(
@@ -29,8 +31,12 @@ def open_feed(
     window_rows: int = 65536,
     drop_last: bool = False,
     prefetch: int | None = None,
+    positions_together: int | None = None,
+    fresh_negatives: bool = False,
 ) -> Loader:
     """Open this rank's feed of ``train`` or ``test``; histories come padded on the left.
+
+    Where the files have one row per user, samples are made of them: the batches have the same form.
 
     Args:
         dataset: the opened directory.
@@ -43,28 +49,50 @@ def open_feed(
         window_rows: rows shuffled together.
         drop_last: leave out the rows that do not fill a global batch.
         prefetch: batches made ahead.
+        positions_together: of a dataset of users (None: its default), see
+            :class:`~merlin_sim.feed.users.users_loader.UsersLoader`.
+        fresh_negatives: see there.
 
     Raises:
         DataError: naming a file that cannot be read as parquet.
+        MerlinSimError: where negatives are stored and should be drawn anew.
     """
-    batch_size = rank_batch_size(global_batch_size, ranks)
-    files = dataset.files(mapping)
+    files = dataset.stored_files(mapping)
     for file in files:
         _require_parquet(file)
     schema = Schema([dataset.schema[name] for name in columns])
-    loader = Loader(
-        _in_order(files, schema),
-        batch_size,
-        shuffle=shuffle,
-        global_size=ranks.size,
-        global_rank=ranks.rank,
-        drop_last=drop_last,
-        seed=seed,
-        pad_lists=True,
-        compact_ids=True,
-        window_rows=window_rows,
-        prefetch=prefetch,
-    )
+    source = _in_order(files, schema)
+    options: dict[str, Any] = {
+        "batch_size": rank_batch_size(global_batch_size, ranks),
+        "shuffle": shuffle,
+        "global_size": ranks.size,
+        "global_rank": ranks.rank,
+        "drop_last": drop_last,
+        "seed": seed,
+        "pad_lists": True,
+        "compact_ids": True,
+        "window_rows": window_rows,
+        "prefetch": prefetch,
+    }
+    if dataset.users is None:
+        if fresh_negatives or positions_together is not None:
+            name = "fresh_negatives" if fresh_negatives else "positions_together"
+            raise MerlinSimError(
+                f"{dataset.path}: `{name}` should be left out: it is of datasets with one row per "
+                "user (`preprocess --layout users`), this one has one row per sample."
+            )
+        loader = Loader(source, **options)
+    else:
+        loader = UsersLoader(
+            source,
+            directory=dataset,
+            mapping=mapping,
+            positions_together=POSITIONS_TOGETHER
+            if positions_together is None
+            else positions_together,
+            fresh_negatives=fresh_negatives,
+            **options,
+        )
     if loader.plan(0).steps == 0:
         rows = loader.plan(0).rows
         missing = f"{rows} rows are fewer than one global batch" if rows else "there are no rows"

@@ -19,6 +19,7 @@ from .source_files import repeated_files
 from .specs.feature_spec import Chunk, FeatureSpec
 from .specs.metadata_file import cardinalities
 from .specs.spec_file import read_spec
+from .users_layout import UsersLayout, users_layout
 
 if TYPE_CHECKING:
     from .translation.merlin_import import Schema
@@ -76,6 +77,10 @@ class DatasetDirectory:
             from .parquet_columns import check_parquet_columns
 
             check_parquet_columns(directory, dataset.spec, dataset.schema)
+            if dataset.users is not None:
+                from .users_files import check_users_files
+
+                check_users_files(directory, dataset.spec, dataset.users)
         return dataset
 
     @classmethod
@@ -127,6 +132,24 @@ class DatasetDirectory:
     def channels(self) -> dict[str, list[str]]:
         """Channel name -> the names of its columns, in order."""
         return {name: list(names) for name, names in self.spec.channel_spec.items()}
+
+    @property
+    def users(self) -> UsersLayout | None:
+        """How samples are made, where the files have one row per user; None where one per sample.
+
+        Its files are those of :meth:`stored_files`.
+        """
+        return users_layout(self.spec)
+
+    def stored_files(self, mapping: str) -> list[Path]:
+        """Return the files of a mapping, whichever of the two layouts they have.
+
+        Raises:
+            MerlinSimError: Where there is no such mapping, or the feed cannot read it.
+        """
+        if self.users is None or mapping not in self.spec.source_spec:
+            return self.files(mapping)
+        return [self.path / file for file in self.spec.source_spec[mapping][0].files]
 
     def files(self, mapping: str) -> list[Path]:
         """Return the parquet files of a mapping (`train`, `test`), in row order.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 from ..foundation.exceptions import MerlinSimError
@@ -21,7 +22,7 @@ def fingerprint(dataset: DatasetDirectory) -> str:
     """
     digest = hashlib.sha256(json.dumps(_contents(dataset), sort_keys=True).encode())
     for mapping in ("train", "test"):
-        for file in dataset.files(mapping):
+        for file in _files(dataset, mapping):
             try:
                 with open(file, "rb") as stream:
                     size = stream.seek(0, 2)
@@ -39,4 +40,13 @@ def _contents(dataset: DatasetDirectory) -> dict[str, Any]:
         for name, feature in spec.feature_spec.items()
     }
     channels = {name: list(names) for name, names in spec.channel_spec.items()}
-    return {"features": features, "channels": channels}
+    contents: dict[str, Any] = {"features": features, "channels": channels}
+    if dataset.users is not None:
+        contents["users"] = dataset.users.to_dict()
+    return contents
+
+
+def _files(dataset: DatasetDirectory, mapping: str) -> list[Path]:
+    """The files that decide the samples of a mapping."""
+    files = dataset.stored_files(mapping)
+    return files if dataset.users is None else [*files, dataset.path / dataset.users.item_table]

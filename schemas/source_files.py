@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..foundation.problem import KeyPath, Problem, format_key_path
 from .specs.feature_spec import FeatureSpec
+from .users_layout import USERS
 
 TRAIN = "train"
 
@@ -29,14 +30,20 @@ class NamedFile:
     name: str
     """As it is written there."""
 
+    type: str
+    """The type of its chunk."""
+
     def repeats_rows_of(self, other: NamedFile) -> bool:
         """Tell whether rows would be read twice, or trained on and tested with, if both are one.
 
         Two chunks of a mapping may share a file: each takes other columns of the same rows. So
-        may two mappings that no model is trained on.
+        may two mappings that no model is trained on, and mappings of users: each has samples at
+        other positions.
         """
         if self.mapping == other.mapping:
             return self.chunk == other.chunk
+        if self.type == other.type == USERS:
+            return False
         return TRAIN in (self.mapping, other.mapping)
 
 
@@ -47,7 +54,7 @@ def named_files(spec: FeatureSpec) -> Iterator[NamedFile]:
             for number, name in enumerate(chunk.files):
                 if name:
                     path = ("source_spec", mapping, place, "files", number)
-                    yield NamedFile(mapping, place, path, name)
+                    yield NamedFile(mapping, place, path, name, chunk.type)
 
 
 def repeated_files(spec: FeatureSpec, directory: Path | None) -> list[Problem]:

@@ -21,10 +21,11 @@ MAY_IMPORT = {
     "schemas": {"foundation"},
     "ranks": {"foundation"},
     "checkpoints": {"foundation"},
-    "feed": {"foundation", "schemas"},
+    "sampling": {"foundation", "schemas"},
+    "feed": {"foundation", "schemas", "sampling"},
     "steps": {"foundation", "ranks"},
     "models": {"foundation", "schemas", "ranks", "checkpoints", "feed", "steps"},
-    "workflows": {"foundation", "schemas"},
+    "workflows": {"foundation", "schemas", "sampling"},
     "training": {"foundation", "schemas", "ranks", "checkpoints", "feed", "steps", "models"},
     "serving": {"foundation", "schemas", "checkpoints", "feed", "models", "workflows", "training"},
     "scripts": {

@@ -59,7 +59,7 @@ class ParquetRows:
 
     def _add_file(self, path: str) -> DecodedRows:
         with _unreadable(path):
-            self._versions[path] = _version(path)
+            self._versions[path] = version(path)
             with self._open(path) as file:
                 require_whole_footer(file)
                 metadata, schema = file.metadata, file.schema_arrow
@@ -86,7 +86,7 @@ class ParquetRows:
     def read(self, part: int) -> Iterator[StoredRows]:
         """Open a row group: at most :data:`~.row_group.CHUNK_ROWS` rows at a time."""
         path, group, first_row, rows = self.parts[part]
-        if _version(path) != self._versions[path]:
+        if version(path) != self._versions[path]:
             raise DataError(f"{path} changed while it was read.")
         with _naming_damaged_rows(path, group, first_row, first_row + rows):
             file = self._open(path)
@@ -104,7 +104,7 @@ class ParquetRows:
         return pq.ParquetFile(self._filesystem.open(path))
 
 
-def _version(path: str) -> tuple[int, ...]:
+def version(path: str) -> tuple[int, ...]:
     """Tell one state of a local file from another."""
     if not Path(path).is_file():
         return ()

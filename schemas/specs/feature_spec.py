@@ -77,7 +77,8 @@ class Chunk:
     """Files that hold some of a mapping's features."""
 
     type: str
-    """The format of the files: `parquet`, `csv`, `tfrecord` or `split_binary`."""
+    """The format of the files: `parquet`, `csv`, `tfrecord`, `split_binary` with a row per sample,
+    or `users`: parquet with a row per user."""
 
     features: tuple[str, ...]
     """The features in the files; for csv, in the order of the columns."""

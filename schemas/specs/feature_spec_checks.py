@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from ...foundation.problem import KeyPath, Problem, describe
 from ..channels import CONTRACTS, may_be_empty
 from ..source_files import repeated_files
+from ..users_layout import USERS, users_problems
 from .feature_spec import Chunk, FeatureSpec
 
 if TYPE_CHECKING:
     from .feature_spec_reader import Reading
 
-CHUNK_TYPES = ("parquet", "csv", "tfrecord", "split_binary")
+CHUNK_TYPES = ("parquet", "csv", "tfrecord", "split_binary", USERS)
 REQUIRED_MAPPINGS = ("train", "test")
 MOST_HINTS = 20
 """How many unknown names get a "did you mean": each is compared with every feature."""
@@ -39,9 +40,12 @@ def gather_problems(
     problems = list(reading.problems)
     if reading.spec is not None:
         found = check_feature_spec(reading.spec, directory, reading.replaced)
+        if not reading.problems:
+            found += users_problems(reading.spec, directory)
         if model is not None:
             found += CONTRACTS[model].problems(reading.spec)
         said = {problem.path for problem in problems}
+        found = list(dict.fromkeys(found))
         problems += [problem for problem in found if problem.path not in said & reading.replaced]
     return sorted(problems, key=lambda problem: problem.line or 0)
 

@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from ...foundation.exceptions import MerlinSimError
+from ...schemas.users_layout import NEGATIVES, POPULARITY
 from ...workflows.logs.bad_rows import FAIL, POLICIES
 from ..options.shared_options import overwrite_directory
 
@@ -50,8 +51,23 @@ RULES = (
         "--seed", default=12345, show_default=True, help="Decides negatives and the rows' order."
     ),
     click.option("--pad", is_flag=True, help="Write histories left-padded with 0."),
+    click.option(
+        "--negatives",
+        type=click.Choice(NEGATIVES),
+        default=POPULARITY,
+        show_default=True,
+        help="Draw negatives as often as they were taken, or each item as often as any other.",
+    ),
 )
 RUN = (
+    click.option(
+        "--layout",
+        type=click.Choice(("samples", "users")),
+        default="samples",
+        show_default=True,
+        help="One row per sample, each with a copy of its history; or one row per user, of which "
+        "training and inference make the same samples.",
+    ),
     click.option(
         "--fitted",
         type=Path,
@@ -122,6 +138,7 @@ def amazon_books(
     on_bad_rows: str,
     overwrite: bool,
     fitted: Path | None,
+    layout: str,
     **rules: Any,
 ) -> None:
     """Preprocess the Amazon Books 2014 logs, by the published rules."""
@@ -150,7 +167,9 @@ def amazon_books(
     narrator = Terminal()
     with open_scheduler(scheduler, max(counts, default=None)) as workers:
         source = AmazonReviews(reviews)
-        builder = DatasetBuilder(source, sample_rules, workers, narrator, on_bad_rows)
+        builder = DatasetBuilder(
+            source, sample_rules, workers, narrator, on_bad_rows, layout=layout
+        )
         if workflow is None:
             builder = builder.with_features(
                 lambda: read_categories(metadata, workers, narrator, on_bad_rows)
@@ -200,6 +219,7 @@ def log(
     on_bad_rows: str,
     overwrite: bool,
     fitted: Path | None,
+    layout: str,
     **rules: Any,
 ) -> None:
     """Preprocess a log of your own: CSV (.csv, .csv.gz, with a header) or parquet FILES.
@@ -226,7 +246,9 @@ def log(
     columns = _columns(given, fitted, workflow)
     source = TableLog(files, columns)
     with open_scheduler(scheduler, workers) as cluster:
-        builder = DatasetBuilder(source, _rules(rules, workflow), cluster, Terminal(), on_bad_rows)
+        builder = DatasetBuilder(
+            source, _rules(rules, workflow), cluster, Terminal(), on_bad_rows, layout=layout
+        )
         summary = builder.build(output_path, fitted=workflow, overwrite=overwrite)
     _say(summary, output_path, time.monotonic() - started)
 

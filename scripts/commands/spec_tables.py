@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...schemas.specs.feature_spec import FeatureSpec
+from ...schemas.users_layout import UsersLayout, users_layout, users_problems
 
 
 def print_spec(spec: FeatureSpec, console: Console | None = None) -> None:
@@ -16,6 +17,9 @@ def print_spec(spec: FeatureSpec, console: Console | None = None) -> None:
     console = console or Console()
     console.print(_features(spec, shared_domains(spec)))
     console.print(_sources(spec))
+    layout = users_layout(spec) if not users_problems(spec, None) else None
+    if layout is not None:
+        console.print(_users(layout))
     if spec.metadata:
         console.print(Text("metadata: " + ", ".join(spec.metadata)))
 
@@ -65,4 +69,24 @@ def _sources(spec: FeatureSpec) -> Table:
                 chunk.files[0] if chunk.files else "-",
             ]
             table.add_row(*map(Text, cells))
+    return table
+
+
+def _users(layout: UsersLayout) -> Table:
+    table = Table(title="Users: one a row, samples are made while they are read")
+    table.title_justify = "left"
+    table.add_column("what")
+    table.add_column("where or how")
+    features = ", ".join(layout.item_features) or "none but the item"
+    rows = {
+        "history": f"column {layout.history}, oldest first",
+        **{
+            f"samples of {mapping}": f"positions from column {begin} to before column {end}"
+            for mapping, (begin, end) in layout.positions.items()
+        },
+        "item features": f"{features}, in {layout.item_table}",
+        "negatives": f"drawn by {layout.negatives}, seed {layout.seed}",
+    }
+    for what, how in rows.items():
+        table.add_row(Text(what), Text(how))
     return table

@@ -9,7 +9,7 @@ from .run_config import RunConfig
 
 
 def open_dataset(config: RunConfig) -> DatasetDirectory:
-    """Open the directory; both mappings must be there, in parquet.
+    """Open the directory; both mappings must be there, in files that the feed reads.
 
     Where only a checkpoint knows the model, :func:`check_model` comes when that is read.
 
@@ -22,7 +22,7 @@ def open_dataset(config: RunConfig) -> DatasetDirectory:
     if config.model_type is not None:
         check_model(dataset, config.model_type)
     for mapping in ("train", "test"):
-        dataset.files(mapping)
+        dataset.stored_files(mapping)
     return dataset
 
 

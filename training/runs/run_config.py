@@ -84,6 +84,15 @@ class RunConfig:
     shuffle: bool = setting(
         True, "A new order in each epoch. [default: shuffle]", flags="--shuffle/--no_shuffle"
     )
+    positions_together: int | None = setting(
+        None,
+        "Of a dataset of users: consecutive positions of a user that stay together when it is "
+        "shuffled. [default: 8]",
+        at_least=1,
+    )
+    fresh_negatives: bool = setting(
+        False, "Of a dataset of users: draw other negatives in every epoch."
+    )
     window_rows: int = setting(
         65536, "Rows shuffled together; bounds the feed's memory.", at_least=1
     )

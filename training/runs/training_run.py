@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from ...feed.loader import Loader
 from ...feed.open_feed import open_feed
+from ...feed.users.users_loader import POSITIONS_TOGETHER
 from ...foundation.exceptions import MerlinSimError
 from ...models.families.family import Placement
 from ...models.variable_names import named_variables, table_names
@@ -102,6 +103,8 @@ class TrainingRun(RunParts):
             window_rows=config.window_rows,
             drop_last=config.drop_remainder,
             prefetch=config.prefetch_train_size,
+            positions_together=config.positions_together,
+            fresh_negatives=config.fresh_negatives,
         )
 
     def _state(self) -> RunState:
@@ -116,6 +119,9 @@ class TrainingRun(RunParts):
             "repeat_count": config.repeat_count,
             "drop_remainder": config.drop_remainder,
         }
+        if self.dataset.users is not None:
+            together = config.positions_together or POSITIONS_TOGETHER
+            order |= {"positions_together": together, "fresh_negatives": config.fresh_negatives}
         facts = RunFacts(
             str(config.model_type),
             self.model.options.to_dict(),

@@ -68,7 +68,7 @@ def make_samples(
     items = vocabularies.items(columns.item)
     return (
         prefixes
-        >> DrawNegatives(columns, items, rules.seed)
+        >> DrawNegatives(columns, items, rules.seed, rules.negatives)
         >> LookUpItemFeatures(columns, items)
         >> EmitDataset(schema, rules.pad)
     )

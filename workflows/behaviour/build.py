@@ -7,30 +7,33 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator, Silence
 from ...foundation.staging import staged_directory
+from ...sampling.positions import TEST, TRAIN
 from ...schemas.dataset import write_documents
-from ...schemas.translation.merlin_schema import to_merlin_schema
+from ...schemas.users_layout import USERS as USERS_LAYOUT
 from ..engine.schedulers import Scheduler, SingleProcess
 from ..logs.bad_rows import FAIL, POLICIES, BadRows
 from ..logs.log_source import LogSource
-from ..operators.explode_histories import TEST, TRAIN
 from ..vocabularies.fit_vocabularies import fit_vocabularies
 from ..vocabularies.vocabulary import CATEGORIES, Vocabularies
 from .behaviour_columns import BehaviourColumns
-from .dataset_spec import dataset_spec
-from .encode_and_sample import Part, count_parts, encode_all, sample_all
+from .dataset_spec import users_layout_of, users_spec
+from .encode_and_sample import encode_all
 from .fitted import FittedWorkflow, write_fitted
 from .histories import Histories
 from .kept_users import EVENTS, ITEMS, USERS, KeepLongUsers
 from .rules import SampleRules
 from .user_buckets import BUCKETS, LogDealer, deal_log, number_of_buckets
+from .write_samples import write_samples_files
+from .write_users import refuse_names_of_positions, user_parts, write_users
 
 WORK = ".work"
+SAMPLES = "samples"
+LAYOUTS = (SAMPLES, USERS_LAYOUT)
 Features = Mapping[str, tuple[pa.Array, pa.Array, str]]
 """By name: items, their values, and the value of items that are not among them."""
 
@@ -69,7 +72,7 @@ class Summary:
                 if count
             ),
             "rows: " + ", ".join(f"{name} {count:,}" for name, count in self.rows.items()),
-            f"{self.bytes / max(1, sum(self.rows.values())):.0f} bytes per sample",
+            f"{self.bytes / max(1, sum(self.rows.values())):.3g} bytes per sample",
         ]
 
 
@@ -84,6 +87,8 @@ class DatasetBuilder:
     on_bad_rows: str = FAIL
     features: Callable[[], tuple[Features, BadRows]] | None = None
     """Reads item features that do not stand in the log, once the output can be written."""
+    layout: str = SAMPLES
+    """One row per sample, or one per user: one of ``LAYOUTS``."""
 
     def build(
         self,
@@ -105,6 +110,7 @@ class DatasetBuilder:
                 f"`on_bad_rows` should be one of {', '.join(POLICIES)}. "
                 f"Received: `on_bad_rows` = {self.on_bad_rows!r}."
             )
+        self._check_layout()
         summary = Summary()
         with staged_directory(output, overwrite=overwrite, say=self.narrator.say) as directory:
             work = directory / WORK
@@ -123,10 +129,23 @@ class DatasetBuilder:
                 summary.domains = dict(fitted.sizes)
             self._refuse_a_single_item(vocabularies, summary)
             histories = self._encode(work, vocabularies, summary)
-            self._write_samples(directory, histories, vocabularies, summary)
+            self._write(directory, histories, vocabularies, summary)
             write_fitted(directory, self.columns, self.rules, summary.domains)
             shutil.rmtree(work)
         return summary
+
+    def _check_layout(self) -> None:
+        if self.layout not in LAYOUTS:
+            raise MerlinSimError(
+                f"`layout` should be {' or '.join(LAYOUTS)}. Received: `layout` = {self.layout!r}."
+            )
+        if self.layout == USERS_LAYOUT:
+            refuse_names_of_positions(self.columns, users_layout_of(self.columns, self.rules))
+            if self.rules.pad:
+                raise MerlinSimError(
+                    "`pad` is of the samples layout: users' histories have no longest length. "
+                    f"Received: `pad` = True with `layout` = {self.layout!r}."
+                )
 
     def with_features(self, read: Callable[[], tuple[Features, BadRows]]) -> DatasetBuilder:
         """The same, with a reader of item features."""
@@ -227,40 +246,36 @@ class DatasetBuilder:
             histories.gather(sorted(encoded.glob("*.arrow")))
         return histories
 
-    def _write_samples(
+    def _write(
         self, directory: Path, histories: Histories, vocabularies: Vocabularies, summary: Summary
     ) -> None:
-        lengths = np.diff(histories.offsets)
-        least = self.rules.shortest_sequence_for_training
-        expected = {
-            TRAIN: 2 * int(np.maximum(lengths - 1 - least, 0).sum()),
-            TEST: 2 * int((lengths > 0).sum()),
-        }
-        parts = []
-        for mapping, rows in expected.items():
-            (directory / mapping).mkdir()
-            of = count_parts(rows)
-            parts += [Part(mapping, number, of) for number in range(of)]
-        files = {
-            mapping: [part.file for part in parts if part.mapping == mapping]
-            for mapping in expected
-        }
-        spec = dataset_spec(self.columns, summary.domains, self.rules.max_sequence_length, files)
-        summary.rows = dict.fromkeys(expected, 0)
-        with self.narrator.phase("writing samples", sum(expected.values())) as report:
-            for mapping, rows in sample_all(
+        histories.choose_positions(self.rules.shortest_sequence_for_training)
+        if self.layout == USERS_LAYOUT:
+            self._write_users(directory, histories, summary)
+        else:
+            rows = write_samples_files(
+                directory,
                 histories,
-                parts,
                 self.rules,
                 vocabularies,
-                to_merlin_schema(spec),
-                directory,
+                summary.domains,
                 self.scheduler,
-            ):
-                report(rows, rows)
-                summary.rows[mapping] += rows
+                self.narrator,
+            )
+            summary.rows = rows
+        files = directory.glob("*/part.*.parquet")
+        summary.bytes = sum(path.stat().st_size for path in files)
+
+    def _write_users(self, directory: Path, histories: Histories, summary: Summary) -> None:
+        layout = users_layout_of(self.columns, self.rules)
+        items = summary.domains[self.columns.item]
+        with self.narrator.phase("writing users", summary.users) as report:
+            for users in write_users(histories, layout, items, directory, self.scheduler):
+                report(users, users)
+        summary.rows = {mapping: histories.count_samples(mapping) for mapping in (TRAIN, TEST)}
+        files = [part.file for part in user_parts(histories)]
+        spec = users_spec(self.columns, summary.domains, self.rules, files)
         write_documents(directory, spec)
-        summary.bytes = sum(path.stat().st_size for path in directory.glob("*/part.*.parquet"))
 
 
 def _stopped(message: str, summary: Summary) -> MerlinSimError:

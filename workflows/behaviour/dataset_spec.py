@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from ...sampling.positions import TEST, TRAIN
 from ...schemas.channels import (
     LABEL,
     NEGATIVE_HISTORY,
@@ -12,8 +14,11 @@ from ...schemas.channels import (
     USER_FEATURES,
 )
 from ...schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
+from ...schemas.users_layout import USERS, UsersLayout
+from ..vocabularies.vocabulary import CATEGORIES
 from .behaviour_columns import LABEL as LABEL_COLUMN
 from .behaviour_columns import BehaviourColumns
+from .rules import SampleRules
 
 LABEL_DTYPE = "int8"  # as in the published parquet; the loader and Keras take it as it is
 ID_DTYPE = "int64"
@@ -54,3 +59,32 @@ def dataset_spec(
             NEGATIVE_HISTORY: columns.negatives,
         },
     )
+
+
+def users_layout_of(columns: BehaviourColumns, rules: SampleRules) -> UsersLayout:
+    """Say how samples are made of the users' rows that this package writes."""
+    return UsersLayout(
+        history=columns.item,
+        positions={mapping: (f"{mapping}_begin", f"{mapping}_end") for mapping in (TRAIN, TEST)},
+        item_table=f"{CATEGORIES}/{columns.item}.parquet",
+        item_features=columns.item_features,
+        negatives=rules.negatives,
+        seed=rules.seed,
+    )
+
+
+def users_spec(
+    columns: BehaviourColumns,
+    sizes: Mapping[str, int],
+    rules: SampleRules,
+    files: Sequence[str],
+) -> FeatureSpec:
+    """Describe the dataset whose files, those of train and of test, have one row per user."""
+    both = dict.fromkeys((TRAIN, TEST), files)
+    spec = dataset_spec(columns, sizes, rules.max_sequence_length, both)
+    sources = {
+        mapping: tuple(replace(chunk, type=USERS) for chunk in chunks)
+        for mapping, chunks in spec.source_spec.items()
+    }
+    stated = users_layout_of(columns, rules).to_dict()
+    return replace(spec, source_spec=sources, metadata={USERS: stated})

@@ -18,12 +18,11 @@ import pyarrow as pa
 from merlin.io import Dataset
 from merlin.schema import Schema
 
+from ...sampling import sample_kernels
 from ..engine.backend import arrow_lists, frame_from_arrow, frame_to_arrow
 from ..engine.parquet_files import LARGEST_DICTIONARY, ROWS_PER_FILE, write_samples_file
 from ..engine.schedulers import Scheduler
 from ..engine.workflow import Workflow
-from ..operators.explode_histories import TEST
-from ..sampling import sample_kernels
 from ..vocabularies.vocabulary import Vocabularies
 from .behaviour_columns import POSITION, BehaviourColumns
 from .behaviour_graph import encode_histories, fitted_workflow, make_samples
@@ -96,22 +95,17 @@ class LoadPrefixes:
         columns = self.histories.columns
         offsets = self.histories.offsets
         users = self.histories.column(columns.user)
+        begins, ends = self.histories.positions(part.mapping)
         rows, positions = sample_kernels.select_prefixes(
-            users,
-            offsets,
-            self.rules.shortest_sequence_for_training,
-            part.mapping == TEST,
-            self.rules.seed,
-            part.number,
-            part.of,
+            users, begins, ends, self.rules.seed, part.number, part.of
         )
-        targets, values, ends = sample_kernels.cut_prefixes(
+        targets, values, stops = sample_kernels.cut_prefixes(
             self.histories.items, offsets, rows, positions, self.rules.max_sequence_length
         )
         table = {name: pa.array(self.histories.column(name)[rows]) for name in columns.users}
         table[POSITION] = pa.array(positions)
         table[columns.targets[0]] = pa.array(targets)
-        table[columns.positives[0]] = arrow_lists(values, ends)
+        table[columns.positives[0]] = arrow_lists(values, stops)
         return frame_from_arrow(pa.table(table))
 
 

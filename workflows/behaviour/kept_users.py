@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...sampling.item_table import COUNT, KEY
 from ..engine.backend import join_keys, order_of_rows, ranks
-from ..vocabularies.item_table import COUNT, KEY
 from .behaviour_columns import BehaviourColumns
 from .user_buckets import read_bucket
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...foundation.exceptions import MerlinSimError
+from ...schemas.users_layout import NEGATIVES, POPULARITY
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class SampleRules:
     """Decides the negatives and the order of rows."""
     pad: bool = False
     """Write histories left-padded with 0 to max_sequence_length, as published."""
+    negatives: str = POPULARITY
+    """Draw negatives by popularity, or each item as often as any other (uniform)."""
 
     def __post_init__(self) -> None:
         """Gather every problem, raise once."""
@@ -37,6 +40,11 @@ class SampleRules:
         ]
         if not 0 <= self.seed < 2**63:
             problems.append(f"`seed` should lie in 0..2**63 - 1. Received: `seed` = {self.seed}.")
+        if self.negatives not in NEGATIVES:
+            problems.append(
+                f"`negatives` should be {' or '.join(NEGATIVES)}. "
+                f"Received: `negatives` = {self.negatives!r}."
+            )
         if problems:
             raise MerlinSimError("\n".join(problems))
 

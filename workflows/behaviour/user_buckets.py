@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ...sampling.hashing import hash_keys
 from ..logs.bad_rows import FAIL, BadRow, refuse
 from ..logs.log_source import Block, LogSource, Piece
-from ..sampling.hashing import hash_keys
 
 BUCKETS = "buckets"
 """Name of the directory that they stand in."""

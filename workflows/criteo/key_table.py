@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...foundation.exceptions import MerlinSimError
-from ..vocabularies.item_table import ID, KEY
+from ...sampling.item_table import ID, KEY
 from . import key_kernels
 
 Array = np.ndarray[Any, Any]

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..vocabularies.item_table import COUNT, ID, KEY
+from ...sampling.item_table import COUNT, ID, KEY
 from .count_blocks import part_file
 from .key_kernels import gather_up, hexadecimal
 from .key_table import KeyTableWriter

@@ -6,6 +6,9 @@ from typing import Any
 
 from merlin.schema import ColumnSchema, Schema
 
+from ...sampling import sample_arrays, sample_kernels
+from ...sampling.item_table import ItemTable
+from ...schemas.users_layout import POPULARITY
 from ..behaviour.behaviour_columns import LABEL, POSITION, BehaviourColumns
 from ..engine.backend import (
     array_module,
@@ -15,15 +18,13 @@ from ..engine.backend import (
     new_frame,
     values_of,
 )
-from ..sampling import sample_arrays, sample_kernels
-from ..vocabularies.item_table import ItemTable
 from .row_operator import RowOperator, id_column, id_list_column
 
 
 class DrawNegatives(RowOperator):
     """Add the twin with a drawn target, and negative histories; scatter the rows.
 
-    Items are drawn from all interactions, so by popularity. A draw depends on the seed, the
+    A draw depends on the seed, the
     user's id, the position and the label, never on the partition. The rows come in the order of
     a hash of the same, so that rows of one user do not stand together.
 
@@ -31,14 +32,22 @@ class DrawNegatives(RowOperator):
         columns: The log's columns.
         items: What the items are drawn from.
         seed: The same seed draws the same.
+        negatives: ``"popularity"`` draws items from all interactions, ``"uniform"`` from all items.
     """
 
-    def __init__(self, columns: BehaviourColumns, items: ItemTable, seed: int) -> None:
+    def __init__(
+        self,
+        columns: BehaviourColumns,
+        items: ItemTable,
+        seed: int,
+        negatives: str = POPULARITY,
+    ) -> None:
         """Store the arguments."""
         super().__init__()
         self.columns = columns
         self.items = items
         self.seed = seed
+        self.negatives = negatives
 
     def inputs(self) -> tuple[str, ...]:
         """What ExplodeHistories makes."""
@@ -58,7 +67,7 @@ class DrawNegatives(RowOperator):
         user, position = users[names.user], values_of(df[POSITION])
         history, offsets = lists_of(df[names.positives[0]])
         rows = (user, position, values_of(df[names.targets[0]]), history, offsets)
-        population = self.items.population
+        population = self.items.population(self.negatives)
         if is_on_gpu(df):
             xp = array_module(df)
             order = sample_arrays.order_of_twins(user, position, self.seed, xp)

@@ -6,6 +6,8 @@ from typing import Any
 
 from merlin.schema import Schema
 
+from ...sampling import sample_arrays, sample_kernels
+from ...sampling.positions import TEST, TRAIN, sample_positions
 from ..behaviour.behaviour_columns import POSITION, BehaviourColumns
 from ..engine.backend import (
     array_module,
@@ -15,11 +17,7 @@ from ..engine.backend import (
     new_frame,
     values_of,
 )
-from ..sampling import sample_arrays, sample_kernels
 from .row_operator import RowOperator, id_column, id_list_column
-
-TRAIN = "train"
-TEST = "test"
 
 
 class ExplodeHistories(RowOperator):
@@ -58,15 +56,14 @@ class ExplodeHistories(RowOperator):
         """Explode one partition."""
         values, offsets = lists_of(df[self.columns.item])
         users = {name: values_of(df[name]) for name in self.columns.users}
-        arguments = (self.least_before, self.mapping == TEST, 0, 0, 1)
+        user, xp = users[self.columns.user], array_module(df)
+        lengths = offsets[1:] - offsets[:-1]
+        ranges = sample_positions(lengths, self.mapping, self.least_before, xp)
         if is_on_gpu(df):
-            xp = array_module(df)
-            user = users[self.columns.user]
-            rows, positions = sample_arrays.select_prefixes(user, offsets, *arguments, xp)
+            rows, positions = sample_arrays.select_prefixes(user, *ranges, 0, 0, 1, xp)
             cut = sample_arrays.cut_prefixes(values, offsets, rows, positions, self.longest, xp)
         else:
-            user = users[self.columns.user]
-            rows, positions = sample_kernels.select_prefixes(user, offsets, *arguments)
+            rows, positions = sample_kernels.select_prefixes(user, *ranges, 0, 0, 1)
             cut = sample_kernels.cut_prefixes(values, offsets, rows, positions, self.longest)
         targets, history, history_offsets = cut
         return new_frame(

@@ -6,9 +6,9 @@ from typing import Any
 
 from merlin.schema import Schema
 
+from ...sampling.item_table import ItemTable
 from ..behaviour.behaviour_columns import BehaviourColumns
 from ..engine.backend import array_module, list_column, lists_of, values_of
-from ..vocabularies.item_table import ItemTable
 from .row_operator import RowOperator, id_column, id_list_column
 
 

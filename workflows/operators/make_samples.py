@@ -6,9 +6,9 @@ from typing import Any
 
 from merlin.schema import Schema
 
+from ...sampling.item_table import ItemTable
 from ..behaviour.behaviour_columns import BehaviourColumns
 from ..behaviour.rules import SampleRules
-from ..vocabularies.item_table import ItemTable
 from .draw_negatives import DrawNegatives
 from .explode_histories import ExplodeHistories
 from .look_up_item_features import LookUpItemFeatures
@@ -40,7 +40,7 @@ class MakeSamples(RowOperator):
             longest=rules.max_sequence_length,
             least_before=rules.shortest_sequence_for_training,
         )
-        self.draw = DrawNegatives(columns, items, rules.seed)
+        self.draw = DrawNegatives(columns, items, rules.seed, rules.negatives)
         self.look_up = LookUpItemFeatures(columns, items)
 
     def inputs(self) -> tuple[str, ...]:

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...sampling.item_table import COUNT, KEY
 from ..behaviour.behaviour_columns import BehaviourColumns
 from ..behaviour.kept_users import EVENTS, ITEMS, USERS, last_row_of_each
-from .item_table import COUNT, KEY
 from .vocabulary import Vocabularies, sorted_distinct
 
 

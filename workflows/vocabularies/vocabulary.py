@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from .item_table import COUNT, ID, KEY, ItemTable
+from ...sampling.item_table import COUNT, ID, KEY, ItemTable
 
 CATEGORIES = "categories"
 

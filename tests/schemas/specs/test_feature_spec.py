@@ -134,7 +134,7 @@ def test_writing_and_reading_again_gives_the_same_bytes(tmp_path_factory, spec):
         (
             ("type: parquet", "type: orc"),
             ":8: source_spec.train[1].type: expected one of the chunk types parquet, csv, "
-            "tfrecord, split_binary, got the text 'orc'",
+            "tfrecord, split_binary, users, got the text 'orc'",
         ),
         (
             ("b.csv", "c.csv"),

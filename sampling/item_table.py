@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
-from ..sampling.population import Population
+from ..schemas.users_layout import POPULARITY, UNIFORM
+from .population import Population
 
 ID = "id"
 KEY = "key"
@@ -32,10 +33,9 @@ class ItemTable:
         """Ids of a feature by item id; id 0, which pads, has 0."""
         return _column(self.path, name, _stamp(self.path))
 
-    @property
-    def population(self) -> Population:
-        """All interactions, to draw items from."""
-        return _population(self.path, _stamp(self.path))
+    def population(self, negatives: str = POPULARITY) -> Population:
+        """What items are drawn from: all interactions, or every item once."""
+        return _population(self.path, negatives, _stamp(self.path))
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:
@@ -53,5 +53,8 @@ def _column(path: Path, name: str, stamp: tuple[int, int, int]) -> npt.NDArray[n
 
 
 @lru_cache(maxsize=8)
-def _population(path: Path, stamp: tuple[int, int, int]) -> Population:
-    return Population.of_counts(_column(path, COUNT, stamp))
+def _population(path: Path, negatives: str, stamp: tuple[int, int, int]) -> Population:
+    counts = _column(path, COUNT, stamp)
+    if negatives == UNIFORM:
+        counts = np.minimum(np.arange(len(counts), dtype=np.int64), 1)
+    return Population.of_counts(counts)

@@ -5,25 +5,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merlin_sim.workflows.sampling import sample_arrays, sample_kernels
-from merlin_sim.workflows.sampling.population import Population
+from merlin_sim.sampling import sample_arrays, sample_kernels
+from merlin_sim.sampling.population import Population
+from merlin_sim.sampling.positions import sample_positions
 
 USERS = np.array([7, 3, 9], np.int64)
 OFFSETS = np.array([0, 4, 5, 8], np.int64)
 ITEMS = np.array([1, 2, 3, 4, 5, 6, 7, 8], np.int64)
 
 
+def select(mapping, least_before):
+    ranges = sample_positions(np.diff(OFFSETS), mapping, least_before, np)
+    return sample_kernels.select_prefixes(USERS, *ranges, 0, 0, 1)
+
+
 def test_train_rows_have_enough_before_them_and_are_never_the_last():
-    rows, positions = sample_kernels.select_prefixes(USERS, OFFSETS, 1, False, 0, 0, 1)
+    rows, positions = select("train", 1)
     assert list(zip(rows, positions, strict=True)) == [(0, 1), (0, 2), (2, 1)]
-    rows, positions = sample_kernels.select_prefixes(USERS, OFFSETS, 0, False, 0, 0, 1)
+    rows, positions = select("train", 0)
     assert list(zip(rows, positions, strict=True)) == [(0, 0), (0, 1), (0, 2), (2, 0), (2, 1)]
-    rows, positions = sample_kernels.select_prefixes(USERS, OFFSETS, 9, False, 0, 0, 1)
+    rows, positions = select("train", 9)
     assert len(rows) == 0
 
 
 def test_the_test_rows_are_the_last_ones_whatever_came_before():
-    rows, positions = sample_kernels.select_prefixes(USERS, OFFSETS, 2, True, 0, 0, 1)
+    rows, positions = select("test", 2)
     assert list(zip(rows, positions, strict=True)) == [(0, 3), (1, 0), (2, 2)]
 
 
@@ -83,16 +89,17 @@ def test_items_are_drawn_as_often_as_they_were_taken():
     longest=st.integers(1, 5),
     seed=st.integers(0, 2**63 - 1),
     parts=st.integers(1, 3),
-    last_only=st.booleans(),
+    mapping=st.sampled_from(["train", "test"]),
 )
-def test_loops_and_arrays_agree(lengths, least, longest, seed, parts, last_only):
+def test_loops_and_arrays_agree(lengths, least, longest, seed, parts, mapping):
     users = np.arange(len(lengths), dtype=np.int64) * 3 + 1
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     values = (np.arange(offsets[-1]) % 5 + 1).astype(np.int64)
     population = Population.of_counts(np.array([0, 3, 1, 0, 2, 9], np.int64))
+    ranges = sample_positions(np.array(lengths), mapping, least, np)
     chosen = []
     for part in range(parts):
-        arguments = (users, offsets, least, last_only, seed, part, parts)
+        arguments = (users, *ranges, seed, part, parts)
         rows, positions = sample_kernels.select_prefixes(*arguments)
         same = sample_arrays.select_prefixes(*arguments, np)
         np.testing.assert_array_equal([rows, positions], same)
@@ -114,7 +121,7 @@ def test_loops_and_arrays_agree(lengths, least, longest, seed, parts, last_only)
         same = sample_arrays.draw_negatives(*arguments, population, np)
         for ours, theirs in zip(drawn, same, strict=True):
             np.testing.assert_array_equal(ours, theirs)
-    everything = sample_kernels.select_prefixes(users, offsets, least, last_only, seed, 0, 1)
+    everything = sample_kernels.select_prefixes(users, *ranges, seed, 0, 1)
     assert sorted(chosen) == sorted(zip(*everything, strict=True))
 
 

@@ -21,34 +21,25 @@ from .population import Population
 
 
 def select_prefixes(
-    users: Any,
-    offsets: Any,
-    least_before: int,
-    last_only: bool,
-    seed: int,
-    part: int,
-    parts: int,
-    xp: Any,
+    users: Any, begins: Any, ends: Any, seed: int, part: int, parts: int, xp: Any
 ) -> tuple[Any, Any]:
-    """See :func:`merlin_sim.workflows.sampling.sample_kernels.select_prefixes`."""
-    lengths = offsets[1:] - offsets[:-1]
-    rows = xp.repeat(xp.arange(len(users), dtype=xp.int64), lengths)
-    positions = xp.arange(int(offsets[-1] - offsets[0]), dtype=xp.int64) - (
-        offsets[rows] - offsets[0]
-    )
-    is_last = positions == lengths[rows] - 1
-    chosen = is_last if last_only else ~is_last & (positions >= least_before)
-    if parts > 1:
-        keys = row_key_arrays(seed, users[rows], positions, xp.zeros_like(positions), xp)
-        scattered = mix_arrays(keys ^ xp.uint64(SLICE_SALT), xp)
-        chosen &= scattered % xp.uint64(parts) == xp.uint64(part)
+    """See :func:`merlin_sim.sampling.sample_kernels.select_prefixes`."""
+    counts = ends - begins
+    rows = xp.repeat(xp.arange(len(users), dtype=xp.int64), counts)
+    firsts = xp.concatenate([xp.zeros(1, xp.int64), xp.cumsum(counts)])[:-1]
+    positions = xp.arange(len(rows), dtype=xp.int64) - (firsts - begins)[rows]
+    if parts == 1:
+        return rows, positions
+    keys = row_key_arrays(seed, users[rows], positions, xp.zeros_like(positions), xp)
+    scattered = mix_arrays(keys ^ xp.uint64(SLICE_SALT), xp)
+    chosen = scattered % xp.uint64(parts) == xp.uint64(part)
     return rows[chosen], positions[chosen]
 
 
 def cut_prefixes(
     values: Any, offsets: Any, rows: Any, positions: Any, longest: int, xp: Any
 ) -> tuple[Any, Any, Any]:
-    """See :func:`merlin_sim.workflows.sampling.sample_kernels.cut_prefixes`."""
+    """See :func:`merlin_sim.sampling.sample_kernels.cut_prefixes`."""
     lengths = xp.minimum(positions, longest)
     new_offsets = xp.concatenate([xp.zeros(1, xp.int64), xp.cumsum(lengths)])
     places = offsets[rows] + positions
@@ -58,7 +49,7 @@ def cut_prefixes(
 
 
 def order_of_twins(users: Any, positions: Any, seed: int, xp: Any) -> Any:
-    """See :func:`merlin_sim.workflows.sampling.sample_kernels.order_of_twins`."""
+    """See :func:`merlin_sim.sampling.sample_kernels.order_of_twins`."""
     labels = xp.arange(2 * len(users), dtype=xp.int64) % 2
     keys = row_key_arrays(seed, xp.repeat(users, 2), xp.repeat(positions, 2), labels, xp)
     return xp.argsort(mix_arrays(keys ^ xp.uint64(ORDER_SALT), xp), kind="stable")
@@ -75,7 +66,7 @@ def draw_negatives(
     population: Population,
     xp: Any,
 ) -> tuple[Any, Any, Any, Any]:
-    """See :func:`merlin_sim.workflows.sampling.sample_kernels.draw_negatives`."""
+    """See :func:`merlin_sim.sampling.sample_kernels.draw_negatives`."""
     rows, labels = order >> 1, order & 1
     lengths = (offsets[1:] - offsets[:-1])[rows]
     new_offsets = xp.concatenate([xp.zeros(1, xp.int64), xp.cumsum(lengths)])

@@ -19,22 +19,14 @@ Ids = npt.NDArray[np.int64]
 
 @numba.njit(cache=True, nogil=True)
 def select_prefixes(
-    users: Ids,
-    offsets: Ids,
-    least_before: int,
-    last_only: bool,
-    seed: int,
-    part: int,
-    parts: int,
+    users: Ids, begins: Ids, ends: Ids, seed: int, part: int, parts: int
 ) -> tuple[Ids, Ids]:
     """Choose the interactions to predict.
 
     Args:
         users: [histories] User id of each history.
-        offsets: [histories + 1] Where each history begins.
-        least_before: Interactions that have fewer before them are not chosen; without effect
-            on ``last_only``.
-        last_only: Choose each history's last interaction (test) or all the others (train).
+        begins: [histories] The first position to predict.
+        ends: [histories] The position after the last one to predict.
         seed: Decides, with user id and position, to which part a row belongs.
         part: The part to choose, 0 to parts - 1.
         parts: Into how many parts the rows are dealt.
@@ -46,10 +38,7 @@ def select_prefixes(
     rows = np.empty(16, np.int64)
     positions = np.empty(16, np.int64)
     for row in range(len(users)):
-        length = offsets[row + 1] - offsets[row]
-        begin = length - 1 if last_only else min(least_before, length)
-        end = length if last_only else length - 1
-        for position in range(max(begin, 0), end):
+        for position in range(begins[row], ends[row]):
             if parts > 1:
                 scattered = mix(row_key(seed, users[row], position, 0) ^ SLICE_SALT)
                 if scattered % np.uint64(parts) != np.uint64(part):

@@ -1,0 +1,1 @@
+"""Samples made of users' histories while they are read."""

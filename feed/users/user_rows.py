@@ -1,0 +1,141 @@
+"""Where the feed's users come from: the row groups of the users' files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...sampling.user_check import StoredUsers, UserCheck
+from ...schemas.channels import TARGET_ITEM_FEATURES, USER_FEATURES
+from ...schemas.dataset import DatasetDirectory
+from ..data_error import READ_ERRORS, DataError
+from ..rows.decoded_rows import DecodedRows, ListColumn, decode
+from ..rows.footer import require_whole_footer
+from ..rows.row_source import version
+from .user_block import Array, UserBlock
+
+
+@dataclass(frozen=True)
+class UserPart:
+    """A row group of users."""
+
+    path: Path
+    group: int
+    first_row: int
+    version: tuple[int, ...]
+    """The state of the file when it was opened."""
+
+
+class UserRows:
+    """The users of a mapping, row group by row group; about one of them is in memory at a time.
+
+    Args:
+        dataset: an opened directory of users.
+        mapping: ``train`` or ``test``.
+
+    Raises:
+        DataError: naming a file that cannot be read, or whose positions cannot be.
+    """
+
+    def __init__(self, dataset: DatasetDirectory, mapping: str) -> None:
+        """Read of every user how many samples there are."""
+        layout = dataset.users
+        assert layout is not None
+        spec = dataset.spec
+        self.mapping = mapping
+        self.history = layout.history
+        self.positions = layout.positions
+        ids = {name: spec.feature_spec[name] for name in spec.channel_spec[USER_FEATURES]}
+        self.largest = {name: int(feature.cardinality or 0) for name, feature in ids.items()}
+        item = spec.feature_spec[spec.channel_spec[TARGET_ITEM_FEATURES][0]]
+        self.last_item = int(item.cardinality or 0)
+        self.parts: list[UserPart] = []
+        self.part_positions: list[Array] = []
+        """Of each part, how many samples every user has."""
+        for path in dataset.stored_files(mapping):
+            self._add_file(path)
+
+    def _add_file(self, path: Path) -> None:
+        first_row = 0
+        try:
+            with pq.ParquetFile(path, memory_map=True) as file:
+                require_whole_footer(file)
+                for group in range(file.metadata.num_row_groups):
+                    rows = file.metadata.row_group(group).num_rows
+                    columns = list(self.positions[self.mapping])
+                    table = file.read_row_group(group, columns=columns)
+                    counts = _count(path, first_row, table, columns)
+                    if counts.sum():
+                        self.parts.append(UserPart(path, group, first_row, version(str(path))))
+                        self.part_positions.append(counts)
+                    first_row += rows
+        except READ_ERRORS as error:
+            raise DataError(f"{path} cannot be read as parquet: {error}") from error
+
+    def read(self, number: int) -> UserBlock:
+        """Decode and check the users of a part.
+
+        Raises:
+            MerlinSimError: where one cannot be used, or the file is not as it was.
+        """
+        part = self.parts[number]
+        if version(str(part.path)) != part.version:
+            raise DataError(f"{part.path} changed while it was read.")
+        decoded, named = self._decode(part)
+        columns = decoded.columns
+        for name, column in columns.items():
+            if column.missing is not None:
+                raise DataError(
+                    f"{part.path}, row {part.first_row + column.missing}: column {name} holds a"
+                    " missing value. Received: null."
+                )
+        history = columns[self.history]
+        assert isinstance(history, ListColumn)
+        whole = {n: c.values.astype(np.int64) for n, c in columns.items() if c is not history}
+        stored = StoredUsers(
+            str(part.path),
+            part.first_row,
+            {name: whole[name] for name in self.largest},
+            history.values,
+            history.offsets.astype(np.int64),
+            {mapping: (whole[begin], whole[end]) for mapping, (begin, end) in named.items()},
+        )
+        UserCheck(self.largest, self.history, self.last_item, self.positions)(stored)
+        kind = np.int32 if self.last_item < 2**31 else np.int64
+        items = history.values.astype(kind, copy=False)
+        users, positions = dict(stored.users), stored.positions[self.mapping]
+        return UserBlock(users, items, stored.starts, *positions)
+
+    def _decode(self, part: UserPart) -> tuple[DecodedRows, dict[str, tuple[str, str]]]:
+        try:
+            with pq.ParquetFile(part.path, memory_map=True) as file:
+                stored = set(file.schema_arrow.names)
+                named = {m: pair for m, pair in self.positions.items() if set(pair) <= stored}
+                positions = [name for pair in named.values() for name in pair]
+                table = file.read_row_group(
+                    part.group, columns=[*self.largest, *positions, self.history]
+                )
+            return decode(table, str(part.path), part.first_row), named
+        except READ_ERRORS as error:
+            raise DataError(
+                f"{part.path} is damaged in row group {part.group}, which begins with row"
+                f" {part.first_row}: {error}"
+            ) from error
+
+
+def _count(path: Path, first_row: int, table: pa.Table, columns: list[str]) -> Array:
+    """How many samples each user has; the rest of what can be wrong is seen when they are read."""
+    begins, ends = (np.asarray(table[name].fill_null(-1)).astype(np.int64) for name in columns)
+    wrong = (begins < 0) | (begins > ends)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        received = " and ".join(str(table[name][row].as_py()) for name in columns)
+        raise DataError(
+            f"{path}, row {first_row + row}: columns {' and '.join(columns)} should hold a position"
+            f" of the history and one that is not before it. Received: {received}."
+        )
+    return ends - begins

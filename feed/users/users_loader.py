@@ -1,0 +1,141 @@
+"""The feed of a directory with one row per user: the same batches as of one with samples."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...foundation.cores import count_cores
+from ...foundation.exceptions import MerlinSimError
+from ...sampling.drawing import fresh_seed
+from ...schemas.dataset import DatasetDirectory
+from ..epoch_plan import EpochPlan
+from ..loader import Loader
+from .made_window import MadeWindow
+from .recipe import Recipe
+from .stretches import Stretches
+from .user_rows import UserRows
+
+POSITIONS_TOGETHER = 8
+ORDER_OF_STRETCHES = 1 << 40
+"""Tells the random numbers of a part's order from those of the epoch's windows."""
+
+
+@dataclass(frozen=True)
+class UserSource:
+    """Users, and how samples are made of them."""
+
+    users: UserRows
+    recipe: Recipe
+
+    @property
+    def part_rows(self) -> list[int]:
+        """The number of samples of each row group."""
+        return [2 * int(counts.sum()) for counts in self.users.part_positions]
+
+
+class UsersLoader(Loader):
+    """A :class:`~merlin_sim.feed.loader.Loader` that makes its rows of users' histories.
+
+    It keeps all that the other one promises. In memory are the users of one row group or two,
+    and a few batches: how long histories are and how many users there are does not matter.
+
+    Args:
+        dataset: as of Loader; names the files.
+        batch_size: as of Loader.
+        directory: the opened directory of users.
+        mapping: ``train`` or ``test``.
+        positions_together: consecutive positions of a user that stay together when users are
+            shuffled, before the rows of a window are.
+        fresh_negatives: draw other negatives in every epoch.
+        options: of Loader.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int,
+        *,
+        directory: DatasetDirectory,
+        mapping: str,
+        positions_together: int = POSITIONS_TOGETHER,
+        fresh_negatives: bool = False,
+        **options: Any,
+    ) -> None:
+        """Check the arguments, and read how many samples every user has."""
+        super().__init__(dataset, batch_size, **options)
+        if positions_together < 1:
+            raise MerlinSimError(
+                "`positions_together` should be a positive integer. "
+                f"Received: `positions_together` = {positions_together}."
+            )
+        self.positions_together = positions_together
+        self.fresh_negatives = fresh_negatives
+        self._directory = directory
+        self._mapping = mapping
+
+    @property
+    def source(self) -> UserSource:  # type: ignore[override]
+        """What samples are made of; opened when first needed."""
+        if self._source is None:
+            self._source = UserSource(  # type: ignore[assignment]
+                UserRows(self._directory, self._mapping),
+                Recipe.read(self._directory, self.input_schema, self.fresh_negatives),
+            )
+        return self._source  # type: ignore[return-value]
+
+    def _read_windows(self, plan: EpochPlan, first_step: int) -> Generator[Any, None, None]:
+        recipe, users = self.source.recipe, self.source.users
+        seed = fresh_seed(recipe.seed, plan.epoch) if recipe.fresh_negatives else recipe.seed
+        parts = _OpenPart(users, plan, self.positions_together)
+        with contextlib.closing(_Threads()) as threads:
+            for window in plan.windows(first_step):
+                rows = plan.rank_rows(window, self.global_rank, self.global_size)
+                pieces = [piece for span in rows.spans for piece in parts.read(*span)]
+                made = MadeWindow(pieces, rows.batches, recipe, seed, threads.pool, self._blocks)
+                yield window.first_row // plan.global_batch_size, made, rows.batches
+
+
+class _Threads:
+    """Threads that end with the generator that uses them."""
+
+    def __init__(self) -> None:
+        self.pool = ThreadPoolExecutor(count_cores())
+
+    def close(self) -> None:
+        self.pool.shutdown(cancel_futures=True)
+
+
+class _OpenPart:
+    """Finds ranges of the epoch's sequence, ascending, reading each part once."""
+
+    def __init__(self, users: UserRows, plan: EpochPlan, positions_together: int) -> None:
+        self._users = users
+        self._plan = plan
+        self._together = positions_together
+        self._place = -1
+        self._stretches: Stretches | None = None
+
+    def read(self, start: int, stop: int) -> Iterator[tuple[Stretches, int, int]]:
+        """Give the range [start, stop): parts, each with its own range of samples."""
+        starts = self._plan.part_starts
+        while start < stop:
+            place = int(np.searchsorted(starts, start, side="right")) - 1
+            end = min(stop, int(starts[place + 1]))
+            yield self._open(place), start - int(starts[place]), end - int(starts[place])
+            start = end
+
+    def _open(self, place: int) -> Stretches:
+        if place != self._place or self._stretches is None:
+            plan, part = self._plan, int(self._plan.part_order[place])
+            random = None
+            if plan.shuffle:
+                random = np.random.default_rng([plan.seed, plan.epoch, ORDER_OF_STRETCHES, part])
+            self._stretches = Stretches.of(self._users.read(part), self._together, random)
+            self._place = place
+        return self._stretches

@@ -1,0 +1,108 @@
+"""Refuses users whose samples would be nonsense, with file, row, user and position."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..foundation.exceptions import MerlinSimError
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class StoredUsers:
+    """Users as a file holds them."""
+
+    origin: str
+    """The file."""
+    first_row: int
+    """The first user's row in it."""
+    users: Mapping[str, Array]
+    """[users] By user feature, its ids; the first tells users apart."""
+    items: Array
+    """[interactions] All histories' items."""
+    starts: Array
+    """[users + 1] Where each history begins among them."""
+    positions: Mapping[str, tuple[Array, Array]]
+    """[users] By mapping, the first position that is a sample, and the one after the last."""
+
+
+@dataclass(frozen=True)
+class UserCheck:
+    """What may stand in a file of users."""
+
+    largest: Mapping[str, int]
+    """By user feature, its last id."""
+    history: str
+    """The column with the items."""
+    last_item: int
+    """The last id of an item."""
+    columns: Mapping[str, tuple[str, str]]
+    """By mapping, the columns of the positions."""
+
+    def __call__(self, stored: StoredUsers) -> None:
+        """Look at everything.
+
+        Raises:
+            MerlinSimError: With the first thing that is wrong.
+        """
+        for name, largest in self.largest.items():
+            values = stored.users[name]
+            wrong = (values < 0) | (values > largest)
+            what = f"column {name} should hold an id of 0 to {largest}"
+            _refuse_first(stored, wrong, values, what)
+        self._check_items(stored)
+        before: list[str] = []
+        for mapping in stored.positions:
+            self._check_positions(stored, mapping, before)
+            before.append(mapping)
+
+    def _check_items(self, stored: StoredUsers) -> None:
+        items = stored.items
+        if not len(items) or (items.min() >= 1 and items.max() <= self.last_item):
+            return
+        place = int(np.argmax((items < 1) | (items > self.last_item)))
+        row = int(np.searchsorted(stored.starts, place, side="right")) - 1
+        position = place - int(stored.starts[row])
+        what = f"column {self.history} should hold ids of 1 to {self.last_item}"
+        refuse(stored, row, f"position {position}: {what}", items[place])
+
+    def _check_positions(self, stored: StoredUsers, mapping: str, before: list[str]) -> None:
+        begin, end = self.columns[mapping]
+        begins, ends = stored.positions[mapping]
+        wrong = (begins < 0) | (begins > ends)
+        what = f"column {begin} should hold a position of 0 to that of {end} ({{end}})"
+        row = int(np.argmax(wrong)) if wrong.any() else 0
+        _refuse_first(stored, wrong, begins, what.format(end=ends[row] if len(ends) else 0))
+        what = f"column {end} should not lie beyond the history's end"
+        _refuse_first(stored, ends > np.diff(stored.starts), ends, what)
+        for other in before:
+            others_begin, others_end = stored.positions[other]
+            first = np.maximum(begins, others_begin)
+            shared = first < np.minimum(ends, others_end)
+            what = f"no position should be a sample of {other} and of {mapping}"
+            _refuse_first(stored, shared, first, what)
+
+
+def _refuse_first(stored: StoredUsers, wrong: Array, values: Array, what: str) -> None:
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        refuse(stored, row, what, values[row])
+
+
+def refuse(stored: StoredUsers, row: int, what: str, received: object) -> None:
+    """Raise the error of a user.
+
+    Raises:
+        MerlinSimError: Always.
+    """
+    user = next(iter(stored.users.values()))[row]
+    raise MerlinSimError(
+        f"{stored.origin}, row {stored.first_row + row} (user {user}): {what}."
+        f" Received: {received}."
+    )

@@ -1,0 +1,176 @@
+"""The layout with one row per user: what its spec says beside the features of its samples.
+
+A dataset of this layout describes the same features and channels as one of samples. Its chunks
+are of the type ``users``: their files hold, of each user, the user features, the whole history of
+items, oldest first, and which positions of it are samples. What else it takes to make samples of
+that stands in the spec's metadata under ``users``.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..foundation.problem import KeyPath, Problem, describe
+from .channels import CONTRACTS, TARGET_ITEM_FEATURES
+from .specs.feature_spec import FeatureSpec
+
+USERS = "users"
+"""The type of the chunks, and the key in the metadata."""
+POPULARITY = "popularity"
+UNIFORM = "uniform"
+NEGATIVES = (POPULARITY, UNIFORM)
+"""How items are drawn: as often as they were taken, or each as often as any other."""
+KEYS = ("history", "positions", "item_table", "item_features", "negatives", "seed")
+
+
+@dataclass(frozen=True)
+class UsersLayout:
+    """How samples are made of a user's row."""
+
+    history: str
+    """The column with the items of the whole history, oldest first."""
+
+    positions: Mapping[str, tuple[str, str]]
+    """Mapping (`train`, `test`) -> the columns that say from which position to which other one
+    its samples are; position 0 is the oldest interaction."""
+
+    item_table: str
+    """The file with the columns `id`, `count` (interactions with the item) and item_features."""
+
+    item_features: tuple[str, ...]
+    """The item table's columns, one for each target item feature but the item itself."""
+
+    negatives: str
+    """How negatives are drawn: one of :data:`NEGATIVES`."""
+
+    seed: int
+    """Decides, with user, position and label, what is drawn."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as the spec's metadata holds it."""
+        return {
+            "history": self.history,
+            "positions": {name: list(columns) for name, columns in self.positions.items()},
+            "item_table": self.item_table,
+            "item_features": list(self.item_features),
+            "negatives": self.negatives,
+            "seed": self.seed,
+        }
+
+
+def users_layout(spec: FeatureSpec) -> UsersLayout | None:
+    """Return the layout of a spec that passed :func:`users_problems`; None for samples."""
+    if not _users_mappings(spec):
+        return None
+    stated = spec.metadata[USERS]
+    return UsersLayout(
+        stated["history"],
+        {name: (begin, end) for name, (begin, end) in stated["positions"].items()},
+        stated["item_table"],
+        tuple(stated["item_features"]),
+        stated["negatives"],
+        stated["seed"],
+    )
+
+
+def users_problems(spec: FeatureSpec, directory: Path | None) -> list[Problem]:
+    """Gather what is wrong with a spec whose chunks are of users; nothing for any other spec.
+
+    Args:
+        spec: A spec of the right shape.
+        directory: Where its paths start; None to leave the files alone.
+    """
+    mappings = _users_mappings(spec)
+    if not mappings:
+        return []
+    found = [spec.problem(*problem) for problem in _wrong_chunks(spec, mappings)]
+    found += [spec.problem(*problem) for problem in _wrong_features(spec)]
+    stated = spec.metadata.get(USERS)
+    if not isinstance(stated, Mapping) or set(stated) != set(KEYS):
+        received = ", ".join(map(str, stated)) if isinstance(stated, Mapping) else describe(stated)
+        expected = f"a mapping with {', '.join(KEYS)}: there are chunks of users"
+        return [*found, spec.problem(("metadata", USERS), expected, received)]
+    wrong = [*_wrong_columns(spec, stated, mappings), *_wrong_draws(stated, directory)]
+    return found + [
+        spec.problem(("metadata", USERS, *path), expected, describe(received))
+        for path, expected, received in wrong
+    ]
+
+
+def _users_mappings(spec: FeatureSpec) -> list[str]:
+    return [
+        name
+        for name, chunks in spec.source_spec.items()
+        if any(chunk.type == USERS for chunk in chunks)
+    ]
+
+
+def _wrong_chunks(spec: FeatureSpec, mappings: list[str]) -> Iterator[tuple[KeyPath, str, str]]:
+    for name in spec.source_spec:
+        if name not in mappings or len(spec.source_spec[name]) != 1:
+            types = " + ".join(chunk.type for chunk in spec.source_spec[name])
+            yield ("source_spec", name), "one chunk of users, as in another mapping", types
+
+
+def _wrong_features(spec: FeatureSpec) -> Iterator[tuple[KeyPath, str, str]]:
+    for problem in CONTRACTS["sim"].problems(spec):
+        yield problem.path, problem.expected, problem.received
+    if not spec.channel_spec.get("user_features"):
+        yield ("channel_spec", "user_features"), "at least one feature: it tells users apart", "0"
+    in_channels = {name for names in spec.channel_spec.values() for name in names}
+    for name in spec.feature_spec:
+        if name not in in_channels:
+            yield ("feature_spec", name), "a feature of a channel: samples are made of those", name
+    for name in spec.channel_spec.get("history_time_intervals", ()):
+        yield ("feature_spec", name), "no time intervals: the users' rows hold no times", name
+
+
+def _wrong_columns(
+    spec: FeatureSpec, stated: Mapping[str, Any], mappings: list[str]
+) -> Iterator[tuple[KeyPath, str, Any]]:
+    if not _is_name(stated["history"]):
+        yield ("history",), "the name of a column", stated["history"]
+    positions = stated["positions"]
+    if not isinstance(positions, Mapping) or set(positions) != set(mappings):
+        yield ("positions",), f"two columns for each of {', '.join(mappings)}", positions
+        positions = {}
+    taken = [stated["history"], *spec.channel_spec.get("user_features", ())]
+    for name, columns in positions.items():
+        is_pair = isinstance(columns, list | tuple) and len(columns) == 2
+        if not is_pair or not all(map(_is_name, columns)):
+            yield ("positions", name), "two names of columns: first position, and end", columns
+            continue
+        for column in columns:
+            if column in taken:
+                yield ("positions", name), "columns that hold nothing else", column
+            taken.append(column)
+    features = stated["item_features"]
+    count = max(0, len(spec.channel_spec.get(TARGET_ITEM_FEATURES, ())) - 1)
+    if not isinstance(features, list | tuple) or not all(map(_is_name, features)):
+        yield ("item_features",), "a list of names of columns", features
+    elif len(features) != count:
+        expected = f"{count} columns: {TARGET_ITEM_FEATURES} but the first"
+        yield ("item_features",), expected, features
+
+
+def _wrong_draws(
+    stated: Mapping[str, Any], directory: Path | None
+) -> Iterator[tuple[KeyPath, str, Any]]:
+    table, seed = stated["item_table"], stated["seed"]
+    normal = posixpath.normpath(table) if _is_name(table) else ".."
+    if posixpath.isabs(normal) or normal in (".", "..") or normal.startswith("../"):
+        yield ("item_table",), "the path of a file within the dataset directory", table
+    elif directory is not None and not (directory / table).is_file():
+        yield ("item_table",), "a file that exists", table
+    if stated["negatives"] not in NEGATIVES:
+        yield ("negatives",), " or ".join(NEGATIVES), stated["negatives"]
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63:
+        yield ("seed",), "a whole number in 0..2**63 - 1", seed
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(value) and "\0" not in value

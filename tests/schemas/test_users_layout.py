@@ -1,0 +1,157 @@
+"""What a spec of users must say, and that nothing of it is lost on the way to a Merlin schema."""
+
+from __future__ import annotations
+
+import copy
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from small_users import write_users_dataset
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.schemas.fingerprint import fingerprint
+from merlin_sim.schemas.specs.spec_file import read_spec
+from merlin_sim.schemas.translation.merlin_schema import to_feature_spec, to_merlin_schema
+
+
+@pytest.fixture
+def users(tmp_path):
+    return write_users_dataset(tmp_path / "dataset", [[[5, 9]], [[4]]])
+
+
+def test_the_directory_says_how_samples_are_made(users):
+    layout = DatasetDirectory.open(users, model="sim").users
+    assert layout.history == "thing"
+    assert layout.positions == {
+        "train": ("train_begin", "train_end"),
+        "test": ("test_begin", "test_end"),
+    }
+    assert (layout.item_table, layout.item_features) == ("categories/thing.parquet", ("kind",))
+    assert (layout.negatives, layout.seed) == ("popularity", 99)
+
+
+def test_a_directory_of_samples_has_no_such_layout(sim_dataset):
+    dataset = DatasetDirectory.open(sim_dataset)
+    assert dataset.users is None
+    assert dataset.stored_files("train") == dataset.files("train")
+
+
+def test_nothing_is_lost_on_the_way_to_a_schema_and_back(users):
+    spec = read_spec(users / "feature_spec.yaml")
+    assert to_feature_spec(to_merlin_schema(spec)) == spec
+    (users / "feature_spec.yaml").unlink()
+    with pytest.raises(MerlinSimError, match=r"expected parquet files beside schema\.pbtxt"):
+        DatasetDirectory.open(users)
+
+
+def test_who_reads_rows_of_samples_is_told_to_transcode(users):
+    with pytest.raises(MerlinSimError, match="train is in users; .*merlin-sim transcode"):
+        DatasetDirectory.open(users).files("train")
+
+
+def test_the_name_of_what_it_holds_depends_on_draws_and_items(users):
+    before = fingerprint(DatasetDirectory.open(users))
+    edit(users, lambda spec: spec["metadata"]["users"].update(seed=100))
+    seeded = fingerprint(DatasetDirectory.open(users))
+    table = pq.read_table(users / "categories/thing.parquet")
+    pq.write_table(table, users / "categories/thing.parquet", compression="none")
+    assert len({before, seeded, fingerprint(DatasetDirectory.open(users))}) == 3
+
+
+def edit(directory, change):
+    """Change the spec; the schema beside it goes, for it would say otherwise."""
+    path = directory / "feature_spec.yaml"
+    spec = yaml.safe_load(path.read_text())
+    change(spec)
+    path.write_text(yaml.safe_dump(spec, sort_keys=False))
+    (directory / "schema.pbtxt").unlink(missing_ok=True)
+
+
+def of_users(**changes):
+    return lambda spec: spec["metadata"]["users"].update(changes)
+
+
+def without(key):
+    return lambda spec: spec["metadata"]["users"].pop(key)
+
+
+def one_chunk_of_samples(spec):
+    spec["source_spec"]["test"][0]["type"] = "parquet"
+
+
+def a_second_chunk(spec):
+    chunk = copy.deepcopy(spec["source_spec"]["train"][0])
+    spec["source_spec"]["train"] = [
+        {**chunk, "features": chunk["features"][:1]},
+        {**chunk, "features": chunk["features"][1:]},
+    ]
+
+
+def no_user_features(spec):
+    for name in spec["channel_spec"].pop("user_features"):
+        del spec["feature_spec"][name]
+        for chunks in spec["source_spec"].values():
+            chunks[0]["features"].remove(name)
+
+
+def a_feature_of_its_own(spec):
+    spec["feature_spec"]["price"] = {"dtype": "float32"}
+    for chunks in spec["source_spec"].values():
+        chunks[0]["features"].append("price")
+
+
+WRONG = {
+    "nothing said": (lambda s: s.pop("metadata"), "metadata.users: expected a mapping with"),
+    "something missing": (without("seed"), "metadata.users: expected a mapping with"),
+    "no column": (of_users(history=3), "metadata.users.history: expected the name of a column"),
+    "positions of one": (of_users(positions={"train": ["a", "b"]}), "positions: expected two"),
+    "one position": (
+        of_users(positions={"train": ["a"], "test": ["b", "c"]}),
+        r"users.positions.train: expected two names of columns",
+    ),
+    "one column twice": (
+        of_users(positions={"train": ["a", "b"], "test": ["b", "c"]}),
+        "positions.test: expected columns that hold nothing else, got the text 'b'",
+    ),
+    "a table elsewhere": (of_users(item_table="../x"), "item_table: expected the path of a file"),
+    "a table that is not": (of_users(item_table="x"), "item_table: expected a file that exists"),
+    "too many features": (of_users(item_features=["a", "b"]), "item_features: expected 1 columns"),
+    "unknown draws": (of_users(negatives="often"), "negatives: expected popularity or uniform"),
+    "no seed": (of_users(seed=-1), r"users.seed: expected a whole number in 0"),
+    "samples beside": (one_chunk_of_samples, "source_spec.test: expected one chunk of users"),
+    "two chunks": (a_second_chunk, "source_spec.train: expected one chunk of users"),
+    "nobody": (no_user_features, "user_features: expected at least one feature"),
+    "a feature more": (a_feature_of_its_own, "price: expected a feature of a channel"),
+    "no such column": (
+        of_users(history="things"), r"part\.0\.parquet: things: expected one column, got none"
+    ),
+    "no such feature": (
+        of_users(item_features=["brand"]), r"thing\.parquet: brand: expected one column, got none"
+    ),
+    "not a history": (of_users(history="train_begin"), "positions.train: expected columns that"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change, message", WRONG.values(), ids=WRONG)
+def test_what_does_not_hold_together_is_refused(users, change, message):
+    edit(users, change)
+    with pytest.raises(MerlinSimError, match=message):
+        DatasetDirectory.open(users)
+
+
+def test_columns_of_another_type_are_refused(users):
+    path = users / "users/part.1.parquet"
+    table = pq.read_table(path)
+    country = table.schema.get_field_index("country")
+    pq.write_table(table.set_column(country, "country", [["a"] * table.num_rows]), path)
+    with pytest.raises(MerlinSimError, match=r"part\.1\.parquet: country: expected one value"):
+        DatasetDirectory.open(users)
+
+
+def test_an_item_table_of_another_size_is_refused(users):
+    path = users / "categories/thing.parquet"
+    pq.write_table(pq.read_table(path).slice(1), path)
+    with pytest.raises(MerlinSimError, match="expected 50 rows, the cardinality of thing_trgt"):
+        DatasetDirectory.open(users)

@@ -1,0 +1,115 @@
+"""Small dataset directories with one row per user, and their samples worked out one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from merlin_sim.sampling import sample_kernels
+from merlin_sim.sampling.population import Population
+from merlin_sim.schemas.dataset import write_documents
+from merlin_sim.workflows.behaviour.behaviour_columns import BehaviourColumns
+from merlin_sim.workflows.behaviour.dataset_spec import users_spec
+from merlin_sim.workflows.behaviour.rules import SampleRules
+
+COLUMNS = BehaviourColumns("user", "thing", "when", ("country",), ("kind",))
+ITEMS, KINDS, COUNTRIES, LONGEST = 50, 7, 3, 6
+RULES = SampleRules(max_sequence_length=LONGEST, seed=99)
+
+
+def item_table() -> dict[str, np.ndarray]:
+    random = np.random.default_rng(1)
+    return {
+        "id": np.arange(1, ITEMS + 1),
+        "count": random.integers(0, 20, ITEMS),
+        "kind": random.integers(1, KINDS + 1, ITEMS),
+    }
+
+
+def user_table(lengths: list[int], first: int, least: int = 1) -> pa.Table:
+    """Users numbered from ``first``; the last interaction is test, those before it train."""
+    random = np.random.default_rng([7, first])
+    lengths = np.array(lengths, np.int64)
+    last = np.maximum(lengths - 1, 0)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    items = random.integers(1, ITEMS + 1, offsets[-1]).astype(np.int32)
+    return pa.table(
+        {
+            "user": first + np.arange(len(lengths)),
+            "country": random.integers(1, COUNTRIES + 1, len(lengths)),
+            "train_begin": np.minimum(least, last),
+            "train_end": last,
+            "test_begin": last,
+            "test_end": lengths,
+            "thing": pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(items)),
+        }
+    )
+
+
+def write_users_dataset(
+    directory: Path, files: list[list[list[int]]], rules: SampleRules = RULES
+) -> Path:
+    """Write, for each file and row group, users with so many interactions."""
+    (directory / "users").mkdir(parents=True)
+    (directory / "categories").mkdir()
+    first, names = 1, []
+    for number, groups in enumerate(files):
+        names.append(f"users/part.{number}.parquet")
+        with pq.ParquetWriter(directory / names[-1], user_table([], 1).schema) as writer:
+            for lengths in groups:
+                writer.write_table(user_table(lengths, first))
+                first += len(lengths)
+    pq.write_table(pa.table(item_table()), directory / "categories/thing.parquet")
+    sizes = {"user": max(1, first - 1), "country": COUNTRIES, "thing": ITEMS, "kind": KINDS}
+    write_documents(directory, users_spec(COLUMNS, sizes, rules, names))
+    return directory
+
+
+def samples_of(directory: Path, mapping: str, seed: int = RULES.seed) -> dict[str, np.ndarray]:
+    """The samples in the users' order, made one by one; histories padded on the left."""
+    table = pa.concat_tables([pq.read_table(p) for p in sorted(directory.glob("users/*"))])
+    items = item_table()
+    population = Population.of_counts(np.concatenate([[0], items["count"]]))
+    kind_of = np.concatenate([[0], items["kind"]])
+    rows = []
+    for user in table.to_pylist():
+        for position in range(user[f"{mapping}_begin"], user[f"{mapping}_end"]):
+            before = user["thing"][max(0, position - LONGEST) : position]
+            drawn = sample_kernels.draw_negatives(
+                np.array([user["user"]]), np.array([position]), np.array([user["thing"][position]]),
+                np.array(before, np.int64), np.array([0, len(before)]), np.array([0, 1]),
+                seed, population.cumulative, population.first, population.block,
+            )  # fmt: skip
+            targets, positives, negatives, offsets = drawn
+            for label in (0, 1):
+                part = slice(offsets[label], offsets[label + 1])
+                histories = [
+                    np.concatenate([np.zeros(LONGEST - len(before), np.int64), values[part]])
+                    for values in (positives, negatives)
+                ]
+                rows.append((label, user["user"], user["country"], targets[label], *histories))
+    label, user, country, target, positive, negative = (
+        np.array([row[place] for row in rows]) for place in range(6)
+    )
+    return {
+        "label": label, "user": user, "country": country,
+        "thing_trgt": target, "kind_trgt": kind_of[target],
+        "thing_pos": positive, "kind_pos": kind_of[positive],
+        "thing_neg": negative, "kind_neg": kind_of[negative],
+    }  # fmt: skip
+
+
+def as_rows(columns: dict[str, np.ndarray]) -> np.ndarray:
+    """Join columns to one row of numbers a sample, in the columns' alphabetical order."""
+    count = len(columns["label"])
+    return np.concatenate(
+        [np.asarray(columns[name]).reshape(count, -1) for name in sorted(columns)], axis=1
+    ).astype(np.int64)
+
+
+def in_order(rows: np.ndarray) -> np.ndarray:
+    """Sort rows, so that two orders of the same rows are equal."""
+    return rows[np.lexsort(rows.T)]

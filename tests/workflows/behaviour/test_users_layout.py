@@ -1,0 +1,181 @@
+"""One row per user: what is written, and that its samples are those of the other layout."""
+
+from __future__ import annotations
+
+import filecmp
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from small_users import as_rows, in_order
+
+from merlin_sim.feed.open_feed import open_feed
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.foundation.ranks import Ranks
+from merlin_sim.schemas.dataset import DatasetDirectory
+
+RULES = ["--max_sequence_length", 30, "--shortest_sequence_for_training", 2]
+
+
+@pytest.fixture(scope="module")
+def both(raw, preprocess, tmp_path_factory):
+    """The same log in both layouts."""
+    directory = tmp_path_factory.mktemp("both")
+    return [
+        preprocess(raw, directory / layout, "--layout", layout, *RULES)
+        for layout in ("samples", "users")
+    ]
+
+
+def fed(directory, mapping, **options):
+    dataset = DatasetDirectory.open(directory)
+    feed = open_feed(dataset, mapping, dataset.schema.column_names, 256, Ranks(), **options)
+    batches = [
+        as_rows({"label": label.numpy(), **{n: x.numpy() for n, x in inputs.items()}})
+        for inputs, label in feed
+    ]
+    return np.concatenate(batches)
+
+
+@pytest.mark.parametrize("mapping", ["train", "test"])
+def test_the_samples_are_those_of_the_other_layout_row_for_row(both, mapping):
+    samples, users = both
+    stored, made = fed(samples, mapping), fed(users, mapping, shuffle=True)
+    assert len(stored) > 150
+    np.testing.assert_array_equal(in_order(made), in_order(stored))
+
+
+def test_users_take_few_bytes(both):
+    samples, users = (
+        sum(path.stat().st_size for path in directory.glob("*/part.*.parquet"))
+        for directory in both
+    )
+    rows = sum(pq.read_metadata(p).num_rows for p in both[0].glob("*/part.*.parquet"))
+    assert users / rows < 20
+    assert users < samples / 10
+
+
+def test_transcoding_gives_the_files_of_the_other_layout(both, run_cli, tmp_path):
+    samples, users = both
+    result = run_cli("transcode", "--input", users, "--output", tmp_path / "made")
+    assert result.exit_code == 0, result.output
+    names = sorted(str(p.relative_to(samples)) for p in samples.rglob("*") if p.is_file())
+    assert names == sorted(
+        str(p.relative_to(tmp_path / "made")) for p in (tmp_path / "made").rglob("*") if p.is_file()
+    )
+    _, different, errors = filecmp.cmpfiles(samples, tmp_path / "made", names, shallow=False)
+    assert different == errors == []
+
+
+def test_a_row_holds_the_whole_history_and_where_its_samples_are(both):
+    users = pq.read_table(both[1] / "users/part.0.parquet").to_pandas()
+    lengths = users["item_id"].map(len)
+    assert lengths.max() > 30  # longer than a sample shows
+    assert (users["test_end"] == lengths).all()
+    assert (users["test_begin"] == lengths - 1).all()
+    assert (users["train_begin"] == 2).all()
+    assert (users["train_end"] == lengths - 1).all()
+    samples = pd.read_parquet(both[0] / "test/part.0.parquet").query("label == 1")
+    newest = users.set_index("user_id")["item_id"].map(lambda items: items[-1])
+    assert samples.set_index("user_id")["item_id_trgt"].sort_index().tolist() == (
+        newest.sort_index().tolist()
+    )
+
+
+def test_the_users_of_the_next_day_have_the_ids_of_the_day_before(both, raw, preprocess, tmp_path):
+    samples, users = both
+    again = preprocess(raw, tmp_path / "again", "--layout", "users", "--fitted", samples)
+    assert filecmp.cmp(again / "users/part.0.parquet", users / "users/part.0.parquet", False)
+
+
+def write_log(path):
+    random = np.random.default_rng(3)
+    rows = 900
+    user, item = random.integers(0, 20, rows), random.integers(0, 40, rows)
+    pd.DataFrame(
+        {
+            "who": [f"u{u}" for u in user],
+            "what": [f"i{i}" for i in item],
+            "when": np.arange(rows),
+            "country": [f"c{u % 3}" for u in user],
+            "kind": [f"k{i % 7}" for i in item],
+            "brand": [f"b{i % 5}" for i in item],
+        }
+    ).to_csv(path, index=False)
+    return [
+        path, "--user_column", "who", "--item_column", "what", "--timestamp_column", "when",
+        "--user_feature_columns", "country", "--item_feature_columns", "kind,brand",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("negatives", ["popularity", "uniform"])
+def test_a_log_of_its_own_with_features_of_users_and_items(run_cli, tmp_path, negatives):
+    log = write_log(tmp_path / "log.csv")
+    for layout in ("samples", "users"):
+        result = run_cli(
+            "preprocess", "log", *log, "--output_path", tmp_path / layout,
+            "--layout", layout, "--negatives", negatives,
+        )  # fmt: skip
+        assert result.exit_code == 0, result.output
+    stored, made = (fed(tmp_path / layout, "train") for layout in ("samples", "users"))
+    np.testing.assert_array_equal(in_order(made), in_order(stored))
+
+
+def test_uniform_negatives_do_not_follow_popularity(run_cli, tmp_path):
+    rows = 4000
+    item = np.where(np.arange(rows) % 20, 0, np.arange(rows) // 20 % 10 + 1)
+    frame = pd.DataFrame({"who": np.arange(rows) % 40, "what": item, "when": np.arange(rows)})
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    shares = {}
+    for negatives in ("popularity", "uniform"):
+        result = run_cli(
+            "preprocess", "log", tmp_path / "log.csv", "--output_path", tmp_path / negatives,
+            "--user_column", "who", "--item_column", "what", "--timestamp_column", "when",
+            "--negatives", negatives,
+        )  # fmt: skip
+        assert result.exit_code == 0, result.output
+        drawn = np.concatenate(pd.read_parquet(tmp_path / negatives / "train")["what_neg"])
+        shares[negatives] = np.mean(drawn == 1)
+    assert shares["popularity"] == pytest.approx(0.95, abs=0.02)
+    assert shares["uniform"] == pytest.approx(1 / 11, abs=0.02)
+
+
+def test_padding_is_refused_for_users(run_cli, tmp_path):
+    log = write_log(tmp_path / "log.csv")
+    result = run_cli(
+        "preprocess", "log", *log, "--output_path", tmp_path / "made", "--layout", "users", "--pad"
+    )
+    assert isinstance(result.exception, MerlinSimError)
+    assert "`pad` is of the samples layout" in str(result.exception)
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_column_that_is_called_as_a_position_is_refused(run_cli, tmp_path):
+    log = write_log(tmp_path / "log.csv")
+    path = log[0]
+    path.write_text(path.read_text().replace("country", "train_end", 1))
+    made = tmp_path / "made"
+    log = ["train_end" if option == "country" else option for option in log]
+    result = run_cli("preprocess", "log", *log, "--output_path", made, "--layout", "users")
+    assert "Received: train_end" in str(result.exception)
+
+
+def test_transcoding_refuses_a_user_that_cannot_be(run_cli, tmp_path):
+    log = write_log(tmp_path / "log.csv")
+    run_cli("preprocess", "log", *log, "--output_path", tmp_path / "users", "--layout", "users")
+    path = tmp_path / "users/users/part.0.parquet"
+    table = pq.read_table(path)
+    items = table["what"].to_pylist()
+    items[2][7] = 41
+    column = table.schema.get_field_index("what")
+    changed = pa.array(items, table.schema.field(column).type)
+    pq.write_table(table.set_column(column, table.schema.field(column), changed), path)
+    result = run_cli("transcode", "--input", tmp_path / "users", "--output", tmp_path / "made")
+    message = str(result.exception)
+    assert (
+        "row 2 (user " in message
+        and "position 7: column what should hold ids of 1 to 40" in message
+    )
+    assert not (tmp_path / "made").exists()

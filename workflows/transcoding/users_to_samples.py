@@ -1,0 +1,163 @@
+"""A dataset with one row per user becomes the one with one row per sample, file for file."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...foundation.exceptions import MerlinSimError
+from ...foundation.progress import Narrator, Silence
+from ...foundation.staging import check_apart, staged_directory
+from ...sampling.user_check import StoredUsers, UserCheck
+from ...schemas.channels import TARGET_ITEM_FEATURES, USER_FEATURES
+from ...schemas.dataset import DatasetDirectory
+from ...schemas.users_layout import UsersLayout
+from ..behaviour.behaviour_columns import BehaviourColumns
+from ..behaviour.dataset_spec import dataset_spec, users_layout_of
+from ..behaviour.fitted import WORKFLOW_FILE
+from ..behaviour.histories import Histories
+from ..behaviour.rules import SampleRules
+from ..behaviour.write_samples import write_samples_files
+from ..engine.backend import lists_of_arrow
+from ..engine.schedulers import Scheduler, SingleProcess
+from ..vocabularies.vocabulary import CATEGORIES, Vocabularies
+
+WORK = ".work"
+Positions = dict[str, list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]]
+
+
+@dataclass(frozen=True)
+class UsersTranscoder:
+    """Writes the files that ``preprocess --layout samples`` would have written of the same log."""
+
+    dataset: DatasetDirectory
+    narrator: Narrator = field(default_factory=Silence)
+    scheduler: Scheduler = field(default_factory=SingleProcess)
+
+    def transcode(self, output: Path, *, overwrite: bool = False) -> dict[str, int]:
+        """Make the dataset directory ``output``; it appears whole or not at all.
+
+        Returns:
+            Mapping -> the number of its samples.
+        """
+        check_apart(output, [self.dataset.path])
+        columns, rules, sizes = self._columns(), self._rules(), self._sizes()
+        self._require_own_names(columns, rules)
+        source = self.dataset.path
+        with staged_directory(output, overwrite=overwrite, say=self.narrator.say) as staged:
+            histories = Histories(staged / WORK, columns)
+            positions: Positions = {mapping: [] for mapping in self._layout.positions}
+            histories.fill(self._tables(positions))
+            for mapping, pairs in positions.items():
+                begins, ends = (np.concatenate(part) for part in zip(*pairs, strict=True))
+                histories.write_positions(mapping, begins, ends)
+            vocabularies = Vocabularies(source / CATEGORIES)
+            rows = write_samples_files(
+                staged, histories, rules, vocabularies, sizes, self.scheduler, self.narrator
+            )
+            shutil.rmtree(staged / WORK)
+            shutil.copytree(source / CATEGORIES, staged / CATEGORIES)
+            if (source / WORKFLOW_FILE).is_file():
+                shutil.copy(source / WORKFLOW_FILE, staged / WORKFLOW_FILE)
+        return rows
+
+    @property
+    def _layout(self) -> UsersLayout:
+        assert self.dataset.users is not None
+        return self.dataset.users
+
+    def _columns(self) -> BehaviourColumns:
+        layout = self._layout
+        user, *others = self.dataset.channels[USER_FEATURES]
+        return BehaviourColumns(
+            user,
+            layout.history,
+            f"time of {layout.history}",  # no column of a dataset
+            tuple(others),
+            layout.item_features,
+        )
+
+    def _rules(self) -> SampleRules:
+        spec, layout = self.dataset.spec, self._layout
+        (longest,) = spec.feature_spec[self.dataset.channels["positive_history"][0]].dimensions or (
+            1,
+        )
+        return SampleRules(longest, seed=layout.seed, negatives=layout.negatives)
+
+    def _sizes(self) -> dict[str, int]:
+        columns, spec, channels = self._columns(), self.dataset.spec, self.dataset.channels
+        names = [*channels[USER_FEATURES], *channels[TARGET_ITEM_FEATURES]]
+        domains = (*columns.users, *columns.items)
+        return {
+            domain: int(spec.feature_spec[name].cardinality or 0)
+            for domain, name in zip(domains, names, strict=True)
+        }
+
+    def _require_own_names(self, columns: BehaviourColumns, rules: SampleRules) -> None:
+        """Samples are written under the names that ``preprocess`` gives."""
+        spec = self.dataset.spec
+        same = dataset_spec(columns, self._sizes(), rules.max_sequence_length, {})
+        table = users_layout_of(columns, rules).item_table
+        if same.channel_spec != spec.channel_spec or same.feature_spec != spec.feature_spec:
+            raise MerlinSimError(
+                f"{self.dataset.path}: expected the features that `preprocess` gives a dataset of "
+                f"{columns.user} and {columns.item}: {', '.join(same.feature_spec)} with their "
+                f"types. Received: {', '.join(spec.feature_spec)}."
+            )
+        if self._layout.item_table != table:
+            raise MerlinSimError(
+                f"{self.dataset.path}: metadata.users.item_table: expected {table}. "
+                f"Received: {self._layout.item_table}."
+            )
+
+    def _tables(self, positions: Positions) -> Iterator[pa.Table]:
+        """Give the users of all files, checked, and gather their positions."""
+        layout, sizes, columns = self._layout, self._sizes(), self._columns()
+        files = {mapping: self.dataset.stored_files(mapping) for mapping in layout.positions}
+        first = next(iter(files))
+        if any(paths != files[first] for paths in files.values()):
+            raise MerlinSimError(
+                f"{self.dataset.path}: expected the same files of users in "
+                f"{' and '.join(files)}: each of their samples is made in the order of the users."
+            )
+        largest = {name: sizes[name] for name in columns.users}
+        check = UserCheck(largest, columns.item, sizes[columns.item], layout.positions)
+        names = [name for pair in layout.positions.values() for name in pair]
+        for path in files[first]:
+            row = 0
+            with pq.ParquetFile(path) as file:
+                for group in range(file.metadata.num_row_groups):
+                    table = file.read_row_group(group, columns=[*largest, *names, columns.item])
+                    stored = self._stored(path, row, table)
+                    check(stored)
+                    for mapping, pair in stored.positions.items():
+                        positions[mapping].append(pair)
+                    row += table.num_rows
+                    yield table
+
+    def _stored(self, path: Path, row: int, table: pa.Table) -> StoredUsers:
+        for name in table.column_names:
+            column = table[name].combine_chunks()
+            inner = column.flatten() if pa.types.is_nested(column.type) else column
+            if column.null_count or inner.null_count:
+                raise MerlinSimError(
+                    f"{path}, rows {row} to {row + table.num_rows - 1}: column {name} holds a "
+                    "missing value. Received: null."
+                )
+        columns, layout = self._columns(), self._layout
+        numbers = {name: np.asarray(table[name]) for name in columns.users}
+        pairs = {
+            mapping: tuple(np.asarray(table[name]).astype(np.int64) for name in pair)
+            for mapping, pair in layout.positions.items()
+        }
+        items, starts = lists_of_arrow(table[columns.item].combine_chunks())
+        return StoredUsers(
+            str(path), row, numbers, items, starts, {m: (b, e) for m, (b, e) in pairs.items()}
+        )
