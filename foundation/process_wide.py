@@ -4,6 +4,7 @@
   warnings as sentences, and other libraries' not.
 - :func:`hide_tensorflow`, :func:`dask_setup`: preprocessing never makes a tensor, but Merlin would
   import TensorFlow.
+- :func:`hide_gpu_from_merlin`: a GPU that cudf or TensorFlow cannot use would end Merlin's imports.
 - :func:`put_off_dtype_mappings`: a Merlin schema is read without TensorFlow, Dask and Numba.
 - :func:`keep_freed_memory`: arrow uses the pages of one window of rows for the next.
 
@@ -82,6 +83,16 @@ def dask_setup(worker: object) -> None:
     """
     warnings.simplefilter("ignore")
     hide_tensorflow()
+
+
+def hide_gpu_from_merlin() -> None:
+    """Have Merlin find no GPU in this process, whatever TensorFlow sees.
+
+    Merlin counts GPUs once, when it is imported, and then believes that cudf and TensorFlow can
+    use them. It can be told otherwise in ``CUDA_VISIBLE_DEVICES`` alone, which would hide the GPU
+    from TensorFlow too. To be called before anything else of Merlin is imported.
+    """
+    importlib.import_module("merlin.core.has_gpu").HAS_GPU = False  # type: ignore[attr-defined]
 
 
 def keep_freed_memory() -> None:

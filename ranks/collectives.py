@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from ..foundation.exceptions import MerlinSimError
 from ..foundation.ranks import Ranks
+from . import own_gpu
 
 try:
     import horovod.tensorflow as hvd
@@ -24,7 +25,7 @@ Gradient = Any
 
 
 def start() -> Ranks:
-    """Join the run and take this rank's device.
+    """Join the run.
 
     Raises:
         MerlinSimError: where the launcher started several processes that Horovod cannot join, or
@@ -44,15 +45,27 @@ def start() -> Ranks:
             f"{launched} processes were started that Horovod cannot join: it was built without "
             "MPI. Start them with horovodrun, or build it with HOROVOD_WITH_MPI=1 make setup."
         )
-    gpus = tf.config.list_physical_devices("GPU")
-    if gpus and ranks.local_size > len(gpus):
-        raise MerlinSimError(
-            f"{ranks.local_size} ranks were started on a machine with {len(gpus)} GPUs."
-        )
-    if gpus:  # Pin: one GPU for one rank.
-        tf.config.set_visible_devices(gpus[ranks.local_rank], "GPU")
-        tf.config.experimental.set_memory_growth(gpus[ranks.local_rank], True)
+    _check_gpu(ranks)
     return ranks
+
+
+def _check_gpu(ranks: Ranks) -> None:
+    """Refuse several ranks on one GPU; which a rank sees was settled before TensorFlow came.
+
+    Nothing of a device can be chosen here any more: importing Merlin has made them.
+    """
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus or ranks.local_size == 1 or own_gpu.is_taken():
+        return
+    if ranks.local_size > len(gpus):
+        raise MerlinSimError(
+            f"{ranks.local_size} ranks were started on a machine with {len(gpus)} GPUs: start as "
+            "many as there are, or hide the GPUs with CUDA_VISIBLE_DEVICES= to use the CPU."
+        )
+    raise MerlinSimError(
+        f"each rank should see one GPU. Received: {len(gpus)} of them. `merlin-sim train` hides the"
+        " others; a program of your own sets CUDA_VISIBLE_DEVICES before it imports TensorFlow."
+    )
 
 
 def joined() -> Ranks:

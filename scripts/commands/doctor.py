@@ -14,6 +14,8 @@ import click
 import psutil
 
 from ...foundation.exceptions import MerlinSimError
+from ...foundation.gpu_use import settle_training, why_not_cudf, why_not_tensorflow
+from ...foundation.gpus import Gpus, look
 
 PACKAGES = (
     "merlin-sim",
@@ -46,13 +48,16 @@ class Finding:
 @click.command()
 def command() -> None:
     """Show versions, devices and abilities; exit 2 where training could not run."""
+    gpus = look()
     findings = [
         *_versions(),
         _machine(),
-        *_guarded("TensorFlow", _tensorflow),
+        *_gpus(gpus),
+        *_guarded("TensorFlow", lambda: _tensorflow(gpus)),
         *_guarded("Horovod", _horovod),
+        *_guarded("feed", lambda: _feed(gpus)),
+        *_guarded("GPU", lambda: _settled(gpus)),
         *[finding for name in NEEDED_TO_TRAIN for finding in _guarded("import", lambda: [], name)],
-        _feed(),
         _optional("serving", "pytriton", "merlin-sim[serve]"),
     ]
     print_findings(findings)
@@ -108,12 +113,23 @@ def _guarded(
         return [Finding(topic, f"{name}{type(error).__name__}: {reason}", is_bad=True)]
 
 
-def _tensorflow() -> list[Finding]:
+def _gpus(gpus: Gpus) -> list[Finding]:
+    """What the driver says, before anything has tried to use it."""
+    if not gpus.driver:
+        return [Finding("GPU", f"none: {gpus.problem}")]
+    names = ", ".join(f"{gpu.place}: {gpu.name}" for gpu in gpus.visible) or "none visible"
+    cuda = ".".join(map(str, gpus.cuda))
+    return [Finding("GPU", f"{names} (driver {gpus.driver}, CUDA {cuda})")]
+
+
+def _tensorflow(gpus: Gpus) -> list[Finding]:
     import tensorflow as tf
 
-    gpus = tf.config.list_physical_devices("GPU")
-    device = f"{len(gpus)} GPU(s)" if gpus else "CPU (no GPU that TensorFlow can use)"
-    return [Finding("device", device)]
+    found = tf.config.list_physical_devices("GPU")
+    if found:
+        return [Finding("device", f"{len(found)} GPU(s)")]
+    reason = why_not_tensorflow(gpus) if gpus.visible else "no GPU that TensorFlow can use"
+    return [Finding("device", f"CPU ({reason})")]
 
 
 def _horovod() -> list[Finding]:
@@ -131,17 +147,17 @@ def _horovod() -> list[Finding]:
     return [Finding("Horovod", text, is_bad=not {"Gloo", "MPI"} & set(able))]
 
 
-def _feed() -> Finding:
-    if importlib.util.find_spec("cudf") is None:
-        return Finding("feed", "CPU: arrow and NumPy (cudf is not installed)")
-    try:
-        from merlin.core.compat import HAS_GPU, cudf
-    except Exception as error:  # a cudf that does not fit its CUDA driver
-        reason = " ".join(str(error).split())[:120]
-        return Finding("feed", f"CPU: cudf cannot be imported: {reason}")
-    if HAS_GPU and cudf:
-        return Finding("feed", f"GPU: cudf {cudf.__version__}")
-    return Finding("feed", "CPU: arrow and NumPy (no GPU for cudf)")
+def _feed(gpus: Gpus) -> list[Finding]:
+    reason = why_not_cudf(gpus) if gpus.visible else "no GPU for cudf"
+    if reason is not None:
+        return [Finding("feed", f"CPU: arrow and NumPy ({reason})")]
+    return [Finding("feed", f"GPU: cudf {importlib.import_module('cudf').__version__}")]
+
+
+def _settled(gpus: Gpus) -> list[Finding]:
+    """What a run would do with the GPU; Merlin, which is imported next, is told of it too."""
+    told = settle_training(gpus)
+    return [] if told is None else [Finding("a run", told)]
 
 
 def _optional(topic: str, module: str, extra: str) -> Finding:

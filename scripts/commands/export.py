@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from ...foundation.exceptions import MerlinSimError
+from ..options.devices import settle_for_model
 from ..options.shared_options import checkpoint_options, overwrite_directory
 
 FORMATS = ("servable", "triton")
@@ -64,6 +65,8 @@ def command(
 
         write_stock_repository(servable, output, overwrite=overwrite, say=click.echo)
     else:
+        settle_for_model()
+
         from ...serving.servables.export_checkpoint import CheckpointExport
 
         assert load_checkpoint_path is not None and dataset_dir is not None

@@ -12,6 +12,7 @@ from click.core import ParameterSource
 from ...foundation.exceptions import MerlinSimError
 from ...schemas.users_layout import NEGATIVES, POPULARITY
 from ...workflows.logs.bad_rows import FAIL, POLICIES
+from ..options.devices import settle_for_tables
 from ..options.shared_options import overwrite_directory
 
 if TYPE_CHECKING:
@@ -142,6 +143,8 @@ def amazon_books(
     **rules: Any,
 ) -> None:
     """Preprocess the Amazon Books 2014 logs, by the published rules."""
+    settle_for_tables()
+
     from ...foundation.progress import Terminal
     from ...foundation.staging import check_apart
     from ...workflows.amazon.amazon_books import (
@@ -227,6 +230,8 @@ def log(
     The user's, the item's and the timestamp's column must be named, but with --fitted, whose
     columns are taken.
     """
+    settle_for_tables()
+
     from ...foundation.progress import Terminal
     from ...foundation.staging import check_apart
     from ...workflows.behaviour.build import DatasetBuilder

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ..options.devices import settle_for_model
 from ..options.shared_options import checkpoint_options
 
 
@@ -38,6 +39,7 @@ def command(
     from ...schemas.dataset import DatasetDirectory
 
     dataset = DatasetDirectory.open(dataset_dir, feature_spec=feature_spec)
+    settle_for_model()
 
     from ...checkpoints.checkpoint_store import CheckpointStore
     from ...foundation.progress import Terminal

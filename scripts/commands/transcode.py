@@ -12,6 +12,7 @@ from ...schemas import SPEC_FILE
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.specs.spec_file import read_spec
 from ...schemas.users_layout import users_layout
+from ..options.devices import settle_for_tables
 from ..options.shared_options import overwrite_directory
 
 
@@ -41,6 +42,8 @@ def command(source: Path, output: Path, feature_spec: str, form: str, overwrite:
     Of a dataset with one row per user it makes the one with one row per sample: the files that
     `preprocess --layout samples` writes of the same log.
     """
+    settle_for_tables()
+
     from ...foundation.progress import Terminal
     from ...workflows.transcoding.transcode import Transcoder
     from ...workflows.transcoding.users_to_samples import UsersTranscoder

@@ -175,15 +175,22 @@ def _settle(name: str, value: Any) -> Any:
 def execute(ctx: click.Context, values: dict[str, Any]) -> None:
     """Run what the options say."""
     config = to_run_config(ctx, values)
+    from ...foundation.gpus import look
+    from ...foundation.local_rank import local_rank
     from ...ranks.arrival import lengthen_gloo_timeout, wait_for_ranks
-    from ...training.runs.affinity import set_up_process
+    from ...ranks.own_gpu import take
+    from ...training.runs.affinity import near_cores, set_up_process
     from ...training.runs.opened_dataset import make_results_directory, open_dataset
 
     open_dataset(config)  # what is wrong with it is said at once
     make_results_directory(config)
-    set_up_process(config)  # before TensorFlow is imported
+    gpus = look()
+    local = local_rank()
+    set_up_process(config, local, near_cores(gpus, local))  # before TensorFlow is imported
+    take(gpus, local)
     import tensorflow  # noqa: F401  # the longest import, which the ranks need not wait for
 
+    settle_for_model(gpus)  # before Merlin is imported
     lengthen_gloo_timeout(config.start_timeout)
     wait_for_ranks(config.start_timeout)  # Merlin Models initialises Horovod when it is imported
     from ...training.runs.run import run

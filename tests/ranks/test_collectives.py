@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -15,6 +20,7 @@ from merlin_sim.ranks.collectives import start
 @pytest.fixture
 def launch(monkeypatch):
     """Let this process be one of several, on a machine with GPUs."""
+    monkeypatch.delenv("MERLIN_SIM_GPU", raising=False)
     for name in ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"):
         monkeypatch.delenv(name, raising=False)
 
@@ -31,22 +37,39 @@ def launch(monkeypatch):
         devices = mock.Mock()
         devices.list_physical_devices.return_value = [f"gpu {i}" for i in range(gpus)]
         monkeypatch.setattr(collectives.tf, "config", devices)
-        return start(), devices
+        return start()
 
     return join
 
 
-def test_a_rank_takes_the_gpu_of_its_place(launch):
-    ranks, devices = launch(launched=2, joined=2, gpus=2, local_rank=1)
-    assert ranks == Ranks(1, 2, 1, 2)
-    devices.set_visible_devices.assert_called_once_with("gpu 1", "GPU")
-    devices.experimental.set_memory_growth.assert_called_once_with("gpu 1", True)
+def test_a_rank_that_sees_its_own_gpu_starts(launch, monkeypatch):
+    monkeypatch.setenv("MERLIN_SIM_GPU", "5")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
+    assert launch(launched=4, joined=4, gpus=1, local_rank=3) == Ranks(3, 4, 3, 4)
+
+
+def test_ranks_that_see_all_gpus_are_refused(launch):
+    with pytest.raises(MerlinSimError, match="each rank should see one GPU. Received: 2 of them"):
+        launch(launched=2, joined=2, gpus=2, local_rank=1)
+
+
+def test_a_process_alone_may_see_several_gpus(launch):
+    assert launch(gpus=2) == Ranks()
+
+
+def test_a_run_starts_on_a_gpu_that_merlin_has_configured():
+    environment = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
+    worker = Path(__file__).parents[1] / "support" / "merlin_on_gpus.py"
+    result = subprocess.run(
+        [sys.executable, worker], capture_output=True, text=True, timeout=120, env=environment
+    )
+    assert result.returncode == 0, result.stderr
+    seen = json.loads(result.stdout.splitlines()[-1])
+    assert seen == {"devices": 1, "share": 0.85}
 
 
 def test_ranks_may_share_a_cpu(launch):
-    ranks, devices = launch(launched=4, joined=4)
-    assert ranks.size == 4
-    devices.set_visible_devices.assert_not_called()
+    assert launch(launched=4, joined=4).size == 4
 
 
 def test_more_ranks_than_gpus_are_refused(launch):
@@ -62,7 +85,7 @@ def test_a_launcher_that_horovod_cannot_join_is_refused(launch):
 
 
 def test_without_horovod_a_process_is_alone(launch):
-    assert launch(installed=False)[0] == Ranks()
+    assert launch(installed=False) == Ranks()
 
 
 def test_a_global_batch_must_be_shared_equally():

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from ...foundation.cores import count_cores
+from ...foundation.gpus import Gpus
+from ...foundation.local_rank import LocalRank
 from .run_config import RunConfig
 
 Core = list[int]
@@ -17,26 +20,27 @@ out as well has them wait for each other (``benchmarks/bench_step.py``)."""
 
 _THREADS_IN_AN_OPERATION = "TF_NUM_INTRAOP_THREADS"
 
-_LOCAL = (
-    ("HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
-    ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-    ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
-)
 
-
-def set_up_process(config: RunConfig) -> None:
+def set_up_process(
+    config: RunConfig, local: LocalRank, near: Sequence[frozenset[int]] | None = None
+) -> None:
     """Bind this process to its cores and say how many threads TensorFlow may make.
 
-    To be called before TensorFlow is imported, which is when it settles both; so the rank is
-    taken from what the launcher left in the environment.
+    To be called before TensorFlow is imported, which is when it settles both.
+
+    Args:
+        config: the run's.
+        local: this rank on its machine.
+        near: see :func:`set_affinity`.
     """
-    local = (0, 1)
-    for rank, size in _LOCAL:
-        if rank in os.environ and size in os.environ:
-            local = (int(os.environ[rank]), int(os.environ[size]))
-            break
-    set_affinity(config.affinity, *local)
+    set_affinity(config.affinity, *local, near)
     choose_threads(config.inter_op_parallelism, config.intra_op_parallelism)
+
+
+def near_cores(gpus: Gpus, local: LocalRank) -> list[frozenset[int]] | None:
+    """Tell, by local rank, which logical CPUs are near its GPU; None where that is not known."""
+    near = [gpu.cores for gpu in gpus.visible[: local.size]]
+    return near if len(near) == local.size and all(near) else None
 
 
 def choose_threads(inter_op: int | None = None, intra_op: int | None = None) -> None:
@@ -60,7 +64,9 @@ def shares_operations() -> bool:
     return os.environ.get(_THREADS_IN_AN_OPERATION) != "1"
 
 
-def set_affinity(mode: str, local_rank: int, local_size: int) -> list[int] | None:
+def set_affinity(
+    mode: str, local_rank: int, local_size: int, near: Sequence[frozenset[int]] | None = None
+) -> list[int] | None:
     """Bind this process to its cores; return their logical CPUs, or None where nothing is bound.
 
     A machine where the ranks are fewer than the sockets (one process, most of all) gives a rank
@@ -73,11 +79,17 @@ def set_affinity(mode: str, local_rank: int, local_size: int) -> list[int] | Non
             runs).
         local_rank: this process on its machine.
         local_size: processes on this machine.
+        near: the logical CPUs near each rank's GPU, by local rank. They take the sockets' place,
+            which need not be those of the GPUs in their order.
     """
     if mode == "disabled" or not hasattr(os, "sched_setaffinity"):
         return None
     allowed = os.sched_getaffinity(0)
-    chosen = choose_cores(read_sockets(allowed), mode, local_rank, local_size)
+    sockets = read_sockets(allowed)
+    if near is not None and all(cores & allowed for cores in near):
+        chosen = choose_near_cores(sockets, mode, local_rank, near)
+    else:
+        chosen = choose_cores(sockets, mode, local_rank, local_size)
     if set(chosen) == allowed:
         return None
     os.sched_setaffinity(0, chosen)
@@ -101,7 +113,27 @@ def choose_cores(
     last = max(first + 1, (local_rank + 1) * len(sockets) // local_size)
     cores = [core for socket in sockets[first:last] for core in socket]
     sharing = [r for r in range(local_size) if r * len(sockets) // local_size == first]
-    place, count = sharing.index(local_rank), len(sharing)
+    return _deal(cores, mode, sharing.index(local_rank), len(sharing))
+
+
+def choose_near_cores(
+    sockets: list[list[Core]], mode: str, local_rank: int, near: Sequence[frozenset[int]]
+) -> list[int]:
+    """Choose the logical CPUs of one rank among those near its GPU.
+
+    >>> two_sockets = [[[0], [1], [2], [3]], [[4], [5], [6], [7]]]
+    >>> far, close = frozenset({4, 5, 6, 7}), frozenset({0, 1, 2, 3})
+    >>> choose_near_cores(two_sockets, "socket_unique_continuous", 1, [far, close, close])
+    [0, 1]
+    """
+    mine = near[local_rank]
+    cores = [core for socket in sockets for core in socket if mine & set(core)]
+    sharing = [rank for rank, others in enumerate(near) if others == mine]
+    return _deal(cores, mode, sharing.index(local_rank), len(sharing))
+
+
+def _deal(cores: list[Core], mode: str, place: int, count: int) -> list[int]:
+    """Deal cores out among ``count`` ranks, of which this is number ``place``."""
     if mode == "single":
         mine = cores[:1]
     elif mode == "single_unique" or (count > len(cores) and mode != "socket"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import platform
 import secrets
 import signal
@@ -49,7 +50,7 @@ def run(config: RunConfig) -> dict[str, Any]:
         with Watchdog(ranks, config.stall_timeout) as watchdog:
             try:
                 return Run(config, ranks, watchdog).run()
-            except (tf.errors.OpError, RuntimeError) as error:
+            except (tf.errors.OpError, RuntimeError, MemoryError) as error:
                 raise _explained(error, config, ranks) from error
     except MerlinSimError as error:
         if ranks.is_first:
@@ -63,10 +64,24 @@ def _explained(error: Exception, config: RunConfig, ranks: Ranks) -> Exception:
         time.sleep(SILENCE_SECONDS + 10)  # the watchdog, which knows the rank, ends the process
         return RankLost("another rank was lost; the last checkpoint is whole.")
     if isinstance(error, tf.errors.ResourceExhaustedError):
-        first_line = error.message.splitlines()[0]
         size = config.global_batch_size
-        return MerlinSimError(f"out of memory with `global_batch_size` = {size}: {first_line}")
+        return MerlinSimError(
+            f"out of memory with `global_batch_size` = {size}: {_first_line(error.message)}"
+            f" A smaller batch needs less{'' if config.amp else ', and --amp about half'}."
+        )
+    if isinstance(error, MemoryError) and "CUDA" in (text := str(error)).upper():
+        return MerlinSimError(
+            f"the feed is out of GPU memory: {_first_line(text)} Smaller `window_rows`"
+            f" ({config.window_rows}) need less; TF_MEMORY_ALLOCATION"
+            f" ({os.environ.get('TF_MEMORY_ALLOCATION', '0.5')}) is what TensorFlow may take of it."
+        )
     return error
+
+
+def _first_line(text: str) -> str:
+    """Return a long message's first line, ended as a sentence."""
+    line = (text.splitlines() or [""])[0].rstrip()
+    return line if line.endswith(".") else f"{line}."
 
 
 class RankLost(MerlinSimError):
@@ -167,8 +182,10 @@ class Run:
 
     @contextmanager
     def _keras(self) -> Iterator[None]:
-        """Set Keras up for the run; the policy is the caller's again afterwards."""
+        """Set Keras and TensorFlow up for the run; afterwards they are as the caller had them."""
         policy = tf.keras.mixed_precision.global_policy()
+        tf32 = tf.config.experimental.tensor_float_32_execution_enabled()
+        tf.config.experimental.enable_tensor_float_32_execution(self.config.tf32)
         tf.keras.mixed_precision.set_global_policy(
             "mixed_float16" if self.config.amp else "float32"
         )
@@ -178,6 +195,7 @@ class Run:
             yield
         finally:
             tf.keras.mixed_precision.set_global_policy(policy)
+            tf.config.experimental.enable_tensor_float_32_execution(tf32)
 
     def _write_facts(self, dataset: DatasetDirectory, name: str) -> None:
         results = self.config.results_dir

@@ -71,6 +71,13 @@ class RunConfig:
         1, "How often an epoch scores the test data, at its end too.", at_least=1
     )
     amp: bool = setting(False, "Mixed precision: float16, loss scaling.")
+    tf32: bool = setting(
+        True,
+        "On GPUs that can (from Ampere on), multiply float32 matrices in TF32: inputs rounded to "
+        "10 bits of mantissa, sums in float32. As TensorFlow does and the published figures were "
+        "taken; --no_tf32 is float32 throughout. [default: tf32]",
+        flags="--tf32/--no_tf32",
+    )
     loss_scale: float | None = setting(
         None, "Static scale of the loss under --amp; 0: dynamic.", above=0, off=0
     )
@@ -137,7 +144,12 @@ class RunConfig:
     seed: int | None = setting(
         None, "Seed of weights, order and dropout; -1: drawn, and logged.", at_least=0, off=-1
     )
-    fp16_compression: bool = setting(False, "Send gradients between ranks as float16.")
+    fp16_compression: bool = setting(
+        False,
+        "Send gradients between ranks as float16, as the published code does: half the bytes. Off "
+        "by default: the gradients are those of a single rank then, and what is sent of tables is "
+        "rows only.",
+    )
     gradient_exchange: str = setting(
         "sparse",
         "What ranks exchange of embedding tables: rows of the batches, or whole tables.",

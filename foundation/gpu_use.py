@@ -1,0 +1,111 @@
+"""Whether TensorFlow and cudf can use the GPU that there is, and what happens where they cannot.
+
+Merlin counts GPUs and takes for granted that both can: a driver with a TensorFlow or a cudf that
+does not fit it ends Merlin's imports. Here it is tried first, and Merlin told.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+from typing import Any
+
+from .gpus import VISIBLE, Gpus
+from .process_wide import hide_gpu_from_merlin
+
+SETUP = "make setup DEVICE=gpu"
+
+# What TensorFlow opens; without one of them it sees no GPU.
+_LIBRARIES = {
+    11: (
+        "libcudart.so.11.0",
+        "libcublas.so.11",
+        "libcublasLt.so.11",
+        "libcufft.so.10",
+        "libcusolver.so.11",
+        "libcusparse.so.11",
+        "libcudnn.so.8",
+    )
+}
+
+
+def settle_training(gpus: Gpus) -> str | None:
+    """Decide what a run uses, before Merlin is imported; return what to tell, None for nothing.
+
+    Without TensorFlow's GPU all of it runs on the CPU; without cudf the feed does.
+    """
+    if not gpus.visible:
+        return None
+    reason = why_not_tensorflow(gpus)
+    if reason is not None:
+        hide_gpu_from_merlin()
+        return f"runs on the CPU: {reason}."
+    reason = why_not_cudf(gpus)
+    if reason is not None:
+        hide_gpu_from_merlin()
+        return f"the model runs on the GPU, its feed on the CPU: {reason}."
+    return None
+
+
+def settle_preprocessing(gpus: Gpus) -> str | None:
+    """The same for what makes no tensors; workers that are started later hear of it too."""
+    if not gpus.visible:
+        return None
+    reason = why_not_cudf(gpus)
+    if reason is None:
+        return None
+    os.environ[VISIBLE] = ""
+    return f"runs on the CPU: {reason}."
+
+
+def why_not_tensorflow(gpus: Gpus) -> str | None:
+    """Say why TensorFlow uses no GPU; None where it does."""
+    import tensorflow as tf
+
+    if tf.config.list_physical_devices("GPU"):
+        return None
+    build = tf.sysconfig.get_build_info()
+    if not build.get("is_cuda_build"):
+        return "this TensorFlow is built without CUDA"
+    cuda = int(str(build["cuda_version"]).split(".")[0])
+    missing = [name for name in _LIBRARIES.get(cuda, ()) if not _opens(name)]
+    if missing:
+        return f"TensorFlow cannot open {', '.join(missing)} ({SETUP})"
+    return gpus.lacks(cuda) or (
+        "TensorFlow finds no GPU that it can use (TF_CPP_MIN_LOG_LEVEL=0 lets it say more)"
+    )
+
+
+def why_not_cudf(gpus: Gpus) -> str | None:
+    """Say why cudf cannot be used; None where it can, which is tried."""
+    if importlib.util.find_spec("cudf") is None:
+        return f"cudf is not installed ({SETUP})"
+    lacking = gpus.lacks(_cuda_of_cudf())
+    if lacking is not None:
+        return f"cudf: {lacking}"
+    try:
+        cudf: Any = importlib.import_module("cudf")
+        cupy: Any = importlib.import_module("cupy")
+        int(cudf.Series([1]).sum()), int((cupy.arange(2) + 1).sum())
+    except Exception as error:  # a cudf that does not fit its GPU can raise anything
+        return f"cudf cannot be used: {' '.join(str(error).split())[:200]}"
+    return None
+
+
+def _cuda_of_cudf() -> int:
+    """Tell the CUDA that cudf is built for by the name of its package; 0 where it has none."""
+    for distribution in importlib.metadata.packages_distributions().get("cudf", []):
+        if "-cu" in distribution:
+            return int(distribution.rpartition("-cu")[2])
+    return 0
+
+
+def _opens(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True

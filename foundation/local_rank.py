@@ -1,0 +1,49 @@
+"""Which process of its machine this is, by what the launcher left in the environment.
+
+To be asked before TensorFlow or Horovod is imported: cores and the GPU are taken by then.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple
+
+_NAMES = (
+    ("HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
+    ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+)
+
+
+class LocalRank(NamedTuple):
+    """This process among those of the run on the same machine."""
+
+    rank: int = 0
+    size: int = 1
+
+
+def local_rank() -> LocalRank:
+    """Read it from what horovodrun, mpirun or srun has set; a process alone is 0 of 1."""
+    for rank, size in _NAMES:
+        if rank in os.environ and size in os.environ:
+            return LocalRank(int(os.environ[rank]), int(os.environ[size]))
+    tasks = os.environ.get("SLURM_STEP_TASKS_PER_NODE")
+    if tasks and "SLURM_LOCALID" in os.environ:
+        of_nodes = tasks_of_nodes(tasks)
+        node = int(os.environ.get("SLURM_NODEID", "0"))
+        if node < len(of_nodes):
+            return LocalRank(int(os.environ["SLURM_LOCALID"]), of_nodes[node])
+    return LocalRank()
+
+
+def tasks_of_nodes(text: str) -> list[int]:
+    """Read how many tasks Slurm has put on each node.
+
+    >>> tasks_of_nodes("8(x2),4")
+    [8, 8, 4]
+    """
+    counts: list[int] = []
+    for tasks, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
+        counts += [int(tasks)] * int(times or 1)
+    return counts

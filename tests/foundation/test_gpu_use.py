@@ -1,0 +1,93 @@
+"""A GPU that TensorFlow or cudf cannot use is left alone, with the reason."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import ModuleType, SimpleNamespace
+
+import merlin.core.has_gpu
+import pytest
+import tensorflow as tf
+from stand_in import load
+
+from merlin_sim.foundation import gpu_use
+from merlin_sim.foundation.gpu_use import (
+    settle_preprocessing,
+    settle_training,
+    why_not_cudf,
+    why_not_tensorflow,
+)
+from merlin_sim.foundation.gpus import Gpu, Gpus
+
+CUPY = load("cupy")
+ONE = Gpus((Gpu("0"),), "535.104.05", (12, 2))
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Choose what can use the machine's GPU."""
+    monkeypatch.setattr(merlin.core.has_gpu, "HAS_GPU", True)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+
+    def choose(tensorflow=True, cudf=True, libraries=True):
+        devices = ["gpu"] if tensorflow else []
+        monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: devices)
+        monkeypatch.setattr(gpu_use, "_opens", lambda name: libraries)
+        for name in ("cudf", "cupy"):
+            module = ModuleType(name)
+            module.__spec__ = SimpleNamespace()  # found, as an installed one is
+            monkeypatch.setitem(sys.modules, name, module)
+        sys.modules["cupy"].arange = CUPY.arange
+        if cudf is True:
+            sys.modules["cudf"].Series = CUPY.array
+
+    return choose
+
+
+def test_a_gpu_that_both_can_use_is_used(machine):
+    machine()
+    assert settle_training(ONE) is None
+    assert merlin.core.has_gpu.HAS_GPU
+    assert settle_preprocessing(ONE) is None
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"
+
+
+def test_without_tensorflows_libraries_a_run_is_on_the_cpu(machine):
+    machine(tensorflow=False, libraries=False)
+    told = settle_training(ONE)
+    assert told.startswith("runs on the CPU: TensorFlow cannot open libcudart.so.11.0, ")
+    assert told.endswith("libcudnn.so.8 (make setup DEVICE=gpu).")
+    assert not merlin.core.has_gpu.HAS_GPU
+
+
+def test_without_cudf_the_model_keeps_the_gpu(machine):
+    machine(cudf=False)
+    told = settle_training(ONE)
+    assert told.startswith("the model runs on the GPU, its feed on the CPU: cudf cannot be used: ")
+    assert not merlin.core.has_gpu.HAS_GPU
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"  # TensorFlow's
+
+
+def test_preprocessing_without_cudf_is_on_the_cpu_in_every_worker(machine):
+    machine(cudf=False)
+    assert settle_preprocessing(ONE).startswith("runs on the CPU: cudf cannot be used: ")
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_a_driver_that_is_too_old_is_named(machine, monkeypatch):
+    machine(tensorflow=False)
+    old = Gpus((Gpu("0"),), "418.39", (10, 1))
+    assert why_not_tensorflow(old) == (
+        "the driver 418.39 knows CUDA 10.1, CUDA 11 is needed: driver 450.80.02 or newer"
+    )
+    monkeypatch.setattr(gpu_use, "_cuda_of_cudf", lambda: 12)
+    assert why_not_cudf(Gpus((Gpu("0"),), "470.57.02", (11, 4))) == (
+        "cudf: the driver 470.57.02 knows CUDA 11.4, CUDA 12 is needed: driver 525.60.13 or newer"
+    )
+
+
+def test_where_there_is_no_gpu_nothing_is_said(machine):
+    machine(tensorflow=False, cudf=False)
+    assert settle_training(Gpus()) is None
+    assert settle_preprocessing(Gpus()) is None

@@ -1,0 +1,73 @@
+"""Modules that stand in for what only a machine with a GPU has; see tests/stand_ins/."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+FOLDER = Path(__file__).resolve().parents[1] / "stand_ins"
+
+
+def load(name: str) -> ModuleType:
+    """Load the stand-in for a module, without putting it in the module's place."""
+    path = FOLDER / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"stand_in_{name}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def machine(*gpus: dict, driver: str = "535.104.05", cuda: int = 12020) -> str:
+    """Describe a machine for the stand-in of pynvml."""
+    return json.dumps({"driver": driver, "cuda": cuda, "gpus": list(gpus)})
+
+
+def differences(stand_in: object, real: object, name: str) -> list[str]:
+    """Say where a stand-in has what the real thing lacks, or takes other arguments.
+
+    Every public function, method and property that the stand-in defines itself is looked up in
+    the real thing by its name; what it takes must be the real one's first arguments, with the
+    same names and the same defaults or none.
+    """
+    found = []
+    for member, ours in vars(stand_in).items():
+        if member.startswith("_") and member not in _SPECIAL:
+            continue
+        if inspect.ismodule(ours) or getattr(ours, "__module__", None) == "__future__":
+            continue
+        theirs = inspect.getattr_static(real, member, None)
+        if theirs is None:
+            if hasattr(real, member):
+                theirs = getattr(real, member)
+            else:
+                found.append(f"{name} has no {member}")
+                continue
+        found += _different_arguments(ours, theirs, f"{name}.{member}")
+    return found
+
+
+_SPECIAL = ("__getitem__", "__setitem__", "__len__", "__dlpack__")
+
+
+def _different_arguments(ours: object, theirs: object, name: str) -> list[str]:
+    ours, theirs = (getattr(f, "__func__", f) for f in (ours, theirs))
+    if inspect.isclass(ours) or not inspect.isfunction(ours):
+        return []
+    try:
+        known = inspect.signature(theirs).parameters
+    except (TypeError, ValueError):  # compiled code does not tell
+        return []
+    if any(p.kind is p.VAR_KEYWORD for p in known.values()):
+        return []
+    return [
+        f"{name} takes no {taken}"
+        for taken, parameter in inspect.signature(ours).parameters.items()
+        if taken not in known
+        or (parameter.default is not parameter.empty and known[taken].default is known[taken].empty)
+    ]
