@@ -18,16 +18,16 @@ from .hashing import (
     row_key_arrays,
 )
 from .population import Population
+from .row_numbers import for_each_element, row_of_each_element
 
 
 def select_prefixes(
     users: Any, begins: Any, ends: Any, seed: int, part: int, parts: int, xp: Any
 ) -> tuple[Any, Any]:
     """See :func:`merlin_sim.sampling.sample_kernels.select_prefixes`."""
-    counts = ends - begins
-    rows = xp.repeat(xp.arange(len(users), dtype=xp.int64), counts)
-    firsts = xp.concatenate([xp.zeros(1, xp.int64), xp.cumsum(counts)])[:-1]
-    positions = xp.arange(len(rows), dtype=xp.int64) - (firsts - begins)[rows]
+    offsets = xp.concatenate([xp.zeros(1, xp.int64), xp.cumsum(ends - begins)])
+    rows = row_of_each_element(offsets, xp)
+    positions = xp.arange(len(rows), dtype=xp.int64) - (offsets[:-1] - begins)[rows]
     if parts == 1:
         return rows, positions
     keys = row_key_arrays(seed, users[rows], positions, xp.zeros_like(positions), xp)
@@ -43,7 +43,7 @@ def cut_prefixes(
     lengths = xp.minimum(positions, longest)
     new_offsets = xp.concatenate([xp.zeros(1, xp.int64), xp.cumsum(lengths)])
     places = offsets[rows] + positions
-    gather = xp.repeat(places - lengths - new_offsets[:-1], lengths)
+    gather = for_each_element(places - lengths - new_offsets[:-1], new_offsets, xp)
     gather += xp.arange(int(new_offsets[-1]), dtype=xp.int64)
     return values[places], values[gather], new_offsets
 
@@ -71,10 +71,12 @@ def draw_negatives(
     lengths = (offsets[1:] - offsets[:-1])[rows]
     new_offsets = xp.concatenate([xp.zeros(1, xp.int64), xp.cumsum(lengths)])
     elements = xp.arange(int(new_offsets[-1]), dtype=xp.int64)
-    within = elements - xp.repeat(new_offsets[:-1], lengths)
-    positives = values[xp.repeat(offsets[rows], lengths) + within]
+    within = elements - for_each_element(new_offsets[:-1], new_offsets, xp)
+    positives = values[for_each_element(offsets[rows], new_offsets, xp) + within]
     keys = row_key_arrays(seed, users[rows], positions[rows], labels, xp)
-    drawn = draw_below_arrays(xp.repeat(keys, lengths), within + 1, population.size, xp)
+    drawn = draw_below_arrays(
+        for_each_element(keys, new_offsets, xp), within + 1, population.size, xp
+    )
     negatives = population.at(drawn, xp).astype(values.dtype)
     drawn = draw_below_arrays(keys, xp.zeros_like(labels), population.size, xp)
     twins = population.at(drawn, xp).astype(values.dtype)

@@ -17,6 +17,7 @@ from ...foundation.exceptions import MerlinSimError
 from ...models.families.registry import DEFAULT, families
 from ...training.runs.run_config import MODES, RunConfig, read_config, settings
 from ...training.runs.settings import kind_of
+from .devices import settle_for_model
 from .model_options import model_options, option, parse_own
 
 # Published options without meaning here -> why, and the published default.

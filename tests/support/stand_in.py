@@ -8,12 +8,15 @@ import json
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 FOLDER = Path(__file__).resolve().parents[1] / "stand_ins"
 
 
 def load(name: str) -> ModuleType:
-    """Load the stand-in for a module, without putting it in the module's place."""
+    """Load the stand-in for a module, once, without putting it in the module's place."""
+    if f"stand_in_{name}" in sys.modules:
+        return sys.modules[f"stand_in_{name}"]
     path = FOLDER / f"{name}.py"
     spec = importlib.util.spec_from_file_location(f"stand_in_{name}", path)
     assert spec is not None and spec.loader is not None
@@ -50,6 +53,27 @@ def differences(stand_in: object, real: object, name: str) -> list[str]:
                 continue
         found += _different_arguments(ours, theirs, f"{name}.{member}")
     return found
+
+
+def put_gpu_into(monkeypatch: Any) -> Any:
+    """Let Merlin's dispatch and the operators find cudf's and cupy's stand-ins; return cudf's."""
+    import merlin.core.dispatch as dispatch
+    import pyarrow as pa
+
+    from merlin_sim.workflows.engine import backend
+
+    cudf = load("cudf")
+    monkeypatch.setitem(sys.modules, "cudf", cudf)
+    monkeypatch.setitem(sys.modules, "cupy", load("cupy"))
+    monkeypatch.setattr(backend, "cudf", cudf)
+    monkeypatch.setattr(dispatch, "cudf", cudf)
+    for name, function in {
+        "cudf_is_list_dtype": lambda series: pa.types.is_list(series.to_arrow().type),
+        "as_column": cudf.as_column,
+        "build_column": cudf.build_column,
+    }.items():
+        monkeypatch.setattr(dispatch, name, function, raising=False)
+    return cudf
 
 
 _SPECIAL = ("__getitem__", "__setitem__", "__len__", "__dlpack__")

@@ -14,8 +14,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from merlin.core.compat import HAS_GPU
+from merlin.core.compat import cudf
 from merlin.core.dispatch import create_multihot_col
+
+from ...sampling.row_numbers import for_each_element
 
 LONGEST_INT32_LIST = np.iinfo(np.int32).max
 
@@ -62,6 +64,7 @@ def lists_of(series: Any) -> tuple[Any, Any]:
     """Return a column of lists of numbers as int64 values and offsets."""
     if is_on_gpu(series):
         xp = array_module(series)
+        series = series.copy(deep=True)  # the leaves of a slice are those of the whole column
         lengths = series.list.len().values.astype("int64")
         offsets = xp.concatenate([xp.zeros(1, xp.int64), xp.cumsum(lengths)])
         return series.list.leaves.values.astype("int64"), offsets
@@ -90,10 +93,8 @@ def arrow_lists(values: Any, offsets: Any) -> pa.Array:
 
 
 def frame_from_arrow(table: pa.Table) -> Any:
-    """Make a frame of an arrow table: cudf's where Merlin finds a GPU, else pandas'."""
-    if HAS_GPU:
-        import cudf
-
+    """Make a frame of an arrow table: cudf's where Merlin uses a GPU, else pandas'."""
+    if cudf is not None:
         return cudf.DataFrame.from_arrow(table)
     columns = {}
     for name in table.column_names:
@@ -117,8 +118,6 @@ def frame_to_arrow(frame: Any) -> pa.Table:
 def new_frame(columns: dict[str, Any], like: Any) -> Any:
     """Make a frame of arrays and columns, of the kind that ``like`` is."""
     if is_on_gpu(like):
-        import cudf
-
         return cudf.DataFrame(columns)
     return pd.DataFrame(columns)
 
@@ -192,8 +191,8 @@ def pad_left(values: Any, offsets: Any, length: int, xp: Any) -> tuple[Any, Any]
     [0, 1, 2, 0, 0, 3]
     """
     rows = len(offsets) - 1
-    lengths = offsets[1:] - offsets[:-1]
     padded = xp.zeros(rows * length, dtype=values.dtype)
     shift = (xp.arange(1, rows + 1, dtype=xp.int64) * length) - offsets[1:]
-    padded[xp.repeat(shift, lengths) + xp.arange(len(values), dtype=xp.int64)] = values
+    shift = for_each_element(shift, offsets, xp)
+    padded[shift + xp.arange(len(values), dtype=xp.int64)] = values
     return padded, xp.arange(rows + 1, dtype=xp.int64) * length

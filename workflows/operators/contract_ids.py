@@ -37,7 +37,7 @@ class ContractIds(Operator):
                 continue
             codes, offsets = lists_of(df[name])
             known = codes >= CODE_OF_FIRST_KEY
-            kept = xp.concatenate([xp.zeros(1, xp.int64), xp.cumsum(known)])
+            kept = xp.concatenate([xp.zeros(1, xp.int64), xp.cumsum(known, dtype=xp.int64)])
             ids = codes[known] - (CODE_OF_FIRST_KEY - 1)
             shifted[name] = list_column(ids, kept[offsets], like=df)
         return shifted

@@ -1,0 +1,183 @@
+"""The operators' GPU paths on stand-ins for cudf and cupy: the tables are those of the CPU.
+
+The stand-ins refuse what cudf and cupy refuse, and are held against the real ones where these are
+installed (they import without a GPU).
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from stand_in import differences, load, put_gpu_into
+
+from merlin_sim.schemas.translation.merlin_schema import to_merlin_schema
+from merlin_sim.workflows.behaviour.behaviour_columns import BehaviourColumns
+from merlin_sim.workflows.behaviour.dataset_spec import dataset_spec
+from merlin_sim.workflows.engine import backend
+from merlin_sim.workflows.operators.contract_ids import ContractIds
+from merlin_sim.workflows.operators.draw_negatives import DrawNegatives
+from merlin_sim.workflows.operators.emit_dataset import EmitDataset
+from merlin_sim.workflows.operators.explode_histories import ExplodeHistories
+from merlin_sim.workflows.operators.group_histories import GroupHistories
+from merlin_sim.workflows.operators.look_up_item_features import LookUpItemFeatures
+from merlin_sim.workflows.sampling.row_numbers import for_each_element
+from merlin_sim.workflows.vocabularies.vocabulary import Vocabularies
+
+COLUMNS = BehaviourColumns("user", "item", "time", ("country",), ("cat",))
+CUPY = load("cupy")
+LOG = pa.table(
+    {
+        "user": ["v", "u", "u", "u", "w", "v", "w", "u"],
+        "country": ["q", "p", "p", "q", "p", "q", "p", "q"],
+        "item": ["a", "c", "b", "b", "d", "c", "a", "d"],
+        "time": [2, 1, 1, 5, 1, 2, 0, 9],
+    }
+)
+HISTORIES = pa.table(
+    {
+        "user": [1, 2, 3, 4],
+        "country": [1, 2, 1, 2],
+        "item": pa.array([[1, 2, 3], [4], [2, 2, 1, 4, 3], [3, 1]]),
+    }
+)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    return lambda: put_gpu_into(monkeypatch)
+
+
+@pytest.fixture
+def items(tmp_path):
+    vocabularies = Vocabularies(tmp_path)
+    keys, counts = pa.array(["a", "b", "c", "d"]), pa.array([4, 3, 2, 1])
+    vocabularies.write_items("item", keys, counts, {"cat": pa.array(["x", "y", "x", "z"])})
+    return vocabularies.items("item")
+
+
+def through(table: pa.Table, *operators) -> dict:
+    """Send a table through operators, on whatever is in place; give plain lists."""
+    frame = backend.frame_from_arrow(table)
+    selected = type("Selected", (), {"names": table.column_names})
+    for operator in operators:
+        frame = operator.transform(selected, frame)
+    assert isinstance(frame, pd.DataFrame) == (backend.cudf is None)
+    return backend.frame_to_arrow(frame).to_pydict()
+
+
+@pytest.mark.parametrize("mapping", ["train", "test"])
+@pytest.mark.parametrize("pad", [False, True])
+def test_samples_are_those_of_the_cpu(gpu, items, mapping, pad):
+    sizes = {"user": 4, "country": 2, "item": 4, "cat": 3}
+    operators = [
+        ExplodeHistories(COLUMNS, mapping, longest=3),
+        DrawNegatives(COLUMNS, items, seed=5),
+        LookUpItemFeatures(COLUMNS, items),
+        EmitDataset(to_merlin_schema(dataset_spec(COLUMNS, sizes, 3, {})), pad),
+    ]
+    expected = through(HISTORIES, *operators)
+    gpu()
+    assert through(HISTORIES, *operators) == expected
+    assert len(expected["label"]) > 4
+
+
+def test_histories_are_those_of_the_cpu(gpu):
+    expected = through(LOG, GroupHistories(COLUMNS))
+    assert expected["item"] == [["b", "c", "b", "d"], ["a", "c"], ["a", "d"]]
+    gpu()
+    assert through(LOG, GroupHistories(COLUMNS)) == expected
+
+
+def test_ids_are_those_of_the_cpu(gpu):
+    codes = pa.table({"user": [3, 2, 4], "item": pa.array([[3, 5], [2, 1], [4, 2]])})
+    expected = through(codes, ContractIds())
+    gpu()
+    assert through(codes, ContractIds()) == expected
+
+
+def test_a_slice_of_lists_is_taken_as_the_slice_it_is(gpu):
+    cudf = gpu()
+    column = cudf.DataFrame.from_arrow(HISTORIES).iloc[1:3]["item"]
+    assert len(column.list.leaves) == 11  # cudf gives those of the whole column
+    values, offsets = backend.lists_of(column)
+    assert (values.get().tolist(), offsets.get().tolist()) == ([4, 2, 2, 1, 4, 3], [0, 1, 6])
+
+
+@pytest.mark.parametrize("lengths", [[], [0], [3], [0, 2, 0, 0, 1, 0], [1, 1]])
+def test_values_are_repeated_without_an_array_of_repeats(lengths):
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    values = np.arange(10, 10 + len(lengths))
+    repeated = for_each_element(CUPY.array(values), CUPY.array(offsets), CUPY)
+    assert repeated.get().tolist() == np.repeat(values, lengths).tolist()
+
+
+def test_the_stand_in_for_cupy_refuses_what_cupy_refuses():
+    array = CUPY.arange(3)
+    for refused in (
+        lambda: CUPY.repeat(array, array),
+        lambda: CUPY.repeat(array, np.array([1, 2, 3])),
+        lambda: np.asarray(array),
+        lambda: array + np.arange(3),
+        lambda: array[np.array([0])],
+        lambda: list(array),
+        lambda: CUPY.concatenate([array, np.arange(3)]),
+        lambda: CUPY.bincount(CUPY.zeros(0, CUPY.int64)),
+    ):
+        with pytest.raises((TypeError, ValueError, IndexError)):
+            refused()
+
+
+def test_the_stand_in_for_cudf_refuses_what_cudf_refuses():
+    cudf = load("cudf")
+    frame = cudf.DataFrame.from_arrow(HISTORIES)
+    with pytest.raises(TypeError, match="not iterable"):
+        list(frame["user"])
+    with pytest.raises(TypeError, match="Implicit conversion"):
+        np.asarray(frame["user"])
+    with pytest.raises(ValueError, match="null values"):
+        cudf.Series(pa.array([1, None])).values  # noqa: B018
+    with pytest.raises(AttributeError, match="list accessor"):
+        frame["user"].list  # noqa: B018
+
+
+@pytest.fixture(scope="module")
+def installed():
+    """The real cudf and cupy."""
+    try:
+        importlib.metadata.version("cudf-cu12")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("cudf is not installed here: make setup DEVICE=gpu")
+    before = os.environ.get("RAPIDS_NO_INITIALIZE")
+    os.environ["RAPIDS_NO_INITIALIZE"] = "1"
+    cudf, cupy = pytest.importorskip("cudf"), pytest.importorskip("cupy")
+    if before is None:
+        del os.environ["RAPIDS_NO_INITIALIZE"]
+    return cudf, cupy
+
+
+def test_the_stand_ins_have_what_cudf_and_cupy_have(installed):
+    cudf, cupy = installed
+    from cudf.core.column import as_column, build_column
+    from cudf.core.column.lists import ListMethods
+    from cudf.core.groupby.groupby import DataFrameGroupBy
+
+    ours = load("cudf")
+    found = differences(ours.Series, cudf.Series, "Series")
+    found += differences(ours.DataFrame, cudf.DataFrame, "DataFrame")
+    found += differences(ours.ListMethods, ListMethods, "ListMethods")
+    found += differences(ours.DataFrameGroupBy, DataFrameGroupBy, "DataFrameGroupBy")
+    functions = {name: getattr(ours, name) for name in ("concat", "read_parquet")}
+    found += differences(type("functions", (), functions), cudf, "cudf")
+    columns = {"as_column": as_column, "build_column": build_column}
+    wanted = type("columns", (), {name: getattr(ours, name) for name in columns})
+    found += differences(wanted, type("real", (), columns), "cudf.core.column")
+    found += differences(CUPY.ndarray, cupy.ndarray, "cupy.ndarray")
+    names = [name for name, value in vars(CUPY).items() if callable(value) and name[0] != "_"]
+    arrays = type("arrays", (), {n: getattr(CUPY, n) for n in names if hasattr(np, n)})
+    found += differences(arrays, cupy, "cupy")
+    assert found == []
