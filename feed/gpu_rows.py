@@ -1,54 +1,53 @@
-"""The feed's rows as cudf frames: Merlin's own path on a GPU, behind the same plan of the epoch.
+"""The feed's rows on a GPU: cudf decodes row groups, cupy makes the batches.
 
-No GPU was at hand: the tests run this with pandas in cudf's place. Merlin's conversion of frames
-cannot take a batch in which a history is empty in every row.
+Nothing goes through the host. The plan of the epoch, the checks and the batches are those of the
+CPU: histories are padded to the schema's length whatever is in them, so that the compiled step
+always sees one shape.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import importlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+from merlin.schema import Schema
+
+from ..foundation.row_numbers import for_each_element
+from .batch_form import binary_labels, largest_ids
 from .data_error import DataError
 from .epoch_plan import Rows
+from .row_check import RowCheck, aligned_lists
+from .rows.decoded_rows import Column, DecodedRows, ListColumn, ScalarColumn, decode
 from .rows.row_source import ParquetRows
 
 
-@dataclass(frozen=True)
-class FramePiece:
-    """Rows of one row group as a frame on the device."""
-
-    frame: Any
-    origin: str
-    first_row: int
-
-    @property
-    def rows(self) -> int:
-        """How many there are."""
-        return len(self.frame)
-
-
 class FrameRows:
-    """Reads the row groups of :class:`ParquetRows` with cudf.
+    """Reads the row groups of :class:`ParquetRows` on the device, with cudf.
 
     Args:
         parquet: says which row groups there are.
         library: cudf.
+        schema: what the columns may hold.
+        check: refuse rows that would train nonsense.
     """
 
-    def __init__(self, parquet: ParquetRows, library: Any) -> None:
-        """Remember both."""
+    def __init__(self, parquet: ParquetRows, library: Any, schema: Schema, check: bool) -> None:
+        """Remember what is read, and with what."""
         self._parquet = parquet
         self._library = library
+        self._cupy = importlib.import_module("cupy")
+        self._check = RowCheck(schema) if check else None
+        self._quick_check = QuickCheck(schema, self._cupy)
 
     @property
     def part_rows(self) -> list[int]:
         """The number of rows of each row group."""
         return self._parquet.part_rows
 
-    def read(self, part: int) -> Iterator[FramePiece]:
-        """Decode a row group on the device, as a whole."""
+    def read(self, part: int) -> Iterator[DecodedRows]:
+        """Decode a row group as a whole; its columns are arrays of cupy."""
         path, group, first_row, rows = self._parquet.parts[part]
         try:
             frame = self._library.read_parquet(
@@ -59,31 +58,154 @@ class FrameRows:
                 f"{path} is damaged in rows {first_row} to {first_row + rows - 1}"
                 f" (row group {group}): {error}"
             ) from error
-        yield FramePiece(frame, path, first_row)
+        columns = self._columns(frame)
+        if columns is not None and (self._check is None or self._quick_check(columns)):
+            yield DecodedRows(columns, rows, path, first_row)
+            return
+        host = decode(frame.to_arrow(preserve_index=False), path, first_row)
+        if self._check is not None:
+            self._check(host)  # it knows which row is wrong, and says so
+        yield DecodedRows(self._copied(host), rows, path, first_row)
+
+    def _columns(self, frame: Any) -> dict[str, Column] | None:
+        """See each column as arrays of the device; None where a value is missing."""
+        columns: dict[str, Column] = {}
+        for name, like in self._parquet.layout.columns.items():
+            series = frame[name]
+            if series.has_nulls:
+                return None
+            if not isinstance(like, ListColumn):
+                columns[name] = ScalarColumn(series.values)
+                continue
+            leaves = series.list.leaves
+            if leaves.has_nulls:
+                return None
+            columns[name] = ListColumn(leaves.values, self._offsets(series.list.len().values))
+        return columns
+
+    def _offsets(self, lengths: Any) -> Any:
+        xp = self._cupy
+        return xp.concatenate([xp.zeros(1, xp.int64), xp.cumsum(lengths, dtype=xp.int64)])
+
+    def _copied(self, host: DecodedRows) -> dict[str, Column]:
+        xp = self._cupy
+        return {
+            name: ListColumn(xp.asarray(column.used), xp.asarray(column.offsets))
+            if isinstance(column, ListColumn)
+            else ScalarColumn(xp.asarray(column.values))
+            for name, column in host.columns.items()
+        }
 
 
-class GatheredFrames:
-    """Frames of several row groups, numbered as if they were joined.
+class QuickCheck:
+    """Tells on the device whether rows pass :class:`~.row_check.RowCheck`, with one answer."""
+
+    def __init__(self, schema: Schema, cupy: Any) -> None:
+        """Read from the schema what is allowed."""
+        self._xp = cupy
+        self._largest = largest_ids(schema)
+        self._labels = binary_labels(schema)
+        self._aligned = aligned_lists(schema)
+
+    def __call__(self, columns: dict[str, Column]) -> bool:
+        """Return whether nothing is wrong."""
+        wrong = self._xp.zeros((), bool)
+        for name, column in columns.items():
+            wrong = wrong | self._wrong_values(name, column.values).any()
+        for names in self._aligned:
+            for name in names[1:]:
+                one, other = columns[names[0]], columns[name]
+                if isinstance(one, ListColumn) and isinstance(other, ListColumn):
+                    wrong = wrong | (one.offsets != other.offsets).any()
+        return not bool(wrong)
+
+    def _wrong_values(self, name: str, values: Any) -> Any:
+        xp = self._xp
+        is_float = values.dtype.kind == "f"
+        if name in self._largest:
+            wrong = (values < 0) | (values > self._largest[name])
+            return wrong | (xp.floor(values) != values) if is_float else wrong
+        if name in self._labels and values.dtype != np.bool_:
+            return (values != 0) & (values != 1)
+        return ~xp.isfinite(values) if is_float else xp.zeros(1, bool)
+
+
+class DeviceWindow:
+    """Rows of several row groups on the device, numbered as if they were joined.
 
     Args:
         pieces: each with its own range of rows.
-        library: cudf.
-        make_tensors: Merlin's, from a frame of at most one batch to its batches.
+        layout: the columns without rows: which they are, lists or scalars, of which dtype.
+        widths: columns of lists that become [rows, width] arrays, padded with zeros on the left.
+        ids: columns of ids that are compact on a CPU. They are int64 here: TensorFlow keeps the
+            int32 arguments of a function on the host, whatever device they come from.
     """
 
     def __init__(
         self,
-        pieces: list[tuple[FramePiece, int, int]],
-        library: Any,
-        make_tensors: Callable[[Any], Iterator[Any]],
+        pieces: Sequence[tuple[DecodedRows, int, int]],
+        layout: DecodedRows,
+        widths: dict[str, int],
+        ids: frozenset[str],
     ) -> None:
-        """Join the frames."""
-        parts = [piece.frame.iloc[start:stop] for piece, start, stop in pieces]
-        self._frame = library.concat(parts, ignore_index=True) if parts else None
-        self._make_tensors = make_tensors
+        """Join the pieces, column by column."""
+        self._xp = importlib.import_module("cupy")
+        self._layout = layout
+        self._widths = widths
+        self._columns = {
+            name: self._join(name, pieces, np.dtype(np.int64) if name in ids else None)
+            for name in layout.columns
+        }
 
-    def batch(self, rows: Rows) -> Any:
-        """Give one batch; None where there are no rows, for which Merlin has no form."""
-        if self._frame is None or not len(rows):
-            return None
-        return next(iter(self._make_tensors(self._frame.take(rows).reset_index(drop=True))))
+    def batch(self, rows: Rows) -> dict[str, Any]:
+        """Gather rows of every column; lists come padded, or as values and offsets.
+
+        The arrays are whole when this returns: TensorFlow computes in a stream of its own, which
+        waits for no other.
+        """
+        places = self._xp.asarray(rows)
+        taken = {name: self._take(name, column, places) for name, column in self._columns.items()}
+        self._xp.cuda.get_current_stream().synchronize()
+        return taken
+
+    def _join(
+        self, name: str, pieces: Sequence[tuple[DecodedRows, int, int]], dtype: Any
+    ) -> Column:
+        xp, like = self._xp, self._layout.columns[name]
+        dtype = dtype or like.values.dtype
+        values, lengths = [xp.zeros(0, dtype)], [xp.zeros(0, xp.int64)]
+        for decoded, start, stop in pieces:
+            column = decoded.columns[name]
+            if not isinstance(column, ListColumn):
+                values.append(column.values[start:stop].astype(dtype))
+                continue
+            ends = column.offsets[start : stop + 1]
+            values.append(column.values[int(ends[0]) : int(ends[-1])].astype(dtype))
+            lengths.append(ends[1:] - ends[:-1])
+        if not isinstance(like, ListColumn):
+            return ScalarColumn(xp.concatenate(values))
+        return ListColumn(xp.concatenate(values), self._offsets(xp.concatenate(lengths)))
+
+    def _offsets(self, lengths: Any) -> Any:
+        xp = self._xp
+        return xp.concatenate([xp.zeros(1, xp.int64), xp.cumsum(lengths, dtype=xp.int64)])
+
+    def _take(self, name: str, column: Column, places: Any) -> Any:
+        if not isinstance(column, ListColumn):
+            return column.values[places]
+        begins, ends = column.offsets[places], column.offsets[places + 1]
+        if name in self._widths:
+            return self._pad(column.values, begins, ends, self._widths[name])
+        xp = self._xp
+        offsets = self._offsets(ends - begins)
+        shift = for_each_element(begins - offsets[:-1], offsets, xp)
+        return column.values[shift + xp.arange(shift.size, dtype=xp.int64)], offsets
+
+    def _pad(self, values: Any, begins: Any, ends: Any, width: int) -> Any:
+        """Bring lists to one width, zeros to their left; of longer ones the newest stay."""
+        xp = self._xp
+        if not values.size:  # in the whole window no list has an element
+            return xp.zeros((begins.size, width), values.dtype)
+        source = (ends - width).reshape(-1, 1) + xp.arange(width, dtype=xp.int64)
+        inside = source >= begins.reshape(-1, 1)
+        return xp.where(inside, values[xp.where(inside, source, 0)], xp.zeros(1, values.dtype))

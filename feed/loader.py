@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -21,7 +22,7 @@ from .batch_form import list_widths, small_ids
 from .batches.filled_window import FilledWindow
 from .batches.memory_blocks import MemoryBlocks
 from .epoch_plan import EpochPlan, RankRows, Rows, slots
-from .gpu_rows import FrameRows, GatheredFrames
+from .gpu_rows import DeviceWindow, FrameRows
 from .row_check import RowCheck
 from .rows.decoded_rows import ListColumn
 from .rows.decoding import decode_windows
@@ -32,6 +33,11 @@ from .users.made_window import MadeWindow
 
 GATHER_ROWS = 4096
 """Batches smaller than this are gathered several at a time."""
+
+
+BATCHES_KEPT = 4
+"""So many batches of a GPU are kept after they were handed over: TensorFlow lets go of one as soon
+as the step that reads it is queued, and cupy would write the next batch into its memory."""
 
 
 class Loader(merlin.dataloader.tensorflow.Loader):
@@ -56,8 +62,9 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         device: as in Merlin's Loader.
         seed: the seed where ``seed_fn`` is not given.
         pad_lists: ragged lists come as dense [batch, longest] tensors, padded with zeros on the
-            left, the longest length being the schema's. On a GPU they stay ragged.
-        compact_ids: ids whose table has fewer than 2^31 rows come as int32, however stored.
+            left, the longest length being the schema's.
+        compact_ids: ids whose table has fewer than 2^31 rows come as int32, however stored; on a
+            GPU as int64.
         window_rows: rows that are shuffled together, over all ranks. About two windows are in
             memory at a time, divided by the number of ranks.
         prefetch: batches made ahead (default: two, more where batches are small).
@@ -115,6 +122,8 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         self._running: Background[Any] | None = None
         self._peeked: list[Any] = []
         self._blocks = MemoryBlocks()
+        columns = len(self.input_schema.column_names)
+        self._handed: deque[Any] = deque(maxlen=2 * columns * BATCHES_KEPT)
 
     @property
     def global_batch_size(self) -> int:
@@ -221,6 +230,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         other._running = None
         other._peeked = []
         other._blocks = MemoryBlocks()
+        other._handed = deque(maxlen=self._handed.maxlen)
         return other
 
     @property
@@ -294,10 +304,13 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         self, plan: EpochPlan, first_step: int, source: ParquetRows, frames: Any
     ) -> Iterator[Any]:
         """Read a window ahead on the device."""
-        spans = self._spans(plan, first_step, SequenceReader(FrameRows(source, frames), plan))
+        widths = list_widths(self.input_schema, ragged=self.pad_lists)
+        ids = small_ids(self.input_schema) if self.compact_ids else frozenset()
+        rows_on_device = FrameRows(source, frames, self.input_schema, self.check)
+        spans = self._spans(plan, first_step, SequenceReader(rows_on_device, plan))
         windows = Background(
             (
-                (first, GatheredFrames(list(pieces), frames, self.make_tensors), rows.batches)
+                (first, DeviceWindow(list(pieces), source.layout, widths, ids), rows.batches)
                 for first, rows, pieces in spans
             ),
             ahead=1,
@@ -317,7 +330,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
             yield window.first_row // plan.global_batch_size, rows, pieces
 
     def _frame_library(self) -> Any:
-        """Return cudf on a GPU, where Merlin's own path makes the batches; None on CPU."""
+        """Return cudf on a GPU, where rows stay on the device until they are tensors; else None."""
         if self.device == "cpu":
             return None
         from merlin.core.compat import cudf
@@ -326,7 +339,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
 
     def _make_batches(
         self,
-        gathered: FilledWindow | MadeWindow | GatheredRows | GatheredFrames,
+        gathered: FilledWindow | MadeWindow | GatheredRows | DeviceWindow,
         batches: list[Rows],
         skip: int,
     ) -> Iterator[Any]:
@@ -335,10 +348,8 @@ class Loader(merlin.dataloader.tensorflow.Loader):
                 yield self._process_batch(gathered.batch(index))
             return
         batches = batches[skip:]
-        if isinstance(gathered, GatheredFrames):
-            for rows in batches:
-                batch = gathered.batch(rows)
-                yield batch if batch is not None else self._empty_batch()
+        if isinstance(gathered, DeviceWindow):
+            yield from (self._process_batch(gathered.batch(rows)) for rows in batches)
             return
         together = max(1, GATHER_ROWS // self.batch_size)
         for index in range(0, len(batches), together):
@@ -349,21 +360,23 @@ class Loader(merlin.dataloader.tensorflow.Loader):
                 cut = {name: _cut(value, start, stop) for name, value in values.items()}
                 yield self._process_batch(cut)
 
-    def _empty_batch(self) -> Any:
-        widths = list_widths(self.input_schema, ragged=False)
-        nothing = GatheredRows([], self.source.layout, widths)
-        return self._process_batch(nothing.take(np.empty(0, np.int64)))
-
     def convert_batch(self, batch: Any) -> Any:
-        """Hand numpy's memory to TensorFlow; frames' columns go Merlin's own way."""
+        """Hand the memory of numpy or cupy to TensorFlow."""
         inputs, targets = batch
-        if not all(isinstance(value, np.ndarray) for value in _arrays(inputs, targets)):
+        if not all(hasattr(value, "__dlpack__") for value in _arrays(inputs, targets)):
             return super().convert_batch(batch)
         columns = inputs.to_dict() if hasattr(inputs, "to_dict") else inputs
-        tensors = {name: _tensor(value) for name, value in columns.items()}
+        tensors = {name: self._hand_over(value) for name, value in columns.items()}
         if isinstance(targets, dict):
-            return tensors, {name: _tensor(value) for name, value in targets.items()}
-        return tensors, None if targets is None else _tensor(targets)
+            return tensors, {name: self._hand_over(value) for name, value in targets.items()}
+        return tensors, None if targets is None else self._hand_over(targets)
+
+    def _hand_over(self, value: Any) -> tf.Tensor:
+        array = getattr(value, "values", value)
+        if isinstance(array, np.ndarray):
+            return _tensor(array)
+        self._handed.append(array)
+        return _device_tensor(array)
 
 
 def _accept(anything: Any) -> None:
@@ -377,14 +390,22 @@ def _cut(value: Values, start: int, stop: int) -> Values:
     return value[start:stop]
 
 
-def _tensor(value: Any) -> tf.Tensor:
+def _tensor(array: Any) -> tf.Tensor:
     """Hand memory over without a copy, if it is as TensorFlow wants it."""
-    array = getattr(value, "values", value)
     address, is_read_only = array.__array_interface__["data"]
     is_simple = array.dtype.kind in "iuf" and array.flags.c_contiguous and array.size
     if is_simple and not is_read_only and address % 64 == 0:
         return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
     return tf.convert_to_tensor(array)
+
+
+def _device_tensor(array: Any) -> tf.Tensor:
+    """The same for memory of the GPU."""
+    if not array.size:
+        return tf.zeros(array.shape, tf.as_dtype(array.dtype))
+    if array.dtype == np.bool_:  # of which TensorFlow takes no memory over
+        return tf.cast(_device_tensor(array.astype(np.int8)), tf.bool)
+    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
 
 def _arrays(inputs: Any, targets: Any) -> list[Any]:

@@ -25,7 +25,7 @@ class RowCheck:
         """Read from the schema what is allowed."""
         self._largest = largest_ids(schema)
         self._labels = binary_labels(schema)
-        self._aligned = _aligned_lists(schema)
+        self._aligned = aligned_lists(schema)
 
     def __call__(self, decoded: DecodedRows) -> None:
         """Raise a :class:`DataError` that names the file, row, column and value."""
@@ -92,7 +92,7 @@ class RowCheck:
         )
 
 
-def _aligned_lists(schema: Any) -> list[list[str]]:
+def aligned_lists(schema: Any) -> list[list[str]]:
     """Return the columns of lists that must be equally long in a row, group by group."""
     groups: dict[str, list[str]] = {}
     for column in schema:

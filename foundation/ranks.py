@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .exceptions import MerlinSimError
 
@@ -30,3 +33,46 @@ def rank_batch_size(global_batch_size: int, ranks: Ranks) -> int:
             f" Received: {global_batch_size}"
         )
     return global_batch_size // ranks.size
+
+
+_LOCAL_NAMES = (
+    ("HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
+    ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+)
+
+
+class LocalRank(NamedTuple):
+    """This process among those of the run on the same machine."""
+
+    rank: int = 0
+    size: int = 1
+
+
+def local_rank() -> LocalRank:
+    """Read it from what horovodrun, mpirun or srun has set; a process alone is 0 of 1.
+
+    Cores and the GPU are taken by it before TensorFlow or Horovod is imported.
+    """
+    for rank, size in _LOCAL_NAMES:
+        if rank in os.environ and size in os.environ:
+            return LocalRank(int(os.environ[rank]), int(os.environ[size]))
+    tasks = os.environ.get("SLURM_STEP_TASKS_PER_NODE")
+    if tasks and "SLURM_LOCALID" in os.environ:
+        of_nodes = tasks_of_nodes(tasks)
+        node = int(os.environ.get("SLURM_NODEID", "0"))
+        if node < len(of_nodes):
+            return LocalRank(int(os.environ["SLURM_LOCALID"]), of_nodes[node])
+    return LocalRank()
+
+
+def tasks_of_nodes(text: str) -> list[int]:
+    """Read how many tasks Slurm has put on each node.
+
+    >>> tasks_of_nodes("8(x2),4")
+    [8, 8, 4]
+    """
+    counts: list[int] = []
+    for tasks, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
+        counts += [int(tasks)] * int(times or 1)
+    return counts

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from ..foundation.gpus import VISIBLE, Gpus
-from ..foundation.local_rank import LocalRank
+from ..foundation.ranks import LocalRank
 
 _TAKEN = "MERLIN_SIM_GPU"  # what this rank has taken; its children inherit it
 

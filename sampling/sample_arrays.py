@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..foundation.row_numbers import for_each_element, row_of_each_element
 from .hashing import (
     ORDER_SALT,
     SLICE_SALT,
@@ -18,7 +19,6 @@ from .hashing import (
     row_key_arrays,
 )
 from .population import Population
-from .row_numbers import for_each_element, row_of_each_element
 
 
 def select_prefixes(

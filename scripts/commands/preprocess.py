@@ -86,9 +86,10 @@ RUN = (
         "--scheduler",
         default="auto",
         show_default=True,
-        help="single: this process, with threads; local: a Dask cluster on this machine; an "
-        "address (tcp://...) of a running Dask or Dask-CUDA cluster that sees the same files; "
-        "auto: local if more than one worker is asked for, else single.",
+        help="single: this process, with threads, and one task at a time on a GPU; local: a Dask "
+        "cluster on this machine, with GPUs one worker for each; an address (tcp://...) of a "
+        "running Dask or Dask-CUDA cluster that sees the same files; auto: local if more than one "
+        "worker is asked for or there are several GPUs, else single.",
     ),
     overwrite_directory,
 )

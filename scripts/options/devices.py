@@ -6,7 +6,7 @@ import click
 
 from ...foundation.gpu_use import settle_preprocessing, settle_training
 from ...foundation.gpus import Gpus, look
-from ...foundation.local_rank import local_rank
+from ...foundation.ranks import local_rank
 
 
 def settle_for_model(gpus: Gpus | None = None) -> None:

@@ -177,7 +177,7 @@ def execute(ctx: click.Context, values: dict[str, Any]) -> None:
     """Run what the options say."""
     config = to_run_config(ctx, values)
     from ...foundation.gpus import look
-    from ...foundation.local_rank import local_rank
+    from ...foundation.ranks import local_rank
     from ...ranks.arrival import lengthen_gloo_timeout, wait_for_ranks
     from ...ranks.own_gpu import take
     from ...training.runs.affinity import near_cores, set_up_process

@@ -1,28 +1,32 @@
-"""The GPU's path of the feed, with pandas in cudf's place: there is no GPU here."""
+"""The GPU's path of the feed, on stand-ins for cudf and cupy: its batches are those of the CPU."""
 
 from __future__ import annotations
 
-import types
+import sys
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from small_logs import open_dataset, write_files
+import tensorflow as tf
+from small_logs import LONGEST, make_table, open_dataset, write_files
+from stand_in import load
 
+from merlin_sim.feed.data_error import DataError
 from merlin_sim.feed.loader import Loader
+
+CUPY = load("cupy")
 
 
 @pytest.fixture
-def frames(monkeypatch):
-    """A stand-in for cudf that reads row groups and joins frames as cudf does."""
-    import pyarrow.parquet as pq
+def gpu(monkeypatch):
+    """Let the loader find a GPU from now on."""
 
-    def read_parquet(path, row_groups, columns):
-        table = pq.ParquetFile(path).read_row_groups(row_groups[0], columns=columns)
-        return table.to_pandas()
+    def put_in():
+        monkeypatch.setitem(sys.modules, "cupy", CUPY)
+        monkeypatch.setattr(Loader, "_frame_library", lambda self: load("cudf"))
 
-    library = types.SimpleNamespace(read_parquet=read_parquet, concat=pd.concat)
-    return lambda: monkeypatch.setattr(Loader, "_frame_library", lambda self: library)
+    return put_in
 
 
 def collect(loader):
@@ -32,26 +36,126 @@ def collect(loader):
     ]
 
 
-@pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("ragged", [False, True])
-def test_frames_give_the_batches_of_arrow(tmp_path, frames, shuffle, ragged):
-    dataset = open_dataset(write_files(tmp_path, [[30, 11], [15]], ragged=ragged), ragged=ragged)
-    options = {"shuffle": shuffle, "seed": 3, "window_rows": 16}
-    expected = collect(Loader(dataset, 8, **options))
-    frames()
-    received = collect(Loader(dataset, 8, **options))
-    assert len(expected) == len(received) == 7
+def assert_same(expected, received):
+    assert len(expected) == len(received) > 0
     for (inputs, labels), (other, other_labels) in zip(expected, received, strict=True):
         np.testing.assert_array_equal(labels, other_labels)
-        assert set(inputs) == set(other)
+        assert list(inputs) == list(other)
         for name in inputs:
             np.testing.assert_array_equal(inputs[name], other[name])
 
 
-def test_a_rank_without_rows_in_the_last_step_gets_an_empty_batch(tmp_path, frames):
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("ragged", [False, True])
+@pytest.mark.parametrize("pad_lists", [False, True])
+def test_batches_are_those_of_the_cpu(tmp_path, gpu, shuffle, ragged, pad_lists):
+    dataset = open_dataset(write_files(tmp_path, [[30, 11], [15]], ragged=ragged), ragged=ragged)
+    options = {"shuffle": shuffle, "seed": 3, "window_rows": 16, "pad_lists": pad_lists}
+    expected = collect(Loader(dataset, 8, **options))
+    gpu()
+    assert_same(expected, collect(Loader(dataset, 8, **options)))
+
+
+def test_ids_come_in_the_type_that_stays_on_the_device(tmp_path, gpu):
     dataset = open_dataset(write_files(tmp_path, [[9]]))
-    frames()
-    batches = collect(Loader(dataset, 4, global_size=2, global_rank=0))
-    assert [len(labels) for _, labels in batches] == [4, 0]
-    assert batches[1][0]["history__offsets"].tolist() == [0]
-    assert set(batches[0][0]) == set(batches[1][0])
+    options = {"pad_lists": True, "compact_ids": True}
+    expected = collect(Loader(dataset, 4, **options))
+    gpu()
+    received = collect(Loader(dataset, 4, **options))
+    assert_same(expected, received)
+    assert {received[0][0][name].dtype for name in ("item", "history")} == {np.dtype(np.int64)}
+
+
+@pytest.mark.parametrize(("kind", "on_host"), [(tf.int32, True), (tf.int64, False)])
+def test_tensorflow_takes_int32_arguments_to_the_host(kind, on_host):
+    """Why ids are not compact on a GPU, of which this TensorFlow has the kernels."""
+    from tensorflow.python.framework import kernels
+
+    [argument] = [
+        kernel
+        for kernel in kernels.get_registered_kernels_for_op("_Arg").kernel
+        if kernel.device_type == "DEFAULT"
+        and list(kernel.constraint[0].allowed_values.list.type) == [kind.as_datatype_enum]
+    ]
+    assert (list(argument.host_memory_arg) == ["output"]) == on_host
+
+
+def test_a_rank_without_rows_in_the_last_step_gets_an_empty_batch(tmp_path, gpu):
+    dataset = open_dataset(write_files(tmp_path, [[9]]))
+    gpu()
+    for pad in (False, True):
+        batches = collect(Loader(dataset, 4, global_size=2, global_rank=0, pad_lists=pad))
+        assert [len(labels) for _, labels in batches] == [4, 0]
+        assert set(batches[0][0]) == set(batches[1][0])
+    assert batches[1][0]["history"].shape == (0, LONGEST)
+
+
+@pytest.mark.parametrize("pad_lists", [False, True])
+def test_histories_may_be_empty_in_every_row(tmp_path, gpu, pad_lists):
+    table = make_table(6)
+    empty = pa.array([[]] * 6, pa.list_(pa.int64()))
+    table = table.set_column(table.column_names.index("history"), "history", empty)
+    pq.write_table(table, tmp_path / "part.0.parquet")
+    dataset = open_dataset([str(tmp_path / "part.0.parquet")])
+    expected = collect(Loader(dataset, 4, pad_lists=pad_lists))
+    gpu()
+    assert_same(expected, collect(Loader(dataset, 4, pad_lists=pad_lists)))
+
+
+FAULTS = {
+    "an id": {"item": pa.array([1, 2, 41, 4, 5, 6])},
+    "a negative id": {"item": pa.array([1, 2, -1, 4, 5, 6])},
+    "an id of a history": {"history": pa.array([[1], [], [5, 99], [1], [1], [1]])},
+    "a label": {"label": pa.array([0.0, 1.0, 0.5, 1.0, 0.0, 1.0], pa.float32())},
+    "a missing id": {"item": pa.array([1, 2, None, 4, 5, 6])},
+    "a missing history": {"history": pa.array([[1], [], None, [1], [1], [1]])},
+    "a missing element": {"history": pa.array([[1], [], [5, None], [1], [1], [1]])},
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_the_cpu_refuses_is_refused_with_the_same_words(tmp_path, gpu, fault):
+    table = make_table(6)
+    for name, column in FAULTS[fault].items():
+        table = table.set_column(table.column_names.index(name), name, column)
+    pq.write_table(table, tmp_path / "part.0.parquet")
+    dataset = open_dataset([str(tmp_path / "part.0.parquet")])
+    with pytest.raises(DataError, match="row 2") as expected:
+        collect(Loader(dataset, 4))
+    gpu()
+    with pytest.raises(DataError) as received:
+        collect(Loader(dataset, 4))
+    assert str(received.value) == str(expected.value)
+    unchecked = collect(Loader(dataset, 4, check=False))
+    assert sum(len(labels) for _, labels in unchecked) == 6
+
+
+def test_tensorflow_gets_what_is_computed_and_keeps_it(tmp_path, gpu):
+    dataset = open_dataset(write_files(tmp_path, [[40]]))
+    gpu()
+    before = CUPY._Stream.synchronized
+    loader = Loader(dataset, 4)
+    batches = iter(loader)
+    kept = [next(batches)[0]["item"] for _ in range(10)]
+    assert CUPY._Stream.synchronized - before >= 10
+    assert len(loader._handed) == loader._handed.maxlen  # and no longer than needed
+    assert len({tensor.numpy().tobytes() for tensor in kept}) > 1
+    loader.stop()
+
+
+def test_every_batch_of_a_run_has_one_shape(tmp_path, gpu):
+    """So that a compiled step is compiled once; the last batch of an epoch may be another."""
+    dataset = open_dataset(write_files(tmp_path, [[30, 11], [15]]))
+    gpu()
+    traced = []
+
+    @tf.function(jit_compile=True, autograph=False)
+    def step(history):
+        traced.append(history.shape)  # once for each shape that is compiled
+        return tf.reduce_sum(history)
+
+    loader = Loader(dataset, 8, shuffle=True, pad_lists=True, compact_ids=True, drop_last=True)
+    for _ in range(2):
+        sums = [int(step(inputs["history"])) for inputs, _ in loader]
+    assert len(sums) == 7
+    assert traced == [(8, LONGEST)]

@@ -10,7 +10,7 @@ import pytest
 from stand_in import differences, load, machine
 
 from merlin_sim.foundation.gpus import look
-from merlin_sim.foundation.local_rank import local_rank, tasks_of_nodes
+from merlin_sim.foundation.ranks import local_rank, tasks_of_nodes
 
 NVML = load("pynvml")
 

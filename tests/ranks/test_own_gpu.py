@@ -11,7 +11,7 @@ import pytest
 from stand_in import FOLDER, machine
 
 from merlin_sim.foundation.gpus import Gpu, Gpus
-from merlin_sim.foundation.local_rank import LocalRank
+from merlin_sim.foundation.ranks import LocalRank
 from merlin_sim.ranks.own_gpu import is_taken, take
 
 PROGRAM = Path(sys.executable).with_name("merlin-sim")

@@ -27,7 +27,7 @@ def add_gpu() -> None:
 if __name__ == "__main__":
     add_gpu()
     from merlin_sim.foundation.gpus import Gpu, Gpus
-    from merlin_sim.foundation.local_rank import LocalRank
+    from merlin_sim.foundation.ranks import LocalRank
     from merlin_sim.ranks import own_gpu
 
     own_gpu.take(Gpus((Gpu("0"),)), LocalRank())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...foundation.cores import count_cores
 from ...foundation.gpus import Gpus
-from ...foundation.local_rank import LocalRank
+from ...foundation.ranks import LocalRank
 from .run_config import RunConfig
 
 Core = list[int]

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from merlin.core.compat import cudf
 from merlin.core.dispatch import create_multihot_col
 
-from ...sampling.row_numbers import for_each_element
+from ...foundation.row_numbers import for_each_element
 
 LONGEST_INT32_LIST = np.iinfo(np.int32).max
 

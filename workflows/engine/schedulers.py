@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -12,11 +13,16 @@ import dask
 from ...foundation import process_wide
 from ...foundation.cores import count_cores
 from ...foundation.exceptions import MerlinSimError
+from ...foundation.gpus import Gpu, look
 
 AUTO = "auto"
 SINGLE = "single"
 LOCAL = "local"
 SECONDS_TO_CONNECT = 10
+POOL = 0.5
+"""Of a GPU's memory, what a worker takes at the start; more comes as it is needed."""
+SPILL_ABOVE = 0.8
+"""Of a GPU's memory, above which what is not in use goes to the host's."""
 
 
 class Scheduler(Protocol):
@@ -53,8 +59,14 @@ class SingleProcess:
                     future.cancel()
 
     def compute(self, delayed: Sequence[Any]) -> Iterator[Any]:
-        """See :class:`Scheduler`."""
-        return self.run(_compute_here, delayed)
+        """See :class:`Scheduler`. A GPU has room for one at a time."""
+        if not uses_gpu():
+            yield from self.run(_compute_here, delayed)
+            return
+        for value in delayed:
+            with _explained():
+                result = _compute_here(value)
+            yield result
 
 
 def _compute_here(value: Any) -> Any:
@@ -96,22 +108,69 @@ class DaskCluster:
             self.client.cancel(futures)
 
 
+class GpuCluster(DaskCluster):
+    """One worker a GPU for what is computed with frames; threads of this process for the rest.
+
+    What is only read and counted (raw logs, vocabularies) stays on the host, whose cores are more
+    than the GPUs.
+    """
+
+    def __init__(self, client: Any, threads: int | None = None) -> None:
+        """Store the client, and how many threads the host's work gets."""
+        super().__init__(client)
+        self._host = SingleProcess(threads)
+
+    def run(self, task: Callable[..., Any], arguments: Sequence[Any]) -> Iterator[Any]:
+        """See :class:`Scheduler`."""
+        return self._host.run(task, arguments)
+
+    def compute(self, delayed: Sequence[Any]) -> Iterator[Any]:
+        """See :class:`Scheduler`."""
+        with _explained():
+            yield from super().compute(delayed)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except MemoryError as error:
+        if "CUDA" not in str(error).upper():
+            raise
+        raise MerlinSimError(
+            f"a GPU is out of memory ({str(error).splitlines()[0]}): --scheduler {LOCAL} spills to"
+            " the host's, CUDA_VISIBLE_DEVICES= computes on the CPU."
+        ) from error
+
+
+def uses_gpu() -> bool:
+    """Tell whether frames are cudf's."""
+    from .backend import cudf
+
+    return cudf is not None
+
+
 @contextmanager
 def open_scheduler(where: str = AUTO, workers: int | None = None) -> Iterator[Scheduler]:
     """Start or reach what is asked for, and close it in the end.
 
     Args:
         where: ``single``, ``local``, the address of a running cluster, or ``auto``: a local
-            cluster if ``workers`` asks for more than one, else this process.
-        workers: Processes of a local cluster, or threads of this process; as many as cores if
-            None.
+            cluster if ``workers`` asks for more than one or there are several GPUs to use, else
+            this process. With GPUs a local cluster has one worker for each.
+        workers: Processes of a local cluster, or threads of this process (those beside a cluster
+            of GPUs too); as many as cores if None.
     """
     if workers is not None and workers < 1:
         raise MerlinSimError(f"The number of workers should be at least 1. Received: {workers}.")
     if where == AUTO:
-        where = LOCAL if workers is not None and workers > 1 else SINGLE
+        several = (workers is not None and workers > 1) or len(_gpus()) > 1
+        where = LOCAL if several else SINGLE
     if where == SINGLE:
         yield SingleProcess(workers)
+    elif where == LOCAL and _gpus():
+        with _gpu_client() as client:
+            yield GpuCluster(client, workers)
     elif where == LOCAL:
         with _local_client(workers or count_cores()) as client:
             yield DaskCluster(client)
@@ -142,6 +201,36 @@ def _local_client(workers: int) -> Iterator[Any]:
             dashboard_address=None,
             silence_logs=40,
             preload=[process_wide.__name__],
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def _gpus() -> tuple[Gpu, ...]:
+    """List the GPUs that frames are computed on."""
+    gpus = look().visible  # a driver is asked first, which is quick
+    return gpus if gpus and uses_gpu() else ()
+
+
+@contextmanager
+def _gpu_client() -> Iterator[Any]:
+    """Start one worker a GPU, each with half of its memory as a pool that grows, and spilling."""
+    from dask_cuda import LocalCUDACluster
+    from distributed import Client
+
+    spilling = {"enable_cudf_spill": True, "device_memory_limit": SPILL_ABOVE}
+    known = inspect.signature(LocalCUDACluster).parameters  # that of 23.8 spills results only
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "60s"}),
+        LocalCUDACluster(
+            threads_per_worker=1,
+            memory_limit=0,
+            rmm_pool_size=POOL,
+            dashboard_address=None,
+            silence_logs=40,
+            preload=[process_wide.__name__],
+            **{name: value for name, value in spilling.items() if name in known},
         ) as cluster,
         Client(cluster) as client,
     ):

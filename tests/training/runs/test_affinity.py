@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from merlin_sim.foundation.gpus import Gpu, Gpus
-from merlin_sim.foundation.local_rank import LocalRank
+from merlin_sim.foundation.ranks import LocalRank
 from merlin_sim.training.runs import affinity
 from merlin_sim.training.runs.affinity import (
     choose_cores,

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from stand_in import differences, load, put_gpu_into
 
+from merlin_sim.foundation.row_numbers import for_each_element
 from merlin_sim.schemas.translation.merlin_schema import to_merlin_schema
 from merlin_sim.workflows.behaviour.behaviour_columns import BehaviourColumns
 from merlin_sim.workflows.behaviour.dataset_spec import dataset_spec
@@ -25,7 +26,6 @@ from merlin_sim.workflows.operators.emit_dataset import EmitDataset
 from merlin_sim.workflows.operators.explode_histories import ExplodeHistories
 from merlin_sim.workflows.operators.group_histories import GroupHistories
 from merlin_sim.workflows.operators.look_up_item_features import LookUpItemFeatures
-from merlin_sim.workflows.sampling.row_numbers import for_each_element
 from merlin_sim.workflows.vocabularies.vocabulary import Vocabularies
 
 COLUMNS = BehaviourColumns("user", "item", "time", ("country",), ("cat",))

@@ -1,15 +1,29 @@
 from __future__ import annotations
 
+import inspect
 import json
+import os
 import subprocess
 import sys
 import time
+from typing import ClassVar
 
+import dask
+import dask_cuda
 import pytest
+from dask_cuda import LocalCUDACluster
+from distributed import LocalCluster
+from stand_in import load, machine
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.workflows.engine import schedulers
-from merlin_sim.workflows.engine.schedulers import DaskCluster, SingleProcess, open_scheduler
+from merlin_sim.foundation.gpus import look
+from merlin_sim.workflows.engine import backend, schedulers
+from merlin_sim.workflows.engine.schedulers import (
+    DaskCluster,
+    GpuCluster,
+    SingleProcess,
+    open_scheduler,
+)
 
 
 def square(number):
@@ -41,6 +55,71 @@ def test_what_cannot_be_reached_is_said(monkeypatch):
     with pytest.raises(MerlinSimError, match="`scheduler` should be auto"):
         with open_scheduler("everywhere"):
             pass
+
+
+class OneWorkerAGpu:
+    """Stands in for LocalCUDACluster; it takes what that takes, and nothing that it does not know.
+
+    Its workers are those of a LocalCluster in this process.
+    """
+
+    asked: ClassVar[dict] = {}
+    __signature__ = inspect.signature(LocalCUDACluster)
+
+    def __new__(cls, **options):
+        parameters = cls.__signature__.parameters
+        of_workers = {"dashboard_address", "silence_logs", "preload"}  # LocalCluster's
+        assert not options.keys() - parameters.keys() - of_workers
+        cls.asked = options
+        gpus = len(look().visible)
+        return LocalCluster(n_workers=gpus, processes=False, dashboard_address=None)
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """Put two GPUs and cudf into the machine."""
+    monkeypatch.setitem(sys.modules, "pynvml", load("pynvml"))
+    monkeypatch.setenv("GPU_STAND_INS", machine({}, {}))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(backend, "cudf", load("cudf"))
+    monkeypatch.setattr(dask_cuda, "LocalCUDACluster", OneWorkerAGpu)
+
+
+@pytest.mark.parametrize("where", ["local", "auto"])
+def test_a_machine_with_gpus_has_one_worker_for_each(gpus, where):
+    process = os.getpid()
+    with open_scheduler(where, 3) as scheduler:
+        assert isinstance(scheduler, GpuCluster)
+        assert scheduler.workers == 2
+        assert sorted(scheduler.run(square, range(4))) == [0, 1, 4, 9]
+        assert set(scheduler.run(lambda _: os.getpid(), range(4))) == {process}
+        delayed = [dask.delayed(square)(number) for number in range(3)]
+        assert sorted(scheduler.compute(delayed)) == [0, 1, 4]
+    assert OneWorkerAGpu.asked["rmm_pool_size"] == 0.5
+    assert OneWorkerAGpu.asked["device_memory_limit"] == 0.8
+
+
+def test_one_process_computes_one_at_a_time_on_a_gpu(gpus):
+    running = []
+
+    def alone(number):
+        running.append(number)
+        time.sleep(0.01)
+        assert running.pop() == number and not running
+        return number
+
+    with open_scheduler("single", 4) as scheduler:
+        assert list(scheduler.compute([dask.delayed(alone)(n) for n in range(6)])) == list(range(6))
+
+
+@pytest.mark.parametrize("where", ["single", "local"])
+def test_a_gpu_out_of_memory_is_told_what_helps(gpus, where):
+    def fail():
+        raise MemoryError("std::bad_alloc: out_of_memory: CUDA error at: memory_resource.hpp")
+
+    with open_scheduler(where) as scheduler:
+        with pytest.raises(MerlinSimError, match="a GPU is out of memory .* spills to the host's"):
+            list(scheduler.compute([dask.delayed(fail)()]))
 
 
 @pytest.mark.slow
