@@ -3,19 +3,22 @@
 #   make demo     try it            make test     run the tests
 #   make setup    the environment   make lint     what CI checks first
 #   make format   put code in order make bench    measure
-#   make docs     build the site    make lock     resolve requirements/lock.txt anew
+#   make docs     build the site    make lock     resolve requirements/*lock.txt
 #   make attack   wrong input, layouts and kills until something fails
+#
+# DEVICE=cpu or DEVICE=gpu chooses the packages (default: those that are here, or that fit the machine).
 SHELL := /bin/bash
-READY := .venv/.ready
+DEVICE ?=
+READY := .venv/.ready$(if $(DEVICE),-$(DEVICE))
 BIN := .venv/bin
 
 .PHONY: setup demo test attack lint format bench docs lock clean
 
 setup: $(READY)
 
-$(READY): requirements/lock.txt requirements/horovod.txt pyproject.toml scripts/setup.sh
-	@scripts/setup.sh
-	@touch $@
+$(READY): requirements/lock.txt requirements/gpu-lock.txt requirements/horovod.txt pyproject.toml scripts/setup.sh \
+  scripts/gpu_environment.py
+	@DEVICE=$(DEVICE) scripts/setup.sh
 
 demo: $(READY)
 	@scripts/demo.sh demo
@@ -46,10 +49,14 @@ docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "docs: site/index.html"
 
+LOCK := VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv pip compile --quiet --universal --python-version 3.10 \
+  --generate-hashes --no-emit-index-url --extra dev --extra horovod --extra serve --no-emit-package horovod \
+  --custom-compile-command "make lock" pyproject.toml
+
 lock: $(READY)
-	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv pip compile --quiet --universal --python-version 3.10 \
-	  --generate-hashes --no-emit-index-url --extra dev --extra horovod --extra serve --no-emit-package horovod \
-	  --custom-compile-command "make lock" pyproject.toml --output-file requirements/lock.txt
+	$(LOCK) --output-file requirements/lock.txt
+	cp requirements/lock.txt requirements/gpu-lock.txt  # what both sets have, in the same versions
+	$(LOCK) requirements/gpu.in --override requirements/gpu.in --output-file requirements/gpu-lock.txt
 
 clean:
 	rm -rf .venv build dist *.egg-info .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache htmlcov

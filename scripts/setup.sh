@@ -2,7 +2,9 @@
 # Builds the environment in .venv: the locked packages, Horovod for this TensorFlow, merlin-sim itself.
 #
 # Called by `make setup`; running it again is cheap. `--packages` leaves merlin-sim itself out (a
-# container's layer that outlives changes of the code). Three variables steer it:
+# container's layer that outlives changes of the code). Four variables steer it:
+#   DEVICE              cpu or gpu: which packages (default: those that .venv has; where there is none, gpu on a
+#                       machine with an NVIDIA driver, else cpu)
 #   PYTHON              the interpreter to use (default: the first that works of python3.11, python3.10, python3)
 #   MERLIN_SIM_CACHE    where the built Horovod wheel is kept (default: ~/.cache/merlin-sim)
 #   HOROVOD_*           Horovod's own build settings, e.g. HOROVOD_WITH_MPI=1 or HOROVOD_GPU_OPERATIONS=NCCL
@@ -12,6 +14,23 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly UV_VERSION=0.13.8
 readonly VENV=.venv
 readonly CACHE="${MERLIN_SIM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/merlin-sim}"
+
+# Which set of packages is asked for, is here, or fits the machine.
+choose_device() {
+  case "${DEVICE:-}" in
+    cpu | gpu) echo "$DEVICE" ;;
+    "")
+      if [ -s "$VENV/.device" ]; then cat "$VENV/.device"
+      elif has_nvidia_driver; then echo gpu
+      else echo cpu; fi
+      ;;
+    *) refuse "DEVICE should be cpu or gpu. Received: $DEVICE" ;;
+  esac
+}
+
+has_nvidia_driver() {
+  [ "$(uname -m)" = x86_64 ] && { [ -e /proc/driver/nvidia/version ] || command -v nvidia-smi >/dev/null; }
+}
 
 say() { printf 'setup: %s\n' "$*"; }
 refuse() {
@@ -51,6 +70,7 @@ find_python() {
 # Whether the environment is whole and of the Python that was asked for.
 fits_environment() {
   "$VENV/bin/python" -m pip --version >/dev/null 2>&1 || return 1
+  [ "$(cat "$VENV/.device" 2>/dev/null || echo cpu)" = "$device" ] || return 1
   [ -z "${PYTHON:-}" ] || [ "$(version_of "$VENV/bin/python")" = "$(version_of "$python")" ]
 }
 
@@ -61,10 +81,22 @@ install_packages() {
     say "making $VENV with $python"
     rm -rf "$VENV"
     "$python" -m venv "$VENV"
+    echo "$device" >"$VENV/.device"
   fi
   "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check "uv==$UV_VERSION"
-  say "installing the locked packages (requirements/lock.txt; about 2.6 GB the first time)"
-  uv pip install --quiet --require-hashes --compile-bytecode -r requirements/lock.txt
+  local lock=requirements/lock.txt size=2.6
+  [ "$device" = cpu ] || { lock=requirements/gpu-lock.txt size=8; }
+  say "installing the locked packages ($lock; about $size GB the first time)"
+  uv pip install --quiet --require-hashes --compile-bytecode -r "$lock"
+  [ "$device" = cpu ] || install_gpu_environment
+}
+
+# CUDA's libraries lie beside the packages: every Python of the environment knows where, without being told.
+install_gpu_environment() {
+  local site
+  site=$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  cp scripts/gpu_environment.py "$site/merlin_sim_gpu_environment.py"
+  echo "import merlin_sim_gpu_environment" >"$site/merlin_sim_gpu_environment.pth"
 }
 
 uv() { VIRTUAL_ENV="$PWD/$VENV" "$VENV/bin/uv" --no-config "$@"; }
@@ -111,6 +143,7 @@ case "$*" in
   "" | --packages) ;;
   *) refuse "usage: scripts/setup.sh [--packages]" ;;
 esac
+device=$(choose_device)
 python=$(find_python)
 install_packages
 install_horovod
@@ -119,4 +152,5 @@ if [ "$*" = "--packages" ]; then
   exit 0
 fi
 uv pip install --quiet --no-deps --no-build-isolation --editable .
+touch "$VENV/.ready" "$VENV/.ready-$device"
 say "ready: $VENV/bin/merlin-sim --help"

@@ -1,0 +1,67 @@
+"""What the environment with a GPU sets up before anything else runs in it.
+
+``scripts/setup.sh`` copies this beside the packages and has every Python of the environment run it
+when it starts, so that nobody has to set ``LD_LIBRARY_PATH``. It costs nothing until TensorFlow or
+cupy is imported: only then are CUDA's libraries opened, by their place beside the packages. The
+loader gives them to whoever asks for them by name afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+NVIDIA = Path(__file__).resolve().parent / "nvidia"
+
+# What is opened for each package; first what others need.
+LIBRARIES = {
+    "tensorflow": (
+        "cuda_runtime/lib/libcudart.so.11.0",
+        "cublas/lib/libcublasLt.so.11",
+        "cublas/lib/libcublas.so.11",
+        "cufft/lib/libcufft.so.10",
+        "curand/lib/libcurand.so.10",
+        "cusparse/lib/libcusparse.so.11",
+        "cusolver/lib/libcusolver.so.11",
+        "cuda_cupti/lib/libcupti.so.11.8",
+        "cudnn/lib/libcudnn.so.8",
+    ),
+    "cupy": ("cuda_runtime/lib/libcudart.so.12", "cuda_nvrtc/lib/libnvrtc.so.12"),
+}
+
+
+class OpenLibraries:
+    """Stands first among those whom Python asks for a module: opens libraries, finds nothing."""
+
+    def __init__(self) -> None:
+        """Remember what is still to be opened."""
+        self._waiting = dict(LIBRARIES)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        """Open what the module needs, once."""
+        for library in self._waiting.pop(name, ()):
+            with contextlib.suppress(OSError):  # whoever needs it says what is missing
+                ctypes.CDLL(str(NVIDIA / library))
+
+
+def set_up() -> None:
+    """Set what Python code and the processes that it starts will look for."""
+    compiler = NVIDIA / "cuda_nvcc"
+    flags = os.environ.get("XLA_FLAGS", "")
+    if "--xla_gpu_cuda_data_dir" not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_cuda_data_dir={compiler}".strip()
+    paths = os.environ.get("PATH", "").split(os.pathsep)
+    if str(compiler / "bin") not in paths:
+        os.environ["PATH"] = os.pathsep.join([*paths, str(compiler / "bin")])
+    # Merlin is written for Dask's frames as they were before these.
+    os.environ.setdefault("DASK_DATAFRAME__QUERY_PLANNING", "False")
+    os.environ.setdefault("DASK_DATAFRAME__CONVERT_STRING", "False")
+    sys.meta_path.insert(0, OpenLibraries())  # type: ignore[arg-type]
+
+
+if __name__ == "merlin_sim_gpu_environment":  # as setup.sh installs it
+    set_up()

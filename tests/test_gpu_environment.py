@@ -1,0 +1,131 @@
+"""The environment with a GPU: its locked packages, and what it sets up when Python starts."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SETUP = ROOT / "scripts" / "setup.sh"
+PACKAGES = Path(sysconfig.get_path("purelib"))
+PINNED = re.compile(r"^([a-z0-9-]+==[^\s\\;]+)", re.MULTILINE)
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    """The module that setup.sh installs, with a note of what it opens."""
+    path = ROOT / "scripts" / "gpu_environment.py"
+    spec = importlib.util.spec_from_file_location("gpu_environment_under_test", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.opened = []
+    monkeypatch.setattr(module.ctypes, "CDLL", module.opened.append)
+    monkeypatch.setattr(module.sys, "meta_path", [])
+    monkeypatch.setattr(module.os, "environ", {"PATH": "/usr/bin"})
+    return module
+
+
+def test_libraries_are_opened_when_a_package_is_imported(environment):
+    environment.set_up()
+    [finder] = sys.meta_path
+    assert finder.find_spec("json") is None and environment.opened == []
+    assert finder.find_spec("cupy") is None
+    assert [Path(name).name for name in environment.opened] == ["libcudart.so.12", "libnvrtc.so.12"]
+    finder.find_spec("cupy")
+    assert len(environment.opened) == 2
+
+
+def test_what_xla_and_dask_look_for_is_set_unless_it_is_given(environment):
+    environment.set_up()
+    given = environment.os.environ
+    compiler = environment.NVIDIA / "cuda_nvcc"
+    assert given["XLA_FLAGS"] == f"--xla_gpu_cuda_data_dir={compiler}"
+    assert given["PATH"] == f"/usr/bin:{compiler}/bin"
+    assert given["DASK_DATAFRAME__QUERY_PLANNING"] == "False"
+    given["XLA_FLAGS"] = "--xla_gpu_cuda_data_dir=/opt/cuda"
+    environment.set_up()
+    assert given["XLA_FLAGS"] == "--xla_gpu_cuda_data_dir=/opt/cuda"
+    assert given["PATH"].count("cuda_nvcc") == 1
+
+
+def test_every_library_is_where_its_package_puts_it(environment):
+    nvidia = PACKAGES / "nvidia"
+    if not (nvidia / "cublas").is_dir():
+        pytest.skip("the packages for a GPU are not installed here: make setup DEVICE=gpu")
+    libraries = [name for names in environment.LIBRARIES.values() for name in names]
+    assert [name for name in libraries if not (nvidia / name).is_file()] == []
+    assert (nvidia / "cuda_nvcc" / "nvvm" / "libdevice").is_dir()
+    assert (nvidia / "cuda_nvcc" / "bin" / "ptxas").is_file()
+
+
+def test_the_lock_has_what_is_pinned_and_no_address():
+    pins = PINNED.findall((ROOT / "requirements/gpu.in").read_text())
+    lock = (ROOT / "requirements/gpu-lock.txt").read_text()
+    assert set(pins) <= set(PINNED.findall(lock))
+    assert len(pins) > 25
+    assert "://" not in lock
+
+
+def test_both_sets_have_what_is_not_about_a_gpu_in_the_same_versions():
+    cpu, gpu = (
+        dict(pin.split("==") for pin in PINNED.findall((ROOT / "requirements" / name).read_text()))
+        for name in ("lock.txt", "gpu-lock.txt")
+    )
+    others = {
+        pin.split("==")[0] for pin in PINNED.findall((ROOT / "requirements/gpu.in").read_text())
+    }
+    differing = {name for name in cpu.keys() & gpu.keys() if cpu[name] != gpu[name]}
+    assert differing <= others
+    assert gpu["tensorflow"] == cpu["tensorflow"] == "2.12.1"
+
+
+def test_a_device_that_there_is_not_is_refused():
+    result = subprocess.run(
+        [SETUP], capture_output=True, text=True, timeout=20, env={**os.environ, "DEVICE": "tpu"}
+    )
+    assert result.returncode == 2
+    assert result.stderr == "setup: DEVICE should be cpu or gpu. Received: tpu\n"
+
+
+@pytest.mark.parametrize(
+    ("asked", "has", "driver", "chosen"),
+    [
+        (None, None, False, "cpu"),
+        (None, None, True, "gpu"),
+        ("cpu", None, True, "cpu"),
+        ("gpu", None, False, "gpu"),
+        (None, "cpu", True, "cpu"),  # what is there stays, unless another is asked for
+        ("gpu", "cpu", False, "gpu"),
+    ],
+)
+def test_the_machine_or_the_user_chooses_the_packages(tmp_path, asked, has, driver, chosen):
+    scripts = tmp_path / "scripts"
+    scripts.mkdir()
+    shutil.copy(SETUP, scripts / "setup.sh")
+    text = (scripts / "setup.sh").read_text()
+    begin, _ = text.split("\ndevice=$(choose_device)\n")
+    (scripts / "setup.sh").write_text(f"{begin}\nchoose_device\n")
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    if driver:
+        (programs / "nvidia-smi").write_text("#!/bin/sh\n")
+        (programs / "nvidia-smi").chmod(0o755)
+    if has:
+        (tmp_path / ".venv").mkdir()
+        (tmp_path / ".venv" / ".device").write_text(f"{has}\n")
+    environment = {name: value for name, value in os.environ.items() if name != "DEVICE"}
+    environment |= {"DEVICE": asked} if asked else {}
+    environment["PATH"] = f"{programs}:{os.environ['PATH']}"
+    result = subprocess.run(
+        ["bash", scripts / "setup.sh"], capture_output=True, text=True, timeout=20, env=environment
+    )
+    expected = "gpu" if not asked and not has and shutil.which("nvidia-smi") else chosen
+    assert result.stdout == f"{expected}\n", result.stderr
