@@ -1,10 +1,11 @@
-# Two images of one code base.
+# Three images of one code base.
 #
 #   docker build --target cpu -t merlin-sim:cpu .
+#   docker build --target gpu-wheels -t merlin-sim:gpu-wheels .
 #   docker build --target gpu -t merlin-sim:gpu .
 #
 # What of this was run and what was not: docs/container.md.
-ARG CPU_BASE=python:3.11-slim-bookworm
+ARG CPU_BASE=python:3.11.9-slim-bookworm
 ARG GPU_BASE=nvcr.io/nvidia/merlin/merlin-tensorflow:23.06
 
 # ---------------------------------------------------------------------------------------------
@@ -21,7 +22,35 @@ WORKDIR /home/merlin/merlin_sim
 
 # The environment changes seldom, the code often: the first layer holds the packages, Horovod too.
 COPY --chown=${USER_ID}:${USER_ID} requirements requirements
-COPY --chown=${USER_ID}:${USER_ID} scripts/setup.sh scripts/setup.sh
+COPY --chown=${USER_ID}:${USER_ID} scripts/setup.sh scripts/gpu_environment.py scripts/
+RUN scripts/setup.sh --packages
+COPY --chown=${USER_ID}:${USER_ID} . .
+RUN make setup
+ENV PATH=/home/merlin/merlin_sim/.venv/bin:${PATH}
+
+EXPOSE 8000 8001 8002
+HEALTHCHECK --interval=10s --timeout=5s --start-period=120s \
+  CMD ["scripts/healthcheck.sh"]
+CMD ["merlin-sim", "--help"]
+
+# ---------------------------------------------------------------------------------------------
+# gpu-wheels: the same with the packages for a GPU, CUDA's libraries among them. Every one of them
+# is locked; of the machine only the driver is needed. Horovod averages over the host's memory.
+# hadolint ignore=DL3006
+FROM ${CPU_BASE} AS gpu-wheels
+
+ARG USER_ID=1000
+ENV HOME=/home/merlin \
+    DEVICE=gpu \
+    NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility
+COPY scripts/setup_debian.sh /tmp/setup_debian.sh
+RUN /tmp/setup_debian.sh /home/merlin/merlin_sim ${USER_ID}
+USER ${USER_ID}:${USER_ID}
+WORKDIR /home/merlin/merlin_sim
+
+COPY --chown=${USER_ID}:${USER_ID} requirements requirements
+COPY --chown=${USER_ID}:${USER_ID} scripts/setup.sh scripts/gpu_environment.py scripts/
 RUN scripts/setup.sh --packages
 COPY --chown=${USER_ID}:${USER_ID} . .
 RUN make setup
@@ -34,7 +63,8 @@ CMD ["merlin-sim", "--help"]
 
 # ---------------------------------------------------------------------------------------------
 # gpu: NVIDIA's Merlin TensorFlow container. Its CUDA, cudf, TensorFlow, Horovod with NCCL and
-# Triton stay; this package and the Merlin packages that must move are added.
+# Triton stay; this package and the Merlin packages that must move are added. What is assumed of it
+# is looked at (scripts/setup_container.sh), and the build ends where it is not so.
 # hadolint ignore=DL3006
 FROM ${GPU_BASE} AS gpu
 

@@ -13,6 +13,7 @@ import venv
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import packaging
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -34,7 +35,7 @@ def test_every_run_line_calls_what_is_run_natively():
     assert {line for line in lines if line.startswith("make")} == {"make setup"}
 
 
-@pytest.mark.parametrize("target", ["cpu", "gpu"])
+@pytest.mark.parametrize("target", ["cpu", "gpu-wheels", "gpu"])
 def test_each_target_is_careful(target):
     stage = DOCKERFILE.split(f" AS {target}\n")[1].split("\nFROM ")[0]
     assert re.search(r"^USER \$\{USER_ID\}", stage, re.MULTILINE)
@@ -78,7 +79,7 @@ def test_setup_container_adds_the_package_to_an_environment_that_has_tensorflow(
     (Path(site) / "container.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
     clone = tmp_path / "merlin_sim"
     shutil.copytree(
-        ROOT, clone, ignore=shutil.ignore_patterns(".venv", ".git", "*_cache", ".hypothesis")
+        ROOT, clone, ignore=shutil.ignore_patterns(".venv*", ".git", "*_cache", ".hypothesis")
     )
     environment = {**os.environ, "PYTHON": str(python), "PIP_NO_INDEX": "1"}
     out = run(clone / "scripts" / "setup_container.sh", env=environment)
@@ -88,10 +89,36 @@ def test_setup_container_adds_the_package_to_an_environment_that_has_tensorflow(
 
 
 def test_setup_container_refuses_an_environment_without_tensorflow(tmp_path):
+    python = tmp_path / "env" / "bin" / "python"
     venv.create(tmp_path / "env", with_pip=False)
-    environment = {**os.environ, "PYTHON": str(tmp_path / "env" / "bin" / "python")}
+    site = run(python, "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])").strip()
+    shutil.copytree(Path(packaging.__file__).parent, Path(site) / "packaging")
+    environment = {**os.environ, "PYTHON": str(python)}
     script = ROOT / "scripts" / "setup_container.sh"
     assert "tensorflow is not installed here" in run(script, code=2, env=environment)
+
+
+def test_setup_container_refuses_what_it_does_not_know(tmp_path):
+    """A package of the base that is another than assumed is named with both versions."""
+    clone = tmp_path / "merlin_sim"
+    shutil.copytree(ROOT / "scripts", clone / "scripts")
+    shutil.copytree(ROOT / "requirements", clone / "requirements")
+    (clone / "requirements" / "container-assumed.txt").write_text("pandas>=9\nclick\n")
+    environment = {**os.environ, "PYTHON": sys.executable}
+    said = run(clone / "scripts" / "setup_container.sh", code=2, env=environment)
+    assert re.search(r"setup_container: pandas>=9 is assumed, [12]\.\S+ is installed here", said)
+    assert "click" not in said
+
+
+def test_what_the_container_lacks_is_pinned():
+    lines = (ROOT / "requirements" / "container.txt").read_text().splitlines()
+    assert all(re.fullmatch(r"#.*|[a-z0-9-]+==\S+", line) for line in lines)
+
+
+def test_the_bases_are_of_one_version():
+    bases = dict(re.findall(r"^ARG (\w+_BASE)=(\S+)$", DOCKERFILE, re.MULTILINE))
+    assert re.fullmatch(r"python:3\.11\.\d+-slim-bookworm", bases["CPU_BASE"])
+    assert bases["GPU_BASE"].endswith("/merlin-tensorflow:23.06")
 
 
 def test_the_health_check_follows_the_server():
