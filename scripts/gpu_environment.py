@@ -60,7 +60,7 @@ def set_up() -> None:
     # Merlin is written for Dask's frames as they were before these.
     os.environ.setdefault("DASK_DATAFRAME__QUERY_PLANNING", "False")
     os.environ.setdefault("DASK_DATAFRAME__CONVERT_STRING", "False")
-    sys.meta_path.insert(0, OpenLibraries())  # type: ignore[arg-type]
+    sys.meta_path.insert(0, OpenLibraries())
 
 
 if __name__ == "merlin_sim_gpu_environment":  # as setup.sh installs it

@@ -92,9 +92,14 @@ def arrow_lists(values: Any, offsets: Any) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(values))
 
 
+def makes_cudf_frames() -> bool:
+    """Tell whether new frames are cudf's."""
+    return cudf is not None
+
+
 def frame_from_arrow(table: pa.Table) -> Any:
     """Make a frame of an arrow table: cudf's where Merlin uses a GPU, else pandas'."""
-    if cudf is not None:
+    if makes_cudf_frames():
         return cudf.DataFrame.from_arrow(table)
     columns = {}
     for name in table.column_names:

@@ -145,9 +145,9 @@ def _explained() -> Iterator[None]:
 
 def uses_gpu() -> bool:
     """Tell whether frames are cudf's."""
-    from .backend import cudf
+    from .backend import makes_cudf_frames
 
-    return cudf is not None
+    return makes_cudf_frames()
 
 
 @contextmanager
