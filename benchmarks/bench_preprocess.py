@@ -1,5 +1,7 @@
 """Measure preprocessing: rows per second, peak memory, bytes per sample; beside plain pandas.
 
+In one process, with one row per sample and with one per user, and on a cluster.
+
 python benchmarks/bench_preprocess.py                  # about 1,000,000 interactions
 python benchmarks/bench_preprocess.py --amazon_size    # 22.5 million, without pandas
 """
@@ -87,6 +89,7 @@ def main() -> None:
             results["plain pandas"] = plain
         for name, scheduler in (
             ("one process", ["--scheduler", "single"]),
+            ("one process, users", ["--scheduler", "single", "--layout", "users"]),
             (
                 f"{options.workers} workers",
                 ["--scheduler", "local", "--review_loader_num_workers", str(options.workers)],

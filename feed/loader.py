@@ -374,7 +374,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
     def _hand_over(self, value: Any) -> tf.Tensor:
         array = getattr(value, "values", value)
         if isinstance(array, np.ndarray):
-            return _tensor(array)
+            return to_tensor(array)
         self._handed.append(array)
         return _device_tensor(array)
 
@@ -390,7 +390,7 @@ def _cut(value: Values, start: int, stop: int) -> Values:
     return value[start:stop]
 
 
-def _tensor(array: Any) -> tf.Tensor:
+def to_tensor(array: Any) -> tf.Tensor:
     """Hand memory over without a copy, if it is as TensorFlow wants it."""
     address, is_read_only = array.__array_interface__["data"]
     is_simple = array.dtype.kind in "iuf" and array.flags.c_contiguous and array.size
@@ -415,7 +415,7 @@ def _arrays(inputs: Any, targets: Any) -> list[Any]:
 
 
 def _rows(batch: Any) -> int:
-    inputs, targets = batch
+    inputs, targets, *_ = batch
     if targets is not None:
         return len(next(iter(targets.values())) if isinstance(targets, dict) else targets)
     for name, value in inputs.items():

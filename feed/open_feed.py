@@ -16,7 +16,8 @@ from ..schemas.dataset import DatasetDirectory
 from .data_error import READ_ERRORS, DataError
 from .loader import Loader
 from .rows.footer import require_whole_footer
-from .users.users_loader import POSITIONS_TOGETHER, UsersLoader
+from .users.grouped_loader import GroupedLoader
+from .users.users_loader import UsersLoader
 
 
 def open_feed(
@@ -33,6 +34,7 @@ def open_feed(
     prefetch: int | None = None,
     positions_together: int | None = None,
     fresh_negatives: bool = False,
+    candidates: int | None = None,
 ) -> Loader:
     """Open this rank's feed of ``train`` or ``test``; histories come padded on the left.
 
@@ -52,6 +54,8 @@ def open_feed(
         positions_together: of a dataset of users (None: its default), see
             :class:`~merlin_sim.feed.users.users_loader.UsersLoader`.
         fresh_negatives: see there.
+        candidates: of a dataset of users, give batches of ``global_batch_size / candidates`` users
+            x so many candidates; see :class:`~merlin_sim.feed.users.grouped_loader.GroupedLoader`.
 
     Raises:
         DataError: naming a file that cannot be read as parquet.
@@ -63,7 +67,6 @@ def open_feed(
     schema = Schema([dataset.schema[name] for name in columns])
     source = _in_order(files, schema)
     options: dict[str, Any] = {
-        "batch_size": rank_batch_size(global_batch_size, ranks),
         "shuffle": shuffle,
         "global_size": ranks.size,
         "global_rank": ranks.rank,
@@ -74,25 +77,22 @@ def open_feed(
         "window_rows": window_rows,
         "prefetch": prefetch,
     }
-    if dataset.users is None:
-        if fresh_negatives or positions_together is not None:
-            name = "fresh_negatives" if fresh_negatives else "positions_together"
-            raise MerlinSimError(
-                f"{dataset.path}: `{name}` should be left out: it is of datasets with one row per "
-                "user (`preprocess --layout users`), this one has one row per sample."
-            )
-        loader = Loader(source, **options)
-    else:
-        loader = UsersLoader(
-            source,
-            directory=dataset,
-            mapping=mapping,
-            positions_together=POSITIONS_TOGETHER
-            if positions_together is None
-            else positions_together,
-            fresh_negatives=fresh_negatives,
-            **options,
+    batch_size = rank_batch_size(global_batch_size, ranks)
+    of_users = {
+        "positions_together": positions_together,
+        "fresh_negatives": fresh_negatives or None,
+        "candidates": candidates,
+    }
+    given = {name: value for name, value in of_users.items() if value is not None}
+    if dataset.users is not None:
+        loader = _users_loader(source, batch_size, dataset, mapping, {**options, **given})
+    elif given:
+        raise MerlinSimError(
+            f"{dataset.path}: `{next(iter(given))}` should be left out: it is of datasets with one "
+            "row per user (`preprocess --layout users`), this one has one row per sample."
         )
+    else:
+        loader = Loader(source, batch_size, **options)
     if loader.plan(0).steps == 0:
         rows = loader.plan(0).rows
         missing = f"{rows} rows are fewer than one global batch" if rows else "there are no rows"
@@ -109,6 +109,27 @@ def _in_order(files: list[Path], schema: Schema) -> merlin.io.Dataset:
     source = merlin.io.Dataset(paths, engine="parquet", schema=schema, row_groups_per_part=1)
     source.engine.paths = source.engine.stripped_paths = paths
     return source
+
+
+def _users_loader(
+    source: Any, size: int, dataset: DatasetDirectory, mapping: str, options: dict[str, Any]
+) -> Loader:
+    """Make the feed of a directory of users: of rows, or of users x candidates."""
+    candidates = options.get("candidates")
+    if candidates is None:
+        return UsersLoader(source, size, directory=dataset, mapping=mapping, **options)
+    if "positions_together" in options:
+        raise MerlinSimError(
+            "`positions_together` should be left out with `candidates`: those of a row stay "
+            f"together. Received: `positions_together` = {options['positions_together']}."
+        )
+    if candidates > 0 and size % candidates:
+        raise MerlinSimError(
+            "The samples of a step on a rank should be a multiple of `candidates`. "
+            f"Received: {size} with `candidates` = {candidates}."
+        )
+    rows = size // max(1, candidates)
+    return GroupedLoader(source, rows, directory=dataset, mapping=mapping, **options)
 
 
 def _require_parquet(file: Any) -> None:

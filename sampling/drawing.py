@@ -21,6 +21,7 @@ MOST_BITS = 22
 STEPS = 8
 """Items that are searched one after the other; more are halved first."""
 FRESH_SALT = 0xF2E54
+PLACE_SALT = 0x91ACE
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,11 @@ def fresh_seed(seed: int, epoch: int) -> int:
     """
     salt = mix_arrays(np.array([FRESH_SALT + (epoch << 20)], np.uint64), np)
     return int(mix_arrays(salt ^ np.uint64(seed), np)[0])
+
+
+def place_seed(seed: int) -> int:
+    """The seed of the items that are drawn beside positions, for all samples that see them."""
+    return int(mix_arrays(np.array([PLACE_SALT], np.uint64) ^ np.uint64(seed), np)[0])
 
 
 @numba.njit(cache=True, nogil=True)

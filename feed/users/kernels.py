@@ -129,3 +129,78 @@ def expand(
         positions[i] = begins[stretch] + (place - starts[stretch])
         labels[i] = (first + i) & 1
     return of_rows, positions, labels
+
+
+@numba.njit(cache=True, nogil=True)
+def write_stretches(
+    items: Array, starts: Array, begins: Array, counts: Array, width: int, places: Array,
+    result: Array,
+) -> None:  # fmt: skip
+    """Write what the samples of each stretch see, together, to the right end of its row.
+
+    Args:
+        items: All histories' items.
+        starts: [stretches] Where the history of each stretch begins among them.
+        begins: [stretches] Its first position.
+        counts: [stretches] How many positions it has.
+        width: Interactions that a sample sees at most.
+        places: [stretches] Its row of the result.
+        result: [rows, length] Zeros stand before what is seen.
+    """
+    for i in range(len(places)):
+        first = max(begins[i] - width, 0)
+        stop = begins[i] + counts[i] - 1
+        row = result[places[i]]
+        room = len(row) - (stop - first)
+        row[:room] = 0
+        source = items[starts[i] + first : starts[i] + stop]
+        target = row[room:]
+        for j in range(stop - first):
+            target[j] = source[j]
+
+
+@numba.njit(cache=True, nogil=True)
+def write_stretch_negatives(
+    seed: Any, users: Array, begins: Array, counts: Array, width: int,
+    cumulative: Array, guide: Array, shift: int, places: Array, result: Array,
+) -> None:  # fmt: skip
+    """Write a drawn item beside each position that :func:`write_stretches` shows."""
+    for i in range(len(places)):
+        first = max(begins[i] - width, 0)
+        stop = begins[i] + counts[i] - 1
+        row = result[places[i]]
+        room = len(row) - (stop - first)
+        row[:room] = 0
+        for position in range(first, stop):
+            key = row_key(np.uint64(seed), users[i], position, np.int64(0))
+            row[room + position - first] = draw_item(key, 0, cumulative, guide, shift)
+
+
+@numba.njit(cache=True, nogil=True)
+def write_candidates(
+    items: Array, starts: Array, begins: Array, counts: Array, seed: Any, users: Array,
+    cumulative: Array, guide: Array, shift: int, length: int, places: Array,
+    targets: Array, ends: Array, labels: Array, weights: Array,
+) -> None:  # fmt: skip
+    """Write each stretch's candidates: of every position its twin and its positive.
+
+    Where a stretch is short, what is left are fillers: item 0, weight 0, ends that exist.
+    """
+    for i in range(len(places)):
+        row = places[i]
+        for candidate in range(targets.shape[1]):
+            step, label = candidate >> 1, candidate & 1
+            ends[row, candidate] = length - (counts[i] - 1) + min(step, counts[i] - 1)
+            targets[row, candidate] = 0
+            labels[row, candidate] = 0.0
+            weights[row, candidate] = 0.0
+            if step >= counts[i]:
+                continue
+            weights[row, candidate] = 1.0
+            labels[row, candidate] = label
+            position = begins[i] + step
+            if label == 1:
+                targets[row, candidate] = items[starts[i] + position]
+            else:
+                key = row_key(np.uint64(seed), users[i], position, np.int64(0))
+                targets[row, candidate] = draw_item(key, 0, cumulative, guide, shift)

@@ -16,7 +16,8 @@ from ...sampling.drawing import fresh_seed
 from ...schemas.dataset import DatasetDirectory
 from ..epoch_plan import EpochPlan
 from ..loader import Loader
-from .made_window import MadeWindow
+from .made_batch import MadeBatch, Samples
+from .made_window import Batch, MadeWindow, Piece
 from .recipe import Recipe
 from .stretches import Stretches
 from .user_rows import UserRows
@@ -83,22 +84,34 @@ class UsersLoader(Loader):
     def source(self) -> UserSource:  # type: ignore[override]
         """What samples are made of; opened when first needed."""
         if self._source is None:
-            self._source = UserSource(  # type: ignore[assignment]
-                UserRows(self._directory, self._mapping),
-                Recipe.read(self._directory, self.input_schema, self.fresh_negatives),
-            )
+            self._source = self._open_source()  # type: ignore[assignment]
         return self._source  # type: ignore[return-value]
+
+    def _open_source(self) -> UserSource:
+        recipe = Recipe.read(self._directory, self.input_schema, self.fresh_negatives)
+        return UserSource(UserRows(self._directory, self._mapping), recipe)
 
     def _read_windows(self, plan: EpochPlan, first_step: int) -> Generator[Any, None, None]:
         recipe, users = self.source.recipe, self.source.users
         seed = fresh_seed(recipe.seed, plan.epoch) if recipe.fresh_negatives else recipe.seed
         parts = _OpenPart(users, plan, self.positions_together)
+
+        def begin_batch(rows: int) -> Batch:
+            return self._begin_batch(rows, recipe, seed)
+
         with contextlib.closing(_Threads()) as threads:
             for window in plan.windows(first_step):
                 rows = plan.rank_rows(window, self.global_rank, self.global_size)
-                pieces = [piece for span in rows.spans for piece in parts.read(*span)]
-                made = MadeWindow(pieces, rows.batches, recipe, seed, threads.pool, self._blocks)
+                spans = [found for span in rows.spans for found in parts.read(*span)]
+                pieces = [self._piece(*found) for found in spans]
+                made = MadeWindow(pieces, rows.batches, begin_batch, threads.pool)
                 yield window.first_row // plan.global_batch_size, made, rows.batches
+
+    def _piece(self, stretches: Stretches, first: int, stop: int) -> Piece:
+        return Samples.of(stretches, first, stop)
+
+    def _begin_batch(self, rows: int, recipe: Recipe, seed: int) -> Batch:
+        return MadeBatch(rows, recipe, seed, self._blocks)
 
 
 class _Threads:

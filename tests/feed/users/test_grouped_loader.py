@@ -1,0 +1,170 @@
+"""Users x candidates hold the samples of the rows, each once, and nothing of the future."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from small_users import KINDS, LONGEST, as_rows, in_order, samples_of, write_users_dataset
+
+from merlin_sim.feed.open_feed import open_feed
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.foundation.ranks import Ranks
+from merlin_sim.schemas.dataset import DatasetDirectory
+
+SEEN = ("label", "user", "country", "thing_trgt", "kind_trgt", "thing_pos", "kind_pos")
+
+
+def feed_of(directory, batch_size, ranks=None, mapping="train", **options):
+    dataset = DatasetDirectory.open(directory)
+    names = dataset.schema.column_names
+    return open_feed(dataset, mapping, names, batch_size, ranks or Ranks(), seed=3, **options)
+
+
+def batches_of(feed):
+    """The batches as numpy arrays, the labels and weights among the others."""
+    return [
+        {n: x.numpy() for n, x in {**inputs, "label": labels, "weight": weights}.items()}
+        for inputs, labels, weights in feed
+    ]
+
+
+@pytest.fixture(scope="module")
+def users(tmp_path_factory):
+    lengths = np.random.default_rng(0).integers(0, 25, 60).tolist()
+    directory = tmp_path_factory.mktemp("users") / "dataset"
+    return write_users_dataset(directory, [[lengths[:30], lengths[30:40]], [lengths[40:]]])
+
+
+def samples_in(batches):
+    """What each candidate that counts sees, as a row of samples has it."""
+    rows = []
+    for batch in batches:
+        for row, candidate in zip(*np.nonzero(batch["weight"]), strict=True):
+            end = batch["history_end"][row, candidate]
+            one = {name: batch[name][row] for name in ("user", "country")}
+            one |= {n: batch[n][row, candidate] for n in ("label", "thing_trgt", "kind_trgt")}
+            one |= {n: batch[n][row, end - LONGEST : end] for n in ("thing_pos", "kind_pos")}
+            rows.append({name: [value] for name, value in one.items()})
+    return as_rows({name: np.concatenate([row[name] for row in rows]) for name in SEEN})
+
+
+def truth_of(directory, mapping):
+    samples = samples_of(directory, mapping)
+    return as_rows({name: samples[name] for name in SEEN})
+
+
+@pytest.mark.parametrize("mapping", ["train", "test"])
+@pytest.mark.parametrize("candidates", [2, 6, 16])
+def test_the_candidates_are_the_samples_and_see_what_those_see(users, mapping, candidates):
+    feed = feed_of(users, 10 * candidates, mapping=mapping, candidates=candidates, shuffle=True)
+    rows = samples_in(batches_of(feed))
+    np.testing.assert_array_equal(in_order(rows), in_order(truth_of(users, mapping)))
+
+
+def test_a_batch_has_the_agreed_form(users):
+    batch = batches_of(feed_of(users, 80, candidates=8))[0]
+    length = LONGEST + 3
+    shapes = {name: (values.shape, values.dtype.name) for name, values in batch.items()}
+    assert shapes == {
+        "user": ((10,), "int32"), "country": ((10,), "int32"),
+        "thing_trgt": ((10, 8), "int32"), "kind_trgt": ((10, 8), "int32"),
+        "thing_pos": ((10, length), "int32"), "kind_pos": ((10, length), "int32"),
+        "thing_neg": ((10, length), "int32"), "kind_neg": ((10, length), "int32"),
+        "history_end": ((10, 8), "int32"),
+        "label": ((10, 8), "float32"), "weight": ((10, 8), "float32"),
+    }  # fmt: skip
+
+
+def test_with_one_position_a_row_it_is_a_padded_batch(users):
+    batch = batches_of(feed_of(users, 20, candidates=2))[0]
+    assert (batch["history_end"] == LONGEST).all()
+    assert batch["thing_pos"].shape[1] == LONGEST
+    assert (batch["weight"] == 1).all()
+    assert batch["label"][0].tolist() == [0, 1]
+
+
+def test_fillers_count_for_nothing_and_end_where_something_is(users):
+    batches = batches_of(feed_of(users, 160, candidates=16))
+    filler = np.concatenate([batch["weight"] for batch in batches]) == 0
+    assert 0.1 < filler.mean() < 0.9
+    for name in ("label", "thing_trgt", "kind_trgt"):
+        assert not np.concatenate([batch[name] for batch in batches])[filler].any()
+    ends = np.concatenate([batch["history_end"] for batch in batches])
+    assert ends.min() >= LONGEST
+    assert ends.max() <= LONGEST + 7
+
+
+def test_no_row_shows_the_position_of_its_last_candidate(users):
+    """The newest place is the interaction before the last candidate's: nothing of its future."""
+    for batch in batches_of(feed_of(users, 40, candidates=4)):
+        ends = np.where(batch["weight"] > 0, batch["history_end"], 0).max(axis=1)
+        assert (ends == batch["thing_pos"].shape[1]).all()
+
+
+def test_a_negative_stands_beside_each_place_and_is_the_same_in_every_row(users):
+    beside = {}
+    for batch in batches_of(feed_of(users, 40, candidates=4, shuffle=True)):
+        np.testing.assert_array_equal(batch["thing_neg"] > 0, batch["thing_pos"] > 0)
+        assert batch["kind_neg"].max() <= KINDS
+        for row, user in enumerate(batch["user"]):
+            seen = batch["thing_neg"][row]
+            seen = seen[seen > 0]
+            positions = batch["weight"][row].sum() / 2
+            if len(seen) < LONGEST + positions - 1:  # its first place is position 0
+                known = beside.setdefault(user, seen)
+                shared = min(len(known), len(seen))
+                assert known[:shared].tolist() == seen[:shared].tolist()
+                beside[user] = max(known, seen, key=len)
+    assert len(beside) > 20
+
+
+@settings(
+    max_examples=5,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    ranks=st.integers(1, 9),
+    rows=st.integers(1, 9),
+    candidates=st.sampled_from([2, 4, 10]),
+    shuffle=st.booleans(),
+    window_rows=st.sampled_from([1, 200, 65536]),
+)
+@example(9, 3, 4, True, 200)
+@example(7, 2, 10, True, 65536)
+def test_the_stretches_of_all_ranks_are_those_of_one(
+    users, ranks, rows, candidates, shuffle, window_rows
+):
+    options = {"candidates": candidates, "shuffle": shuffle, "window_rows": window_rows}
+    size = ranks * rows * candidates
+    by_rank = [batches_of(feed_of(users, size, Ranks(r, ranks), **options)) for r in range(ranks)]
+    alone = batches_of(feed_of(users, size, **options))
+    for mine, *parts in zip(alone, *by_rank, strict=True):
+        for name, values in mine.items():
+            np.testing.assert_array_equal(np.concatenate([part[name] for part in parts]), values)
+    np.testing.assert_array_equal(in_order(samples_in(alone)), in_order(truth_of(users, "train")))
+
+
+def test_an_epoch_goes_on_within_it(users):
+    feed = feed_of(users, 40, candidates=4, shuffle=True, fresh_negatives=True)
+    list(feed)
+    second = batches_of(feed)
+    feed.start_at(1, 5)
+    for expected, received in zip(second[5:], batches_of(feed), strict=True):
+        for name, values in expected.items():
+            np.testing.assert_array_equal(received[name], values)
+
+
+def test_what_no_batch_can_be_made_of_is_refused(users, sim_dataset):
+    for candidates in (1, 3, 0, -2):
+        with pytest.raises(MerlinSimError, match="positive even number"):
+            feed_of(users, 12, candidates=candidates)
+    with pytest.raises(MerlinSimError, match="multiple of `candidates`"):
+        feed_of(users, 10, candidates=4)
+    with pytest.raises(MerlinSimError, match="`positions_together` should be left out"):
+        feed_of(users, 12, candidates=4, positions_together=2)
+    with pytest.raises(MerlinSimError, match="`candidates` should be left out"):
+        feed_of(sim_dataset, 12, candidates=4)
