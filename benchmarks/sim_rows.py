@@ -14,6 +14,7 @@ from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
 
 LENGTH = 100
 ITEMS, CATEGORIES, USERS = 100_000, 1_000, 50_000
+TEST_ROWS = 1024
 SCALARS = ("user_id", "item_id_trgt", "cat_id_trgt")
 LISTS = ("item_id_pos", "cat_id_pos", "item_id_neg", "cat_id_neg")
 
@@ -32,14 +33,13 @@ def write_dataset(
         return pa.array(1 + (skewed * 7919) % largest[name])
 
     names = []
-    for number in range(files):
-        count = rows // files
+    for count in [rows // files] * files + [TEST_ROWS]:
         columns = {"label": pa.array(random.integers(0, 2, count).astype(np.int8))}
         columns |= {name: ids(name, count) for name in SCALARS}
         offsets = pa.array(np.arange(count + 1, dtype=np.int32) * LENGTH)
         for name in LISTS:
             columns[name] = pa.ListArray.from_arrays(offsets, ids(name, count * LENGTH))
-        names.append(f"part.{number}.parquet")
+        names.append(f"part.{len(names)}.parquet")
         directory.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table(columns), directory / names[-1], row_group_size=16384)
     features = {"label": Feature("int8", None, None, {})}
@@ -52,8 +52,11 @@ def write_dataset(
         "positive_history": LISTS[:2],
         "negative_history": LISTS[2:],
     }
-    chunk = (Chunk("parquet", tuple(features), tuple(names)),)
-    write_documents(directory, FeatureSpec(features, {"train": chunk, "test": chunk}, channels, {}))
+    sources = {
+        mapping: (Chunk("parquet", tuple(features), tuple(part)),)
+        for mapping, part in (("train", names[:-1]), ("test", names[-1:]))
+    }
+    write_documents(directory, FeatureSpec(features, sources, channels, {}))
     return DatasetDirectory.open(directory)
 
 

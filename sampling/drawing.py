@@ -18,8 +18,6 @@ from .hashing import GOLDEN, UNIT, mix, mix_arrays
 from .population import Population
 
 MOST_BITS = 22
-STEPS = 8
-"""Items that are searched one after the other; more are halved first."""
 FRESH_SALT = 0xF2E54
 PLACE_SALT = 0x91ACE
 
@@ -31,7 +29,7 @@ class Drawing:
     cumulative: npt.NDArray[Any]
     """Interactions with items up to and including an id."""
     guide: npt.NDArray[np.int32]
-    """The item of the smallest draw with the same highest bits; the largest draw's at the end."""
+    """By the highest bits of a draw, the item of the smallest draw that has them."""
     shift: int
     """Bits of a draw that the guide does not look at."""
 
@@ -42,7 +40,7 @@ class Drawing:
         bits = min(MOST_BITS, max(8, len(cumulative).bit_length() + 1))
         draws = np.arange(1 << bits, dtype=np.uint64) << np.uint64(53 - bits)
         index = (draws.astype(np.float64) * UNIT * float(size)).astype(np.int64)
-        found = np.searchsorted(cumulative, np.append(index, size - 1), side="right")
+        found = np.searchsorted(cumulative, index, side="right")
         if size < 2**31:
             cumulative = cumulative.astype(np.int32)
         return cls(cumulative, found.astype(np.int32), 64 - bits)
@@ -64,14 +62,12 @@ def place_seed(seed: int) -> int:
 
 
 @numba.njit(cache=True, nogil=True)
-def search(index: Any, low: Any, high: Any, cumulative: Any) -> Any:
-    """The item of interaction ``index``, which is one of ``low`` to ``high``."""
-    while high - low > STEPS:
-        middle = (low + high) >> 1
-        if cumulative[middle] <= index:
-            low = middle + 1
-        else:
-            high = middle
+def search(index: Any, low: Any, cumulative: Any) -> Any:
+    """The item of interaction ``index``, which is ``low`` or a later one.
+
+    A draw is as likely in every cell of the guide, so it takes, on average, as many steps as there
+    are items for a cell: fewer than one, up to two million items.
+    """
     while cumulative[low] <= index:
         low += 1
     return low
@@ -82,5 +78,4 @@ def draw_item(key: Any, draw: Any, cumulative: Any, guide: Any, shift: Any) -> A
     """The item of the ``draw``-th draw of a row."""
     bits = mix(key + np.uint64(draw) * GOLDEN)
     index = np.int64(np.float64(bits >> np.uint64(11)) * UNIT * np.float64(cumulative[-1]))
-    cell = bits >> np.uint64(shift)
-    return search(index, guide[cell], guide[cell + np.uint64(1)], cumulative)
+    return search(index, guide[bits >> np.uint64(shift)], cumulative)

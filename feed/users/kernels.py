@@ -83,7 +83,7 @@ def write_negatives(
         for j in range(length):
             row[j] = guide[cells[j]]
         for j in range(length):
-            row[j] = search(indexes[j], row[j], guide[cells[j] + 1], cumulative)
+            row[j] = search(indexes[j], row[j], cumulative)
 
 
 @numba.njit(cache=True, nogil=True)
