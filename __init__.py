@@ -7,11 +7,16 @@
 
 Each name is imported when it is first asked for: ``import merlin_sim`` by itself loads neither
 TensorFlow nor Merlin. A name that Merlin has too means the same here: ``ms.Dataset`` is Merlin's
-own, a table, and ``ms.Loader`` is a subclass of Merlin's that takes what Merlin's takes.
+own, a table, and ``ms.Loader`` is a subclass of Merlin's that takes what Merlin's takes. What is
+imported of TensorFlow and Merlin afterwards says nothing while it starts
+(:class:`~merlin_sim.foundation.process_wide.QuietImports`).
 """
 
 from importlib import import_module
 
+from .foundation.process_wide import QuietImports
+
+QuietImports.install()
 __version__ = "0.1.0.dev0"
 
 _NAMES = {

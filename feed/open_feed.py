@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from merlin.schema import Schema, Tags
 
 from ..foundation.exceptions import MerlinSimError
+from ..foundation.process_wide import quiet_merlin
 from ..foundation.ranks import Ranks, rank_batch_size
 from ..schemas.dataset import DatasetDirectory
 from .data_error import READ_ERRORS, DataError
@@ -106,7 +107,8 @@ def _in_order(files: list[Path], schema: Schema) -> merlin.io.Dataset:
     Of what it is given it sorts the paths, and takes a ``*`` or ``[`` in one for a pattern.
     """
     paths = [str(file.absolute()) for file in files]
-    source = merlin.io.Dataset(paths, engine="parquet", schema=schema, row_groups_per_part=1)
+    with quiet_merlin():
+        source = merlin.io.Dataset(paths, engine="parquet", schema=schema, row_groups_per_part=1)
     source.engine.paths = source.engine.stripped_paths = paths
     return source
 

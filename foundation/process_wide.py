@@ -2,6 +2,8 @@
 
 - :func:`silence_third_party_noise`, :func:`show_dataset_warnings`: a person at a terminal hears our
   warnings as sentences, and other libraries' not.
+- :func:`quiet_merlin`, :class:`QuietImports`: in Python nothing is left turned off, but what
+  TensorFlow and Merlin say while they are imported, and of every table, is not heard.
 - :func:`hide_tensorflow`, :func:`dask_setup`: preprocessing never makes a tensor, but Merlin would
   import TensorFlow.
 - :func:`hide_gpu_from_merlin`: a GPU that cudf or TensorFlow cannot use would end Merlin's imports.
@@ -16,15 +18,15 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.machinery
 import importlib.util
 import logging
 import os
 import sys
 import warnings
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any, TextIO
-
-import click
 
 from .exceptions import DatasetWarning
 
@@ -49,6 +51,8 @@ def silence_third_party_noise() -> None:
 
 def show_dataset_warnings() -> None:
     """Print a :class:`DatasetWarning` as the command line prints messages, on the first rank."""
+    import click
+
     show = warnings.showwarning
 
     def show_plainly(
@@ -65,6 +69,104 @@ def show_dataset_warnings() -> None:
             click.echo(f"merlin-sim: warning: {message}", err=True)
 
     warnings.showwarning = show_plainly
+
+
+@contextlib.contextmanager
+def quiet_merlin() -> Iterator[None]:
+    """Leave out what Merlin warns of within the block: of every table, that there is no GPU.
+
+    Whoever asks Python for warnings (``-W``, ``PYTHONWARNINGS``) hears it.
+    """
+    with _without_warnings(r"(merlin|nvtabular)\."):
+        yield
+
+
+@contextlib.contextmanager
+def _without_warnings(module: str) -> Iterator[None]:
+    with warnings.catch_warnings():
+        if not sys.warnoptions:
+            warnings.filterwarnings("ignore", module=module)
+        yield
+
+
+@contextlib.contextmanager
+def _quiet_start() -> Iterator[None]:
+    """Say nothing within the block, TensorFlow's two loggers neither; all are then as before."""
+    logger = logging.getLogger("tensorflow")
+    level, chosen = logger.level, os.environ.get("TF_CPP_MIN_LOG_LEVEL")
+    logger.setLevel(logging.ERROR)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the library reads it once, at its start
+    try:
+        with _without_warnings(""):
+            yield
+    finally:
+        logger.setLevel(level)
+        if chosen is None:
+            os.environ.pop("TF_CPP_MIN_LOG_LEVEL", None)
+
+
+class QuietImports:
+    """Finds TensorFlow's and Merlin's modules as Python does, and has them start quietly.
+
+    They print some ten lines about GPUs, frameworks and names that are of no use to whoever
+    imports them. Set ``TF_CPP_MIN_LOG_LEVEL=0`` to hear TensorFlow, ``PYTHONWARNINGS=default`` for
+    Python's warnings.
+    """
+
+    packages = ("tensorflow", "merlin", "nvtabular")
+
+    def __init__(self) -> None:
+        """Nothing is being imported yet."""
+        self._is_quiet = False
+
+    @classmethod
+    def install(cls) -> None:
+        """Have Python ask here first, once."""
+        if not any(isinstance(finder, cls) for finder in sys.meta_path):
+            sys.meta_path.insert(0, cls())
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Find a module where Python would; None for those of others, and within a quiet one."""
+        if self._is_quiet or name.partition(".")[0] not in self.packages:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            quiet: Any = _QuietLoader(self, spec.loader)
+            spec.loader = quiet
+        return spec
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Say nothing within the block, in which everything that is imported starts as it does."""
+        self._is_quiet = True
+        try:
+            with _quiet_start():
+                yield
+        finally:
+            self._is_quiet = False
+
+
+class _QuietLoader:
+    """Stands in for a module's loader until the module starts."""
+
+    def __init__(self, imports: QuietImports, loader: Any) -> None:
+        self._imports, self._loader = imports, loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)  # where only its code or its files are asked for
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        created: ModuleType | None = self._loader.create_module(spec)
+        return created
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        with self._imports.quiet():
+            self._loader.exec_module(module)
 
 
 def hide_tensorflow() -> None:

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from ..feed.loader import Loader
 from ..feed.open_feed import open_feed
+from ..foundation.process_wide import quiet_merlin
 from ..foundation.ranks import Ranks
 from ..ranks.collectives import broadcast_object
 from ..schemas.dataset import DatasetDirectory
@@ -122,4 +123,5 @@ def open_input(data: Any) -> AbstractContextManager[Any]:
 
 def _only(data: merlin.io.Dataset, columns: Sequence[str]) -> merlin.io.Dataset:
     names = [name for name in columns if name in data.schema.column_names]
-    return merlin.io.Dataset(data.to_ddf()[names], schema=data.schema.select_by_name(names))
+    with quiet_merlin():
+        return merlin.io.Dataset(data.to_ddf()[names], schema=data.schema.select_by_name(names))

@@ -15,6 +15,7 @@ import pandas as pd
 from merlin.io import Dataset
 from merlin.schema import Schema
 
+from ...foundation.process_wide import quiet_merlin
 from ..engine.workflow import Workflow
 from ..operators.contract_ids import ContractIds
 from ..operators.draw_negatives import DrawNegatives
@@ -80,5 +81,6 @@ def fitted_workflow(node: nvt.WorkflowNode, example: pd.DataFrame) -> Workflow:
     NVTabular still asks for a ``fit``; one row of ``example`` is enough for it.
     """
     workflow = Workflow(node)
-    workflow.fit(Dataset(example, cpu=True if isinstance(example, pd.DataFrame) else None))
+    with quiet_merlin():
+        workflow.fit(Dataset(example, cpu=True if isinstance(example, pd.DataFrame) else None))
     return workflow

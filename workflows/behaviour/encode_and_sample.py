@@ -18,6 +18,7 @@ import pyarrow as pa
 from merlin.io import Dataset
 from merlin.schema import Schema
 
+from ...foundation.process_wide import quiet_merlin
 from ...sampling import sample_kernels
 from ..engine.backend import arrow_lists, frame_from_arrow, frame_to_arrow
 from ..engine.parquet_files import LARGEST_DICTIONARY, ROWS_PER_FILE, write_samples_file
@@ -161,6 +162,7 @@ def _transform(workflow: nvt.Workflow, load: Any, partitions: list[Any]) -> list
     names = workflow.input_schema.column_names
     empty = frame_from_arrow(pa.table({name: pa.array([], pa.int64()) for name in names}))
     frames = dd.from_map(load, partitions, meta=empty, enforce_metadata=False)
-    transformed = workflow.transform(Dataset(frames, cpu=None)).to_ddf()
+    with quiet_merlin():
+        transformed = workflow.transform(Dataset(frames, cpu=None)).to_ddf()
     delayed: list[Any] = transformed.to_delayed()
     return delayed

@@ -1,4 +1,4 @@
-"""NVTabular's Workflow, with one thing put right: a table may have no rows."""
+"""NVTabular's Workflow, with two things put right: a table may have no rows, and it is quiet."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 import nvtabular as nvt
 from merlin.dag.executors import LocalExecutor
+
+from ...foundation.process_wide import quiet_merlin
 
 
 class Workflow(nvt.Workflow):
@@ -21,6 +23,11 @@ class Workflow(nvt.Workflow):
         keeping = _KeepEmptyTables()
         keeping.target_format = self.executor._executor.target_format
         self.executor._executor = keeping
+
+    def transform(self, data: Any) -> Any:
+        """Transform a table or a frame, without a warning of Merlin's for each table it makes."""
+        with quiet_merlin():
+            return super().transform(data)
 
     def _transform_df(self, df: Any) -> Any:
         if not self.graph.output_schema:
