@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ...checkpoints.checkpoint_store import CheckpointStore
 from ...feed.loader import Loader
 from ...feed.open_feed import open_feed
 from ...feed.users.users_loader import POSITIONS_TOGETHER
@@ -50,6 +51,7 @@ class TrainingRun(RunParts):
         train_feed = self._train_feed()
         if state.position.epoch < self.config.epochs and self.config.max_steps is None:
             self._warn_of_few_steps(train_feed)
+            self._warn_of_later_checkpoints(state.position.steps)
         with StopRequest() as stop:
             loop = TrainingLoop(
                 config=self.config,
@@ -86,6 +88,15 @@ class TrainingRun(RunParts):
             self.log.say(
                 f"only {steps} steps in all: {plan.rows:,} training rows in batches of "
                 f"{config.global_batch_size:,}. A smaller --global_batch_size trains further."
+            )
+
+    def _warn_of_later_checkpoints(self, steps: int) -> None:
+        saved = self.config.save_checkpoint_path
+        names = CheckpointStore(saved).names() if saved and self.ranks.is_first else []
+        if names and int(names[0].removeprefix("step-")) > steps:
+            self.log.say(
+                f"{saved} holds checkpoints of later steps than {steps}, the last {names[0]}: they"
+                " stay, and whoever loads from there gets the last that is whole."
             )
 
     def _train_feed(self) -> Loader:

@@ -261,6 +261,18 @@ def test_a_run_of_few_steps_is_told_so(config, capfd):
     assert "only 2 steps in all: 300 training rows in batches of 131,072" in said
 
 
+def test_later_checkpoints_where_a_run_saves_are_told_of(config, tmp_path, capfd):
+    later = tmp_path / "saved/step-0000000900"
+    later.mkdir(parents=True)
+    run(config(epochs=1))
+    said = capfd.readouterr().out
+    assert f"{tmp_path / 'saved'} holds checkpoints of later steps than 0, the last" in said
+    assert "step-0000000900" in said and later.is_dir()
+    shutil.rmtree(later)
+    run(config(load_checkpoint_path=tmp_path / "saved", results_dir=tmp_path / "again"))
+    assert "later steps" not in capfd.readouterr().out
+
+
 def test_mixed_precision_without_a_gpu_is_told_to_be_slow(config, capfd):
     run(config(amp=True, epochs=1, save_checkpoint_path=None, benchmark=True, benchmark_steps=1))
     assert "no GPU: --amp computes float16 in software" in capfd.readouterr().out
