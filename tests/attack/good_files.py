@@ -43,8 +43,8 @@ class GoodFilesFamily:
         self._good = good_servable() / self._source
 
     def draw(self, random: np.random.Generator) -> Plan:
-        """Draw one to three changes."""
-        count = int(random.integers(1, 4))
+        """Draw up to three changes."""
+        count = int(random.integers(4))
         mutations = tuple(pick_kind(random, FILE_KINDS).drawn(random) for _ in range(count))
         return Plan({"scored": bool(random.random() < SCORED)}, mutations)
 
@@ -62,6 +62,8 @@ class GoodFilesFamily:
             if tried.fault is not None:
                 return Outcome("traceback", tried.fault)
             if tried.refusal is not None:
+                if not plan.mutations:
+                    return Outcome("refused a good file", tried.refusal[:300])
                 named = str(directory) in tried.refusal
                 kind = REFUSED if named else "refused without a file"
                 return Outcome(kind, tried.refusal[:300])
