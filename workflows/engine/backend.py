@@ -31,6 +31,11 @@ class ArrowLists(pd.arrays.ArrowExtensionArray):
         return lists if dtype is None else lists.astype(dtype)
 
 
+def uses_gpu() -> bool:
+    """Tell whether frames are made on a GPU."""
+    return cudf is not None
+
+
 def is_on_gpu(frame: Any) -> bool:
     """Tell whether a frame or series is cudf's."""
     return not isinstance(frame, (pd.DataFrame, pd.Series))
@@ -92,14 +97,9 @@ def arrow_lists(values: Any, offsets: Any) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(values))
 
 
-def makes_cudf_frames() -> bool:
-    """Tell whether new frames are cudf's."""
-    return cudf is not None
-
-
 def frame_from_arrow(table: pa.Table) -> Any:
     """Make a frame of an arrow table: cudf's where Merlin uses a GPU, else pandas'."""
-    if makes_cudf_frames():
+    if uses_gpu():
         return cudf.DataFrame.from_arrow(table)
     columns = {}
     for name in table.column_names:

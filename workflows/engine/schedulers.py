@@ -14,6 +14,7 @@ from ...foundation import process_wide
 from ...foundation.cores import count_cores
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.gpus import Gpu, look
+from .backend import uses_gpu
 
 AUTO = "auto"
 SINGLE = "single"
@@ -141,13 +142,6 @@ def _explained() -> Iterator[None]:
             f"a GPU is out of memory ({str(error).splitlines()[0]}): --scheduler {LOCAL} spills to"
             " the host's, CUDA_VISIBLE_DEVICES= computes on the CPU."
         ) from error
-
-
-def uses_gpu() -> bool:
-    """Tell whether frames are cudf's."""
-    from .backend import makes_cudf_frames
-
-    return makes_cudf_frames()
 
 
 @contextmanager

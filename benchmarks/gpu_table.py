@@ -1,0 +1,271 @@
+"""Measures this package on a GPU, and prints one markdown table: ``scripts/check_gpu.sh`` runs it.
+
+Every line is a run of the command line, as a person would start it. Five variables steer it:
+
+    GPU_TABLE_ROWS            rows of the made-up dataset (default 262144)
+    GPU_TABLE_STEPS           steps that are measured, after 20 (default 100)
+    GPU_TABLE_USERS           users of the logs that are preprocessed (default 100000)
+    GPU_TABLE_PUBLISHED       folder of the published implementation, to run beside ours
+    GPU_TABLE_PUBLISHED_DATA  dataset as its own preprocessing writes it
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import itertools
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from merlin_sim.foundation.gpus import Gpus, look
+
+PROGRAM = Path(sys.executable).with_name("merlin-sim")
+ROWS = int(os.environ.get("GPU_TABLE_ROWS", 262_144))
+STEPS = int(os.environ.get("GPU_TABLE_STEPS", 100))
+USERS = int(os.environ.get("GPU_TABLE_USERS", 100_000))
+PUBLISHED = os.environ.get("GPU_TABLE_PUBLISHED")
+PUBLISHED_DATA = os.environ.get("GPU_TABLE_PUBLISHED_DATA")
+LOSS_STEP = 100
+
+BATCHES = (4096, 16384, 65536, 131072)
+PRECISIONS = {"FP32": ("--no_tf32",), "TF32": ("--tf32",), "AMP": ("--amp",)}
+COMPILED = {"": (), " + XLA": ("--xla",)}
+
+Line = tuple[str, str]
+
+
+class Failed(Exception):
+    """A command did not end well; its last words."""
+
+
+def run(*words: object, **variables: str) -> float:
+    """Run a command and return its seconds."""
+    begin = time.perf_counter()
+    done = subprocess.run(
+        [str(word) for word in words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **variables},
+    )
+    if done.returncode:
+        lines = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()
+        raise Failed(f"failed ({done.returncode}): {lines[-1][:160]}")
+    return time.perf_counter() - begin
+
+
+def entries(results: Path, kind: str) -> list[dict]:
+    """Read the lines of a run's log that are of one kind."""
+    lines = (results / "log.json").read_text().splitlines()
+    return [entry for entry in map(json.loads, lines) if entry["type"] == kind]
+
+
+def throughput(mode: str, dataset: Path, batch: int, options: tuple[str, ...]) -> float:
+    """Samples a second of training or inference, feed included, when it is warm."""
+    with tempfile.TemporaryDirectory() as results:
+        words = (PROGRAM, mode, "--dataset_dir", dataset, "--results_dir", results, "--benchmark")
+        words += ("--benchmark_steps", STEPS, "--global_batch_size", batch, "--seed", 1, *options)
+        run(*words)
+        kind = "benchmark" if mode == "train" else "inference"
+        return float(entries(Path(results), kind)[-1]["throughput"])
+
+
+def loss_at(dataset: Path, batch: int, options: tuple[str, ...]) -> float:
+    """The loss at step 100, from the same seed."""
+    per_pass = -(-ROWS // batch)
+    with tempfile.TemporaryDirectory() as results:
+        words = (PROGRAM, "train", "--dataset_dir", dataset, "--results_dir", results)
+        words += ("--epochs", 1, "--repeat_count", -(-LOSS_STEP // per_pass), "--seed", 1)
+        run(*words, "--global_batch_size", batch, *options)
+        steps = {entry["step"]: entry for entry in entries(Path(results), "step")}
+        return float(steps[LOSS_STEP]["total_loss"])
+
+
+def training_lines(dataset: Path):
+    """SIM's training at every size, precision and with and without XLA."""
+    exact: dict[int, float] = {}
+    for batch, precision, compiled in itertools.product(BATCHES, PRECISIONS, COMPILED):
+        options = (*PRECISIONS[precision], *COMPILED[compiled])
+
+        def figures(batch=batch, precision=precision, compiled=compiled, options=options) -> str:
+            rate = throughput("train", dataset, batch, options)
+            loss = loss_at(dataset, batch, options)
+            if precision == "FP32" and not compiled:
+                exact[batch] = loss
+            beside = f" (FP32: {exact[batch]:.5f})" if batch in exact else ""
+            return f"{rate:,.0f} samples/s, loss at step {LOSS_STEP} {loss:.5f}{beside}"
+
+        yield f"SIM training, {batch:,}, {precision}{compiled}", figures
+
+
+def other_lines(dataset: Path):
+    """Inference, the other families, the feed alone, a whole run."""
+    fast = ("--amp", "--xla")
+    for batch in (*BATCHES[:1], 8192, *BATCHES[1:2], 32768, *BATCHES[2:]):
+        yield (
+            f"SIM inference, {batch:,}, AMP + XLA",
+            lambda batch=batch: f"{throughput('inference', dataset, batch, fast):,.0f} samples/s",
+        )
+    for model in ("din", "dien"):
+        yield (
+            f"{model.upper()} training, 131,072, AMP + XLA",
+            lambda own=(*fast, "--model_type", model): (
+                f"{throughput('train', dataset, 131072, own):,.0f} samples/s"
+            ),
+        )
+    for name, variables in (("cudf", {}), ("CPU", {"CUDA_VISIBLE_DEVICES": ""})):
+        yield f"feed alone, {name} path", lambda variables=variables: feed(dataset, variables)
+    yield "time to the first step, 131,072, AMP + XLA", lambda: first_step(dataset, fast)
+    yield "whole run from parquet, one epoch, 131,072, AMP + XLA", lambda: whole_run(dataset, fast)
+
+
+FEED = """
+import sys, time
+from pathlib import Path
+from merlin_sim.feed.open_feed import open_feed
+from merlin_sim.foundation.ranks import Ranks
+from merlin_sim.schemas.dataset import DatasetDirectory
+dataset = DatasetDirectory.open(Path(sys.argv[1]))
+feed = open_feed(dataset, "train", dataset.schema.column_names, 16384, Ranks(), shuffle=True)
+for timed in (False, True):
+    begin, rows = time.perf_counter(), 0
+    for columns, labels in feed:
+        rows += len(labels)
+print(rows / (time.perf_counter() - begin))
+"""
+
+
+def feed(dataset: Path, variables: dict[str, str]) -> str:
+    """Rows a second of the second epoch, nothing trained."""
+    done = subprocess.run(
+        [sys.executable, "-c", FEED, str(dataset)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **variables},
+    )
+    if done.returncode:
+        raise Failed(f"failed: {done.stderr.strip().splitlines()[-1][:160]}")
+    return f"{float(done.stdout.split()[-1]):,.0f} samples/s"
+
+
+def first_step(dataset: Path, options: tuple[str, ...]) -> str:
+    """Seconds of a run of one step, imports and compiling included."""
+    with tempfile.TemporaryDirectory() as results:
+        words = (PROGRAM, "train", "--dataset_dir", dataset, "--results_dir", results)
+        words += ("--benchmark", "--benchmark_steps", 1, "--benchmark_warmup_steps", 0)
+        return f"{run(*words, '--global_batch_size', 131072, *options):.1f} s"
+
+
+def whole_run(dataset: Path, options: tuple[str, ...]) -> str:
+    """Seconds of an epoch with its evaluation, and the most memory that the GPU held."""
+    with tempfile.TemporaryDirectory() as results:
+        words = (PROGRAM, "train", "--dataset_dir", dataset, "--results_dir", results)
+        seconds = run(*words, "--epochs", 1, "--global_batch_size", 131072, *options)
+        auc = entries(Path(results), "result")[-1]["test_auc"]
+        return f"{seconds:.1f} s for {ROWS:,} rows, test AUC {auc:.4f}"
+
+
+def precision_line(root: Path):
+    """AUC with AMP beside FP32, on logs in which there is something to learn."""
+
+    def figures() -> str:
+        aucs = {}
+        for precision in ("FP32", "AMP"):
+            with tempfile.TemporaryDirectory() as results:
+                words = (PROGRAM, "train", "--dataset_dir", root / "gpu", "--results_dir", results)
+                words += ("--global_batch_size", 4096, "--epochs", 3, "--seed", 1)
+                run(*words, *PRECISIONS[precision])
+                aucs[precision] = entries(Path(results), "result")[-1]["test_auc"]
+        difference = aucs["AMP"] - aucs["FP32"]
+        return f"{aucs['AMP']:.4f}, FP32 {aucs['FP32']:.4f} (difference {difference:+.4f})"
+
+    yield "test AUC with AMP, synthetic logs", figures
+
+
+def preprocessing_lines(root: Path):
+    """Preprocessing of synthetic logs of Amazon Books' form, on GPU and CPU."""
+
+    def figures(place: str, variables: dict[str, str]) -> str:
+        if not (root / "raw").exists():
+            run(PROGRAM, "synthesize", "--output", root / "raw", "--users", USERS)
+        words = (PROGRAM, "preprocess", "amazon-books", "--amazon_dataset_path", root / "raw")
+        return f"{run(*words, '--output_path', root / place, **variables):.1f} s, {USERS:,} users"
+
+    for place, variables in (("gpu", {}), ("cpu", {"CUDA_VISIBLE_DEVICES": ""})):
+        yield (
+            f"preprocessing, {place.upper()}",
+            lambda place=place, variables=variables: figures(place, variables),
+        )
+
+
+def published_lines():
+    """The published implementation's own benchmark, where its folder and its data are named."""
+    if PUBLISHED is None or PUBLISHED_DATA is None:
+        return
+
+    def figures() -> str:
+        with tempfile.TemporaryDirectory() as results:
+            words = (sys.executable, Path(PUBLISHED) / "main.py", "--mode", "train", "--benchmark")
+            words += ("--dataset_dir", PUBLISHED_DATA, "--results_dir", results, "--amp", "--xla")
+            run(*words, "--global_batch_size", 131072)
+            text = "".join(path.read_text() for path in Path(results).rglob("*.json"))
+            rates = re.findall(r'"(?:mean_)?throughput[^"]*": *([0-9.]+)', text)
+            return f"{float(rates[-1]):,.0f} samples/s" if rates else "no throughput in its log"
+
+    yield "published code, training, 131,072, AMP + XLA", figures
+
+
+def head(gpus: Gpus) -> list[Line]:
+    """Machine, driver, versions, date."""
+    versions = []
+    for package in ("tensorflow", "merlin-models", "nvtabular", "cudf-cu12", "cupy-cuda12x"):
+        try:
+            versions.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            versions.append(f"{package} not installed")
+    return [
+        ("date", datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")),
+        ("GPU", ", ".join(gpu.name for gpu in gpus.visible)),
+        ("driver", f"{gpus.driver}, CUDA {gpus.cuda[0]}.{gpus.cuda[1]}"),
+        ("machine", f"{platform.machine()}, {os.cpu_count()} CPU cores"),
+        ("versions", ", ".join(versions)),
+    ]
+
+
+def main() -> None:
+    """Print the table line by line; what fails says so in its line."""
+    gpus = look()
+    if not gpus.visible:
+        sys.exit(f"gpu_table: there is no GPU: {gpus.problem or 'none visible'}")
+    print("| what | measured |\n|---|---|")
+    for name, value in head(gpus):
+        print(f"| {name} | {value} |", flush=True)
+    import sim_rows
+
+    sim_rows.TEST_ROWS = max(BATCHES)  # one whole batch of the largest
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        sim_rows.write_dataset(root / "dataset", ROWS)
+        dataset = root / "dataset"
+        lines = itertools.chain(
+            training_lines(dataset),
+            other_lines(dataset),
+            preprocessing_lines(root),
+            precision_line(root),
+            published_lines(),
+        )
+        for name, figures in lines:
+            try:
+                print(f"| {name} | {figures()} |", flush=True)
+            except Failed as error:
+                print(f"| {name} | {error} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

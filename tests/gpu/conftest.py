@@ -1,0 +1,71 @@
+"""Tests that need a real GPU: everything runs in processes of its own, which see the GPUs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from merlin_sim.foundation.gpus import look
+
+PROGRAM = Path(sys.executable).with_name("merlin-sim")
+WORKER = Path(__file__).parents[1] / "support" / "gpu_worker.py"
+FOLDER = Path(__file__).parent
+
+
+def environment() -> dict[str, str]:
+    """This process's, but for the GPUs that the other tests hide."""
+    hidden = not os.environ.get("CUDA_VISIBLE_DEVICES")
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not (hidden and name == "CUDA_VISIBLE_DEVICES")
+    }
+
+
+def pytest_collection_modifyitems(items):
+    with mock.patch.dict(os.environ, environment(), clear=True):
+        gpus = look()
+    for item in items:
+        if FOLDER not in item.path.parents:
+            continue
+        item.add_marker(pytest.mark.gpu)
+        if not gpus.visible:
+            item.add_marker(pytest.mark.skip(reason=f"no GPU: {gpus.problem or 'none visible'}"))
+
+
+@pytest.fixture(scope="session")
+def gpu_count():
+    with mock.patch.dict(os.environ, environment(), clear=True):
+        return len(look().visible)
+
+
+@pytest.fixture
+def on_gpu():
+    """Run ``merlin-sim`` with the GPUs in sight (or hidden), or one of the worker's tasks.
+
+    With a launcher before it, it has to fail: launchers end with codes of their own.
+    """
+
+    def run(*words, task=None, launch=(), hidden=False, code=0, **more):
+        command = [*launch, PROGRAM] if task is None else [sys.executable, WORKER, task]
+        variables = {**environment(), **({"CUDA_VISIBLE_DEVICES": ""} if hidden else {}), **more}
+        result = subprocess.run(
+            [str(word) for word in (*command, *words)],
+            capture_output=True,
+            text=True,
+            timeout=280,
+            env=variables,
+        )
+        as_expected = result.returncode != 0 if launch else result.returncode == code
+        assert as_expected, result.stdout + result.stderr
+        if task is not None:
+            return json.loads(result.stdout.splitlines()[-1])
+        return result.stdout + result.stderr
+
+    return run
