@@ -80,12 +80,10 @@ class FrameRows:
             leaves = series.list.leaves
             if leaves.has_nulls:
                 return None
-            columns[name] = ListColumn(leaves.values, self._offsets(series.list.len().values))
+            columns[name] = ListColumn(
+                leaves.values, offsets_of(series.list.len().values, self._cupy)
+            )
         return columns
-
-    def _offsets(self, lengths: Any) -> Any:
-        xp = self._cupy
-        return xp.concatenate([xp.zeros(1, xp.int64), xp.cumsum(lengths, dtype=xp.int64)])
 
     def _copied(self, host: DecodedRows) -> dict[str, Column]:
         xp = self._cupy
@@ -184,11 +182,7 @@ class DeviceWindow:
             lengths.append(ends[1:] - ends[:-1])
         if not isinstance(like, ListColumn):
             return ScalarColumn(xp.concatenate(values))
-        return ListColumn(xp.concatenate(values), self._offsets(xp.concatenate(lengths)))
-
-    def _offsets(self, lengths: Any) -> Any:
-        xp = self._xp
-        return xp.concatenate([xp.zeros(1, xp.int64), xp.cumsum(lengths, dtype=xp.int64)])
+        return ListColumn(xp.concatenate(values), offsets_of(xp.concatenate(lengths), xp))
 
     def _take(self, name: str, column: Column, places: Any) -> Any:
         if not isinstance(column, ListColumn):
@@ -197,7 +191,7 @@ class DeviceWindow:
         if name in self._widths:
             return self._pad(column.values, begins, ends, self._widths[name])
         xp = self._xp
-        offsets = self._offsets(ends - begins)
+        offsets = offsets_of(ends - begins, xp)
         shift = for_each_element(begins - offsets[:-1], offsets, xp)
         return column.values[shift + xp.arange(shift.size, dtype=xp.int64)], offsets
 
@@ -209,3 +203,8 @@ class DeviceWindow:
         source = (ends - width).reshape(-1, 1) + xp.arange(width, dtype=xp.int64)
         inside = source >= begins.reshape(-1, 1)
         return xp.where(inside, values[xp.where(inside, source, 0)], xp.zeros(1, values.dtype))
+
+
+def offsets_of(lengths: Any, xp: Any) -> Any:
+    """Say where each list begins, and where the last one ends."""
+    return xp.concatenate([xp.zeros(1, xp.int64), xp.cumsum(lengths, dtype=xp.int64)])

@@ -279,6 +279,36 @@ def test_mixed_precision_without_a_gpu_is_told_to_be_slow(config, capfd):
     assert tf.keras.mixed_precision.global_policy().name == "float32"  # the caller's again
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            tf.errors.ResourceExhaustedError(None, None, "OOM when allocating [9,9]\nmore"),
+            r"`global_batch_size` = 64: OOM when allocating \[9,9\]\. A smaller batch needs less, "
+            r"and --amp about half\.$",
+        ),
+        (
+            MemoryError("std::bad_alloc: out_of_memory: CUDA error at: cuda_memory_resource.hpp"),
+            r"the feed is out of GPU memory: .*hpp\. Smaller `window_rows` \(65536\) need less; "
+            r"TF_MEMORY_ALLOCATION \(0\.5\)",
+        ),
+    ],
+)
+def test_a_gpu_out_of_memory_is_told_what_to_lower(config, monkeypatch, error, said):
+    seen = []
+
+    def fail(*arguments, **options):
+        seen.append(tf.config.experimental.tensor_float_32_execution_enabled())
+        raise error
+
+    monkeypatch.delenv("TF_MEMORY_ALLOCATION", raising=False)
+    monkeypatch.setattr(TrainStep, "__call__", fail)
+    with pytest.raises(MerlinSimError, match=said):
+        run(config(global_batch_size=64, tf32=False))
+    assert seen == [False]
+    assert tf.config.experimental.tensor_float_32_execution_enabled()  # the caller's again
+
+
 def test_repeating_the_data_lengthens_the_epoch(config, tmp_path):
     run(config(epochs=1, repeat_count=2, drop_remainder=True, save_checkpoint_path=None))
     assert len(entries(tmp_path / "results", "step")) == 2 * 4
