@@ -88,7 +88,9 @@ def read_days(block: LineBlock) -> Iterator[DayPiece]:
 
 def parse(text: bytes, done: int = 0) -> DayPiece:
     """Read whole lines."""
-    most = text.count(b"\n") + 1
+    if not text.endswith(b"\n"):
+        text += b"\n"
+    most = text.count(b"\n")
     labels = np.empty(most, np.int8)
     numbers = np.empty((NUMBERS, most), np.float32)
     keys = np.empty((KEYS, most), np.int64)

@@ -6,7 +6,7 @@ from typing import Any
 
 from nvtabular.ops import Operator
 
-from ..engine.backend import array_module, is_on_gpu
+from ..engine.backend import array_module, is_on_gpu, new_frame
 
 
 class LogNumbers(Operator):
@@ -31,9 +31,9 @@ class LogNumbers(Operator):
     def transform(self, col_selector: Any, df: Any) -> Any:
         """Transform one partition."""
         xp = array_module(df)
-        columns = df[col_selector.names].copy(deep=False)
+        columns = {}
         for name in col_selector.names:
             column = df[name].fillna(xp.nan) if is_on_gpu(df) else df[name]
             logarithms = xp.log(column.values.astype("float32") + xp.float32(self.added))
             columns[name] = xp.nan_to_num(logarithms, copy=False)
-        return columns
+        return new_frame(columns, like=df)
