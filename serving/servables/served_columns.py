@@ -100,6 +100,6 @@ class ServedColumns:
 def _column(column: ColumnSchema) -> Column:
     domain = column.int_domain
     dtype = np.dtype(column.dtype.to("numpy"))
-    if domain is None or not domain.max:
+    if domain is None or domain.max is None:
         return Column(column.name, column.name, dtype, None)
     return Column(column.name, domain.name or column.name, dtype, int(domain.max))

@@ -1,0 +1,256 @@
+"""DLRM: training step, feed, preprocessing, and how close its AUC comes to the best possible.
+
+python benchmarks/bench_dlrm.py                     # all four
+python benchmarks/bench_dlrm.py step feed           # some of them
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+from merlin_sim.foundation.process_wide import silence_third_party_noise
+
+silence_third_party_noise()
+
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+from bench_preprocess import MAIN, measure  # noqa: E402
+from merlin.schema import ColumnSchema, Schema, Tags  # noqa: E402
+from own_process import OwnProcess, Works  # noqa: E402
+from plain_dlrm import PlainDLRM, plain_step  # noqa: E402
+from timing import in_turn, show  # noqa: E402
+
+from merlin_sim.feed.open_feed import open_feed  # noqa: E402
+from merlin_sim.foundation.ranks import Ranks  # noqa: E402
+from merlin_sim.models import build_model  # noqa: E402
+from merlin_sim.schemas.dataset import DatasetDirectory  # noqa: E402
+from merlin_sim.schemas.specs.spec_file import read_spec  # noqa: E402
+from merlin_sim.steps.loss_scale import LossScale  # noqa: E402
+from merlin_sim.steps.optimizers import make_optimizer  # noqa: E402
+from merlin_sim.steps.train_step import TrainStep  # noqa: E402
+from merlin_sim.training.evaluation.metrics import AUCCounts  # noqa: E402
+from merlin_sim.workflows.synthetic.criteo_days import clicks_of_day  # noqa: E402
+from merlin_sim.workflows.synthetic.planted_clicks import (  # noqa: E402
+    PUBLISHED_KEYS,
+    PlantedClicks,
+    draw_ranks,
+)
+from merlin_sim.workflows.transcoding.transcode import Transcoder  # noqa: E402
+
+HERE = Path(__file__).parent
+BATCH, ROWS_OF_TABLES, BATCHES, ROUNDS = 8192, 1_000_000, 4, 5
+ROWS_PER_DAY, DAYS = 200_000, 5
+SHARE = ROWS_OF_TABLES / (sum(PUBLISHED_KEYS) + len(PUBLISHED_KEYS))
+CARDINALITIES = [max(2, round((keys + 1) * SHARE)) for keys in PUBLISHED_KEYS]
+
+
+def draw_batches():
+    """Draw the same batches in every process: ids by a power law."""
+    random = np.random.default_rng(0)
+    for _ in range(BATCHES):
+        ids = [draw_ranks(rows, random, BATCH) - 1 for rows in CARDINALITIES]
+        numbers = random.standard_normal((BATCH, 13)).astype(np.float32)
+        labels = (random.random(BATCH) < 0.25).astype(np.float32)
+        yield numbers, np.stack(ids, axis=1).astype(np.int32), labels
+
+
+def dlrm_schema():
+    """Describe 26 categories, 13 numbers and a label."""
+    columns = [ColumnSchema("label", dtype="int8", tags=[Tags.TARGET, Tags.BINARY_CLASSIFICATION])]
+    for place, rows in enumerate(CARDINALITIES):
+        domain = {"domain": {"min": 0, "max": rows - 1, "name": f"cat_{place}"}}
+        tags = [Tags.CATEGORICAL]
+        columns.append(ColumnSchema(f"cat_{place}", dtype="int32", tags=tags, properties=domain))
+    for place in range(13):
+        columns.append(ColumnSchema(f"num_{place}", dtype="float32", tags=[Tags.CONTINUOUS]))
+    return Schema(columns)
+
+
+def every_batch(work, batches):
+    """Make a work of one step, with the next batch each time."""
+    state = {"next": 0}
+
+    def run() -> int:
+        work(*batches[state["next"] % len(batches)])
+        state["next"] += 1
+        return BATCH
+
+    return run
+
+
+def our_steps(optimizer: str) -> Works:
+    """Make the step of this package's loop."""
+    model = build_model("dlrm", dlrm_schema())
+    step = TrainStep(
+        model,
+        make_optimizer(optimizer, model.trainable_variables, 0.001),
+        LossScale(False),
+        Ranks(),
+    )
+    batches = []
+    for numbers, ids, labels in draw_batches():
+        columns = {f"num_{place}": tf.constant(numbers[:, place]) for place in range(13)}
+        columns |= {f"cat_{place}": tf.constant(ids[:, place]) for place in range(ids.shape[1])}
+        batches.append((columns, tf.constant(labels)))
+    return {optimizer: every_batch(lambda x, y: step(x, y, 1.0).losses.numpy(), batches)}
+
+
+def plain_steps(optimizer: str) -> Works:
+    """Make the plain model's step."""
+    found = {"sgd": tf.keras.optimizers.SGD, "adam": tf.keras.optimizers.Adam}[optimizer]
+    step = plain_step(PlainDLRM(CARDINALITIES), found(0.001))
+    batches = [tuple(map(tf.constant, batch)) for batch in draw_batches()]
+    return {optimizer: every_batch(lambda *batch: step(*batch).numpy(), batches)}
+
+
+def bench_step() -> None:
+    """Time steps with SGD and Adam, each model in a process of its own."""
+    for optimizer, ours in (("sgd", ("sgd", "adagrad")), ("adam", ("adam", "lazy_adam"))):
+        baseline = f"plain Keras step, {optimizer}"
+        plain = OwnProcess(plain_steps, optimizer)
+        works = {baseline: plain.works[optimizer]}
+        for name in ours:
+            works[f"step, {name}"] = OwnProcess(our_steps, name, as_command=True).works[name]
+        in_turn(works, 2)
+        show(f"DLRM training step, batch {BATCH}", in_turn(works, ROUNDS), baseline)
+
+
+def synthesize(work: Path) -> Path:
+    """Write the raw days, once."""
+    raw = work / "raw"
+    if not raw.exists():
+        size = ["--days", str(DAYS), "--rows_per_day", str(ROWS_PER_DAY)]
+        measure("synthesize", [MAIN, "synthesize", "criteo", "--output", str(raw), *size])
+    return raw
+
+
+def preprocess(work: Path) -> tuple[Path, tuple[float, float, float]]:
+    """Preprocess the days."""
+    raw, output = synthesize(work), work / "dataset"
+    arguments = [MAIN, "preprocess", "criteo", "--criteo_path", str(raw)]
+    arguments += ["--output_path", str(output), "--overwrite", "--scheduler", "single"]
+    return output, measure("merlin-sim, one process", arguments)
+
+
+def bench_preprocess(work: Path) -> None:
+    """Time preprocessing beside plain pandas."""
+    text = (HERE / "plain_pandas_criteo.py").read_text()
+    plain = measure("plain pandas", [text, str(synthesize(work)), str(work / "pandas")])
+    _, ours = preprocess(work)
+    rows = DAYS * ROWS_PER_DAY
+    print(
+        f"    {rows / ours[0]:,.0f} rows/s, {plain[0] / ours[0]:.1f}x plain pandas "
+        f"({plain[1] / ours[1]:.1f}x in processor time, {ours[2] / plain[2]:.2f}x its memory)"
+    )
+
+
+def read_split_binary(directory: Path, batch: int):
+    """Read as a plain numpy reader of split_binary does: a range of every file a batch."""
+    spec = read_spec(directory / "feature_spec.yaml")
+    with contextlib.ExitStack() as files:
+        chunks = [
+            (
+                files.enter_context(open(directory / chunk.files[0], "rb")).fileno(),
+                np.dtype(spec.feature_spec[chunk.features[0]].dtype),
+                len(chunk.features),
+            )
+            for chunk in spec.source_spec["train"]
+        ]
+        yield from _read_batches(chunks, batch)
+
+
+def _read_batches(chunks, batch: int):
+    for number in itertools.count():
+        arrays = []
+        for file, dtype, columns in chunks:
+            size = batch * columns * dtype.itemsize
+            values = np.frombuffer(os.pread(file, size, number * size), dtype)
+            arrays.append(values.reshape(-1, columns))
+        label, numbers, *ids = arrays
+        if not len(label):
+            return
+        categories = np.concatenate([column.astype(np.int32) for column in ids], axis=1)
+        yield tf.constant(numbers.astype(np.float32)), tf.constant(categories), tf.constant(label)
+
+
+def bench_feed(work: Path) -> None:
+    """Time the feed beside a plain reader of split_binary."""
+    directory, _ = preprocess(work)
+    binary = work / "binary"
+    if not binary.exists():
+        spec = read_spec(directory / "feature_spec.yaml")
+        Transcoder(spec, directory, to="split_binary").transcode(binary)
+    dataset = DatasetDirectory.open(directory)
+    columns = dataset.schema.column_names
+    shuffled = open_feed(dataset, "train", columns, BATCH, Ranks(), shuffle=True, seed=1)
+    stored = open_feed(dataset, "train", columns, BATCH, Ranks())
+    baseline = "split_binary, numpy"
+    alternatives = {
+        "feed, shuffled": lambda: sum(int(labels.shape[0]) for _, labels in shuffled),
+        "feed, stored order": lambda: sum(int(labels.shape[0]) for _, labels in stored),
+        baseline: lambda: sum(
+            int(labels.shape[0]) for *_, labels in read_split_binary(binary, BATCH)
+        ),
+    }
+    in_turn(alternatives, 1)
+    show("feed of 13 + 26 columns", in_turn(alternatives, ROUNDS), baseline)
+
+
+def best_possible_auc() -> float:
+    """Return the AUC of the chances that the last half day's clicks were drawn with."""
+    planted = PlantedClicks(ROWS_PER_DAY)
+    parts = list(clicks_of_day(planted, DAYS - 1))
+    labels = np.concatenate([part.labels for part in parts])[ROWS_PER_DAY // 2 :]
+    chances = np.concatenate([part.chances for part in parts])[ROWS_PER_DAY // 2 :]
+    counts = AUCCounts()
+    counts.update(labels, chances)
+    return float(counts.result() or 0)
+
+
+def bench_auc(work: Path) -> None:
+    """Train on planted days; show the AUC beside the best possible."""
+    directory, _ = preprocess(work)
+    arguments = ["train", "--dataset_dir", str(directory), "--model_type", "dlrm"]
+    arguments += [
+        "--embedding_dim",
+        "16",
+        "--bottom_mlp_dims",
+        "64,16",
+        "--top_mlp_dims",
+        "64,32,1",
+    ]
+    arguments += ["--optimizer", "lazy_adam", "--lr", "0.002", "--global_batch_size", "2048"]
+    arguments += ["--epochs", "1", "--seed", "1", "--results_dir", str(work / "run")]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", MAIN, *arguments],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    print(done.stdout.strip().splitlines()[-1])
+    print(f"best possible AUC {best_possible_auc():.4f}")
+
+
+def main() -> None:
+    """Measure what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    benches = {"step": None, "preprocess": bench_preprocess, "feed": bench_feed, "auc": bench_auc}
+    parser.add_argument("benches", nargs="*", choices=[*benches, []], help="[default: all]")
+    parser.add_argument("--work", type=Path, help="keep the files here [default: removed]")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        work = options.work or Path(temporary)
+        for name in options.benches or benches:
+            bench = benches[name]
+            bench_step() if bench is None else bench(work)
+
+
+if __name__ == "__main__":
+    main()
