@@ -54,9 +54,10 @@ def classifier(sizes):
 class PlainSIM(tf.keras.Model):
     """Stage one, stage two, DIEN and its auxiliary loss."""
 
-    def __init__(self, items=ITEMS, categories=CATEGORIES, users=USERS):
+    def __init__(self, items=ITEMS, categories=CATEGORIES, users=USERS, long=LONG):
         """Make the tables and layers."""
         super().__init__()
+        self.long = long
 
         def table(rows):
             limit = (rows + 1) ** -0.5
@@ -98,9 +99,9 @@ class PlainSIM(tf.keras.Model):
         user = self.users(columns["user_id"])
         history = columns["item_id_pos"], columns["cat_id_pos"]
         mask = history[0] > 0
-        long_mask, short_mask = mask[:, :LONG], mask[:, LONG:]
+        long_mask, short_mask = mask[:, : self.long], mask[:, self.long :]
         sequence = self.embed(*history) * tf.cast(mask, tf.float32)[:, :, tf.newaxis]
-        long, short = sequence[:, :LONG], sequence[:, LONG:]
+        long, short = sequence[:, : self.long], sequence[:, self.long :]
 
         searched, weights = self.attend(target, long, long_mask)
         stage_one = self.stage_one(tf.concat([target, searched, user], axis=-1))
@@ -114,7 +115,7 @@ class PlainSIM(tf.keras.Model):
         stage_two = self.stage_two(tf.concat([attended, mean, target, final, user], axis=-1))
         if not training:
             return stage_two
-        negative = self.embed(columns["item_id_neg"], columns["cat_id_neg"])[:, LONG:]
+        negative = self.embed(columns["item_id_neg"], columns["cat_id_neg"])[:, self.long :]
         negative *= tf.cast(short_mask, tf.float32)[:, :, tf.newaxis]
         click = self.auxiliary(tf.concat([states[:, :-1], short[:, 1:]], axis=-1)) + 1e-6
         noclick = self.auxiliary(tf.concat([states[:, :-1], negative[:, 1:]], axis=-1)) + 1e-6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,37 +15,22 @@ from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
 
 LENGTH = 100
 ITEMS, CATEGORIES, USERS = 100_000, 1_000, 50_000
-TEST_ROWS = 1024
 SCALARS = ("user_id", "item_id_trgt", "cat_id_trgt")
 LISTS = ("item_id_pos", "cat_id_pos", "item_id_neg", "cat_id_neg")
 
 
-def write_dataset(
-    directory: Path, rows: int, files: int = 2, items: int = ITEMS
-) -> DatasetDirectory:
-    """Write ``rows`` rows with full histories; ids are skewed as popularity is."""
-    random = np.random.default_rng(1)
-    largest = {"user_id": USERS}
-    for name in (*SCALARS[1:], *LISTS):
-        largest[name] = items if name.startswith("item") else CATEGORIES
+def largest_ids(items: int = ITEMS) -> dict[str, int]:
+    """Return each column's largest id."""
+    others = {n: items if n.startswith("item") else CATEGORIES for n in (*SCALARS[1:], *LISTS)}
+    return {"user_id": USERS, **others}
 
-    def ids(name: str, count: int) -> pa.Array:
-        skewed = (random.random(count) ** 4 * largest[name]).astype(np.int64)
-        return pa.array(1 + (skewed * 7919) % largest[name])
 
-    names = []
-    for count in [rows // files] * files + [TEST_ROWS]:
-        columns = {"label": pa.array(random.integers(0, 2, count).astype(np.int8))}
-        columns |= {name: ids(name, count) for name in SCALARS}
-        offsets = pa.array(np.arange(count + 1, dtype=np.int32) * LENGTH)
-        for name in LISTS:
-            columns[name] = pa.ListArray.from_arrays(offsets, ids(name, count * LENGTH))
-        names.append(f"part.{len(names)}.parquet")
-        directory.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.table(columns), directory / names[-1], row_group_size=16384)
+def describe(files: tuple[str, ...], length: int = LENGTH, items: int = ITEMS) -> FeatureSpec:
+    """Describe such rows with histories of one length; test rows are copies of the files."""
+    largest = largest_ids(items)
     features = {"label": Feature("int8", None, None, {})}
     features |= {name: Feature("int64", largest[name], None, {}) for name in SCALARS}
-    features |= {name: Feature("int64", largest[name], (LENGTH,), {}) for name in LISTS}
+    features |= {name: Feature("int64", largest[name], (length,), {}) for name in LISTS}
     channels = {
         "label": ("label",),
         "user_features": ("user_id",),
@@ -52,11 +38,43 @@ def write_dataset(
         "positive_history": LISTS[:2],
         "negative_history": LISTS[2:],
     }
+    copies = tuple(copy_of(name) for name in files)
     sources = {
-        mapping: (Chunk("parquet", tuple(features), tuple(part)),)
-        for mapping, part in (("train", names[:-1]), ("test", names[-1:]))
+        mapping: (Chunk("parquet", tuple(features), names),)
+        for mapping, names in (("train", files), ("test", copies))
     }
-    write_documents(directory, FeatureSpec(features, sources, channels, {}))
+    return FeatureSpec(features, sources, channels, {})
+
+
+def copy_of(name: str) -> str:
+    """Name the test rows' copy of a file."""
+    return f"test.{name}"
+
+
+def write_dataset(
+    directory: Path, rows: int, files: int = 2, items: int = ITEMS
+) -> DatasetDirectory:
+    """Write ``rows`` rows with full histories; ids are skewed as popularity is."""
+    random = np.random.default_rng(1)
+    largest = largest_ids(items)
+
+    def ids(name: str, count: int) -> pa.Array:
+        skewed = (random.random(count) ** 4 * largest[name]).astype(np.int64)
+        return pa.array(1 + (skewed * 7919) % largest[name])
+
+    names = []
+    for number in range(files):
+        count = rows // files
+        columns = {"label": pa.array(random.integers(0, 2, count).astype(np.int8))}
+        columns |= {name: ids(name, count) for name in SCALARS}
+        offsets = pa.array(np.arange(count + 1, dtype=np.int32) * LENGTH)
+        for name in LISTS:
+            columns[name] = pa.ListArray.from_arrays(offsets, ids(name, count * LENGTH))
+        names.append(f"part.{number}.parquet")
+        directory.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table(columns), directory / names[-1], row_group_size=16384)
+        shutil.copyfile(directory / names[-1], directory / copy_of(names[-1]))
+    write_documents(directory, describe(tuple(names), items=items))
     return DatasetDirectory.open(directory)
 
 

@@ -15,15 +15,16 @@ soon as a model does. As a ``merlin.models.tf.Model`` it has ``compile``, ``fit`
 
     losses, logits = model.compute_step(columns, labels, sample_weight=None, training=True)
     losses.total_loss, losses.classification_loss, losses.dien_aux_loss   # float32 scalars
-    logits = model.forward(columns).logits                                # [batch, 1], float32
+    logits = model.forward(columns).logits                                # [samples, 1], float32
 
 The models are Merlin blocks with a logit, and the blocks chain as Merlin's do:
 
     mm.Model(SIMBlock.from_schema(schema, top_k=50), mm.BinaryOutput("label"))
 
 ``columns`` is a dictionary of tensors by column name; histories may be padded ([batch, length],
-newest last) or ragged as Merlin's loader gives them. ``forward`` reads no negative history and
-computes nothing of the objective.
+newest last) or ragged as Merlin's loader gives them. Several candidates of one user,
+[users, candidates], share its history, and ``history_end`` says what each sees of it. ``forward``
+reads no negative history and computes nothing of the objective.
 """
 
 from __future__ import annotations

@@ -10,11 +10,12 @@ from merlin.models.tf.core.prediction import Prediction
 from merlin.models.tf.distributed.backend import hvd
 from merlin.models.tf.utils.tf_utils import call_layer
 
+from ..foundation.grouped_names import HISTORY_END
 from ..foundation.ranks import Ranks
 from ..ranks import collectives
 from ..steps.compiled_optimizer import find_optimizer
 from ..steps.loss_scale import LossScale
-from ..steps.train_step import TrainStep
+from ..steps.train_step import TrainStep, counted_samples
 from .compiled_metrics import read_metrics
 from .evaluated_loss import EvaluatedLoss, read_loss
 from .loss_means import LossMeans
@@ -113,8 +114,8 @@ class TrainableModel(mm.Model):
     def train_step(self, data: Any) -> dict[str, Any]:
         """Train on one batch; histories may be ragged tensors too."""
         columns, labels, weight = self._batch(data, "train_pre", training=True)
-        result, rows = self._step.run_alone(columns, labels, weight)
-        self._loss_means.update(result.losses, rows)
+        result, counted = self._step.run_alone(columns, labels, weight)
+        self._loss_means.update(result.losses, counted)
         outputs = self._prediction(result.logits, labels, weight)
         logs: dict[str, Any] = self.train_compute_metrics(outputs, self.compiled_metrics)
         return {**logs, "loss_batch": result.losses[0]}
@@ -123,12 +124,12 @@ class TrainableModel(mm.Model):
         """Evaluate one batch; histories may be ragged tensors too."""
         columns, labels, weight = self._batch(data, "test_pre", testing=True)
         losses, logits = self._compiled(self._evaluate_batch)(columns, labels, weight)
-        self._loss_means.update(losses, tf.shape(labels)[0])
+        self._loss_means.update(losses, counted_samples(labels, weight))
         outputs = self._prediction(logits, labels, weight)
         return {**self.compute_metrics(outputs), "loss_batch": losses[0]}
 
     def predict_step(self, data: Any) -> tf.Tensor:
-        """Return the probabilities of one batch, [batch, 1]."""
+        """Return the probabilities of one batch, [samples, 1]."""
         columns = self._prepare_features(unpack(data)[0])
         return self._compiled(self)(self._through("predict_pre", columns, None)[0])
 
@@ -141,13 +142,17 @@ class TrainableModel(mm.Model):
         return tf.function(function, jit_compile=True, autograph=False)
 
     def _batch(self, data: Any, stage: str, **mode: bool) -> tuple[Any, tf.Tensor, Any]:
-        """Bring a batch's histories to one length, its labels and weights to [batch]."""
+        """Bring a batch's histories to one length, its labels and weights to [batch].
+
+        Those of users x candidates stay as they are, [users, candidates].
+        """
         columns, labels, weight = unpack(data)
         columns, labels = self._through(stage, self._prepare_features(columns), labels, **mode)
         labels = labels[self.label] if isinstance(labels, dict) else labels
-        labels, weight = (
-            None if part is None else tf.reshape(part, [-1]) for part in (labels, weight)
-        )
+        if HISTORY_END not in columns:
+            labels, weight = (
+                None if part is None else tf.reshape(part, [-1]) for part in (labels, weight)
+            )
         return columns, labels, weight
 
     def _through(self, stage: str, columns: Any, labels: Any, **mode: bool) -> tuple[Any, Any]:
@@ -165,10 +170,17 @@ class TrainableModel(mm.Model):
         return self.output_block.post(logits)
 
     def _prediction(self, logits: tf.Tensor, labels: tf.Tensor, weight: Any) -> Prediction:
-        probabilities = self.to_probabilities(tf.reshape(logits, [-1, 1]))
-        labels = tf.reshape(tf.cast(labels, probabilities.dtype), [-1, 1])
+        """Return what metrics read: every sample, but of users x candidates no filler."""
+        counts = None if weight is None or labels.shape.rank < 2 else tf.reshape(weight, [-1]) != 0
+        logits, labels, weight = (
+            None if part is None else tf.reshape(part, [-1, 1]) for part in (logits, labels, weight)
+        )
+        if counts is not None:
+            parts = logits, labels, weight
+            logits, labels, weight = (tf.boolean_mask(part, counts) for part in parts)
+        probabilities = self.to_probabilities(logits)
+        labels = tf.cast(labels, probabilities.dtype)
         name = self.output_block.full_name
-        weight = None if weight is None else tf.reshape(weight, [-1, 1])
         return Prediction({name: probabilities}, {name: labels}, {name: weight})
 
     def fit(

@@ -22,7 +22,7 @@ class StepResult(NamedTuple):
     finite: tf.Tensor
     """Whether the gradients were finite; if not, no weight was changed."""
     logits: tf.Tensor
-    """This rank's, [rows]."""
+    """This rank's, [samples], a row's one after the other."""
 
 
 class TrainStep:
@@ -68,24 +68,31 @@ class TrainStep:
         self._step: Any = None
 
     def __call__(
-        self, columns: dict[str, tf.Tensor], labels: tf.Tensor, share: float, stop: bool = False
+        self,
+        columns: dict[str, tf.Tensor],
+        labels: tf.Tensor,
+        share: float,
+        stop: bool = False,
+        sample_weight: tf.Tensor | None = None,
     ) -> StepResult:
         """Train on this rank's rows.
 
         Args:
             columns: the batch.
-            labels: [rows].
-            share: this rank's rows over the mean number of rows per rank: 1 but in the last
-                batch of an epoch, where ranks may have different numbers of rows.
+            labels: [rows], or [users, candidates] where a row has several samples.
+            share: this rank's samples that count over the mean number of them per rank: 1 but in
+                batches of which ranks have different numbers, as the last of an epoch.
             stop: whether this rank was asked to stop; every rank hears of it.
+            sample_weight: like ``labels``; None counts every sample once.
         """
+        given = [columns, labels, tf.constant(share, tf.float32), tf.constant(stop)]
+        given += [] if sample_weight is None else [sample_weight]
         if self._step is None:
-            signature = [batch_spec(columns), batch_spec(labels)]
+            signature = [batch_spec(given[0]), batch_spec(given[1])]
             signature += [tf.TensorSpec([], tf.float32), tf.TensorSpec([], tf.bool)]
+            signature += [batch_spec(weight) for weight in given[4:]]
             self._step = tf.function(self.run, input_signature=signature, autograph=False)
-        result: StepResult = self._step(
-            columns, labels, tf.constant(share, tf.float32), tf.constant(stop)
-        )
+        result: StepResult = self._step(*given)
         return result
 
     def run_alone(
@@ -95,22 +102,22 @@ class TrainStep:
 
         Args:
             columns: the batch, dense.
-            labels: [rows].
-            sample_weight: [rows]; None counts every sample once.
+            labels: [rows], or [users, candidates] where a row has several samples.
+            sample_weight: like ``labels``; None counts every sample once.
 
         Returns:
-            The result, and the mean number of rows per rank.
+            The result, and the mean number per rank of samples that count.
         """
-        rows = tf.shape(labels)[0]
-        mean_rows = average(tf.cast(rows, tf.float32), "rows", self.ranks)
+        counted = counted_samples(labels, sample_weight)
+        mean_counted = average(counted, "samples", self.ranks)
         never = tf.constant(False)
         if self.ranks.size == 1:
             one = tf.constant(1.0)
-            return self.run(columns, labels, one, never, sample_weight), mean_rows
-        share = tf.cast(rows, tf.float32) / mean_rows
-        filled = at_least_one_row((columns, labels, sample_weight), rows)
+            return self.run(columns, labels, one, never, sample_weight), mean_counted
+        share = tf.math.divide_no_nan(counted, mean_counted)
+        filled = at_least_one_row((columns, labels, sample_weight), tf.shape(labels)[0])
         result = self.run(filled[0], filled[1], share, never, filled[2])
-        return result._replace(logits=result.logits[:rows]), mean_rows
+        return result._replace(logits=result.logits[: tf.size(labels)]), mean_counted
 
     def run(
         self,
@@ -158,6 +165,21 @@ class TrainStep:
             experimental_aggregate_gradients=False,
         )
         return tf.constant(True)
+
+
+def counted_samples(labels: tf.Tensor, sample_weight: tf.Tensor | None) -> tf.Tensor:
+    """Return how many samples of a batch count: in one of users x candidates, all but fillers.
+
+    >>> float(counted_samples(tf.zeros([2, 2]), tf.constant([[1.0, 1.0], [1.0, 0.0]])))
+    3.0
+
+    Args:
+        labels: [rows], or [users, candidates] where a row has several samples.
+        sample_weight: like ``labels``, 0 for a filler; of plain rows every row counts.
+    """
+    if labels.shape.rank == 2 and sample_weight is not None:
+        return tf.math.count_nonzero(sample_weight, dtype=tf.float32)
+    return tf.cast(tf.size(labels), tf.float32)
 
 
 def batch_spec(tensors: Any) -> Any:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import tensorflow as tf
 
 from ..blocks.recurrence.auxiliary_network import AuxiliaryNetwork
 from ..blocks.recurrence.interest_evolution import InterestEvolution
 from ..blocks.search.history_split import HistorySplit
 from ..blocks.serialization import register_block
-from .candidate_blocks import CandidateUser, evolution_for_candidates
-from .interest_block import CandidateIds, InterestBlock
+from .interest_block import InterestBlock
 from .interest_channels import Features
 from .interest_model import InterestModel
 from .objective import BlockOutputs
 from .options import DIENOptions
+from .short_history import ShortHistory, auxiliary_of_samples
 
 UNITS_PER_EMBEDDING_DIM = 6
 """Size of the GRUs' states in embedding dims, as published."""
@@ -35,7 +33,8 @@ class DIENBlock(InterestBlock[DIENOptions]):
         """Make interest evolution and auxiliary network."""
         options, policy = self.options, self._dtype_policy
         units = UNITS_PER_EMBEDDING_DIM * options.embedding_dim
-        self.split = HistorySplit(options.long_seq_length, name="split")
+        short_length = self.channels.history_length - options.long_seq_length
+        self.split = HistorySplit(options.long_seq_length, short_length, name="split")
         self.interest = InterestEvolution(units, dtype=policy, name="interest")
         self.auxiliary = AuxiliaryNetwork(
             self.item_dim, options.aux_mlp_dims, dtype=policy, name="aux"
@@ -43,7 +42,7 @@ class DIENBlock(InterestBlock[DIENOptions]):
 
     def build_blocks(self) -> None:
         """Create their weights."""
-        self.interest.build(tf.TensorShape([None, self.item_dim]))
+        self.interest.build(tf.TensorShape([None, None, self.item_dim]))
         self.auxiliary.build(tf.TensorShape([None, self.interest.units]))
 
     @property
@@ -59,31 +58,20 @@ class DIENBlock(InterestBlock[DIENOptions]):
         ids = {**features.user, **features.target_item}
         histories = [features.positive, *([features.negative] if with_objective else [])]
         for history in histories:
-            ids |= {name: self.split(column).short for name, column in history.items()}
+            ids |= {n: self.split(column, features.ends).short for n, column in history.items()}
         vectors = self.embedding(ids, with_gradient=training or with_objective)
-        target_item, user = self.join_item_and_user(vectors)  # [batch, dim]
-        mask = self.split(features.mask).short
-        short = self.join([vectors[n] for n in self.channels.positive], mask)
+        target = self.join_target(vectors)  # [users, candidates, dim]
+        mask = self.split.masks(features.real, features.ends).short
+        short = ShortHistory(self.join([vectors[n] for n in self.channels.positive], mask), mask)
 
-        evolution = self.interest(target_item, short, mask)
-        parts = [target_item, evolution.final_state, *user]
-        hidden = self.classifier(tf.concat(parts, axis=-1), training=training)
+        evolution = self.interest(target, *short)
+        rows = self.join_rows([target, evolution.final_state], vectors)
+        hidden = self.classifier(rows, training=training)
         if not with_objective:
             return BlockOutputs(hidden)
         negative = self.join([vectors[n] for n in self.channels.negative], mask)
-        auxiliary = self.auxiliary(evolution.states, short, negative, mask)
+        auxiliary = auxiliary_of_samples(self.auxiliary, evolution, short, negative)
         return BlockOutputs(hidden, auxiliary=auxiliary)
-
-    def for_candidates(self, features: Features) -> Callable[[CandidateIds], tf.Tensor]:
-        """Run the first GRU once, and what follows it for each candidate."""
-        user = CandidateUser(self, features, self.split)
-        evolve = evolution_for_candidates(self.interest, user.short, user.short_mask)
-
-        def hidden(ids: CandidateIds) -> tf.Tensor:
-            targets = user.embed(ids)
-            return self.classifier(user.join([targets, evolve(targets)]))
-
-        return hidden
 
 
 @tf.keras.utils.register_keras_serializable(package="merlin_sim")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import tensorflow as tf
 
 from ..blocks.attention.din_attention import DINAttention
+from ..blocks.search.history_split import HistorySplit
 from ..blocks.serialization import register_block
-from .candidate_blocks import CandidateUser, attention_for_candidates
-from .interest_block import CandidateIds, InterestBlock
+from .interest_block import InterestBlock
 from .interest_channels import Features
 from .interest_model import InterestModel
 from .objective import BlockOutputs
@@ -28,11 +26,13 @@ class DINBlock(InterestBlock[DINOptions]):
     def make_blocks(self) -> None:
         """Make the attention."""
         policy = self._dtype_policy
+        # All of what a candidate sees is read as one: nothing is a short history.
+        self.split = HistorySplit(self.channels.history_length, 0, name="split")
         self.attention = DINAttention(self.options.attention, dtype=policy, name="attention")
 
     def build_blocks(self) -> None:
         """Create its weights."""
-        self.attention.build(tf.TensorShape([None, self.item_dim]))
+        self.attention.build(tf.TensorShape([None, None, self.item_dim]))
 
     @property
     def classified_dim(self) -> int:
@@ -45,22 +45,12 @@ class DINBlock(InterestBlock[DINOptions]):
         """Return the last hidden layer of a batch; DIN's objective needs nothing else."""
         ids = {**features.user, **features.target_item, **features.positive}
         vectors = self.embedding(ids, with_gradient=training or with_objective)
-        target_item, user = self.join_item_and_user(vectors)  # [batch, dim]
-        history = self.join([vectors[n] for n in self.channels.positive])  # [batch, history, dim]
-        interest = self.attention(target_item, history, features.mask)  # [batch, dim]
-        parts = [target_item, interest, *user]
-        return BlockOutputs(self.classifier(tf.concat(parts, axis=-1), training=training))
-
-    def for_candidates(self, features: Features) -> Callable[[CandidateIds], tf.Tensor]:
-        """Embed the history once, and read it through each candidate."""
-        user = CandidateUser(self, features)
-        read = attention_for_candidates(self.attention, user.long, user.long_mask)
-
-        def hidden(ids: CandidateIds) -> tf.Tensor:
-            targets = user.embed(ids)
-            return self.classifier(user.join([targets, read(targets)]))
-
-        return hidden
+        target = self.join_target(vectors)  # [users, candidates, dim]
+        history = self.join([vectors[n] for n in self.channels.positive])  # [users, places, dim]
+        mask = self.split.masks(features.real, features.ends).long
+        interest = self.attention(target, history, mask)  # [users, candidates, dim]
+        rows = self.join_rows([target, interest], vectors)
+        return BlockOutputs(self.classifier(rows, training=training))
 
 
 @tf.keras.utils.register_keras_serializable(package="merlin_sim")

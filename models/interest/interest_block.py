@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -15,14 +15,12 @@ from ..blocks.embeddings.feature_embedding import FeatureEmbedding
 from ..blocks.embeddings.left_padding import LeftPadding
 from ..blocks.heads.hidden_layers import HiddenLayers
 from ..blocks.serialization import schema_from, schema_json
+from ..blocks.shapes import as_rows, beside_candidates, sizes
 from .interest_channels import Channels, Features
 from .objective import BlockOutputs, inner_losses
 from .options import AnyOptions
 
 AnyInterestBlock = TypeVar("AnyInterestBlock", bound="InterestBlock[Any]")
-
-CandidateIds = dict[str, tf.Tensor]
-"""Features of candidates by column, each [candidates]."""
 
 
 class InterestBlock(Block, Generic[AnyOptions]):
@@ -125,42 +123,16 @@ class InterestBlock(Block, Generic[AnyOptions]):
     ) -> BlockOutputs:
         """Return the last hidden layer of a batch, and what the objective needs if asked for it.
 
+        It is the one way from columns to the hidden layer: of plain rows, of several candidates
+        for each user, of one user's thousand. What depends on the user alone is computed once for
+        all candidates.
+
         Args:
             features: One batch, by channel.
             training: Whether dropout applies.
             with_objective: Whether to compute what only the objective needs.
         """
         raise NotImplementedError
-
-    def for_candidates(self, features: Features) -> Callable[[CandidateIds], tf.Tensor]:
-        """Compute what is one user's alone; return what makes hidden layers of candidates.
-
-        A block that knows no shorter way repeats the user beside each candidate. Whoever overrides
-        ``forward`` overrides this too, or gets the repeating one.
-
-        Args:
-            features: One user's, by channel; the features of the target item are not read.
-
-        Returns:
-            Features of candidates -> [candidates, output_dim].
-        """
-        return self._repeat_user(features)
-
-    def candidate_function(self, features: Features) -> Callable[[CandidateIds], tf.Tensor]:
-        """Return :meth:`for_candidates`, but where only ``forward`` was overridden, the plain way.
-
-        What a subclass computes differently would otherwise be served as its parent computes it.
-        """
-        definers = [
-            next(place for place, cls in enumerate(type(self).__mro__) if name in vars(cls))
-            for name in ("for_candidates", "forward")
-        ]
-        if definers[0] > definers[1]:
-            return self._repeat_user(features)
-        return self.for_candidates(features)
-
-    def _repeat_user(self, features: Features) -> Callable[[CandidateIds], tf.Tensor]:
-        return lambda ids: self.forward(features.beside(ids)).hidden
 
     def features(self, columns: Mapping[str, Any], with_negatives: bool = False) -> Features:
         """Sort a batch of columns, ragged or padded, into channels.
@@ -186,7 +158,7 @@ class InterestBlock(Block, Generic[AnyOptions]):
         """Return the last hidden layer of a batch; with targets, add the inner losses.
 
         Args:
-            inputs: One batch of columns.
+            inputs: One batch of columns, as :meth:`InterestModel.forward` takes it.
             targets: Labels, or a dictionary with the label column; None at inference.
             training: Whether dropout applies.
             testing: Merlin's flag of an evaluation step.
@@ -202,7 +174,7 @@ class InterestBlock(Block, Generic[AnyOptions]):
         return outputs.hidden
 
     def compute_output_shape(self, input_shape: Any) -> tf.TensorShape:
-        """Columns -> [batch, output_dim]."""
+        """Columns -> [samples, output_dim]."""
         return tf.TensorShape([None, self.output_dim])
 
     def join(self, vectors: list[tf.Tensor], mask: tf.Tensor | None = None) -> tf.Tensor:
@@ -212,11 +184,23 @@ class InterestBlock(Block, Generic[AnyOptions]):
             return joined
         return joined * tf.cast(mask, joined.dtype)[..., tf.newaxis]
 
-    def join_item_and_user(self, vectors: Mapping[str, Any]) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """Return the target item's vector, and the user's in a list; empty without features."""
-        target_item = self.join([vectors[name] for name in self.channels.target_item])
-        user = [vectors[name] for name in self.channels.user]
-        return target_item, user
+    def join_target(self, vectors: Mapping[str, Any]) -> tf.Tensor:
+        """Return the candidates' vectors: [users, candidates, dim]."""
+        return self.join([vectors[name] for name in self.channels.target_item])
+
+    def join_rows(self, parts: list[tf.Tensor], vectors: Mapping[str, Any]) -> tf.Tensor:
+        """Put candidates' vectors side by side, and their user's at the end, for a classifier.
+
+        Args:
+            parts: Each [users, candidates, dim].
+            vectors: Those of the batch, by column.
+
+        Returns:
+            [samples, all dims], a user's candidates one after the other.
+        """
+        candidates = sizes(parts[0])[1]
+        user = [beside_candidates(vectors[name], candidates) for name in self.channels.user]
+        return tf.concat([*(as_rows(part) for part in parts), *user], axis=-1)
 
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the block."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from merlin.schema import ColumnSchema, Schema
 
+from ...foundation.grouped_names import HISTORY_END
 from ...foundation.ragged_names import OFFSETS, VALUES
 from ...schemas.channels import (
     HISTORY_TIME_INTERVALS,
@@ -23,42 +24,32 @@ from ..blocks.checks import OptionError
 
 
 class Features(NamedTuple):
-    """One batch, by channel. Ids are int32; a history is oldest first, padded on the left."""
+    """One batch of users x candidates, by channel; plain rows have one candidate each.
+
+    Ids are int32; a history is oldest first, padded on the left.
+    """
 
     user: dict[str, tf.Tensor]
-    """User features, each [batch]."""
+    """User features, each [users]."""
 
     target_item: dict[str, tf.Tensor]
-    """Features of the target item, each [batch]."""
+    """Features of the candidates, each [users, candidates]."""
 
     positive: dict[str, tf.Tensor]
-    """The history, feature by feature, each [batch, history]."""
+    """The history, feature by feature, each [users, places]."""
 
     negative: dict[str, tf.Tensor]
-    """Items not clicked, for the auxiliary loss, each [batch, history]; empty at inference."""
+    """Items not clicked, for the auxiliary loss, each [users, places]; empty at inference."""
 
-    mask: tf.Tensor
-    """Where a position is real: [batch, history], bool."""
+    real: tf.Tensor
+    """Which places hold a position of the history: [users, places], bool."""
 
     time_intervals: tf.Tensor | None
-    """Time between the position and the target: [batch, history], float32; None without."""
+    """Time between the position and the candidates: [users, places], float32; None without."""
 
-    def beside(self, target_item: dict[str, tf.Tensor]) -> Features:
-        """Repeat the one user of this batch beside each of several targets."""
-        rows = tf.shape(next(iter(target_item.values())))[0]
-
-        def repeat(of_user: tf.Tensor) -> tf.Tensor:
-            return tf.repeat(of_user, rows, axis=0)
-
-        intervals = self.time_intervals
-        return Features(
-            user={name: repeat(ids) for name, ids in self.user.items()},
-            target_item=target_item,
-            positive={name: repeat(ids) for name, ids in self.positive.items()},
-            negative={},
-            mask=repeat(self.mask),
-            time_intervals=None if intervals is None else repeat(intervals),
-        )
+    ends: tf.Tensor | None = None
+    """Where what each candidate sees of the history ends: [users, candidates], int32. None where
+    all see the whole of it."""
 
 
 @dataclass(frozen=True)
@@ -168,28 +159,67 @@ class Channels:
         ]
 
     def gather(self, columns: Mapping[str, tf.Tensor]) -> Features:
-        """Sort padded columns into channels."""
-        scalars = {n: _ids(columns[n], []) for n in (*self.user, *self.target_item)}
-        shape = [self.history_length]
+        """Sort padded columns into channels.
+
+        Raises:
+            OptionError: Where a batch with :data:`HISTORY_END` has not the form it should have.
+        """
+        ends = columns.get(HISTORY_END)
+        places = self.history_length
+        if ends is not None:
+            places = self._check_places(columns)
+            ends = tf.cast(ends, tf.int32)
         histories = {
-            n: _ids(columns[n], shape) for n in self.positive + self.negative if n in columns
+            n: _ids(columns[n], [places]) for n in self.positive + self.negative if n in columns
         }
         intervals = None
         if self.time_intervals:
             intervals = tf.cast(columns[self.time_intervals], tf.float32)
         return Features(
-            user={n: scalars[n] for n in self.user},
-            target_item={n: scalars[n] for n in self.target_item},
+            user={n: _ids(columns[n], []) for n in self.user},
+            target_item={n: _candidates(columns[n]) for n in self.target_item},
             positive={n: histories[n] for n in self.positive},
             negative={n: histories[n] for n in self.negative if n in histories},
-            mask=histories[self.positive[0]] > 0,
+            real=histories[self.positive[0]] > 0,
             time_intervals=intervals,
+            ends=ends,
         )
+
+    def _check_places(self, columns: Mapping[str, tf.Tensor]) -> int:
+        """Return how many places the histories have where each candidate has its own end."""
+        if self.time_intervals:
+            raise OptionError(
+                f"A batch with `{HISTORY_END}` should have no time intervals: those of a place "
+                f"differ from candidate to candidate. Received: {self.time_intervals!r}."
+            )
+        names = (*self.target_item, *self.positive, *self.negative)
+        shapes = {n: columns[n].shape.as_list() for n in (HISTORY_END, *names) if n in columns}
+        histories = [shapes[n] for n in (*self.positive, *self.negative) if n in shapes]
+        candidates = [shapes[n] for n in (HISTORY_END, *self.target_item)]
+        places = histories[0][-1]
+        fits = all(len(shape) == 2 for shape in shapes.values()) and (places or 0) >= (
+            self.history_length
+        )
+        for alike in (histories, candidates):
+            fits = fits and len({shape[-1] for shape in alike}) == 1
+        if not fits:
+            raise OptionError(
+                f"A batch with `{HISTORY_END}` should have it and the target item's columns as "
+                "[users, candidates] and histories as [users, places], places being one known "
+                f"number of at least {self.history_length}. Received: {shapes}."
+            )
+        return int(places)
 
 
 def _ids(column: tf.Tensor, shape: list[int]) -> tf.Tensor:
     # int32 is half the memory of int64, and no table has 2^31 rows.
     return tf.reshape(tf.cast(column, tf.int32), [-1, *shape])
+
+
+def _candidates(column: tf.Tensor) -> tf.Tensor:
+    """Return ids as [users, candidates]; of plain rows, [users], one candidate each."""
+    ids = tf.cast(column, tf.int32)
+    return ids if ids.shape.rank == 2 else tf.reshape(ids, [-1, 1])
 
 
 def _length(column: ColumnSchema) -> int | None:

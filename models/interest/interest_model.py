@@ -8,13 +8,14 @@ import merlin.models.tf as mm
 import tensorflow as tf
 from merlin.schema import Schema
 
+from ...foundation.grouped_names import HISTORY_END
 from ...schemas.dataset import DatasetDirectory
 from ..blocks.checks import OptionError
 from ..loss_means import LossMeans
 from ..savable_model import SavableModel
 from .interest_block import InterestBlock
 from .interest_channels import Channels, Features
-from .objective import Outputs, StepLosses, step_losses
+from .objective import Outputs, StepLosses, step_losses, weights_over_counted
 from .options import ModelOptions
 
 AnyModel = TypeVar("AnyModel", bound="InterestModel")
@@ -141,13 +142,19 @@ class InterestModel(SavableModel):
         return self.body.features(columns, with_negatives)
 
     def logits(self, hidden: tf.Tensor) -> tf.Tensor:
-        """Return the logits, [batch, 1], float32, of the block's last hidden layer."""
+        """Return the logits, [samples, 1], float32, of the block's last hidden layer."""
         return self.output_block.to_call(hidden)
 
     def forward(
         self, columns: dict[str, Any], training: bool = False, with_objective: bool = False
     ) -> Outputs:
-        """Return the logits of a batch, and what the objective needs if that is asked for."""
+        """Return the logits of a batch, and what the objective needs if that is asked for.
+
+        A batch has one target item for each row, [rows], or candidates, [users, candidates]; the
+        other columns have a row for each user. All of a user's candidates see the whole history,
+        unless the column ``history_end``, [users, candidates], says where each has to stop: see
+        :data:`~merlin_sim.foundation.grouped_names.HISTORY_END`.
+        """
         needs_negatives = with_objective and self.body_type.has_auxiliary_loss
         features = self.features(columns, with_negatives=needs_negatives)
         outputs = self.body.forward(features, training=training, with_objective=with_objective)
@@ -165,10 +172,13 @@ class InterestModel(SavableModel):
 
         Args:
             columns: One batch, as ``fit`` takes it.
-            labels: [batch] or [batch, 1].
-            sample_weight: [batch] or [batch, 1]; None counts every sample once.
+            labels: One for each sample: [users, candidates], [rows] or [rows, 1].
+            sample_weight: Of the same shape; None counts every sample once. In a batch with
+                ``history_end`` samples of weight 0 are fillers: means are over the others.
             training: Whether dropout applies.
         """
+        if HISTORY_END in columns:
+            sample_weight = weights_over_counted(sample_weight)
         outputs = self.forward(columns, training=training, with_objective=True)
         losses = step_losses(outputs, labels, sample_weight, self.evaluated_loss)
         return losses, outputs.logits

@@ -15,10 +15,10 @@ class BlockOutputs(NamedTuple):
     """What a block makes of a batch; without the objective the hidden layer alone."""
 
     hidden: tf.Tensor
-    """The last hidden layer, of which the evaluated logit is made: [batch, dim]."""
+    """The last hidden layer, of which the evaluated logit is made: [samples, dim]."""
 
     stage_one_logits: tf.Tensor | None = None
-    """SIM's first stage: [batch, 1], float32."""
+    """SIM's first stage: [samples, 1], float32."""
 
     auxiliary: AuxiliaryLogits | None = None
     """DIEN's auxiliary network, within SIM too."""
@@ -28,10 +28,10 @@ class Outputs(NamedTuple):
     """What a forward pass gives; at inference the logits alone."""
 
     logits: tf.Tensor
-    """The logit that is evaluated: [batch, 1], float32."""
+    """The logit that is evaluated: [samples, 1], float32; a user's candidates follow each other."""
 
     stage_one_logits: tf.Tensor | None = None
-    """SIM's first stage: [batch, 1], float32."""
+    """SIM's first stage: [samples, 1], float32."""
 
     auxiliary: AuxiliaryLogits | None = None
     """DIEN's auxiliary network, within SIM too."""
@@ -80,8 +80,8 @@ def step_losses(
 
     Args:
         outputs: What the forward pass gave, ``with_objective``.
-        labels: [batch] or [batch, 1].
-        sample_weight: [batch] or [batch, 1]; None counts every sample once.
+        labels: One for each sample: [users, candidates], [rows] or [rows, 1].
+        sample_weight: Of the same shape; None counts every sample once.
         evaluated: The loss of the evaluated logit.
     """
     share = 1.0 if outputs.stage_one_logits is None else EVALUATED_SHARE
@@ -89,3 +89,18 @@ def step_losses(
     stage_one, auxiliary = inner_losses(outputs, labels, sample_weight)
     classification = weight * evaluated.cost(labels, outputs.logits, sample_weight) + stage_one
     return StepLosses(classification + auxiliary, classification, auxiliary)
+
+
+def weights_over_counted(sample_weight: tf.Tensor | None) -> tf.Tensor | None:
+    """Rescale weights so that a mean over all samples is one over those that count.
+
+    A sample of weight 0 then changes nothing, neither the sum nor what it is divided by.
+
+    >>> weights_over_counted(tf.constant([[1.0, 0.0], [1.0, 1.0]])).numpy().round(3).tolist()
+    [[1.333, 0.0], [1.333, 1.333]]
+    """
+    if sample_weight is None:
+        return None
+    weight = tf.cast(sample_weight, tf.float32)
+    counted = tf.math.count_nonzero(weight, dtype=tf.float32)
+    return weight * tf.math.divide_no_nan(tf.cast(tf.size(weight), tf.float32), counted)

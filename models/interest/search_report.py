@@ -13,6 +13,7 @@ from ..blocks.checks import check_choice
 from ..blocks.search.general_search_unit import GeneralSearchUnit
 from ..blocks.search.hard_search_unit import HardSearchUnit
 from ..blocks.search.top_k_mask import top_k_mask
+from ..blocks.shapes import as_rows
 from .sim import SIMModel
 
 Array = np.ndarray[Any, Any]
@@ -113,14 +114,15 @@ def _measure(model: SIMModel, columns: Mapping[str, Any], category: str | None) 
     vectors = body.embed(features, with_gradient=False)
     target, history = body.target_and_history(features, vectors)
     heads = body.attention_unit.weights_over(target, history, history.mask)
-    exact = tf.reduce_mean(heads, axis=1)
+    exact = as_rows(tf.reduce_mean(heads, axis=2))
     best = top_k_mask(exact, top_k)
-    soft = GeneralSearchUnit(top_k)(target, history).selected
-    lengths = np.sum(history.mask.numpy(), axis=1)
+    found = GeneralSearchUnit(top_k)(target, history).selected
+    lengths = np.sum(as_rows(history.mask | tf.zeros_like(found)).numpy(), axis=1)
+    soft = as_rows(found)
     shares = [_share(best, soft), _weight(exact, soft)]
     if category is None:
         return [lengths, *shares, *[np.full(len(lengths), np.nan)] * 3]
-    hard = HardSearchUnit(category, top_k)(target, history).selected
+    hard = as_rows(HardSearchUnit(category, top_k)(target, history).selected)
     either = np.sum((hard | soft).numpy(), axis=1)
     both = np.sum((hard & soft).numpy(), axis=1)
     overlap = np.divide(both, either, out=np.full(len(lengths), np.nan), where=either > 0)

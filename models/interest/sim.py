@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -24,13 +23,13 @@ from ..blocks.search.search_and_attention import (
     Target,
 )
 from ..blocks.serialization import part_config, part_from, register_block
-from .candidate_blocks import CandidateUser, evolution_for_candidates
 from .dien import UNITS_PER_EMBEDDING_DIM
-from .interest_block import CandidateIds, InterestBlock
+from .interest_block import InterestBlock
 from .interest_channels import Features
 from .interest_model import InterestModel
 from .objective import BlockOutputs
 from .options import SIMOptions
+from .short_history import ShortHistory, auxiliary_of_samples
 
 
 @register_block
@@ -77,7 +76,8 @@ class SIMBlock(InterestBlock[SIMOptions]):
         if options.category_feature is not None:
             check_choice("category_feature", options.category_feature, self.channels.target_item)
         self._history_of = self.channels.history_of
-        self.split = HistorySplit(options.long_seq_length, name="split")
+        short_length = self.channels.history_length - options.long_seq_length
+        self.split = HistorySplit(options.long_seq_length, short_length, name="split")
         units = UNITS_PER_EMBEDDING_DIM * options.embedding_dim
         self.interest = InterestEvolution(units, dtype=policy, name="interest")
         self.auxiliary = AuxiliaryNetwork(
@@ -116,7 +116,7 @@ class SIMBlock(InterestBlock[SIMOptions]):
 
     def build_blocks(self) -> None:
         """Create their weights."""
-        of_item = tf.TensorShape([None, self.item_dim])
+        of_item = tf.TensorShape([None, None, self.item_dim])
         self.interest.build(of_item)
         self.auxiliary.build(tf.TensorShape([None, self.interest.units]))
         self.stage_one.build(tf.TensorShape([None, 2 * self.item_dim + self.user_dim]))
@@ -137,35 +137,37 @@ class SIMBlock(InterestBlock[SIMOptions]):
     ) -> BlockOutputs:
         """Return the last hidden layer, and with the objective stage one's and auxiliary logits."""
         vectors = self.embed(features, with_objective, with_gradient=training or with_objective)
-        target_item, user = self.join_item_and_user(vectors)  # [batch, dim]
-        short_mask = self.split(features.mask).short
-        short = self.join([vectors[n].short for n in self.channels.positive], short_mask)
-
         target, history = self.target_and_history(features, vectors)
+        mask = self.split.masks(features.real, features.ends).short
+        items = [vectors[n].short for n in self.channels.positive]
+        short = ShortHistory(self.join(items, mask), mask)
+
         found = self.search_unit(target, history)
         interest: LongInterest = self.attention_unit(
             target, history, found, stage_one=with_objective
         )
-        evolution = self.interest(target_item, short, short_mask)
-        parts = [interest.attended, interest.mean, target_item, evolution.final_state, *user]
-        hidden = self.classifier(tf.concat(parts, axis=-1), training=training)
+        evolution = self.interest(target.vector, *short)
+        parts = [interest.attended, interest.mean, target.vector, evolution.final_state]
+        hidden = self.classifier(self.join_rows(parts, vectors), training=training)
         if not with_objective:
             return BlockOutputs(hidden)
 
-        parts = [target_item, interest.searched, *user]
-        stage_one_logits = self.stage_one(tf.concat(parts, axis=-1), training=training)
-        negative = self.join([vectors[n] for n in self.channels.negative], short_mask)
-        auxiliary = self.auxiliary(evolution.states, short, negative, short_mask)
+        rows = self.join_rows([target.vector, interest.searched], vectors)
+        stage_one_logits = self.stage_one(rows, training=training)
+        negative = self.join([vectors[n] for n in self.channels.negative], mask)
+        auxiliary = auxiliary_of_samples(self.auxiliary, evolution, short, negative)
         return BlockOutputs(hidden, stage_one_logits, auxiliary)
 
     def embed(
         self, features: Features, with_negatives: bool = False, with_gradient: bool = True
     ) -> dict[str, Any]:
         """Look a batch up; of a history both parts, of a negative one the short part alone."""
+        ends = features.ends
         ids = {**features.user, **features.target_item}
-        ids |= {name: self.split(column) for name, column in features.positive.items()}
+        ids |= {name: self.split(column, ends) for name, column in features.positive.items()}
         if with_negatives:
-            ids |= {name: self.split(column).short for name, column in features.negative.items()}
+            negative = features.negative.items()
+            ids |= {name: self.split(column, ends).short for name, column in negative}
         vectors: dict[str, Any] = self.embedding(ids, with_gradient=with_gradient)
         return vectors
 
@@ -173,63 +175,19 @@ class SIMBlock(InterestBlock[SIMOptions]):
         self, features: Features, vectors: dict[str, Any]
     ) -> tuple[Target, LongHistory]:
         """Return what the units read of a batch that was looked up."""
-        channels = self.channels
-        item = self.join([vectors[name] for name in channels.target_item])
-        long = self.join([vectors[name].long for name in channels.positive])
-        mask, ids = self.split(features.mask).long, self._long_ids(features)
-        history = LongHistory(long, mask, ids, self._time_vectors(features))
-        return Target(item, features.target_item), history
-
-    def _long_ids(self, features: Features) -> dict[str, tf.Tensor]:
-        return {
-            target: self.split(features.positive[history]).long
+        long = self.join([vectors[name].long for name in self.channels.positive])
+        mask = self.split.masks(features.real, features.ends).long
+        ids = {
+            target: self.split(features.positive[history], features.ends).long
             for target, history in self._history_of.items()
         }
+        history = LongHistory(long, mask, ids, self._time_vectors(features))
+        return Target(self.join_target(vectors), features.target_item), history
 
     def _time_vectors(self, features: Features) -> tf.Tensor | None:
         if self.time_embedding is None:
             return None
         return self.time_embedding(self.split(features.time_intervals).long)
-
-    def for_candidates(self, features: Features) -> Callable[[CandidateIds], tf.Tensor]:
-        """Embed the user and run the first GRU once, and let each unit prepare what it can."""
-        user = CandidateUser(self, features, self.split)
-        evolve = evolution_for_candidates(self.interest, user.short, user.short_mask)
-        history = LongHistory(
-            user.long[tf.newaxis],
-            user.long_mask[tf.newaxis],
-            self._long_ids(features),
-            self._time_vectors(features),
-        )
-        find_interest = self._interest_of_candidates(history)
-
-        def hidden(ids: CandidateIds) -> tf.Tensor:
-            targets = user.embed(ids)
-            interest = find_interest(Target(targets, ids))
-            parts = [interest.attended, interest.mean, targets, evolve(targets)]
-            return self.classifier(user.join(parts))
-
-        return hidden
-
-    def _interest_of_candidates(self, history: LongHistory) -> Callable[[Target], LongInterest]:
-        search = self.search_unit.for_candidates(history)
-        attend = self.attention_unit.for_candidates(history)
-
-        def prepared(candidates: Target) -> LongInterest:
-            assert search is not None and attend is not None
-            return attend(candidates, search(candidates))
-
-        def repeated(candidates: Target) -> LongInterest:
-            rows = tf.shape(candidates.vector)[0]
-            beside = tf.nest.map_structure(
-                lambda part: None if part is None else tf.repeat(part, rows, axis=0), history
-            )
-            interest: LongInterest = self.attention_unit(
-                candidates, beside, self.search_unit(candidates, beside)
-            )
-            return interest
-
-        return repeated if search is None or attend is None else prepared
 
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the block, the units that were passed in included."""

@@ -8,8 +8,10 @@ from typing import Any
 import tensorflow as tf
 from merlin.schema import Schema
 
-from ...models.interest.candidates import score_candidates
+from ...foundation.ragged_names import OFFSETS, VALUES
+from ...models.row_parts import in_parts
 from ...models.serving_signature import columns_signature
+from ...schemas.channels import TARGET_ITEM_FEATURES, channels_of
 from .servable import ONE_USER_SIGNATURE, PLAIN_SIGNATURE, SCORE
 
 
@@ -27,15 +29,25 @@ def save_served_model(model: Any, schema: Schema, path: Path, takes_rows: bool) 
         takes_rows: Whether requests are plain rows: there is no signature for one user then.
     """
     signature = columns_signature(schema)
+    targets = channels_of(schema).get(TARGET_ITEM_FEATURES, [])
+
+    def score(columns: dict[str, Any]) -> tf.Tensor:
+        return tf.cast(model.forward(columns).logits, tf.float32)
+
+    def score_beside(user: dict[str, Any], candidates: dict[str, Any]) -> tf.Tensor:
+        return score({**user, **{name: ids[tf.newaxis] for name, ids in candidates.items()}})
 
     # Nothing in a model needs autograph, whose conversion takes half of an export's time.
     @tf.function(input_signature=[signature], autograph=False)
     def plain(columns: dict[str, Any]) -> dict[str, tf.Tensor]:
-        return {SCORE: tf.sigmoid(tf.cast(model.forward(columns).logits, tf.float32))}
+        return {SCORE: tf.sigmoid(score(columns))}
 
     @tf.function(input_signature=[signature], autograph=False)
     def one_user(columns: dict[str, Any]) -> dict[str, tf.Tensor]:
-        return {SCORE: tf.sigmoid(tf.cast(score_candidates(model, columns), tf.float32))}
+        user = {n: _of_one_user(n, column) for n, column in columns.items() if n not in targets}
+        candidates = {name: columns[name] for name in targets}
+        logits = in_parts(lambda part: score_beside(user, part), candidates)
+        return {SCORE: tf.sigmoid(logits)}
 
     functions = {PLAIN_SIGNATURE: plain}
     if not takes_rows:
@@ -47,3 +59,11 @@ def save_served_model(model: Any, schema: Schema, path: Path, takes_rows: bool) 
     read = {v.ref(): v for function in signatures.values() for v in function.variables}
     module.weights = list(read.values())
     tf.saved_model.save(module, str(path), signatures=signatures)
+
+
+def _of_one_user(name: str, column: tf.Tensor) -> tf.Tensor:
+    """Tell the graph that a column has one row, so that it need not make room for more."""
+    if name.endswith(VALUES):
+        return column
+    rows = 2 if name.endswith(OFFSETS) else 1
+    return tf.ensure_shape(column, [rows, *column.shape[1:]])

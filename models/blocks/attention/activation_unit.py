@@ -1,4 +1,4 @@
-"""The activation unit: how much a position of the history matters to the target."""
+"""The activation unit: how much a position of the history matters to a candidate."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from merlin.models.tf.core.base import Block
 from ..checks import check_dims
 from ..heads.hidden_layers import affine
 from ..serialization import register_block
+from ..shapes import as_rows, sizes
 
 
 @register_block
 class ActivationUnit(Block):
-    """Score each position by a small network over target and position.
+    """Score each position by a small network over candidate and position.
 
         score(t) = MLP([e, h_t, e - h_t, e * h_t])
 
@@ -22,12 +23,13 @@ class ActivationUnit(Block):
     section 4.3) applies it to item vectors, DIEN (https://arxiv.org/abs/1809.03672, the attention
     of the interest evolving layer) to the states of its first GRU.
 
-    The first kernel is multiplied in parts, one for each of the four inputs, so that the parts
-    that concern only the target are computed once per sample and nothing is concatenated.
+    The first product is taken apart, [e, h, e - h, e * h] W = (W1 + W3) e + (W2 - W3) h +
+    W4 (e * h), so that the parts that concern only the candidate, or only the position, are
+    computed once for each of them and nothing is concatenated.
 
-    >>> scores = ActivationUnit()(tf.ones([2, 8]), tf.ones([2, 5, 8]))
+    >>> scores = ActivationUnit()(tf.ones([2, 3, 8]), tf.ones([2, 5, 8]))
     >>> scores.shape
-    TensorShape([2, 5])
+    TensorShape([2, 3, 5])
 
     Args:
         hidden_dims: Sizes of the hidden layers.
@@ -46,34 +48,48 @@ class ActivationUnit(Block):
         self.dense.append(tf.keras.layers.Dense(1, dtype=policy, name=last))
 
     def build(self, input_shape: Any) -> None:
-        """Create the weights for targets of [batch, dim]."""
+        """Create the weights for candidates of [users, candidates, dim]."""
         width = 4 * int(input_shape[-1])
         for dense in self.dense:
             dense.build(tf.TensorShape([None, width]))
             width = dense.units
         super().build(input_shape)
 
-    def call(self, target_item: tf.Tensor, history: tf.Tensor) -> tf.Tensor:
+    def call(self, candidates: tf.Tensor, history: tf.Tensor) -> tf.Tensor:
         """Return the scores.
 
         Args:
-            target_item: [batch, dim].
-            history: [batch, history, dim].
+            candidates: [users, candidates, dim].
+            history: [users, history, dim].
 
         Returns:
-            [batch, history].
+            [users, candidates, history].
         """
         # Keras casts a layer's first input only.
         history = tf.cast(history, self.compute_dtype)
-        length, dim = history.shape[1:]
         of_item, of_history, of_product = self.kernels()
-        products = tf.reshape(target_item[:, tf.newaxis, :] * history, [-1, dim])
-        hidden = affine(products, of_product, self.dense[0].bias)
-        hidden += tf.matmul(tf.reshape(history, [-1, dim]), of_history)
-        hidden = tf.reshape(hidden, [-1, length, hidden.shape[-1]])  # [batch, history, units]
-        hidden = tf.sigmoid(hidden + tf.matmul(target_item, of_item)[:, tf.newaxis, :])
-        scores = self.after_first(tf.reshape(hidden, [-1, hidden.shape[-1]]))
-        return tf.reshape(scores, [-1, length])
+        count, length = candidates.shape[1], history.shape[1]
+        if count is None or (length is not None and length < count):
+            return self._scores(candidates, history, [of_item, of_history, of_product])
+        scores = self._scores(history, candidates, [of_history, of_item, of_product])
+        return tf.transpose(scores, [0, 2, 1])
+
+    def _scores(self, many: tf.Tensor, few: tf.Tensor, kernels: list[tf.Tensor]) -> tf.Tensor:
+        """Score pairs: [users, many, dim] and [users, few, dim] to [users, many, few].
+
+        The few are multiplied into the kernel first: one kernel for each of a user's few, side by
+        side, makes all its pairs' products one product, and no pair has a vector of its own.
+        """
+        of_many, of_few, of_product = (kernel[:, tf.newaxis, :] for kernel in kernels)
+        users, few_count, dim = sizes(few)
+        units, many_count = of_many.shape[-1], sizes(many)[1]
+        kernel = tf.transpose(few, [0, 2, 1])[..., tf.newaxis] * of_product + of_many
+        kernel = tf.reshape(kernel, [users, dim, few_count * units])
+        bias = affine(as_rows(few), of_few[:, 0], self.dense[0].bias)  # [users x few, units]
+        bias = tf.reshape(bias, [users, 1, few_count * units])
+        hidden = tf.sigmoid(tf.matmul(many, kernel) + bias)
+        scores = self.after_first(tf.reshape(hidden, [users * many_count * few_count, units]))
+        return tf.reshape(scores, [users, many_count, few_count])
 
     def score_each(self, target_item: tf.Tensor, positions: list[tf.Tensor]) -> tf.Tensor:
         """Return the scores of positions that stand one by one, as a recurrence makes them.
@@ -81,20 +97,20 @@ class ActivationUnit(Block):
         One position after the other stays in the processor's cache.
 
         Args:
-            target_item: [batch, dim].
-            positions: Each [batch, dim].
+            target_item: [samples, dim].
+            positions: Each [samples, dim].
 
         Returns:
-            [batch, positions].
+            [samples, positions].
         """
         of_item, of_history, of_product = self.kernels()
-        item = tf.matmul(target_item, of_item)  # [batch, units]
+        item = tf.matmul(target_item, of_item)  # [samples, units]
         bias = tf.convert_to_tensor(self.dense[0].bias)
         scores = []
         for position in positions:
             hidden = affine(target_item * position, of_product, bias)
             hidden = tf.sigmoid(hidden + tf.matmul(position, of_history) + item)
-            scores.append(self.after_first(hidden))  # [batch, 1]
+            scores.append(self.after_first(hidden))  # [samples, 1]
         return tf.concat(scores, axis=1)
 
     def kernels(self) -> list[tf.Tensor]:
@@ -110,8 +126,8 @@ class ActivationUnit(Block):
         return hidden
 
     def compute_output_shape(self, input_shape: Any) -> tf.TensorShape:
-        """[batch, dim] -> [batch, history]; the history's length is not known from the target."""
-        return tf.TensorShape([input_shape[0], None])
+        """[users, candidates, dim] -> [users, candidates, history], of an unknown length."""
+        return tf.TensorShape([*input_shape[:2], None])
 
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the block."""

@@ -1,4 +1,4 @@
-"""DIN's attention: a history read through the target."""
+"""DIN's attention: a history read through each candidate."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .dot_attention import attention_weights, dot_attention_sums, dot_scores
 
 @register_block
 class DINAttention(Block):
-    """Weigh each position of a history by its score against the target, and sum.
+    """Weigh each position of a history by its score against a candidate, and sum.
 
-        interest = sum_t softmax(score(target, h_t)) h_t        over the real positions t
+        interest = sum_t softmax(score(candidate, h_t)) h_t     over the positions t it may see
 
     The score is the dot product, or an :class:`ActivationUnit` (DIN,
     https://arxiv.org/abs/1706.06978, equation 3; the softmax is the published implementation's).
@@ -29,9 +29,9 @@ class DINAttention(Block):
 
     >>> attention = DINAttention()
     >>> history = tf.constant([[[9.0, 9.0], [1.0, 0.0], [0.0, 1.0]]])
-    >>> mask = tf.constant([[False, True, True]])
-    >>> attention(tf.constant([[0.0, 0.0]]), history, mask).numpy().tolist()
-    [[0.5, 0.5]]
+    >>> mask = tf.constant([[[False, True, True]]])
+    >>> attention(tf.zeros([1, 1, 2]), history, mask).numpy().tolist()
+    [[[0.5, 0.5]]]
 
     Args:
         attention: ``"dot"`` or ``"activation_unit"``.
@@ -46,41 +46,39 @@ class DINAttention(Block):
             self.activation_unit = ActivationUnit(dtype=self._dtype_policy, name="activation_unit")
 
     def build(self, input_shape: Any) -> None:
-        """Create the activation unit's weights for targets of [batch, dim]."""
+        """Create the activation unit's weights for candidates of [users, candidates, dim]."""
         if self.activation_unit is not None:
             self.activation_unit.build(input_shape)
         super().build(input_shape)
 
-    def scores(self, target_item: tf.Tensor, history: tf.Tensor) -> tf.Tensor:
-        """Return the scores before the softmax: [batch, history], float32."""
+    def scores(self, candidates: tf.Tensor, history: tf.Tensor) -> tf.Tensor:
+        """Return the scores before the softmax: [users, candidates, history], float32."""
         if self.activation_unit is not None:
-            return tf.cast(self.activation_unit(target_item, history), tf.float32)
-        return dot_scores(target_item, history)
+            return tf.cast(self.activation_unit(candidates, history), tf.float32)
+        return dot_scores(candidates, history)
 
-    def call(
-        self, target_item: tf.Tensor, history: tf.Tensor, history_mask: tf.Tensor
-    ) -> tf.Tensor:
-        """Return the user's interest in the target.
+    def call(self, candidates: tf.Tensor, history: tf.Tensor, history_mask: tf.Tensor) -> tf.Tensor:
+        """Return the user's interest in each candidate.
 
         Args:
-            target_item: [batch, dim].
-            history: [batch, history, dim].
-            history_mask: [batch, history], bool; True where a position is real.
+            candidates: [users, candidates, dim].
+            history: [users, history, dim].
+            history_mask: [users, candidates, history], bool; True where a position is real and the
+                candidate may see it. One row for all candidates of a user will do.
 
         Returns:
-            [batch, dim].
+            [users, candidates, dim].
         """
-        scores = self.scores(target_item, history)  # [batch, history]
+        scores = self.scores(candidates, history)  # [users, candidates, history]
         weights = attention_weights(scores, history_mask)
         if self.activation_unit is None:
-            (interest,) = dot_attention_sums(target_item, history, [weights], [])
+            (interest,) = dot_attention_sums(candidates, history, [weights], [])
         else:
-            products = tf.matmul(weights[:, tf.newaxis, :], tf.cast(history, tf.float32))
-            interest = tf.squeeze(products, axis=1)
+            interest = tf.matmul(weights, tf.cast(history, tf.float32))
         return tf.cast(interest, self.compute_dtype)
 
     def compute_output_shape(self, input_shape: Any) -> tf.TensorShape:
-        """[batch, dim] -> [batch, dim]."""
+        """[users, candidates, dim] -> [users, candidates, dim]."""
         return tf.TensorShape(input_shape)
 
     def get_config(self) -> dict[str, Any]:

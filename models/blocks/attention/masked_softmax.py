@@ -16,11 +16,12 @@ def masked_softmax(scores: tf.Tensor, history_mask: tf.Tensor) -> tf.Tensor:
     [[0.0, 0.5, 0.5]]
 
     Args:
-        scores: [batch, history].
-        history_mask: [batch, history], bool; True where a position is real.
+        scores: [..., history].
+        history_mask: bool, the same shape or one that is broadcast to it; True where a position
+            is real and seen.
 
     Returns:
-        [batch, history], float32, each row summing to 1.
+        [..., history], float32, each row summing to 1.
     """
     if scores.dtype != tf.float32:
         # A float16 score may have overflowed, and the softmax of an infinity is NaN.

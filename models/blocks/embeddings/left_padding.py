@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 from merlin.models.tf.core.base import Block
 
+from ....foundation.grouped_names import HISTORY_END
 from ....foundation.ragged_names import OFFSETS, VALUES
 from ..checks import OptionError, check_positive
 from ..serialization import register_block
@@ -22,7 +23,9 @@ class LeftPadding(Block):
     A column may be ragged (``name__values`` with ``name__offsets``, as Merlin's loader gives it,
     or a ``tf.RaggedTensor``) or padded already ([batch, any] or [batch, any, 1]). All give the same
     result: oldest first, newest last, zeros on the left. Of a history longer than the length the
-    newest positions are kept; outside a graph a warning says so, once for each column.
+    newest positions are kept; outside a graph a warning says so, once for each column. Of a batch
+    with :data:`~merlin_sim.foundation.grouped_names.HISTORY_END` the columns stay as they are:
+    its ends count the places of histories that are padded already.
 
     >>> padding = LeftPadding({"clicks": 3})
     >>> values, offsets = tf.constant([7, 8, 9]), tf.constant([0, 1, 3])
@@ -42,6 +45,8 @@ class LeftPadding(Block):
     def call(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Pad the history columns of ``inputs``; a column that is not there is left out."""
         outputs = dict(inputs)
+        if HISTORY_END in outputs:
+            return outputs
         for name, length in self.lengths.items():
             column = _take_column(outputs, name)
             if column is None:

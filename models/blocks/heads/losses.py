@@ -19,9 +19,9 @@ def binary_cross_entropy(
     0.693147
 
     Args:
-        labels: [batch] or [batch, 1].
-        logits: [batch, 1].
-        sample_weight: [batch] or [batch, 1]; None counts every sample once.
+        labels: One for each sample, in any shape: [samples], [users, candidates].
+        logits: [samples, 1].
+        sample_weight: One for each sample; None counts every sample once.
     """
     logits = tf.cast(logits, tf.float32)
     labels = tf.reshape(tf.cast(labels, tf.float32), tf.shape(logits))
@@ -47,7 +47,7 @@ def auxiliary_loss(logits: AuxiliaryLogits, sample_weight: tf.Tensor | None = No
 
     Args:
         logits: What the auxiliary network gives.
-        sample_weight: [batch] or [batch, 1]; None counts every sample once.
+        sample_weight: One for each sample; None counts every sample once.
     """
     click_logits = tf.cast(logits.click, tf.float32)
     noclick_logits = tf.cast(logits.noclick, tf.float32)
@@ -58,7 +58,7 @@ def auxiliary_loss(logits: AuxiliaryLogits, sample_weight: tf.Tensor | None = No
     noclick = negative_log - tf.math.log1p(
         -PROBABILITY_EPSILON * tf.exp(tf.minimum(negative_log, ceiling))
     )
-    losses = tf.cast(logits.mask, tf.float32) * (click + noclick)  # [batch, short - 1]
+    losses = tf.cast(logits.mask, tf.float32) * (click + noclick)  # [samples, short - 1]
     if sample_weight is not None:
         losses *= tf.reshape(tf.cast(sample_weight, tf.float32), [-1, 1])
     # A history of one position has no next one: 0 / 1, not 0 / 0.

@@ -12,7 +12,7 @@ from ..serialization import register_block
 
 
 class AuxiliaryLogits(NamedTuple):
-    """What the auxiliary network thinks of each next position; each [batch, short - 1]."""
+    """What the auxiliary network thinks of each next position; each [rows, short - 1]."""
 
     click: tf.Tensor
     """Logits of the items that were clicked next, float32."""
@@ -58,7 +58,7 @@ class AuxiliaryNetwork(Block):
         self.dense.append(tf.keras.layers.Dense(1, dtype=policy.variable_dtype, name=last))
 
     def build(self, input_shape: Any) -> None:
-        """Create the weights for states of [batch, units] each."""
+        """Create the weights for states of [rows, units] each."""
         shape = input_shape[0] if isinstance(input_shape, list) else input_shape
         width = int(shape[-1]) + self.item_dim
         for dense in self.dense:
@@ -76,10 +76,10 @@ class AuxiliaryNetwork(Block):
         """Score what came next, and what did not, after each state.
 
         Args:
-            states: One [batch, units] for each position of the short history.
-            history: [batch, short, dim], item vectors.
-            negative_history: [batch, short, dim].
-            history_mask: [batch, short], bool.
+            states: One [rows, units] for each position of the short history.
+            history: [rows, short, dim], item vectors.
+            negative_history: [rows, short, dim].
+            history_mask: [rows, short], bool.
         """
         batch = tf.shape(history)[0]
         if len(states) < 2:  # no position has a next one
@@ -88,7 +88,7 @@ class AuxiliaryNetwork(Block):
         first = self.dense[0]
         units = states[0].shape[-1]
         of_state, of_item = tf.split(tf.convert_to_tensor(first.kernel), [units, self.item_dim])
-        # Time first from here on, as the recurrence made the states: [short - 1, batch, ...].
+        # Time first from here on, as the recurrence made the states: [short - 1, rows, ...].
         state_part = tf.tensordot(tf.stack(states[:-1]), of_state, axes=1) + first.bias
         logits = []
         for items in (history, negative_history):
@@ -100,7 +100,7 @@ class AuxiliaryNetwork(Block):
             hidden = tf.sigmoid(state_part + item_part)
             for dense in self.dense[1:]:
                 hidden = dense(hidden)
-            logits.append(tf.transpose(tf.squeeze(hidden, axis=-1)))  # [batch, short - 1]
+            logits.append(tf.transpose(tf.squeeze(hidden, axis=-1)))  # [rows, short - 1]
         return AuxiliaryLogits(logits[0], logits[1], history_mask[:, 1:])
 
     def get_config(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from ..attention.masked_softmax import masked_softmax
 from ..checks import check_positive
 from ..heads.hidden_layers import PReLU
 from ..serialization import register_block
+from ..shapes import Size, as_rows, is_one, sizes
 from .augru import AUGRU
 from .interest_extractor import InterestExtractor
 
@@ -20,24 +21,27 @@ class Evolution(NamedTuple):
     """What interest evolution gives."""
 
     final_state: tf.Tensor
-    """The interest at the end: [batch, units]."""
+    """The interest in each candidate at the end: [users, candidates, units]."""
 
     states: list[tf.Tensor]
-    """The state after each position, for the auxiliary network: short x [batch, units]."""
+    """The state after each position, for the auxiliary network: short x [users, windows, units]."""
 
 
 @register_block
 class InterestEvolution(Block):
-    """GRU, attention of the target to its states, AUGRU (DIEN, https://arxiv.org/abs/1809.03672).
+    """GRU, attention of a candidate to its states, AUGRU (DIEN, arXiv 1809.03672).
 
         h_1..h_T = GRU(e_1..e_T)
-        a = softmax(ActivationUnit(PReLU(Dense(target)), h))    over the real positions
+        a = softmax(ActivationUnit(PReLU(Dense(candidate)), h))    over the real positions
         final state = AUGRU(h, a)
 
+    The GRU starts from zero at every window. A user whose candidates all see the same has one
+    window, over which it runs once, and all that follows of the states alone is computed once too.
+
     >>> evolution = InterestEvolution(units=6)
-    >>> history, mask = tf.ones([2, 5, 4]), tf.ones([2, 5], tf.bool)
-    >>> evolution(tf.ones([2, 4]), history, mask).final_state.shape
-    TensorShape([2, 6])
+    >>> history, mask = tf.ones([2, 1, 5, 4]), tf.ones([2, 1, 5], tf.bool)
+    >>> evolution(tf.ones([2, 3, 4]), history, mask).final_state.shape
+    TensorShape([2, 3, 6])
 
     Args:
         units: Size of the states; the published models take 6 x embedding_dim.
@@ -55,7 +59,7 @@ class InterestEvolution(Block):
         self.augru = AUGRU(units, dtype=policy, name="augru")
 
     def build(self, input_shape: Any) -> None:
-        """Create the weights for targets of [batch, dim], histories of [batch, short, dim]."""
+        """Create the weights for candidates of [users, candidates, dim], of the items' vectors."""
         dim = int(input_shape[-1])
         self.gru.build(tf.TensorShape([None, dim]))
         self.item_dense.build(tf.TensorShape([None, dim]))
@@ -65,23 +69,40 @@ class InterestEvolution(Block):
         super().build(input_shape)
 
     def call(
-        self, target_item: tf.Tensor, short_history: tf.Tensor, short_mask: tf.Tensor
+        self, candidates: tf.Tensor, short_history: tf.Tensor, short_mask: tf.Tensor
     ) -> Evolution:
         """Follow the interest through the short history.
 
         Args:
-            target_item: [batch, dim].
-            short_history: [batch, short, dim]; zeros at padded positions.
-            short_mask: [batch, short], bool; True where a position is real.
+            candidates: [users, candidates, dim].
+            short_history: [users, windows, short, dim], with a window for each candidate or one
+                for all of a user; zeros at padded positions.
+            short_mask: [users, windows, short], bool; True where a position is real.
         """
+        users, count, _ = sizes(candidates)
+        windows = sizes(short_history)[1]
+        sharing = count if is_one(windows) else 1
         # Keras casts a layer's first input only.
-        short_history = tf.cast(short_history, self.compute_dtype)
-        positions = tf.unstack(short_history, axis=1)  # short x [batch, dim]
-        states = self.gru(positions)  # short x [batch, units]
-        item = self.item_prelu(self.item_dense(target_item))  # [batch, units]
-        scores = self.activation_unit.score_each(item, states)  # [batch, short]
-        attention = masked_softmax(scores, short_mask)
-        return Evolution(self.augru(states, attention), states)
+        short_history = as_rows(tf.cast(short_history, self.compute_dtype))
+        positions = tf.unstack(short_history, axis=1)  # short x [users x windows, dim]
+        states = self.gru(positions)  # short x [users x windows, units]
+        item = self.item_prelu(self.item_dense(as_rows(candidates)))  # [samples, units]
+        scores = self._scores(item, states, users, count, sharing)
+        attention = as_rows(masked_softmax(scores, short_mask))  # [samples, short]
+        final_state = self.augru(states, attention, sharing)
+        final_state = tf.reshape(final_state, [users, count, self.units])
+        shape = [users, windows, self.units]
+        return Evolution(final_state, [tf.reshape(state, shape) for state in states])
+
+    def _scores(
+        self, item: tf.Tensor, states: list[tf.Tensor], users: Size, count: Size, sharing: Size
+    ) -> tf.Tensor:
+        """Return the scores of each candidate: [users, candidates, short]."""
+        if is_one(sharing):
+            scores = self.activation_unit.score_each(item, states)
+            return tf.reshape(scores, [users, count, len(states)])
+        item = tf.reshape(item, [users, count, self.units])
+        return self.activation_unit(item, tf.stack(states, axis=1))
 
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the block."""

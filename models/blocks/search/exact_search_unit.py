@@ -6,15 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..attention.dot_attention import (
-    attention_weights,
-    candidate_scores,
-    dot_attention_sums,
-    dot_scores,
-)
+from ..attention.dot_attention import attention_weights, dot_attention_sums, dot_scores
 from ..serialization import register_block
 from .search_and_attention import (
-    AttentionOfCandidates,
     AttentionUnit,
     LongHistory,
     LongInterest,
@@ -39,11 +33,11 @@ class ExactSearchUnit(AttentionUnit):
 
     >>> from merlin_sim.models.blocks.search.general_search_unit import GeneralSearchUnit
     >>> vectors = tf.constant([[[5.0], [1.0], [2.0]]])
-    >>> history = LongHistory(vectors, tf.constant([[False, True, True]]), {})
-    >>> target = Target(tf.constant([[1.0]]), {})
+    >>> history = LongHistory(vectors, tf.constant([[[False, True, True]]]), {})
+    >>> target = Target(tf.constant([[[1.0]]]), {})
     >>> interest = ExactSearchUnit()(target, history, GeneralSearchUnit(top_k=1)(target, history))
     >>> interest.attended.numpy().tolist(), interest.mean.numpy().tolist()
-    ([[2.0]], [[1.0]])
+    ([[[2.0]]], [[[1.0]]])
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -71,25 +65,12 @@ class ExactSearchUnit(AttentionUnit):
         """Attend to what the search found; for ``stage_one`` to the whole history too."""
         weights = dot_weights(target, history, found)
         attentions = [weights.kept, *([weights.whole] if stage_one else [])]
-        rows = [mean_weights(found.selected)]
+        rows = [mean_weights(target, found.selected)]
         sums = dot_attention_sums(target.vector, history.vectors, attentions, rows)
         attended, *searched, mean = [tf.cast(vector, self.compute_dtype) for vector in sums]
         return LongInterest(attended, mean, searched[0] if stage_one else None)
 
     def weights_over(self, target: Target, history: LongHistory, mask: tf.Tensor) -> tf.Tensor:
-        """Return the one head's weights: [batch, 1, long]."""
-        return attention_weights(dot_scores(target.vector, history.vectors), mask)[:, tf.newaxis, :]
-
-    def for_candidates(self, history: LongHistory) -> AttentionOfCandidates:
-        """Attend to one user's history for each candidate, in plain matrix products."""
-        vectors, scores = history.vectors[0], candidate_scores(history.vectors[0], history.mask[0])
-
-        def attend(candidates: Target, found: SearchResult) -> LongInterest:
-            if found.weights is not None:
-                kept = found.weights.kept
-            else:
-                kept = attention_weights(scores(candidates.vector), found.selected)
-            mean = tf.matmul(mean_weights(found.selected), vectors)
-            return LongInterest(tf.matmul(kept, vectors), mean, None)
-
-        return attend
+        """Return the one head's weights: [users, candidates, 1, long]."""
+        weights = attention_weights(dot_scores(target.vector, history.vectors), mask)
+        return weights[:, :, tf.newaxis, :]

@@ -1,4 +1,4 @@
-"""The general search unit: which of a long history's positions the target is about."""
+"""The general search unit: which of a long history's positions a candidate is about."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..attention.dot_attention import attention_weights, candidate_scores, dot_scores
+from ..attention.dot_attention import attention_weights, dot_scores
 from ..checks import check_positive
 from ..serialization import register_block
 from .search_and_attention import (
     DotWeights,
     LongHistory,
-    SearchOfCandidates,
     SearchOptions,
     SearchResult,
     SearchUnit,
@@ -27,7 +26,7 @@ from .top_k_mask import top_k_mask
 class GeneralSearchUnit(SearchUnit):
     """Soft search (SIM, https://arxiv.org/abs/2006.05639, section 3.1).
 
-        r_t = target . h_t,      weights = softmax(r) over the real positions
+        r_t = target . h_t,      weights = softmax(r) over the positions it may see
         selected = the top_k positions by weight, kept where the weight is above 0
 
     Among equal weights the older position is taken, as by ``tf.math.top_k``. Positions are marked
@@ -36,9 +35,9 @@ class GeneralSearchUnit(SearchUnit):
 
     >>> search = GeneralSearchUnit(top_k=1)
     >>> vectors = tf.constant([[[5.0], [1.0], [2.0]]])
-    >>> history = LongHistory(vectors, tf.constant([[False, True, True]]), {})
-    >>> search(Target(tf.constant([[1.0]]), {}), history).selected.numpy().tolist()
-    [[False, False, True]]
+    >>> history = LongHistory(vectors, tf.constant([[[False, True, True]]]), {})
+    >>> search(Target(tf.constant([[[1.0]]]), {}), history).selected.numpy().tolist()
+    [[[False, False, True]]]
 
     Args:
         top_k: How many positions to keep at most; a shorter history is kept whole.
@@ -55,22 +54,10 @@ class GeneralSearchUnit(SearchUnit):
         return cls(options.top_k, **kwargs)
 
     def call(self, target: Target, history: LongHistory) -> SearchResult:
-        """Search for each target in the history beside it; its weights go on to the attention."""
-        scores = tf.stop_gradient(dot_scores(target.vector, history.vectors))  # [batch, long]
-        return self._result(attention_weights(scores, history.mask))
-
-    def for_candidates(self, history: LongHistory) -> SearchOfCandidates:
-        """Search one user's history for each candidate, in plain matrix products."""
-        scores = candidate_scores(history.vectors[0], history.mask[0])
-        # The softmax over a history without a real position has weights: they are no find.
-        has_any = tf.cast(tf.reduce_any(history.mask), tf.float32)
-
-        def search(candidates: Target) -> SearchResult:
-            return self._result(tf.nn.softmax(scores(candidates.vector)) * has_any)
-
-        return search
-
-    def _result(self, whole: tf.Tensor) -> SearchResult:
+        """Search for each candidate; its weights go on to the attention."""
+        # [users, candidates, long]
+        scores = tf.stop_gradient(dot_scores(target.vector, history.vectors))
+        whole = attention_weights(scores, history.mask)
         selected = top_k_mask(whole, self.top_k)
         return SearchResult(selected, DotWeights(rescaled(whole, selected), whole))
 
@@ -86,8 +73,8 @@ def rescaled(weights: tf.Tensor, selected: tf.Tensor) -> tf.Tensor:
     to be among those selected.
 
     Args:
-        weights: [batch, positions].
-        selected: [batch, positions], bool.
+        weights: [..., positions].
+        selected: [..., positions], bool.
     """
     weights *= tf.cast(selected, weights.dtype)
-    return tf.math.divide_no_nan(weights, tf.reduce_sum(weights, axis=1, keepdims=True))
+    return tf.math.divide_no_nan(weights, tf.reduce_sum(weights, axis=-1, keepdims=True))

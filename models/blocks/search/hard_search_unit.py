@@ -23,16 +23,16 @@ from .search_and_attention import (
 class HardSearchUnit(SearchUnit):
     """Hard search (SIM, https://arxiv.org/abs/2006.05639, equation 2).
 
-        selected = the newest top_k real positions whose category is the target's
+        selected = the newest top_k positions it may see whose category is the target's
 
     It scores nothing: the attention that follows makes its own weights.
 
     >>> search = HardSearchUnit("category", top_k=1)
-    >>> mask = tf.constant([[False, True, True, True]])
+    >>> mask = tf.constant([[[False, True, True, True]]])
     >>> history = LongHistory(tf.ones([1, 4, 2]), mask, {"category": tf.constant([[7, 7, 7, 3]])})
-    >>> found = search(Target(tf.ones([1, 2]), {"category": tf.constant([7])}), history)
+    >>> found = search(Target(tf.ones([1, 1, 2]), {"category": tf.constant([[7]])}), history)
     >>> found.selected.numpy().tolist()
-    [[False, False, True, False]]
+    [[[False, False, True, False]]]
 
     Args:
         category_feature: The target item's column that is its category.
@@ -56,11 +56,12 @@ class HardSearchUnit(SearchUnit):
         return cls(options.category_feature or "", options.top_k, **kwargs)
 
     def call(self, target: Target, history: LongHistory) -> SearchResult:
-        """Search for each target's category in the history beside it."""
-        category = target.ids[self.category_feature][:, tf.newaxis]  # [batch, 1]
-        same = history.mask & (history.ids[self.category_feature] == category)
+        """Search for each candidate's category in what it may see of its user's history."""
+        category = target.ids[self.category_feature][:, :, tf.newaxis]  # [users, candidates, 1]
+        is_same = history.ids[self.category_feature][:, tf.newaxis, :] == category
+        same = history.mask & is_same  # [users, candidates, long]
         # Counted from the newest, which is the last: 1 at the newest match, 2 at the one before.
-        rank = tf.cumsum(tf.cast(same, tf.int32), axis=1, reverse=True)
+        rank = tf.cumsum(tf.cast(same, tf.int32), axis=-1, reverse=True)
         return SearchResult(same & (rank <= self.top_k))
 
     def get_config(self) -> dict[str, Any]:

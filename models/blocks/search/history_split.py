@@ -1,4 +1,4 @@
-"""A history split into its long and its short part."""
+"""What each candidate may see of a history, as its long and its short part."""
 
 from __future__ import annotations
 
@@ -9,57 +9,97 @@ from merlin.models.tf.core.base import Block
 
 from ..checks import OptionError
 from ..serialization import register_block
+from ..shapes import sizes
 
 
 class SplitHistory(NamedTuple):
     """The two parts of a history, oldest first in each."""
 
     long: tf.Tensor
-    """The older positions: [batch, long_length, ...]."""
+    """The places that can be in a long part: [users, long]; of a mask [users, windows, long]."""
 
     short: tf.Tensor
-    """The newest positions: [batch, history - long_length, ...]."""
+    """The newest positions of each window: [users, windows, short]."""
 
 
 @register_block
 class HistorySplit(Block):
-    """Split padded histories after ``long_length`` positions.
+    """Split the window that a candidate sees after its ``long_length`` oldest positions.
 
-    Ids, masks and embeddings [batch, history, ...] are all split the same way. A history is padded
-    on the left, so a user with few interactions has them in the short part.
+    Without ``ends`` all candidates of a user see the whole history: one window a user. With them
+    each candidate has a window of its own, the ``long_length + short_length`` places before its
+    end. The long part is then all places that some candidate may have in it, and a mask says which
+    candidate has which: a long history is never copied. The short parts are, place by place.
 
-    >>> parts = HistorySplit(long_length=3)(tf.constant([[0, 0, 4, 5, 6]]))
+    A history is padded on the left, so a user with few interactions has them in the short part.
+
+    >>> split = HistorySplit(long_length=3, short_length=2)
+    >>> parts = split(tf.constant([[0, 0, 4, 5, 6]]))
     >>> parts.long.numpy().tolist(), parts.short.numpy().tolist()
-    ([[0, 0, 4]], [[5, 6]])
+    ([[0, 0, 4]], [[[5, 6]]])
+    >>> split(tf.constant([[1, 2, 3, 4, 5, 6]]), tf.constant([[5, 6]])).short.numpy().tolist()
+    [[[4, 5], [5, 6]]]
 
     Args:
-        long_length: How many positions the long part has; the rest is the short one.
+        long_length: How many positions the long part of a window has.
+        short_length: How many the short part has.
     """
 
-    def __init__(self, long_length: int, **kwargs: Any) -> None:
-        """Check the option."""
+    def __init__(self, long_length: int, short_length: int, **kwargs: Any) -> None:
+        """Check the options."""
         super().__init__(autocast=False, **kwargs)
-        if isinstance(long_length, bool) or not isinstance(long_length, int) or long_length < 0:
-            raise OptionError(
-                "`long_length` should be an integer of at least 0. "
-                f"Received: `long_length` = {long_length!r}."
-            )
-        self.long_length = long_length
+        self.long_length = _check_length("long_length", long_length)
+        self.short_length = _check_length("short_length", short_length)
 
-    def call(self, inputs: tf.Tensor) -> SplitHistory:
-        """Split ``inputs``, [batch, history, ...], along the history."""
-        return SplitHistory(inputs[:, : self.long_length], inputs[:, self.long_length :])
+    def call(self, inputs: tf.Tensor, ends: tf.Tensor | None = None) -> SplitHistory:
+        """Split ``inputs``, [users, places]; in short parts 0 stands where there is no place.
 
-    def compute_output_shape(self, input_shape: Any) -> SplitHistory:
-        """Return the shapes of the two parts."""
-        batch, history, *rest = tf.TensorShape(input_shape).as_list()
-        short = None if history is None else history - self.long_length
-        return SplitHistory(
-            tf.TensorShape([batch, self.long_length, *rest]), tf.TensorShape([batch, short, *rest])
-        )
+        Args:
+            inputs: Ids, or any numbers of which 0 is padding.
+            ends: [users, candidates], int32; None where all see the whole history.
+        """
+        if ends is None:
+            long, short = inputs[:, : self.long_length], inputs[:, self.long_length :]
+            return SplitHistory(long, short[:, tf.newaxis])
+        return SplitHistory(inputs[:, : self._reach(inputs)], self._short(inputs, ends))
+
+    def masks(self, real: tf.Tensor, ends: tf.Tensor | None = None) -> SplitHistory:
+        """Say which positions each candidate sees, of those that are ``real``.
+
+        Args:
+            real: [users, places], bool.
+            ends: As above.
+        """
+        parts = self(real, ends)
+        long = parts.long[:, tf.newaxis]
+        if ends is None:
+            return SplitHistory(long, parts.short)
+        place = tf.range(self._reach(real))
+        begins = ends[..., tf.newaxis] - (self.long_length + self.short_length)
+        is_seen = (place >= begins) & (place < begins + self.long_length)
+        return SplitHistory(is_seen & long, parts.short)
+
+    def _reach(self, inputs: tf.Tensor) -> Any:
+        """Return how many places can be in a long part: not the newest, which are short."""
+        return sizes(inputs)[1] - self.short_length
+
+    def _short(self, inputs: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
+        places = ends[..., tf.newaxis] + tf.range(-self.short_length, 0)
+        last = sizes(inputs)[1] - 1
+        found = tf.gather(inputs, tf.clip_by_value(places, 0, last), batch_dims=1)
+        is_there = (places >= 0) & (places <= last)
+        return tf.where(is_there, found, tf.zeros([], inputs.dtype))
 
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the block."""
         config = super().get_config()
         config.pop("autocast", None)
-        return {**config, "long_length": self.long_length}
+        return {**config, "long_length": self.long_length, "short_length": self.short_length}
+
+
+def _check_length(option: str, length: int) -> int:
+    if isinstance(length, bool) or not isinstance(length, int) or length < 0:
+        raise OptionError(
+            f"`{option}` should be an integer of at least 0. Received: `{option}` = {length!r}."
+        )
+    return length

@@ -6,10 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..attention.dot_attention import dot_attention_sums
-from ..attention.masked_softmax import masked_softmax
+from ..attention.dot_attention import attention_weights, dot_attention_sums
 from ..checks import check_positive
 from ..serialization import register_block
+from ..shapes import sizes
 from .search_and_attention import (
     AttentionUnit,
     LongHistory,
@@ -35,7 +35,7 @@ class MultiHeadSearchUnit(AttentionUnit):
         weights_i = softmax((W_i z_t) . (V_i target))   over the kept t
         attended = [sum_t weights_1t z_t, ..., sum_t weights_qt z_t]
 
-    (W_i z) . (V_i e) = z . (W_i' V_i e): one vector per head and sample is multiplied with the
+    (W_i z) . (V_i e) = z . (W_i' V_i e): one vector per head and candidate is multiplied with the
     history, not a matrix with every position.
 
     Args:
@@ -64,7 +64,7 @@ class MultiHeadSearchUnit(AttentionUnit):
         return self.heads * (item_dim + self.time_dim)
 
     def build(self, input_shape: Any) -> None:
-        """Create the kernels for targets of [batch, dim]."""
+        """Create the kernels for candidates of [users, candidates, dim]."""
         shape = input_shape.vector if isinstance(input_shape, Target) else input_shape
         dim = int(shape[-1])
         width = [self.heads, self.head_dim]
@@ -77,15 +77,17 @@ class MultiHeadSearchUnit(AttentionUnit):
         super().build(input_shape)
 
     def weights_over(self, target: Target, history: LongHistory, mask: tf.Tensor) -> tf.Tensor:
-        """Return each head's weights over ``mask``: [batch, heads, long], float32."""
+        """Return each head's weights over ``mask``: [users, candidates, heads, long], float32."""
         return self._weights(target, with_times(history), mask)
 
     def _weights(self, target: Target, vectors: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        query = tf.einsum("bd,dhk->bhk", tf.cast(target.vector, tf.float32), self.target_kernel)
-        query = tf.einsum("bhk,zhk->bhz", query, self.history_kernel)
+        users, candidates, _ = sizes(target.vector)
+        query = tf.einsum("umd,dhk->umhk", tf.cast(target.vector, tf.float32), self.target_kernel)
+        query = tf.einsum("umhk,zhk->umhz", query, self.history_kernel)
+        query = tf.reshape(query, [users, candidates * self.heads, vectors.shape[-1]])
         scores = tf.matmul(query, vectors, transpose_b=True)
-        mask = mask[:, tf.newaxis, :]
-        return masked_softmax(scores, mask) * tf.cast(mask, tf.float32)
+        scores = tf.reshape(scores, [users, candidates, self.heads, sizes(vectors)[1]])
+        return attention_weights(scores, mask[:, :, tf.newaxis, :])
 
     def call(
         self,
@@ -101,10 +103,12 @@ class MultiHeadSearchUnit(AttentionUnit):
         """
         vectors = with_times(history)
         weights = self._weights(target, vectors, found.selected)
-        attended = tf.matmul(weights, vectors)  # [batch, heads, dim + time_dim]
-        attended = tf.reshape(attended, [-1, self.heads * vectors.shape[-1]])
+        users, candidates, heads, long = sizes(weights)
+        weights = tf.reshape(weights, [users, candidates * heads, long])
+        attended = tf.matmul(weights, vectors)  # [users, candidates x heads, dim + time_dim]
+        attended = tf.reshape(attended, [users, candidates, heads * vectors.shape[-1]])
         whole = [dot_weights(target, history, found).whole] if stage_one else []
-        rows = [mean_weights(found.selected)]
+        rows = [mean_weights(target, found.selected)]
         sums = dot_attention_sums(target.vector, history.vectors, whole, rows)
         *searched, mean = [tf.cast(vector, self.compute_dtype) for vector in sums]
         attended = tf.cast(attended, self.compute_dtype)
@@ -121,7 +125,7 @@ class MultiHeadSearchUnit(AttentionUnit):
 
 
 def with_times(history: LongHistory) -> tf.Tensor:
-    """Put the time vectors beside the items': [batch, long, dim + time_dim], float32."""
+    """Put the time vectors beside the items': [users, long, dim + time_dim], float32."""
     vectors = tf.cast(history.vectors, tf.float32)
     if history.time_vectors is None:
         return vectors

@@ -15,37 +15,39 @@ import tensorflow as tf
 from merlin.models.tf.core.base import Block
 
 from ..attention.dot_attention import attention_weights, dot_scores
+from ..shapes import sizes
 
 
 class Target(NamedTuple):
-    """The target item of each sample."""
+    """The candidates of each user; a batch of plain rows has one beside each user."""
 
     vector: tf.Tensor
-    """Its vector: [batch, dim]."""
+    """Their vectors: [users, candidates, dim]."""
 
     ids: Mapping[str, tf.Tensor]
-    """Its features by the names of their columns, each [batch]."""
+    """Their features by the names of their columns, each [users, candidates]."""
 
 
 class LongHistory(NamedTuple):
-    """The long history of each sample, oldest first."""
+    """The long history of each user, oldest first, and what each candidate may see of it."""
 
     vectors: tf.Tensor
-    """The items' vectors: [batch, long, dim]. Those of padding are no zeros: mask them."""
+    """The items' vectors: [users, long, dim]. Those of padding are no zeros: mask them."""
 
     mask: tf.Tensor
-    """Where a position is real: [batch, long], bool."""
+    """The positions that are real and that a candidate may see: [users, candidates, long], bool.
+    Where all candidates of a user see the same, one row for all: [users, 1, long]."""
 
     ids: Mapping[str, tf.Tensor]
-    """The features of each position, [batch, long], by the names of the *target's* columns."""
+    """The features of each position, [users, long], by the names of the *target's* columns."""
 
     time_vectors: tf.Tensor | None = None
-    """What the time since each position says: [batch, long, time dim]; None where there are no
+    """What the time since each position says: [users, long, time dim]; None where there are no
     times or the attention unit does not read them."""
 
 
 class DotWeights(NamedTuple):
-    """Softmaxes of the dot products of target and positions, [batch, long], float32.
+    """Softmaxes of the dot products with the positions, [users, candidates, long], float32.
 
     They are :func:`~..attention.dot_attention.attention_weights` of
     :func:`~..attention.dot_attention.dot_scores` and nothing else, since
@@ -56,38 +58,32 @@ class DotWeights(NamedTuple):
     """Over the positions kept, 0 elsewhere."""
 
     whole: tf.Tensor
-    """Over all real positions, 0 elsewhere: what the first stage is trained on."""
+    """Over all positions that it may see, 0 elsewhere: what the first stage is trained on."""
 
 
 class SearchResult(NamedTuple):
     """What a search found in a long history."""
 
     selected: tf.Tensor
-    """The positions kept: [batch, long], bool, all of them real."""
+    """The positions kept, all of them real and seen: [users, candidates, long], bool, or one row
+    for all candidates, as of a mask."""
 
     weights: DotWeights | None = None
     """The dot product's softmaxes, where the search made them; None where it scored otherwise."""
 
 
 class LongInterest(NamedTuple):
-    """The user's interest in the target as the long history tells it."""
+    """The user's interest in each candidate as the long history tells it."""
 
     attended: tf.Tensor
-    """Attention over the positions found: [batch, attended dim]."""
+    """Attention over the positions found: [users, candidates, attended dim]."""
 
     mean: tf.Tensor
-    """Their mean, sum / (count + 1): [batch, dim]."""
+    """Their mean, sum / (count + 1): [users, candidates, dim]."""
 
     searched: tf.Tensor | None
-    """DIN's attention over the whole long history, what stage one is trained on: [batch, dim].
-    None when not asked for."""
-
-
-SearchOfCandidates = Callable[[Target], SearchResult]
-"""Candidates of one user -> what is found for each."""
-
-AttentionOfCandidates = Callable[[Target, SearchResult], LongInterest]
-"""Candidates of one user, and what was found for each -> the interest in each."""
+    """DIN's attention over the whole long history, what stage one is trained on: [users,
+    candidates, dim]. None when not asked for."""
 
 
 class SearchOptions(Protocol):
@@ -107,7 +103,7 @@ class SearchOptions(Protocol):
 
 
 class SearchUnit(Block):
-    """Marks the positions of a long history that a target is about. It has no gradient."""
+    """Marks the positions of a long history that a candidate is about. It has no gradient."""
 
     @classmethod
     def from_options(cls, options: Any, **kwargs: Any) -> SearchUnit:
@@ -115,15 +111,8 @@ class SearchUnit(Block):
         raise NotImplementedError
 
     def call(self, target: Target, history: LongHistory) -> SearchResult:
-        """Search for each target in the history beside it."""
+        """Search for each candidate in what it may see of its user's history."""
         raise NotImplementedError
-
-    def for_candidates(self, history: LongHistory) -> SearchOfCandidates | None:
-        """Prepare one user's history, a batch of one, for many candidates.
-
-        None, as here, for a unit that gains nothing by it: the history is then repeated.
-        """
-        return None
 
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the unit."""
@@ -163,13 +152,9 @@ class AttentionUnit(Block):
         """Return each head's weights if the positions in ``mask`` were found, 0 elsewhere.
 
         Returns:
-            [batch, heads, long], float32.
+            [users, candidates, heads, long], float32.
         """
         raise NotImplementedError
-
-    def for_candidates(self, history: LongHistory) -> AttentionOfCandidates | None:
-        """Prepare one user's history, a batch of one, for many candidates; None as above."""
-        return None
 
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the unit."""
@@ -187,10 +172,14 @@ def dot_weights(target: Target, history: LongHistory, found: SearchResult) -> Do
     return DotWeights(kept, whole)
 
 
-def mean_weights(selected: tf.Tensor) -> tf.Tensor:
+def mean_weights(target: Target, selected: tf.Tensor) -> tf.Tensor:
     """Return the weights of the mean over the positions kept: 1 / (count + 1) at each of them."""
     kept = tf.cast(selected, tf.float32)
-    return kept / (tf.reduce_sum(kept, axis=1, keepdims=True) + 1.0)
+    weights = kept / (tf.reduce_sum(kept, axis=-1, keepdims=True) + 1.0)
+    users, candidates, _ = sizes(target.vector)
+    if weights.shape[1] == 1 and candidates != 1:  # one row for all candidates
+        weights = tf.broadcast_to(weights, [users, candidates, sizes(weights)[2]])
+    return weights
 
 
 AnySearch = TypeVar("AnySearch", bound=type[SearchUnit])

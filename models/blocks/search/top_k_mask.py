@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import tensorflow as tf
 from keras.utils import control_flow_util
 
+from ..shapes import sizes
+
 
 def top_k_mask(weights: tf.Tensor, top_k: int) -> tf.Tensor:
-    """Mark the ``top_k`` greatest weights of each row that are above 0.
+    """Mark the ``top_k`` greatest weights of each row that are above 0; a row is the last axis.
 
     The same positions as ``tf.math.top_k`` takes: among equal ones the first. Ties matter, because
     equal items have equal weights.
@@ -16,15 +20,22 @@ def top_k_mask(weights: tf.Tensor, top_k: int) -> tf.Tensor:
     [[1, 1, 1, 0, 0]]
 
     Args:
-        weights: [batch, positions], nowhere below 0.
+        weights: [..., positions], nowhere below 0.
         top_k: How many to mark at most.
 
     Returns:
-        [batch, positions], bool.
+        [..., positions], bool.
     """
+    if weights.shape[-1] is not None and weights.shape[-1] <= top_k:
+        return weights > 0
+    *outer, positions = sizes(weights)
+    marked = _top_k_of_rows(tf.reshape(weights, [math.prod(outer), positions]), top_k)
+    return tf.reshape(marked, [*outer, positions])
+
+
+def _top_k_of_rows(weights: tf.Tensor, top_k: int) -> tf.Tensor:
+    """Mark the same of rows: [rows, positions]."""
     positive = weights > 0
-    if weights.shape[1] is not None and weights.shape[1] <= top_k:
-        return positive
     limit = _last_that_gets_in(weights, top_k)
     kept = (weights >= limit) & positive
     counts = tf.reduce_sum(tf.cast(kept, tf.float32), axis=1)

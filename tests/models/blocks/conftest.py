@@ -178,15 +178,20 @@ def arrays():
             real = np.array([0, 1, length, length // 2, length - 1] * batch)[:batch]
             return tf.constant(np.arange(length) >= length - real[:, None])
 
+        def masks(self, batch, candidates, length):
+            """For each candidate one place less of what is real."""
+            places = np.arange(length) < length - np.arange(candidates)[:, None]
+            return self.mask(batch, length)[:, tf.newaxis] & tf.constant(places)
+
         def ids(self, highest, *shape):
             return tf.constant(self.rng.integers(1, highest + 1, size=shape))
 
-        def target_and_history(self, batch, time_dim=0):
-            """A target of [batch, 4] and a history of [batch, 6, 4], of two categories."""
-            vectors, history = self.vectors(batch, 4), self.vectors(batch, 6, 4)
+        def target_and_history(self, batch, time_dim=0, candidates=3):
+            """Candidates of [batch, 3, 4] and a history of [batch, 6, 4], of two categories."""
+            vectors, history = self.vectors(batch, candidates, 4), self.vectors(batch, 6, 4)
             times = self.vectors(batch, 6, time_dim) if time_dim else None
             ids = {"category": self.ids(2, batch, 6)}
-            target = Target(vectors, {"category": self.ids(2, batch)})
-            return target, LongHistory(history, self.mask(batch, 6), ids, times)
+            target = Target(vectors, {"category": self.ids(2, batch, candidates)})
+            return target, LongHistory(history, self.masks(batch, candidates, 6), ids, times)
 
     return Arrays()

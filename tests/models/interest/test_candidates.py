@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 
 from merlin_sim.models import DINModel, build_model
-from merlin_sim.models.interest.candidates import score_candidates
 from merlin_sim.models.interest.din import DINBlock
 
 OPTIONS = {
@@ -26,7 +25,7 @@ OPTIONS = {
 
 
 def make_request(schema, candidates, history, seed=3):
-    """The columns of one user with several candidates, and the same as a plain batch."""
+    """The columns of one user beside [1, candidates], and the same as a plain batch."""
     chance = np.random.default_rng(seed)
     one, plain = {}, {}
     for column in schema:
@@ -35,7 +34,8 @@ def make_request(schema, candidates, history, seed=3):
             one[column.name] = chance.integers(1, most + 1, 1)
             plain[column.name] = np.repeat(one[column.name], candidates)
         elif "target_item_features" in map(str, column.tags):
-            one[column.name] = plain[column.name] = chance.integers(0, most + 1, candidates)
+            plain[column.name] = chance.integers(0, most + 1, candidates)
+            one[column.name] = plain[column.name][np.newaxis]
         elif "positive_history" in map(str, column.tags):
             values = chance.integers(1, most + 1, history)
             one[column.name + "__values"] = values
@@ -66,7 +66,7 @@ def test_the_scores_are_those_of_the_plain_batch(build, kind, history):
     model, schema = build(kind)
     one, plain = make_request(schema, 7, history)
     np.testing.assert_allclose(
-        score_candidates(model, one), model.forward(plain).logits, rtol=2e-5, atol=2e-6
+        model.forward(one).logits, model.forward(plain).logits, rtol=2e-5, atol=2e-6
     )
 
 
@@ -76,7 +76,7 @@ def test_any_number_of_user_features_and_one_candidate(build, kind, users):
     model, schema = build(kind, users=users)
     one, plain = make_request(schema, 1, 5)
     np.testing.assert_allclose(
-        score_candidates(model, one), model.forward(plain).logits, rtol=2e-5, atol=2e-6
+        model.forward(one).logits, model.forward(plain).logits, rtol=2e-5, atol=2e-6
     )
 
 
@@ -89,15 +89,43 @@ def test_time_intervals_go_with_the_history(build, history):
         columns["intervals__values"] = tf.tile(values, [rows])
         columns["intervals__offsets"] = tf.range(rows + 1) * history
     np.testing.assert_allclose(
-        score_candidates(model, one), model.forward(plain).logits, rtol=2e-5, atol=2e-6
+        model.forward(one).logits, model.forward(plain).logits, rtol=2e-5, atol=2e-6
     )
+
+
+@pytest.mark.parametrize("kind", OPTIONS)
+def test_in_a_graph_that_knows_neither_users_nor_candidates(build, kind):
+    model, schema = build(kind)
+    one, plain = make_request(schema, 7, 5)
+    signature = {n: tf.TensorSpec([None] * c.shape.rank, c.dtype) for n, c in one.items()}
+
+    @tf.function(input_signature=[signature])
+    def score(columns):
+        return model.forward(columns).logits
+
+    expected = model.forward(plain).logits
+    np.testing.assert_allclose(score(one), expected, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("kind", OPTIONS)
+def test_users_with_as_many_candidates_each(build, kind):
+    model, schema = build(kind)
+    requests = [make_request(schema, 3, history, seed=history)[0] for history in (0, 4, 10)]
+    together = {}
+    for name in requests[0]:
+        parts = [request[name].numpy() for request in requests]
+        together[name] = tf.constant(np.concatenate(parts))
+        if name.endswith("__offsets"):
+            together[name] = tf.constant(np.cumsum([0, 0, 4, 10]), tf.int32)
+    expected = np.concatenate([model.forward(request).logits for request in requests])
+    np.testing.assert_allclose(model.forward(together).logits, expected, rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("kind", OPTIONS)
 def test_no_candidates_have_no_scores(build, kind):
     model, schema = build(kind)
     one, _ = make_request(schema, 0, 5)
-    assert score_candidates(model, one).shape == (0, 1)
+    assert model.forward(one).logits.shape == (0, 1)
 
 
 def test_in_float16_the_scores_agree_to_its_rounding(make_schema):
@@ -109,7 +137,7 @@ def test_in_float16_the_scores_agree_to_its_rounding(make_schema):
         tf.keras.mixed_precision.set_global_policy("float32")
     one, plain = make_request(make_schema(), 7, 9)
     np.testing.assert_allclose(
-        score_candidates(model, one), model.forward(plain).logits, rtol=5e-3, atol=5e-3
+        model.forward(one).logits, model.forward(plain).logits, rtol=5e-3, atol=5e-3
     )
 
 
@@ -132,7 +160,7 @@ def test_a_block_of_ones_own_has_the_scores_of_its_plain_batch(make_schema):
     model = DoubledModel.from_schema(schema, embedding_dim=4)
     one, plain = make_request(schema, 7, 5)
     expected = model.forward(plain).logits
-    np.testing.assert_allclose(score_candidates(model, one), expected, rtol=2e-5, atol=2e-6)
+    np.testing.assert_allclose(model.forward(one).logits, expected, rtol=2e-5, atol=2e-6)
     model_of_parent = DINModel.from_schema(schema, embedding_dim=4)
     model_of_parent.set_weights(model.get_weights())
     assert np.abs(model_of_parent.forward(plain).logits - expected).max() > 1e-4

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from merlin_sim.models.blocks.attention.dot_attention import (
@@ -12,13 +13,15 @@ from merlin_sim.models.blocks.attention.dot_attention import (
 
 def piece_by_piece(target, history, masks, rows):
     weights = [attention_weights(dot_scores(target, history), mask) for mask in masks]
-    return [tf.einsum("bt,btd->bd", row, history) for row in [*weights, *rows]]
+    return [tf.einsum("umt,utd->umd", row, history) for row in [*weights, *rows]]
 
 
-def test_the_written_out_gradient_is_that_of_the_pieces(arrays):
-    target, history = arrays.vectors(5, 4), arrays.vectors(5, 7, 4)
-    masks = [arrays.mask(5, 7), arrays.mask(5, 7) & (arrays.ids(2, 5, 7) > 1)]
-    rows = [arrays.vectors(5, 7)]
+@pytest.mark.parametrize("candidates", [1, 3])
+def test_the_written_out_gradient_is_that_of_the_pieces(arrays, candidates):
+    target, history = arrays.vectors(5, candidates, 4), arrays.vectors(5, 7, 4)
+    masks = [arrays.masks(5, candidates, 7) for _ in range(2)]
+    masks[1] &= arrays.ids(2, 5, candidates, 7) > 1
+    rows = [arrays.vectors(5, candidates, 7)]
     losses, gradients = [], []
     for whole in (True, False):
         with tf.GradientTape() as tape:
@@ -38,7 +41,7 @@ def test_the_written_out_gradient_is_that_of_the_pieces(arrays):
 
 
 def test_constant_rows_alone(arrays):
-    history, rows = arrays.vectors(2, 3, 4), [arrays.vectors(2, 3)]
-    target = arrays.vectors(2, 4)
+    history, rows = arrays.vectors(2, 3, 4), [arrays.vectors(2, 2, 3)]
+    target = arrays.vectors(2, 2, 4)
     (row_sum,) = dot_attention_sums(target, history, [], rows)
     np.testing.assert_allclose(row_sum, piece_by_piece(target, history, [], rows)[0], rtol=1e-5)

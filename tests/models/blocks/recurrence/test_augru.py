@@ -18,6 +18,18 @@ def test_contract(contract_step, arrays, length):
     )
 
 
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("length", [1, 4])
+def test_candidates_that_share_inputs_have_the_states_they_would_have_alone(arrays, rows, length):
+    inputs, layer = [arrays.vectors(rows, 3) for _ in range(length)], AUGRU(4)
+    attention = tf.nn.softmax(arrays.vectors(rows * 2, length))
+    repeated = [tf.repeat(position, 2, axis=0) for position in inputs]
+    alone = layer(repeated, attention)
+    np.testing.assert_allclose(layer(inputs, attention, 2), alone, rtol=1e-5, atol=1e-6)
+    number = tf.function(lambda count: layer(inputs, attention, count))(tf.constant(2))
+    np.testing.assert_allclose(number, alone, rtol=1e-5, atol=1e-6)
+
+
 def test_it_follows_its_equations(arrays):
     inputs, attention = arrays.vectors(2, 3, 3).numpy(), np.array([[0.1, 0.2, 0.7]] * 2, np.float32)
     layer = AUGRU(4)

@@ -7,14 +7,30 @@ import tensorflow as tf
 from merlin_sim.models.blocks.recurrence.interest_evolution import InterestEvolution
 
 
-@pytest.mark.parametrize("length", [1, 4])
-def test_contract(contract_step, arrays, length):
-    def inputs(batch):
-        mask = arrays.mask(batch, length)
-        history = arrays.vectors(batch, length, 3) * tf.cast(mask, tf.float32)[:, :, tf.newaxis]
-        return arrays.vectors(batch, 3), history, mask
+def make_inputs(arrays, batch, candidates, windows, length):
+    mask = arrays.masks(batch, windows, length)
+    history = arrays.vectors(batch, windows, length, 3) * tf.cast(mask, tf.float32)[..., tf.newaxis]
+    return arrays.vectors(batch, candidates, 3), history, mask
 
-    contract_step(lambda: InterestEvolution(4), inputs)
+
+@pytest.mark.parametrize("length", [1, 4])
+@pytest.mark.parametrize(("candidates", "windows"), [(1, 1), (2, 2), (2, 1)])
+def test_contract(contract_step, arrays, length, candidates, windows):
+    contract_step(
+        lambda: InterestEvolution(4),
+        lambda batch: make_inputs(arrays, batch, candidates, windows, length),
+    )
+
+
+@pytest.mark.parametrize("users", [1, 5])
+def test_one_window_for_all_candidates_is_the_same_beside_each(arrays, users):
+    targets, history, mask = make_inputs(arrays, users, 3, 1, 4)
+    layer = InterestEvolution(4)
+    beside = layer(targets, tf.repeat(history, 3, axis=1), tf.repeat(mask, 3, axis=1))
+    shared = layer(targets, history, mask)
+    np.testing.assert_allclose(shared.final_state, beside.final_state, rtol=1e-5, atol=1e-6)
+    for ours, theirs in zip(shared.states, beside.states, strict=True):
+        np.testing.assert_allclose(tf.repeat(ours, 3, axis=1), theirs, rtol=1e-5, atol=1e-6)
 
 
 def test_the_slope_of_the_target_starts_at_a_tenth():

@@ -42,12 +42,27 @@ def test_one_head_with_identity_kernels_is_the_published_attention(arrays):
 
 
 def test_times_can_decide_the_attention():
-    mask, times = tf.constant([[True, True]]), tf.constant([[[0.0], [1.0]]])
-    target = Target(tf.ones([1, 1]), {})
+    mask, times = tf.constant([[[True, True]]]), tf.constant([[[0.0], [1.0]]])
+    target = Target(tf.ones([1, 1, 1]), {})
     history = LongHistory(tf.ones([1, 2, 1]), mask, {}, times)
     unit = MultiHeadSearchUnit(heads=1, head_dim=1, time_dim=1)
     unit.build(tf.TensorShape([None, 1]))
     unit.set_weights([np.ones([1, 1, 1]), np.array([0.0, 50.0]).reshape(2, 1, 1)])
     interest = unit(target, history, SearchResult(mask))
-    assert interest.attended.numpy().tolist() == [[1.0, pytest.approx(1.0)]]
+    assert interest.attended.numpy().tolist() == [[[1.0, pytest.approx(1.0)]]]
     assert unit.reads_times and unit.attended_dim(1) == 2
+
+
+def test_a_candidate_has_the_interest_it_would_have_alone(arrays):
+    target, history = arrays.target_and_history(5, time_dim=2)
+    unit = MultiHeadSearchUnit(heads=2, head_dim=3, time_dim=2)
+    together = unit(target, history, SearchResult(history.mask), stage_one=True)
+    for place in range(3):
+        alone = unit(
+            Target(target.vector[:, place : place + 1], {}),
+            history._replace(mask=history.mask[:, place : place + 1]),
+            SearchResult(history.mask[:, place : place + 1]),
+            stage_one=True,
+        )
+        for ours, theirs in zip(together, alone, strict=True):
+            np.testing.assert_allclose(ours[:, place], theirs[:, 0], rtol=1e-5, atol=1e-6)

@@ -18,14 +18,13 @@ from merlin_sim.models.blocks.search.search_and_attention import (
     SearchUnit,
     register_search_unit,
 )
-from merlin_sim.models.interest.candidates import score_candidates
 
 SMALL = {"embedding_dim": 4, "long_seq_length": 6, "top_k": 3}
 
 
 @tf.keras.utils.register_keras_serializable(package="merlin_sim_tests")
 class NewestSearch(SearchUnit):
-    """Keeps the newest positions, whatever the target; scores nothing, prepares nothing."""
+    """Keeps the newest positions, whatever the target; scores nothing."""
 
     def __init__(self, count=2, **kwargs):
         super().__init__(autocast=False, **kwargs)
@@ -36,8 +35,9 @@ class NewestSearch(SearchUnit):
         return cls(options.top_k, **kwargs)
 
     def call(self, target, history):
-        is_new = tf.range(tf.shape(history.mask)[1]) >= tf.shape(history.mask)[1] - self.count
-        return SearchResult(history.mask & is_new)
+        seen = tf.cast(history.mask, tf.int32)
+        rank = tf.cumsum(seen, axis=-1, reverse=True)  # 1 is the newest that the candidate sees
+        return SearchResult(history.mask & (rank <= self.count))
 
     def get_config(self):
         return {**super().get_config(), "count": self.count}
@@ -90,19 +90,21 @@ def test_units_are_passed_in_and_survive_the_configuration(
     assert np.isfinite(model.compute_step(batch, label)[0].total_loss)
 
 
-def test_a_unit_that_prepares_nothing_scores_many_candidates(make_schema, make_columns, as_batch):
+def test_a_unit_whose_find_is_one_for_all_scores_many_candidates(
+    make_schema, make_columns, as_batch
+):
     schema = make_schema()
     model = SIMModel.from_schema(schema, search_unit=NewestSearch(2), **SMALL)
     batch, _ = batch_of(schema, make_columns, as_batch, rows=1)
-    one = {**batch, "item_0": tf.constant([1, 2, 3]), "item_1": tf.constant([1, 2, 3])}
+    one = {**batch, "item_0": tf.constant([[1, 2, 3]]), "item_1": tf.constant([[1, 2, 3]])}
     rows = [
         model.forward(
-            {**batch, "item_0": one["item_0"][i : i + 1], "item_1": one["item_1"][i : i + 1]}
+            {**batch, "item_0": one["item_0"][0, i : i + 1], "item_1": one["item_1"][0, i : i + 1]}
         )
         for i in range(3)
     ]
     expected = np.concatenate([row.logits for row in rows])
-    np.testing.assert_allclose(score_candidates(model, one), expected, rtol=2e-5, atol=2e-6)
+    np.testing.assert_allclose(model.forward(one).logits, expected, rtol=2e-5, atol=2e-6)
 
 
 def test_what_is_no_unit_is_refused(make_schema):

@@ -1,0 +1,46 @@
+"""Sizes of tensors, and the change between users x candidates and a row for each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+Size = Any
+"""A number where it is known when a graph is made, else a tensor."""
+
+
+def sizes(tensor: tf.Tensor) -> list[Size]:
+    """Return a tensor's sizes, each known one as a number.
+
+    >>> sizes(tf.ones([2, 3]))
+    [2, 3]
+    """
+    found = tf.shape(tensor)
+    return [found[axis] if size is None else size for axis, size in enumerate(tensor.shape)]
+
+
+def is_one(size: Size) -> bool:
+    """Tell whether a size is known to be 1."""
+    return isinstance(size, int) and size == 1
+
+
+def as_rows(tensor: tf.Tensor) -> tf.Tensor:
+    """Give each candidate of each user a row: [users, candidates, ...] -> [samples, ...].
+
+    >>> as_rows(tf.ones([2, 3, 4])).shape
+    TensorShape([6, 4])
+    """
+    users, candidates, *rest = sizes(tensor)
+    return tf.reshape(tensor, [users * candidates, *rest])
+
+
+def beside_candidates(of_user: tf.Tensor, candidates: Size) -> tf.Tensor:
+    """Repeat a user's vector for each candidate: [users, dim] -> [samples, dim].
+
+    >>> beside_candidates(tf.constant([[1], [2]]), 2).numpy().tolist()
+    [[1], [1], [2], [2]]
+    """
+    if is_one(candidates):
+        return of_user
+    return tf.repeat(of_user, candidates, axis=0)

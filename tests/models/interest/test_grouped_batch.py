@@ -1,0 +1,260 @@
+"""Users x candidates, each candidate with its own window: what plain rows of the samples give."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from merlin_sim.foundation.ranks import Ranks
+from merlin_sim.models import OptionError, build_model
+from merlin_sim.steps.loss_scale import LossScale
+from merlin_sim.steps.optimizers import make_optimizer
+from merlin_sim.steps.train_step import TrainStep
+
+LENGTH, EXTRA = 10, 3
+OPTIONS = {
+    "din": {},
+    "din_activation_unit": {"attention": "activation_unit"},
+    "dien": {"long_seq_length": 6},
+    "sim": {"long_seq_length": 6, "top_k": 3},
+    "sim_hard": {"long_seq_length": 6, "top_k": 2, "search": "hard", "category_feature": "item_1"},
+    "sim_heads": {"long_seq_length": 6, "top_k": 3, "heads": 2},
+}
+every_model = pytest.mark.parametrize("kind", OPTIONS)
+ENDS = np.array([[10, 11, 13, 11], [13, 10, 12, 12], [12, 12, 0, 0]])
+WEIGHT = np.array([[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 0, 0]], np.float32)
+REAL = (13, 2, 6)
+"""How many places of each user hold a position: all, too few for a short history, some."""
+
+
+def build(kind, schema):
+    tf.keras.utils.set_random_seed(5)
+    model = build_model(kind.split("_")[0], schema, embedding_dim=4, **OPTIONS[kind])
+    for variable in model.trainable_variables:  # away from zero biases and equal slopes
+        variable.assign_add(tf.random.normal(variable.shape, stddev=0.3))
+    return model
+
+
+def ids(schema, name, *shape, seed=0):
+    chance = np.random.default_rng([seed, *name.encode()])
+    return chance.integers(1, schema[name].int_domain.max + 1, shape)
+
+
+def grouped_batch(schema):
+    """Three users of four candidates, two of the last user's being fillers."""
+    columns = {"history_end": ENDS}
+    for column in schema:
+        tags = set(map(str, column.tags))
+        if "user_features" in tags:
+            columns[column.name] = ids(schema, column.name, 3)
+        elif "target_item_features" in tags:
+            columns[column.name] = ids(schema, column.name, 3, 4)
+        elif tags & {"positive_history", "negative_history"}:
+            is_real = np.arange(LENGTH + EXTRA) >= LENGTH + EXTRA - np.array(REAL)[:, None]
+            columns[column.name] = ids(schema, column.name, 3, LENGTH + EXTRA) * is_real
+    labels = np.random.default_rng(1).integers(0, 2, ENDS.shape).astype(np.float32)
+    return columns, labels
+
+
+def as_rows(columns):
+    """The samples that count as plain rows, each with its own copy of its window."""
+    rows = {}
+    for name, column in columns.items():
+        places = [
+            column[user]
+            if column.ndim == 1
+            else column[user, candidate]
+            if column.shape == ENDS.shape
+            else column[user, ENDS[user, candidate] - LENGTH : ENDS[user, candidate]]
+            for user, candidate in np.argwhere(WEIGHT > 0)
+        ]
+        rows[name] = np.stack(places)
+    del rows["history_end"]
+    return rows
+
+
+def tensors(columns):
+    return {name: tf.convert_to_tensor(column) for name, column in columns.items()}
+
+
+def losses_and_gradients(model, columns, labels, weight=None):
+    with tf.GradientTape() as tape:
+        losses, logits = model.compute_step(tensors(columns), labels, weight)
+    variables = model.trainable_variables
+    zero = tf.UnconnectedGradients.ZERO
+    found = tape.gradient(losses.total_loss, variables, unconnected_gradients=zero)
+    return losses, logits, [tf.convert_to_tensor(gradient) for gradient in found]
+
+
+@pytest.fixture(scope="module")
+def schema(make_schema):
+    return make_schema()
+
+
+@every_model
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_logits_losses_and_gradients_are_those_of_the_samples_as_rows(kind, schema, in_graph):
+    model = build(kind, schema)
+    columns, labels = grouped_batch(schema)
+    rows, counts = as_rows(columns), WEIGHT > 0
+    compute = tf.function(losses_and_gradients) if in_graph else losses_and_gradients
+    grouped = compute(model, tensors(columns), tf.constant(labels), tf.constant(WEIGHT))
+    plain = compute(model, tensors(rows), tf.constant(labels[counts]))
+    np.testing.assert_allclose(grouped[1][counts.reshape(-1)], plain[1], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(grouped[0], plain[0], rtol=1e-5)
+    variables = model.trainable_variables
+    for variable, ours, theirs in zip(variables, grouped[2], plain[2], strict=True):
+        limit = 1e-5 * max(np.linalg.norm(theirs), 1e-2)
+        assert np.linalg.norm(ours - theirs) <= limit, variable.name
+    assert sum(np.any(gradient.numpy() != 0) for gradient in grouped[2]) >= len(variables) - 2
+
+
+@every_model
+def test_what_comes_later_changes_nothing(kind, schema):
+    """The target item is planted at and after the end of what each candidate sees."""
+    model = build(kind, schema)
+    columns, _ = grouped_batch(schema)
+    logits = model.forward(tensors(columns)).logits.numpy().reshape(ENDS.shape)
+    for user, candidate in np.argwhere(WEIGHT > 0):
+        planted = {name: column.copy() for name, column in columns.items()}
+        for feature in ("item_0", "item_1"):
+            target = columns[feature][user, candidate]
+            planted[f"{feature}_hist"][user, ENDS[user, candidate] :] = target
+            planted[f"{feature}_neg_hist"][user, ENDS[user, candidate] :] = target
+        # What stands before the window is not seen either.
+        for feature in ("item_0", "item_1"):
+            before = max(ENDS[user, candidate] - LENGTH, 0)
+            planted[f"{feature}_hist"][user, :before] = columns[feature][user, candidate]
+        ours = model.forward(tensors(planted)).logits.numpy().reshape(ENDS.shape)
+        np.testing.assert_allclose(
+            ours[user, candidate], logits[user, candidate], rtol=1e-6, atol=1e-7
+        )
+    changed = {**columns, "item_0_hist": ids(schema, "item_0_hist", 3, LENGTH + EXTRA, seed=7)}
+    assert np.abs(model.forward(tensors(changed)).logits.numpy().reshape(3, 4) - logits).max() > 0
+
+
+@every_model
+def test_a_samples_logit_does_not_depend_on_who_shares_its_batch(kind, schema):
+    model = build(kind, schema)
+    columns, _ = grouped_batch(schema)
+    logits = model.forward(tensors(columns)).logits.numpy().reshape(ENDS.shape)
+    of_one_user = {name: column[1:2] for name, column in columns.items()}
+    alone = model.forward(tensors(of_one_user)).logits.numpy()[:, 0]
+    np.testing.assert_allclose(alone, logits[1], rtol=1e-5, atol=1e-6)
+    per_candidate = ("history_end", "item_0", "item_1")
+    turned = {n: c[:, ::-1] if n in per_candidate else c for n, c in columns.items()}
+    others = model.forward(tensors(turned)).logits.numpy().reshape(ENDS.shape)
+    np.testing.assert_allclose(others[:, ::-1], logits, rtol=1e-5, atol=1e-6)
+
+
+@every_model
+def test_what_stands_in_a_filler_changes_neither_losses_nor_gradients(kind, schema):
+    model = build(kind, schema)
+    columns, labels = grouped_batch(schema)
+    results = []
+    for filling in (1, 4):
+        filled = {name: column.copy() for name, column in columns.items()}
+        for name in ("item_0", "item_1"):
+            filled[name][WEIGHT == 0] = filling
+        filled_labels = np.where(WEIGHT > 0, labels, filling == 4).astype(np.float32)
+        results.append(losses_and_gradients(model, filled, filled_labels, WEIGHT))
+    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-6)
+    for ours, theirs in zip(results[0][2], results[1][2], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["din", "sim"])
+def test_the_training_step_takes_it_and_moves_the_weights_as_rows_do(kind, schema):
+    columns, labels = grouped_batch(schema)
+    counts, trained = WEIGHT > 0, []
+    for is_grouped in (True, False):
+        model = build(kind, schema)
+        optimizer = make_optimizer("sgd", model.trainable_variables, 0.5)
+        step = TrainStep(model, optimizer, LossScale(False), Ranks())
+        if is_grouped:
+            weight = tf.constant(WEIGHT)
+            result = step(tensors(columns), tf.constant(labels), 1.0, sample_weight=weight)
+            assert result.logits.shape == (12,)
+        else:
+            result = step(tensors(as_rows(columns)), tf.constant(labels[counts]), 1.0)
+        trained.append((result.losses, [v.numpy() for v in model.trainable_variables]))
+    np.testing.assert_allclose(trained[0][0], trained[1][0], rtol=1e-5)
+    for ours, theirs in zip(trained[0][1], trained[1][1], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_fit_and_evaluate_count_each_sample_once_and_fillers_never(schema):
+    columns, labels = grouped_batch(schema)
+    counts, told = WEIGHT > 0, []
+    for batch in (
+        (tensors(columns), tf.constant(labels), tf.constant(WEIGHT)),
+        (tensors(as_rows(columns)), tf.constant(labels[counts])),
+    ):
+        model = build("sim", schema)
+        model.compile("sgd", metrics=[tf.keras.metrics.BinaryAccuracy("accuracy")])
+        data = tf.data.Dataset.from_tensors(batch)
+        fitted = model.fit(data, verbose=0).history
+        tested = model.evaluate(data, verbose=0, return_dict=True)
+        told.append((fitted, tested))
+        assert model.metrics[0].count == counts.sum()
+    for grouped, plain in zip(*told, strict=True):
+        assert set(grouped) == set(plain) and "accuracy" in grouped
+        for name, value in grouped.items():
+            np.testing.assert_allclose(value, plain[name], rtol=1e-5, err_msg=name)
+
+
+def test_a_batch_of_fillers_alone_is_no_loss(schema):
+    model = build("sim", schema)
+    columns, labels = grouped_batch(schema)
+    losses, _, gradients = losses_and_gradients(model, columns, labels, np.zeros_like(WEIGHT))
+    assert float(losses.total_loss) == 0.0
+    assert not any(np.any(gradient) for gradient in gradients)
+
+
+def test_candidates_without_ends_train_as_rows_that_repeat_their_user(schema):
+    model = build("sim", schema)
+    columns, labels = grouped_batch(schema)
+    shared = {n: c[:, -LENGTH:] if "hist" in n else c for n, c in columns.items()}
+    del shared["history_end"]
+    plain = {
+        n: c.reshape(-1) if n in ("item_0", "item_1") else c.repeat(4, axis=0)
+        for n, c in shared.items()
+    }
+    ours = losses_and_gradients(model, shared, labels)
+    theirs = losses_and_gradients(model, plain, labels.reshape(-1))
+    np.testing.assert_allclose(ours[1], theirs[1], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-5)
+    for one, other in zip(ours[2], theirs[2], strict=True):
+        assert np.linalg.norm(one - other) <= 1e-5 * max(np.linalg.norm(other), 1e-2)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("history_end", (3,)),
+        ("item_0", (3,)),
+        ("item_1", (3, 5)),
+        ("item_1_hist", (3, 12)),
+        ("item_0_neg_hist", (3, 4, 13)),
+    ],
+)
+def test_a_batch_of_another_form_is_refused(schema, name, shape):
+    columns, _ = grouped_batch(schema)
+    with pytest.raises(OptionError, match=r"`history_end` should have .*\[users, candidates\]"):
+        build("sim", schema).features(tensors({**columns, name: np.ones(shape, np.int64)}))
+
+
+def test_histories_shorter_than_the_schemas_are_refused(schema):
+    columns, _ = grouped_batch(schema)
+    short = {n: c[:, -9:] if "hist" in n and n != "history_end" else c for n, c in columns.items()}
+    with pytest.raises(OptionError, match="at least 10"):
+        build("din", schema).features(tensors(short))
+
+
+def test_time_intervals_are_refused_where_each_candidate_has_its_own_end(make_schema):
+    schema = make_schema(intervals=True)
+    columns, _ = grouped_batch(make_schema())
+    columns["intervals"] = np.ones([3, 13], np.float32)
+    with pytest.raises(OptionError, match="no time intervals"):
+        build("sim", schema).features(tensors(columns))
