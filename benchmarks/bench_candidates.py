@@ -50,8 +50,11 @@ def published_spec() -> FeatureSpec:
         "positive_history": ("item_id_pos", "cat_id_pos"),
         "negative_history": ("item_id_neg", "cat_id_neg"),
     }
-    chunk = (Chunk("parquet", tuple(features), ("part.parquet",)),)
-    return FeatureSpec(features, {"train": chunk, "test": chunk}, channels, {})
+    sources = {
+        mapping: (Chunk("parquet", tuple(features), (f"{mapping}.parquet",)),)
+        for mapping in ("train", "test")
+    }
+    return FeatureSpec(features, sources, channels, {})
 
 
 def make_servable(directory: Path, model_type: str) -> Servable:
