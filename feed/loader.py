@@ -15,8 +15,8 @@ import tensorflow as tf
 from merlin.dataloader.loader_base import LoaderBase
 from merlin.schema import Schema
 
+from ..foundation.batch_names import OFFSETS, VALUES
 from ..foundation.exceptions import MerlinSimError
-from ..foundation.ragged_names import OFFSETS, VALUES
 from .background import Background
 from .batch_form import list_widths, small_ids
 from .batches.filled_window import FilledWindow

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from merlin.schema import ColumnSchema, Schema, Tags
 
-from ..foundation.ragged_names import OFFSETS, VALUES
+from ..foundation.batch_names import OFFSETS, VALUES
 
 Signature = dict[str, tf.TensorSpec]
 

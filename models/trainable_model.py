@@ -10,7 +10,7 @@ from merlin.models.tf.core.prediction import Prediction
 from merlin.models.tf.distributed.backend import hvd
 from merlin.models.tf.utils.tf_utils import call_layer
 
-from ..foundation.grouped_names import HISTORY_END
+from ..foundation.batch_names import HISTORY_END
 from ..foundation.ranks import Ranks
 from ..ranks import collectives
 from ..steps.compiled_optimizer import find_optimizer

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from ..foundation.ragged_names import OFFSETS, VALUES
+from ..foundation.batch_names import OFFSETS, VALUES
 from ..foundation.ranks import Ranks
 from ..ranks.collectives import Gradient, average, average_gradients
 from .loss_scale import LossScale

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from merlin.schema import ColumnSchema, Schema
 
-from ...foundation.grouped_names import HISTORY_END
-from ...foundation.ragged_names import OFFSETS, VALUES
+from ...foundation.batch_names import HISTORY_END, OFFSETS, VALUES
 from ...schemas.channels import (
     HISTORY_TIME_INTERVALS,
     LABEL,

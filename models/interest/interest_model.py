@@ -8,7 +8,7 @@ import merlin.models.tf as mm
 import tensorflow as tf
 from merlin.schema import Schema
 
-from ...foundation.grouped_names import HISTORY_END
+from ...foundation.batch_names import HISTORY_END
 from ...schemas.dataset import DatasetDirectory
 from ..blocks.checks import OptionError
 from ..loss_means import LossMeans
@@ -153,7 +153,7 @@ class InterestModel(SavableModel):
         A batch has one target item for each row, [rows], or candidates, [users, candidates]; the
         other columns have a row for each user. All of a user's candidates see the whole history,
         unless the column ``history_end``, [users, candidates], says where each has to stop: see
-        :data:`~merlin_sim.foundation.grouped_names.HISTORY_END`.
+        :data:`~merlin_sim.foundation.batch_names.HISTORY_END`.
         """
         needs_negatives = with_objective and self.body_type.has_auxiliary_loss
         features = self.features(columns, with_negatives=needs_negatives)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...foundation.ragged_names import OFFSETS, VALUES
+from ...foundation.batch_names import OFFSETS, VALUES
 from ..limits import Limits, RequestError
 from ..servables.served_columns import Column, ServedColumns, Tensors
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...foundation.ragged_names import OFFSETS, VALUES
+from ...foundation.batch_names import OFFSETS, VALUES
 from ..servables.served_columns import ServedColumns, Tensors
 
 

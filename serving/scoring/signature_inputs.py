@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ...foundation.ragged_names import OFFSETS, VALUES
+from ...foundation.batch_names import OFFSETS, VALUES
 from ..events.event_encoder import EncodedEvent
 from ..servables.served_columns import ServedColumns, Tensors
 

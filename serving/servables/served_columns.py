@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ...foundation.ragged_names import OFFSETS, VALUES
+from ...foundation.batch_names import OFFSETS, VALUES
 from ...schemas.channels import (
     HISTORY_TIME_INTERVALS,
     POSITIVE_HISTORY,

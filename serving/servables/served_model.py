@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 from merlin.schema import Schema
 
-from ...foundation.ragged_names import OFFSETS, VALUES
+from ...foundation.batch_names import OFFSETS, VALUES
 from ...models.row_parts import in_parts
 from ...models.serving_signature import columns_signature
 from ...schemas.channels import TARGET_ITEM_FEATURES, channels_of

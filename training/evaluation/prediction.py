@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from ...feed.loader import Loader
-from ...foundation.ragged_names import OFFSETS
+from ...foundation.batch_names import OFFSETS
 from ...foundation.ranks import Ranks
 from ...models.row_parts import ROWS_PER_PART, in_parts
 from ...ranks.collectives import any_rank

@@ -10,8 +10,7 @@ import numpy as np
 import tensorflow as tf
 from merlin.models.tf.core.base import Block
 
-from ....foundation.grouped_names import HISTORY_END
-from ....foundation.ragged_names import OFFSETS, VALUES
+from ....foundation.batch_names import HISTORY_END, OFFSETS, VALUES
 from ..checks import OptionError, check_positive
 from ..serialization import register_block
 
@@ -24,7 +23,7 @@ class LeftPadding(Block):
     or a ``tf.RaggedTensor``) or padded already ([batch, any] or [batch, any, 1]). All give the same
     result: oldest first, newest last, zeros on the left. Of a history longer than the length the
     newest positions are kept; outside a graph a warning says so, once for each column. Of a batch
-    with :data:`~merlin_sim.foundation.grouped_names.HISTORY_END` the columns stay as they are:
+    with :data:`~merlin_sim.foundation.batch_names.HISTORY_END` the columns stay as they are:
     its ends count the places of histories that are padded already.
 
     >>> padding = LeftPadding({"clicks": 3})

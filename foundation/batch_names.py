@@ -1,0 +1,17 @@
+"""What tensors of a batch are called beside their columns.
+
+A ragged column is passed as two tensors, named after it, as Merlin's loader has it:
+
+>>> "clicked" + VALUES, "clicked" + OFFSETS
+('clicked__values', 'clicked__offsets')
+"""
+
+VALUES = "__values"
+"""Ends the name of the values of all rows, one after the other."""
+OFFSETS = "__offsets"
+"""Ends the name of where each row's values begin, and after the last row where they end."""
+HISTORY_END = "history_end"
+"""[users, candidates], whole numbers, in a batch of users x candidates: a candidate sees the places
+before its end, as many as a history of the dataset has at most, never a place at or after it. A
+batch with this column may have fillers, candidates of weight 0, where a user has fewer than others.
+"""
