@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...foundation.batch_names import HISTORY_END
 from ...sampling.drawing import place_seed
 from ...schemas.channels import NEGATIVE_HISTORY, POSITIVE_HISTORY, TARGET_ITEM_FEATURES
 from ..batches.gather import aligned_arrays
@@ -16,7 +17,6 @@ from .recipe import Recipe
 from .stretches import Stretches
 from .user_block import Array, UserBlock
 
-HISTORY_END = "history_end"
 LABEL = "label"
 WEIGHT = "weight"
 

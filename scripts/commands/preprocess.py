@@ -60,7 +60,7 @@ RULES = (
         help="Draw negatives as often as they were taken, or each item as often as any other.",
     ),
 )
-RUN = (
+LAYOUT = (
     click.option(
         "--layout",
         type=click.Choice(("samples", "users")),
@@ -69,6 +69,8 @@ RUN = (
         help="One row per sample, each with a copy of its history; or one row per user, of which "
         "training and inference make the same samples.",
     ),
+)
+RUN = (
     click.option(
         "--fitted",
         type=Path,
@@ -117,6 +119,7 @@ def with_options(options: tuple[Any, ...]) -> Any:
 @click.option("--metadata_file_name", default="meta_Books.json", show_default=True)
 @click.option("--reviews_file_name", default="reviews_Books.json", show_default=True)
 @with_options(RULES)
+@with_options(LAYOUT)
 @with_options(RUN)
 @click.option(
     "--metadata_loader_n_proc",
@@ -204,6 +207,7 @@ def _names(
     "--item_feature_columns", callback=_names, help="Further columns of the item, between commas."
 )
 @with_options(RULES)
+@with_options(LAYOUT)
 @with_options(RUN)
 @click.option(
     "--workers",
@@ -316,6 +320,8 @@ def criteo(
 
     Numbers become log(x + 3), missing ones 0. Keys get ids by falling count, from 1.
     """
+    settle_for_tables()
+
     from ...foundation.progress import Terminal
     from ...foundation.staging import check_apart
     from ...workflows.criteo.build_criteo import CriteoBuilder

@@ -87,7 +87,10 @@ class ActivationUnit(Block):
         kernel = tf.reshape(kernel, [users, dim, few_count * units])
         bias = affine(as_rows(few), of_few[:, 0], self.dense[0].bias)  # [users x few, units]
         bias = tf.reshape(bias, [users, 1, few_count * units])
-        hidden = tf.sigmoid(tf.matmul(many, kernel) + bias)
+        if many.shape[0] == 1:  # of one user, TensorFlow makes one operation of all three
+            hidden = tf.sigmoid(affine(many[0], kernel[0], bias[0, 0]))
+        else:
+            hidden = tf.sigmoid(tf.matmul(many, kernel) + bias)
         scores = self.after_first(tf.reshape(hidden, [users * many_count * few_count, units]))
         return tf.reshape(scores, [users, many_count, few_count])
 

@@ -19,7 +19,7 @@ def every_block():
                 yield found
 
 
-ABSTRACT = {"InterestBlock", "SearchUnit", "AttentionUnit"}
+ABSTRACT = {"InterestBlock", "RankingBlock", "SearchUnit", "AttentionUnit"}
 BLOCKS = [block for block in every_block() if block.__name__ not in ABSTRACT]
 
 
