@@ -15,7 +15,7 @@ from rank_worker import CASES, RESUMED, metrics, resume, run_cases
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.training.evaluation.metrics import AUCCounts, Evaluator
 
-pytestmark = [pytest.mark.slow, pytest.mark.horovod]
+pytestmark = [pytest.mark.slow, pytest.mark.horovod, pytest.mark.timeout(600)]
 WORKER = Path(rank_worker.__file__)
 ON_FOUR = [1]
 SAME_SCORE = 1e-5
