@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import TypeVar
 
 from ..blocks.attention.attentions import ATTENTIONS
 from ..blocks.checks import (
@@ -13,12 +13,13 @@ from ..blocks.checks import (
     check_positive,
     check_rate,
 )
+from ..checked_options import CheckedOptions
 
 AnyOptions = TypeVar("AnyOptions", bound="ModelOptions")
 
 
 @dataclass(frozen=True)
-class ModelOptions:
+class ModelOptions(CheckedOptions):
     """What every model has."""
 
     embedding_dim: int = 16
@@ -36,23 +37,6 @@ class ModelOptions:
         dims = check_dims("stage_two_mlp_dims", self.stage_two_mlp_dims)
         object.__setattr__(self, "stage_two_mlp_dims", dims)
         check_rate("dropout_rate", self.dropout_rate)
-
-    @classmethod
-    def parse(cls: type[AnyOptions], options: dict[str, Any]) -> AnyOptions:
-        """Build the options from names and values; a name that is not one is an error."""
-        known = [field.name for field in fields(cls)]
-        unknown = sorted(set(options) - set(known))
-        if unknown:
-            raise OptionError(
-                f"Unknown option{'s' if len(unknown) > 1 else ''}: {', '.join(unknown)}. "
-                f"{cls.__name__} has: {', '.join(known)}."
-            )
-        return cls(**options)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return names and values as JSON can hold them."""
-        values = asdict(self)
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
     def check_history(self, history_length: int) -> None:
         """Check the options against the length of the dataset's histories."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import TypeVar
 
 from ..blocks.checks import OptionError, check_dims, check_positive
+from ..checked_options import CheckedOptions
 
 AnyOptions = TypeVar("AnyOptions", bound="RankingOptions")
 
 
 @dataclass(frozen=True)
-class RankingOptions:
+class RankingOptions(CheckedOptions):
     """What both models have."""
 
     embedding_dim: int = 128
@@ -34,23 +35,6 @@ class RankingOptions:
                 "`top_mlp_dims` should end with 1, the logit. "
                 f"Received: `top_mlp_dims` = {list(self.top_mlp_dims)}."
             )
-
-    @classmethod
-    def parse(cls: type[AnyOptions], options: dict[str, Any]) -> AnyOptions:
-        """Build the options from names and values; a name that is not one is an error."""
-        known = [field.name for field in fields(cls)]
-        unknown = sorted(set(options) - set(known))
-        if unknown:
-            raise OptionError(
-                f"Unknown option{'s' if len(unknown) > 1 else ''}: {', '.join(unknown)}. "
-                f"{cls.__name__} has: {', '.join(known)}."
-            )
-        return cls(**options)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return names and values as JSON can hold them."""
-        values = asdict(self)
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
     def widths(self, features: list[str]) -> list[int]:
         """Return the length of each categorical feature's vector."""
