@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from processes import BIN, MODEL
+from processes import BIN
 
+MODEL = (
+    *("--embedding_dim", "4", "--stage_one_mlp_dims", "8", "--stage_two_mlp_dims", "8,4"),
+    *("--aux_mlp_dims", "6", "--long_seq_length", "8", "--top_k", "4", "--seed", "3"),
+)
 STEPS = ("--epochs", "2", "--global_batch_size", "64", "--lr", "0.01")
 
 

@@ -96,7 +96,7 @@ def held(words: list[str], gate: str) -> list[str]:
 @pytest.mark.horovod
 def test_a_run_whose_second_rank_starts_late(sim_dataset, tmp_path):
     options = ["--global_batch_size", "100", "--epochs", "1", "--affinity", "disabled"]
-    words = command(sim_dataset, tmp_path, *options, "--model_type", "sim", ranks=2)
+    words = command(sim_dataset, tmp_path, *options, ranks=2)
     done = run(held(words, "until-first-waits"), seconds=400)
     assert done.returncode == 0, done.stderr
     assert len(entries(tmp_path, "step")) == 3

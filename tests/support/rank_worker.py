@@ -30,7 +30,7 @@ OPTIONS = {
         "stage_one_mlp_dims": (8,),
         "stage_two_mlp_dims": (8, 4),
         "aux_mlp_dims": (6,),
-        "long_seq_length": 8,
+        "long_seq_length": 10,
         "top_k": 4,
     },
 }

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.horovod]
 def test_a_lost_rank_ends_the_run_within_a_minute(sim_dataset, tmp_path, rank, send, sentence):
     saved, results = tmp_path / "saved", tmp_path / "results"
     options = ["--global_batch_size", "100", "--epochs", "100000", "--affinity", "disabled"]
-    options += ["--model_type", "sim", "--save_checkpoint_path", str(saved)]
+    options += ["--save_checkpoint_path", str(saved)]
     words = command(sim_dataset, results, *options, ranks=2)
     with Started(words, tmp_path / "log") as started:
         started.wait_for_steps(results, 7)
