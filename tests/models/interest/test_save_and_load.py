@@ -14,47 +14,59 @@ from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.models import build_model
 from merlin_sim.models.serving_signature import columns_signature
 
-OPTIONS = {"din": {}, "dien": {"long_seq_length": 6}, "sim": {"long_seq_length": 6, "top_k": 3}}
+OPTIONS = {"din": {}, "dien": {"long_seq_length": 8}, "sim": {"long_seq_length": 8, "top_k": 3}}
 FRESH = """
 import sys
 import numpy as np
 import tensorflow as tf
 
-path = sys.argv[1]
-batch = {name: tf.constant(array) for name, array in np.load(path + ".npz").items()}
-served = {name: column for name, column in batch.items() if "neg" not in name}
-signature = tf.saved_model.load(path).signatures["serving_default"]
-(from_serving,) = signature(**served).values()
+found = {}
+for path in sys.argv[1:]:
+    batch = {name: tf.constant(array) for name, array in np.load(path + ".npz").items()}
+    served = {name: column for name, column in batch.items() if "neg" not in name}
+    signature = tf.saved_model.load(path).signatures["serving_default"]
+    (from_serving,) = signature(**served).values()
+    found[path] = batch, served, from_serving
 
 import merlin.models.tf as mm
 import merlin_sim.models
 
-model = mm.Model.load(path)
-assert type(model).__module__.startswith("merlin_sim.models."), type(model)
-np.testing.assert_array_equal(model(batch), model(served))
-np.savez(path + ".predictions.npz", serving=from_serving, merlin=model(batch))
+for path, (batch, served, from_serving) in found.items():
+    model = mm.Model.load(path)
+    assert type(model).__module__.startswith("merlin_sim.models."), type(model)
+    np.testing.assert_array_equal(model(batch), model(served))
+    np.savez(path + ".predictions.npz", serving=from_serving, merlin=model(batch))
 """
+SAVED = [("din", True), ("dien", False), ("sim", True), ("sim", False)]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory, make_schema, make_columns, as_batch):
+    """Each model saved, its batch beside it, and what one fresh process predicted with all."""
+    found = {}
+    for model_type, ragged in SAVED:
+        schema = make_schema(ragged=ragged)
+        batch, _ = as_batch(make_columns(schema, 5, lengths=[0, 1, 4, 9, 10]), 10, ragged=ragged)
+        model = build_model(model_type, schema, embedding_dim=4, **OPTIONS[model_type])
+        expected = model(batch).numpy()
+        path = tmp_path_factory.mktemp(model_type) / "saved"
+        model.save(path)
+        np.savez(f"{path}.npz", **{name: column.numpy() for name, column in batch.items()})
+        found[model_type, ragged] = path, schema, model, expected
+    command = [sys.executable, "-c", FRESH, *(str(path) for path, *_ in found.values())]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    return found
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("model_type", "ragged"), [("din", True), ("dien", False), ("sim", True), ("sim", False)]
-)
-def test_a_fresh_process_predicts_the_same(
-    model_type, ragged, tmp_path, make_schema, make_columns, as_batch
-):
-    schema = make_schema(ragged=ragged)
-    batch, _ = as_batch(make_columns(schema, 5, lengths=[0, 1, 4, 9, 10]), 10, ragged=ragged)
-    model = build_model(model_type, schema, embedding_dim=4, **OPTIONS[model_type])
-    expected = model(batch).numpy()
-    path = tmp_path / "saved"
-    model.save(path)
-    np.savez(f"{path}.npz", **{name: column.numpy() for name, column in batch.items()})
-    command = [sys.executable, "-c", FRESH, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr
-    for predictions in np.load(f"{path}.predictions.npz").values():
-        np.testing.assert_allclose(predictions, expected, rtol=1e-6)
+@pytest.mark.parametrize("case", SAVED)
+def test_a_fresh_process_predicts_the_same(case, saved):
+    path, schema, model, expected = saved[case]
+    predictions = np.load(f"{path}.predictions.npz")
+    assert set(predictions.files) == {"serving", "merlin"}
+    for name in predictions.files:
+        np.testing.assert_allclose(predictions[name], expected, rtol=1e-6)
     check_signature(path, schema, model)
 
 
@@ -111,7 +123,7 @@ def test_traces_can_be_saved_too(tmp_path, make_schema, make_columns, as_batch):
 @pytest.mark.parametrize("best_only", [False, True], ids=["each", "best"])
 def test_keras_saves_models_while_fitting(tmp_path, make_dataset, best_only):
     dataset = make_dataset(ragged=True)
-    model = build_model("sim", dataset.schema, embedding_dim=4, **OPTIONS["sim"])
+    model = build_model("din", dataset.schema, embedding_dim=4)
     model.compile("adam")
     path = tmp_path / "kept" / ("best" if best_only else "epoch-{epoch}")
     callback = tf.keras.callbacks.ModelCheckpoint(path, "loss", save_best_only=best_only)
