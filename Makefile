@@ -4,6 +4,7 @@
 #   make setup    the environment   make lint     what CI checks first
 #   make format   put code in order make bench    measure
 #   make docs     build the site    make lock     resolve requirements/*lock.txt
+#   make coverage run the tests, and tell which lines they ran
 #   make attack   wrong input, layouts and kills until something fails
 #
 # DEVICE=cpu or DEVICE=gpu chooses the packages (default: those that are here, or that fit the machine).
@@ -11,8 +12,9 @@ SHELL := /bin/bash
 DEVICE ?=
 READY := .venv/.ready$(if $(DEVICE),-$(DEVICE))
 BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: setup demo test attack lint format bench docs lock clean
+.PHONY: setup demo test coverage attack lint format bench docs lock clean
 
 setup: $(READY)
 
@@ -24,7 +26,10 @@ demo: $(READY)
 	@scripts/demo.sh demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --cov --cov-report=term $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
+
+coverage: $(READY)
+	$(PYTEST) --cov --cov-report=term $(PYTEST_ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .
