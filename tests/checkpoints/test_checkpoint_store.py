@@ -144,6 +144,7 @@ def test_what_is_saved_stays_beside_damaged_ones_of_later_steps(tmp_path):
     assert store.names() == ["step-0000000009", "step-0000000006"]
 
 
+@pytest.mark.slow
 def test_a_process_killed_at_any_call_leaves_a_whole_checkpoint(tmp_path):
     script = Path(killed_saves.__file__)
     subprocess.run([sys.executable, script, tmp_path], check=True, timeout=300)

@@ -44,6 +44,7 @@ def test_every_row_once_and_the_same_steps_on_every_rank(plan, size):
         assert sorted(seen) == list(range(plan.rows))
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(plans, st.integers(2, 9))
 def test_the_ranks_together_see_what_one_rank_sees(plan, size):

@@ -243,6 +243,7 @@ def _delayed(frame):
     return dask.delayed(lambda: frame)()
 
 
+@pytest.mark.slow
 def test_damaged_footers_are_refused_or_read(tmp_path):
     """Bits of a footer changed in turn: the same rows, or a message that names the file."""
     dataset = Directory.open(write_sim_dataset(tmp_path / "dataset", (30,), (20,)))

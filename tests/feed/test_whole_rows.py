@@ -142,6 +142,7 @@ def issued_files(tmp_path_factory):
     return paths, read_by_arrow(paths)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "ranks, batch_size", [(3, 510), (3, 768), (5, 1000), (7, 3584), (6, 510), (6, 606), (9, 999)]
 )
@@ -149,6 +150,7 @@ def test_no_row_is_lost_where_pieces_are_cut_between_ranks(issued_files, ranks, 
     feed_and_compare(*issued_files, batch_size, ranks, shuffle=True, pad_lists=True)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=16,
     deadline=None,

@@ -203,6 +203,7 @@ def test_class_weights_are_sample_weights(make_dataset):
     assert "weighted_auc" in fitted.history
 
 
+@pytest.mark.slow
 def test_eager_and_compiled_fit_agree(rows):
     schema, columns, labels = rows
     models = [small_model("din", schema) for _ in range(2)]
@@ -213,6 +214,7 @@ def test_eager_and_compiled_fit_agree(rows):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_several_steps_in_one_execution(rows):
     schema, columns, labels = rows
     model = small_model("din", schema)
@@ -221,6 +223,7 @@ def test_several_steps_in_one_execution(rows):
     assert model.optimizer.iterations.numpy() == 8
 
 
+@pytest.mark.slow
 def test_keras_own_optimizers_work(rows):
     schema, columns, labels = rows
     models = [small_model("din", schema) for _ in range(3)]
@@ -300,6 +303,7 @@ def test_a_loss_given_to_compile_takes_the_place_of_the_evaluated_one(rows):
     assert objective().total_loss == published.total_loss
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("metrics", "name"),
     [

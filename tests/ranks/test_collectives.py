@@ -57,6 +57,7 @@ def test_a_process_alone_may_see_several_gpus(launch):
     assert launch(gpus=2) == Ranks()
 
 
+@pytest.mark.slow
 def test_a_run_starts_on_a_gpu_that_merlin_has_configured():
     environment = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
     worker = Path(__file__).parents[1] / "support" / "merlin_on_gpus.py"

@@ -150,12 +150,14 @@ def test_a_rank_that_dies_is_named_without_waiting_for_a_beat(first_rank, monkey
     assert code == watchdog_module.EXIT_CODE
 
 
+@pytest.mark.slow
 def test_a_rank_that_failed_says_why(first_rank):
     _, ended, second = first_rank
     second.sendall(json.dumps({"failed": "no such file", "code": 2}).encode() + b"\n")
     assert ended.get(timeout=20) == ("rank 1: no such file", 2)
 
 
+@pytest.mark.slow
 def test_a_rank_that_says_goodbye_is_not_missed(first_rank):
     watchdog, ended, second = first_rank
     second.sendall(json.dumps({"bye": True}).encode() + b"\n")

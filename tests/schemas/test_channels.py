@@ -41,6 +41,7 @@ def test_the_published_dataset_fits_its_family(family):
     assert CONTRACTS[family].problems(with_channel(AMAZON, user_features=None)) == []
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=50)
 @given(sim_specs())
 def test_any_number_of_features_fits(spec):

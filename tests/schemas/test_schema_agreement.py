@@ -45,6 +45,7 @@ def variants(text: str) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 def test_each_line_is_held_against_the_spec(directory):
     file = directory / "schema.pbtxt"
     whole, text = DatasetDirectory.open(directory).schema, file.read_text()

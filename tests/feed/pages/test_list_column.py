@@ -83,6 +83,7 @@ def lists_of(values, offsets):
     return [values[a:b].tolist() for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(columns(), st.lists(SMALL, min_size=30, max_size=30))
 def test_the_lists_are_those_of_arrow_however_they_are_stored_and_asked_for(
@@ -167,6 +168,7 @@ def test_other_encodings_are_left_to_arrow(tmp_path):
         assert list_form(file.schema_arrow.field(0), file.schema.column(0), chunk) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("compression", ["none", "snappy"])
 def test_damaged_bytes_are_refused_or_read_and_never_crash(tmp_path, version, compression):

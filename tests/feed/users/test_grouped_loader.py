@@ -120,6 +120,7 @@ def test_a_negative_stands_beside_each_place_and_is_the_same_in_every_row(users)
     assert len(beside) > 20
 
 
+@pytest.mark.slow
 @settings(
     max_examples=5,
     deadline=None,

@@ -100,6 +100,7 @@ def feed_and_compare(directory, batch_size, ranks, start, **options):
         assert all(count <= often[row.tobytes()] for row, count in zip(fed, times, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "ranks, batch_size", [(1, 64), (2, 50), (3, 51), (5, 100), (6, 96), (7, 70), (9, 99)]
 )
@@ -107,6 +108,7 @@ def test_no_sample_is_lost_where_pieces_are_cut_between_ranks(users, ranks, batc
     feed_and_compare(users, batch_size, ranks, 0, shuffle=True)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=6,
     deadline=None,
@@ -165,6 +167,7 @@ def test_fresh_negatives_are_others_in_every_epoch_and_the_same_when_it_comes_ag
     assert len({fresh_seed(RULES.seed, epoch) for epoch in range(1000)} | {RULES.seed}) == 1001
 
 
+@pytest.mark.slow
 def test_a_user_with_a_million_interactions_needs_little_memory(tmp_path):
     directory = write_users_dataset(tmp_path / "dataset", [[[1_000_000, 3]]])
     feed = feed_of(directory, 512, shuffle=True)

@@ -59,6 +59,7 @@ def build(make_schema):
     return build_one
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*the newest 10 are kept:UserWarning")
 @pytest.mark.parametrize("history", [0, 1, 4, 9, 10, 14])
 @pytest.mark.parametrize("kind", OPTIONS)
@@ -70,6 +71,7 @@ def test_the_scores_are_those_of_the_plain_batch(build, kind, history):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", OPTIONS)
 @pytest.mark.parametrize("users", [(), (9, 4)])
 def test_any_number_of_user_features_and_one_candidate(build, kind, users):

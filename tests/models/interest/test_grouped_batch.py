@@ -151,6 +151,7 @@ def test_a_samples_logit_does_not_depend_on_who_shares_its_batch(kind, schema):
     np.testing.assert_allclose(others[:, ::-1], logits, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @every_model
 def test_what_stands_in_a_filler_changes_neither_losses_nor_gradients(kind, schema):
     model = build(kind, schema)
@@ -187,6 +188,7 @@ def test_the_training_step_takes_it_and_moves_the_weights_as_rows_do(kind, schem
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_fit_and_evaluate_count_each_sample_once_and_fillers_never(schema):
     columns, labels = grouped_batch(schema)
     counts, told = WEIGHT > 0, []

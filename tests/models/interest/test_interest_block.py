@@ -36,6 +36,7 @@ def logit(probability):
     return np.log(probability) - np.log1p(-probability)
 
 
+@pytest.mark.slow
 @every_block
 @pytest.mark.parametrize("ragged", [True, False])
 def test_a_chain_on_merlins_loader_gives_the_models_logits(kind, ragged, make_dataset):
@@ -55,6 +56,7 @@ def test_a_chain_on_merlins_loader_gives_the_models_logits(kind, ragged, make_da
     np.testing.assert_allclose(logit(theirs), ours, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @every_block
 def test_a_chain_trains_like_the_model(kind, make_dataset):
     """One step of each: the published objective, where the output counts as the model's does."""
@@ -104,6 +106,7 @@ def test_a_chain_is_saved_and_loaded(make_dataset, tmp_path):
     np.testing.assert_allclose(loaded(columns), model(columns), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_pre_and_post_of_merlins_model_work_on_a_chain(make_dataset):
     dataset = make_dataset(ragged=True)
     block = DINBlock.from_schema(dataset.schema, **SMALL)

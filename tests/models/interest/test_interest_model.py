@@ -68,6 +68,7 @@ def test_ragged_and_padded_batches_give_the_same(model_type, make_schema, make_c
     np.testing.assert_allclose(model(columns_of_one), model(batches[0][0])[:1], rtol=1e-5)
 
 
+@pytest.mark.slow
 @every_model
 @pytest.mark.parametrize("ragged", [True, False])
 def test_empty_and_one_item_histories_train(
@@ -95,6 +96,7 @@ def test_a_short_history_of_one_position(model_type, make_schema, make_columns, 
     assert losses.dien_aux_loss == 0 and np.isfinite(losses.total_loss)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("top_k", [1, 6, 50])
 def test_histories_shorter_than_top_k(top_k, make_schema, make_columns, as_batch):
     schema = make_schema()
@@ -103,6 +105,7 @@ def test_histories_shorter_than_top_k(top_k, make_schema, make_columns, as_batch
     assert np.isfinite(losses.total_loss)
 
 
+@pytest.mark.slow
 @every_model
 def test_a_history_longer_than_the_schema_says_counts_as_its_newest_part(
     model_type, make_schema, make_columns, as_batch
@@ -133,6 +136,7 @@ def test_what_is_padded_does_not_matter(model_type, make_schema, make_columns, a
         np.testing.assert_array_equal(one, another)
 
 
+@pytest.mark.slow
 @every_model
 def test_fit_minimises_the_published_objective(model_type, make_schema, make_columns, as_batch):
     schema = make_schema()
@@ -154,6 +158,7 @@ def test_fit_minimises_the_published_objective(model_type, make_schema, make_col
             np.testing.assert_allclose(logs[name], getattr(losses, name), rtol=1e-5)
 
 
+@pytest.mark.slow
 @every_model
 def test_inference_computes_nothing_of_the_objective(
     model_type, make_schema, make_columns, as_batch
@@ -195,6 +200,7 @@ def test_missing_columns_are_named(make_schema, make_columns, as_batch):
         small_model("din", make_schema())(batch)
 
 
+@pytest.mark.slow
 @every_model
 def test_extreme_logits_have_finite_losses(model_type, make_schema, make_columns, as_batch):
     schema = make_schema()
@@ -206,6 +212,7 @@ def test_extreme_logits_have_finite_losses(model_type, make_schema, make_columns
     assert np.isfinite(model.train_step((batch, label))["loss_batch"])
 
 
+@pytest.mark.slow
 @every_model
 def test_mixed_float16(model_type, make_schema, make_columns, as_batch):
     schema = make_schema()

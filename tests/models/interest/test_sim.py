@@ -37,6 +37,7 @@ def test_the_category_is_a_target_item_feature(make_schema):
         make(make_schema(), search="hard", category_feature="user_0")
 
 
+@pytest.mark.slow
 def test_time_intervals_are_used_where_they_are(make_schema, make_columns, as_batch):
     schema = make_schema(intervals=True)
     batch, label = as_batch(make_columns(schema, 8, lengths=[10] * 8), 10, ragged=True)

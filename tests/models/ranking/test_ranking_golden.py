@@ -65,6 +65,7 @@ def columns_of(golden):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
 @pytest.mark.parametrize("path", golden_cases(MODELS), ids=lambda path: path.stem)
 def test_golden_outputs_loss_and_gradients(path, in_graph):

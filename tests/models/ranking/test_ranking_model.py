@@ -79,6 +79,7 @@ def test_half_precision_keeps_tables_and_logits_whole():
     )
 
 
+@pytest.mark.slow
 @every_model
 def test_fit_evaluate_and_predict_take_a_directory(model_type, tmp_path):
     dataset = DatasetDirectory.open(write_ranking_dataset(tmp_path / "data", rows=400))
@@ -95,6 +96,7 @@ def test_fit_evaluate_and_predict_take_a_directory(model_type, tmp_path):
     np.testing.assert_allclose(load_model(tmp_path / "saved")(columns), predicted, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_block_chains_as_merlins_do():
     schema = ranking_schema()
     model = mm.Model(DLRMBlock.from_schema(schema, **SMALL), mm.BinaryOutput("clicked"))

@@ -28,6 +28,7 @@ def replace_column(file, name, values, kind=None):
     pq.write_table(table.set_column(place, name, pa.array(values, kind)), file)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("padded", [False, True])
 def test_adopt_describes_and_copies_nothing(tmp_path, padded):
     directory = published_layout.write(tmp_path / "data", padded=padded)
@@ -45,6 +46,7 @@ def test_adopt_describes_and_copies_nothing(tmp_path, padded):
     assert DatasetDirectory.open(directory).spec == spec
 
 
+@pytest.mark.slow
 def test_no_user_features(tmp_path):
     directory = published_layout.write(tmp_path / "data")
     for file in directory.rglob("*.parquet"):
@@ -102,6 +104,7 @@ def change_history(file, name, change):
     return row
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
@@ -118,6 +121,7 @@ def test_a_bad_entry_in_a_history(directory, place, value, message):
         adopt(directory, 1)
 
 
+@pytest.mark.slow
 def test_every_file_and_column_that_is_damaged_is_named(directory):
     for number in (2, 10):
         file = directory / "train" / f"part.{number}.parquet"
@@ -177,6 +181,7 @@ def test_damaged_and_missing_files(directory):
         adopt(directory, 1)
 
 
+@pytest.mark.slow
 def test_a_dataset_with_a_spec_is_left_alone(directory):
     adopt(directory, 1)
     with pytest.raises(MerlinSimError, match="the dataset has a spec already"):

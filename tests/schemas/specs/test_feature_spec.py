@@ -93,6 +93,7 @@ def test_the_abstract_example_in_detail():
     assert spec.channel_spec["categorical_user_inputs"] == ("user_gender", "user_id")
 
 
+@pytest.mark.slow
 @RELAXED
 @given(feature_specs())
 def test_writing_and_reading_again_gives_the_same_bytes(tmp_path_factory, spec):

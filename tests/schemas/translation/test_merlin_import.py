@@ -25,6 +25,7 @@ def run(code):
 MODULES = [module.name for module in pkgutil.iter_modules(merlin_sim.schemas.__path__)]
 
 
+@pytest.mark.slow
 def test_no_schema_module_imports_tensorflow():
     """Each alone, in a process forked for it: the order of imports must not matter."""
     out = run(

@@ -73,6 +73,7 @@ def test_what_is_logged_is_the_family_s(trained):
     assert f"model_type: {NAME}" in config and "start=0.25" in config
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(dataset, trained, tmp_path):
     options = ["--model_option", "start=0.25"]
     train(dataset, tmp_path, *options, "--epochs", 2)
@@ -140,6 +141,7 @@ def test_nothing_can_be_padded(dataset, trained, tmp_path):
         run("export", *arguments, "--output", tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_the_server_s_models_answer(exported, tmp_path):
     """What runs inside Triton, without Triton: requests of ids, and rows as JSON."""
     servable = Servable.open(exported)

@@ -45,6 +45,7 @@ def trained(dataset, tmp_path_factory):
     return find
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model_type", "least"), [("dlrm", 0.8), ("dcnv2", 0.7)])
 def test_it_learns_what_two_columns_say_together(model_type, least, trained):
     """The number alone, which a sum of columns could weigh, gives 0.67."""
@@ -52,6 +53,7 @@ def test_it_learns_what_two_columns_say_together(model_type, least, trained):
     assert last["test_auc"] > least and "test_gauc" not in last
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(dataset, trained, tmp_path):
     train("dlrm", dataset, tmp_path, "--epochs", 2)
     resume = ["--load_checkpoint_path", tmp_path / "saved"]
@@ -63,6 +65,7 @@ def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(dataset, trained, tmp_pa
     assert received == expected
 
 
+@pytest.mark.slow
 @every_model
 def test_inference_and_raw_rows_give_what_was_trained(model_type, dataset, trained, tmp_path):
     saved = trained(model_type) / "saved"

@@ -46,6 +46,7 @@ def test_validate(amazon):
     merlin_sim("spec", "validate", amazon, "--skip_files")
 
 
+@pytest.mark.slow
 def test_wrong_input_is_answered(tmp_path):
     assert "No such file" in merlin_sim("spec", "validate", tmp_path / "none.yaml", code=2)
     assert "found neither" in merlin_sim("spec", "validate", tmp_path, code=2)
@@ -68,6 +69,7 @@ def test_show(amazon):
         assert text in shown
 
 
+@pytest.mark.slow
 def test_odd_names_are_shown_as_they_are(tmp_path):
     file = tmp_path / "spec.yaml"
     file.write_text(
@@ -92,6 +94,7 @@ def test_a_path_that_is_too_long(tmp_path):
     assert "File name too long" in merlin_sim("spec", "show", tmp_path / ("x" * 300), code=2)
 
 
+@pytest.mark.slow
 def test_a_schema_file_is_checked_as_its_spec_is(amazon, tmp_path):
     schema = tmp_path / "s.pbtxt"
     merlin_sim("spec", "convert", SPECS / "abstract_csv.yaml", schema)
@@ -103,6 +106,7 @@ def test_a_schema_file_is_checked_as_its_spec_is(amazon, tmp_path):
     assert "one of the chunk types" in merlin_sim("spec", "validate", schema, code=2)
 
 
+@pytest.mark.slow
 def test_convert_there_and_back(amazon, tmp_path):
     schema, again = tmp_path / "s.pbtxt", tmp_path / "again.yaml"
     merlin_sim("spec", "convert", amazon, schema)
@@ -113,6 +117,7 @@ def test_convert_there_and_back(amazon, tmp_path):
     assert (tmp_path / "copy.yaml").read_bytes() == again.read_bytes()
 
 
+@pytest.mark.slow
 def test_adopt(tmp_path):
     directory = published_layout.write(tmp_path / "data")
     out = merlin_sim("spec", "adopt", directory, "--number_of_user_features", 1)

@@ -178,6 +178,7 @@ def test_help_does_not_import_tensorflow():
     assert "--global_batch_size" in done.stdout
 
 
+@pytest.mark.slow
 def test_results_that_cannot_be_written_are_refused_before_tensorflow_is_imported(tmp_path):
     dataset = write_sim_dataset(tmp_path / "dataset")
     (tmp_path / "file").touch()

@@ -41,6 +41,7 @@ def test_no_file_of_it_is_a_pickle(servable):
         assert str(servable.path.parent).encode() not in content, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signature", ["serving_default", "one_user"])
 def test_the_signatures_are_the_schema(servable, dataset, signature):
     loaded = tf.saved_model.load(str(servable.model))

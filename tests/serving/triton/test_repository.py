@@ -59,6 +59,7 @@ def test_backends(configs):
     assert all(name == config.name for name, config in configs.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "signature"), [("ids", "serving_default"), ("candidates", "one_user")]
 )
@@ -89,6 +90,7 @@ def test_the_ensemble_ties_every_tensor(configs, servable):
     assert list(first.input_map.values()) == [configs["events"].input[0].name]
 
 
+@pytest.mark.slow
 def test_the_workflow_part_stands_by_itself(repository, configs):
     parameters = configs["workflow"].parameters
     part = repository / "workflow" / "1" / parameters["servable"].string_value

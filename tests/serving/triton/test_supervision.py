@@ -75,6 +75,7 @@ def test_one_that_a_signal_ends_at_start_is_tried_again(stand_in):
     assert not files.exists()
 
 
+@pytest.mark.slow
 def test_one_that_never_starts_is_given_up(stand_in):
     message = r"by signal 6 \(SIGABRT\) before it was ready, 5 times \(what it said stands above"
     with pytest.raises(ServerError, match=message), stand_in.plays("abort"):
@@ -88,6 +89,7 @@ def test_one_that_exits_is_not_tried_again(stand_in):
     assert stand_in.said == []
 
 
+@pytest.mark.slow
 def test_one_that_dies_is_started_again_until_it_is_enough(stand_in):
     said: list[str] = []
     stand_in.plays("die")

@@ -40,6 +40,7 @@ def test_log_loss_is_that_of_keras(predictions):
     assert evaluator.result().log_loss == pytest.approx(float(expected), rel=1e-5)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     st.lists(

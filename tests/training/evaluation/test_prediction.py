@@ -37,6 +37,7 @@ def scores_of(predict, batches):
     return np.concatenate([predict(columns).numpy() for columns, _ in batches])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [5, 8, 41, 101])
 def test_batches_of_any_size_have_the_scores_of_the_whole(sim_dataset, calls, batch_size):
     dataset = DatasetDirectory.open(sim_dataset)
@@ -49,6 +50,7 @@ def test_batches_of_any_size_have_the_scores_of_the_whole(sim_dataset, calls, ba
     np.testing.assert_allclose(received, expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_ragged_batches_stay_in_one(sim_dataset, calls):
     dataset = DatasetDirectory.open(sim_dataset)
     model = build_model("sim", dataset.schema, embedding_dim=4, long_seq_length=6, top_k=3)

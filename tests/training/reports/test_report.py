@@ -52,6 +52,7 @@ def test_one_page_that_needs_nothing_else(tmp_path):
         assert path.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_several_runs_side_by_side_show_what_differs(tmp_path):
     runs = [
         write_run(tmp_path / "x" / "run", lr=0.01, auc=0.7),

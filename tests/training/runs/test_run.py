@@ -85,6 +85,7 @@ def assert_summaries(directory, steps, epochs):
             assert values == pytest.approx([entry[name] for entry in entries_of_kind])
 
 
+@pytest.mark.slow
 def test_inference_with_saved_weights_gives_the_metrics_of_training(config, tmp_path):
     trained = run(config())
     loaded = {"load_checkpoint_path": tmp_path / "saved", "save_checkpoint_path": None}
@@ -94,6 +95,7 @@ def test_inference_with_saved_weights_gives_the_metrics_of_training(config, tmp_
     assert scored["rows"] == 101
 
 
+@pytest.mark.slow
 def test_inference_takes_the_model_from_the_checkpoint(config, tmp_path):
     trained = run(config())
     loaded = {"load_checkpoint_path": tmp_path / "saved", "results_dir": tmp_path / "other"}
@@ -121,6 +123,7 @@ def test_a_finished_run_is_evaluated_and_said_to_be_finished(config, tmp_path, c
     assert (tmp_path / "saved/step-0000000010/SHA256SUMS").read_bytes() == saved
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["train", "inference"])
 def test_a_benchmark_measures_steps_beyond_the_data(config, tmp_path, mode):
     bench = {"benchmark": True, "benchmark_steps": 12, "benchmark_warmup_steps": 3}
@@ -186,6 +189,7 @@ def clock(monkeypatch):
     return start
 
 
+@pytest.mark.slow
 def test_times_are_of_the_steps_that_this_process_ran_after_its_first(config, tmp_path, clock):
     clock()
     run(config(checkpoint_every=2, keep_checkpoints=9))
@@ -204,6 +208,7 @@ def test_times_are_of_the_steps_that_this_process_ran_after_its_first(config, tm
     assert (result["samples"], result["time_to_train"]) == (300 - 2 * 64 + 300, 63.5)
 
 
+@pytest.mark.slow
 def test_an_epoch_of_one_first_step_has_no_throughput(config, tmp_path, clock):
     clock()
     run(config(global_batch_size=512, save_checkpoint_path=None))
@@ -212,6 +217,7 @@ def test_an_epoch_of_one_first_step_has_no_throughput(config, tmp_path, clock):
     assert (second["throughput"], second["latency_mean"]) == (600, 500)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_says_too_little_falls_back_to_the_one_before(config, tmp_path, capfd):
     """Its digests are right: another program wrote it, or somebody who knew how."""
     run(config(epochs=1, checkpoint_every=2))
@@ -255,12 +261,14 @@ def test_a_resume_is_exact_where_kernels_have_several_threads(config, tmp_path, 
         assert arrays[name].tobytes() == others[name].tobytes()
 
 
+@pytest.mark.slow
 def test_a_run_of_few_steps_is_told_so(config, capfd):
     run(config(save_checkpoint_path=None, global_batch_size=131072))
     said = capfd.readouterr().out
     assert "only 2 steps in all: 300 training rows in batches of 131,072" in said
 
 
+@pytest.mark.slow
 def test_later_checkpoints_where_a_run_saves_are_told_of(config, tmp_path, capfd):
     later = tmp_path / "saved/step-0000000900"
     later.mkdir(parents=True)
@@ -309,6 +317,7 @@ def test_a_gpu_out_of_memory_is_told_what_to_lower(config, monkeypatch, error, s
     assert tf.config.experimental.tensor_float_32_execution_enabled()  # the caller's again
 
 
+@pytest.mark.slow
 def test_repeating_the_data_lengthens_the_epoch(config, tmp_path):
     run(config(epochs=1, repeat_count=2, drop_remainder=True, save_checkpoint_path=None))
     assert len(entries(tmp_path / "results", "step")) == 2 * 4
@@ -320,6 +329,7 @@ class TestRefusals:
         run(config(epochs=1))
         return tmp_path / "saved"
 
+    @pytest.mark.slow
     def test_a_checkpoint_of_another_model_or_dataset(self, config, saved, sim_dataset, tmp_path):
         wider = {**DIN, "embedding_dim": 8}
         with pytest.raises(MerlinSimError, match="its model's options should be"):
@@ -337,6 +347,7 @@ class TestRefusals:
         with pytest.raises(MerlinSimError, match="holds no checkpoint"):
             run(config(load_checkpoint_path=tmp_path / "nothing"))
 
+    @pytest.mark.slow
     def test_another_order_within_an_epoch(self, config, saved):
         run(config(epochs=1, checkpoint_every=2, keep_checkpoints=9))
         first = {"load_checkpoint_path": saved / "step-0000000002"}
@@ -390,6 +401,7 @@ class TestRefusals:
         with pytest.raises(MerlinSimError, match=f"{results}.* cannot be written: No space left"):
             run(config(epochs=1))
 
+    @pytest.mark.slow
     def test_a_full_checkpoint_directory(self, config, saved):
         partial = saved / f".step-0000000010.{os.getpid()}"
         partial.mkdir()
@@ -399,6 +411,7 @@ class TestRefusals:
         assert [path.name for path in saved.glob("*step*")] == ["step-0000000005"]
         assert CheckpointStore(saved).load().facts["epoch"] == 1
 
+    @pytest.mark.slow
     def test_a_learning_rate_that_breaks_the_weights(self, config):
         with pytest.raises(MerlinSimError, match="a smaller `lr`"):
             run(config(optimizer="sgd", lr=1e30))
@@ -408,6 +421,7 @@ class TestRefusals:
             run(config(global_batch_size=512, drop_remainder=True))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_loads_as_the_model_that_was_trained(config, tmp_path):
     run(config(model_type="sim", model_options={**WIDE, "top_k": 4}, epochs=1))
     rows = {"batch_size": 64}
@@ -424,6 +438,7 @@ def test_a_checkpoint_loads_as_the_model_that_was_trained(config, tmp_path):
         DINModel.load(tmp_path / "saved")
 
 
+@pytest.mark.slow
 def test_max_steps_ends_a_run_and_more_of_them_go_on_with_it(config, tmp_path):
     whole_run = run(config(results_dir=tmp_path / "whole", save_checkpoint_path=None))
     run(config(max_steps=3))
@@ -438,6 +453,7 @@ def test_max_steps_ends_a_run_and_more_of_them_go_on_with_it(config, tmp_path):
     assert result["test_auc"] == whole_run["test_auc"]
 
 
+@pytest.mark.slow
 def test_an_epoch_may_score_the_test_data_several_times(config, tmp_path):
     once = run(config(epochs=1, save_checkpoint_path=None, results_dir=tmp_path / "once"))
     result = run(config(epochs=1, evals_per_epoch=3, save_checkpoint_path=None))
@@ -447,6 +463,7 @@ def test_an_epoch_may_score_the_test_data_several_times(config, tmp_path):
     assert result["test_auc"] == once["test_auc"]
 
 
+@pytest.mark.slow
 def test_the_rate_follows_the_schedule(config, tmp_path):
     """At a rate of 0 nothing changes: the first step of a warm-up, those after a decay."""
     changes = {"optimizer": "sgd", "lr": 0.5, "shuffle": False, "save_checkpoint_path": None}

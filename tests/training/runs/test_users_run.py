@@ -40,6 +40,7 @@ def whole(users, tmp_path_factory):
     return directory, run(config_of(users, directory / "results", **saving))
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_within_an_epoch_ends_as_one_that_was_not_stopped(
     users, whole, tmp_path
 ):

@@ -27,6 +27,7 @@ def test_positives_are_those_of_a_plain_reading(raw, dataset, plain_rules, rows_
         assert len(rows) == 2 * sum(expected.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "rules"),
     [
@@ -170,6 +171,7 @@ def same_directories(ours: Path, theirs: Path) -> bool:
     )
 
 
+@pytest.mark.slow
 def test_partitions_do_not_matter(raw, dataset, tmp_path, preprocess, monkeypatch):
     monkeypatch.setattr(line_blocks, "BLOCK_BYTES", 10_000)
     monkeypatch.setattr(line_blocks.line_blocks, "__defaults__", (10_000,))
@@ -194,6 +196,7 @@ def test_workers_do_not_matter(raw, dataset, tmp_path, preprocess, workers):
     assert same_directories(dataset, preprocess(raw, tmp_path / "dataset", *options))
 
 
+@pytest.mark.slow
 def test_the_seed_changes_the_draws_alone(
     raw, dataset, tmp_path, preprocess, rows_of, positives_of
 ):
@@ -203,6 +206,7 @@ def test_the_seed_changes_the_draws_alone(
     assert Counter(ours["item_id_neg"]) != Counter(theirs["item_id_neg"])
 
 
+@pytest.mark.slow
 def test_a_second_run_in_one_process_forgets_the_first(
     raw, tmp_path, raw_writer, preprocess, plain_rules, rows_of, positives_of
 ):
@@ -228,6 +232,7 @@ def test_gzipped_files_give_the_same(raw, dataset, tmp_path, preprocess):
     assert same_directories(dataset, preprocess(zipped, tmp_path / "dataset"))
 
 
+@pytest.mark.slow
 def test_repetitions_are_kept_and_counted(raw, tmp_path, run_cli, plain_rules):
     result = run_cli(
         "preprocess", "amazon-books", "--amazon_dataset_path", raw, "--output_path",

@@ -93,6 +93,7 @@ def test_a_later_log_gets_the_same_ids(raw, dataset, tmp_path, preprocess, rows_
         assert (output / name).read_bytes() == (dataset / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_rules_that_are_not_given_are_those_of_the_fit(
     raw, tmp_path, preprocess, plain_rules, positives_of, rows_of
 ):

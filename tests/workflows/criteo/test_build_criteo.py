@@ -105,6 +105,7 @@ def test_rows_are_what_pandas_makes_of_them(raw, built):
     assert not (output / ".work").exists()
 
 
+@pytest.mark.slow
 def test_limits_by_column_and_counts_of_training_days_alone(raw, tmp_path):
     output = tmp_path / "data"
     builder_of(raw, "2,3:20", "train").build(output)
@@ -112,6 +113,7 @@ def test_limits_by_column_and_counts_of_training_days_alone(raw, tmp_path):
     check_ids(output, days, read_rows(output, "train"), days, lambda c: 20 if c == "cat_3" else 2)
 
 
+@pytest.mark.slow
 def test_counts_of_a_share_of_rows(raw, tmp_path):
     output = tmp_path / "data"
     builder_of(raw, "2", "train", split=DaySplit(test_share=0.25)).build(output)
@@ -122,6 +124,7 @@ def test_counts_of_a_share_of_rows(raw, tmp_path):
     assert "validation" not in DatasetDirectory.open(output).spec.source_spec
 
 
+@pytest.mark.slow
 def test_many_blocks_parts_and_threads_give_the_same(raw, built, tmp_path, monkeypatch):
     """Keys dealt out over 8 parts, files cut into many blocks: the same rows and ids."""
     monkeypatch.setattr(line_blocks, "BLOCK_BYTES", 20_000)
@@ -142,6 +145,7 @@ def test_a_large_log_is_dealt_out_over_more_parts():
     assert count_blocks.choose_part_bits([block] * 1000) == 8
 
 
+@pytest.mark.slow
 def test_the_next_day_has_the_ids_of_the_days_before(raw, built, tmp_path):
     output, _ = built
     synthesize_days(tmp_path, PlantedClicks(ROWS, most_keys=900, seed=9), 1)
@@ -192,6 +196,7 @@ def test_a_bad_line_stops_the_run_and_nothing_is_written(raw, tmp_path, monkeypa
     assert [path.name for path in tmp_path.iterdir()] == ["spoiled"]
 
 
+@pytest.mark.slow
 def test_bad_lines_may_be_left_out(raw, tmp_path, monkeypatch):
     monkeypatch.setattr(line_blocks, "BLOCK_BYTES", 20_000)
     spoiled = spoil(raw, tmp_path / "spoiled", day=1, row=321)

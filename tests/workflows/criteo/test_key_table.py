@@ -15,6 +15,7 @@ from merlin_sim.workflows.criteo.rank_keys import key_texts
 KEYS = st.lists(st.integers(0, 2**32 - 1), max_size=60)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=50)
 @given(KEYS)
 def test_scattering_has_an_inverse(keys):

@@ -59,6 +59,7 @@ def write(tmp_path, reviews: bytes, metadata: bytes = b"{'asin': 'a', 'categorie
     return raw
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("line", "reason"), BAD_LINES)
 def test_a_bad_line_stops_the_run_or_is_counted(line, reason, tmp_path, preprocess, run_cli):
     raw = write(tmp_path, b"\n".join([GOOD, b"", OTHER, line, GOOD, line, b""]))

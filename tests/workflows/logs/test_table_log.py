@@ -136,6 +136,7 @@ HEADER = "when,who,what,country,device,brand,price band\n"
 GOOD = "1,u,x,PT,a,b,c\n2,u,y,PT,a,b,c\n3,u,z,PT,a,b,c\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
@@ -238,6 +239,7 @@ def test_names_that_collide_are_refused(tmp_path, run):
         )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_timestamps_of_any_kind_sort(tmp_path, run):
     base = make_log()
     whole = pd.to_datetime(base["when"], unit="s")

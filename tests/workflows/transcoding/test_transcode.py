@@ -252,6 +252,7 @@ def break_batch(records: list[dict], name: str, change: Callable) -> None:
     records[1] = {**records[1], name: change(np.ravel(records[1][name]).tolist())}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [

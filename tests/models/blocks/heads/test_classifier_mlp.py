@@ -8,6 +8,7 @@ from merlin_sim.models.blocks.checks import OptionError
 from merlin_sim.models.blocks.heads.classifier_mlp import ClassifierMLP
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hidden_dims", [(), (8, 4)])
 def test_contract(contract_step, arrays, hidden_dims):
     contract_step(lambda: ClassifierMLP(hidden_dims), lambda batch: (arrays.vectors(batch, 4),))

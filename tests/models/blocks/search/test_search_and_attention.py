@@ -68,6 +68,7 @@ def test_a_registered_search_is_an_option_by_its_name(newest, make_schema, make_
         SIMOptions(search="oldest")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", [ExactSearchUnit, lambda: MultiHeadSearchUnit(2, 8)])
 def test_units_are_passed_in_and_survive_the_configuration(
     attention, make_schema, make_columns, as_batch
@@ -90,6 +91,7 @@ def test_units_are_passed_in_and_survive_the_configuration(
     assert np.isfinite(model.compute_step(batch, label)[0].total_loss)
 
 
+@pytest.mark.slow
 def test_a_unit_whose_find_is_one_for_all_scores_many_candidates(
     make_schema, make_columns, as_batch
 ):

@@ -27,6 +27,7 @@ def test_the_choice_is_that_of_top_k_ties_included(weights, top_k):
     np.testing.assert_array_equal(found, expected_mask(weights, top_k))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("levels", [2, 4, 10_000])  # few levels: many ties, at zero too
 @pytest.mark.parametrize("compiled", [False, True])
 def test_the_choice_is_the_same_compiled(levels, compiled):
