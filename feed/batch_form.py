@@ -49,13 +49,13 @@ def largest_ids(schema: Schema) -> dict[str, int]:
         for column in schema
         if "categorical" in tags_of(column) and "target" not in tags_of(column)
         # Not its int_domain, which there is of columns declared as integers only.
-        if (largest := (column.properties.get("domain") or {}).get("max"))
+        if (largest := (column.properties.get("domain") or {}).get("max")) is not None
     }
 
 
 def small_ids(schema: Schema) -> frozenset[str]:
     """Name the columns of ids that int32 can hold."""
-    return frozenset(name for name, largest in largest_ids(schema).items() if 0 < largest < 2**31)
+    return frozenset(name for name, largest in largest_ids(schema).items() if largest < 2**31)
 
 
 def tags_of(column: ColumnSchema) -> set[str]:

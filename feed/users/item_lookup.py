@@ -62,8 +62,9 @@ class ItemLookup:
 
 
 def _check(path: Path, name: str, column: Any, low: int, high: int) -> None:
-    values = np.asarray(column.fill_null(low - 1))
-    wrong = np.flatnonzero((values < low) | (values > high))
+    missing = np.asarray(column.is_null())
+    values = np.asarray(column.fill_null(low))
+    wrong = np.flatnonzero(missing | (values < low) | (values > high))
     if len(wrong):
         row = int(wrong[0])
         raise DataError(

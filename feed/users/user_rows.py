@@ -68,13 +68,21 @@ class UserRows:
                     rows = file.metadata.row_group(group).num_rows
                     columns = list(self.positions[self.mapping])
                     table = file.read_row_group(group, columns=columns)
-                    counts = _count(path, first_row, table, columns)
+                    most = self._interactions(file, group)
+                    counts = _count(path, first_row, table, columns, most)
                     if counts.sum():
                         self.parts.append(UserPart(path, group, first_row, version(str(path))))
                         self.part_positions.append(counts)
                     first_row += rows
         except READ_ERRORS as error:
             raise DataError(f"{path} cannot be read as parquet: {error}") from error
+
+    def _interactions(self, file: pq.ParquetFile, group: int) -> int:
+        """How many a row group has, by its footer; an empty or missing history counts as one."""
+        metadata = file.metadata.row_group(group)
+        chunks = (metadata.column(place) for place in range(metadata.num_columns))
+        below = f"{self.history}."
+        return sum(c.num_values for c in chunks if c.path_in_schema.startswith(below))
 
     def read(self, number: int) -> UserBlock:
         """Decode and check the users of a part.
@@ -127,15 +135,33 @@ class UserRows:
             ) from error
 
 
-def _count(path: Path, first_row: int, table: pa.Table, columns: list[str]) -> Array:
-    """How many samples each user has; the rest of what can be wrong is seen when they are read."""
-    begins, ends = (np.asarray(table[name].fill_null(-1)).astype(np.int64) for name in columns)
+def _count(path: Path, first_row: int, table: pa.Table, columns: list[str], most: int) -> Array:
+    """How many samples each user has; the rest of what can be wrong is seen when they are read.
+
+    Args:
+        path: The file.
+        first_row: The number of the table's first row.
+        table: The columns.
+        columns: Of the first position that is a sample, and of the one after the last.
+        most: No history of the table is longer.
+    """
+
+    def refuse(row: int, what: str, received: object) -> None:
+        raise DataError(f"{path}, row {first_row + row}: {what} Received: {received}.")
+
+    for name in columns:
+        if table[name].null_count:
+            row = int(np.argmax(table[name].is_null()))
+            refuse(row, f"column {name} holds a missing value.", "null")
+    begins, ends = (np.asarray(table[name]).astype(np.int64) for name in columns)
     wrong = (begins < 0) | (begins > ends)
     if wrong.any():
         row = int(np.argmax(wrong))
         received = " and ".join(str(table[name][row].as_py()) for name in columns)
-        raise DataError(
-            f"{path}, row {first_row + row}: columns {' and '.join(columns)} should hold a position"
-            f" of the history and one that is not before it. Received: {received}."
-        )
+        what = f"columns {' and '.join(columns)} should hold a position of the history and one"
+        refuse(row, f"{what} that is not before it.", received)
+    if (ends > most).any():
+        row = int(np.argmax(ends > most))
+        what = f"column {columns[1]} should not lie beyond the history's end: all users of the row"
+        refuse(row, f"{what} group have {most} interactions together.", ends[row])
     return ends - begins

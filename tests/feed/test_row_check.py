@@ -6,7 +6,7 @@ from merlin.schema import ColumnSchema, Schema
 
 from merlin_sim.feed.data_error import DataError
 from merlin_sim.feed.row_check import RowCheck
-from merlin_sim.feed.rows.decoded_rows import DecodedRows, ListColumn
+from merlin_sim.feed.rows.decoded_rows import DecodedRows, ListColumn, ScalarColumn
 
 CHANNELS = {
     "items": "positive_history",
@@ -49,3 +49,11 @@ def test_a_history_of_another_length_is_refused_with_its_row(name, first):
 def test_negative_histories_are_compared_with_each_other():
     with pytest.raises(DataError, match="row 100: other_items and other_categories"):
         check(other_categories=[3, 0, 2, 3, 1])
+
+
+def test_a_table_of_one_row_has_the_id_0_alone():
+    domain = {"domain": {"min": 0, "max": 0, "name": "constant"}}
+    column = ColumnSchema("constant", tags=["categorical"], dtype=np.int64, properties=domain)
+    rows = {"constant": ScalarColumn(np.array([0, 0, 1]))}
+    with pytest.raises(DataError, match=r"row 102: column constant holds an id outside 0 to 0.*1"):
+        RowCheck(Schema([column]))(DecodedRows(rows, 3, "part.0.parquet", 100))

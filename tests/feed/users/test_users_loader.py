@@ -222,6 +222,9 @@ WRONG = {
     "no first position": (put("train_begin", 0, -1), "row 3: .*train_begin and train_end.*-1"),
     "an end before the first": (put("train_end", 1, 0), "row 4: .*1 and 0"),
     "an end beyond the history": (put("test_end", 1, 11), r"row 4 \(user 5\): column test_end"),
+    "an end beyond all": (put("train_end", 1, 2**63 - 1), "row 4: .*train_end .*20 interactions"),
+    "an end beyond any": (put("test_end", 0, 2**40), r"\(user 4\): column test_end .*: 1099511"),
+    "an end that is missing": (put("train_end", 1, None), "row 4: column train_end .*null"),
     "a sample of both": (put("test_begin", 1, 8), r"\(user 5\): no position .*train and of test"),
 }
 
@@ -236,6 +239,22 @@ def test_what_cannot_be_is_refused_with_file_user_and_position(tmp_path, change,
         list(feed_of(directory, 8))
 
 
+def store_unsigned(path, names):
+    table = pq.read_table(path)
+    for name in names:
+        place = table.column_names.index(name)
+        table = table.set_column(place, name, table[name].cast(pa.uint32()))
+    pq.write_table(table, path)
+
+
+def test_positions_and_counts_may_be_unsigned(tmp_path):
+    directory = write_users_dataset(tmp_path / "dataset", [[[10, 10, 10]]])
+    store_unsigned(directory / "users/part.0.parquet", ["train_begin", "train_end", "test_end"])
+    store_unsigned(directory / "categories/thing.parquet", ["id", "count"])
+    (rows,) = [np.concatenate(batches_of(feed_of(directory, 8)))]
+    np.testing.assert_array_equal(rows, as_rows(samples_of(directory, "train")))
+
+
 @pytest.mark.parametrize(
     "column, row, value, message",
     [
@@ -244,6 +263,7 @@ def test_what_cannot_be_is_refused_with_file_user_and_position(tmp_path, change,
         ("id", 5, 51, "thing.parquet, row 5: column id should hold 1 to 50"),
         ("id", 5, 1, "thing.parquet: column id should hold each of 1 to 50 once"),
         ("kind", 2, None, "row 2: column kind .*Received: None"),
+        ("count", 2, None, "row 2: column count .*Received: None"),
     ],
 )
 def test_an_item_table_that_cannot_be_is_refused(tmp_path, column, row, value, message):
