@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 from .descriptions import Descriptions
 
 Cell = Any
+KINDS = {"label": [pa.float32(), pa.int8()], "numerical": [pa.float32()]}
+"""Channel -> in which types its values are stored without a doubt; ids else."""
 
 
 class Unreadable(Exception):
@@ -68,7 +70,7 @@ def _read_file(path: Path, name: str, facts: Descriptions, truth: Truth) -> None
                 raise Unreadable(f"{names.count(column)} columns {column!r}")
             if [name.partition("\0")[0] for name in names].count(column) != 1:
                 truth.doubts.append(f"another name is {column!r} up to a zero byte")
-            columns[column] = _one_column(file, column)
+            columns[column] = one_column(file, column)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise Unreadable(f"{type(error).__name__}: {str(error)[:200]}") from error
     lengths = {len(array) for array in columns.values()}
@@ -79,7 +81,7 @@ def _read_file(path: Path, name: str, facts: Descriptions, truth: Truth) -> None
     _compare_lengths(columns, name, facts, truth)
 
 
-def _one_column(file: pq.ParquetFile, column: str) -> pa.Array:
+def one_column(file: pq.ParquetFile, column: str) -> pa.Array:
     """Read one column; arrow takes a dot in a name for a path and reads others along."""
     table = file.read(columns=[column], use_threads=False)
     if column not in table.column_names:  # a name that arrow takes for a path of nested columns
@@ -93,7 +95,7 @@ def _one_column(file: pq.ParquetFile, column: str) -> pa.Array:
 
 def _cells(array: Any, name: str, column: str, facts: Descriptions, truth: Truth) -> list[Cell]:
     kind, feature = array.type, facts.features[column]
-    if feature.is_list != _is_list(kind):
+    if feature.is_list != is_list(kind):
         truth.wrong_files.append((name, f"{column} is stored as {kind}"))
         return [0] * len(array)
     value_kind = kind.value_type if feature.is_list else kind
@@ -103,7 +105,7 @@ def _cells(array: Any, name: str, column: str, facts: Descriptions, truth: Truth
     if not _is_number(value_kind):
         truth.wrong_files.append((name, f"{column} is stored as {kind}"))
         return [0] * len(array)
-    if value_kind != (pa.float32() if feature.channel == "label" else pa.int64()):
+    if value_kind not in KINDS.get(feature.channel, [pa.int64(), pa.int32()]):
         truth.doubts.append(f"{column} is {kind}")
     cells = array.to_pylist()
     for row, cell in enumerate(cells):
@@ -127,6 +129,8 @@ def _fault_of(cell: Cell, feature: Any, truth: Truth) -> str:
         if feature.channel == "label":
             if value not in (0, 1):
                 return f"the label {value}"
+        elif feature.channel == "numerical":
+            continue
         elif isinstance(value, float) and value != int(value):
             return f"the fraction {value}"
         elif feature.largest is not None and not 0 <= value <= feature.largest:
@@ -137,13 +141,13 @@ def _fault_of(cell: Cell, feature: Any, truth: Truth) -> str:
 def _compare_lengths(columns: Any, name: str, facts: Descriptions, truth: Truth) -> None:
     for channel in ("positive_history", "negative_history"):
         found = [c for c in facts.columns if facts.features[c].channel == channel]
-        lists = [columns[c].to_pylist() for c in found if _is_list(columns[c].type)]
+        lists = [columns[c].to_pylist() for c in found if is_list(columns[c].type)]
         for row, cells in enumerate(zip(*lists, strict=True)):
             if len({len(cell) for cell in cells if cell is not None}) > 1:
                 truth.wrong_rows.append((name, row, f"{channel}: unequal lengths"))
 
 
-def _is_list(kind: pa.DataType) -> bool:
+def is_list(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     )

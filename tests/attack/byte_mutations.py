@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .draft import FILES
+from .draft import Form
 from .kinds import MutationKind, pick
 
 PLACES = ["footer", "page header", "pages", "anywhere", "magic"]
@@ -89,9 +89,11 @@ def drawn_change(random: np.random.Generator) -> dict[str, Any]:
     }
 
 
-def _damage(random: np.random.Generator) -> dict[str, Any]:
-    place = pick(random, PLACES[:3] * 3 + PLACES)
-    return {"file": pick(random, FILES), "place": place, **drawn_change(random)}
+def byte_kinds(form: Form) -> list[MutationKind]:
+    """The damages to files of one form."""
 
+    def draw(random: np.random.Generator) -> dict[str, Any]:
+        place = pick(random, PLACES[:3] * 3 + PLACES)
+        return {"file": pick(random, form.files), "place": place, **drawn_change(random)}
 
-BYTES = [MutationKind("damage", damage, _damage)]
+    return [MutationKind("damage", damage, draw)]

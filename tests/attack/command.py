@@ -21,8 +21,9 @@ from .server_requests import ServerFamily
 from .worker import SPAWN
 
 SHARES = {
-    **{"parquet": 0.5, "spec": 0.2, "checkpoints": 0.08, "raw logs": 0.07},
-    **{"requests": 0.07, "servables": 0.04, "fitted state": 0.04},
+    **{"parquet": 0.3, "spec": 0.12, "users": 0.16, "clicks": 0.12},
+    **{"checkpoints": 0.07, "raw logs": 0.05, "requests": 0.06, "servables": 0.04},
+    **{"fitted state": 0.04},
 }
 """Family -> its share of the mutations."""
 
@@ -42,7 +43,7 @@ GROUPS = [
     # NVTabular waits for ever in a forked process.
     (Limits(seconds=240, start=SPAWN, shrinks=False), ["raw logs"]),
     (Limits(seconds=600, room=None, shrinks=False), ["command line", "server"]),
-    (Limits(), ["parquet", "spec", "checkpoints", *SERVED]),
+    (Limits(), ["parquet", "spec", "users", "clicks", "checkpoints", *SERVED]),
     (Limits(seconds=300), ["layouts"]),
 ]
 """Families that can be judged by the same workers."""
@@ -52,8 +53,7 @@ def make_families() -> dict[str, Family]:
     """All families of cases."""
     found: list[Family] = [
         *(KillFamily(way) for way in CHAINS),
-        DatasetFamily("parquet"),
-        DatasetFamily("spec"),
+        *(DatasetFamily(name) for name in ("parquet", "spec", "users", "clicks")),
         CheckpointFamily(),
         LogFamily(),
         RequestFamily(),

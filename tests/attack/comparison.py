@@ -18,6 +18,8 @@ def difference(
     for name, cells in wanted.items():
         found = rows[name]
         expected = as_array(cells, facts.features[name].length)
+        if facts.features[name].channel == "numerical":  # they are fed as float32
+            found, expected = found.astype(np.float32), expected.astype(np.float32)
         if found.shape != expected.shape:
             return f"{name}: the shape {found.shape}, by arrow {expected.shape}"
         same = np.array([_equal(f, e) for f, e in zip(found.tolist(), expected, strict=True)])

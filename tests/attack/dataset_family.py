@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +14,30 @@ import pyarrow.parquet as pq
 
 from .arrow_truth import Truth, read_truth
 from .attempt import Attempt, attempt
-from .byte_mutations import BYTES
+from .byte_mutations import byte_kinds
+from .clicks_form import FORM as CLICKS
 from .comparison import difference
 from .descriptions import Descriptions, NoFacts, read_descriptions
-from .document_mutations import DOCUMENT_KINDS
-from .draft import DOCUMENTS, FILES, Draft, base_of, make_draft
-from .kinds import MutationKind, pick_kind
+from .document_mutations import document_kinds
+from .draft import SAMPLES
+from .kinds import pick_kind
 from .outcome import NO_TRUTH, READ, REFUSED, Outcome
-from .plan import Plan
-from .value_mutations import VALUES
-from .writer_mutations import WRITERS
+from .plan import Mutation, Plan
+from .users_form import FORM as USERS
+from .users_form import layout_kinds
+from .users_truth import read_samples
+from .value_mutations import value_kinds
+from .writer_mutations import writer_kinds
 
-PHASES = (VALUES, WRITERS, DOCUMENT_KINDS, BYTES)
-KINDS = {kind.name: (phase, kind) for phase, kinds in enumerate(PHASES) for kind in kinds}
-MIXES: dict[str, list[list[MutationKind]]] = {
-    "parquet": [VALUES, WRITERS, BYTES],
-    "spec": [DOCUMENT_KINDS],
+TABLES, WRITERS, DOCUMENTS, BYTES = range(4)
+"""In which order changes are made, and of which kind they are."""
+FAMILIES = {
+    "parquet": (SAMPLES, (TABLES, WRITERS, BYTES)),
+    "spec": (SAMPLES, (DOCUMENTS,)),
+    "users": (USERS, (TABLES, TABLES, WRITERS, BYTES, DOCUMENTS)),
+    "clicks": (CLICKS, (TABLES, TABLES, WRITERS, BYTES, DOCUMENTS)),
 }
-"""Family -> the kinds of which its cases are made."""
+"""Family -> its datasets, and the kinds of which its cases are made."""
 MAPPINGS = ("train", "test")
 
 
@@ -39,9 +45,19 @@ class DatasetFamily:
     """Cases on a dataset directory."""
 
     def __init__(self, name: str) -> None:
-        """Choose the kinds of changes."""
+        """Choose the form of the datasets, and the kinds of changes."""
         self.name = name
-        self._mix = MIXES[name]
+        self.form, self._mix = FAMILIES[name]
+        of_users = layout_kinds() if self.form is USERS else []
+        self._kinds = [
+            value_kinds(self.form),
+            writer_kinds(self.form),
+            [*document_kinds(self.form), *of_users],
+            byte_kinds(self.form),
+        ]
+        self._by_name = {
+            kind.name: (number, kind) for number, kinds in enumerate(self._kinds) for kind in kinds
+        }
 
     def prepare(self) -> None:
         """Import what is slow to import before any worker is forked."""
@@ -52,21 +68,25 @@ class DatasetFamily:
         count = int(random.choice([1, 2, 3], p=[0.5, 0.3, 0.2]))
         mutations = []
         for _ in range(count):
-            mix = self._mix if random.random() < 0.9 else list(PHASES)
-            kinds = mix[int(random.integers(len(mix)))]
+            mix = self._mix if random.random() < 0.9 else range(len(self._kinds))
+            kinds = self._kinds[mix[int(random.integers(len(mix)))]]
             mutations.append(pick_kind(random, kinds).drawn(random))
-        return Plan(base_of(random), tuple(mutations))
+        return Plan(self.form.base_of(random), tuple(mutations))
+
+    def stage(self, mutation: Mutation) -> int:
+        """Of which of the four kinds a change is."""
+        return self._by_name[mutation.name][0]
 
     def write(self, plan: Plan, directory: Path) -> None:
         """Write the dataset of a plan."""
-        draft = make_draft(plan.base)
-        ordered = sorted(plan.mutations, key=lambda mutation: KINDS[mutation.name][0])
-        early = [m for m in ordered if KINDS[m.name][1] not in BYTES]
+        draft = self.form.make(plan.base)
+        ordered = sorted(plan.mutations, key=self.stage)
+        early = [mutation for mutation in ordered if self.stage(mutation) != BYTES]
         for mutation in early:
-            KINDS[mutation.name][1].change(draft, **mutation.arguments)
-        _write(draft, directory)
+            self._by_name[mutation.name][1].change(draft, **mutation.arguments)
+        draft.write(directory)
         for mutation in ordered[len(early) :]:
-            KINDS[mutation.name][1].change(directory, **mutation.arguments)
+            self._by_name[mutation.name][1].change(directory, **mutation.arguments)
 
     def judge(self, plan: Plan, phase: Callable[[str], None]) -> Outcome:
         """Make the case and say how it ends."""
@@ -78,27 +98,24 @@ class DatasetFamily:
             except pa.ArrowException as error:
                 return Outcome(NO_TRUTH, f"arrow writes no such file: {error}")
             phase("feed")
-            tried = attempt(lambda: read_dataset(directory))
+            tried = attempt(lambda: read_dataset(directory, self.form.model))
             phase("truth")
-            outcome = judged(directory, plan, tried)
-            if outcome.kind == READ and any(KINDS[m.name][0] == 2 for m in plan.mutations):
+            stages = [self.stage(mutation) for mutation in plan.mutations]
+            outcome = judged(directory, stages, tried)
+            if outcome.kind == READ and DOCUMENTS in stages:
                 phase("probe")
-                outcome = _probed(directory, outcome)
+                outcome = _probed(directory, self.form.model, outcome)
             return outcome
 
 
-def _write(draft: Draft, directory: Path) -> None:
-    draft.write(directory)
-
-
-def read_dataset(directory: Path) -> dict[str, dict[str, np.ndarray]]:
+def read_dataset(directory: Path, model: str) -> dict[str, dict[str, np.ndarray]]:
     """Read both mappings, in stored order, as the product does."""
     from merlin_sim.foundation.ranks import Ranks
 
     from .feed_reading import joined, open_whole, poisoned_memory, read_batches, with_label
 
     with poisoned_memory():
-        dataset = open_whole(directory)
+        dataset = open_whole(directory, model)
         label = dataset.channels["label"][0]
         return {
             mapping: with_label(joined(read_batches(dataset, mapping, 32, Ranks())), label)
@@ -106,7 +123,7 @@ def read_dataset(directory: Path) -> dict[str, dict[str, np.ndarray]]:
         }
 
 
-def judged(directory: Path, plan: Plan, tried: Attempt) -> Outcome:
+def judged(directory: Path, stages: list[int], tried: Attempt) -> Outcome:
     """Compare what came of reading with arrow and the descriptions."""
     if tried.fault is not None:
         return Outcome("traceback", tried.fault)
@@ -114,12 +131,13 @@ def judged(directory: Path, plan: Plan, tried: Attempt) -> Outcome:
     facts = None
     try:
         facts = read_descriptions(directory)
-        truths = {mapping: read_truth(directory, mapping, facts) for mapping in MAPPINGS}
-    except (NoFacts, KeyError, TypeError) as error:
+        read = read_truth if facts.layout is None else read_samples
+        truths = {mapping: read(directory, mapping, facts) for mapping in MAPPINGS}
+    except (NoFacts, LookupError, TypeError, ValueError) as error:
         if tried.refusal is None:
             return Outcome("accepted what cannot be understood", str(error))
     if tried.refusal is not None:
-        return _judged_refusal(directory, plan, tried.refusal, truths, facts)
+        return _judged_refusal(directory, stages, tried.refusal, truths, facts)
     assert facts is not None
     return _judged_reading(tried, truths, facts)
 
@@ -138,19 +156,19 @@ def _judged_reading(tried: Attempt, truths: dict[str, Truth], facts: Description
 
 def _judged_refusal(
     directory: Path,
-    plan: Plan,
+    stages: list[int],
     refusal: str,
     truths: dict[str, Truth],
     facts: Descriptions | None,
 ) -> Outcome:
-    if not names_a_file(refusal, directory):
+    if str(directory) not in refusal:
         return Outcome("refused without a file", refusal[:400])
-    harmless = [KINDS[m.name][1] in WRITERS for m in plan.mutations]
-    if all(harmless) and facts and truths and not any(_faults(t) for t in truths.values()):
+    harmless = set(stages) <= {WRITERS}
+    if harmless and facts and truths and not any(_faults(t) for t in truths.values()):
         return Outcome("refused a good file", refusal[:400])
     rows = [row for truth in truths.values() for row in truth.wrong_rows]
     files = [name for truth in truths.values() for name, _ in truth.wrong_files]
-    damaged = any(KINDS[m.name][1] in BYTES or KINDS[m.name][0] == 2 for m in plan.mutations)
+    damaged = BYTES in stages or DOCUMENTS in stages
     doubts = any(truth.doubts for truth in truths.values())
     if rows and not files and not damaged and not doubts:
         return _judged_rows(refusal, rows)
@@ -171,31 +189,37 @@ def _judged_rows(refusal: str, rows: list[tuple[str, int, str]]) -> Outcome:
     return Outcome(REFUSED, refusal)
 
 
-def names_a_file(refusal: str, directory: Path) -> bool:
-    """Whether a message says which file or directory it is about."""
-    names = [*DOCUMENTS, *FILES]
-    return any(str(directory / name) in refusal for name in names) or str(directory) in refusal
-
-
-def _probed(directory: Path, outcome: Outcome) -> Outcome:
+def _probed(directory: Path, model: str, outcome: Outcome) -> Outcome:
     """Put an id beyond its table into each column in turn: is it still found?"""
     facts = read_descriptions(directory)
-    for column, feature in facts.features.items():
-        if feature.largest is None:
-            continue
-        name = facts.files["train"][0]
+    for name, column, largest in _probes(facts):
         path = directory / name
         kept = path.read_bytes()
         try:
-            _put_beyond(path, column, feature.largest)
+            _put_beyond(path, column, largest)
         except (ValueError, OSError, KeyError):
             continue
-        tried = attempt(lambda: read_dataset(directory))
+        tried = attempt(lambda: read_dataset(directory, model))
         path.write_bytes(kept)
         if tried.refusal is None:
-            said = tried.fault or f"{column}: {feature.largest + 1} is fed"
+            said = tried.fault or f"{column}: {largest + 1} is fed"
             return Outcome("the check of ids is off", said)
     return outcome
+
+
+def _probes(facts: Descriptions) -> Iterator[tuple[str, str, int]]:
+    """File, column and largest id of all ids that stand in files."""
+    file, layout = facts.files["train"][0], facts.layout
+    if layout is None:
+        for name, feature in facts.features.items():
+            if feature.largest is not None:
+                yield file, name, feature.largest
+        return
+    for place, name in enumerate(facts.channels["user_features"]):
+        yield file, name, facts.largest_of("user_features", place)
+    yield file, layout.history, facts.largest_of("target_item_features", 0)
+    for place, name in enumerate(layout.item_features, start=1):
+        yield layout.item_table, name, facts.largest_of("target_item_features", place)
 
 
 def _put_beyond(path: Path, column: str, largest: Any) -> None:

@@ -32,6 +32,18 @@ class Feature:
 
 
 @dataclass(frozen=True)
+class Layout:
+    """How samples are made, where there is one row per user."""
+
+    history: str
+    positions: dict[str, list[str]]
+    item_table: str
+    item_features: list[str]
+    negatives: str
+    seed: int
+
+
+@dataclass(frozen=True)
 class Descriptions:
     """All that is said of a dataset."""
 
@@ -39,6 +51,27 @@ class Descriptions:
     """Those in a channel."""
     files: dict[str, list[str]]
     contradictions: list[str]
+    layout: Layout | None = None
+
+    @property
+    def channels(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for name, feature in self.features.items():
+            found.setdefault(feature.channel, []).append(name)
+        return found
+
+    @property
+    def items(self) -> int:
+        """How many features an item has, itself among them."""
+        return len(self.channels["target_item_features"])
+
+    @property
+    def length(self) -> int | None:
+        """Of the longest history that is seen."""
+        return self.features[self.channels["positive_history"][0]].length
+
+    def largest_of(self, channel: str, place: int) -> int:
+        return int(self.features[self.channels[channel][place]].largest or 0)
 
     @property
     def columns(self) -> list[str]:
@@ -83,24 +116,30 @@ def _from_spec(directory: Path, spec: Any, schema: Any) -> Descriptions:
             stated = spec["feature_spec"][name]
             dimensions = stated.get("dimensions")
             largest = stated.get("cardinality")
+            if channel == "categorical" and largest is not None:  # ids from 0 there
+                largest -= 1
             length = dimensions[0] if dimensions else None
             features[name] = Feature(channel, bool(dimensions), length, largest)
     files = {
         mapping: [name for chunk in chunks for name in chunk["files"]]
         for mapping, chunks in spec["source_spec"].items()
     }
-    contradictions += _same_files(directory, files)
+    layout = None
+    if any(chunk["type"] == "users" for chunks in spec["source_spec"].values() for chunk in chunks):
+        layout = Layout(**spec["metadata"]["users"])
+    contradictions += _same_files(directory, files, layout is not None)
     if schema is not None:
         contradictions += _against_schema(features, schema)
     features = _against_metadata(directory, features, contradictions)
-    return Descriptions(features, files, contradictions)
+    return Descriptions(features, files, contradictions, layout)
 
 
-def _same_files(directory: Path, files: dict[str, list[str]]) -> list[str]:
-    """Say which files are named twice, under whatever name."""
+def _same_files(directory: Path, files: dict[str, list[str]], of_users: bool) -> list[str]:
+    """Say which files are named twice, under whatever name; of users within a mapping."""
     seen: dict[str, str] = {}
     found = []
     for mapping, names in files.items():
+        seen = {} if of_users else seen
         for name in names:
             place = os.path.realpath(directory / name)
             if place in seen:
@@ -133,7 +172,9 @@ _CHANNELS = {
     *("label", "user_features", "target_item_features"),
     *("positive_history", "negative_history"),
 }
-_TABLES = ("user_features", "target_item_features")
+_NUMBERS = {"categorical": "categorical", "continuous": "numerical"}
+"""Merlin's tag -> the channel that it tells where none is named."""
+_TABLES = ("user_features", "target_item_features", "categorical")
 
 
 def _against_metadata(
@@ -148,8 +189,9 @@ def _against_metadata(
     if len(entries) != len(tables):
         contradictions.append(f"{len(entries)} entries in metadata.json, {len(tables)} tables")
     for name in tables:
-        if name in stated and stated[name] != features[name].largest:
-            contradictions.append(f"{name}: {features[name].largest}, {stated[name]} in metadata")
+        largest, first = features[name].largest, int(features[name].channel == "categorical")
+        if name in stated and stated[name] != (largest or 0) + first:
+            contradictions.append(f"{name}: {largest}, {stated[name]} in metadata")
     return features
 
 
@@ -157,6 +199,8 @@ def _from_schema(directory: Path, schema: Any) -> Descriptions:
     features = {}
     for feature in schema.feature:
         channels = set(feature.annotation.tag) & _CHANNELS
+        if not channels:
+            channels = {_NUMBERS[tag] for tag in feature.annotation.tag if tag in _NUMBERS}
         if len(channels) != 1:
             raise NoFacts(f"{feature.name} has the tags {list(feature.annotation.tag)}")
         is_list = feature.HasField("value_count") or feature.HasField("shape")

@@ -11,7 +11,7 @@ import numpy as np
 import yaml
 
 from .byte_mutations import changed, drawn_change
-from .draft import CHANNELS, DOCUMENTS, FILES, SIZES, Draft
+from .draft import DOCUMENTS, Draft, Form
 from .kinds import MutationKind, pick
 
 TREES = ("feature_spec.yaml", "metadata.json")
@@ -22,9 +22,9 @@ VALUES: list[Any] = [
 ]
 PATHS = [
     *("./{0}", "train/../{0}", "{0}/", "//{0}", "../d/{0}", "/etc/passwd", "", ".", "train"),
-    *(FILES[0], FILES[1], FILES[2], "train/missing.parquet", "train//part.0.parquet", "~/{0}"),
-    *("./train/part.0.parquet", "test/../train/part.0.parquet", "train/./part.1.parquet"),
+    *("{1}", "{2}", "{3}", "train/missing.parquet", "~/{0}", "./{1}", "test/../{1}", "././{2}"),
 ]
+"""{0} is the file that is named already, the others are the form's."""
 LINES = ["", "  ", "\t", "}", "{", "- x", "? x", "&a [*a]", "<<: x", "!!python/object:os.system x"]
 
 
@@ -66,7 +66,8 @@ def add_file(draft: Draft, mapping: str, path: str) -> None:
     """Name one more data file."""
 
     def edit(tree: Any) -> None:
-        tree["source_spec"][mapping][0]["files"].append(path.format(FILES[0]))
+        names = tree["source_spec"][mapping][0]["files"]
+        names.append(path.format(names[0]))
 
     _edit(draft, "feature_spec.yaml", edit)
 
@@ -233,81 +234,88 @@ def _fields_of(lines: list[str], column: str) -> Iterator[int]:
 
 
 Random = np.random.Generator
-CATEGORICAL = [name for name, largest in SIZES.items() if largest]
 STARTS = ["max:", "min:", "tag:", "name:", "type:", "int_domain", "is_categorical", "value_count"]
 
-DOCUMENT_KINDS = [
-    MutationKind(
-        "change a node",
-        change_node,
-        lambda r: {
-            "document": pick(r, TREES),
-            "node": int(r.integers(1 << 20)),
-            "change": pick(r, ["remove", "replace", "replace", "rename", "repeat", "add"]),
-            "value": pick(r, VALUES),
-        },
-        6,
-    ),
-    MutationKind(
-        "name a file", change_path, lambda r: {"place": int(r.integers(9)), "path": pick(r, PATHS)}
-    ),
-    MutationKind(
-        "add a file",
-        add_file,
-        lambda r: {"mapping": pick(r, ["train", "test"]), "path": pick(r, PATHS)},
-    ),
-    MutationKind("turn files", turn_files, lambda r: {"mapping": pick(r, ["train", "test"])}),
-    MutationKind(
-        "exchange channels",
-        exchange,
-        lambda r: {"one": pick(r, list(CHANNELS)), "other": pick(r, list(CHANNELS))},
-    ),
-    MutationKind(
-        "put a feature also in",
-        also_in,
-        lambda r: {"channel": pick(r, list(CHANNELS)), "feature": pick(r, list(SIZES))},
-    ),
-    MutationKind(
-        "state a cardinality",
-        set_cardinality,
-        lambda r: {
-            "document": pick(r, DOCUMENTS),
-            "column": pick(r, CATEGORICAL),
-            "value": pick(r, [1, 4, 6, 8, 59, 61, 10**6, 2**31 - 1, 2**31, 2**62]),
-        },
-        2,
-    ),
-    MutationKind(
-        "change a line",
-        change_line,
-        lambda r: {
-            "document": pick(r, DOCUMENTS),
-            "line": int(r.integers(1 << 20)),
-            "change": pick(r, ["remove", "repeat", "swap", "insert"]),
-            "text": pick(r, LINES),
-        },
-        4,
-    ),
-    MutationKind(
-        "remove a line like",
-        remove_lines_like,
-        lambda r: {
-            "document": pick(r, DOCUMENTS),
-            "start": pick(r, STARTS),
-            "which": int(r.integers(1 << 20)),
-        },
-        3,
-    ),
-    MutationKind(
-        "change bytes",
-        change_bytes,
-        lambda r: {"document": pick(r, DOCUMENTS), **drawn_change(r)},
-        3,
-    ),
-    MutationKind(
-        "put in place",
-        put_in_place,
-        lambda r: {"document": pick(r, DOCUMENTS), "what": pick(r, IN_PLACE)},
-        2,
-    ),
-]
+
+def document_kinds(form: Form) -> list[MutationKind]:
+    """The changes to the descriptions of datasets of one form."""
+    channels, features = list(form.channels), list(form.largest)
+    paths = [path.format("{0}", *form.files) for path in PATHS]
+    categorical = [name for name, largest in form.largest.items() if largest is not None]
+    return [
+        MutationKind(
+            "change a node",
+            change_node,
+            lambda r: {
+                "document": pick(r, TREES),
+                "node": int(r.integers(1 << 20)),
+                "change": pick(r, ["remove", "replace", "replace", "rename", "repeat", "add"]),
+                "value": pick(r, VALUES),
+            },
+            6,
+        ),
+        MutationKind(
+            "name a file",
+            change_path,
+            lambda r: {"place": int(r.integers(9)), "path": pick(r, paths)},
+        ),
+        MutationKind(
+            "add a file",
+            add_file,
+            lambda r: {"mapping": pick(r, ["train", "test"]), "path": pick(r, paths)},
+        ),
+        MutationKind("turn files", turn_files, lambda r: {"mapping": pick(r, ["train", "test"])}),
+        MutationKind(
+            "exchange channels",
+            exchange,
+            lambda r: {"one": pick(r, channels), "other": pick(r, channels)},
+        ),
+        MutationKind(
+            "put a feature also in",
+            also_in,
+            lambda r: {"channel": pick(r, channels), "feature": pick(r, features)},
+        ),
+        MutationKind(
+            "state a cardinality",
+            set_cardinality,
+            lambda r: {
+                "document": pick(r, DOCUMENTS),
+                "column": pick(r, categorical),
+                "value": pick(r, [1, 4, 6, 8, 59, 61, 10**6, 2**31 - 1, 2**31, 2**62]),
+            },
+            2,
+        ),
+        MutationKind(
+            "change a line",
+            change_line,
+            lambda r: {
+                "document": pick(r, DOCUMENTS),
+                "line": int(r.integers(1 << 20)),
+                "change": pick(r, ["remove", "repeat", "swap", "insert"]),
+                "text": pick(r, LINES),
+            },
+            4,
+        ),
+        MutationKind(
+            "remove a line like",
+            remove_lines_like,
+            lambda r: {
+                "document": pick(r, DOCUMENTS),
+                "start": pick(r, STARTS),
+                "which": int(r.integers(1 << 20)),
+            },
+            3,
+        ),
+        MutationKind(
+            "change bytes",
+            change_bytes,
+            lambda r: {"document": pick(r, DOCUMENTS), **drawn_change(r)},
+            3,
+        ),
+        MutationKind(
+            "put in place",
+            put_in_place,
+            lambda r: {"document": pick(r, DOCUMENTS), "what": pick(r, IN_PLACE)},
+            2,
+        ),
+    ]

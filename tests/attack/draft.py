@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import functools
-import json
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,44 @@ class Draft:
                 (directory / name).mkdir()
 
 
+@dataclass(frozen=True)
+class Form:
+    """What the good datasets of one kind have in common: what there is to be changed."""
+
+    model: str
+    """A family of models that reads them."""
+    columns: dict[str, list[str]]
+    """File -> its columns."""
+    largest: dict[str, int | None]
+    """Column of the spec -> its largest id; None for what is no id."""
+    lists: list[str]
+    """Columns of files that hold lists."""
+    labels: list[str]
+    channels: dict[str, list[str]]
+    make: Callable[[dict[str, Any]], Draft]
+    """Makes the good dataset of a plan's base."""
+    most_rows: int = 120
+
+    @property
+    def files(self) -> list[str]:
+        return list(self.columns)
+
+    @property
+    def scalars(self) -> list[str]:
+        names = dict.fromkeys(name for names in self.columns.values() for name in names)
+        return [name for name in names if name not in self.lists]
+
+    def base_of(self, random: np.random.Generator) -> dict[str, Any]:
+        """Draw the options of a good dataset."""
+        rows = [int(random.integers(1, self.most_rows)) for _ in self.files]
+        group = int(random.integers(1, 130))
+        return {
+            "seed": int(random.integers(1 << 30)),
+            "padded": bool(random.random() < 0.25),
+            "sizes": {"rows": rows, "group": group},
+        }
+
+
 def make_draft(base: dict[str, Any]) -> Draft:
     """Make the good dataset of a plan's base."""
     padded = bool(base["padded"])
@@ -75,7 +113,7 @@ def make_draft(base: dict[str, Any]) -> Draft:
     for number, (name, rows) in enumerate(zip(FILES, base["sizes"]["rows"], strict=True)):
         tables[name] = make_table(rows, base["seed"] + number, padded)
         writing[name] = {"row_group_size": max(1, base["sizes"]["group"]), "compression": "snappy"}
-    return Draft(tables, writing, copy.copy(_documents()))
+    return Draft(tables, writing, copy.copy(documents_of(plain_spec)))
 
 
 def make_table(rows: int, seed: int, padded: bool) -> pa.Table:
@@ -118,31 +156,22 @@ def plain_spec() -> dict[str, Any]:
 
 
 @functools.cache
-def _documents() -> dict[str, bytes | None]:
+def documents_of(spec: Callable[[], dict[str, Any]]) -> dict[str, bytes | None]:
     """The descriptions as the product writes them: their form is not what is attacked here."""
     from merlin_sim.schemas.dataset import write_documents
     from merlin_sim.schemas.specs.spec_file import spec_from_plain
 
     with tempfile.TemporaryDirectory() as directory:
-        write_documents(directory, spec_from_plain(copy.deepcopy(plain_spec())))
+        write_documents(directory, spec_from_plain(spec()))
         return {name: (Path(directory) / name).read_bytes() for name in DOCUMENTS}
 
 
-def base_of(random: np.random.Generator) -> dict[str, Any]:
-    """Draw the options of a good dataset."""
-    rows = [int(random.integers(1, 120)) for _ in FILES]
-    group = int(random.integers(1, 130))
-    return {
-        "seed": int(random.integers(1 << 30)),
-        "padded": bool(random.random() < 0.25),
-        "sizes": {"rows": rows, "group": group},
-    }
-
-
-def metadata_of(content: bytes | None) -> list[Any]:
-    """The entries of metadata.json, where it has any."""
-    try:
-        entries = json.loads(content or b"")["cardinalities"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return []
-    return entries if isinstance(entries, list) else []
+SAMPLES = Form(
+    "sim",
+    {name: list(SIZES) for name in FILES},
+    SIZES,
+    LISTS,
+    ["label"],
+    CHANNELS,
+    make_draft,
+)

@@ -37,12 +37,12 @@ def poisoned_memory() -> Iterator[None]:
         yield
 
 
-def open_whole(directory: Path) -> DatasetDirectory:
-    """Open a directory as a run does."""
+def open_whole(directory: Path, model: str) -> DatasetDirectory:
+    """Open a directory as a run of a model does."""
     dataset = DatasetDirectory.open(directory)
-    CONTRACTS["sim"].check(dataset.spec)
+    CONTRACTS[model].check(dataset.spec)
     for mapping in ("train", "test"):
-        dataset.files(mapping)
+        dataset.stored_files(mapping)
     fingerprint(dataset)
     user_column(dataset.schema)
     return dataset
@@ -71,9 +71,11 @@ def read_batches(
         feed.stop()
 
 
-def _arrays(inputs: dict[str, Any], labels: Any) -> Rows:
+def _arrays(inputs: dict[str, Any], labels: Any, weights: Any = None) -> Rows:
     """A batch as numpy, and copied: its memory is poisoned again when it is used again."""
     rows = {name: np.array(value.numpy()) for name, value in inputs.items()}
+    if weights is not None:
+        rows["weight"] = np.array(weights.numpy())
     rows["\0label"] = np.array(labels.numpy())
     return rows
 

@@ -11,21 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-import yaml
 
 from .attempt import attempt
-from .draft import DOCUMENTS, LISTS, LONGEST, SIZES, make_draft, make_table, plain_spec
 from .kinds import pick
+from .laid_out import CANDIDATES, DATASETS, Laid, Matrix
 from .outcome import READ, REFUSED, Outcome
 from .plan import Plan
 
 MOST_STEPS = 40
 """Steps of an epoch for each file: a step costs about a millisecond on every rank."""
-
-Matrix = np.ndarray
-"""One line of numbers for each row: all its columns, histories padded on the left."""
 
 
 class LayoutFamily:
@@ -39,9 +33,11 @@ class LayoutFamily:
 
     def draw(self, random: np.random.Generator) -> Plan:
         """Draw files, a batch, ranks, and from where an epoch is read."""
+        of = pick(random, list(DATASETS))
         batch = pick(random, [1, 2, 7, 33, 64, 100, 170, 256])
         ranks = int(random.integers(1, 10))
         most = min(pick(random, [30, 1000, 12000, 30000]), MOST_STEPS * batch * ranks)
+        most = max(2, most // DATASETS[of].rows)
         files = [int(random.integers(0, most)) for _ in range(int(random.integers(1, 5)))]
         sizes = {
             "files": [max(1, rows) for rows in files],
@@ -51,82 +47,64 @@ class LayoutFamily:
             "window": pick(random, [1, 1000, 4096, 16384, 65536]),
         }
         base = {
+            "of": of,
             "seed": int(random.integers(1 << 30)),
             "padded": bool(random.random() < 0.3),
             "shuffle": bool(random.random() < 0.75),
             "drop_last": bool(random.random() < 0.3),
             "epoch": int(random.integers(3)),
             "resume": float(random.random()),
+            "candidates": pick(random, CANDIDATES),
             "sizes": sizes,
         }
         return Plan(base, ())
 
     def judge(self, plan: Plan, phase: Callable[[str], None]) -> Outcome:
         """Write the files, read them on all ranks and on one, and compare."""
+        base = plan.base
         with tempfile.TemporaryDirectory(prefix="attack-") as parent:
-            directory = Path(parent)
-            write_files(directory, plan.base)
+            laid = DATASETS[base["of"]](Path(parent), base)
+            laid.write()
+            phase("truth")
+            wanted = laid.stored()
             phase("feed")
-            tried = attempt(lambda: compared(directory, plan.base))
+            tried = attempt(lambda: compared(laid, wanted))
         if tried.fault is not None:
             return Outcome("traceback", tried.fault)
         if tried.refusal is not None:
-            short = sum(plan.base["sizes"]["files"]) < _global_batch(plan.base)
-            if plan.base["drop_last"] and short:
+            if len(wanted) < (_rows_a_step(base) if base["drop_last"] else 1):
                 return Outcome(REFUSED, tried.refusal)
             return Outcome("refused a good file", tried.refusal)
         return Outcome(*tried.result) if tried.result else Outcome(READ)
 
 
-def write_files(directory: Path, base: dict[str, Any]) -> None:
-    """Write a dataset whose train rows lie in the plan's files, and any test file."""
-    sizes, spec = base["sizes"], plain_spec()
-    names = _names(base)
-    spec["source_spec"]["train"][0]["files"] = names
-    for place in ("train", "test"):
-        (directory / place).mkdir()
-    for number, (name, rows) in enumerate(zip(names, sizes["files"], strict=True)):
-        table = make_table(rows, base["seed"] + number, base["padded"])
-        pq.write_table(table, directory / name, row_group_size=max(1, sizes["group"]))
-    pq.write_table(make_table(3, 0, False), directory / "test/part.0.parquet")
-    good = make_draft({"seed": 0, "padded": False, "sizes": {"rows": [1, 1, 1], "group": 1}})
-    for name in DOCUMENTS[1:]:
-        (directory / name).write_bytes(good.documents[name] or b"")
-    (directory / DOCUMENTS[0]).write_text(yaml.safe_dump(spec, sort_keys=False))
-
-
-def _names(base: dict[str, Any]) -> list[str]:
-    """The files in the order of the spec, which is seldom that of their names."""
-    numbers = np.random.default_rng(base["seed"]).permutation(len(base["sizes"]["files"]))
-    return [f"train/part.{number}.parquet" for number in numbers]
-
-
-def compared(directory: Path, base: dict[str, Any]) -> tuple[str, str] | None:
+def compared(laid: Laid, wanted: Matrix) -> tuple[str, str] | None:
     """Read on all ranks; give the failure and where it shows, if there is one."""
     from merlin_sim.foundation.ranks import Ranks
 
     from .feed_reading import open_whole, poisoned_memory, read_batches
 
-    dataset, size = open_whole(directory), base["sizes"]["ranks"]
+    base = laid.base
+    dataset, size = open_whole(laid.directory, laid.model), base["sizes"]["ranks"]
     options = {
         "shuffle": base["shuffle"],
         "seed": base["seed"],
         "window_rows": base["sizes"]["window"],
         "drop_last": base["drop_last"],
         "epoch": base["epoch"],
+        **laid.options,
     }
 
     def read(ranks: Ranks, first_step: int = 0) -> list[Matrix]:
-        batch = _global_batch(base)
+        batch = _rows_a_step(base) * laid.options.get("candidates", 1)
         found = read_batches(dataset, "train", batch, ranks, first_step, **options)
-        return [_matrix(rows) for rows in found]
+        return [laid.matrix(rows) for rows in found]
 
     with poisoned_memory():
         by_rank = [read(Ranks(rank, size)) for rank in range(size)]
         alone = read(Ranks())
         first_step = int(base["resume"] * len(alone))
         resumed = read(Ranks(size - 1, size), first_step)
-    wanted = _stored(directory, base)
     return (
         _against_files(by_rank, wanted, base)
         or _against_one_rank(by_rank, alone)
@@ -142,7 +120,7 @@ def _against_files(
     found = np.concatenate([_step(by_rank, step) for step in range(len(by_rank[0]))])
     expected = len(wanted)
     if base["drop_last"]:
-        expected -= expected % _global_batch(base)
+        expected -= expected % _rows_a_step(base)
     if len(found) != expected:
         return "rows lost", f"{len(found)} rows, {expected} in the files"
     if not base["shuffle"]:
@@ -178,28 +156,5 @@ def _counted(found: Matrix, wanted: Matrix) -> tuple[int, int]:
     return int(balance[balance > 0].sum()), int(-balance[balance < 0].sum())
 
 
-def _matrix(rows: dict[str, np.ndarray]) -> Matrix:
-    named = {("label" if name == "\0label" else name): array for name, array in rows.items()}
-    # A rank may have no rows in the last step: what is empty has no width to be guessed.
-    columns = [
-        named[name].reshape(len(named[name]), LONGEST if name in LISTS else 1).astype(np.float64)
-        for name in SIZES
-    ]
-    return np.concatenate(columns, axis=1)
-
-
-def _stored(directory: Path, base: dict[str, Any]) -> Matrix:
-    """All rows of the files by arrow."""
-    files = [directory / name for name in _names(base)]
-    table = pa.concat_tables([pq.ParquetFile(file).read() for file in files])
-    columns = []
-    for name in SIZES:
-        cells = table.column(name).to_pylist()
-        if isinstance(cells[0], list):
-            cells = [[0] * (LONGEST - len(cell)) + cell for cell in cells]
-        columns.append(np.array(cells, np.float64).reshape(len(cells), -1))
-    return np.concatenate(columns, axis=1)
-
-
-def _global_batch(base: dict[str, Any]) -> int:
+def _rows_a_step(base: dict[str, Any]) -> int:
     return int(base["sizes"]["batch"] * base["sizes"]["ranks"])

@@ -66,17 +66,18 @@ def test_the_same_seed_and_number_make_the_same_case():
     from attack.command import make_families
 
     one, other = (Campaign(make_families(), 5, 1) for _ in range(2))
-    for name in ("parquet", "spec", "checkpoints", "layouts", "raw logs"):
+    for name in ("parquet", "users", "clicks", "checkpoints", "layouts", "raw logs"):
         assert one.case(name, 3).plan == other.case(name, 3).plan
         assert one.case(name, 3).plan != one.case(name, 4).plan
 
 
-def test_a_rank_without_rows_is_a_matrix_too():
+def test_a_rank_without_rows_is_a_matrix_too(tmp_path):
     from attack.draft import LISTS, LONGEST, SIZES
-    from attack.layouts import _matrix
+    from attack.laid_out import Laid
 
     empty = {name: np.empty((0, LONGEST) if name in LISTS else 0) for name in SIZES}
-    assert _matrix(empty).shape == (0, len(SIZES) - len(LISTS) + LONGEST * len(LISTS))
+    rows = Laid(tmp_path, {}).matrix(empty)
+    assert rows.shape == (0, len(SIZES) - len(LISTS) + LONGEST * len(LISTS))
 
 
 def test_rows_that_are_lost_are_counted():

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from .draft import FILES, LISTS, LONGEST, SCALARS, SIZES, Draft
+from .draft import LONGEST, Draft, Form
 from .kinds import MutationKind, pick
 
 ODD_IDS = [
@@ -44,11 +44,27 @@ def set_cell(draft: Draft, file: str, column: str, row: int, place: int, value: 
             cells[row][place % len(cells[row])] = value
     else:
         cells[row] = value
-    if isinstance(value, float) and column != "label":
+    element = kind.value_type if pa.types.is_list(kind) else kind
+    if isinstance(value, float) and not pa.types.is_floating(element):
         element = pa.float64()
-        kind = pa.list_(element) if column in LISTS else element
         cells = [_as_floats(cell) for cell in cells]
-    _replace(draft, file, column, pa.array(cells, kind))
+    elif isinstance(value, int) and pa.types.is_integer(element):
+        element = pa.int64()
+    _replace(draft, file, column, pa.array(cells, _like(kind, element)))
+
+
+def add_to_cell(draft: Draft, file: str, column: str, row: int, place: int, value: int) -> None:
+    """Set one value, or one element, to one nearby."""
+    cells, _ = _cells(draft, file, column)
+    held = cells[row % len(cells)] if cells else None
+    if isinstance(held, list):
+        held = held[place % len(held)] if held else None
+    if isinstance(held, int | float):
+        set_cell(draft, file, column, row, place, held + value)
+
+
+def _like(kind: pa.DataType, element: pa.DataType) -> pa.DataType:
+    return pa.list_(element) if pa.types.is_list(kind) else element
 
 
 def set_missing_row(draft: Draft, file: str, column: str, row: int) -> None:
@@ -61,7 +77,7 @@ def set_missing_row(draft: Draft, file: str, column: str, row: int) -> None:
 
 def set_missing_rows_of_lists(draft: Draft, file: str, row: int) -> None:
     """Make all histories of a row null."""
-    for column in LISTS:
+    for column in _lists_of(draft, file):
         set_missing_row(draft, file, column, row)
 
 
@@ -76,8 +92,13 @@ def set_length(draft: Draft, file: str, column: str, row: int, length: int) -> N
 
 def set_lengths(draft: Draft, file: str, row: int, length: int) -> None:
     """Give all histories of a row one other length."""
-    for column in LISTS:
+    for column in _lists_of(draft, file):
         set_length(draft, file, column, row, length)
+
+
+def _lists_of(draft: Draft, file: str) -> list[str]:
+    fields = draft.tables[file].schema
+    return [field.name for field in fields if pa.types.is_list(field.type)]
 
 
 def set_scalar_type(draft: Draft, file: str, column: str, kind: str) -> None:
@@ -223,92 +244,118 @@ def _lists_as(cells: list[Any], kind: str) -> pa.Array:
 Random = np.random.Generator
 
 
-def _file(random: Random) -> str:
-    return pick(random, FILES)
+class Draws:
+    """Draws the arguments of changes that fit datasets of one form."""
+
+    def __init__(self, form: Form) -> None:
+        """Sort the columns by what can be done to them."""
+        self.form = form
+        self.ids = [n for n in form.scalars if n not in form.labels] + form.lists
+        self.all = [*form.scalars, *form.lists]
+
+    def row(self, random: Random) -> dict[str, Any]:
+        return {"file": pick(random, self.form.files), "row": int(random.integers(1 << 20))}
+
+    def column(self, random: Random, columns: list[str]) -> dict[str, Any]:
+        """Draw a column, and a file that has it."""
+        column = pick(random, columns)
+        files = [name for name, held in self.form.columns.items() if column in held]
+        return {"file": pick(random, files), "column": column}
+
+    def cell(self, random: Random, columns: list[str], values: list[Any]) -> dict[str, Any]:
+        return {
+            **self.column(random, columns),
+            "row": int(random.integers(1 << 20)),
+            "place": int(random.integers(1 << 20)),
+            "value": pick(random, values),
+        }
+
+    def name(self, random: Random, names: list[str]) -> str:
+        return pick(random, names).format(pick(random, self.all))
 
 
-def _cell(random: Random, columns: list[str], values: list[Any]) -> dict[str, Any]:
-    return {
-        "file": _file(random),
-        "column": pick(random, columns),
-        "row": int(random.integers(1 << 20)),
-        "place": int(random.integers(1 << 20)),
-        "value": pick(random, values),
-    }
+def value_kinds(form: Form) -> list[MutationKind]:
+    """The changes to tables of one form."""
+    d = Draws(form)
+    labels = form.labels or d.ids
+    lists = form.lists or d.ids
+    return [
+        MutationKind("set an id", set_cell, lambda r: d.cell(r, d.ids, ODD_IDS), 6),
+        MutationKind("add to a value", add_to_cell, lambda r: d.cell(r, d.ids, [-2, -1, 1, 2]), 3),
+        MutationKind("set a label", set_cell, lambda r: d.cell(r, labels, ODD_LABELS), 1),
+        MutationKind("set a fraction", set_cell, lambda r: d.cell(r, d.ids, ODD_FLOATS), 2),
+        MutationKind("set a value to null", set_cell, lambda r: d.cell(r, lists, [None]), 1),
+        MutationKind(
+            "set a cell to null",
+            set_missing_row,
+            lambda r: {**d.column(r, d.all), "row": int(r.integers(1 << 20))},
+            2,
+        ),
+        MutationKind("set all histories to null", set_missing_rows_of_lists, d.row, 1),
+        MutationKind(
+            "set a history's length",
+            set_length,
+            lambda r: {
+                **d.column(r, lists),
+                "row": int(r.integers(1 << 20)),
+                "length": int(r.integers(0, 20)),
+            },
+            2 if form.lists else 0,
+        ),
+        MutationKind(
+            "set a row's lengths",
+            set_lengths,
+            lambda r: {**d.row(r), "length": pick(r, [0, 1, 8, 9, 10, 11, 40])},
+            1,
+        ),
+        MutationKind(
+            "store a column as",
+            set_scalar_type,
+            lambda r: {**d.column(r, form.scalars), "kind": pick(r, SCALAR_TYPES)},
+            4,
+        ),
+        MutationKind(
+            "store a history as",
+            set_list_type,
+            lambda r: {**d.column(r, lists), "kind": pick(r, LIST_TYPES)},
+            4 if form.lists else 0,
+        ),
+        *_column_kinds(d),
+        MutationKind(
+            "keep rows",
+            take_rows_away,
+            lambda r: {"file": pick(r, form.files), "keep": pick(r, [0, 0, 1, 2])},
+            1,
+        ),
+    ]
 
 
-def _row(random: Random) -> dict[str, Any]:
-    return {"file": _file(random), "row": int(random.integers(1 << 20))}
-
-
-def _column(random: Random, columns: list[str]) -> dict[str, Any]:
-    return {"file": _file(random), "column": pick(random, columns)}
-
-
-ALL = list(SIZES)
-IDS = [name for name, largest in SIZES.items() if largest]
-PLAIN = [name for name in SCALARS if name != "label"]
-
-VALUES = [
-    MutationKind("set an id", set_cell, lambda r: _cell(r, IDS, ODD_IDS), 6),
-    MutationKind("set a label", set_cell, lambda r: _cell(r, ["label"], ODD_LABELS), 1),
-    MutationKind("set a fraction", set_cell, lambda r: _cell(r, IDS, ODD_FLOATS), 2),
-    MutationKind("set a value to null", set_cell, lambda r: _cell(r, LISTS, [None]), 1),
-    MutationKind(
-        "set a cell to null", set_missing_row, lambda r: {**_row(r), "column": pick(r, ALL)}, 2
-    ),
-    MutationKind("set all histories to null", set_missing_rows_of_lists, _row, 1),
-    MutationKind(
-        "set a history's length",
-        set_length,
-        lambda r: {**_row(r), "column": pick(r, LISTS), "length": int(r.integers(0, 20))},
-        2,
-    ),
-    MutationKind(
-        "set a row's lengths",
-        set_lengths,
-        lambda r: {**_row(r), "length": pick(r, [0, 1, 8, 9, 10, 11, 40])},
-        1,
-    ),
-    MutationKind(
-        "store a column as",
-        set_scalar_type,
-        lambda r: {**_column(r, SCALARS), "kind": pick(r, SCALAR_TYPES)},
-        4,
-    ),
-    MutationKind(
-        "store a history as",
-        set_list_type,
-        lambda r: {**_column(r, LISTS), "kind": pick(r, LIST_TYPES)},
-        4,
-    ),
-    MutationKind("drop a column", drop_column, lambda r: _column(r, ALL), 1),
-    MutationKind(
-        "rename a column",
-        rename_column,
-        lambda r: {**_column(r, ALL), "name": pick(r, NAMES + ALL).format(pick(r, ALL))},
-        1,
-    ),
-    MutationKind(
-        "add a column",
-        add_column,
-        lambda r: {
-            "file": _file(r),
-            "name": pick(r, NAMES + ["{0}"]).format(pick(r, ALL)),
-            "like": pick(r, ["lists", "struct", "scalars"]),
-            "largest": pick(r, [5, 100000]),
-            "at": int(r.integers(20)),
-        },
-        5,
-    ),
-    MutationKind(
-        "shuffle columns",
-        shuffle_columns,
-        lambda r: {"file": _file(r), "seed": int(r.integers(1 << 20))},
-        1,
-    ),
-    MutationKind("forbid nulls", forbid_nulls, lambda r: _column(r, ALL), 2),
-    MutationKind(
-        "keep rows", take_rows_away, lambda r: {"file": _file(r), "keep": pick(r, [0, 0, 1, 2])}, 1
-    ),
-]
+def _column_kinds(d: Draws) -> list[MutationKind]:
+    return [
+        MutationKind("drop a column", drop_column, lambda r: d.column(r, d.all), 1),
+        MutationKind(
+            "rename a column",
+            rename_column,
+            lambda r: {**d.column(r, d.all), "name": d.name(r, NAMES + d.all)},
+            1,
+        ),
+        MutationKind(
+            "add a column",
+            add_column,
+            lambda r: {
+                "file": pick(r, d.form.files),
+                "name": d.name(r, [*NAMES, "{0}"]),
+                "like": pick(r, ["lists", "struct", "scalars"]),
+                "largest": pick(r, [5, 100000]),
+                "at": int(r.integers(20)),
+            },
+            5,
+        ),
+        MutationKind(
+            "shuffle columns",
+            shuffle_columns,
+            lambda r: {"file": pick(r, d.form.files), "seed": int(r.integers(1 << 20))},
+            1,
+        ),
+        MutationKind("forbid nulls", forbid_nulls, lambda r: d.column(r, d.all), 2),
+    ]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .draft import FILES, LISTS, SCALARS, Draft
+from .draft import Draft, Form
 from .kinds import MutationKind, pick
 
 CODECS = ["none", "snappy", "gzip", "brotli", "zstd", "lz4"]
@@ -32,38 +32,33 @@ def write_with(draft: Draft, file: str, **options: Any) -> None:
     encodings = options.pop("encodings", None)
     wanted = {**draft.writing.get(file, {}), **options}
     if encodings:
-        known = {_path(name): kind for name, kind in encodings.items()}
-        wanted = {**wanted, "column_encoding": known, "use_dictionary": False}
+        wanted = {**wanted, "column_encoding": encodings, "use_dictionary": False}
     if "column_encoding" in wanted:
         wanted["use_dictionary"] = False
     draft.writing[file] = wanted
 
 
-def _path(column: str) -> str:
-    return f"{column}.list.element" if column in LISTS else column
+def writer_kinds(form: Form) -> list[MutationKind]:
+    """The ways to write files of one form."""
 
+    def options(random: np.random.Generator) -> dict[str, Any]:
+        names = random.choice(list(CHOICES), int(random.integers(1, 6)), replace=False)
+        choices = {str(name): pick(random, CHOICES[name]) for name in names}
+        return {"file": pick(random, form.files), **choices}
 
-def _options(random: np.random.Generator) -> dict[str, Any]:
-    names = random.choice(list(CHOICES), int(random.integers(1, 6)), replace=False)
-    return {"file": pick(random, FILES), **{str(n): pick(random, CHOICES[n]) for n in names}}
+    def plain(random: np.random.Generator) -> dict[str, Any]:
+        """Pages in which every byte is a value's."""
+        return {"file": pick(random, form.files), "compression": "none", "use_dictionary": False}
 
+    def encodings(random: np.random.Generator) -> dict[str, Any]:
+        file = pick(random, form.files)
+        columns = [name for name in form.columns[file] if form.largest.get(name, 1) is not None]
+        chosen = random.choice(columns, 2, replace=False)
+        paths = [f"{name}.list.element" if name in form.lists else str(name) for name in chosen]
+        return {"file": file, "encodings": {path: pick(random, ENCODINGS) for path in paths}}
 
-def _plain(random: np.random.Generator) -> dict[str, Any]:
-    """Pages in which every byte is a value's."""
-    return {"file": pick(random, FILES), "compression": "none", "use_dictionary": False}
-
-
-def _encodings(random: np.random.Generator) -> dict[str, Any]:
-    columns = [name for name in (*SCALARS, *LISTS) if name != "label"]
-    chosen = random.choice(columns, 2, replace=False)
-    return {
-        "file": pick(random, FILES),
-        "encodings": {str(name): pick(random, ENCODINGS) for name in chosen},
-    }
-
-
-WRITERS = [
-    MutationKind("write with", write_with, _options, 5),
-    MutationKind("write plainly", write_with, _plain, 3),
-    MutationKind("write with encodings", write_with, _encodings, 1),
-]
+    return [
+        MutationKind("write with", write_with, options, 5),
+        MutationKind("write plainly", write_with, plain, 3),
+        MutationKind("write with encodings", write_with, encodings, 1),
+    ]
