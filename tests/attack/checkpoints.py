@@ -23,6 +23,12 @@ KINDS: dict[str, MutationKind] = {kind.name: kind for kind in FILE_KINDS}
 AUCS = {1: 0.6, 2: 0.8, 3: None}
 """The checkpoints: steps and test AUC."""
 
+OPTIONS: dict[str, dict[str, Any]] = {
+    "sim": {"embedding_dim": 4, "mlp": [8, 4]},
+    "dlrm": {"embedding_dims": [4, 2], "bottom_mlp_dims": [8, 4], "top_mlp_dims": [8, 1]},
+}
+"""Model -> what a checkpoint says of it."""
+
 Saved = tuple[dict[str, Any], dict[str, np.ndarray]]
 
 
@@ -39,8 +45,12 @@ class CheckpointFamily:
         """Draw one to four changes."""
         count = int(random.integers(1, 5))
         mutations = tuple(pick_kind(random, FILE_KINDS).drawn(random) for _ in range(count))
-        return Plan({"seed": int(random.integers(1000)), "named": pick(random, [0, 0, 0, 2])},
-                    mutations)  # fmt: skip
+        base = {
+            "seed": int(random.integers(1000)),
+            "named": pick(random, [0, 0, 0, 2]),
+            "model": pick(random, list(OPTIONS)),
+        }
+        return Plan(base, mutations)
 
     def judge(self, plan: Plan, phase: Callable[[str], None]) -> Outcome:
         """Save, change, read."""
@@ -48,7 +58,7 @@ class CheckpointFamily:
 
         with tempfile.TemporaryDirectory(prefix="attack-") as parent:
             directory = Path(parent) / "saved"
-            saved = _save_all(directory, plan.base["seed"])
+            saved = _save_all(directory, plan.base["seed"], plan.base["model"])
             before = _contents(directory)
             for mutation in plan.mutations:
                 KINDS[mutation.name].change(directory, **mutation.arguments)
@@ -67,7 +77,7 @@ def load_newest(directory: Path) -> Any:
     return CheckpointStore(directory).load()
 
 
-def _save_all(directory: Path, seed: int) -> dict[str, Saved]:
+def _save_all(directory: Path, seed: int, model: str) -> dict[str, Saved]:
     from merlin_sim.checkpoints.array_part import whole
     from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 
@@ -83,8 +93,8 @@ def _save_all(directory: Path, seed: int) -> dict[str, Saved]:
             "epoch": steps,
             "step": 3 * steps,
             "loss_sums": [0.5, steps / 3, 0.0],
-            "model_type": "sim",
-            "model_options": {"embedding_dim": 4, "mlp": [8, 4]},
+            "model_type": model,
+            "model_options": OPTIONS[model],
             "order": {"seed": 3, "shuffle": True},
             "finished_epoch": None,
         }

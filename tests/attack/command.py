@@ -9,6 +9,7 @@ import time
 
 from .campaign import Campaign, Family, Limits
 from .checkpoints import CheckpointFamily
+from .click_logs import ClickLogFamily
 from .command_share import CommandFamily
 from .dataset_family import DatasetFamily
 from .good_files import GoodFilesFamily
@@ -18,12 +19,13 @@ from .raw_logs import LogFamily
 from .report import failures_text, table_text
 from .requests import RequestFamily
 from .server_requests import ServerFamily
+from .split_binary import SplitBinaryFamily
 from .worker import SPAWN
 
 SHARES = {
-    **{"parquet": 0.3, "spec": 0.12, "users": 0.16, "clicks": 0.12},
-    **{"checkpoints": 0.07, "raw logs": 0.05, "requests": 0.06, "servables": 0.04},
-    **{"fitted state": 0.04},
+    **{"parquet": 0.3, "spec": 0.1, "users": 0.15, "clicks": 0.12, "split_binary": 0.06},
+    **{"checkpoints": 0.06, "raw logs": 0.04, "click logs": 0.04, "requests": 0.05},
+    **{"servables": 0.02, "fitted state": 0.02, "click servables": 0.02, "fitted clicks": 0.02},
 }
 """Family -> its share of the mutations."""
 
@@ -36,14 +38,16 @@ PER_SERVER = 5000
 CHAINS = {"one rank": 0.6, "two ranks": 0.25, "one of two ranks": 0.15}
 """Way of killing -> its share of the kills."""
 
-SERVED = ["requests", "servables", "fitted state"]
+SERVED = ["requests", "servables", "fitted state", "click servables", "fitted clicks"]
+FED = ["parquet", "spec", "users", "clicks"]
+FITTED = ("workflow.json", "categories")
 GROUPS = [
     # Kills come first: they fork runs, which must not find TensorFlow started.
     (Limits(seconds=3600, room=None, shrinks=False), list(CHAINS)),
     # NVTabular waits for ever in a forked process.
-    (Limits(seconds=240, start=SPAWN, shrinks=False), ["raw logs"]),
+    (Limits(seconds=240, start=SPAWN, shrinks=False), ["raw logs", "click logs"]),
     (Limits(seconds=600, room=None, shrinks=False), ["command line", "server"]),
-    (Limits(), ["parquet", "spec", "users", "clicks", "checkpoints", *SERVED]),
+    (Limits(), [*FED, "split_binary", "checkpoints", *SERVED]),
     (Limits(seconds=300), ["layouts"]),
 ]
 """Families that can be judged by the same workers."""
@@ -53,12 +57,16 @@ def make_families() -> dict[str, Family]:
     """All families of cases."""
     found: list[Family] = [
         *(KillFamily(way) for way in CHAINS),
-        *(DatasetFamily(name) for name in ("parquet", "spec", "users", "clicks")),
+        *(DatasetFamily(name) for name in FED),
+        SplitBinaryFamily(),
         CheckpointFamily(),
         LogFamily(),
+        ClickLogFamily(),
         RequestFamily(),
         GoodFilesFamily("servables", "servable", ()),
-        GoodFilesFamily("fitted state", "dataset", ("workflow.json", "categories")),
+        GoodFilesFamily("fitted state", "dataset", FITTED),
+        GoodFilesFamily("click servables", "click servable", ()),
+        GoodFilesFamily("fitted clicks", "click dataset", FITTED),
         LayoutFamily(),
         CommandFamily(),
         ServerFamily(),

@@ -10,15 +10,19 @@ from pathlib import Path
 
 import numpy as np
 
+from .click_logs import THRESHOLD, ClickLogFamily
 from .dataset_family import DatasetFamily
-from .kills import MODEL
+from .kills import RUNS
 from .kinds import pick
 from .outcome import READ, REFUSED, Outcome
 from .plan import Plan
 from .raw_logs import NAMES, LogFamily
 from .run_process import BIN
+from .split_binary import SplitBinaryFamily
 from .worker import patience
 
+TRAINED = {"parquet": "samples", "spec": "samples", "users": "users", "clicks": "clicks"}
+"""Family of datasets -> the run that trains on them."""
 SECONDS = 120.0
 """For one command, which takes five to ten on a quiet machine."""
 MESSAGE = 2
@@ -32,35 +36,53 @@ class CommandFamily:
 
     def __init__(self) -> None:
         """Choose the families that have a command."""
-        self._datasets = {name: DatasetFamily(name) for name in ("parquet", "spec")}
-        self._logs = LogFamily()
+        self._datasets = {name: DatasetFamily(name) for name in TRAINED}
+        self._logs, self._days, self._split = LogFamily(), ClickLogFamily(), SplitBinaryFamily()
+        others = (self._logs, self._days, self._split)
+        self._families = {**self._datasets, **{family.name: family for family in others}}
 
     def prepare(self) -> None:
         """Nothing is shared: the command imports for itself."""
 
     def draw(self, random: np.random.Generator) -> Plan:
         """Draw a case of another family."""
-        name = pick(random, [*self._datasets, self._logs.name])
-        inner = self._datasets.get(name, self._logs).draw(random)
+        name = pick(random, list(self._families))
+        inner = self._families[name].draw(random)
         return Plan({**inner.base, "of": name}, inner.mutations)
 
     def judge(self, plan: Plan, phase: Callable[[str], None]) -> Outcome:
         """Write the case, and run the command on it."""
         with tempfile.TemporaryDirectory(prefix="attack-") as parent:
             directory = Path(parent)
-            if plan.base["of"] == self._logs.name:
+            of = plan.base["of"]
+            if of == self._logs.name:
                 words = self._log_words(plan, directory)
+            elif of == self._days.name:
+                words = self._day_words(plan, directory)
             else:
-                (directory / "d").mkdir()
-                self._datasets[plan.base["of"]].write(plan, directory / "d")
-                words = ["train", "--dataset_dir", str(directory / "d"), *MODEL, "--epochs", "1"]
-                words += ["--results_dir", str(directory / "results")]
+                words = self._dataset_words(plan, directory)
             phase("command")
             try:
                 done = _run(words)
             except subprocess.TimeoutExpired as error:
                 return Outcome("hang", str(error)[:300])
             return _judged(done, parent)
+
+    def _dataset_words(self, plan: Plan, directory: Path) -> list[str]:
+        of, data = plan.base["of"], directory / "d"
+        data.mkdir()
+        if of == self._split.name:
+            self._split.write(plan, data)
+            return ["transcode", "--input", str(data), "--output", str(directory / "dataset")]
+        self._datasets[of].write(plan, data)
+        words = ["train", "--dataset_dir", str(data), *RUNS[TRAINED[of]][2], "--epochs", "1"]
+        return [*words, "--results_dir", str(directory / "results")]
+
+    def _day_words(self, plan: Plan, directory: Path) -> list[str]:
+        days = self._days.write(plan, directory)
+        words = ["--criteo_path", str(days), "--output_path", str(directory / "dataset")]
+        words += ["--on_bad_rows", "skip" if plan.base["skip"] else "fail"]
+        return ["preprocess", "criteo", *words, "--frequency_threshold", str(THRESHOLD)]
 
     def _log_words(self, plan: Plan, directory: Path) -> list[str]:
         path = self._logs.write(plan, directory)

@@ -38,7 +38,8 @@ class GoodFilesFamily:
     def prepare(self) -> None:
         """Make the good files and import before any worker is forked."""
         import merlin_sim.serving.scoring.scorer
-        import merlin_sim.workflows.behaviour.fitted  # noqa: F401
+        import merlin_sim.workflows.behaviour.fitted
+        import merlin_sim.workflows.criteo.fitted_criteo  # noqa: F401
 
         self._good = good_servable() / self._source
 
@@ -91,16 +92,16 @@ def _copy(source: Path, target: Path) -> None:
 
 def read_servable(directory: Path, scored: bool) -> Any:
     """Open a servable as serving does: its columns, its vocabularies, now and then its scores."""
-    from merlin_sim.serving.events.event_encoder import EventEncoder
+    from merlin_sim.serving.events.row_encoder import open_encoder
     from merlin_sim.serving.servables.servable import Servable
 
     servable = Servable.open(directory)
-    encoder = EventEncoder(servable)
-    event = {
-        **{column.name: "u1" for column in encoder.columns.users},
-        "history": ["i1", "i2", "i5"],
-        "candidates": ["i3", "i4", "none"],
-    }
+    encoder = open_encoder(servable)
+    event: dict[str, Any] = {column.name: "u1" for column in encoder.columns.users}
+    event |= {"history": ["i1", "i2", "i5"], "candidates": ["i3", "i4", "none"]}
+    if servable.takes_rows:
+        keyed = {column.name: column.largest_id for column in encoder.columns.targets}
+        event = {name: 1.5 if last is None else "01234567" for name, last in keyed.items()}
     encoded = encoder.encode(encoder.parse(event))
     scores = None
     if scored:
@@ -119,7 +120,20 @@ def read_fitted(directory: Path, scored: bool) -> Any:
     return fitted.columns, fitted.rules, keys, fitted.sizes
 
 
+def read_fitted_clicks(directory: Path, scored: bool) -> Any:
+    """Load a fitted workflow as `preprocess criteo --fitted` does, with all of its tables."""
+    from merlin_sim.workflows.criteo.fitted_criteo import FittedCriteo
+
+    fitted = FittedCriteo.load(directory)
+    with tempfile.TemporaryDirectory(prefix="attack-") as tables:
+        made = [fitted.make_table((name, Path(tables))) for name in fitted.kept]
+        ids = [table.look_up(np.arange(0, 9) * 0x1234567).tolist() for table in made]
+    return fitted.rules, fitted.kept, ids
+
+
 READERS: dict[str, Callable[[Path, bool], Any]] = {
     "servables": read_servable,
     "fitted state": read_fitted,
+    "click servables": read_servable,
+    "fitted clicks": read_fitted_clicks,
 }

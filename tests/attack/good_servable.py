@@ -1,4 +1,4 @@
-"""A small dataset from a log, and a servable of it, made once in a process of their own.
+"""Small datasets from logs, and servables of them, made once in a process of their own.
 
 The process that forks workers must not have started TensorFlow, nor NVTabular's graphs.
 """
@@ -11,17 +11,19 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from .worker import patience
 
 BASE = {"seed": 3, "format": "csv", "sizes": {"users": 12, "items": 12}}
+CLICKS = {"seed": 3, "packed": False, "sizes": {"rows": [30, 20, 20]}}
 KEPT: list[tempfile.TemporaryDirectory[str]] = []
 """What goes with this process."""
 
 
 @functools.cache
 def good_servable() -> Path:
-    """Give a directory with ``dataset`` and ``servable`` in it."""
+    """Give a directory with ``dataset`` and ``servable`` in it, and both of ``click``s."""
     KEPT.append(tempfile.TemporaryDirectory(prefix="attack-"))
     path = os.pathsep.join(filter(None, sys.path))
     subprocess.run(
@@ -36,20 +38,31 @@ def good_servable() -> Path:
 
 
 def make(directory: Path) -> None:
-    """Preprocess the log, and export a model of it with random weights."""
+    """Preprocess the logs, and export models of them with random weights."""
+    from .click_logs import Days
+    from .click_logs import preprocess as preprocess_clicks
+    from .raw_logs import Log, preprocess
+
+    preprocess(Log(BASE).write(directory), directory / "dataset", skip=False)
+    (directory / "days").mkdir()
+    Days(CLICKS).write(directory / "days")
+    preprocess_clicks(directory / "days", directory / "click dataset", skip=False)
+    sizes = {"embedding_dim": 4, "long_seq_length": 4, "top_k": 2}
+    _export(directory / "dataset", "sim", directory / "servable", sizes)
+    sizes = {"embedding_dim": 4, "bottom_mlp_dims": (8, 4), "top_mlp_dims": (8, 1)}
+    _export(directory / "click dataset", "dlrm", directory / "click servable", sizes)
+
+
+def _export(data: Path, name: str, servable: Path, options: dict[str, Any]) -> None:
     import tensorflow as tf
 
     from merlin_sim.models import build_model
     from merlin_sim.schemas.dataset import DatasetDirectory
     from merlin_sim.serving.servables.export import export_model
 
-    from .raw_logs import Log, preprocess
-
-    preprocess(Log(BASE).write(directory), directory / "dataset", skip=False)
-    dataset = DatasetDirectory.open(directory / "dataset")
+    dataset = DatasetDirectory.open(data)
     tf.keras.utils.set_random_seed(11)
-    options = {"embedding_dim": 4, "long_seq_length": 4, "top_k": 2}
-    export_model(build_model("sim", dataset.schema, **options), dataset, directory / "servable")
+    export_model(build_model(name, dataset.schema, **options), dataset, servable)
 
 
 if __name__ == "__main__":

@@ -18,24 +18,36 @@ from typing import Any
 import numpy as np
 
 from .checkpoints import load_newest
-from .draft import make_draft
+from .clicks_form import FORM as CLICKS
+from .draft import SAMPLES, Form
 from .kinds import pick
 from .outcome import READ, Outcome
 from .plan import Mutation, Plan
 from .run_process import RunProcess, entries, import_for_forks
+from .users_form import FORM as USERS
 
 KILLS_PER_CHAIN = 5
 EPOCHS = 4
 SECONDS = 240.0
 """The longest wait for one thing: a step, an end."""
 
-DATASET = {"seed": 4, "padded": False, "sizes": {"rows": [150, 90, 40], "group": 40}}
-MODEL = [
-    *("--embedding_dim", "4", "--stage_one_mlp_dims", "8", "--stage_two_mlp_dims", "8,4"),
-    *("--aux_mlp_dims", "6", "--long_seq_length", "6", "--top_k", "3", "--dropout_rate", "0.2"),
-    *("--seed", "3", "--global_batch_size", "16", "--affinity", "disabled"),
-    *("--epochs", str(EPOCHS)),
+RUN = [
+    *("--embedding_dim", "4", "--seed", "3", "--affinity", "disabled", "--epochs", str(EPOCHS)),
 ]
+SIM = [
+    *("--stage_one_mlp_dims", "8", "--stage_two_mlp_dims", "8,4", "--aux_mlp_dims", "6"),
+    *("--long_seq_length", "6", "--top_k", "3", "--dropout_rate", "0.2"),
+]
+DLRM = ["--model_type", "dlrm", "--bottom_mlp_dims", "8,4", "--top_mlp_dims", "8,1"]
+RUNS: dict[str, tuple[Form, list[int], list[str]]] = {
+    "samples": (SAMPLES, [150, 90, 40], [*RUN, *SIM, "--global_batch_size", "16"]),
+    "users": (
+        *(USERS, [8, 5, 1]),
+        [*RUN, *SIM, "--global_batch_size", "24", "--fresh_negatives"],
+    ),
+    "clicks": (CLICKS, [150, 90, 40], [*RUN, *DLRM, "--global_batch_size", "16"]),
+}
+"""What is trained on -> its form, the rows of its files, and the words of the command."""
 WAYS = {"one rank": (1, False), "two ranks": (2, False), "one of two ranks": (2, True)}
 """Way -> how many ranks there are, and whether only one of them is killed."""
 
@@ -60,7 +72,7 @@ class KillFamily:
     def prepare(self) -> None:
         """Make the dataset, and the run that nobody disturbs."""
         import_for_forks()
-        self._kept, self.untouched = _undisturbed(WAYS[self.name][0])
+        self._runs = {of: _undisturbed(of, WAYS[self.name][0]) for of in RUNS}
 
     def draw(self, random: np.random.Generator) -> Plan:
         """Draw the moments of a chain."""
@@ -76,7 +88,8 @@ class KillFamily:
             )
             for _ in range(KILLS_PER_CHAIN)
         ]
-        return Plan({"keep": pick(random, [1, 1, 3])}, tuple(kills))
+        base = {"keep": pick(random, [1, 1, 3]), "of": pick(random, list(RUNS))}
+        return Plan(base, tuple(kills))
 
     def judge(self, plan: Plan, phase: Callable[[str], None]) -> Outcome:
         """Run a chain."""
@@ -86,18 +99,18 @@ class KillFamily:
             try:
                 for number, kill in enumerate(plan.mutations):
                     phase(f"kill {number + 1}")
-                    hit += self._kill_once(directory, plan.base["keep"], kill.arguments)
+                    hit += self._kill_once(directory, plan.base, kill.arguments)
                 phase("end")
-                self._finish(directory, plan.base["keep"])
+                self._finish(directory, plan.base)
                 return Outcome(READ, f"{hit} kills")
             except Broken as broken:
                 return broken.outcome
 
-    def _kill_once(self, directory: Path, keep: int, kill: dict[str, Any]) -> int:
+    def _kill_once(self, directory: Path, base: dict[str, Any], kill: dict[str, Any]) -> int:
         """Start the run, kill it; 1 where it was still running."""
         ranks, only_one = WAYS[self.name]
         before, done = _newest(directory / "saved"), len(entries(directory, "step"))
-        with RunProcess(self._arguments(directory, keep), ranks, directory / "out") as process:
+        with RunProcess(self._arguments(directory, base), ranks, directory / "out") as process:
             reached = _moment(directory, kill, done)
             if not process.wait(SECONDS, reached):
                 raise Broken("hang", f"no {kill} in {SECONDS:.0f} s: {process.text()[-800:]}")
@@ -112,44 +125,47 @@ class KillFamily:
             raise Broken("checkpoint lost", f"step {after} is found, before it was {before}")
         return int(was_running)
 
-    def _finish(self, directory: Path, keep: int) -> None:
+    def _finish(self, directory: Path, base: dict[str, Any]) -> None:
         """Let the run go to its end, and hold that against the undisturbed one."""
         with RunProcess(
-            self._arguments(directory, keep), WAYS[self.name][0], directory / "out"
+            self._arguments(directory, base), WAYS[self.name][0], directory / "out"
         ) as process:
             if not process.wait(SECONDS):
                 raise Broken("hang", process.text()[-800:])
             if process.poll() != 0:
                 raise Broken("no end", f"exit code {process.poll()}: {process.text()[-800:]}")
         found = _ending(directory)
-        for what, wanted in self.untouched.items():
+        for what, wanted in self._runs[base["of"]][1].items():
             if found[what] != wanted:
                 said = f"{what}: {_first_difference(found[what], wanted)}"
                 raise Broken("another end", said)
 
-    def _arguments(self, directory: Path, keep: int) -> list[str]:
-        return _arguments(Path(self._kept.name) / "dataset", directory, keep)
+    def _arguments(self, directory: Path, base: dict[str, Any]) -> list[str]:
+        kept = Path(self._runs[base["of"]][0].name)
+        return _arguments(base["of"], kept / "dataset", directory, base["keep"])
 
 
 @functools.cache
-def _undisturbed(ranks: int) -> tuple[tempfile.TemporaryDirectory[str], dict[str, Any]]:
+def _undisturbed(of: str, ranks: int) -> tuple[tempfile.TemporaryDirectory[str], dict[str, Any]]:
     """Make the dataset, and how a run of so many ranks ends that nobody disturbs."""
     parent = tempfile.TemporaryDirectory(prefix="attack-")
     dataset, directory = Path(parent.name) / "dataset", Path(parent.name) / "untouched"
     dataset.mkdir()
     directory.mkdir()
-    make_draft(DATASET).write(dataset)
-    with RunProcess(_arguments(dataset, directory, 3), ranks, directory / "out") as process:
+    form, rows, _ = RUNS[of]
+    sizes = {"rows": rows, "group": 40}
+    form.make({"seed": 4, "padded": False, "sizes": sizes}).write(dataset)
+    with RunProcess(_arguments(of, dataset, directory, 3), ranks, directory / "out") as process:
         if not process.wait(SECONDS) or process.poll() != 0:
             raise RuntimeError(f"the undisturbed run ended so:\n{process.text()}")
     return parent, _ending(directory)
 
 
-def _arguments(dataset: Path, directory: Path, keep: int) -> list[str]:
+def _arguments(of: str, dataset: Path, directory: Path, keep: int) -> list[str]:
     """The words of the command, which goes on where there is a checkpoint."""
     saved = directory / "saved"
     words = ["train", "--dataset_dir", str(dataset), "--results_dir", str(directory)]
-    words += [*MODEL, "--save_checkpoint_path", str(saved), "--checkpoint_every", "1"]
+    words += [*RUNS[of][2], "--save_checkpoint_path", str(saved), "--checkpoint_every", "1"]
     words += ["--keep_checkpoints", str(keep)]
     if _newest(saved) >= 0:
         words += ["--load_checkpoint_path", str(saved)]

@@ -1,8 +1,10 @@
-"""A fitted workflow of click logs on disk: workflow.json and categories/, nothing to execute."""
+"""A fitted workflow of click logs on disk: workflow.json and categories/, nothing to execute.
+
+The JSON file ends with its own digest; one that was changed is refused.
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,12 +17,13 @@ from ...foundation.atomic_write import write_text_atomically
 from ...foundation.digest import sha256
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.json_file import read_json
+from ...foundation.own_digest import require_own_digest, with_own_digest
 from ..behaviour.fitted import WORKFLOW_FILE
 from ..vocabularies.vocabulary import CATEGORIES
 from .criteo_columns import KEY_COLUMNS
 from .key_table import KeyTable, table_of_vocabulary
 
-FORMAT = 1
+FORMAT = 2
 LOG = "criteo"
 
 
@@ -59,6 +62,7 @@ class FittedCriteo:
                 f"{path}: expected a workflow of format {FORMAT} that `preprocess criteo` fitted, "
                 "found another."
             )
+        require_own_digest(path)
         fitted = cls(Path(directory), *_checked(path, document))
         for name in KEY_COLUMNS:
             fitted._check(path, name, document["categories"][name])
@@ -124,4 +128,4 @@ def write_fitted(directory: Path, kept: Mapping[str, int], rules: CriteoRules) -
             for name in KEY_COLUMNS
         },
     }
-    write_text_atomically(directory / WORKFLOW_FILE, json.dumps(document, indent=2) + "\n")
+    write_text_atomically(directory / WORKFLOW_FILE, with_own_digest(document))

@@ -171,7 +171,12 @@ def test_a_changed_vocabulary_is_refused(raw, tmp_path):
     pq.write_table(table.slice(1), file)
     with pytest.raises(MerlinSimError, match="cat_7.parquet: not the file that .* SHA-256 differs"):
         FittedCriteo.load(output)
-    (output / "workflow.json").write_text('{"format": 1}')
+    workflow = output / "workflow.json"
+    text = workflow.read_text()
+    workflow.write_text(text.replace('"count_in": "all"', '"count_in": "train"'))
+    with pytest.raises(MerlinSimError, match="workflow.json: not as it was written"):
+        FittedCriteo.load(output)
+    workflow.write_text('{"format": 1}')
     with pytest.raises(MerlinSimError, match="that `preprocess criteo` fitted"):
         FittedCriteo.load(output)
 
