@@ -149,6 +149,11 @@ class Loader(merlin.dataloader.tensorflow.Loader):
             bool(self.drop_last),
         )
 
+    @property
+    def samples(self) -> int:
+        """Samples of an epoch: here each row is one."""
+        return self.plan(0).rows
+
     def local_rows(self, step: int) -> int:
         """Rows of this rank in ``step``: the last step may have fewer, or none."""
         low, high = slots(self.plan(0).batch_rows(step), self.global_rank, self.global_size)

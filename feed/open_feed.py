@@ -57,6 +57,7 @@ def open_feed(
         fresh_negatives: see there.
         candidates: of a dataset of users, give batches of ``global_batch_size / candidates`` users
             x so many candidates; see :class:`~merlin_sim.feed.users.grouped_loader.GroupedLoader`.
+            1, or None, for rows.
 
     Raises:
         DataError: naming a file that cannot be read as parquet.
@@ -82,10 +83,11 @@ def open_feed(
     of_users = {
         "positions_together": positions_together,
         "fresh_negatives": fresh_negatives or None,
-        "candidates": candidates,
+        "candidates": None if candidates == 1 else candidates,
     }
     given = {name: value for name, value in of_users.items() if value is not None}
     if dataset.users is not None:
+        check_candidates(global_batch_size, candidates, ranks)
         loader = _users_loader(source, batch_size, dataset, mapping, {**options, **given})
     elif given:
         raise MerlinSimError(
@@ -125,13 +127,29 @@ def _users_loader(
             "`positions_together` should be left out with `candidates`: those of a row stay "
             f"together. Received: `positions_together` = {options['positions_together']}."
         )
-    if candidates > 0 and size % candidates:
+    return GroupedLoader(source, size // candidates, directory=dataset, mapping=mapping, **options)
+
+
+def check_candidates(global_batch_size: int, candidates: int | None, ranks: Ranks) -> None:
+    """Refuse what no batch of users x candidates can be made of.
+
+    Raises:
+        MerlinSimError: where a row would not hold pairs, or the ranks not whole rows.
+    """
+    if candidates is None or candidates == 1:
+        return
+    if candidates < 2 or candidates % 2:
         raise MerlinSimError(
-            "The samples of a step on a rank should be a multiple of `candidates`. "
-            f"Received: {size} with `candidates` = {candidates}."
+            "`candidates` should be a positive even number, or 1 for plain rows: a position has a "
+            f"positive and a twin. Received: `candidates` = {candidates}."
         )
-    rows = size // max(1, candidates)
-    return GroupedLoader(source, rows, directory=dataset, mapping=mapping, **options)
+    if global_batch_size % (candidates * ranks.size):
+        of_ranks = f" x {ranks.size} ranks" if ranks.size > 1 else ""
+        raise MerlinSimError(
+            f"`global_batch_size` should be a multiple of `candidates`{of_ranks}, the samples that "
+            f"share a user's history; 1 for plain rows. Received: {global_batch_size} with "
+            f"`candidates` = {candidates}."
+        )
 
 
 def _require_parquet(file: Any) -> None:

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from ..feed.loader import Loader
 from ..feed.open_feed import open_feed
+from ..feed.users.evaluation_rows import EvaluationRows
 from ..foundation.process_wide import quiet_merlin
 from ..foundation.ranks import Ranks
 from ..ranks.collectives import broadcast_object
@@ -71,7 +72,9 @@ class Input:
     padding: LeftPadding
     """What pads histories."""
     batch_size: int | None
-    """Rows of a batch, over all ranks; a loader has its own."""
+    """Samples of a batch, over all ranks; a loader has its own."""
+    candidates: int = 1
+    """Samples of a row that the model takes at most, of a directory with one row per user."""
 
     def training(self, data: Any, ranks: Ranks, shuffle: bool, epoch: int, endless: bool) -> Any:
         """Return what ``fit`` reads, of a directory this rank's part.
@@ -89,7 +92,13 @@ class Input:
             return self._of_merlin(data, shuffle)
         seed = broadcast_object(random.getrandbits(31), ranks)
         columns, size = list(self.columns), self._needed_batch_size()
-        feed = open_feed(data, "train", columns, size, ranks, shuffle=shuffle, seed=seed)
+        candidates = self._candidates(data)
+        feed = open_feed(
+            *(data, "train", columns, size, ranks),
+            shuffle=shuffle,
+            seed=seed,
+            candidates=1 if size % (candidates * ranks.size) else candidates,
+        )
         feed.start_at(epoch)
         return FeedBatches(feed, endless)
 
@@ -99,14 +108,19 @@ class Input:
             return FeedBatches(data)
         if not isinstance(data, DatasetDirectory):
             return self._of_merlin(data, shuffle=False)
-        size = self._needed_batch_size()
-        return FeedBatches(open_feed(data, "test", list(columns), size, Ranks()))
+        size, ranks = self._needed_batch_size(), Ranks()
+        candidates, size = EvaluationRows.of(data, "test", self._candidates(data), size, ranks)
+        feed = open_feed(data, "test", list(columns), size, ranks, candidates=candidates)
+        return FeedBatches(feed)
 
     def _of_merlin(self, data: Any, shuffle: bool) -> Any:
         if hasattr(data, "to_ddf"):
             size = self._needed_batch_size()
             data = mm.Loader(_only(data, self.columns), batch_size=size, shuffle=shuffle)
         return PaddedBatches(data, self.padding) if isinstance(data, mm.Loader) else data
+
+    def _candidates(self, data: DatasetDirectory) -> int:
+        return 1 if data.users is None else self.candidates
 
     def _needed_batch_size(self) -> int:
         if not self.batch_size:

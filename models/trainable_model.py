@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import merlin.models.tf as mm
 import tensorflow as tf
@@ -10,6 +10,7 @@ from merlin.models.tf.core.prediction import Prediction
 from merlin.models.tf.distributed.backend import hvd
 from merlin.models.tf.utils.tf_utils import call_layer
 
+from ..feed.users.grouped_loader import CANDIDATES
 from ..foundation.batch_names import HISTORY_END
 from ..foundation.ranks import Ranks
 from ..ranks import collectives
@@ -40,6 +41,9 @@ class TrainableModel(mm.Model):
 
     evaluated_loss: EvaluatedLoss = EvaluatedLoss()
     """What ``compute_step`` takes for the evaluated logit."""
+
+    takes_candidates: ClassVar[bool] = False
+    """Whether it takes batches of users x candidates, with ``history_end``."""
 
     _loss_means: LossMeans
     _xla = False
@@ -129,9 +133,13 @@ class TrainableModel(mm.Model):
         return {**self.compute_metrics(outputs), "loss_batch": losses[0]}
 
     def predict_step(self, data: Any) -> tf.Tensor:
-        """Return the probabilities of one batch, [samples, 1]."""
-        columns = self._prepare_features(unpack(data)[0])
-        return self._compiled(self)(self._through("predict_pre", columns, None)[0])
+        """Return the probabilities of one batch, [samples, 1]; of a feed's fillers none."""
+        columns, _, weight = unpack(data)
+        columns = self._through("predict_pre", self._prepare_features(columns), None)[0]
+        probabilities = self._compiled(self)(columns)
+        if weight is None or HISTORY_END not in columns:
+            return probabilities
+        return tf.boolean_mask(probabilities, tf.reshape(weight, [-1]) != 0)
 
     def _evaluate_batch(self, columns: Any, labels: tf.Tensor, weight: Any) -> Any:
         return self.compute_step(columns, labels, weight, training=False)
@@ -191,7 +199,10 @@ class TrainableModel(mm.Model):
         Of an opened dataset directory the feed of ``merlin-sim train`` gives every row once an
         epoch (with ``steps_per_epoch``, one after another), in an order that depends on Python's
         ``random``. ``batch_size`` counts the rows of all ranks then, and two ranks end with the
-        weights of one. All else is dealt out to ranks by whoever made it.
+        weights of one. Of a directory with one row per user, a model that can takes users x 16
+        candidates where ``batch_size`` is a multiple of that on every rank and no
+        ``class_weight`` is given, and plain rows elsewhere. All else is dealt out to ranks by
+        whoever made it.
         """
         check_callbacks(kwargs.get("callbacks"))
         ranks = collectives.joined()
@@ -199,9 +210,13 @@ class TrainableModel(mm.Model):
         endless = kwargs.get("steps_per_epoch") is not None
         shuffle = bool(kwargs.get("shuffle", True))
         epoch = int(kwargs.get("initial_epoch", 0))
-        training = self._input(batch_size).training(x, ranks, shuffle, epoch, endless)
+        # Keras weighs classes by one label a row.
+        takes_candidates = self.takes_candidates and kwargs.get("class_weight") is None
+        training = self._input(batch_size, takes_candidates).training(
+            x, ranks, shuffle, epoch, endless
+        )
         validation_size = kwargs.get("validation_batch_size") or batch_size
-        validation = self._input(validation_size).stored(
+        validation = self._input(validation_size, self.takes_candidates).stored(
             kwargs.get("validation_data"), self.training_columns
         )
         with open_input(training) as x, open_input(validation) as validation_data:
@@ -215,7 +230,8 @@ class TrainableModel(mm.Model):
 
         Every rank evaluates all rows of the directory's test files.
         """
-        with open_input(self._input(batch_size).stored(x, self.training_columns)) as x:
+        data = self._input(batch_size, self.takes_candidates)
+        with open_input(data.stored(x, self.training_columns)) as x:
             return super().evaluate(x, y, batch_size, **kwargs)
 
     def predict(self, x: Any, batch_size: int | None = None, **kwargs: Any) -> Any:
@@ -223,11 +239,13 @@ class TrainableModel(mm.Model):
 
         Every rank gives one probability for each row of the directory's test files, as stored.
         """
-        with open_input(self._input(batch_size).stored(x, self.served_columns)) as x:
+        data = self._input(batch_size, self.takes_candidates)
+        with open_input(data.stored(x, self.served_columns)) as x:
             return super().predict(x, batch_size, **kwargs)
 
-    def _input(self, batch_size: int | None) -> Input:
-        return Input(self.training_columns, self._prepare_features, batch_size)
+    def _input(self, batch_size: int | None, takes_candidates: bool) -> Input:
+        candidates = CANDIDATES if takes_candidates else 1
+        return Input(self.training_columns, self._prepare_features, batch_size, candidates)
 
     def _share_state(self, ranks: Ranks) -> None:
         """Give every rank the first rank's weights and optimizer, before the first step."""

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from ..foundation.batch_names import OFFSETS, VALUES
 from ..foundation.ranks import Ranks
 from ..ranks.collectives import Gradient, average, average_gradients
 from .loss_scale import LossScale
+from .sample_batch import SampleBatch
 
 
 class StepResult(NamedTuple):
@@ -23,6 +23,8 @@ class StepResult(NamedTuple):
     """Whether the gradients were finite; if not, no weight was changed."""
     logits: tf.Tensor
     """This rank's, [samples], a row's one after the other."""
+    samples: tf.Tensor
+    """How many samples of the global batch counted."""
 
 
 class TrainStep:
@@ -71,7 +73,7 @@ class TrainStep:
         self,
         columns: dict[str, tf.Tensor],
         labels: tf.Tensor,
-        share: float,
+        share: float | None = None,
         stop: bool = False,
         sample_weight: tf.Tensor | None = None,
     ) -> StepResult:
@@ -81,19 +83,38 @@ class TrainStep:
             columns: the batch.
             labels: [rows], or [users, candidates] where a row has several samples.
             share: this rank's samples that count over the mean number of them per rank: 1 but in
-                batches of which ranks have different numbers, as the last of an epoch.
+                batches of which ranks have different numbers, as the last of an epoch. None where
+                only the weights tell: the ranks tell each other.
             stop: whether this rank was asked to stop; every rank hears of it.
             sample_weight: like ``labels``; None counts every sample once.
         """
-        given = [columns, labels, tf.constant(share, tf.float32), tf.constant(stop)]
-        given += [] if sample_weight is None else [sample_weight]
+        given: dict[str, Any] = {"columns": columns, "labels": labels, "stop": tf.constant(stop)}
+        if share is not None:
+            given["share"] = tf.constant(share, tf.float32)
+        if sample_weight is not None:
+            given["sample_weight"] = sample_weight
         if self._step is None:
-            signature = [batch_spec(given[0]), batch_spec(given[1])]
-            signature += [tf.TensorSpec([], tf.float32), tf.TensorSpec([], tf.bool)]
-            signature += [batch_spec(weight) for weight in given[4:]]
-            self._step = tf.function(self.run, input_signature=signature, autograph=False)
-        result: StepResult = self._step(*given)
+            self._step = tf.function(
+                lambda given: self.run(**given),
+                input_signature=[batch_spec(given)],
+                autograph=False,
+            )
+        result: StepResult = self._step(given)
         return result
+
+    def on_batch(self, batch: SampleBatch, rows: int, stop: bool = False) -> StepResult:
+        """Train on this rank's batch, which may be without rows.
+
+        Args:
+            batch: as the feed gives it.
+            rows: of the global batch.
+            stop: whether this rank was asked to stop.
+        """
+        filled = batch.with_a_row()
+        share = None
+        if batch.weights is None:
+            share = batch.samples * self.ranks.size / rows
+        return self(filled.columns, filled.labels, share, stop, filled.weights)
 
     def run_alone(
         self, columns: dict[str, tf.Tensor], labels: tf.Tensor, sample_weight: tf.Tensor | None
@@ -113,23 +134,27 @@ class TrainStep:
         never = tf.constant(False)
         if self.ranks.size == 1:
             one = tf.constant(1.0)
-            return self.run(columns, labels, one, never, sample_weight), mean_counted
+            return self.run(columns, labels, never, one, sample_weight), mean_counted
         share = tf.math.divide_no_nan(counted, mean_counted)
         filled = at_least_one_row((columns, labels, sample_weight), tf.shape(labels)[0])
-        result = self.run(filled[0], filled[1], share, never, filled[2])
+        result = self.run(filled[0], filled[1], never, share, filled[2])
         return result._replace(logits=result.logits[: tf.size(labels)]), mean_counted
 
     def run(
         self,
         columns: dict[str, tf.Tensor],
         labels: tf.Tensor,
-        share: tf.Tensor,
         stop: tf.Tensor,
+        share: tf.Tensor | None = None,
         sample_weight: tf.Tensor | None = None,
     ) -> StepResult:
         """Do the step, within whatever graph is being made."""
+        counted = counted_samples(labels, sample_weight)
+        if share is None:  # known before the forward pass is done, which does not wait for it
+            share = tf.math.divide_no_nan(counted, average(counted, "samples", self.ranks))
+        counted = tf.where(share > 0.0, counted, 0.0)
         gradients, losses, logits = self._gradients(columns, labels, share, sample_weight)
-        told = tf.concat([losses, [tf.cast(stop, tf.float32)]], axis=0)
+        told = tf.concat([losses, [tf.cast(stop, tf.float32), counted]], axis=0)
         gradients, told = average_gradients(
             gradients, told, self.ranks, self.fp16_compression, self.dense_tables
         )
@@ -139,7 +164,8 @@ class TrainStep:
         else:
             self._apply(gradients)
         self.loss_scale.update(finite)
-        return StepResult(told[:-1], told[-1] > 0, finite, logits)
+        samples = told[-1] * self.ranks.size
+        return StepResult(told[:-2], told[-2] > 0, finite, logits, samples)
 
     def _compute_gradients(
         self,
@@ -184,24 +210,16 @@ def counted_samples(labels: tf.Tensor, sample_weight: tf.Tensor | None) -> tf.Te
 
 def batch_spec(tensors: Any) -> Any:
     """Describe tensors with any number of rows: one graph serves full and last batches."""
-    return tf.nest.map_structure(lambda t: tf.TensorSpec([None, *t.shape[1:]], t.dtype), tensors)
 
+    def spec(tensor: tf.Tensor) -> tf.TensorSpec:
+        rows = [None] if tensor.shape.rank else []
+        return tf.TensorSpec([*rows, *tensor.shape[1:]], tensor.dtype)
 
-def with_a_row(
-    columns: dict[str, tf.Tensor], labels: tf.Tensor
-) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-    """Give a batch without rows one row of zeros, for a rank that has none in the last step.
-
-    Its share is 0, so that it changes no gradient and no loss.
-    """
-    if labels.shape[0]:
-        return columns, labels
-    filled = {name: _one_row(name, value) for name, value in columns.items()}
-    return filled, _one_row("", labels)
+    return tf.nest.map_structure(spec, tensors)
 
 
 def at_least_one_row(tensors: Any, rows: tf.Tensor) -> Any:
-    """Do the same to dense tensors within a graph, where ``rows`` may be 0."""
+    """Give dense tensors without rows one of zeros, within a graph, where ``rows`` may be 0."""
     lacking = tf.maximum(0, 1 - rows)
 
     def fill(tensor: tf.Tensor | None) -> tf.Tensor | None:
@@ -210,10 +228,3 @@ def at_least_one_row(tensors: Any, rows: tf.Tensor) -> Any:
         return tf.pad(tensor, [[0, lacking], *[[0, 0]] * (tensor.shape.rank - 1)])
 
     return tf.nest.map_structure(fill, tensors)
-
-
-def _one_row(name: str, tensor: tf.Tensor) -> tf.Tensor:
-    if name.endswith(VALUES):  # of one empty list
-        return tensor
-    rows = 2 if name.endswith(OFFSETS) else 1
-    return tf.zeros([rows, *tensor.shape[1:]], tensor.dtype)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ...foundation.exceptions import MerlinSimError
 from ..epoch_plan import Rows
 from ..loader import to_tensor
 from .grouped_batch import GroupedBatch, Groups
@@ -14,6 +13,9 @@ from .made_window import Batch, MadeWindow, Piece
 from .recipe import Recipe
 from .stretches import Stretches, stretches_of
 from .users_loader import UsersLoader, UserSource
+
+CANDIDATES = 16
+"""Samples of a user that share a history, unless set (see ``benchmarks/bench_grouped.py``)."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ class GroupedLoader(UsersLoader):
     Args:
         dataset: as of UsersLoader.
         batch_size: rows (stretches) a step on this rank.
-        candidates: m: an even number.
+        candidates: m: an even number, see
+            :func:`~merlin_sim.feed.open_feed.check_candidates`.
         window_rows: rows that are shuffled together, counted in candidates.
         options: of UsersLoader; what stays together is what a row holds.
     """
@@ -62,17 +65,17 @@ class GroupedLoader(UsersLoader):
         window_rows: int = 65536,
         **options: Any,
     ) -> None:
-        """Check the arguments, as UsersLoader does."""
-        if candidates < 2 or candidates % 2:
-            raise MerlinSimError(
-                "`candidates` should be a positive even number: a position has a positive and a "
-                f"twin. Received: `candidates` = {candidates}."
-            )
+        """Keep together what a row holds."""
         rows = max(1, window_rows // candidates)
         super().__init__(
             dataset, batch_size, positions_together=candidates // 2, window_rows=rows, **options
         )
         self.candidates = candidates
+
+    @property
+    def samples(self) -> int:
+        """Samples of an epoch; rows hold several."""
+        return 2 * sum(int(counts.sum()) for counts in self.source.users.part_positions)
 
     def _open_source(self) -> UserSource:
         source = super()._open_source()

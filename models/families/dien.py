@@ -21,6 +21,7 @@ FAMILY = Family(
     model="merlin_sim.models.interest.dien:DIENModel",
     served=SERVED,
     request=Request.EVENTS,
+    takes_candidates=True,
     losses=LOSSES,
     help=HELP,
 )

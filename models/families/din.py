@@ -21,6 +21,7 @@ FAMILY = Family(
     model="merlin_sim.models.interest.din:DINModel",
     served=SERVED,
     request=Request.EVENTS,
+    takes_candidates=True,
     losses=LOSSES,
     help={**HELP, "attention": "DIN's attention: dot or activation_unit."},
 )

@@ -60,6 +60,8 @@ class Family:
     """The channels that inference reads."""
     request: Request
     """What a served request is made of."""
+    takes_candidates: bool = False
+    """Whether the model takes batches of users x candidates, with ``history_end``."""
     losses: tuple[str, ...] = ("total_loss",)
     """Names of the losses; the first is what is minimised."""
     metrics: tuple[str, ...] = METRICS

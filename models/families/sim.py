@@ -15,6 +15,7 @@ FAMILY = Family(
     model="merlin_sim.models.interest.sim:SIMModel",
     served=(*SERVED, HISTORY_TIME_INTERVALS),
     request=Request.EVENTS,
+    takes_candidates=True,
     losses=LOSSES,
     help={
         **HELP,

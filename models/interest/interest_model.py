@@ -41,6 +41,7 @@ class InterestModel(SavableModel):
 
     body_type: ClassVar[type[InterestBlock[Any]]]
     part_names: ClassVar[tuple[str, ...]] = ()
+    takes_candidates: ClassVar[bool] = True
 
     def __init__(
         self,

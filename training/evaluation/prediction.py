@@ -9,11 +9,12 @@ from typing import Any
 import tensorflow as tf
 
 from ...feed.loader import Loader
-from ...foundation.batch_names import OFFSETS
+from ...foundation.batch_names import HISTORY_END, OFFSETS
 from ...foundation.ranks import Ranks
 from ...models.row_parts import ROWS_PER_PART, in_parts
 from ...ranks.collectives import any_rank
-from ...steps.train_step import batch_spec, with_a_row
+from ...steps.sample_batch import SampleBatch
+from ...steps.train_step import batch_spec
 from ..reports.run_log import RunLog
 from .metrics import Evaluation, Evaluator
 
@@ -22,7 +23,9 @@ AGREE_EVERY = 16
 
 
 class Predictor:
-    """The compiled forward pass of a model: columns to click probabilities, [rows], float32.
+    """The compiled forward pass of a model: columns to click probabilities, [samples], float32.
+
+    A row has one sample or, of users x candidates, one after the other.
 
     Args:
         model: any model of this package.
@@ -54,15 +57,21 @@ class Predictor:
         if is_ragged or not self.parts:
             logits = self._logits(columns)
         else:
+            most = max(1, ROWS_PER_PART // _samples_of_a_row(columns))
             logits = tf.cond(
-                tf.shape(next(iter(columns.values())))[0] > ROWS_PER_PART,
-                lambda: in_parts(self._logits, columns, ROWS_PER_PART),
+                tf.shape(next(iter(columns.values())))[0] > most,
+                lambda: in_parts(self._logits, columns, most),
                 lambda: self._logits(columns),
             )
         return tf.sigmoid(tf.reshape(logits, [-1]))
 
     def _logits(self, columns: dict[str, tf.Tensor]) -> tf.Tensor:
         return tf.cast(self.model.forward(columns).logits, tf.float32)
+
+
+def _samples_of_a_row(columns: dict[str, tf.Tensor]) -> int:
+    ends = columns.get(HISTORY_END)
+    return 1 if ends is None else int(ends.shape[1])
 
 
 def published_metrics(evaluation: Evaluation, metrics: Sequence[str]) -> dict[str, float | None]:
@@ -79,7 +88,7 @@ def evaluate(
     stopped: Callable[[], bool] = lambda: False,
     alive: Callable[[], None] = lambda: None,
 ) -> Evaluation | None:
-    """Score every row once and compute the metrics over all ranks.
+    """Score every sample once and compute the metrics over all ranks.
 
     Args:
         predict: the model's forward pass.
@@ -95,18 +104,17 @@ def evaluate(
     """
     evaluator = Evaluator(ranks)
     steps = len(feed)
-    begin, rows = time.perf_counter(), 0
+    begin, samples = time.perf_counter(), 0
     with log.progress("test", steps) as line:
-        for step, (columns, labels) in enumerate(feed):
+        for step, given in enumerate(feed):
             alive()
             if step % AGREE_EVERY == 0 and any_rank(stopped(), ranks):
                 feed.stop()
                 return None
-            count = int(labels.shape[0])
-            filled, _ = with_a_row(columns, labels)
-            scores = predict(filled).numpy()[:count]
-            users = columns[user].numpy() if user else None
-            evaluator.update(labels.numpy(), scores, users)
-            rows += count * ranks.size
-            line.update(step + 1, f"{rows / (time.perf_counter() - begin):,.0f} samples/s")
+            batch = SampleBatch(*given)
+            scores = batch.counted(predict(batch.with_a_row().columns).numpy())
+            users = batch.of_samples(user) if user else None
+            evaluator.update(batch.counted_labels(), scores, users)
+            samples += len(scores) * ranks.size
+            line.update(step + 1, f"{samples / (time.perf_counter() - begin):,.0f} samples/s")
     return evaluator.result(with_users=user is not None)

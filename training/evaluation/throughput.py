@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from ...feed.loader import Loader
+from ...steps.sample_batch import SampleBatch
 from ..reports.run_log import RunLog
 
-Step = Callable[[dict[str, tf.Tensor], tf.Tensor, int], Any]
+Step = Callable[[SampleBatch, int], int]
 
 
 @dataclass
@@ -24,14 +24,14 @@ class StepTimes:
     nothing of how fast the others are.
 
     >>> times = StepTimes()
-    >>> for rows, seconds in [(8, 60.0), (8, 1.0), (8, 3.0)]:
-    ...     times.add(rows, seconds)
+    >>> for samples, seconds in [(8, 60.0), (8, 1.0), (8, 3.0)]:
+    ...     times.add(samples, seconds)
     >>> times.rate, times.values()["latency_mean"]
     (4.0, 2000.0)
     """
 
-    rows: int = 0
-    """Rows of those steps, over all ranks."""
+    samples: int = 0
+    """Samples of those steps, over all ranks."""
     seconds: float = 0.0
     """What those steps took, waiting for their batches included."""
     latencies: list[float] = field(default_factory=list)
@@ -40,20 +40,20 @@ class StepTimes:
 
     def begin_epoch(self) -> None:
         """Forget the steps before; the process is as warm as it was."""
-        self.rows, self.seconds, self.latencies = 0, 0.0, []
+        self.samples, self.seconds, self.latencies = 0, 0.0, []
 
-    def add(self, rows: int, seconds: float) -> None:
+    def add(self, samples: int, seconds: float) -> None:
         """Count one step, unless it is the first of all."""
         if self._has_begun:
-            self.rows += rows
+            self.samples += samples
             self.seconds += seconds
             self.latencies.append(seconds)
         self._has_begun = True
 
     @property
     def rate(self) -> float | None:
-        """Rows a second; None where no step counts."""
-        return self.rows / self.seconds if self.seconds else None
+        """Samples a second; None where no step counts."""
+        return self.samples / self.seconds if self.seconds else None
 
     def values(self) -> dict[str, float | None]:
         """Return the published keys of an epoch; latencies only where a step counts."""
@@ -68,17 +68,18 @@ def measure(
 
     Args:
         feed: this rank's rows.
-        step: called with columns, labels and the rows of the global batch; returns when done.
+        step: called with a batch and the rows of the global one; returns when done, with the
+            samples of the global one.
         steps: those that are measured; None for one pass over the data, warm-up included.
         warmup_steps: those before, which are not measured.
         log: shows progress.
         title: of the progress line.
 
     Returns:
-        The published keys: throughput (rows of all ranks a second) and latencies in milliseconds.
+        The published keys: throughput (samples of all ranks a second), latencies in milliseconds.
     """
     latencies: list[float] = []
-    rows = 0
+    samples = 0
     if steps is None:
         steps = feed.plan(0).steps
         warmup_steps = min(warmup_steps, steps - 1)
@@ -86,12 +87,12 @@ def measure(
         steps += warmup_steps
     with log.progress(title, steps) as line:
         before = time.perf_counter()
-        for done, (columns, labels, count) in enumerate(_endless(feed), start=1):
-            step(columns, labels, count)
+        for done, (batch, rows) in enumerate(_endless(feed), start=1):
+            count = step(batch, rows)
             now = time.perf_counter()
             if done > warmup_steps:
                 latencies.append(now - before)
-                rows += count
+                samples += count
             before = now
             line.update(
                 done, f"{count / max(1e-9, latencies[-1]):,.0f} samples/s" if latencies else ""
@@ -99,7 +100,7 @@ def measure(
             if done == steps:
                 break
     feed.stop()
-    return {"throughput": rows / sum(latencies), **latency_values(latencies)}
+    return {"throughput": samples / sum(latencies), **latency_values(latencies)}
 
 
 def latency_values(latencies: list[float]) -> dict[str, float]:
@@ -116,11 +117,11 @@ def latency_values(latencies: list[float]) -> dict[str, float]:
     return {"latency_mean": float(np.mean(shown)), **percentiles}
 
 
-def _endless(feed: Loader) -> Iterator[tuple[Any, Any, int]]:
+def _endless(feed: Loader) -> Iterator[tuple[SampleBatch, int]]:
     epoch = 0
     plan = feed.plan(0)
     while True:
         feed.start_at(epoch)
-        for index, (columns, labels) in enumerate(feed):
-            yield columns, labels, plan.batch_rows(index)
+        for index, given in enumerate(feed):
+            yield SampleBatch(*given), plan.batch_rows(index)
         epoch += 1

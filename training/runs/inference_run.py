@@ -5,11 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import tensorflow as tf
-
 from ...models.saved_weights import restore_weights
 from ...ranks import collectives
-from ...steps.train_step import with_a_row
+from ...steps.sample_batch import SampleBatch
 from ..evaluation.prediction import evaluate, published_metrics
 from ..evaluation.throughput import measure
 from .prepared_run import RunParts
@@ -40,9 +38,10 @@ class InferenceRun(RunParts):
     def _benchmark(self) -> dict[str, Any]:
         predict = self.predictor()
 
-        def step(columns: dict[str, tf.Tensor], labels: tf.Tensor, rows: int) -> None:
+        def step(batch: SampleBatch, rows: int) -> int:
             self.watchdog.alive()
-            predict(with_a_row(columns, labels)[0]).numpy()
+            predict(batch.with_a_row().columns).numpy()
+            return rows if batch.weights is None else batch.samples * self.ranks.size
 
         config = self.config
         values = measure(

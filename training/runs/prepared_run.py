@@ -11,6 +11,7 @@ import tensorflow as tf
 from ...checkpoints.checkpoint_files import Checkpoint
 from ...feed.loader import Loader
 from ...feed.open_feed import open_feed, user_column
+from ...feed.users.evaluation_rows import EvaluationRows
 from ...foundation.atomic_write import write_replacing
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.ranks import Ranks
@@ -40,6 +41,8 @@ class RunParts:
     log: RunLog
     checkpoint: Checkpoint | None
     """What to go on from; on the first rank only."""
+    candidates: int = 1
+    """Samples of a user that share a row of a batch; 1 for plain rows."""
 
     @property
     def resumed(self) -> bool:
@@ -67,13 +70,16 @@ class RunParts:
         columns = [*self.family.served_columns(channels), self.family.label(channels)]
         if self.user and self.user not in columns:
             columns.append(self.user)
+        size = self.config.global_batch_size
+        rows = EvaluationRows.of(self.dataset, "test", self.candidates, size, self.ranks)
         return open_feed(
             self.dataset,
             "test",
             columns,
-            self.config.global_batch_size,
+            rows.global_batch_size,
             self.ranks,
             prefetch=self.config.prefetch_test_size,
+            candidates=rows.candidates,
         )
 
     def write_evaluation(self, evaluation: Evaluation | None) -> None:

@@ -22,6 +22,7 @@ from ...foundation.atomic_write import write_replacing
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.ranks import Ranks, rank_batch_size
 from ...models import build_model
+from ...models.families.registry import find_family
 from ...ranks import collectives
 from ...ranks.watchdog import EXIT_CODE, SILENCE_SECONDS, Watchdog
 from ...schemas.dataset import DatasetDirectory
@@ -29,6 +30,7 @@ from ...schemas.fingerprint import fingerprint
 from ...steps.dropout_seeds import DropoutSeeds
 from ..checkpoints.run_state import check_facts
 from ..reports.run_log import RunLog
+from .candidates import settle_candidates
 from .inference_run import InferenceRun
 from .opened_dataset import check_model, open_dataset
 from .run_config import RunConfig
@@ -104,6 +106,7 @@ class Run:
         self.ranks = ranks
         self.watchdog = watchdog
         self.config = config
+        self.candidates = 1
 
     def run(self) -> dict[str, Any]:
         """Prepare, then train or infer."""
@@ -111,6 +114,8 @@ class Run:
         dataset = open_dataset(self.config)
         checkpoint = collectives.on_first_rank(self._find_checkpoint, self.ranks)
         self._settle(checkpoint, dataset)
+        family = find_family(str(self.config.model_type))
+        self.candidates = settle_candidates(self.config, dataset, family, self.ranks)
         with self._keras():
             return self._run(dataset, checkpoint)
 
@@ -133,9 +138,8 @@ class Run:
             model = build_model(str(self.config.model_type), dataset.schema, **options)
             kind: type[TrainingRun | InferenceRun]
             kind = TrainingRun if self.config.mode == "train" else InferenceRun
-            return kind(
-                self.config, self.ranks, self.watchdog, dataset, name, model, log, checkpoint
-            ).run()
+            parts = (self.config, self.ranks, self.watchdog, dataset, name, model, log)
+            return kind(*parts, checkpoint, self.candidates).run()
         finally:
             log.close()
 

@@ -63,7 +63,7 @@ class RunConfig:
         0.0, "Share of each weight that a step takes off it, whatever the lr.", at_least=0
     )
     epochs: int = setting(3, "Epochs in all, those before a resume included.", at_least=1)
-    global_batch_size: int = setting(131072, "Rows per step over all ranks.", at_least=1)
+    global_batch_size: int = setting(131072, "Samples per step over all ranks.", at_least=1)
     max_steps: int | None = setting(
         None, "Steps in all after which training ends; -1: after epochs.", at_least=1, off=-1
     )
@@ -91,10 +91,16 @@ class RunConfig:
     shuffle: bool = setting(
         True, "A new order in each epoch. [default: shuffle]", flags="--shuffle/--no_shuffle"
     )
+    candidates: int | None = setting(
+        None,
+        "Of a dataset of users: samples of a user that share one history in a batch, an even "
+        "number; 1: plain rows, each with its own. [default: 16; 1 with positions_together]",
+        at_least=1,
+    )
     positions_together: int | None = setting(
         None,
-        "Of a dataset of users: consecutive positions of a user that stay together when it is "
-        "shuffled. [default: 8]",
+        "Of a dataset of users in plain rows: consecutive positions of a user that stay together "
+        "when it is shuffled. [default: 8]",
         at_least=1,
     )
     fresh_negatives: bool = setting(

@@ -20,7 +20,8 @@ from ...models.families.family import Family
 from ...ranks.interruption import Interrupted, StopRequest
 from ...ranks.watchdog import Watchdog
 from ...steps.dropout_seeds import DropoutSeeds
-from ...steps.train_step import StepResult, TrainStep, with_a_row
+from ...steps.sample_batch import SampleBatch
+from ...steps.train_step import StepResult, TrainStep
 from ..checkpoints.run_state import RunState
 from ..evaluation.metrics import AUCCounts, Evaluation
 from ..evaluation.prediction import Predictor, evaluate, published_metrics
@@ -51,13 +52,13 @@ class TrainingLoop:
     seconds: float = 0.0
     """Time spent training by this process, evaluation and checkpoints left out."""
     samples: int = 0
-    """Rows trained on by this process and the other ranks."""
+    """Samples trained on by this process and the other ranks."""
     times: StepTimes = field(default_factory=StepTimes)
     """The steps of the epoch that this process ran."""
     counted_seconds: float = 0.0
     """Time of the steps that count for the throughput, over all epochs."""
     counted_samples: int = 0
-    """Rows of those steps."""
+    """Samples of those steps."""
 
     def run(self) -> Evaluation:
         """Train all epochs that are left; return the last evaluation.
@@ -81,7 +82,7 @@ class TrainingLoop:
 
     @property
     def throughput(self) -> float | None:
-        """Rows a second over all epochs of this process; None where no step counts."""
+        """Samples a second over all epochs of this process; None where no step counts."""
         return self.counted_samples / self.counted_seconds if self.counted_seconds else None
 
     def _epoch(self) -> Evaluation:
@@ -99,7 +100,7 @@ class TrainingLoop:
                 self._pass(plan.batch_rows, first, line, self._places_to_evaluate(steps))
         seconds = self.seconds - begin
         self.counted_seconds += self.times.seconds
-        self.counted_samples += self.times.rows
+        self.counted_samples += self.times.samples
         evaluation = self._evaluate()
         if position.step < steps:
             return self._end_within_epoch(title, evaluation)
@@ -157,15 +158,15 @@ class TrainingLoop:
             evaluated: After which steps of the epoch the test data is scored.
         """
         before = time.perf_counter()
-        for index, (columns, labels) in enumerate(self.train_feed, start=first):
-            rows = batch_rows(index)
-            result = self._train(columns, labels, rows)
+        for index, given in enumerate(self.train_feed, start=first):
+            result = self._train(SampleBatch(*given), batch_rows(index))
+            samples = round(float(result.samples))
             now = time.perf_counter()
             seconds, before = now - before, now
             self.seconds += seconds
-            self.samples += rows
-            self.times.add(rows, seconds)
-            self._tell(result, rows / seconds, line)
+            self.samples += samples
+            self.times.add(samples, seconds)
+            self._tell(result, samples / seconds, line)
             if bool(result.stopped):
                 self._leave()
             if self._pause(evaluated):
@@ -174,13 +175,11 @@ class TrainingLoop:
                 self.train_feed.stop()
                 return
 
-    def _train(self, columns: dict[str, tf.Tensor], labels: tf.Tensor, rows: int) -> StepResult:
+    def _train(self, batch: SampleBatch, rows: int) -> StepResult:
         position = self.state.position
-        count = int(labels.shape[0])
-        columns, filled = with_a_row(columns, labels)
         self.dropout_seeds.start_step(position.steps)
         self.watchdog.alive()
-        result = self.step(columns, filled, count * self.ranks.size / rows, bool(self.stop))
+        result = self.step.on_batch(batch, rows, bool(self.stop))
         losses = self._losses(result)
         sums = position.loss_sums
         position.loss_sums = {name: sums.get(name, 0.0) + loss for name, loss in losses.items()}
@@ -192,8 +191,8 @@ class TrainingLoop:
                 f"the loss is {minimised} after step {position.steps}: a smaller `lr` than "
                 f"{self.config.lr} may help."
             )
-        scores = tf.sigmoid(result.logits).numpy()[:count]
-        position.auc.update(labels.numpy(), np.nan_to_num(scores))
+        scores = batch.counted(tf.sigmoid(result.logits).numpy())
+        position.auc.update(batch.counted_labels(), np.nan_to_num(scores))
         return result
 
     def _losses(self, result: StepResult) -> dict[str, float]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import tensorflow as tf
-
 from ...checkpoints.checkpoint_store import CheckpointStore
 from ...feed.loader import Loader
 from ...feed.open_feed import open_feed
@@ -18,8 +16,9 @@ from ...ranks.interruption import StopRequest
 from ...steps.dropout_seeds import DropoutSeeds
 from ...steps.loss_scale import LossScale
 from ...steps.optimizers import make_optimizer
+from ...steps.sample_batch import SampleBatch
 from ...steps.schedule import WarmUpAndDecay
-from ...steps.train_step import TrainStep, with_a_row
+from ...steps.train_step import TrainStep
 from ..checkpoints.run_state import RunFacts, RunState
 from ..evaluation.prediction import published_metrics
 from ..evaluation.throughput import measure
@@ -86,7 +85,7 @@ class TrainingRun(RunParts):
         steps = plan.steps * max(1, config.repeat_count) * config.epochs
         if steps < FEW_STEPS:
             self.log.say(
-                f"only {steps} steps in all: {plan.rows:,} training rows in batches of "
+                f"only {steps} steps in all: {feed.samples:,} training samples in batches of "
                 f"{config.global_batch_size:,}. A smaller --global_batch_size trains further."
             )
 
@@ -116,12 +115,12 @@ class TrainingRun(RunParts):
             prefetch=config.prefetch_train_size,
             positions_together=config.positions_together,
             fresh_negatives=config.fresh_negatives,
+            candidates=self.candidates,
         )
 
-    def _state(self) -> RunState:
+    def _order(self) -> dict[str, Any]:
+        """Say what decides the order of samples."""
         config = self.config
-        variables = self.model.trainable_variables
-        optimizer = make_optimizer(config.optimizer, variables, self._rate(), config.weight_decay)
         order = {
             "seed": config.seed,
             "shuffle": config.shuffle,
@@ -130,16 +129,25 @@ class TrainingRun(RunParts):
             "repeat_count": config.repeat_count,
             "drop_remainder": config.drop_remainder,
         }
-        if self.dataset.users is not None:
-            together = config.positions_together or POSITIONS_TOGETHER
-            order |= {"positions_together": together, "fresh_negatives": config.fresh_negatives}
+        if self.dataset.users is None:
+            return order
+        if self.candidates > 1:
+            order["candidates"] = self.candidates
+        else:
+            order["positions_together"] = config.positions_together or POSITIONS_TOGETHER
+        return {**order, "fresh_negatives": config.fresh_negatives}
+
+    def _state(self) -> RunState:
+        config = self.config
+        variables = self.model.trainable_variables
+        optimizer = make_optimizer(config.optimizer, variables, self._rate(), config.weight_decay)
         facts = RunFacts(
             str(config.model_type),
             self.model.options.to_dict(),
             config.optimizer,
             self.fingerprint,
             config.amp,
-            order,
+            self._order(),
         )
         self._check_placement()
         state = RunState(self.model, optimizer, LossScale(config.amp, config.loss_scale), facts)
@@ -201,14 +209,14 @@ class TrainingRun(RunParts):
     def _benchmark(self, step: TrainStep, dropout_seeds: DropoutSeeds) -> dict[str, Any]:
         done = 0
 
-        def train(columns: dict[str, tf.Tensor], labels: tf.Tensor, rows: int) -> None:
+        def train(batch: SampleBatch, rows: int) -> int:
             nonlocal done
             self.watchdog.alive()
             dropout_seeds.start_step(done)
             done += 1
-            share = int(labels.shape[0]) * self.ranks.size / rows
-            filled, filled_labels = with_a_row(columns, labels)
-            step(filled, filled_labels, share).losses.numpy()
+            result = step.on_batch(batch, rows)
+            result.losses.numpy()
+            return round(float(result.samples))
 
         config = self.config
         values = measure(

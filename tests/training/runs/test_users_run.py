@@ -1,28 +1,51 @@
-"""Runs on a dataset with one row per user: no model and no option of a run knows the difference."""
+"""Runs on a dataset with one row per user, by default from batches of users x candidates."""
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
-from processes import losses
-from small_users import write_users_dataset
+import tensorflow as tf
+from processes import command, entries, losses
+from processes import run as run_command
+from small_users import LONGEST, write_users_dataset
 
+from merlin_sim.feed.open_feed import open_feed
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.foundation.ranks import Ranks
+from merlin_sim.models import build_model
+from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.steps.loss_scale import LossScale
+from merlin_sim.steps.optimizers import make_optimizer
+from merlin_sim.steps.sample_batch import SampleBatch
+from merlin_sim.steps.train_step import TrainStep
 from merlin_sim.training.runs.run import run
 from merlin_sim.training.runs.run_config import RunConfig
+
+SIM = {
+    "embedding_dim": 4,
+    "stage_one_mlp_dims": (8,),
+    "stage_two_mlp_dims": (8, 4),
+    "aux_mlp_dims": (6,),
+    "long_seq_length": 4,
+    "top_k": 2,
+}
+LENGTHS = np.random.default_rng(0).integers(2, 25, 40).tolist()
+SAMPLES = 2 * sum(length - 2 for length in LENGTHS)
+"""Of train: a twin and a positive for each position but the first and the last."""
 
 
 @pytest.fixture(scope="module")
 def users(tmp_path_factory):
-    lengths = np.random.default_rng(0).integers(2, 25, 40).tolist()
-    return write_users_dataset(tmp_path_factory.mktemp("users") / "dataset", [[lengths]])
+    return write_users_dataset(tmp_path_factory.mktemp("users") / "dataset", [[LENGTHS]])
 
 
 def config_of(users, results, **changes):
     values = {
         "dataset_dir": users,
         "model_type": "din",
-        "model_options": {"embedding_dim": 4, "stage_two_mlp_dims": (8,)},
+        "model_options": {"embedding_dim": 4, "stage_two_mlp_dims": (8,), "dropout_rate": 0.2},
         "global_batch_size": 128,
         "epochs": 2,
         "seed": 5,
@@ -32,34 +55,169 @@ def config_of(users, results, **changes):
     return RunConfig(**{**values, **changes})
 
 
-@pytest.fixture(scope="module")
-def whole(users, tmp_path_factory):
-    """A run of 8 steps an epoch, with all its checkpoints: its directory and its results."""
+@pytest.fixture(scope="module", params=[None, 1], ids=["candidates", "rows"])
+def whole(request, users, tmp_path_factory):
+    """A run with all its checkpoints: candidates, directory and results."""
     directory = tmp_path_factory.mktemp("whole")
     saving = {"save_checkpoint_path": directory, "checkpoint_every": 4, "keep_checkpoints": 9}
-    return directory, run(config_of(users, directory / "results", **saving))
+    options = {"candidates": request.param, "evals_per_epoch": 2}
+    return options, directory, run(config_of(users, directory / "results", **saving, **options))
 
 
 @pytest.mark.slow
 def test_a_run_that_goes_on_within_an_epoch_ends_as_one_that_was_not_stopped(
     users, whole, tmp_path
 ):
-    directory, ended = whole
+    options, directory, ended = whole
     middle = directory / "step-0000000012"
-    resumed = run(config_of(users, tmp_path, load_checkpoint_path=middle))
+    resumed = run(config_of(users, tmp_path, load_checkpoint_path=middle, **options))
     assert resumed["test_auc"] == ended["test_auc"]
     after = {step: x for step, x in losses(directory / "results").items() if step > 12}
-    assert losses(tmp_path) == after
+    assert after and losses(tmp_path) == after
+    epochs = entries(directory / "results", "epoch"), entries(tmp_path, "epoch")
+    assert epochs[0][-1]["train_auc"] == epochs[1][-1]["train_auc"]
 
 
-def test_inference_scores_the_same_test_samples(users, whole, tmp_path):
-    directory, ended = whole
-    inferred = run(config_of(users, tmp_path, mode="inference", load_checkpoint_path=directory))
-    assert inferred["test_auc"] == pytest.approx(ended["test_auc"])
+def test_every_sample_counts_once(whole):
+    _, directory, ended = whole
+    assert ended["samples"] == 2 * SAMPLES
+    evaluation = json.loads((directory / "results/evaluation.json").read_text())
+    assert evaluation["rows"] == 2 * len(LENGTHS)  # of test each user has one position
+    assert len(entries(directory / "results", "evaluation")) == 2
+
+
+@pytest.mark.parametrize("candidates", [None, 1, 6])
+def test_inference_scores_the_same_test_samples(users, whole, candidates, tmp_path):
+    _, directory, ended = whole
+    options = {"mode": "inference", "load_checkpoint_path": directory, "candidates": candidates}
+    inferred = run(config_of(users, tmp_path, **options, global_batch_size=30))
+    assert inferred["rows"] == 2 * len(LENGTHS)
+    for name in ("test_auc", "test_gauc", "test_log_loss"):
+        assert inferred[name] == pytest.approx(ended[name], abs=1e-6)
 
 
 def test_other_draws_within_an_epoch_are_refused(users, whole, tmp_path):
-    middle = whole[0] / "step-0000000012"
-    config = config_of(users, tmp_path, load_checkpoint_path=middle, fresh_negatives=False)
+    options, directory, _ = whole
+    middle = {"load_checkpoint_path": directory / "step-0000000012"}
     with pytest.raises(MerlinSimError, match="fresh_negatives"):
-        run(config)
+        run(config_of(users, tmp_path, **middle, **{**options, "fresh_negatives": False}))
+    with pytest.raises(MerlinSimError, match="candidates"):
+        run(config_of(users, tmp_path, **middle, **{**options, "candidates": 8}))
+
+
+def as_rows(batch):
+    """The samples of users x candidates as plain rows, each with its own copy of its window."""
+    ends, weights = batch.columns["history_end"].numpy(), batch.weights.numpy()
+    counted = np.argwhere(weights > 0)
+    rows = {}
+    for name, column in batch.columns.items():
+        values = column.numpy()
+        if name == "history_end":
+            continue
+        if values.ndim == 1:
+            made = [values[user] for user, _ in counted]
+        elif name.endswith("_trgt"):
+            made = [values[place] for place in map(tuple, counted)]
+        else:
+            made = [values[u, ends[u, c] - LONGEST : ends[u, c]] for u, c in counted]
+        rows[name] = tf.constant(np.stack(made))
+    return SampleBatch(rows, tf.constant(batch.counted_labels()))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("din", {"embedding_dim": 4}), pytest.param("sim", SIM, marks=pytest.mark.slow)],
+)
+def test_steps_of_candidates_are_those_of_their_samples_as_rows(users, kind, options):
+    dataset = DatasetDirectory.open(users)
+    names = dataset.schema.column_names
+    feed = open_feed(dataset, "train", names, 128, Ranks(), shuffle=True, candidates=16)
+    batches = [SampleBatch(*given) for given in feed][:4]
+    assert any(batch.samples < 128 for batch in batches)
+    told = []
+    for form in (lambda batch: batch, as_rows):
+        tf.keras.utils.set_random_seed(3)
+        model = build_model(kind, dataset.schema, **options)
+        optimizer = make_optimizer("sgd", model.trainable_variables, 0.5)
+        step = TrainStep(model, optimizer, LossScale(False), Ranks())
+        results = [step.on_batch(form(batch), form(batch).labels.shape[0]) for batch in batches]
+        assert [int(result.samples) for result in results] == [batch.samples for batch in batches]
+        losses = np.stack([result.losses.numpy() for result in results])
+        told.append((losses, [variable.numpy() for variable in model.trainable_variables]))
+    np.testing.assert_allclose(told[0][0], told[1][0], rtol=1e-5)
+    for ours, theirs in zip(told[0][1], told[1][1], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_the_throughput_counts_samples_and_no_fillers(users, tmp_path):
+    told = {}
+    for mode in ("train", "inference"):
+        steps = {"benchmark": True, "benchmark_steps": None, "benchmark_warmup_steps": 0}
+        told[mode] = run(config_of(users, tmp_path, mode=mode, **steps, candidates=8))
+    spent = {mode: values["latency_mean"] / 1000 for mode, values in told.items()}
+    # Of rows of 8 candidates train has ceil((length - 2) / 4), 16 a batch.
+    steps = -(-sum(-(-(length - 2) // 4) for length in LENGTHS) // 16)
+    assert told["train"]["throughput"] * spent["train"] * steps == pytest.approx(SAMPLES)
+    samples = told["inference"]["throughput"] * spent["inference"]
+    assert samples == pytest.approx(2 * len(LENGTHS))  # one batch of rows of 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"global_batch_size": 100}, "multiple of `candidates`.*Received: 100 .* = 16"),
+        ({"candidates": 3}, "positive even number, or 1"),
+        ({"candidates": 4, "positions_together": 2}, "`positions_together` should be left out"),
+    ],
+)
+def test_what_no_batch_can_be_made_of_is_refused(users, tmp_path, options, message):
+    with pytest.raises(MerlinSimError, match=message):
+        run(config_of(users, tmp_path, **options))
+
+
+def test_plain_rows_stay_where_they_are_asked_for(users, tmp_path):
+    options = {"positions_together": 2, "epochs": 1, "max_steps": 2, "global_batch_size": 50}
+    assert run(config_of(users, tmp_path, **options))["samples"] == 100
+
+
+def test_candidates_are_refused_of_rows_of_samples(sim_dataset, tmp_path):
+    options = {"candidates": 16, "fresh_negatives": False}
+    for mode in ("train", "inference"):
+        with pytest.raises(MerlinSimError, match="`candidates` should be left out"):
+            run(config_of(sim_dataset, tmp_path, mode=mode, **options))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{"amp": True}, {"xla": True}], ids=["amp", "xla"])
+def test_candidates_train_in_mixed_precision_and_compiled(users, tmp_path, options):
+    model = {"model_type": "sim", "model_options": SIM, "epochs": 1, "max_steps": 4}
+    plain = run(config_of(users, tmp_path / "plain", **model))
+    other = run(config_of(users, tmp_path / "other", **model, **options))
+    assert other["samples"] == plain["samples"]
+    received, expected = losses(tmp_path / "other"), losses(tmp_path / "plain")
+    rtol = 1e-2 if options.get("amp") else 1e-4
+    for step, values in expected.items():
+        np.testing.assert_allclose(received[step], values, rtol=rtol)
+
+
+@pytest.mark.slow
+@pytest.mark.horovod
+@pytest.mark.timeout(300)
+def test_two_ranks_do_what_one_does(users, tmp_path):
+    """Two rows of users a step, of 71: in the last of an epoch the first rank has none."""
+    options = ["--long_seq_length", "4", "--top_k", "2", "--epochs", "2", "--affinity", "disabled"]
+    options += ["--global_batch_size", "32", "--candidates", "16"]
+    for ranks in (1, 2):
+        words = command(users, tmp_path / str(ranks), *options, ranks=ranks)
+        done = run_command(words, 200)
+        assert done.returncode == 0, done.stdout + done.stderr
+    expected, received = losses(tmp_path / "1"), losses(tmp_path / "2")
+    assert sorted(received) == sorted(expected)
+    for step, values in expected.items():
+        np.testing.assert_allclose(received[step], values, rtol=1e-4)
+    for kind in ("epoch", "result"):
+        one, two = (entries(tmp_path / str(ranks), kind)[-1] for ranks in (1, 2))
+        for name in ("train_auc", "test_auc", "test_gauc"):
+            if name in one:
+                assert two[name] == pytest.approx(one[name], abs=1e-4), name
+    assert two["samples"] == one["samples"] == 2 * SAMPLES

@@ -1,0 +1,77 @@
+"""fit, evaluate and predict of a directory with one row per user: batches of users x candidates."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_users import write_users_dataset
+
+from merlin_sim.feed.open_feed import open_feed
+from merlin_sim.foundation.ranks import Ranks
+from merlin_sim.models import build_model
+from merlin_sim.models.families.registry import families
+from merlin_sim.schemas.dataset import DatasetDirectory
+
+LENGTHS = np.random.default_rng(0).integers(2, 25, 20).tolist()
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("users") / "dataset"
+    return DatasetDirectory.open(write_users_dataset(directory, [[LENGTHS]]))
+
+
+def built(dataset):
+    tf.keras.utils.set_random_seed(1)
+    model = build_model("din", dataset.schema, embedding_dim=4, stage_two_mlp_dims=(8,))
+    for variable in model.trainable_variables:
+        variable.assign_add(tf.random.normal(variable.shape, stddev=0.3))
+    return model
+
+
+def test_predictions_and_metrics_are_those_of_the_rows_in_their_order(dataset):
+    model = built(dataset)
+    model.compile("sgd", metrics=[tf.keras.metrics.AUC(name="auc")])
+    rows = open_feed(dataset, "test", dataset.schema.column_names, 8, Ranks())
+    scores = model.predict(dataset, batch_size=20)
+    assert scores.shape == (2 * len(LENGTHS), 1)
+    np.testing.assert_allclose(scores, model.predict(rows), rtol=1e-5, atol=1e-7)
+    ours = model.evaluate(dataset, batch_size=20, verbose=0, return_dict=True)
+    theirs = model.evaluate(rows, verbose=0, return_dict=True)
+    for name in ("loss", "auc"):
+        assert ours[name] == pytest.approx(theirs[name], rel=1e-5)
+
+
+def test_fit_counts_each_sample_once(dataset):
+    model = built(dataset)
+    model.compile("sgd", metrics=[])
+    before = model.evaluate(open_feed_of_train(dataset), verbose=0, return_dict=True)["loss"]
+    model.optimizer.learning_rate = 0.0
+    fitted = model.fit(dataset, batch_size=64, verbose=0).history["loss"]
+    assert fitted == pytest.approx([before], rel=1e-5)
+    options = {"batch_size": 64, "verbose": 0, "class_weight": {0: 2.0, 1: 2.0}}
+    assert model.fit(dataset, **options).history["loss"] == pytest.approx([2 * before], rel=1e-5)
+
+
+def open_feed_of_train(dataset):
+    return open_feed(dataset, "train", dataset.schema.column_names, 50, Ranks())
+
+
+@pytest.mark.parametrize(
+    ("size", "takes", "candidates"), [(64, True, 16), (40, True, None), (64, False, None)]
+)
+def test_a_batch_that_holds_no_whole_rows_of_candidates_has_plain_rows(
+    dataset, size, takes, candidates
+):
+    model = built(dataset)
+    batches = model._input(size, takes).training(dataset, Ranks(), True, 0, False)
+    columns, labels, *weights = next(iter(batches.batches))
+    assert labels.shape[1:] == ([] if candidates is None else [candidates])
+    assert len(weights) == (candidates is not None)
+    assert ("history_end" in columns) == (candidates is not None)
+
+
+def test_a_family_and_its_model_say_the_same_of_candidates():
+    for family in families().values():
+        assert family.takes_candidates == family.model_class().takes_candidates, family.name

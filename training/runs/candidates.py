@@ -1,0 +1,39 @@
+"""Whether a run reads users x candidates, and how many of them share a row."""
+
+from __future__ import annotations
+
+from ...feed.open_feed import check_candidates
+from ...feed.users.grouped_loader import CANDIDATES
+from ...foundation.exceptions import MerlinSimError
+from ...foundation.ranks import Ranks
+from ...models.families.family import Family
+from ...schemas.dataset import DatasetDirectory
+from .run_config import RunConfig
+
+
+def settle_candidates(
+    config: RunConfig, dataset: DatasetDirectory, family: Family, ranks: Ranks
+) -> int:
+    """Return how many candidates a row of a batch has: 1 where the run reads plain rows.
+
+    Raises:
+        MerlinSimError: where what is asked for does not fit dataset, model or batch.
+    """
+    candidates = config.candidates
+    if candidates is None:
+        may = dataset.users is not None and family.takes_candidates
+        return _default(config, ranks) if may and config.positions_together is None else 1
+    if candidates > 1 and not family.takes_candidates:
+        raise MerlinSimError(
+            f"`candidates` should be left out, or 1: {family.name} takes plain rows. "
+            f"Received: {candidates}"
+        )
+    if dataset.users is not None:
+        check_candidates(config.global_batch_size, candidates, ranks)
+    return candidates
+
+
+def _default(config: RunConfig, ranks: Ranks) -> int:
+    if config.mode == "train":
+        check_candidates(config.global_batch_size, CANDIDATES, ranks)
+    return CANDIDATES
