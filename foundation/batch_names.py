@@ -11,7 +11,9 @@ VALUES = "__values"
 OFFSETS = "__offsets"
 """Ends the name of where each row's values begin, and after the last row where they end."""
 HISTORY_END = "history_end"
-"""[users, candidates], whole numbers, in a batch of users x candidates: a candidate sees the places
-before its end, as many as a history of the dataset has at most, never a place at or after it. A
-batch with this column may have fillers, candidates of weight 0, where a user has fewer than others.
+"""[users, windows], whole numbers, in a batch of users x candidates: a candidate sees the places
+before its end, as many as a history of the dataset has at most, never a place at or after it. Each
+window is of as many candidates, those that follow each other: one each where there are as many
+windows as candidates, two where a positive and its twin see the same. A batch with this column may
+have fillers, candidates of weight 0, where a user has fewer than others.
 """

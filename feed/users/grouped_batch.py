@@ -63,7 +63,7 @@ class GroupedBatch:
         self._recipe, self._seed = recipe, seed
         self._length = recipe.width + candidates // 2 - 1
         shapes: dict[Any, tuple[tuple[int, ...], Any]] = {
-            (HISTORY_END,): ((rows, candidates), np.dtype(np.int32)),
+            (HISTORY_END,): ((rows, candidates // 2), np.dtype(np.int32)),
             (LABEL,): ((rows, candidates), np.dtype(np.float32)),
             (WEIGHT,): ((rows, candidates), np.dtype(np.float32)),
         }

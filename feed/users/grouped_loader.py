@@ -43,8 +43,8 @@ class GroupedLoader(UsersLoader):
     - a user feature [U], a target item feature [U, m];
     - a positive history [U, S], left-padded with 0, oldest first: what any candidate of the row
       may see; a negative history [U, S]: an item drawn for each of the same places;
-    - ``history_end`` [U, m], int32: the candidate sees the max_sequence_length places before it
-      that are not padding, never a place at or after it;
+    - ``history_end`` [U, m / 2], int32, of a twin and its positive: both see the
+      max_sequence_length places before it that are not padding, never a place at or after it;
     - labels [U, m], weights [U, m], float32: 0 for a filler, where a stretch is shorter than m / 2.
 
     Args:

@@ -182,7 +182,7 @@ def write_candidates(
     cumulative: Array, guide: Array, shift: int, length: int, places: Array,
     targets: Array, ends: Array, labels: Array, weights: Array,
 ) -> None:  # fmt: skip
-    """Write each stretch's candidates: of every position its twin and its positive.
+    """Write each stretch's candidates: of every position its twin and its positive, of one end.
 
     Where a stretch is short, what is left are fillers: item 0, weight 0, ends that exist.
     """
@@ -190,7 +190,7 @@ def write_candidates(
         row = places[i]
         for candidate in range(targets.shape[1]):
             step, label = candidate >> 1, candidate & 1
-            ends[row, candidate] = length - (counts[i] - 1) + min(step, counts[i] - 1)
+            ends[row, step] = length - (counts[i] - 1) + min(step, counts[i] - 1)
             targets[row, candidate] = 0
             labels[row, candidate] = 0.0
             weights[row, candidate] = 0.0

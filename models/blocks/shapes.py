@@ -25,6 +25,23 @@ def is_one(size: Size) -> bool:
     return isinstance(size, int) and size == 1
 
 
+def sharing_of(candidates: tf.Tensor, windows: tf.Tensor) -> Size:
+    """Return how many of a user's candidates, one after the other, share a window.
+
+    >>> sharing_of(tf.ones([2, 6, 4]), tf.ones([2, 3, 5]))
+    2
+
+    Args:
+        candidates: [users, candidates, ...].
+        windows: [users, windows, ...]: one, or as many as there are candidates, or between.
+    """
+    count, windows_count = sizes(candidates)[1], sizes(windows)[1]
+    if is_one(windows_count):
+        return count
+    known = isinstance(count, int) and isinstance(windows_count, int)
+    return count // windows_count if known else 1
+
+
 def as_rows(tensor: tf.Tensor) -> tf.Tensor:
     """Give each candidate of each user a row: [users, candidates, ...] -> [samples, ...].
 

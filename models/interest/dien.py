@@ -58,10 +58,11 @@ class DIENBlock(InterestBlock[DIENOptions]):
         ids = {**features.user, **features.target_item}
         histories = [features.positive, *([features.negative] if with_objective else [])]
         for history in histories:
-            ids |= {n: self.split(column, features.ends).short for n, column in history.items()}
+            short = {n: self.split(c, features.window_ends).short for n, c in history.items()}
+            ids |= short
         vectors = self.embedding(ids, with_gradient=training or with_objective)
         target = self.join_target(vectors)  # [users, candidates, dim]
-        mask = self.split.masks(features.real, features.ends).short
+        mask = self.split.masks(features.real, features.window_ends).short
         short = ShortHistory(self.join([vectors[n] for n in self.channels.positive], mask), mask)
 
         evolution = self.interest(target, *short)

@@ -50,6 +50,9 @@ class Features(NamedTuple):
     """Where what each candidate sees of the history ends: [users, candidates], int32. None where
     all see the whole of it."""
 
+    window_ends: tf.Tensor | None = None
+    """The same once for candidates one after the other that see the same: [users, windows]."""
+
 
 @dataclass(frozen=True)
 class Channels:
@@ -163,11 +166,12 @@ class Channels:
         Raises:
             OptionError: Where a batch with :data:`HISTORY_END` has not the form it should have.
         """
-        ends = columns.get(HISTORY_END)
+        ends = window_ends = None
         places = self.history_length
-        if ends is not None:
-            places = self._check_places(columns)
-            ends = tf.cast(ends, tf.int32)
+        if HISTORY_END in columns:
+            places, sharing = self._check_places(columns)
+            window_ends = tf.cast(columns[HISTORY_END], tf.int32)
+            ends = tf.repeat(window_ends, sharing, axis=1) if sharing > 1 else window_ends
         histories = {
             n: _ids(columns[n], [places]) for n in self.positive + self.negative if n in columns
         }
@@ -182,10 +186,11 @@ class Channels:
             real=histories[self.positive[0]] > 0,
             time_intervals=intervals,
             ends=ends,
+            window_ends=window_ends,
         )
 
-    def _check_places(self, columns: Mapping[str, tf.Tensor]) -> int:
-        """Return how many places the histories have where each candidate has its own end."""
+    def _check_places(self, columns: Mapping[str, tf.Tensor]) -> tuple[int, int]:
+        """Return how many places the histories have, and how many candidates share an end."""
         if self.time_intervals:
             raise OptionError(
                 f"A batch with `{HISTORY_END}` should have no time intervals: those of a place "
@@ -193,21 +198,29 @@ class Channels:
             )
         names = (*self.target_item, *self.positive, *self.negative)
         shapes = {n: columns[n].shape.as_list() for n in (HISTORY_END, *names) if n in columns}
-        histories = [shapes[n] for n in (*self.positive, *self.negative) if n in shapes]
-        candidates = [shapes[n] for n in (HISTORY_END, *self.target_item)]
-        places = histories[0][-1]
-        fits = all(len(shape) == 2 for shape in shapes.values()) and (places or 0) >= (
-            self.history_length
+        windows = shapes[HISTORY_END][-1:]
+        places = [shapes[n][-1:] for n in (*self.positive, *self.negative) if n in shapes]
+        candidates = [shapes[n][-1:] for n in self.target_item]
+        fits = (
+            all(len(shape) == 2 for shape in shapes.values())
+            and all(size == places[0] for size in places)
+            and all(size == candidates[0] for size in candidates)
+            and (places[0][0] or 0) >= self.history_length
+            and (windows == candidates[0] or _divides(windows[0], candidates[0][0]))
         )
-        for alike in (histories, candidates):
-            fits = fits and len({shape[-1] for shape in alike}) == 1
         if not fits:
             raise OptionError(
-                f"A batch with `{HISTORY_END}` should have it and the target item's columns as "
-                "[users, candidates] and histories as [users, places], places being one known "
-                f"number of at least {self.history_length}. Received: {shapes}."
+                f"A batch with `{HISTORY_END}` should have it as [users, windows], the target "
+                "item's columns as [users, candidates], as many for each window, and histories as "
+                "[users, places], places being one known number of at least "
+                f"{self.history_length}. Received: {shapes}."
             )
-        return int(places)
+        sharing = 1 if windows == candidates[0] else candidates[0][0] // windows[0]
+        return int(places[0][0]), sharing
+
+
+def _divides(part: int | None, whole: int | None) -> bool:
+    return bool(part and whole) and whole % part == 0
 
 
 def _ids(column: tf.Tensor, shape: list[int]) -> tf.Tensor:

@@ -8,11 +8,11 @@ import tensorflow as tf
 
 from ..blocks.recurrence.auxiliary_network import AuxiliaryLogits, AuxiliaryNetwork
 from ..blocks.recurrence.interest_evolution import Evolution
-from ..blocks.shapes import as_rows, beside_candidates, sizes
+from ..blocks.shapes import as_rows, beside_candidates, sharing_of
 
 
 class ShortHistory(NamedTuple):
-    """The newest positions of what each candidate sees, or of what all of a user see."""
+    """The newest positions of what candidates see: of each one, or once for several of a user."""
 
     vectors: tf.Tensor
     """The items' vectors, zeros where there is no position: [users, windows, short, dim]."""
@@ -35,7 +35,5 @@ def auxiliary_of_samples(
     states = [as_rows(state) for state in evolution.states]
     windows = (as_rows(part) for part in (short.vectors, negative, short.mask))
     logits: AuxiliaryLogits = network(states, *windows)
-    candidates = sizes(evolution.final_state)[1]
-    if short.mask.shape[1] != 1:
-        return logits
-    return AuxiliaryLogits(*(beside_candidates(part, candidates) for part in logits))
+    sharing = sharing_of(evolution.final_state, short.mask)
+    return AuxiliaryLogits(*(beside_candidates(part, sharing) for part in logits))

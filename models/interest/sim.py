@@ -138,7 +138,7 @@ class SIMBlock(InterestBlock[SIMOptions]):
         """Return the last hidden layer, and with the objective stage one's and auxiliary logits."""
         vectors = self.embed(features, with_objective, with_gradient=training or with_objective)
         target, history = self.target_and_history(features, vectors)
-        mask = self.split.masks(features.real, features.ends).short
+        mask = self.split.masks(features.real, features.window_ends).short
         items = [vectors[n].short for n in self.channels.positive]
         short = ShortHistory(self.join(items, mask), mask)
 
@@ -162,7 +162,7 @@ class SIMBlock(InterestBlock[SIMOptions]):
         self, features: Features, with_negatives: bool = False, with_gradient: bool = True
     ) -> dict[str, Any]:
         """Look a batch up; of a history both parts, of a negative one the short part alone."""
-        ends = features.ends
+        ends = features.window_ends
         ids = {**features.user, **features.target_item}
         ids |= {name: self.split(column, ends) for name, column in features.positive.items()}
         if with_negatives:

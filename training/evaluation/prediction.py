@@ -57,7 +57,7 @@ class Predictor:
         if is_ragged or not self.parts:
             logits = self._logits(columns)
         else:
-            most = max(1, ROWS_PER_PART // _samples_of_a_row(columns))
+            most = max(1, ROWS_PER_PART // _windows_of_a_row(columns))
             logits = tf.cond(
                 tf.shape(next(iter(columns.values())))[0] > most,
                 lambda: in_parts(self._logits, columns, most),
@@ -69,7 +69,7 @@ class Predictor:
         return tf.cast(self.model.forward(columns).logits, tf.float32)
 
 
-def _samples_of_a_row(columns: dict[str, tf.Tensor]) -> int:
+def _windows_of_a_row(columns: dict[str, tf.Tensor]) -> int:
     ends = columns.get(HISTORY_END)
     return 1 if ends is None else int(ends.shape[1])
 

@@ -10,7 +10,7 @@ from merlin.models.tf.core.base import Block
 from ..checks import check_dims
 from ..heads.hidden_layers import affine
 from ..serialization import register_block
-from ..shapes import as_rows, sizes
+from ..shapes import Size, as_rows, beside_candidates, sizes
 
 
 @register_block
@@ -94,14 +94,17 @@ class ActivationUnit(Block):
         scores = self.after_first(tf.reshape(hidden, [users * many_count * few_count, units]))
         return tf.reshape(scores, [users, many_count, few_count])
 
-    def score_each(self, target_item: tf.Tensor, positions: list[tf.Tensor]) -> tf.Tensor:
+    def score_each(
+        self, target_item: tf.Tensor, positions: list[tf.Tensor], sharing: Size = 1
+    ) -> tf.Tensor:
         """Return the scores of positions that stand one by one, as a recurrence makes them.
 
         One position after the other stays in the processor's cache.
 
         Args:
             target_item: [samples, dim].
-            positions: Each [samples, dim].
+            positions: Each [samples / sharing, dim].
+            sharing: How many samples, one after the other, share a row of positions.
 
         Returns:
             [samples, positions].
@@ -111,8 +114,10 @@ class ActivationUnit(Block):
         bias = tf.convert_to_tensor(self.dense[0].bias)
         scores = []
         for position in positions:
+            of_position = beside_candidates(tf.matmul(position, of_history), sharing)
+            position = beside_candidates(position, sharing)
             hidden = affine(target_item * position, of_product, bias)
-            hidden = tf.sigmoid(hidden + tf.matmul(position, of_history) + item)
+            hidden = tf.sigmoid(hidden + of_position + item)
             scores.append(self.after_first(hidden))  # [samples, 1]
         return tf.concat(scores, axis=1)
 

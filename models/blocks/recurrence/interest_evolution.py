@@ -12,7 +12,7 @@ from ..attention.masked_softmax import masked_softmax
 from ..checks import check_positive
 from ..heads.hidden_layers import PReLU
 from ..serialization import register_block
-from ..shapes import Size, as_rows, is_one, sizes
+from ..shapes import Size, as_rows, beside_candidates, is_one, sharing_of, sizes
 from .augru import AUGRU
 from .interest_extractor import InterestExtractor
 
@@ -35,8 +35,8 @@ class InterestEvolution(Block):
         a = softmax(ActivationUnit(PReLU(Dense(candidate)), h))    over the real positions
         final state = AUGRU(h, a)
 
-    The GRU starts from zero at every window. A user whose candidates all see the same has one
-    window, over which it runs once, and all that follows of the states alone is computed once too.
+    The GRU starts from zero at every window. Candidates that see the same have one window, over
+    which it runs once, and all that follows of the states alone is computed once too.
 
     >>> evolution = InterestEvolution(units=6)
     >>> history, mask = tf.ones([2, 1, 5, 4]), tf.ones([2, 1, 5], tf.bool)
@@ -75,34 +75,34 @@ class InterestEvolution(Block):
 
         Args:
             candidates: [users, candidates, dim].
-            short_history: [users, windows, short, dim], with a window for each candidate or one
-                for all of a user; zeros at padded positions.
+            short_history: [users, windows, short, dim], with a window for each candidate, or one
+                for several that follow each other, or for all of a user; zeros at padded positions.
             short_mask: [users, windows, short], bool; True where a position is real.
         """
         users, count, _ = sizes(candidates)
         windows = sizes(short_history)[1]
-        sharing = count if is_one(windows) else 1
+        sharing = sharing_of(candidates, short_history)
         # Keras casts a layer's first input only.
         short_history = as_rows(tf.cast(short_history, self.compute_dtype))
         positions = tf.unstack(short_history, axis=1)  # short x [users x windows, dim]
         states = self.gru(positions)  # short x [users x windows, units]
         item = self.item_prelu(self.item_dense(as_rows(candidates)))  # [samples, units]
-        scores = self._scores(item, states, users, count, sharing)
-        attention = as_rows(masked_softmax(scores, short_mask))  # [samples, short]
+        scores = self._scores(item, states, windows, sharing)
+        mask = beside_candidates(as_rows(short_mask), sharing)
+        attention = masked_softmax(scores, mask)  # [samples, short]
         final_state = self.augru(states, attention, sharing)
         final_state = tf.reshape(final_state, [users, count, self.units])
         shape = [users, windows, self.units]
         return Evolution(final_state, [tf.reshape(state, shape) for state in states])
 
     def _scores(
-        self, item: tf.Tensor, states: list[tf.Tensor], users: Size, count: Size, sharing: Size
+        self, item: tf.Tensor, states: list[tf.Tensor], windows: Size, sharing: Size
     ) -> tf.Tensor:
-        """Return the scores of each candidate: [users, candidates, short]."""
-        if is_one(sharing):
-            scores = self.activation_unit.score_each(item, states)
-            return tf.reshape(scores, [users, count, len(states)])
-        item = tf.reshape(item, [users, count, self.units])
-        return self.activation_unit(item, tf.stack(states, axis=1))
+        """Return the scores of each candidate: [samples, short]."""
+        if not is_one(windows):
+            return self.activation_unit.score_each(item, states, sharing)
+        item = tf.reshape(item, [sizes(states[0])[0], sharing, self.units])
+        return as_rows(self.activation_unit(item, tf.stack(states, axis=1)))
 
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the block."""

@@ -114,6 +114,21 @@ def test_logits_losses_and_gradients_are_those_of_the_samples_as_rows(kind, sche
 
 
 @every_model
+def test_candidates_that_share_a_window_are_those_that_have_one_each(kind, schema):
+    model = build(kind, schema)
+    columns, labels = grouped_batch(schema)
+    shared = np.array([[10, 13], [13, 11], [12, 0]])
+    results = [
+        losses_and_gradients(model, {**columns, "history_end": ends}, labels, WEIGHT)
+        for ends in (shared, shared.repeat(2, axis=1))
+    ]
+    np.testing.assert_allclose(results[0][1], results[1][1], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5)
+    for ours, theirs in zip(results[0][2], results[1][2], strict=True):
+        assert np.linalg.norm(ours - theirs) <= 1e-5 * max(np.linalg.norm(theirs), 1e-2)
+
+
+@every_model
 def test_what_comes_later_changes_nothing(kind, schema):
     """The target item is planted at and after the end of what each candidate sees."""
     model = build(kind, schema)
@@ -239,6 +254,7 @@ def test_candidates_without_ends_train_as_rows_that_repeat_their_user(schema):
     ("name", "shape"),
     [
         ("history_end", (3,)),
+        ("history_end", (3, 3)),
         ("item_0", (3,)),
         ("item_1", (3, 5)),
         ("item_1_hist", (3, 12)),
