@@ -12,10 +12,16 @@ from .models import DINBlock as DINBlock
 from .models import DINModel as DINModel
 from .models import DLRMBlock as DLRMBlock
 from .models import DLRMModel as DLRMModel
+from .models import ETABlock as ETABlock
+from .models import ETAModel as ETAModel
 from .models import InterestModel as InterestModel
 from .models import OptionError as OptionError
+from .models import SDIMBlock as SDIMBlock
+from .models import SDIMModel as SDIMModel
 from .models import SIMBlock as SIMBlock
 from .models import SIMModel as SIMModel
+from .models import TWINBlock as TWINBlock
+from .models import TWINModel as TWINModel
 from .models import build_model as build_model
 from .models import options_type as options_type
 from .models.interest.search_report import format_search_report as format_search_report

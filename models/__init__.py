@@ -1,4 +1,4 @@
-"""DIN, DIEN, SIM, DLRM and DCNv2 as Merlin models.
+"""DIN, DIEN, SIM, ETA, SDIM, TWIN, DLRM and DCNv2 as Merlin models.
 
 TensorFlow is loaded with the first name that needs it.
 
@@ -47,6 +47,9 @@ _PLACES = {
     "DLRMBlock": "ranking.dlrm",
     "DLRMModel": "ranking.dlrm",
     "DLRMOptions": "ranking.options",
+    "ETABlock": "interest.eta",
+    "ETAModel": "interest.eta",
+    "ETAOptions": "interest.long_options",
     "InterestBlock": "interest.interest_block",
     "InterestModel": "interest.interest_model",
     "ModelOptions": "interest.options",
@@ -54,10 +57,16 @@ _PLACES = {
     "Outputs": "interest.objective",
     "RankingBlock": "ranking.ranking_block",
     "RankingModel": "ranking.ranking_model",
+    "SDIMBlock": "interest.sdim",
+    "SDIMModel": "interest.sdim",
+    "SDIMOptions": "interest.long_options",
     "SIMBlock": "interest.sim",
     "SIMModel": "interest.sim",
     "SIMOptions": "interest.options",
     "StepLosses": "interest.objective",
+    "TWINBlock": "interest.twin",
+    "TWINModel": "interest.twin",
+    "TWINOptions": "interest.long_options",
     "build_model": "registry",
     "load_model": "registry",
     "options_type": "registry",

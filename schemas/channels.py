@@ -79,7 +79,8 @@ _SIM_FAMILY = {
 _SHARED = (TARGET_ITEM_FEATURES, POSITIVE_HISTORY, NEGATIVE_HISTORY)
 
 CONTRACTS: dict[str, ChannelContract] = {
-    name: ChannelContract(name, _SIM_FAMILY, _SHARED, first_id=1) for name in ("sim", "dien", "din")
+    name: ChannelContract(name, _SIM_FAMILY, _SHARED, first_id=1)
+    for name in ("sim", "dien", "din", "eta", "sdim", "twin")
 }
 """Family -> its contract, in the order in which schemas are held against them."""
 CONTRACTS["dlrm"] = ChannelContract(

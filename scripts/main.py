@@ -27,7 +27,7 @@ COMMANDS = {
     "train": ("train", "Train a model on a dataset directory."),
     "inference": ("inference", "Score test data, or measure throughput."),
     "report": ("report", "Draw figures of one or several runs."),
-    "search-report": ("search_report", "Tell how good a trained SIM's search stage is."),
+    "search-report": ("search_report", "Tell how good a trained model's search stage is."),
     "export": ("export", "Write a trained model as a directory that can be served."),
     "score": ("score", "Score raw events with an exported model."),
     "serve": ("serve", "Answer requests: a Triton Inference Server on an exported model."),

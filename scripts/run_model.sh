@@ -18,7 +18,7 @@ Usage: scripts/run_model.sh [flags]
   --log_filename NAME         Log within it. Default: log.json.
   --save_checkpoint_path DIR  Checkpoints to write.
   --load_checkpoint_path DIR  Checkpoints to go on from, or to infer with.
-  --model_type TYPE           din, dien or sim. Default: sim.
+  --model_type TYPE           din, dien, sim, eta, sdim or twin. Default: sim.
   --help                      This text.
 LAUNCHER=mpi in the environment starts ranks with mpiexec instead of horovodrun.
 EOF

@@ -61,6 +61,17 @@ def check_rate(option: str, value: float | None) -> float | None:
     return float(value)
 
 
+def check_switch(option: str, value: bool) -> bool:
+    """Return ``value`` if it is true or false.
+
+    >>> check_switch("stage_one", True)
+    True
+    """
+    if not isinstance(value, bool):
+        raise OptionError(f"`{option}` should be true or false. Received: `{option}` = {value!r}.")
+    return value
+
+
 def check_choice(option: str, value: str, choices: Sequence[str]) -> str:
     """Return ``value`` if it is one of ``choices``.
 

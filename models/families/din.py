@@ -12,6 +12,8 @@ HELP = {
     "embedding_dim": "Length of the vector of one feature.",
     "stage_two_mlp_dims": "Hidden sizes of the classifier.",
     "dropout_rate": "Dropout of the classifiers.",
+    "history_counts": "Whether the classifier reads how often, how recently and at what share the "
+    "target's features occur in the history.",
 }
 
 FAMILY = Family(

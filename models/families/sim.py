@@ -4,9 +4,24 @@ from __future__ import annotations
 
 from ...schemas.channels import CONTRACTS, HISTORY_TIME_INTERVALS
 from ..interest.options import SIMOptions
-from .dien import HELP
+from .dien import HELP as DIEN_HELP
 from .din import LOSSES, SERVED
 from .family import Family, Request
+
+HELP = {
+    **DIEN_HELP,
+    "stage_one": "Whether a first stage over the whole long history is trained too. ETA, SDIM and "
+    "TWIN: false.",
+    "stage_one_mlp_dims": "Hidden sizes of the first stage's classifier.",
+    "short_history": "How the short history is read: dien, attention or none. ETA, SDIM and TWIN: "
+    "attention.",
+    "top_k": "Positions that a search keeps. ETA: 48, TWIN: 100.",
+    "search": "SIM's search: soft (learned) or hard (same category).",
+    "category_feature": "Target feature by which a hard search goes.",
+    "heads": "Heads of the attention to what was found; none: SIM's by the dot product. ETA, SDIM "
+    "and TWIN: 4, of the short history's too.",
+    "time_buckets": "Buckets of the time intervals, if the data has any.",
+}
 
 FAMILY = Family(
     name="sim",
@@ -17,13 +32,5 @@ FAMILY = Family(
     request=Request.EVENTS,
     takes_candidates=True,
     losses=LOSSES,
-    help={
-        **HELP,
-        "stage_one_mlp_dims": "Hidden sizes of SIM's first classifier.",
-        "top_k": "Positions that SIM's search keeps.",
-        "search": "SIM's search: soft (learned) or hard (same category).",
-        "category_feature": "Target feature by which a hard search goes.",
-        "heads": "Heads of SIM's second attention; none: DIN's attention.",
-        "time_buckets": "Buckets of the time intervals, if the data has any.",
-    },
+    help=HELP,
 )

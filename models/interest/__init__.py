@@ -1,1 +1,1 @@
-"""DIN, DIEN and SIM: what a user's history says about a target."""
+"""DIN, DIEN, SIM, ETA, SDIM and TWIN: what a user's history says about a target."""

@@ -47,9 +47,9 @@ class DIENBlock(InterestBlock[DIENOptions]):
 
     @property
     def classified_dim(self) -> int:
-        """Length of target, final state and user."""
+        """Length of target, final state, counts and user."""
         width: int = self.item_dim + self.interest.units + self.user_dim
-        return width
+        return width + self.counts_dim
 
     def forward(
         self, features: Features, training: bool = False, with_objective: bool = False
@@ -66,7 +66,8 @@ class DIENBlock(InterestBlock[DIENOptions]):
         short = ShortHistory(self.join([vectors[n] for n in self.channels.positive], mask), mask)
 
         evolution = self.interest(target, *short)
-        rows = self.join_rows([target, evolution.final_state], vectors)
+        parts = [target, evolution.final_state, *self.counted(features)]
+        rows = self.join_rows(parts, vectors)
         hidden = self.classifier(rows, training=training)
         if not with_objective:
             return BlockOutputs(hidden)

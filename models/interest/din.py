@@ -36,8 +36,8 @@ class DINBlock(InterestBlock[DINOptions]):
 
     @property
     def classified_dim(self) -> int:
-        """Length of target, interest and user."""
-        return 2 * self.item_dim + self.user_dim
+        """Length of target, interest, counts and user."""
+        return 2 * self.item_dim + self.user_dim + self.counts_dim
 
     def forward(
         self, features: Features, training: bool = False, with_objective: bool = False
@@ -49,7 +49,7 @@ class DINBlock(InterestBlock[DINOptions]):
         history = self.join([vectors[n] for n in self.channels.positive])  # [users, places, dim]
         mask = self.split.masks(features.real, features.ends).long
         interest = self.attention(target, history, mask)  # [users, candidates, dim]
-        rows = self.join_rows([target, interest], vectors)
+        rows = self.join_rows([target, interest, *self.counted(features)], vectors)
         return BlockOutputs(self.classifier(rows, training=training))
 
 

@@ -11,6 +11,7 @@ from merlin.models.tf.core.base import Block
 from merlin.schema import Schema
 
 from ..blocks.checks import OptionError
+from ..blocks.counts.history_counts import HistoryCounts, Seen
 from ..blocks.embeddings.feature_embedding import FeatureEmbedding
 from ..blocks.embeddings.left_padding import LeftPadding
 from ..blocks.heads.hidden_layers import HiddenLayers
@@ -40,8 +41,8 @@ class InterestBlock(Block, Generic[AnyOptions]):
     """
 
     options_type: ClassVar[type[Any]]
-    has_auxiliary_loss: ClassVar[bool] = False
-    has_stage_one: ClassVar[bool] = False
+    has_auxiliary_loss: bool = False
+    has_stage_one: bool = False
     reads_time_intervals: ClassVar[bool] = False
     is_input: ClassVar[bool] = True  # Merlin's mark of a block that takes columns
     built: bool
@@ -70,6 +71,7 @@ class InterestBlock(Block, Generic[AnyOptions]):
         )
         self.item_dim: int = dim * len(self.channels.target_item)
         self.user_dim: int = dim * len(self.channels.user)
+        self.counts = self._make_counts() if parsed.history_counts else None
         self.make_blocks()
         self.classifier = HiddenLayers(
             parsed.stage_two_mlp_dims,
@@ -176,6 +178,27 @@ class InterestBlock(Block, Generic[AnyOptions]):
     def compute_output_shape(self, input_shape: Any) -> tf.TensorShape:
         """Columns -> [samples, output_dim]."""
         return tf.TensorShape([None, self.output_dim])
+
+    def _make_counts(self) -> HistoryCounts:
+        length = self.channels.history_length
+        return HistoryCounts(length, dtype=self._dtype_policy, name="counts")
+
+    @property
+    def counts_dim(self) -> int:
+        """Length of what :meth:`counted` gives."""
+        return 0 if self.counts is None else self.counts.counts_dim(len(self.channels.positive))
+
+    def counted(self, features: Features) -> list[tf.Tensor]:
+        """Return how often and how recently the candidates' features occur, if the model reads it.
+
+        Returns:
+            None of it, or one of [users, candidates, counts_dim], for a classifier.
+        """
+        if self.counts is None:
+            return []
+        history = {name: features.positive[n] for name, n in self.channels.history_of.items()}
+        seen = Seen(features.real, features.ends)
+        return [self.counts(features.target_item, history, seen)]
 
     def join(self, vectors: list[tf.Tensor], mask: tf.Tensor | None = None) -> tf.Tensor:
         """Concatenate a channel's vectors: [...] -> [..., dim x features], 0 where masked."""

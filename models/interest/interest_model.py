@@ -65,7 +65,7 @@ class InterestModel(SavableModel):
         self.body = body
         self.output_block = output
         self._prepare_features = body.padding
-        losses = StepLosses._fields[1:] if self.body_type.has_auxiliary_loss else ()
+        losses = StepLosses._fields[1:] if self.body.has_auxiliary_loss else ()
         self._loss_means = LossMeans(losses)
         self.build()
 
@@ -109,7 +109,7 @@ class InterestModel(SavableModel):
     @property
     def training_columns(self) -> tuple[str, ...]:
         """What training reads of each row, label included."""
-        negative = self.channels.negative if self.body_type.has_auxiliary_loss else ()
+        negative = self.channels.negative if self.body.has_auxiliary_loss else ()
         return (self.label, *self.served_columns, *negative)
 
     @property
@@ -156,7 +156,7 @@ class InterestModel(SavableModel):
         unless the column ``history_end``, [users, candidates], says where each has to stop: see
         :data:`~merlin_sim.foundation.batch_names.HISTORY_END`.
         """
-        needs_negatives = with_objective and self.body_type.has_auxiliary_loss
+        needs_negatives = with_objective and self.body.has_auxiliary_loss
         features = self.features(columns, with_negatives=needs_negatives)
         outputs = self.body.forward(features, training=training, with_objective=with_objective)
         logits = self.logits(outputs.hidden)

@@ -12,6 +12,7 @@ from ..blocks.checks import (
     check_dims,
     check_positive,
     check_rate,
+    check_switch,
 )
 from ..checked_options import CheckedOptions
 
@@ -31,12 +32,17 @@ class ModelOptions(CheckedOptions):
     dropout_rate: float | None = None
     """Share of the classifiers' last hidden layer dropped in training; None for off."""
 
+    history_counts: bool = False
+    """Whether the classifier reads how often, how recently and at what share the target's features
+    occur in the history: see :class:`~..blocks.counts.history_counts.HistoryCounts`."""
+
     def __post_init__(self) -> None:
         """Check every option."""
         check_positive("embedding_dim", self.embedding_dim)
         dims = check_dims("stage_two_mlp_dims", self.stage_two_mlp_dims)
         object.__setattr__(self, "stage_two_mlp_dims", dims)
         check_rate("dropout_rate", self.dropout_rate)
+        check_switch("history_counts", self.history_counts)
 
     def check_history(self, history_length: int) -> None:
         """Check the options against the length of the dataset's histories."""
@@ -87,12 +93,58 @@ class DIENOptions(ModelOptions):
             )
 
 
+SHORT_HISTORIES = ("dien", "attention", "none")
+"""How a model that searches a long history may read the short one."""
+
+
 @dataclass(frozen=True)
-class SIMOptions(DIENOptions):
-    """What can be set of SIM."""
+class SearchedOptions(DIENOptions):
+    """What can be set of every model that searches a long history."""
+
+    stage_one: bool = True
+    """Whether a first stage, attention by the dot product over the whole long history, is trained
+    beside what is evaluated."""
 
     stage_one_mlp_dims: tuple[int, ...] = (200,)
     """Hidden sizes of the first stage's classifier."""
+
+    short_history: str = "dien"
+    """How the short history is read: ``"dien"``, ``"attention"``, or ``"none"``: not at all."""
+
+    def __post_init__(self) -> None:
+        """Check every option."""
+        super().__post_init__()
+        check_switch("stage_one", self.stage_one)
+        dims = check_dims("stage_one_mlp_dims", self.stage_one_mlp_dims)
+        object.__setattr__(self, "stage_one_mlp_dims", dims)
+        check_choice("short_history", self.short_history, SHORT_HISTORIES)
+        if not self.stage_one:
+            self._refuse_change("stage_one_mlp_dims", "where `stage_one` is true")
+        if self.short_history != "dien":
+            self._refuse_change("aux_mlp_dims", 'with `short_history` = "dien"')
+
+    def _refuse_change(self, option: str, where: str) -> None:
+        value = getattr(self, option)
+        if value != type(self).__dataclass_fields__[option].default:
+            raise OptionError(
+                f"`{option}` should be given {where} only. Received: `{option}` = {value!r}."
+            )
+
+    def check_history(self, history_length: int) -> None:
+        """Require a long history, and a short one where it is read."""
+        check_positive("long_seq_length", self.long_seq_length)
+        if self.short_history != "none":
+            super().check_history(history_length)
+        elif self.long_seq_length > history_length:
+            raise OptionError(
+                f"`long_seq_length` should be at most {history_length}, the positions of the "
+                f"schema's histories. Received: `long_seq_length` = {self.long_seq_length}."
+            )
+
+
+@dataclass(frozen=True)
+class SIMOptions(SearchedOptions):
+    """What can be set of SIM."""
 
     top_k: int = 50
     """How many positions of the long history the search keeps at most."""
@@ -114,8 +166,6 @@ class SIMOptions(DIENOptions):
     def __post_init__(self) -> None:
         """Check every option."""
         super().__post_init__()
-        dims = check_dims("stage_one_mlp_dims", self.stage_one_mlp_dims)
-        object.__setattr__(self, "stage_one_mlp_dims", dims)
         check_positive("top_k", self.top_k)
         check_choice("search", self.search, _searches())
         if (self.search == "hard") != (self.category_feature is not None):
@@ -127,11 +177,6 @@ class SIMOptions(DIENOptions):
         if self.heads is not None:
             check_positive("heads", self.heads)
         check_positive("time_buckets", self.time_buckets)
-
-    def check_history(self, history_length: int) -> None:
-        """Require a long and a short history."""
-        super().check_history(history_length)
-        check_positive("long_seq_length", self.long_seq_length)
 
     def attention_name(self, has_times: bool) -> str:
         """Return the name of the attention unit that the options call for.

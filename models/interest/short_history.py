@@ -1,4 +1,4 @@
-"""The short history of DIEN and SIM: the windows of a batch, and their auxiliary logits."""
+"""The short history: the windows of a batch, attention to them, and their auxiliary logits."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from ..blocks.attention.target_attention import TargetAttention
 from ..blocks.recurrence.auxiliary_network import AuxiliaryLogits, AuxiliaryNetwork
 from ..blocks.recurrence.interest_evolution import Evolution
-from ..blocks.shapes import as_rows, beside_candidates, sharing_of
+from ..blocks.shapes import as_rows, beside_candidates, sharing_of, sizes
 
 
 class ShortHistory(NamedTuple):
@@ -37,3 +38,24 @@ def auxiliary_of_samples(
     logits: AuxiliaryLogits = network(states, *windows)
     sharing = sharing_of(evolution.final_state, short.mask)
     return AuxiliaryLogits(*(beside_candidates(part, sharing) for part in logits))
+
+
+def attend_to_short(
+    attention: TargetAttention, candidates: tf.Tensor, short: ShortHistory
+) -> tf.Tensor:
+    """Attend to the window that each candidate sees.
+
+    Args:
+        attention: What attends.
+        candidates: [users, candidates, dim].
+        short: The windows, of one candidate each or shared by several.
+
+    Returns:
+        [users, candidates, attended dim].
+    """
+    users, count, dim = sizes(candidates)
+    windows, sharing = sizes(short.mask)[1], sharing_of(candidates, short.mask)
+    together = tf.reshape(candidates, [users * windows, sharing, dim])
+    mask = as_rows(short.mask)[:, tf.newaxis]  # the same for all candidates of a window
+    attended = attention(together, as_rows(short.vectors), mask)
+    return tf.reshape(attended, [users, count, attention.attended_dim])

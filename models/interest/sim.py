@@ -1,18 +1,20 @@
-"""Search-based Interest Model (https://arxiv.org/abs/2006.05639)."""
+"""Search-based Interest Model (https://arxiv.org/abs/2006.05639), and the frame of its kin."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import tensorflow as tf
 from merlin.schema import Schema
 
+from ..blocks.attention.target_attention import TargetAttention
 from ..blocks.checks import OptionError, check_choice
 from ..blocks.embeddings.time_interval_embedding import TimeIntervalEmbedding
 from ..blocks.heads.classifier_mlp import ClassifierMLP
 from ..blocks.recurrence.auxiliary_network import AuxiliaryNetwork
 from ..blocks.recurrence.interest_evolution import InterestEvolution
 from ..blocks.search.history_split import HistorySplit
+from ..blocks.search.multi_head_search_unit import DEFAULT_HEADS
 from ..blocks.search.search_and_attention import (
     ATTENTION_UNITS,
     SEARCH_UNITS,
@@ -28,33 +30,33 @@ from .interest_block import InterestBlock
 from .interest_channels import Features
 from .interest_model import InterestModel
 from .objective import BlockOutputs
-from .options import SIMOptions
-from .short_history import ShortHistory, auxiliary_of_samples
+from .options import SearchedOptions, SIMOptions
+from .short_history import ShortHistory, attend_to_short, auxiliary_of_samples
+
+AnySearched = TypeVar("AnySearched", bound=SearchedOptions)
 
 
-@register_block
-class SIMBlock(InterestBlock[SIMOptions]):
-    """Search in the long history, attention over what it found, DIEN over the short history.
+class SearchedBlock(InterestBlock[AnySearched]):
+    """Search in the long history, attention over what it found, and the short history.
 
         stage one = MLP([target, attention over the long history, user])
-        hidden    = layers of [attention over the found, their mean, target, DIEN's state, user]
+        hidden    = layers of [attention over the found, their mean, target, short history, user]
+
+    Which search and which attention makes the model. The mean is there where the attention unit
+    gives one; of the short history stands DIEN's final state, :class:`TargetAttention`, or nothing;
+    the first stage and DIEN's auxiliary loss are trained where there are such.
 
     Args:
         schema: As of every :class:`InterestBlock`.
         options: As of every :class:`InterestBlock`.
-        search_unit: Searches the long history; None for the one that ``options.search`` names.
+        search_unit: Searches the long history; None for the one that the options call for.
         attention_unit: Attends to what was found; None for the one that the options call for.
     """
-
-    options_type = SIMOptions
-    has_auxiliary_loss = True
-    has_stage_one = True
-    reads_time_intervals = True
 
     def __init__(
         self,
         schema: Schema | str,
-        options: SIMOptions | dict[str, Any],
+        options: AnySearched | dict[str, Any],
         search_unit: SearchUnit | dict[str, Any] | None = None,
         attention_unit: AttentionUnit | dict[str, Any] | None = None,
         **kwargs: Any,
@@ -64,42 +66,57 @@ class SIMBlock(InterestBlock[SIMOptions]):
         search: SearchUnit | None = _unit("search_unit", search_unit, SearchUnit)
         attention: AttentionUnit | None = _unit("attention_unit", attention_unit, AttentionUnit)
         self._has_own_units = (search is not None, attention is not None)
-        self.search_unit: SearchUnit = search or self._make_search_unit()
-        self.attention_unit: AttentionUnit = attention or self._make_attention_unit()
+        self.search_unit: SearchUnit = search or self.make_search_unit()
+        self.attention_unit: AttentionUnit = attention or self.make_attention_unit()
         self.time_embedding = (
             self._make_time_embedding() if self.attention_unit.reads_times else None
         )
 
     def make_blocks(self) -> None:
-        """Make interest evolution, auxiliary network and the first classifier."""
+        """Make what reads the short history, and the first classifier."""
         options, policy = self.options, self._dtype_policy
-        if options.category_feature is not None:
-            check_choice("category_feature", options.category_feature, self.channels.target_item)
         self._history_of = self.channels.history_of
         short_length = self.channels.history_length - options.long_seq_length
         self.split = HistorySplit(options.long_seq_length, short_length, name="split")
-        units = UNITS_PER_EMBEDDING_DIM * options.embedding_dim
-        self.interest = InterestEvolution(units, dtype=policy, name="interest")
-        self.auxiliary = AuxiliaryNetwork(
-            self.item_dim, options.aux_mlp_dims, dtype=policy, name="aux"
-        )
-        self.stage_one = ClassifierMLP(
-            options.stage_one_mlp_dims, options.dropout_rate, dtype=policy, name="stage_one"
-        )
+        self.has_stage_one = options.stage_one
+        self.has_auxiliary_loss = options.short_history == "dien"
+        self.interest = self.auxiliary = self.short_attention = self.stage_one = None
+        if options.short_history == "dien":
+            units = UNITS_PER_EMBEDDING_DIM * options.embedding_dim
+            self.interest = InterestEvolution(units, dtype=policy, name="interest")
+            self.auxiliary = AuxiliaryNetwork(
+                self.item_dim, options.aux_mlp_dims, dtype=policy, name="aux"
+            )
+        elif options.short_history == "attention":
+            self.short_attention = self.make_target_attention("short_attention")
+        if options.stage_one:
+            self.stage_one = ClassifierMLP(
+                options.stage_one_mlp_dims, options.dropout_rate, dtype=policy, name="stage_one"
+            )
 
-    def _make_search_unit(self) -> SearchUnit:
-        unit = SEARCH_UNITS[self.options.search]
-        return unit.from_options(self.options, dtype=self._dtype_policy, name="search_unit")
+    def make_target_attention(self, name: str, time_dim: int = 0) -> TargetAttention:
+        """Make attention whose heads share an item vector's length among them."""
+        heads = self.heads
+        head_dim = -(-self.item_dim // heads)
+        return TargetAttention(heads, head_dim, time_dim, dtype=self._dtype_policy, name=name)
 
-    def _make_attention_unit(self) -> AttentionUnit:
-        has_times = self.channels.time_intervals is not None
-        return ATTENTION_UNITS[self.options.attention_name(has_times)].from_options(
-            self.options,
-            self.item_dim,
-            self.options.embedding_dim if has_times else 0,
-            dtype=self._dtype_policy,
-            name="attention_unit",
-        )
+    @property
+    def heads(self) -> int:
+        """How many heads the attention to the short history has."""
+        raise NotImplementedError
+
+    def make_search_unit(self) -> SearchUnit:
+        """Make the search unit that the options call for."""
+        raise NotImplementedError
+
+    def make_attention_unit(self) -> AttentionUnit:
+        """Make the attention unit that the options call for."""
+        raise NotImplementedError
+
+    @property
+    def time_buckets(self) -> int:
+        """Rows of the table of time intervals, for a model that reads them."""
+        raise NotImplementedError
 
     def _make_time_embedding(self) -> TimeIntervalEmbedding:
         if self.channels.time_intervals is None:
@@ -109,7 +126,7 @@ class SIMBlock(InterestBlock[SIMOptions]):
             )
         return TimeIntervalEmbedding(
             self.options.embedding_dim,
-            self.options.time_buckets,
+            self.time_buckets,
             dtype=self._dtype_policy,
             name="time_embedding",
         )
@@ -117,9 +134,13 @@ class SIMBlock(InterestBlock[SIMOptions]):
     def build_blocks(self) -> None:
         """Create their weights."""
         of_item = tf.TensorShape([None, None, self.item_dim])
-        self.interest.build(of_item)
-        self.auxiliary.build(tf.TensorShape([None, self.interest.units]))
-        self.stage_one.build(tf.TensorShape([None, 2 * self.item_dim + self.user_dim]))
+        if self.interest is not None and self.auxiliary is not None:
+            self.interest.build(of_item)
+            self.auxiliary.build(tf.TensorShape([None, self.interest.units]))
+        if self.short_attention is not None:
+            self.short_attention.build(of_item)
+        if self.stage_one is not None:
+            self.stage_one.build(tf.TensorShape([None, 2 * self.item_dim + self.user_dim]))
         self.search_unit.build(of_item)
         self.attention_unit.build(of_item)
         if self.time_embedding is not None:
@@ -127,16 +148,24 @@ class SIMBlock(InterestBlock[SIMOptions]):
 
     @property
     def classified_dim(self) -> int:
-        """Length of attention, mean, target, final state and user."""
+        """Length of attention, mean, target, short history, counts and user."""
         attended = self.attention_unit.attended_dim(self.item_dim)
-        width: int = attended + 2 * self.item_dim + self.interest.units + self.user_dim
-        return width
+        items = 1 + int(self.attention_unit.has_mean)
+        width: int = attended + items * self.item_dim + self._short_dim + self.user_dim
+        return width + self.counts_dim
+
+    @property
+    def _short_dim(self) -> int:
+        if self.interest is not None:
+            return int(self.interest.units)
+        return 0 if self.short_attention is None else self.short_attention.attended_dim
 
     def forward(
         self, features: Features, training: bool = False, with_objective: bool = False
     ) -> BlockOutputs:
         """Return the last hidden layer, and with the objective stage one's and auxiliary logits."""
-        vectors = self.embed(features, with_objective, with_gradient=training or with_objective)
+        with_negatives = with_objective and self.has_auxiliary_loss
+        vectors = self.embed(features, with_negatives, with_gradient=training or with_objective)
         target, history = self.target_and_history(features, vectors)
         mask = self.split.masks(features.real, features.window_ends).short
         items = [vectors[n].short for n in self.channels.positive]
@@ -144,18 +173,25 @@ class SIMBlock(InterestBlock[SIMOptions]):
 
         found = self.search_unit(target, history)
         interest: LongInterest = self.attention_unit(
-            target, history, found, stage_one=with_objective
+            target, history, found, stage_one=with_objective and self.has_stage_one
         )
-        evolution = self.interest(target.vector, *short)
-        parts = [interest.attended, interest.mean, target.vector, evolution.final_state]
-        hidden = self.classifier(self.join_rows(parts, vectors), training=training)
-        if not with_objective:
-            return BlockOutputs(hidden)
-
-        rows = self.join_rows([target.vector, interest.searched], vectors)
-        stage_one_logits = self.stage_one(rows, training=training)
-        negative = self.join([vectors[n] for n in self.channels.negative], mask)
-        auxiliary = auxiliary_of_samples(self.auxiliary, evolution, short, negative)
+        parts = [interest.attended, interest.mean, target.vector]
+        evolution = None
+        if self.interest is not None:
+            evolution = self.interest(target.vector, *short)
+            parts.append(evolution.final_state)
+        elif self.short_attention is not None:
+            parts.append(attend_to_short(self.short_attention, target.vector, short))
+        parts += self.counted(features)
+        rows = self.join_rows([part for part in parts if part is not None], vectors)
+        hidden = self.classifier(rows, training=training)
+        stage_one_logits = auxiliary = None
+        if interest.searched is not None and self.stage_one is not None:
+            rows = self.join_rows([target.vector, interest.searched], vectors)
+            stage_one_logits = self.stage_one(rows, training=training)
+        if with_objective and evolution is not None and self.auxiliary is not None:
+            negative = self.join([vectors[n] for n in self.channels.negative], mask)
+            auxiliary = auxiliary_of_samples(self.auxiliary, evolution, short, negative)
         return BlockOutputs(hidden, stage_one_logits, auxiliary)
 
     def embed(
@@ -208,13 +244,59 @@ def _unit(option: str, unit: Any, kind: type[Any]) -> Any:
     return unit
 
 
-@tf.keras.utils.register_keras_serializable(package="merlin_sim")
-class SIMModel(InterestModel):
-    """SIM as a Merlin model; see :class:`~.interest_model.InterestModel`.
+class SearchedModel(InterestModel):
+    """A model that searches a long history; see :class:`~.interest_model.InterestModel`.
 
     ``from_schema`` and the constructor take ``search_unit`` and ``attention_unit`` too, as
-    :class:`SIMBlock` has them.
+    :class:`SearchedBlock` has them.
     """
 
-    body_type = SIMBlock
     part_names = ("search_unit", "attention_unit")
+
+
+@register_block
+class SIMBlock(SearchedBlock[SIMOptions]):
+    """Search by score or category, attention over what it found, DIEN over the short history."""
+
+    options_type = SIMOptions
+    reads_time_intervals = True
+
+    def make_blocks(self) -> None:
+        """Check the category and make the frame's blocks."""
+        if self.options.category_feature is not None:
+            category = self.options.category_feature
+            check_choice("category_feature", category, self.channels.target_item)
+        super().make_blocks()
+
+    @property
+    def heads(self) -> int:
+        """How many heads the attention to the short history has."""
+        return self.options.heads or DEFAULT_HEADS
+
+    @property
+    def time_buckets(self) -> int:
+        """Rows of the table of time intervals."""
+        return self.options.time_buckets
+
+    def make_search_unit(self) -> SearchUnit:
+        """Make the search unit that ``search`` names."""
+        unit = SEARCH_UNITS[self.options.search]
+        return unit.from_options(self.options, dtype=self._dtype_policy, name="search_unit")
+
+    def make_attention_unit(self) -> AttentionUnit:
+        """Make the attention unit: of several heads where there are times or ``heads``."""
+        has_times = self.channels.time_intervals is not None
+        return ATTENTION_UNITS[self.options.attention_name(has_times)].from_options(
+            self.options,
+            self.item_dim,
+            self.options.embedding_dim if has_times else 0,
+            dtype=self._dtype_policy,
+            name="attention_unit",
+        )
+
+
+@tf.keras.utils.register_keras_serializable(package="merlin_sim")
+class SIMModel(SearchedModel):
+    """SIM as a Merlin model; see :class:`SearchedModel`."""
+
+    body_type = SIMBlock

@@ -18,6 +18,12 @@ from ..options.shared_options import checkpoint_options
     "[default: the model's own]",
 )
 @click.option(
+    "--best",
+    type=click.IntRange(min=1),
+    help="How many positions by exact attention are to be found. "
+    "[default: as many as the model's search keeps; SDIM's: 100]",
+)
+@click.option(
     "--rows",
     type=click.IntRange(min=1),
     default=100_000,
@@ -29,12 +35,14 @@ def command(
     dataset_dir: Path,
     feature_spec: str,
     category_feature: str | None,
+    best: int | None,
     rows: int,
 ) -> None:
-    """Compare a SIM's search with exact target attention, by the length of the long history.
+    """Compare a model's search with exact target attention, by the length of the long history.
 
-    Recall: of the top_k positions by exact attention, the share that the search keeps. Attention:
-    the share of exact attention's weight on what it keeps.
+    Recall: of the best positions by exact attention, the share that the search keeps. Attention:
+    the share of exact attention's weight on what it keeps. The model's own search comes first; soft
+    search (the dot product's best) and hard search (the same category) are there to compare.
     """
     from ...schemas.dataset import DatasetDirectory
 
@@ -50,5 +58,5 @@ def command(
 
     checkpoint = CheckpointStore(load_checkpoint_path).load(click.echo, check_facts)
     model = restore_model(checkpoint, dataset)
-    found = search_rows(model, dataset, rows, category_feature, Terminal())
+    found = search_rows(model, dataset, rows, category_feature, Terminal(), best)
     click.echo(format_search_report(found))

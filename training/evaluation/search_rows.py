@@ -9,8 +9,8 @@ from ...feed.open_feed import open_feed
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator
 from ...foundation.ranks import Ranks
-from ...models import SIMModel
 from ...models.interest.search_report import SearchRow, search_report
+from ...models.interest.sim import SearchedModel
 from ...schemas.dataset import DatasetDirectory
 
 ROWS_PER_BATCH = 1024
@@ -22,6 +22,7 @@ def search_rows(
     most: int,
     category_feature: str | None,
     narrator: Narrator,
+    best: int | None = None,
 ) -> list[SearchRow]:
     """Compare the search stage with exact attention on test data.
 
@@ -31,13 +32,14 @@ def search_rows(
         most: Rows of test that are looked at, from the first.
         category_feature: As in :func:`~merlin_sim.models.interest.search_report.search_report`.
         narrator: Shows progress.
+        best: How many positions are to be found, as there.
 
     Raises:
         MerlinSimError: Where the model has no search stage.
     """
-    if not isinstance(model, SIMModel):
+    if not isinstance(model, SearchedModel):
         raise MerlinSimError(
-            "expected a model with a search stage (`model_type` sim). "
+            "expected a model with a search stage (`model_type` sim, eta, sdim or twin). "
             f"Received: {type(model).__name__}."
         )
     feed = open_feed(dataset, "test", list(model.channels.served), ROWS_PER_BATCH, Ranks())
@@ -57,4 +59,4 @@ def search_rows(
             feed.stop()
 
     with narrator.phase("searching", rows) as report:
-        return search_report(model, batches(), category_feature)
+        return search_report(model, batches(), category_feature, best=best)

@@ -71,6 +71,14 @@ class SearchResult(NamedTuple):
     weights: DotWeights | None = None
     """The dot product's softmaxes, where the search made them; None where it scored otherwise."""
 
+    scores: tf.Tensor | None = None
+    """The scores of the attention that follows, where the search is by the same, with their
+    gradient: [users, candidates, heads, long], float32."""
+
+    strength: tf.Tensor | None = None
+    """How strongly each position is about the candidate, where the search says that and leaves
+    nothing out: [users, candidates, long], float32, 0 where it is not selected."""
+
 
 class LongInterest(NamedTuple):
     """The user's interest in each candidate as the long history tells it."""
@@ -78,8 +86,8 @@ class LongInterest(NamedTuple):
     attended: tf.Tensor
     """Attention over the positions found: [users, candidates, attended dim]."""
 
-    mean: tf.Tensor
-    """Their mean, sum / (count + 1): [users, candidates, dim]."""
+    mean: tf.Tensor | None
+    """Their mean, sum / (count + 1): [users, candidates, dim]. None from a unit without one."""
 
     searched: tf.Tensor | None
     """DIN's attention over the whole long history, what stage one is trained on: [users,
@@ -127,6 +135,9 @@ class AttentionUnit(Block):
     reads_times: bool = False
     """Whether it needs the history's time vectors."""
 
+    has_mean: bool = True
+    """Whether it gives the mean of the positions found."""
+
     @classmethod
     def from_options(
         cls, options: Any, item_dim: int, time_dim: int, **kwargs: Any
@@ -170,6 +181,13 @@ def dot_weights(target: Target, history: LongHistory, found: SearchResult) -> Do
     scores = tf.stop_gradient(dot_scores(target.vector, history.vectors))
     kept, whole = (attention_weights(scores, mask) for mask in (found.selected, history.mask))
     return DotWeights(kept, whole)
+
+
+def search_strength(found: SearchResult) -> tf.Tensor:
+    """Return how strongly a search found each position: 1 if it does not say."""
+    if found.strength is not None:
+        return found.strength
+    return tf.cast(found.selected, tf.float32)
 
 
 def mean_weights(target: Target, selected: tf.Tensor) -> tf.Tensor:

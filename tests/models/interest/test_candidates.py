@@ -21,6 +21,16 @@ OPTIONS = {
         "category_feature": "item_1",
     },
     "sim_heads": {"long_seq_length": 6, "top_k": 3, "heads": 2},
+    "din_counts": {"history_counts": True},
+    "eta": {"long_seq_length": 6, "top_k": 3, "heads": 2, "history_counts": True},
+    "sdim": {
+        "long_seq_length": 6,
+        "hashes": 6,
+        "bits_per_hash": 2,
+        "stage_one": True,
+        "short_history": "dien",
+    },
+    "twin": {"long_seq_length": 9, "top_k": 3, "heads": 2, "short_history": "none"},
 }
 
 

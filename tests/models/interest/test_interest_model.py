@@ -1,4 +1,4 @@
-"""The three models as Merlin models."""
+"""The interest models as Merlin models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ from merlin_sim.models import MODELS, OptionError, build_model
 
 SMALL = {"embedding_dim": 4, "stage_two_mlp_dims": (8, 4)}
 DIEN = {**SMALL, "long_seq_length": 6, "aux_mlp_dims": (8, 4)}
-OPTIONS = {"din": SMALL, "dien": DIEN, "sim": {**DIEN, "top_k": 3, "stage_one_mlp_dims": (8,)}}
+LONG = {**SMALL, "long_seq_length": 6, "heads": 2}
+OPTIONS = {
+    "din": SMALL,
+    "dien": DIEN,
+    "sim": {**DIEN, "top_k": 3, "stage_one_mlp_dims": (8,)},
+    "eta": {**LONG, "top_k": 3, "hash_bits": 8},
+    "sdim": {**LONG, "hashes": 4, "bits_per_hash": 2},
+    "twin": {**LONG, "top_k": 3},
+}
 every_model = pytest.mark.parametrize("model_type", sorted(OPTIONS))
 
 
@@ -153,7 +161,7 @@ def test_fit_minimises_the_published_objective(model_type, make_schema, make_col
     np.testing.assert_allclose(logs["loss_batch"], losses.total_loss, rtol=1e-5)
     for ours, theirs in zip(by_fit.trainable_variables, variables, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
-    if model_type != "din":
+    if model_type in ("dien", "sim"):
         for name in ("classification_loss", "dien_aux_loss"):
             np.testing.assert_allclose(logs[name], getattr(losses, name), rtol=1e-5)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.models import OptionError, SIMModel
+from merlin_sim.models import OptionError, SIMModel, build_model
 from merlin_sim.models.interest.search_report import format_search_report, search_report
 
 
@@ -39,6 +39,7 @@ def test_a_report_worked_out_by_hand(model):
     weights = np.exp(np.array([9, 8, 7]) / 4)
     kept = weights[:2].sum() / weights.sum()
     assert (long.soft_recall, long.hard_recall, long.overlap) == (1.0, 1.0, 1.0)
+    assert (long.recall, long.attention) == (long.soft_recall, long.soft_attention), "it is soft"
     assert long.soft_attention == pytest.approx(kept, rel=1e-5)
     assert long.hard_attention == pytest.approx(kept, rel=1e-5)
 
@@ -48,7 +49,7 @@ def test_without_a_category_there_is_no_hard_search(model):
     assert [row.samples for row in rows] == [2, 2]
     assert all(row.hard_recall is row.hard_attention is row.overlap is None for row in rows)
     table = format_search_report(rows)
-    assert table.splitlines()[1].split() == ["1-1", "2", "1.000", "1.000", "-", "-", "-"]
+    assert table.splitlines()[1].split() == ["1-1", "2", *["1.000"] * 4, "-", "-", "-"]
 
 
 def test_soft_search_misses_what_heads_and_times_look_at(make_schema, make_columns, as_batch):
@@ -63,3 +64,38 @@ def test_no_batch_is_no_row_and_a_wrong_category_an_error(model):
     assert search_report(model, []) == []
     with pytest.raises(OptionError, match="`category_feature` should be 'item_0' or 'item_1'"):
         search_report(model, [batch()], category_feature="color")
+
+
+@pytest.fixture
+def report_of(make_schema, make_columns, as_batch):
+    """The report of a model with random weights on 64 samples of the longest histories."""
+    schema = make_schema(history_length=20)
+    columns, _ = as_batch(make_columns(schema, 64, lengths=[20] * 64), 20, ragged=True)
+
+    def report(model_type, best=None, **options):
+        tf.keras.utils.set_random_seed(1)
+        model = build_model(model_type, schema, embedding_dim=4, long_seq_length=16, **options)
+        (row,) = search_report(model, [columns], best=best)
+        return row
+
+    return report
+
+
+def test_twin_finds_what_its_attention_looks_at_and_soft_search_does_not(report_of):
+    row = report_of("twin", top_k=4)
+    assert row.recall == 1.0 and 0 < row.soft_recall < 1
+    assert row.attention > row.soft_attention
+
+
+def test_hashes_find_some_of_it_and_more_of_them_more(report_of):
+    assert 0 < report_of("eta", top_k=4).recall < 1
+    few, many = (
+        report_of("sdim", best=4, hashes=count, bits_per_hash=2).recall for count in (1, 200)
+    )
+    assert 0 < few < many < 1
+
+
+def test_more_than_the_search_keeps_cannot_be_found(report_of):
+    assert report_of("twin", top_k=4, best=8).recall == 0.5
+    with pytest.raises(OptionError, match="`best` should be a positive integer"):
+        report_of("sdim", best=0)

@@ -96,6 +96,17 @@ def test_inference_scores_the_same_test_samples(users, whole, candidates, tmp_pa
         assert inferred[name] == pytest.approx(ended[name], abs=1e-6)
 
 
+def test_projections_come_back_with_a_checkpoint(users, tmp_path):
+    eta = {"embedding_dim": 4, "long_seq_length": 5, "top_k": 2, "stage_two_mlp_dims": (8,)}
+    values = {"model_type": "eta", "model_options": eta, "epochs": 1}
+    saved = tmp_path / "saved"
+    ended = run(config_of(users, tmp_path / "a", save_checkpoint_path=saved, **values))
+    loading = {**values, "load_checkpoint_path": saved, "mode": "inference", "seed": 6}
+    assert run(config_of(users, tmp_path / "b", **loading))["test_auc"] == pytest.approx(
+        ended["test_auc"]
+    )
+
+
 def test_other_draws_within_an_epoch_are_refused(users, whole, tmp_path):
     options, directory, _ = whole
     middle = {"load_checkpoint_path": directory / "step-0000000012"}

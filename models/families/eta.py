@@ -1,0 +1,23 @@
+"""ETA."""
+
+from __future__ import annotations
+
+from ...schemas.channels import CONTRACTS
+from ..interest.long_options import ETAOptions
+from .din import LOSSES, SERVED
+from .family import Family, Request
+from .sim import HELP
+
+FAMILY = Family(
+    name="eta",
+    contract=CONTRACTS["eta"],
+    options=ETAOptions,
+    model="merlin_sim.models.interest.eta:ETAModel",
+    served=SERVED,
+    request=Request.EVENTS,
+    losses=LOSSES,
+    help={
+        **HELP,
+        "hash_bits": "Signs of a position's code in ETA's search.",
+    },
+)

@@ -1,0 +1,20 @@
+"""TWIN."""
+
+from __future__ import annotations
+
+from ...schemas.channels import CONTRACTS, HISTORY_TIME_INTERVALS
+from ..interest.long_options import TWINOptions
+from .din import LOSSES, SERVED
+from .family import Family, Request
+from .sim import HELP
+
+FAMILY = Family(
+    name="twin",
+    contract=CONTRACTS["twin"],
+    options=TWINOptions,
+    model="merlin_sim.models.interest.twin:TWINModel",
+    served=(*SERVED, HISTORY_TIME_INTERVALS),
+    request=Request.EVENTS,
+    losses=LOSSES,
+    help=HELP,
+)
