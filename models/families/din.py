@@ -15,6 +15,7 @@ HELP = {
     "history_counts": "Whether the classifier reads how often, how recently and at what share the "
     "target's features occur in the history.",
 }
+SUMS = "Whether the classifier reads attention without a softmax, too: sums beside means."
 
 FAMILY = Family(
     name="din",
@@ -25,5 +26,9 @@ FAMILY = Family(
     request=Request.EVENTS,
     takes_candidates=True,
     losses=LOSSES,
-    help={**HELP, "attention": "DIN's attention: dot or activation_unit."},
+    help={
+        **HELP,
+        "attention": "DIN's attention: dot or activation_unit.",
+        "attention_sums": SUMS,
+    },
 )

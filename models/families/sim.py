@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...schemas.channels import CONTRACTS, HISTORY_TIME_INTERVALS
 from ..interest.options import SIMOptions
 from .dien import HELP as DIEN_HELP
-from .din import LOSSES, SERVED
+from .din import LOSSES, SERVED, SUMS
 from .family import Family, Request
 
 HELP = {
@@ -15,6 +15,7 @@ HELP = {
     "stage_one_mlp_dims": "Hidden sizes of the first stage's classifier.",
     "short_history": "How the short history is read: dien, attention or none. ETA, SDIM and TWIN: "
     "attention.",
+    "attention_sums": SUMS,
     "top_k": "Positions that a search keeps. ETA: 48, TWIN: 100.",
     "search": "SIM's search: soft (learned) or hard (same category).",
     "category_feature": "Target feature by which a hard search goes.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from ..blocks.attention.din_attention import DINAttention
+from ..blocks.attention.summed_attention import SummedAttention
 from ..blocks.search.history_split import HistorySplit
 from ..blocks.serialization import register_block
 from .interest_block import InterestBlock
@@ -29,15 +30,22 @@ class DINBlock(InterestBlock[DINOptions]):
         # All of what a candidate sees is read as one: nothing is a short history.
         self.split = HistorySplit(self.channels.history_length, 0, name="split")
         self.attention = DINAttention(self.options.attention, dtype=policy, name="attention")
+        self.sums: SummedAttention | None = None
+        if self.options.attention_sums:
+            self.sums = self.make_summed_attention()
 
     def build_blocks(self) -> None:
         """Create its weights."""
-        self.attention.build(tf.TensorShape([None, None, self.item_dim]))
+        of_item = tf.TensorShape([None, None, self.item_dim])
+        self.attention.build(of_item)
+        if self.sums is not None:
+            self.sums.build(of_item)
 
     @property
     def classified_dim(self) -> int:
-        """Length of target, interest, counts and user."""
-        return 2 * self.item_dim + self.user_dim + self.counts_dim
+        """Length of target, interest, sums, counts and user."""
+        sums_dim = 0 if self.sums is None else self.sums.summed_dim
+        return 2 * self.item_dim + sums_dim + self.counts_dim + self.user_dim
 
     def forward(
         self, features: Features, training: bool = False, with_objective: bool = False
@@ -49,7 +57,10 @@ class DINBlock(InterestBlock[DINOptions]):
         history = self.join([vectors[n] for n in self.channels.positive])  # [users, places, dim]
         mask = self.split.masks(features.real, features.ends).long
         interest = self.attention(target, history, mask)  # [users, candidates, dim]
-        rows = self.join_rows([target, interest, *self.counted(features)], vectors)
+        parts = [target, interest]
+        if self.sums is not None:
+            parts.append(self.sums(target, history, mask))
+        rows = self.join_rows([*parts, *self.counted(features)], vectors)
         return BlockOutputs(self.classifier(rows, training=training))
 
 

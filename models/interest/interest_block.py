@@ -10,6 +10,7 @@ import tensorflow as tf
 from merlin.models.tf.core.base import Block
 from merlin.schema import Schema
 
+from ..blocks.attention.summed_attention import SummedAttention
 from ..blocks.checks import OptionError
 from ..blocks.counts.history_counts import HistoryCounts, Seen
 from ..blocks.embeddings.feature_embedding import FeatureEmbedding
@@ -178,6 +179,11 @@ class InterestBlock(Block, Generic[AnyOptions]):
     def compute_output_shape(self, input_shape: Any) -> tf.TensorShape:
         """Columns -> [samples, output_dim]."""
         return tf.TensorShape([None, self.output_dim])
+
+    def make_summed_attention(self, heads: int = 4) -> SummedAttention:
+        """Make attention without a softmax, whose heads share an item vector's length."""
+        head_dim = -(-self.item_dim // heads)
+        return SummedAttention(heads, head_dim, dtype=self._dtype_policy, name="sums")
 
     def _make_counts(self) -> HistoryCounts:
         length = self.channels.history_length

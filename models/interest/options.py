@@ -55,10 +55,15 @@ class DINOptions(ModelOptions):
     attention: str = "dot"
     """How a position is scored: ``"dot"`` or ``"activation_unit"``."""
 
+    attention_sums: bool = False
+    """Whether the classifier reads attention without a softmax, too: see
+    :class:`~..blocks.attention.summed_attention.SummedAttention`."""
+
     def __post_init__(self) -> None:
         """Check every option."""
         super().__post_init__()
         check_choice("attention", self.attention, ATTENTIONS)
+        check_switch("attention_sums", self.attention_sums)
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,10 @@ class SearchedOptions(DIENOptions):
     short_history: str = "dien"
     """How the short history is read: ``"dien"``, ``"attention"``, or ``"none"``: not at all."""
 
+    attention_sums: bool = False
+    """Whether the classifier reads attention without a softmax over the whole long history, too:
+    see :class:`~..blocks.attention.summed_attention.SummedAttention`."""
+
     def __post_init__(self) -> None:
         """Check every option."""
         super().__post_init__()
@@ -118,6 +127,7 @@ class SearchedOptions(DIENOptions):
         dims = check_dims("stage_one_mlp_dims", self.stage_one_mlp_dims)
         object.__setattr__(self, "stage_one_mlp_dims", dims)
         check_choice("short_history", self.short_history, SHORT_HISTORIES)
+        check_switch("attention_sums", self.attention_sums)
         if not self.stage_one:
             self._refuse_change("stage_one_mlp_dims", "where `stage_one` is true")
         if self.short_history != "dien":

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import tensorflow as tf
 from merlin.schema import Schema
 
+from ..blocks.attention.summed_attention import SummedAttention
 from ..blocks.attention.target_attention import TargetAttention
 from ..blocks.checks import OptionError, check_choice
 from ..blocks.embeddings.time_interval_embedding import TimeIntervalEmbedding
@@ -89,6 +90,9 @@ class SearchedBlock(InterestBlock[AnySearched]):
             )
         elif options.short_history == "attention":
             self.short_attention = self.make_target_attention("short_attention")
+        self.sums: SummedAttention | None = None
+        if options.attention_sums:
+            self.sums = self.make_summed_attention(self.heads)
         if options.stage_one:
             self.stage_one = ClassifierMLP(
                 options.stage_one_mlp_dims, options.dropout_rate, dtype=policy, name="stage_one"
@@ -139,6 +143,8 @@ class SearchedBlock(InterestBlock[AnySearched]):
             self.auxiliary.build(tf.TensorShape([None, self.interest.units]))
         if self.short_attention is not None:
             self.short_attention.build(of_item)
+        if self.sums is not None:
+            self.sums.build(of_item)
         if self.stage_one is not None:
             self.stage_one.build(tf.TensorShape([None, 2 * self.item_dim + self.user_dim]))
         self.search_unit.build(of_item)
@@ -148,10 +154,11 @@ class SearchedBlock(InterestBlock[AnySearched]):
 
     @property
     def classified_dim(self) -> int:
-        """Length of attention, mean, target, short history, counts and user."""
+        """Length of attention, mean, target, short history, sums, counts and user."""
         attended = self.attention_unit.attended_dim(self.item_dim)
         items = 1 + int(self.attention_unit.has_mean)
         width: int = attended + items * self.item_dim + self._short_dim + self.user_dim
+        width += 0 if self.sums is None else self.sums.summed_dim
         return width + self.counts_dim
 
     @property
@@ -182,6 +189,8 @@ class SearchedBlock(InterestBlock[AnySearched]):
             parts.append(evolution.final_state)
         elif self.short_attention is not None:
             parts.append(attend_to_short(self.short_attention, target.vector, short))
+        if self.sums is not None:
+            parts.append(self.sums(target.vector, history.vectors, history.mask))
         parts += self.counted(features)
         rows = self.join_rows([part for part in parts if part is not None], vectors)
         hidden = self.classifier(rows, training=training)

@@ -15,6 +15,7 @@ from click.core import ParameterSource
 
 from ...foundation.exceptions import MerlinSimError
 from ...models.families.registry import DEFAULT, families
+from ...training.runs.presets import PRESETS
 from ...training.runs.run_config import MODES, RunConfig, read_config, settings
 from ...training.runs.settings import kind_of
 from .devices import settle_for_model
@@ -49,6 +50,11 @@ def _read_config_file(ctx: click.Context, param: click.Parameter, path: Path | N
         raise MerlinSimError(f"{path}: `mode` should be {' or '.join(MODES)}. Received: {mode!r}")
     ctx.meta[CONFIG_OF] = mode
     ctx.default_map = {**(ctx.default_map or {}), **given}
+
+
+def _take_preset(ctx: click.Context, param: click.Parameter, name: str | None) -> None:
+    if name is not None:  # what a config file says wins
+        ctx.default_map = {**PRESETS[name], **(ctx.default_map or {})}
 
 
 def _flag(name: str, default: bool, flags: str, help_text: str) -> Callable[[Any], Any]:
@@ -91,6 +97,15 @@ OPTIONS = [
         callback=_read_config_file,
         help="YAML with any of these names; the command line wins. That of a training run lets "
         "inference score what the run saved.",
+    ),
+    click.option(
+        "--preset",
+        type=click.Choice(list(PRESETS)),
+        is_eager=True,
+        expose_value=False,
+        callback=_take_preset,
+        help="A named set of values, for those of these options that are not given. lifelong: what "
+        "gains most from long histories.",
     ),
     *_setting_options(["dataset_dir", "feature_spec"]),
     option(

@@ -21,7 +21,7 @@ OPTIONS = {
         "category_feature": "item_1",
     },
     "sim_heads": {"long_seq_length": 6, "top_k": 3, "heads": 2},
-    "din_counts": {"history_counts": True},
+    "din_counts": {"history_counts": True, "attention_sums": True},
     "eta": {"long_seq_length": 6, "top_k": 3, "heads": 2, "history_counts": True},
     "sdim": {
         "long_seq_length": 6,
@@ -30,7 +30,13 @@ OPTIONS = {
         "stage_one": True,
         "short_history": "dien",
     },
-    "twin": {"long_seq_length": 9, "top_k": 3, "heads": 2, "short_history": "none"},
+    "twin": {
+        "long_seq_length": 9,
+        "top_k": 3,
+        "heads": 2,
+        "short_history": "none",
+        "attention_sums": True,
+    },
 }
 
 

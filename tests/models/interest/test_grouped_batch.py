@@ -20,7 +20,7 @@ OPTIONS = {
     "sim": {"long_seq_length": 6, "top_k": 3},
     "sim_hard": {"long_seq_length": 6, "top_k": 2, "search": "hard", "category_feature": "item_1"},
     "sim_heads": {"long_seq_length": 6, "top_k": 3, "heads": 2},
-    "din_counts": {"history_counts": True},
+    "din_counts": {"history_counts": True, "attention_sums": True},
     "eta": {"long_seq_length": 6, "top_k": 3, "heads": 2, "history_counts": True},
     "sdim": {
         "long_seq_length": 6,
@@ -29,7 +29,13 @@ OPTIONS = {
         "stage_one": True,
         "short_history": "dien",
     },
-    "twin": {"long_seq_length": 9, "top_k": 3, "heads": 2, "short_history": "none"},
+    "twin": {
+        "long_seq_length": 9,
+        "top_k": 3,
+        "heads": 2,
+        "short_history": "none",
+        "attention_sums": True,
+    },
 }
 every_model = pytest.mark.parametrize("kind", OPTIONS)
 ENDS = np.array([[10, 11, 13, 11], [13, 10, 12, 12], [12, 12, 0, 0]])

@@ -11,7 +11,9 @@ from click.testing import CliRunner
 from small_logs import write_sim_dataset
 
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.models.families.registry import find_family
 from merlin_sim.scripts.options.run_options import run_options, to_run_config
+from merlin_sim.training.runs.presets import PRESETS
 
 ROOT = Path(__file__).parents[3]
 
@@ -191,3 +193,29 @@ def test_results_that_cannot_be_written_are_refused_before_tensorflow_is_importe
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.endswith("results cannot be written: Not a directory False\n"), done.stderr
+
+
+def test_a_preset_sets_what_is_not_given(tmp_path):
+    preset = ("--preset", "lifelong")
+    config, _ = parse(*DATASET, *preset)
+    values = dict(PRESETS["lifelong"])
+    assert (config.model_type, config.lr) == (values.pop("model_type"), values.pop("lr"))
+    assert config.model_options.items() <= values.items() and config.model_options["history_counts"]
+    given, _ = parse(*DATASET, *preset, "--model_type", "sdim", "--history_counts", "false")
+    assert given.model_type == "sdim" and given.model_options["history_counts"] is False
+    assert given.lr == config.lr
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump({"model_type": "eta", "preset": "lifelong", "heads": 2}))
+    for words in (("--config", str(path)), ("--config", str(path), *preset)):
+        of_file, _ = parse(*DATASET, *words)
+        assert (of_file.model_type, of_file.lr) == ("eta", config.lr)
+        assert of_file.model_options == {**config.model_options, "heads": 2}
+    config.write(path)
+    assert parse("--config", str(path))[0] == config, "what was resolved is written"
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_values_of_a_preset_are_options_with_values_that_fit(name):
+    config, _ = parse(*DATASET, "--preset", name)
+    family = find_family(config.model_type)
+    assert family.options.parse(dict(config.model_options)).to_dict()

