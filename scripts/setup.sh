@@ -87,7 +87,8 @@ install_packages() {
   local lock=requirements/lock.txt size=2.6
   [ "$device" = cpu ] || { lock=requirements/gpu-lock.txt size=8; }
   say "installing the locked packages ($lock; about $size GB the first time)"
-  uv pip install --quiet --require-hashes --compile-bytecode -r "$lock"
+  # The lock is whole. Of the large set Merlin's packages ask for older versions than it holds (requirements/gpu.in).
+  uv pip install --quiet --require-hashes --no-deps --compile-bytecode -r "$lock"
   [ "$device" = cpu ] || install_gpu_environment
 }
 

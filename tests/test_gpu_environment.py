@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import re
@@ -9,6 +10,8 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -85,6 +88,50 @@ def test_both_sets_have_what_is_not_about_a_gpu_in_the_same_versions():
     differing = {name for name in cpu.keys() & gpu.keys() if cpu[name] != gpu[name]}
     assert differing <= others
     assert gpu["tensorflow"] == cpu["tensorflow"] == "2.12.1"
+
+
+def test_a_lock_is_installed_whatever_its_packages_ask_of_one_another(tmp_path):
+    """The large set holds pandas 2 beside a Merlin that asks for pandas 1."""
+    wheels, lock = tmp_path / "wheels", tmp_path / "requirements" / "lock.txt"
+    wheels.mkdir()
+    lock.parent.mkdir()
+    made = [
+        make_wheel(wheels, "merlinlike", "1.0", "pandalike<2"),
+        make_wheel(wheels, "pandalike", "2.1"),
+    ]
+    lock.write_text("".join(f"{pin} --hash=sha256:{digest}\n" for pin, digest in made))
+    site = tmp_path / ".venv/lib" / f"python3.{sys.version_info.minor}" / "site-packages"
+    venv.create(tmp_path / ".venv", with_pip=False)
+    (site / "pip-and-uv.pth").write_text(f"{PACKAGES}\n")
+    (tmp_path / ".venv/bin/uv").symlink_to(Path(sys.executable).with_name("uv"))
+    script = tmp_path / "scripts" / "setup.sh"
+    script.parent.mkdir()
+    begin, _ = SETUP.read_text().split("\ndevice=$(choose_device)\n")
+    script.write_text(f"{begin}\ndevice=cpu\ninstall_packages\n")
+    offline = {"UV_NO_INDEX": "1", "UV_FIND_LINKS": str(wheels), "PIP_NO_INDEX": "1"}
+    subprocess.run(["bash", script], check=True, timeout=60, env={**os.environ, **offline})
+    assert {path.name for path in site.glob("*like-*")} == {
+        "merlinlike-1.0.dist-info",
+        "pandalike-2.1.dist-info",
+    }
+
+
+def make_wheel(folder: Path, name: str, version: str, *requires: str) -> tuple[str, str]:
+    """Write an empty package; return what pins it and its digest."""
+    info = f"{name}-{version}.dist-info"
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    metadata = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+    metadata += [f"Requires-Dist: {one}" for one in requires]
+    kind = ["Wheel-Version: 1.0", "Generator: test", "Root-Is-Purelib: true", "Tag: py3-none-any"]
+    files = {
+        f"{info}/METADATA": "\n".join(metadata) + "\n",
+        f"{info}/WHEEL": "\n".join(kind) + "\n",
+    }
+    with zipfile.ZipFile(path, "w") as wheel:
+        for file, text in files.items():
+            wheel.writestr(file, text)
+        wheel.writestr(f"{info}/RECORD", "".join(f"{file},,\n" for file in files))
+    return f"{name}=={version}", hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_a_device_that_there_is_not_is_refused():
