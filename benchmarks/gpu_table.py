@@ -66,14 +66,17 @@ def entries(results: Path, kind: str) -> list[dict]:
     return [entry for entry in map(json.loads, lines) if entry["type"] == kind]
 
 
-def throughput(mode: str, dataset: Path, batch: int, options: tuple[str, ...]) -> float:
-    """Samples a second of training or inference, feed included, when it is warm."""
+def measured(mode: str, dataset: Path, batch: int, options: tuple[str, ...]) -> str:
+    """Samples a second of training or inference, feed included, when it is warm; and memory."""
     with tempfile.TemporaryDirectory() as results:
         words = (PROGRAM, mode, "--dataset_dir", dataset, "--results_dir", results, "--benchmark")
         words += ("--benchmark_steps", STEPS, "--global_batch_size", batch, "--seed", 1, *options)
         run(*words)
         kind = "benchmark" if mode == "train" else "inference"
-        return float(entries(Path(results), kind)[-1]["throughput"])
+        entry = entries(Path(results), kind)[-1]
+        held = entry.get("peak_gpu_memory_gib")
+        memory = "memory not told" if held is None else f"{held:.1f} GiB"
+        return f"{entry['throughput']:,.0f} samples/s, {memory}"
 
 
 def loss_at(dataset: Path, batch: int, options: tuple[str, ...]) -> float:
@@ -94,12 +97,12 @@ def training_lines(dataset: Path):
         options = (*PRECISIONS[precision], *COMPILED[compiled])
 
         def figures(batch=batch, precision=precision, compiled=compiled, options=options) -> str:
-            rate = throughput("train", dataset, batch, options)
+            rate = measured("train", dataset, batch, options)
             loss = loss_at(dataset, batch, options)
             if precision == "FP32" and not compiled:
                 exact[batch] = loss
             beside = f" (FP32: {exact[batch]:.5f})" if batch in exact else ""
-            return f"{rate:,.0f} samples/s, loss at step {LOSS_STEP} {loss:.5f}{beside}"
+            return f"{rate}, loss at step {LOSS_STEP} {loss:.5f}{beside}"
 
         yield f"SIM training, {batch:,}, {precision}{compiled}", figures
 
@@ -110,17 +113,22 @@ def other_lines(dataset: Path):
     for batch in (*BATCHES[:1], 8192, *BATCHES[1:2], 32768, *BATCHES[2:]):
         yield (
             f"SIM inference, {batch:,}, AMP + XLA",
-            lambda batch=batch: f"{throughput('inference', dataset, batch, fast):,.0f} samples/s",
+            lambda batch=batch: measured("inference", dataset, batch, fast),
         )
+    yield (
+        "SIM inference, 131,072, AMP + XLA, batches in GPU memory beforehand",
+        lambda: worker(PREBATCHED, dataset),
+    )
     for model in ("din", "dien"):
         yield (
             f"{model.upper()} training, 131,072, AMP + XLA",
-            lambda own=(*fast, "--model_type", model): (
-                f"{throughput('train', dataset, 131072, own):,.0f} samples/s"
-            ),
+            lambda own=(*fast, "--model_type", model): measured("train", dataset, 131072, own),
         )
     for name, variables in (("cudf", {}), ("CPU", {"CUDA_VISIBLE_DEVICES": ""})):
-        yield f"feed alone, {name} path", lambda variables=variables: feed(dataset, variables)
+        yield (
+            f"feed alone, {name} path",
+            lambda variables=variables: worker(FEED, dataset, **variables),
+        )
     yield "time to the first step, 131,072, AMP + XLA", lambda: first_step(dataset, fast)
     yield "whole run from parquet, one epoch, 131,072, AMP + XLA", lambda: whole_run(dataset, fast)
 
@@ -141,10 +149,37 @@ print(rows / (time.perf_counter() - begin))
 """
 
 
-def feed(dataset: Path, variables: dict[str, str]) -> str:
-    """Rows a second of the second epoch, nothing trained."""
+PREBATCHED = """
+import sys, time
+from pathlib import Path
+from merlin_sim.foundation.process_wide import quiet_merlin
+quiet_merlin()
+import tensorflow as tf
+from merlin_sim.feed.open_feed import open_feed
+from merlin_sim.foundation.ranks import Ranks
+from merlin_sim.models import build_model
+from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.training.evaluation.prediction import Predictor
+tf.keras.mixed_precision.set_global_policy("mixed_float16")
+dataset = DatasetDirectory.open(Path(sys.argv[1]))
+model = build_model("sim", dataset.schema)
+feed = open_feed(dataset, "test", dataset.schema.column_names, 131072, Ranks())
+batches = [(columns, len(labels)) for columns, labels in feed if len(labels) == 131072]
+predict = Predictor(model, xla=True)
+for timed in (False, True):
+    begin, rows = time.perf_counter(), 0
+    for _ in range(50):
+        for columns, count in batches:
+            scores, rows = predict(columns), rows + count
+    scores.numpy()
+print(rows / (time.perf_counter() - begin))
+"""
+
+
+def worker(code: str, dataset: Path, **variables: str) -> str:
+    """Run a few lines in a process of their own; the last that they print is samples a second."""
     done = subprocess.run(
-        [sys.executable, "-c", FEED, str(dataset)],
+        [sys.executable, "-c", code, str(dataset)],
         capture_output=True,
         text=True,
         env={**os.environ, **variables},

@@ -21,6 +21,8 @@ METRICS = {
     "throughput": ("Throughput (samples/s)", ",.0f"),
     "latency_p99": ("Step latency, 99% below (ms)", ".1f"),
     "time_to_train": ("Time to train (s)", ",.1f"),
+    "peak_memory_gib": ("Peak memory (GiB)", ".2f"),
+    "peak_gpu_memory_gib": ("Peak GPU memory (GiB)", ".2f"),
 }
 TITLES = {
     "loss": "How well it fits what it is shown, step by step.",

@@ -8,6 +8,7 @@ from typing import Any
 from ...models.saved_weights import restore_weights
 from ...ranks import collectives
 from ...steps.sample_batch import SampleBatch
+from ..evaluation.memory import peak_memory
 from ..evaluation.prediction import evaluate, published_metrics
 from ..evaluation.throughput import measure
 from .prepared_run import RunParts
@@ -30,7 +31,7 @@ class InferenceRun(RunParts):
                 "no --load_checkpoint_path: the weights are random, the metrics tell nothing"
             )
         values = self._benchmark() if self.config.benchmark else self._score()
-        self.log.write("inference", **values)
+        self.log.write("inference", **values, **peak_memory())
         shown = (f"{name} {value:,.5g}" for name, value in values.items() if value is not None)
         self.log.say("  ".join(shown))
         return values

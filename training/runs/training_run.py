@@ -20,6 +20,7 @@ from ...steps.sample_batch import SampleBatch
 from ...steps.schedule import WarmUpAndDecay
 from ...steps.train_step import TrainStep
 from ..checkpoints.run_state import RunFacts, RunState
+from ..evaluation.memory import peak_memory
 from ..evaluation.prediction import published_metrics
 from ..evaluation.throughput import measure
 from .prepared_run import RunParts
@@ -76,6 +77,7 @@ class TrainingRun(RunParts):
             "time_to_train": loop.seconds,
             "throughput": loop.throughput,
             "samples": loop.samples,
+            **peak_memory(),
         }
         self.log.write("result", step=state.position.steps, **values)
         return values
@@ -227,7 +229,7 @@ class TrainingRun(RunParts):
             self.log,
             "training",
         )
-        self.log.write("benchmark", **values)
+        self.log.write("benchmark", **values, **peak_memory())
         shown = (f"{name} {value:,.5g}" for name, value in values.items())
         self.log.say("  ".join(shown))
         return values

@@ -135,6 +135,8 @@ def test_a_benchmark_measures_steps_beyond_the_data(config, tmp_path, mode):
         rows = 3 * 300 - 3 * 64
         assert result["throughput"] == pytest.approx(rows / 12 * 1000 / result["latency_mean"])
     assert not (tmp_path / "saved").exists()
+    logged = (tmp_path / "results/log.json").read_text().splitlines()[-1]
+    assert json.loads(logged)["peak_memory_gib"] > 0.1
 
 
 @pytest.mark.slow
