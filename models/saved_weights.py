@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from ..checkpoints.checkpoint_files import MANIFEST, Checkpoint, CheckpointError
 from ..checkpoints.checkpoint_store import CheckpointStore
+from .blocks.embeddings.spread_tables import TablePart, table_parts
 from .variable_names import named_variables
 
 MODEL_VARIABLES = "model_variables"
@@ -55,11 +56,17 @@ def restore_weights(model: tf.Module, checkpoint: Checkpoint) -> None:
         CheckpointError: naming what one of them has and the other has not.
     """
     listed = checkpoint.facts.get(MODEL_VARIABLES)
-    assign_arrays(named_variables(model), checkpoint, set(listed or ()))
+    named = named_variables(model)
+    parts = table_parts(model)
+    of_names = {name: parts[v.ref()] for name, v in named.items() if v.ref() in parts}
+    assign_arrays(named, checkpoint, set(listed or ()), of_names)
 
 
 def assign_arrays(
-    variables: Mapping[str, tf.Variable], checkpoint: Checkpoint, expected: set[str]
+    variables: Mapping[str, tf.Variable],
+    checkpoint: Checkpoint,
+    expected: set[str],
+    parts: Mapping[str, TablePart] | None = None,
 ) -> None:
     """Give variables the arrays of their names.
 
@@ -67,34 +74,40 @@ def assign_arrays(
         variables: name -> variable.
         checkpoint: what was read.
         expected: arrays of the checkpoint that must all find their variable.
+        parts: name -> of what a variable is a part, which is all that is read of it.
 
     Raises:
         CheckpointError: naming every array without variable and variable without array; nothing
             is assigned.
     """
     index = checkpoint.arrays.index
-    problems = [
-        f"{name} {_shape(variable)} is not in it"
-        for name, variable in variables.items()
-        if name not in index
-    ]
+    parts = parts or {}
+    shapes = {name: _whole_shape(variable, parts.get(name)) for name, variable in variables.items()}
+    problems = [f"{name} {shapes[name]} is not in it" for name in variables if name not in index]
     problems += [
         f"{name} {list(index[name].shape)} is in it, and the model has no such variable"
         for name in index
         if name in expected and name not in variables
     ]
     problems += [
-        f"{name} should have the shape {_shape(variable)}. Received: {list(index[name].shape)}"
-        for name, variable in variables.items()
-        if name in index and list(index[name].shape) != _shape(variable)
+        f"{name} should have the shape {shapes[name]}. Received: {list(index[name].shape)}"
+        for name in variables
+        if name in index and list(index[name].shape) != shapes[name]
     ]
     if problems:
         more = [f"and {len(problems) - MOST_LISTED} more"] if len(problems) > MOST_LISTED else []
         lines = "\n".join(f"  {problem}" for problem in [*problems[:MOST_LISTED], *more])
         raise CheckpointError(f"{checkpoint.path} is of another model:\n{lines}")
     for name, variable in variables.items():
-        variable.assign(checkpoint.arrays[name])
+        variable.assign(_read(checkpoint, name, variable, parts.get(name)))
 
 
-def _shape(variable: Any) -> list[int]:
-    return list(variable.shape)
+def _read(checkpoint: Checkpoint, name: str, variable: Any, part: TablePart | None) -> Any:
+    if part is None:
+        return checkpoint.arrays[name]
+    rows, columns = part.places(variable.shape)
+    return checkpoint.arrays.read(name, rows, columns)
+
+
+def _whole_shape(variable: Any, part: TablePart | None) -> list[int]:
+    return list(variable.shape if part is None else part.whole_shape(variable.shape))

@@ -86,11 +86,13 @@ def average_gradients(
     ranks: Ranks,
     fp16_compression: bool = False,
     dense_tables: bool = False,
+    own: frozenset[int] = frozenset(),
 ) -> tuple[list[Gradient], tf.Tensor]:
     """Average the gradients of all ranks, once.
 
     Dense ones go in one fused reduction. Of a table, the rows that the batches name travel, and
-    never the whole table, unless ``dense_tables`` asks for it.
+    never the whole table, unless ``dense_tables`` asks for it. What this rank alone has was
+    summed over all ranks when it came here: it is divided, and does not travel.
 
     Args:
         gradients: this rank's, in the same order on every rank.
@@ -98,23 +100,65 @@ def average_gradients(
         ranks: the run.
         fp16_compression: send float16.
         dense_tables: turn gradients of tables into whole tables first.
+        own: places of the gradients of what is on no other rank.
     """
     if ranks.size == 1:
         return gradients, extra
+    averaged: list[Gradient] = [None] * len(gradients)
+    for i in own:
+        averaged[i] = _divided(gradients[i], ranks.size)
     compression = hvd.Compression.fp16 if fp16_compression else hvd.Compression.none
-    sent = [_densified(g) if dense_tables else g for g in gradients]
-    dense = [i for i, g in enumerate(sent) if not isinstance(g, tf.IndexedSlices)]
+    moved = [i for i in range(len(gradients)) if i not in own]
+    sent = {i: _densified(gradients[i]) if dense_tables else gradients[i] for i in moved}
+    dense = [i for i, g in sent.items() if not isinstance(g, tf.IndexedSlices)]
     extra = hvd.allreduce(extra, op=hvd.Average, name="extra")
     reduced = hvd.grouped_allreduce(
         [sent[i] for i in dense], op=hvd.Average, compression=compression
     )
-    averaged: list[Gradient] = list(sent)
     for i, gradient in zip(dense, reduced, strict=True):
         averaged[i] = gradient
-    for i, gradient in enumerate(sent):
+    for i, gradient in sent.items():
         if isinstance(gradient, tf.IndexedSlices):
             averaged[i] = _gather_rows(gradient, f"table_{i}", ranks, compression)
     return averaged, extra
+
+
+def exchange(
+    values: tf.Tensor, sent: tf.Tensor, received: tf.Tensor, name: str, ranks: Ranks
+) -> tf.Tensor:
+    """Send each rank its rows of a tensor and return the rows that all send this one.
+
+    The gradient goes the same way back. Both have names of their own, the same on every rank, as
+    Horovod pairs by name what ranks send.
+
+    Args:
+        values: [rows, ...], those for the first rank first.
+        sent: [ranks], int32: how many rows go to each.
+        received: [ranks], int32: how many come from each.
+        name: unlike that of any other exchange of the step.
+        ranks: the run.
+    """
+    if ranks.size == 1:
+        return values
+
+    @tf.custom_gradient
+    def go(values: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        def back(upstream: tf.Tensor) -> tf.Tensor:
+            return hvd.alltoall(upstream, received, name=f"{name}_back", ignore_name_scope=True)[0]
+
+        there, _ = hvd.alltoall(values, sent, name=name, ignore_name_scope=True)
+        return tf.ensure_shape(there, [None, *values.shape[1:]]), back
+
+    return go(values)
+
+
+def exchange_counts(counts: tf.Tensor, name: str, ranks: Ranks) -> tf.Tensor:
+    """Tell each rank its row of a matrix [ranks, n]; return what the others tell this one."""
+    if ranks.size == 1:
+        return counts
+    ones = tf.ones([ranks.size], tf.int32)
+    told, _ = hvd.alltoall(counts, ones, name=name, ignore_name_scope=True)
+    return tf.ensure_shape(told, counts.shape)
 
 
 def average(value: tf.Tensor, name: str, ranks: Ranks) -> tf.Tensor:
@@ -130,6 +174,12 @@ def _gather_rows(
     values = compression.decompress(values, context)
     indices = hvd.allgather(slices.indices, name=f"{name}_rows")
     return tf.IndexedSlices(values / ranks.size, indices, slices.dense_shape)
+
+
+def _divided(gradient: Gradient, number: int) -> Gradient:
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(gradient.values / number, gradient.indices, gradient.dense_shape)
+    return gradient / number
 
 
 def _densified(gradient: Gradient) -> tf.Tensor:

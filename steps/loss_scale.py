@@ -39,7 +39,7 @@ class LossScale(tf.__internal__.tracking.AutoTrackable):
 
     def unscale(self, gradients: list[Gradient]) -> tuple[list[Gradient], tf.Tensor]:
         """Divide averaged gradients by the scale; say whether all of them are finite."""
-        if not self.active:
+        if not self.active or not gradients:
             return gradients, tf.constant(True)
         finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(_values(g))) for g in gradients])
         return [_times(gradient, 1.0 / self.scale) for gradient in gradients], finite

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from ..foundation.ranks import Ranks
 from ..ranks.collectives import Gradient, average, average_gradients
+from .filler_batch import batch_that_may_be_filler, without_filler
 from .loss_scale import LossScale
 from .sample_batch import SampleBatch
 
@@ -43,6 +45,7 @@ class TrainStep:
         xla: compile forward and backward pass.
         fp16_compression: see :func:`~merlin_sim.ranks.collectives.average_gradients`.
         dense_tables: see :func:`~merlin_sim.ranks.collectives.average_gradients`.
+        own: trained variables of which this rank has a part that no other has.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class TrainStep:
         xla: bool = False,
         fp16_compression: bool = False,
         dense_tables: bool = False,
+        own: Sequence[tf.Variable] = (),
     ) -> None:
         """Make the graph; it is traced with the first batch."""
         self.model = model
@@ -62,6 +66,9 @@ class TrainStep:
         self.ranks = ranks
         self.fp16_compression = fp16_compression
         self.dense_tables = dense_tables
+        refs = {variable.ref() for variable in own}
+        trained = enumerate(model.trainable_variables) if refs else ()
+        self.own = frozenset(i for i, variable in trained if variable.ref() in refs)
         self._gradients = (
             tf.function(self._compute_gradients, jit_compile=True, autograph=False)
             if xla
@@ -153,19 +160,32 @@ class TrainStep:
         if share is None:  # known before the forward pass is done, which does not wait for it
             share = tf.math.divide_no_nan(counted, average(counted, "samples", self.ranks))
         counted = tf.where(share > 0.0, counted, 0.0)
-        gradients, losses, logits = self._gradients(columns, labels, share, sample_weight)
-        told = tf.concat([losses, [tf.cast(stop, tf.float32), counted]], axis=0)
+        with batch_that_may_be_filler(share > 0.0):
+            gradients, losses, logits = self._gradients(columns, labels, share, sample_weight)
+        if self.ranks.size > 1:
+            gradients = [
+                gradient if i in self.own else without_filler(gradient, share > 0.0)
+                for i, gradient in enumerate(gradients)
+            ]
+        overflow = self._overflow([gradients[i] for i in sorted(self.own)])
+        told = tf.concat([losses, [tf.cast(stop, tf.float32), counted, overflow]], axis=0)
         gradients, told = average_gradients(
-            gradients, told, self.ranks, self.fp16_compression, self.dense_tables
+            gradients, told, self.ranks, self.fp16_compression, self.dense_tables, self.own
         )
         gradients, finite = self.loss_scale.unscale(gradients)
+        finite &= told[-1] == 0  # as every rank sees it, in gradients that only one has too
         if self.loss_scale.active:
             tf.cond(finite, lambda: self._apply(gradients), lambda: tf.constant(False))
         else:
             self._apply(gradients)
         self.loss_scale.update(finite)
-        samples = told[-1] * self.ranks.size
-        return StepResult(told[:-2], told[-2] > 0, finite, logits, samples)
+        samples = told[-2] * self.ranks.size
+        return StepResult(told[:-3], told[-3] > 0, finite, logits, samples)
+
+    def _overflow(self, gradients: list[Gradient]) -> tf.Tensor:
+        """Say with 1 that gradients of this rank's own are not finite."""
+        _, finite = self.loss_scale.unscale(gradients)
+        return 1.0 - tf.cast(finite, tf.float32)
 
     def _compute_gradients(
         self,

@@ -20,16 +20,22 @@ MAY_IMPORT = {
     "foundation": set(),
     "schemas": {"foundation"},
     "ranks": {"foundation"},
+    "placement": {"foundation"},
     "checkpoints": {"foundation"},
     "sampling": {"foundation", "schemas"},
     "feed": {"foundation", "schemas", "sampling"},
     "steps": {"foundation", "ranks"},
-    "models": {"foundation", "schemas", "ranks", "checkpoints", "feed", "steps"},
+    "models": {
+        "foundation", "schemas", "ranks", "placement", "checkpoints", "feed", "steps",
+    },
     "workflows": {"foundation", "schemas", "sampling"},
-    "training": {"foundation", "schemas", "ranks", "checkpoints", "feed", "steps", "models"},
+    "training": {
+        "foundation", "schemas", "ranks", "placement", "checkpoints", "feed", "steps", "models",
+    },
     "serving": {"foundation", "schemas", "checkpoints", "feed", "models", "workflows", "training"},
     "scripts": {
-        "foundation", "schemas", "ranks", "checkpoints", "steps", "models", "workflows",
+        "foundation", "schemas", "ranks", "placement", "checkpoints", "steps", "models",
+        "workflows",
         "training", "serving",
     },
 }  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...schemas.channels import CONTRACTS
+from ...schemas.channels import CATEGORICAL, CONTRACTS
 from ..ranking.options import DCNv2Options
 from .dlrm import HELP, SERVED
 from .family import Family, Request
@@ -13,6 +13,7 @@ FAMILY = Family(
     options=DCNv2Options,
     model="merlin_sim.models.ranking.dcnv2:DCNv2Model",
     served=SERVED,
+    looked_up=(CATEGORICAL,),
     request=Request.ROWS,
     metrics=("auc", "log_loss", "calibration_error"),
     help={

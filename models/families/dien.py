@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...schemas.channels import CONTRACTS
 from ..interest.options import DIENOptions
 from .din import HELP as DIN_HELP
-from .din import LOSSES, SERVED
+from .din import LOOKED_UP, LOSSES, SERVED
 from .family import Family, Request
 
 HELP = {
@@ -20,6 +20,7 @@ FAMILY = Family(
     options=DIENOptions,
     model="merlin_sim.models.interest.dien:DIENModel",
     served=SERVED,
+    looked_up=LOOKED_UP,
     request=Request.EVENTS,
     takes_candidates=True,
     losses=LOSSES,

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from ...schemas.channels import CONTRACTS, POSITIVE_HISTORY, TARGET_ITEM_FEATURES, USER_FEATURES
+from ...schemas.channels import (
+    CONTRACTS,
+    NEGATIVE_HISTORY,
+    POSITIVE_HISTORY,
+    TARGET_ITEM_FEATURES,
+    USER_FEATURES,
+)
 from ..interest.options import DINOptions
 from .family import Family, Request
 
 LOSSES = ("total_loss", "classification_loss", "dien_aux_loss")
 SERVED = (USER_FEATURES, TARGET_ITEM_FEATURES, POSITIVE_HISTORY)
+LOOKED_UP = (*SERVED, NEGATIVE_HISTORY)
 HELP = {
     "embedding_dim": "Length of the vector of one feature.",
     "stage_two_mlp_dims": "Hidden sizes of the classifier.",
@@ -23,6 +30,7 @@ FAMILY = Family(
     options=DINOptions,
     model="merlin_sim.models.interest.din:DINModel",
     served=SERVED,
+    looked_up=LOOKED_UP,
     request=Request.EVENTS,
     takes_candidates=True,
     losses=LOSSES,

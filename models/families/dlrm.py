@@ -19,6 +19,7 @@ FAMILY = Family(
     options=DLRMOptions,
     model="merlin_sim.models.ranking.dlrm:DLRMModel",
     served=SERVED,
+    looked_up=(CATEGORICAL,),
     request=Request.ROWS,
     metrics=("auc", "log_loss", "calibration_error"),
     help=HELP,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...schemas.channels import CONTRACTS
 from ..interest.long_options import ETAOptions
-from .din import LOSSES, SERVED
+from .din import LOOKED_UP, LOSSES, SERVED
 from .family import Family, Request
 from .sim import HELP
 
@@ -14,6 +14,7 @@ FAMILY = Family(
     options=ETAOptions,
     model="merlin_sim.models.interest.eta:ETAModel",
     served=SERVED,
+    looked_up=LOOKED_UP,
     request=Request.EVENTS,
     losses=LOSSES,
     help={

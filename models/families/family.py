@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from ...placement.table import Table
 from ...schemas.channel_contract import ChannelContract
 from ...schemas.channels import LABEL
+from .tables import tables_of
 
 METRICS = ("auc", "log_loss", "gauc", "calibration_error")
 """What is known of every family's test data, where the dataset tells users apart."""
-
-
-class Placement(Enum):
-    """Where a variable lives."""
-
-    REPLICATED = "replicated"
-    """Every rank has all of it; gradients are averaged."""
-    SPREAD = "spread over ranks"
-    """Each rank has some rows or columns of it, whose gradients are its own."""
 
 
 class Request(Enum):
@@ -31,11 +24,6 @@ class Request(Enum):
     """A user with a history, and many candidates."""
     ROWS = "rows"
     """Plain rows, one value for each column."""
-
-
-def replicate(variable: str, table: str | None) -> Placement:
-    """Leave every variable on every rank."""
-    return Placement.REPLICATED
 
 
 @dataclass(frozen=True)
@@ -66,8 +54,10 @@ class Family:
     """Names of the losses; the first is what is minimised."""
     metrics: tuple[str, ...] = METRICS
     """The metrics of test data that are logged, under these names after ``test_``."""
-    placement: Callable[[str, str | None], Placement] = replicate
-    """Where a variable lives: of its name and, of an embedding table, the table's name."""
+    looked_up: tuple[str, ...] = ()
+    """The channels whose ids are looked up in tables that a plan may spread over ranks; all else
+    that is trained is on every rank. Its options then tell ``widths`` of vectors, and its model
+    looks ids up with :class:`..blocks.embeddings.feature_embedding.FeatureEmbedding`."""
     help: Mapping[str, str] = field(default_factory=dict)
     """What the command line says of an option."""
 
@@ -75,6 +65,12 @@ class Family:
         """Import the model's class."""
         module, _, name = self.model.partition(":")
         return getattr(importlib.import_module(module), name)
+
+    def tables(self, schema: Any, options: Any) -> list[Table]:
+        """Return the tables that a plan may spread over ranks."""
+        found = self.contract.require(schema, "The dataset")
+        names = [name for channel in self.looked_up for name in found.get(channel, ())]
+        return tables_of(schema, options, names)
 
     def served_columns(self, channels: Mapping[str, list[str]]) -> list[str]:
         """Name the columns that inference reads, of a dataset's columns by channel."""

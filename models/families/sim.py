@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...schemas.channels import CONTRACTS, HISTORY_TIME_INTERVALS
 from ..interest.options import SIMOptions
 from .dien import HELP as DIEN_HELP
-from .din import LOSSES, SERVED, SUMS
+from .din import LOOKED_UP, LOSSES, SERVED, SUMS
 from .family import Family, Request
 
 HELP = {
@@ -30,6 +30,7 @@ FAMILY = Family(
     options=SIMOptions,
     model="merlin_sim.models.interest.sim:SIMModel",
     served=(*SERVED, HISTORY_TIME_INTERVALS),
+    looked_up=LOOKED_UP,
     request=Request.EVENTS,
     takes_candidates=True,
     losses=LOSSES,

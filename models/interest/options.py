@@ -44,6 +44,10 @@ class ModelOptions(CheckedOptions):
         check_rate("dropout_rate", self.dropout_rate)
         check_switch("history_counts", self.history_counts)
 
+    def widths(self, features: list[str]) -> list[int]:
+        """Return the length of each feature's vector."""
+        return [self.embedding_dim] * len(features)
+
     def check_history(self, history_length: int) -> None:
         """Check the options against the length of the dataset's histories."""
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from ...checkpoints.array_part import ArrayPart, whole
 from ...checkpoints.checkpoint_files import Checkpoint, CheckpointError
+from ...models.blocks.embeddings.spread_tables import TablePart, table_parts
 from ...models.saved_weights import MODEL_CLASS, MODEL_VARIABLES, assign_arrays
 from ...models.variable_names import named_variables, table_names
 from ...steps.loss_scale import LossScale
@@ -130,7 +131,9 @@ class RunState:
 
     def to_checkpoint(self, auc: AUCCounts) -> tuple[dict[str, Any], list[ArrayPart]]:
         """Return the facts and arrays to save; ``auc`` are the counts of all ranks."""
-        arrays = {name: variable.numpy() for name, variable in self.variables.items()}
+        parts = self.parts
+        whole_here = {n: v for n, v in self.variables.items() if n not in parts}
+        arrays = {name: variable.numpy() for name, variable in whole_here.items()}
         arrays[TRAIN_AUC] = auc.counts
         tables = table_names(self.model)
         for name, table in list(tables.items()):
@@ -151,7 +154,43 @@ class RunState:
             MODEL_CLASS: type(self.model).__name__,
             MODEL_VARIABLES: list(named_variables(self.model)),
         }
-        return facts, whole(arrays, tables)
+        return facts, whole(arrays, tables) + self.own_parts()
+
+    @property
+    def parts(self) -> dict[str, TablePart]:
+        """Say which variables are parts of tables, and of their slots, that other ranks lack."""
+        by_variable = table_parts(self.model)
+        if not by_variable:
+            return {}
+        named = named_variables(self.model)
+        tables = {n: by_variable[v.ref()] for n, v in named.items() if v.ref() in by_variable}
+        kinds = self.optimizer.slots
+        slots = {f"{name}/{kind}": part for name, part in tables.items() for kind in kinds}
+        return {**tables, **slots}
+
+    def own_parts(self) -> list[ArrayPart]:
+        """Return what this rank alone has of tables, for it to write."""
+        tables = table_names(self.model)
+        variables = self.variables
+        found = []
+        for name, part in self.parts.items():
+            values = variables[name].numpy()
+            if values.size:
+                (row, _), (column, _) = part.places(values.shape)
+                table = tables.get(name) or tables[name.rpartition("/")[0]]
+                shape = part.whole_shape(values.shape)
+                found.append(ArrayPart(name, values, shape, table, row, column))
+        return found
+
+    def restore_own(self, checkpoint: Checkpoint) -> None:
+        """Take this rank's parts of tables over from a checkpoint, on another rank than the first.
+
+        Raises:
+            CheckpointError: where it is of another model.
+        """
+        parts = self.parts
+        own = {name: variable for name, variable in self.variables.items() if name in parts}
+        assign_arrays(own, checkpoint, set(), parts)
 
     def restore(self, checkpoint: Checkpoint, first_rank: bool = True) -> None:
         """Take everything over from a checkpoint.
@@ -165,7 +204,8 @@ class RunState:
             CheckpointError: where it is of another model, dataset or order of rows.
         """
         self.check(checkpoint)
-        assign_arrays(self.variables, checkpoint, set(checkpoint.arrays) - {TRAIN_AUC})
+        expected = set(checkpoint.arrays) - {TRAIN_AUC}
+        assign_arrays(self.variables, checkpoint, expected, self.parts)
         facts = checkpoint.facts
         auc = AUCCounts()
         if first_rank:

@@ -19,13 +19,16 @@ class InferenceRun(RunParts):
 
     def run(self) -> dict[str, Any]:
         """Measure if asked to, else score every row once."""
+        checkpoint = self.checkpoint_of_every_rank() if self.own_variables else self.checkpoint
 
         def load() -> None:
-            if self.checkpoint is not None:
-                restore_weights(self.model, self.checkpoint)
+            if checkpoint is not None:
+                restore_weights(self.model, checkpoint)
 
         collectives.on_every_rank(load, self.ranks)
-        collectives.broadcast(self.model.variables, self.ranks)
+        own = {variable.ref() for variable in self.own_variables}
+        shared = [variable for variable in self.model.variables if variable.ref() not in own]
+        collectives.broadcast(shared, self.ranks)
         if not self.resumed and not self.config.benchmark:
             self.log.say(
                 "no --load_checkpoint_path: the weights are random, the metrics tell nothing"

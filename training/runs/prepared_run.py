@@ -8,22 +8,24 @@ from typing import Any
 
 import tensorflow as tf
 
-from ...checkpoints.checkpoint_files import Checkpoint
+from ...checkpoints.checkpoint_files import Checkpoint, read_checkpoint
 from ...feed.loader import Loader
 from ...feed.open_feed import open_feed, user_column
 from ...feed.users.evaluation_rows import EvaluationRows
 from ...foundation.atomic_write import write_replacing
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.ranks import Ranks
+from ...models.blocks.embeddings.spread_tables import table_parts
 from ...models.families.family import Family
 from ...models.families.registry import find_family
+from ...ranks import collectives
 from ...ranks.watchdog import Watchdog
 from ...schemas.dataset import DatasetDirectory
 from ..evaluation.metrics import Evaluation
 from ..evaluation.prediction import Predictor
 from ..reports.run_log import RunLog
 from .affinity import shares_operations
-from .run_config import RunConfig
+from .run_config import SPREAD, RunConfig
 
 EVALUATION = "evaluation.json"
 
@@ -59,9 +61,32 @@ class RunParts:
         """The column by which GAUC groups."""
         return user_column(self.dataset.schema)
 
+    @property
+    def own_variables(self) -> list[tf.Variable]:
+        """The variables of which this rank has a part that no other has."""
+        parts = table_parts(self.model)
+        return [v for v in self.model.trainable_variables if v.ref() in parts]
+
+    def checkpoint_of_every_rank(self) -> Checkpoint | None:
+        """Open the first rank's checkpoint on every rank; all call this.
+
+        Raises:
+            CheckpointError: on every rank, where one cannot read it.
+        """
+        path = self.checkpoint.path if self.checkpoint is not None else None
+        path = collectives.broadcast_object(path, self.ranks)
+        if path is None:
+            return None
+
+        def read() -> Checkpoint:
+            return self.checkpoint or read_checkpoint(path)
+
+        return collectives.on_every_rank(read, self.ranks)
+
     def predictor(self) -> Predictor:
         """Make the compiled forward pass."""
         parts = not shares_operations() and not tf.config.list_logical_devices("GPU")
+        parts = parts and self.config.tables != SPREAD  # ranks must call the model equally often
         return Predictor(self.model, self.config.xla, parts)
 
     def test_feed(self) -> Loader:

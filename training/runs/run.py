@@ -10,7 +10,7 @@ import secrets
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from ...foundation.atomic_write import write_replacing
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.ranks import Ranks, rank_batch_size
 from ...models import build_model
+from ...models.blocks.embeddings.spread_tables import spread_tables
 from ...models.families.registry import find_family
 from ...ranks import collectives
 from ...ranks.watchdog import EXIT_CODE, SILENCE_SECONDS, Watchdog
@@ -33,7 +34,8 @@ from ..reports.run_log import RunLog
 from .candidates import settle_candidates
 from .inference_run import InferenceRun
 from .opened_dataset import check_model, open_dataset
-from .run_config import RunConfig
+from .run_config import SPREAD, RunConfig
+from .table_plan import plan_of
 from .training_run import TrainingRun
 
 PACKAGES = ("tensorflow", "merlin-models", "merlin-dataloader", "horovod", "pyarrow", "numpy")
@@ -135,13 +137,20 @@ class Run:
                     "no GPU: --amp computes float16 in software, many times slower than float32"
                 )
             options = self._model_options(checkpoint)
-            model = build_model(str(self.config.model_type), dataset.schema, **options)
+            with self._placement(dataset, options):
+                model = build_model(str(self.config.model_type), dataset.schema, **options)
             kind: type[TrainingRun | InferenceRun]
             kind = TrainingRun if self.config.mode == "train" else InferenceRun
             parts = (self.config, self.ranks, self.watchdog, dataset, name, model, log)
             return kind(*parts, checkpoint, self.candidates).run()
         finally:
             log.close()
+
+    def _placement(self, dataset: DatasetDirectory, options: dict[str, Any]) -> Any:
+        """Let the model be built by a plan where its tables are spread."""
+        if self.config.tables != SPREAD:
+            return nullcontext()
+        return spread_tables(plan_of(self.config, dataset, options, self.ranks), self.ranks)
 
     def _find_checkpoint(self) -> Checkpoint | None:
         if self.config.load_checkpoint_path is None:

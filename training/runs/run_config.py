@@ -14,6 +14,8 @@ import yaml
 
 from ...foundation.exceptions import MerlinSimError
 from ...models.families.registry import DEFAULT, families
+from ...placement.planner import CUTS
+from ...placement.sizes import parse_size
 from ...steps import OPTIMIZERS
 from .settings import Setting, kind_of, setting, setting_of, what_it_should_be
 
@@ -27,6 +29,8 @@ AFFINITIES = (
     "disabled",
 )
 EXCHANGES = ("sparse", "dense")
+SPREAD = "spread"
+TABLES = ("replicated", SPREAD)
 
 
 @dataclass(frozen=True)
@@ -161,6 +165,21 @@ class RunConfig:
         "What ranks exchange of embedding tables: rows of the batches, or whole tables.",
         choices=EXCHANGES,
     )
+    tables: str = setting(
+        "replicated",
+        "Where embedding tables are: all on every rank, or spread over the ranks by a plan "
+        "(`merlin-sim plan` shows it).",
+        choices=TABLES,
+    )
+    cut: str = setting(
+        "auto", "How spread tables are cut: the plan's choice, or one form for all.", choices=CUTS
+    )
+    memory: str | None = setting(
+        None,
+        "Memory of a rank, as 80GB, of which a plan gives nine tenths to tables, their gradients "
+        'and the optimizer; "": any.',
+        off="",
+    )
     start_timeout: float = setting(300.0, "Seconds that a rank waits for others to start.", above=0)
     stall_timeout: float = setting(
         45.0, "Seconds after which a rank that hangs ends the run.", above=0
@@ -254,6 +273,13 @@ def _problems(config: RunConfig) -> Iterator[str]:
             "`decay_start_step` and `decay_steps` belong together. Received: "
             f"{config.decay_start_step} and {config.decay_steps}"
         )
+    if config.memory is not None:
+        try:
+            parse_size(config.memory)
+        except MerlinSimError as error:
+            yield f"`memory`: {error}"
+    if config.tables == SPREAD and config.xla:
+        yield "`xla` cannot be given with spread tables: XLA does not compile what ranks exchange."
     if config.loss_scale is not None and not config.amp:
         yield (
             "`loss_scale` should be given with amp only: float32 needs none. "

@@ -22,6 +22,7 @@ from ...ranks.watchdog import Watchdog
 from ...steps.dropout_seeds import DropoutSeeds
 from ...steps.sample_batch import SampleBatch
 from ...steps.train_step import StepResult, TrainStep
+from ..checkpoints.joint_writing import save_together
 from ..checkpoints.run_state import RunState
 from ..evaluation.metrics import AUCCounts, Evaluation
 from ..evaluation.prediction import Predictor, evaluate, published_metrics
@@ -237,12 +238,14 @@ class TrainingLoop:
         if self.config.save_checkpoint_path is None:
             return
         auc: AUCCounts = self.state.position.auc.over_ranks(self.ranks)
-        if not self.ranks.is_first:
-            return
         store = CheckpointStore(self.config.save_checkpoint_path, self.config.keep_checkpoints)
+        steps = self.state.position.steps
         with self.watchdog.patience():
-            facts, arrays = self.state.to_checkpoint(auc)
-            store.save(self.state.position.steps, facts, arrays, test_auc)
+            if self.state.parts:
+                save_together(store, self.state, auc, test_auc, self.ranks)
+            elif self.ranks.is_first:
+                facts, arrays = self.state.to_checkpoint(auc)
+                store.save(steps, facts, arrays, test_auc)
 
     def _leave(self) -> None:
         """Save and end the run, on all ranks alike."""

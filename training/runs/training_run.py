@@ -8,9 +8,6 @@ from ...checkpoints.checkpoint_store import CheckpointStore
 from ...feed.loader import Loader
 from ...feed.open_feed import open_feed
 from ...feed.users.users_loader import POSITIONS_TOGETHER
-from ...foundation.exceptions import MerlinSimError
-from ...models.families.family import Placement
-from ...models.variable_names import named_variables, table_names
 from ...ranks import collectives
 from ...ranks.interruption import StopRequest
 from ...steps.dropout_seeds import DropoutSeeds
@@ -44,6 +41,7 @@ class TrainingRun(RunParts):
             self.config.xla,
             self.config.fp16_compression,
             self.config.gradient_exchange == "dense",
+            self.own_variables,
         )
         dropout_seeds = DropoutSeeds(self.model, int(self.config.seed or 0), self.ranks.rank)
         if self.config.benchmark:
@@ -151,12 +149,13 @@ class TrainingRun(RunParts):
             config.amp,
             self._order(),
         )
-        self._check_placement()
         state = RunState(self.model, optimizer, LossScale(config.amp, config.loss_scale), facts)
         if self.resumed:
             self._restore(state)
         # Broadcast: every rank begins with the weights of the first.
-        collectives.broadcast(list(state.variables.values()), self.ranks)
+        own = state.parts
+        shared = [variable for name, variable in state.variables.items() if name not in own]
+        collectives.broadcast(shared, self.ranks)
         return state
 
     def _rate(self) -> float | WarmUpAndDecay:
@@ -171,20 +170,6 @@ class TrainingRun(RunParts):
             config.decay_steps,
             config.decay_power,
         )
-
-    def _check_placement(self) -> None:
-        """Refuse a family that wants more than replicated variables: nothing else is built yet."""
-        tables = table_names(self.model)
-        spread = [
-            name
-            for name in named_variables(self.model)
-            if self.family.placement(name, tables.get(name)) is not Placement.REPLICATED
-        ]
-        if spread:
-            raise MerlinSimError(
-                f"{self.family.name}: every variable should be {Placement.REPLICATED.value}. "
-                f"Received: {Placement.SPREAD.value}: {', '.join(spread)}"
-            )
 
     def _restore(self, state: RunState) -> None:
         def restore() -> None:
@@ -203,10 +188,23 @@ class TrainingRun(RunParts):
             self.log.write("resume", step=position.steps, checkpoint=str(path))
 
         collectives.on_first_rank(restore, self.ranks)
+        self._restore_own(state)
         position = collectives.broadcast_object(state.position, self.ranks)
         if not self.ranks.is_first:
             position.auc.counts[:] = 0  # the first rank has those of all
         state.position = position
+
+    def _restore_own(self, state: RunState) -> None:
+        """Let the other ranks read what is theirs alone, out of the first rank's checkpoint."""
+        if not state.parts:
+            return
+        checkpoint = self.checkpoint_of_every_rank()
+
+        def restore() -> None:
+            if checkpoint is not None and not self.ranks.is_first:
+                state.restore_own(checkpoint)
+
+        collectives.on_every_rank(restore, self.ranks)
 
     def _benchmark(self, step: TrainStep, dropout_seeds: DropoutSeeds) -> dict[str, Any]:
         done = 0

@@ -12,6 +12,8 @@ from merlin.schema import ColumnSchema, Schema
 
 from ..checks import OptionError, check_positive
 from ..serialization import register_block, schema_from, schema_json
+from .spread_lookup import SpreadLookup
+from .spread_tables import Spread, current_spread, placed_table
 from .table_lookup import plain_lookup, table_lookup
 
 
@@ -41,10 +43,17 @@ class FeatureEmbedding(Block):
         schema = schema_from(schema)
         self.dim = check_positive("dim", dim)
         self.set_schema(schema)
-        self.tables = _tables(schema, dim)
+        self._spread = current_spread()
+        self.tables = _tables(schema, dim, self._spread)
         self.domain_of = {
             name: domain for domain, table in self.tables.items() for name in table.features
         }
+
+        placed = [self._spread.plan.by_name[name] for name in self.tables] if self._spread else []
+        moved = [each for each in placed if each.shards]
+        self._lookup = None
+        if self._spread and moved:
+            self._lookup = SpreadLookup(moved, self._spread.ranks, f"{self.name}_lookup")
 
     def build(self, input_shape: Any) -> None:
         """Create the tables; their sizes stand in the schema."""
@@ -71,8 +80,10 @@ class FeatureEmbedding(Block):
         for name, ids in inputs.items():
             parts_of[self.domain_of[name]].extend(tf.nest.flatten(ids))
         lookup = table_lookup if with_gradient else plain_lookup
+        weights = {name: table.table.embeddings for name, table in self.tables.items()}
+        found = self._lookup(weights, parts_of, with_gradient) if self._lookup else {}
         vectors_of = {
-            domain: iter(lookup(self.tables[domain].table.embeddings, parts))
+            domain: iter(found[domain] if domain in found else lookup(weights[domain], parts))
             for domain, parts in parts_of.items()
             if parts
         }
@@ -96,7 +107,7 @@ class FeatureEmbedding(Block):
         }
 
 
-def _tables(schema: Schema, dim: int) -> dict[str, EmbeddingTable]:
+def _tables(schema: Schema, dim: int, spread: Spread | None) -> dict[str, EmbeddingTable]:
     by_domain: dict[str, list[ColumnSchema]] = {}
     for column in schema:
         domain = column.int_domain
@@ -114,11 +125,12 @@ def _tables(schema: Schema, dim: int) -> dict[str, EmbeddingTable]:
                 f"Columns of the domain {domain_name!r} share one table and should have the same "
                 f"largest id. Received rows: {rows!r}."
             )
-        limit = next(iter(rows.values())) ** -0.5
-        tables[domain_name] = EmbeddingTable(
-            dim,
-            *columns,
-            embeddings_initializer=tf.keras.initializers.RandomUniform(-limit, limit),
-            name=domain_name,
-        )
+        height = next(iter(rows.values()))
+        if spread is None:
+            limit = height**-0.5
+            start = tf.keras.initializers.RandomUniform(-limit, limit)
+            kept: dict[str, Any] = {"embeddings_initializer": start}
+        else:
+            kept = {"table": placed_table(spread, domain_name, height, dim)}
+        tables[domain_name] = EmbeddingTable(dim, *columns, name=domain_name, **kept)
     return tables

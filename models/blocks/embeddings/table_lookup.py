@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -30,11 +31,32 @@ def table_lookup(table: tf.Variable, ids: list[tf.Tensor]) -> list[tf.Tensor]:
     Returns:
         For each tensor of ids, [...], the rows, [..., dim].
     """
+    shared = shared_rows(ids)
+    return shared.spread(tf.gather(table, shared.rows), with_gradient=True)
+
+
+class SharedRows(NamedTuple):
+    """The rows that several tensors of ids name, each once."""
+
+    rows: tf.Tensor
+    """The distinct ids."""
+    places: list[tf.Tensor]
+    """For each tensor of ids, where its ids stand among them."""
+
+    def spread(self, vectors: tf.Tensor, with_gradient: bool) -> list[tf.Tensor]:
+        """Give every id its row's vector; of a gradient, a row's parts are added up."""
+        if with_gradient:
+            return _spread(vectors, self.places)
+        return [tf.gather(vectors, place) for place in self.places]
+
+
+def shared_rows(ids: list[tf.Tensor]) -> SharedRows:
+    """Find the rows that several tensors of ids name."""
     flat = [tf.reshape(part, [-1]) for part in ids]
     rows, places = tf.unique(tf.concat(flat, axis=0))
     places = tf.split(places, [tf.size(part) for part in flat])
-    places = [tf.reshape(place, tf.shape(part)) for place, part in zip(places, ids)]  # noqa: B905
-    return _spread(tf.gather(table, rows), places)
+    shaped = [tf.reshape(place, tf.shape(part)) for place, part in zip(places, ids)]  # noqa: B905
+    return SharedRows(rows, shaped)
 
 
 def _spread(vectors: tf.Tensor, places: list[tf.Tensor]) -> list[tf.Tensor]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
-import logistic_family
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +13,6 @@ from processes import entries
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.models import load_model
-from merlin_sim.models.families.family import Placement
 from merlin_sim.models.families.registry import find_family
 from merlin_sim.schemas.channels import CONTRACTS
 from merlin_sim.serving.events.row_encoder import open_encoder
@@ -159,13 +156,9 @@ def test_the_server_s_models_answer(exported, tmp_path):
         assert (tmp_path / "models" / model.name / "config.pbtxt").is_file()
 
 
-def test_variables_spread_over_ranks_are_refused(dataset, tmp_path, monkeypatch):
-    def spread(variable, table):
-        return Placement.SPREAD if variable == "bias" else Placement.REPLICATED
-
-    monkeypatch.setattr(logistic_family, "FAMILY", replace(FAMILY, placement=spread))
-    with pytest.raises(MerlinSimError, match="spread over ranks: bias"):
-        train(dataset, tmp_path)
+def test_a_family_without_tables_is_not_spread(dataset, tmp_path):
+    with pytest.raises(MerlinSimError, match="has no tables that can be spread over ranks"):
+        train(dataset, tmp_path, "--tables", "spread")
 
 
 def test_what_is_no_family_is_refused(dataset, tmp_path):

@@ -1,0 +1,109 @@
+"""Models whose tables are spread over ranks: within a ``with`` they are built by a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from ....foundation.exceptions import MerlinSimError
+from ....foundation.ranks import Ranks
+from ....placement.plan import Plan
+from ....placement.table import Shard
+from .initial_table import InitialTable
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A plan, and which of its ranks this one is."""
+
+    plan: Plan
+    ranks: Ranks
+
+
+_spread: ContextVar[Spread | None] = ContextVar("spread", default=None)
+
+
+@contextmanager
+def spread_tables(plan: Plan, ranks: Ranks) -> Iterator[None]:
+    """Build the models in this block by a plan: each rank has its part of their tables.
+
+    All ranks call such a model together: ids travel to the ranks that have their vectors, and
+    gradients follow. Its tables begin with the same values whatever the plan.
+
+    Args:
+        plan: names every table of the model.
+        ranks: this run.
+    """
+    token = _spread.set(Spread(plan, ranks))
+    try:
+        yield
+    finally:
+        _spread.reset(token)
+
+
+def current_spread() -> Spread | None:
+    """Return the plan by which models are built here; None for none."""
+    return _spread.get()
+
+
+@dataclass(frozen=True)
+class TablePart:
+    """What a variable of this rank is a part of."""
+
+    shard: Shard
+    rows: int
+    """Of the whole table."""
+    width: int
+    """Of the whole table."""
+
+    def whole_shape(self, shape: Sequence[int]) -> tuple[int, int]:
+        """Return the shape of the whole of which a variable of ``shape`` is the part.
+
+        What an optimizer keeps may have a single column for all of the table's.
+        """
+        return (self.rows, self.width if shape[1] == self.shard.columns else int(shape[1]))
+
+    def places(self, shape: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return the rows and the columns of the whole that a variable of ``shape`` has."""
+        first, rows = self.shard.first_row, self.shard.rows
+        column = self.shard.first_column if shape[1] == self.shard.columns else 0
+        return (first, first + rows), (column, column + int(shape[1]))
+
+
+def table_parts(model: tf.Module) -> dict[Any, TablePart]:
+    """Return the parts of tables that a model has on this rank, none where it has whole ones.
+
+    The keys are ``variable.ref()``.
+    """
+    return {
+        layer.embeddings.ref(): layer.part
+        for layer in model.submodules
+        if getattr(layer, "part", None) is not None
+    }
+
+
+def placed_table(spread: Spread, name: str, rows: int, width: int) -> tf.keras.layers.Layer:
+    """Make Keras's layer of a table with the rows and columns that this rank has, none perhaps.
+
+    Raises:
+        MerlinSimError: where the plan has no such table.
+    """
+    placed = spread.plan.by_name.get(name)
+    if placed is None or (placed.table.rows, placed.table.width) != (rows, width):
+        found = placed and [placed.table.rows, placed.table.width]
+        raise MerlinSimError(
+            f"the plan should have the table {name} of {[rows, width]}. Received: {found}"
+        )
+    shard = placed.of_rank(spread.ranks.rank)
+    start = InitialTable(rows**-0.5, shard, rows, width)
+    layer = tf.keras.layers.Embedding(
+        max(1, shard.rows), shard.columns, embeddings_initializer=start, name=name
+    )
+    layer.input_dim = shard.rows  # Keras refuses 0 where it is given
+    layer.part = TablePart(shard, rows, width) if placed.shards else None
+    return layer

@@ -1,0 +1,190 @@
+"""Makes a plan: small tables everywhere, others where least is, cut if they must be.
+
+A table whose rows are no more than a rank's samples is replicated: the gradient of all of it is no
+larger than the vectors that would travel. Of the others the largest are placed first, each to the
+ranks with the least to hold and to send. One that is larger than an even share is cut by columns,
+in halves down to ``NARROWEST``, so that every rank has a part of every lookup; where that is not
+enough, or the optimizer needs whole rows, by rows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from ..foundation.exceptions import MerlinSimError
+from .plan import Cut, Placed, Plan
+from .sizes import shown_size
+from .table import ROW_SLOTS, Shard, Table, gradient_bytes, slot_bytes
+
+NARROWEST = 16
+"""Fewest columns into which tables are cut unless asked for."""
+PIECES = (1, 2, 4, 8, 16)
+"""Into how many pieces an even share is cut: the first that balances."""
+EVEN = 1.1
+"""So many times the mean may be what the fullest rank holds, for cuts to be no finer."""
+FOR_TABLES = 0.9
+"""Share of a rank's memory that is planned with; the rest is for batches and the other weights."""
+MOST_RANKS = 16
+"""So many times more ranks are looked at to say how many would do."""
+CUTS = ("auto", *(cut.value for cut in Cut))
+"""What can be asked for: the planner's choice, or one form for every table."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a plan is for."""
+
+    ranks: int
+    samples: int
+    """Of a step, over all ranks."""
+    optimizer: str = "adam"
+    memory: float | None = None
+    """Bytes that a rank has for tables, their gradients and the optimizer; None for any."""
+    cut: str = "auto"
+    """One of ``CUTS``."""
+
+
+class DoesNotFit(MerlinSimError):
+    """There is no plan for so little memory."""
+
+
+def make_plan(tables: list[Table], wanted: Wanted) -> Plan:
+    """Place every table.
+
+    Args:
+        tables: all of the model's.
+        wanted: ranks, memory and so on.
+
+    Raises:
+        DoesNotFit: saying what lacks.
+        MerlinSimError: where the cut that is asked for cannot be made.
+    """
+    if wanted.cut == Cut.COLUMNS.value and wanted.optimizer in ROW_SLOTS:
+        raise MerlinSimError(
+            f"tables cannot be cut by columns under {wanted.optimizer}, which keeps one number of "
+            "a whole row: cut them by rows."
+        )
+    plans = [_place(tables, wanted, pieces_of) for pieces_of in PIECES]
+    memory = math.inf if wanted.memory is None else wanted.memory
+    fitting = [plan for plan in plans if _most(plan, wanted) <= memory]
+    if fitting:
+        even = (plan for plan in fitting if _most(plan, wanted) <= EVEN * _mean(plan, wanted))
+        return next(even, min(fitting, key=lambda plan: _most(plan, wanted)))
+    needed, changes = shown_size(least_memory(tables, wanted)), what_would_fit(tables, wanted)
+    raise DoesNotFit(
+        f"the tables do not fit {wanted.ranks} ranks: one would have to hold {needed}, with "
+        f"gradients and what {wanted.optimizer} keeps, and has {shown_size(memory)} for them. What "
+        f"would: {', or '.join(changes)}."
+    )
+
+
+def least_memory(tables: list[Table], wanted: Wanted) -> int:
+    """Return the least that the fullest rank has to hold."""
+    return min(_most(_place(tables, wanted, pieces_of), wanted) for pieces_of in PIECES)
+
+
+def what_would_fit(tables: list[Table], wanted: Wanted) -> list[str]:
+    """Say which changes of one thing would make tables fit that do not."""
+    assert wanted.memory is not None
+    found = [f"{shown_size(least_memory(tables, wanted))} a rank"]
+    for ranks in range(wanted.ranks + 1, MOST_RANKS * wanted.ranks + 1):
+        if least_memory(tables, replace(wanted, ranks=ranks)) <= wanted.memory:
+            found.append(f"{ranks} ranks")
+            break
+    for optimizer in ("adagrad", "sgd"):
+        other = replace(wanted, optimizer=optimizer)
+        if other.optimizer != wanted.optimizer and least_memory(tables, other) <= wanted.memory:
+            found.append(f"--optimizer {optimizer}")
+            break
+    if wanted.cut != "auto":
+        if least_memory(tables, replace(wanted, cut="auto")) <= wanted.memory:
+            found.append("--cut auto")
+    return found
+
+
+def rank_bytes(plan: Plan, rank: int, wanted: Wanted) -> int:
+    """Return what a rank holds: weights, what the optimizer keeps of them, gradients."""
+    return sum(sum(costs) for costs in rank_costs(plan, rank, wanted))
+
+
+def rank_costs(plan: Plan, rank: int, wanted: Wanted) -> list[tuple[int, int, int]]:
+    """Return the bytes of a rank's tables: of each weights, optimizer and gradient."""
+    costs = []
+    for placed in plan.tables:
+        shard = placed.of_rank(rank)
+        gradient = gradient_bytes(shard, wanted.optimizer, wanted.samples * placed.table.lookups)
+        costs.append((shard.weights, slot_bytes(shard, wanted.optimizer), gradient))
+    return costs
+
+
+def _most(plan: Plan, wanted: Wanted) -> int:
+    return max(rank_bytes(plan, rank, wanted) for rank in range(plan.ranks))
+
+
+def _mean(plan: Plan, wanted: Wanted) -> float:
+    return sum(rank_bytes(plan, rank, wanted) for rank in range(plan.ranks)) / plan.ranks
+
+
+def _place(tables: list[Table], wanted: Wanted, pieces_of: int) -> Plan:
+    """Place tables in pieces of at most an even share over ``pieces_of``."""
+    everywhere = {table.name for table in tables if _is_replicated(table, wanted)}
+    moved = [table for table in tables if table.name not in everywhere]
+    weights = sum(table.weights for table in moved) or 1
+    numbers = sum(_numbers(table, wanted) for table in moved) or 1
+    share = weights / wanted.ranks / pieces_of
+    load = [0.0] * wanted.ranks
+    shards: dict[str, tuple[Shard, ...]] = {}
+    for table in sorted(moved, key=lambda table: (-table.weights, table.name)):
+        cut, pieces = _divide(table, wanted, share)
+        ranks = sorted(sorted(range(wanted.ranks), key=lambda rank: (load[rank], rank))[:pieces])
+        shards[table.name] = _shards(table, cut, ranks)
+        for shard in shards[table.name]:
+            part = shard.weights / table.weights
+            load[shard.rank] += shard.weights / weights + part * _numbers(table, wanted) / numbers
+    placed = tuple(Placed(table, shards.get(table.name, ())) for table in tables)
+    return Plan(wanted.ranks, placed)
+
+
+def _numbers(table: Table, wanted: Wanted) -> int:
+    """Return how many numbers a step looks up in a table, at most."""
+    return min(wanted.samples * table.lookups, table.rows) * table.width
+
+
+def _is_replicated(table: Table, wanted: Wanted) -> bool:
+    if wanted.cut != "auto":
+        return wanted.cut == Cut.REPLICATED.value
+    return wanted.ranks == 1 or table.rows * wanted.ranks <= wanted.samples
+
+
+def _divide(table: Table, wanted: Wanted, share: float) -> tuple[Cut, int]:
+    """Say how a table is cut, and into how many pieces."""
+    most_columns = min(wanted.ranks, table.width)
+    if wanted.cut == Cut.WHOLE.value:
+        return Cut.WHOLE, 1
+    if wanted.cut == Cut.COLUMNS.value:
+        return Cut.COLUMNS, most_columns
+    if wanted.cut == Cut.ROWS.value:
+        return Cut.ROWS, min(wanted.ranks, table.rows)
+    pieces = 1
+    while table.weights > pieces * share and pieces < wanted.ranks:
+        pieces *= 2
+    pieces = min(pieces, wanted.ranks)
+    if pieces == 1:
+        return Cut.WHOLE, 1
+    if wanted.optimizer in ROW_SLOTS or table.width < pieces * NARROWEST:
+        return Cut.ROWS, min(pieces, table.rows)
+    return Cut.COLUMNS, pieces
+
+
+def _shards(table: Table, cut: Cut, ranks: list[int]) -> tuple[Shard, ...]:
+    """Cut a table evenly for these ranks."""
+    size = table.rows if cut is Cut.ROWS else table.width
+    ends = [size * number // len(ranks) for number in range(len(ranks) + 1)]
+    shards = []
+    for rank, begin, end in zip(ranks, ends, ends[1:]):  # noqa: B905  one end more than ranks
+        if cut is Cut.ROWS:
+            shards.append(Shard(table.name, rank, begin, end - begin, 0, table.width))
+        else:
+            shards.append(Shard(table.name, rank, 0, table.rows, begin, end - begin))
+    return tuple(shards)

@@ -1,0 +1,151 @@
+"""``merlin-sim plan``: where the tables of a model would be, and what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from ...foundation.exceptions import MerlinSimError
+from ...models.families.registry import DEFAULT, find_family
+from ...placement.plan import Cut, Placed, Plan
+from ...placement.planner import CUTS, FOR_TABLES, Wanted, make_plan, rank_costs
+from ...placement.sizes import parse_size, shown_size
+from ...placement.traffic import bytes_between
+from ...steps import OPTIMIZERS
+from ..options.model_options import model_options
+from ..options.run_options import OFF
+
+MODEL_OPTIONS = model_options(OFF)
+
+
+def _with_model_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    for add in reversed(MODEL_OPTIONS.values()):
+        function = add(function)
+    return function
+
+
+@click.command()
+@click.option("--dataset_dir", type=Path, required=True, help="Directory with the feature spec.")
+@click.option("--feature_spec", default="feature_spec.yaml", show_default=True, help="Its name.")
+@click.option("--model_type", default=DEFAULT, show_default=True, help="Family of the model.")
+@click.option("--ranks", type=click.IntRange(min=1), required=True, help="Processes of the run.")
+@click.option("--nodes", type=click.IntRange(min=1), default=1, help="Machines with so many ranks.")
+@click.option("--memory", help="Of a rank, as 80GB; a tenth of it is left to all but tables.")
+@click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adam", show_default=True)
+@click.option("--global_batch_size", type=click.IntRange(min=1), default=65536, show_default=True)
+@click.option("--cut", type=click.Choice(CUTS), default="auto", show_default=True)
+@_with_model_options
+def command(
+    dataset_dir: Path,
+    feature_spec: str,
+    model_type: str,
+    ranks: int,
+    nodes: int,
+    memory: str | None,
+    optimizer: str,
+    global_batch_size: int,
+    cut: str,
+    **options: Any,
+) -> None:
+    """Show where `train --tables spread` puts a model's tables, table by table and rank by rank.
+
+    Of the dataset only its feature spec has to be there.
+    """
+    from ...schemas.dataset import DatasetDirectory
+
+    if ranks % nodes:
+        raise MerlinSimError(f"`ranks` should be divisible by `nodes` ({nodes}). Received: {ranks}")
+    dataset = DatasetDirectory.open(dataset_dir, feature_spec=feature_spec, check_files=False)
+    family = find_family(model_type)
+    given = {name: value for name, value in options.items() if value is not None}
+    tables = family.tables(dataset.schema, family.options.parse(given))
+    if not tables:
+        raise MerlinSimError(f"{model_type} has no tables that can be spread over ranks.")
+    for_tables = None if memory is None else FOR_TABLES * parse_size(memory)
+    wanted = Wanted(ranks, global_batch_size, optimizer, for_tables, cut)
+    plan = make_plan(tables, wanted)
+    _print_tables(plan)
+    _print_ranks(plan, wanted)
+    _print_sums(plan, wanted, nodes)
+
+
+def _print_tables(plan: Plan) -> None:
+    rows = [
+        [
+            p.table.name,
+            f"{p.table.rows:,}",
+            str(p.table.width),
+            shown_size(p.table.weights),
+            _where(p),
+        ]
+        for p in plan.tables
+    ]
+    _print("Tables", ["table", "rows", "width", "weights", "where"], rows)
+
+
+def _where(placed: Placed) -> str:
+    """Say where a table is.
+
+    >>> from ...placement.table import Table
+    >>> _where(Placed(Table("item", 10, 4)))
+    'every rank'
+    """
+    if placed.cut is Cut.REPLICATED:
+        return "every rank"
+    on = ", ".join(str(shard.rank) for shard in placed.shards)
+    if placed.cut is Cut.WHOLE:
+        return f"rank {on}"
+    return f"{placed.cut.value} in {len(placed.shards)}: ranks {on}"
+
+
+def _print_ranks(plan: Plan, wanted: Wanted) -> None:
+    sent = bytes_between(plan, wanted.samples)
+    rows = []
+    for rank in range(plan.ranks):
+        weights, slots, gradients = (sum(part) for part in zip(*rank_costs(plan, rank, wanted)))  # noqa: B905
+        sizes = (weights, slots, gradients, weights + slots + gradients)
+        travel = (sent[rank].sum(), sent[:, rank].sum())
+        rows.append([str(rank), *(shown_size(size) for size in (*sizes, *travel))])
+    head = ["rank", "weights", wanted.optimizer, "gradients", "in all", "sends", "receives"]
+    _print(f"Ranks, per step of {wanted.samples:,} samples", head, rows)
+
+
+def _print_sums(plan: Plan, wanted: Wanted, nodes: int) -> None:
+    held = [sum(map(sum, rank_costs(plan, rank, wanted))) for rank in range(plan.ranks)]
+    sent = bytes_between(plan, wanted.samples)
+    weights = sum(placed.table.weights for placed in plan.tables)
+    click.echo(f"{len(plan.tables)} tables, {shown_size(weights)} of weights.")
+    click.echo(
+        f"Balance, the fullest rank over the mean: memory {_ratio(held)}, "
+        f"received per step {_ratio(sent.sum(0))}."
+    )
+    if nodes > 1:
+        node = np.arange(plan.ranks) // (plan.ranks // nodes)
+        between = sent[node[:, None] != node[None, :]].sum()
+        click.echo(f"Between nodes: {shown_size(between)} of {shown_size(sent.sum())} per step.")
+    click.echo(
+        "Ids and vectors are counted as if all of a batch differed, rows as if they were asked for "
+        "evenly; layers other than tables are on every rank and not counted."
+    )
+
+
+def _ratio(values: Any) -> str:
+    mean = float(np.mean(values))
+    return f"{float(np.max(values)) / mean:.2f}" if mean else "nothing"
+
+
+def _print(title: str, head: list[str], rows: list[list[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table as Shown
+
+    shown = Shown(title=title, title_justify="left", box=None, pad_edge=False)
+    for name in head:
+        left = name in ("table", "where")
+        shown.add_column(name, justify="left" if left else "right", overflow="fold")
+    for row in rows:
+        shown.add_row(*row)
+    Console().print(shown)

@@ -1,0 +1,120 @@
+"""Plans: every number of every table in one place, even shares, what is said where none fits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.placement.plan import Cut
+from merlin_sim.placement.planner import CUTS, DoesNotFit, Wanted, make_plan, rank_bytes
+from merlin_sim.placement.sizes import parse_size
+from merlin_sim.placement.table import Table
+
+# Of the published small model: keys seen at least 15 times.
+CARDINALITIES = (
+    *(7912889, 33823, 17139, 7339, 20046, 4, 7105, 1382, 63, 5554114, 582469, 245828, 11, 2209),
+    *(10667, 104, 4, 968, 15, 8165896, 2675940, 7156453, 302516, 12022, 97, 35),
+)
+GIB = 2**30
+
+
+def published(times: float = 1.0, width: int = 128) -> list[Table]:
+    return [Table(f"c{i}", round(rows * times), width) for i, rows in enumerate(CARDINALITIES)]
+
+
+def total(tables: list[Table]) -> int:
+    return sum(table.weights for table in tables)
+
+
+def loads(plan, wanted: Wanted) -> list[int]:
+    return [rank_bytes(plan, rank, wanted) for rank in range(plan.ranks)]
+
+
+def test_the_published_small_model_has_its_size():
+    assert round(total(published()) / GIB, 2) == 15.60
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8, 40])
+@pytest.mark.parametrize("optimizer", ["adam", "adagrad"])
+def test_every_number_is_in_one_place(cut, ranks, optimizer):
+    wanted = Wanted(ranks, 64, optimizer, cut=cut)
+    tables = [Table("a", 1, 8), Table("b", 37, 8), Table("c", 1000, 24), Table("d", 5000, 16)]
+    if (cut, optimizer) == ("columns", "adagrad"):
+        with pytest.raises(MerlinSimError, match="whole row: cut them by rows"):
+            make_plan(tables, wanted)
+        return
+    plan = make_plan(tables, wanted)
+    for placed in plan.tables:
+        if placed.cut is Cut.REPLICATED:
+            assert all(placed.of_rank(rank).rows == placed.table.rows for rank in range(ranks))
+            continue
+        held = np.zeros((placed.table.rows, placed.table.width), int)
+        for rank in range(ranks):
+            shard = placed.of_rank(rank)
+            rows = slice(shard.first_row, shard.first_row + shard.rows)
+            held[rows, shard.first_column : shard.first_column + shard.columns] += 1
+        assert (held == 1).all()
+        assert len({shard.rank for shard in placed.shards}) == len(placed.shards)
+    if cut not in ("auto", "replicated"):
+        assert plan.spread
+
+
+def test_small_tables_are_everywhere_and_the_largest_are_cut():
+    plan = make_plan(published(), Wanted(8, 65536, "sgd"))
+    cuts = {placed.table.rows: placed.cut for placed in plan.tables}
+    assert cuts[7339] is Cut.REPLICATED and cuts[8165896] is Cut.COLUMNS
+    assert cuts[582469] is Cut.WHOLE
+    assert make_plan(published(), Wanted(1, 65536)).spread == ()
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8, 32])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adagrad"])
+def test_ranks_hold_about_as_much(ranks, optimizer):
+    wanted = Wanted(ranks, 65536, optimizer)
+    held = loads(make_plan(published(), wanted), wanted)
+    assert max(held) < 1.15 * np.mean(held)
+
+
+def test_a_model_of_1_68_terabytes_fits_32_gpus():
+    """512 wide, with 27 times the rows: the published extra large model's weights, four times."""
+    tables = published(421 / 15.6, 512)
+    assert round(total(tables) / GIB) == pytest.approx(1684, rel=2e-3)
+    wanted = Wanted(32, 65536, "sgd", 0.9 * parse_size("80GB"))
+    held = loads(make_plan(tables, wanted), wanted)
+    assert max(held) <= wanted.memory
+
+
+def test_what_does_not_fit_is_told_with_what_would():
+    wanted = Wanted(2, 65536, "adam", 0.9 * parse_size("8GB"))
+    with pytest.raises(DoesNotFit) as caught:
+        make_plan(published(), wanted)
+    said = str(caught.value)
+    assert "do not fit 2 ranks" in said and "has 6.71 GiB for them" in said
+    ranks = int(said.split(" ranks.")[0].split()[-1])
+    make_plan(published(), replace(wanted, ranks=ranks))
+    with pytest.raises(DoesNotFit):
+        make_plan(published(), replace(wanted, ranks=ranks - 1))
+
+
+def test_another_optimizer_may_be_enough():
+    wanted = Wanted(8, 65536, "adam", 4 * GIB)
+    with pytest.raises(DoesNotFit, match="or --optimizer adagrad"):
+        make_plan(published(), wanted)
+    make_plan(published(), replace(wanted, optimizer="adagrad"))
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("80", 80), ("80 GB", 80 * 10**9), ("0.5tib", 2**39), ("1.5gb", 1.5e9)]
+)
+def test_sizes_are_read(text, size):
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GB", "0GB", "80XB", "-1GB", "1e3GB"])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(MerlinSimError, match="like 80GB or 64GiB"):
+        parse_size(text)

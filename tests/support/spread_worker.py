@@ -1,0 +1,121 @@
+"""A rank that trains small DLRMs with spread tables: every case in one launch.
+
+    horovodrun -np N python spread_worker.py FOLDER
+
+writes to FOLDER/<case> a checkpoint of what all ranks have after the last step, to
+FOLDER/losses.json the losses of each case's steps, and what the trained model gives for the first
+batch.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from merlin.schema import ColumnSchema, Schema, Tags
+
+from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
+from merlin_sim.foundation.ranks import Ranks
+from merlin_sim.models import build_model
+from merlin_sim.models.blocks.embeddings.spread_tables import spread_tables, table_parts
+from merlin_sim.models.families.registry import find_family
+from merlin_sim.placement.planner import Wanted, make_plan
+from merlin_sim.ranks import collectives
+from merlin_sim.steps.loss_scale import LossScale
+from merlin_sim.steps.optimizers import make_optimizer
+from merlin_sim.steps.sample_batch import SampleBatch
+from merlin_sim.steps.train_step import TrainStep
+from merlin_sim.training.checkpoints.joint_writing import save_together
+from merlin_sim.training.checkpoints.run_state import RunFacts, RunState
+from merlin_sim.training.evaluation.metrics import AUCCounts
+
+ROWS = (3, 50, 200)
+OPTIONS = {"embedding_dim": 8, "bottom_mlp_dims": (16, 8), "top_mlp_dims": (16, 1)}
+BATCH, STEPS = 24, 50
+
+
+@dataclass(frozen=True)
+class Case:
+    """A way of spreading, and an optimizer."""
+
+    cut: str
+    optimizer: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.cut}-{self.optimizer}"
+
+
+CASES = [
+    *(Case("replicated", "lazy_adam"), Case("whole", "sgd"), Case("columns", "adam")),
+    *(Case("columns", "lazy_adam"), Case("rows", "adagrad")),
+]
+
+
+def make_schema() -> Schema:
+    columns = [
+        ColumnSchema("clicked", dtype="int64", tags=["label", Tags.TARGET]),
+        ColumnSchema("number", dtype="float32", tags=["numerical", Tags.CONTINUOUS]),
+    ]
+    for place, rows in enumerate(ROWS):
+        domain = {"domain": {"min": 0, "max": rows - 1, "name": f"c{place}"}}
+        tags = ["categorical", Tags.CATEGORICAL]
+        columns.append(ColumnSchema(f"c{place}", dtype="int64", tags=tags, properties=domain))
+    return Schema(columns)
+
+
+def batches(ranks: Ranks):
+    """The rank's part of every global batch; the last of five is so small that ranks get none."""
+    rng = np.random.default_rng(5)
+    for step in range(STEPS):
+        rows = 1 if step % 5 == 4 else BATCH
+        columns = {"number": rng.normal(size=rows).astype(np.float32)}
+        for place, size in enumerate(ROWS):
+            columns[f"c{place}"] = (size * rng.random(rows) ** 2).astype(np.int32)
+        labels = rng.integers(0, 2, rows).astype(np.float32)
+        own = BATCH // ranks.size
+        mine = slice(ranks.rank * own, (ranks.rank + 1) * own)
+        yield {n: tf.constant(v[mine]) for n, v in columns.items()}, tf.constant(labels[mine]), rows
+
+
+def train(case: Case, ranks: Ranks, folder: Path) -> dict[str, list[float]]:
+    tf.keras.utils.set_random_seed(7)
+    schema, family = make_schema(), find_family("dlrm")
+    tables = family.tables(schema, family.options.parse(OPTIONS))
+    plan = make_plan(tables, Wanted(ranks.size, BATCH, case.optimizer, cut=case.cut))
+    with spread_tables(plan, ranks):
+        model = build_model("dlrm", schema, **OPTIONS)
+    optimizer = make_optimizer(case.optimizer, model.trainable_variables, 0.05)
+    facts = RunFacts("dlrm", {}, case.optimizer, "data", False, {})
+    state = RunState(model, optimizer, LossScale(False), facts)
+    own = [v for v in model.trainable_variables if v.ref() in table_parts(model)]
+    step = TrainStep(model, optimizer, state.loss_scale, ranks, own=own)
+    losses: list[float] = []
+    first = None
+    for columns, labels, rows in batches(ranks):
+        batch = SampleBatch(columns, labels)
+        losses.append(float(step.on_batch(batch, rows).losses[0]))
+        first = first or columns
+    logits = tf.reshape(model.forward(first).logits, [-1]).numpy()
+    store = CheckpointStore(folder / case.name)
+    if state.parts:
+        save_together(store, state, AUCCounts(), None, ranks)
+    elif ranks.is_first:
+        described, arrays = state.to_checkpoint(AUCCounts())
+        store.save(0, described, arrays)
+    return {"losses": losses, "logits": collectives.gather_rows(logits, ranks).tolist()}
+
+
+def train_all(ranks: Ranks, folder: Path) -> dict[str, dict[str, list[float]]]:
+    return {case.name: train(case, ranks, folder) for case in CASES}
+
+
+if __name__ == "__main__":
+    joined = collectives.start()
+    told = train_all(joined, Path(sys.argv[1]))
+    if joined.is_first:
+        Path(sys.argv[1], "told.json").write_text(json.dumps(told))

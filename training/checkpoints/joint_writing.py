@@ -1,0 +1,90 @@
+"""Checkpoints of which every rank writes what it alone has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ...checkpoints.array_files import WrittenFile, write_arrays
+from ...checkpoints.array_part import ArrayPart
+from ...checkpoints.checkpoint_store import CheckpointError, CheckpointStore
+from ...foundation.ranks import Ranks
+from ...ranks import collectives
+from ..evaluation.metrics import AUCCounts
+from .run_state import RunState
+
+
+def save_together(
+    store: CheckpointStore,
+    state: RunState,
+    auc: AUCCounts,
+    test_auc: float | None,
+    ranks: Ranks,
+) -> None:
+    """Save a run of which each rank has parts that no other has; all ranks call this.
+
+    Args:
+        store: where to save.
+        state: this rank's.
+        auc: the counts of all ranks.
+        test_auc: see :meth:`~merlin_sim.checkpoints.checkpoint_store.CheckpointStore.save`.
+        ranks: the run.
+
+    Raises:
+        CheckpointError: on every rank, where one cannot write.
+    """
+    writing = JointWriting(ranks)
+
+    def save() -> None:
+        if not ranks.is_first:
+            writing.follow(state.own_parts())
+            return
+        facts, parts = state.to_checkpoint(auc)
+        try:
+            store.save(state.position.steps, facts, parts, test_auc, writing)
+        finally:
+            writing.call_off()
+
+    collectives.on_every_rank(save, ranks)
+
+
+class JointWriting:
+    """The first rank's writer, which has the other ranks write their files into its directory.
+
+    The directory must be on a file system that all ranks see. While the first rank saves, the
+    others call :meth:`follow`.
+    """
+
+    def __init__(self, ranks: Ranks) -> None:
+        """Remember the run."""
+        self.ranks = ranks
+        self._has_begun = False
+
+    def __call__(self, directory: Path, parts: Iterable[ArrayPart]) -> Sequence[WrittenFile]:
+        """Write the first rank's parts; return what all ranks wrote."""
+        self._has_begun = True
+        collectives.broadcast_object(directory, self.ranks)
+        return self._write(directory, parts)
+
+    def call_off(self) -> None:
+        """Tell the other ranks that there is nothing to write into, if they have not been told."""
+        if not self._has_begun:
+            collectives.broadcast_object(None, self.ranks)
+
+    def follow(self, parts: Iterable[ArrayPart]) -> None:
+        """Write this rank's parts where the first rank says."""
+        directory = collectives.broadcast_object(None, self.ranks)
+        if directory is not None:
+            self._write(directory, parts)
+
+    def _write(self, directory: Path, parts: Iterable[ArrayPart]) -> list[WrittenFile]:
+        written: WrittenFile | str
+        try:
+            written = write_arrays(directory, parts, self.ranks.rank, self.ranks.size)
+        except OSError as error:
+            written = f"rank {self.ranks.rank}: {error.strerror or error}"
+        files = collectives.gather_objects(written, self.ranks)
+        failures = [file for file in files if isinstance(file, str)]
+        if failures:
+            raise CheckpointError(f"{directory} cannot be written: {'; '.join(failures)}.")
+        return files
