@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,8 @@ from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
 from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
 
 LENGTH = 100
+TEST_ROWS = 4096
+TEST_FILE = "test.parquet"
 ITEMS, CATEGORIES, USERS = 100_000, 1_000, 50_000
 SCALARS = ("user_id", "item_id_trgt", "cat_id_trgt")
 LISTS = ("item_id_pos", "cat_id_pos", "item_id_neg", "cat_id_neg")
@@ -26,7 +27,7 @@ def largest_ids(items: int = ITEMS) -> dict[str, int]:
 
 
 def describe(files: tuple[str, ...], length: int = LENGTH, items: int = ITEMS) -> FeatureSpec:
-    """Describe such rows with histories of one length; test rows are copies of the files."""
+    """Describe such rows with histories of one length."""
     largest = largest_ids(items)
     features = {"label": Feature("int8", None, None, {})}
     features |= {name: Feature("int64", largest[name], None, {}) for name in SCALARS}
@@ -38,23 +39,20 @@ def describe(files: tuple[str, ...], length: int = LENGTH, items: int = ITEMS) -
         "positive_history": LISTS[:2],
         "negative_history": LISTS[2:],
     }
-    copies = tuple(copy_of(name) for name in files)
     sources = {
         mapping: (Chunk("parquet", tuple(features), names),)
-        for mapping, names in (("train", files), ("test", copies))
+        for mapping, names in (("train", files), ("test", (TEST_FILE,)))
     }
     return FeatureSpec(features, sources, channels, {})
-
-
-def copy_of(name: str) -> str:
-    """Name the test rows' copy of a file."""
-    return f"test.{name}"
 
 
 def write_dataset(
     directory: Path, rows: int, files: int = 2, items: int = ITEMS
 ) -> DatasetDirectory:
-    """Write ``rows`` rows with full histories; ids are skewed as popularity is."""
+    """Write ``rows`` rows of train, and some of test, with full histories.
+
+    Ids are skewed as popularity is.
+    """
     random = np.random.default_rng(1)
     largest = largest_ids(items)
 
@@ -62,19 +60,20 @@ def write_dataset(
         skewed = (random.random(count) ** 4 * largest[name]).astype(np.int64)
         return pa.array(1 + (skewed * 7919) % largest[name])
 
-    names = []
-    for number in range(files):
-        count = rows // files
+    def write(file: str, count: int) -> None:
         columns = {"label": pa.array(random.integers(0, 2, count).astype(np.int8))}
         columns |= {name: ids(name, count) for name in SCALARS}
         offsets = pa.array(np.arange(count + 1, dtype=np.int32) * LENGTH)
         for name in LISTS:
             columns[name] = pa.ListArray.from_arrays(offsets, ids(name, count * LENGTH))
-        names.append(f"part.{number}.parquet")
-        directory.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.table(columns), directory / names[-1], row_group_size=16384)
-        shutil.copyfile(directory / names[-1], directory / copy_of(names[-1]))
-    write_documents(directory, describe(tuple(names), items=items))
+        pq.write_table(pa.table(columns), directory / file, row_group_size=16384)
+
+    directory.mkdir(parents=True, exist_ok=True)
+    names = tuple(f"part.{number}.parquet" for number in range(files))
+    for file in names:
+        write(file, rows // files)
+    write(TEST_FILE, TEST_ROWS)
+    write_documents(directory, describe(names, items=items))
     return DatasetDirectory.open(directory)
 
 
