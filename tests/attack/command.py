@@ -6,7 +6,9 @@ import argparse
 import signal
 import sys
 import time
+from pathlib import Path
 
+from . import good_servable
 from .campaign import Campaign, Family, Limits
 from .checkpoints import CheckpointFamily
 from .click_logs import ClickLogFamily
@@ -77,6 +79,7 @@ def make_families() -> dict[str, Family]:
 def main() -> int:
     """Run; 1 where anything failed."""
     options = _options()
+    good_servable.MADE.extend([options.good] if options.good else [])
     families = make_families()
     chosen = options.only.split(",") if options.only else list(families)
     wanted = _numbers(options, chosen)
@@ -119,6 +122,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--case", help="these cases alone, between commas, with --only")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--good", type=Path, help="good servables that good_servable.py made")
     return parser.parse_args()
 
 
