@@ -104,8 +104,8 @@ OPTIONS = [
         is_eager=True,
         expose_value=False,
         callback=_take_preset,
-        help="A named set of values, for those of these options that are not given. lifelong: what "
-        "gains most from long histories.",
+        help="A named set of values, for those of these options that are not given. lifelong: TWIN "
+        "that reads how often and how recently, with dropout.",
     ),
     *_setting_options(["dataset_dir", "feature_spec"]),
     option(

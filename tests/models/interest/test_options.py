@@ -11,6 +11,8 @@ def test_the_defaults_are_the_published_ones():
     assert options.stage_one_mlp_dims == (200,) and options.stage_two_mlp_dims == (200, 80)
     assert options.aux_mlp_dims == (100, 50)
     assert (options.top_k, options.long_seq_length) == (50, 90)
+    assert options.stage_one and options.short_history == "dien"
+    assert not options.history_counts and not options.attention_sums
 
 
 @pytest.mark.parametrize(
@@ -24,9 +26,12 @@ def test_the_defaults_are_the_published_ones():
         (DINOptions, "dropout_rate", 1.0),
         (DINOptions, "dropout_rate", -1),
         (DINOptions, "attention", "cosine"),
+        (DINOptions, "history_counts", 1),
+        (DINOptions, "attention_sums", None),
         (DIENOptions, "aux_mlp_dims", ()),
         (DIENOptions, "long_seq_length", -1),
         (SIMOptions, "stage_one_mlp_dims", 200),
+        (SIMOptions, "attention_sums", "yes"),
         (SIMOptions, "top_k", 0),
         (SIMOptions, "search", "fuzzy"),
         (SIMOptions, "search", "hard"),
