@@ -58,8 +58,7 @@ class DIENBlock(InterestBlock[DIENOptions]):
         ids = {**features.user, **features.target_item}
         histories = [features.positive, *([features.negative] if with_objective else [])]
         for history in histories:
-            short = {n: self.split(c, features.window_ends).short for n, c in history.items()}
-            ids |= short
+            ids |= {n: self.split(c, features.window_ends).short for n, c in history.items()}
         vectors = self.embedding(ids, with_gradient=training or with_objective)
         target = self.join_target(vectors)  # [users, candidates, dim]
         mask = self.split.masks(features.real, features.window_ends).short

@@ -220,7 +220,7 @@ class Channels:
 
 
 def _divides(part: int | None, whole: int | None) -> bool:
-    return bool(part and whole) and whole % part == 0
+    return bool(part) and bool(whole) and (whole or 0) % (part or 1) == 0
 
 
 def _ids(column: tf.Tensor, shape: list[int]) -> tf.Tensor:
