@@ -34,9 +34,13 @@ def mix(value: Any) -> Any:
 @numba.njit(cache=True, nogil=True)
 def row_key(seed: Any, user: Any, position: Any, label: Any) -> Any:
     """The number that stands for one row of the dataset."""
-    key = mix(np.uint64(seed))
-    key = mix(key ^ np.uint64(user))
-    return mix(key ^ np.uint64(2 * position + label))
+    return mix(user_key(seed, user) ^ np.uint64(2 * position + label))
+
+
+@numba.njit(cache=True, nogil=True)
+def user_key(seed: Any, user: Any) -> Any:
+    """What the numbers of all rows of a user are made of."""
+    return mix(mix(np.uint64(seed)) ^ np.uint64(user))
 
 
 @numba.njit(cache=True, nogil=True)

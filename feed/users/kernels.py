@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...sampling.drawing import draw_item, search
-from ...sampling.hashing import GOLDEN, UNIT, mix, row_key
+from ...sampling.hashing import GOLDEN, UNIT, mix, row_key, user_key
 
 Array = npt.NDArray[Any]
 
@@ -164,16 +164,30 @@ def write_stretch_negatives(
     seed: Any, users: Array, begins: Array, counts: Array, width: int,
     cumulative: Array, guide: Array, shift: int, places: Array, result: Array,
 ) -> None:  # fmt: skip
-    """Write a drawn item beside each position that :func:`write_stretches` shows."""
+    """Write a drawn item beside each position that :func:`write_stretches` shows.
+
+    Draw 0 of its twin; a step of all draws at a time, as in :func:`write_negatives`.
+    """
+    length = result.shape[1]
+    indexes = np.empty(length, cumulative.dtype)
+    cells = np.empty(length, np.int32)
+    size = np.float64(cumulative[-1])
     for i in range(len(places)):
         first = max(begins[i] - width, 0)
         stop = begins[i] + counts[i] - 1
         row = result[places[i]]
-        room = len(row) - (stop - first)
+        room = length - (stop - first)
         row[:room] = 0
-        for position in range(first, stop):
-            key = row_key(np.uint64(seed), users[i], position, np.int64(0))
-            row[room + position - first] = draw_item(key, 0, cumulative, guide, shift)
+        row = row[room:]
+        key = user_key(np.uint64(seed), users[i])
+        for j in range(stop - first):
+            bits = mix(mix(key ^ np.uint64(2 * (first + j))))
+            cells[j] = bits >> np.uint64(shift)
+            indexes[j] = np.float64(bits >> np.uint64(11)) * UNIT * size
+        for j in range(stop - first):
+            row[j] = guide[cells[j]]
+        for j in range(stop - first):
+            row[j] = search(indexes[j], row[j], cumulative)
 
 
 @numba.njit(cache=True, nogil=True)

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from small_users import KINDS, LONGEST, as_rows, in_order, samples_of, write_users_dataset
+from small_users import KINDS, LONGEST, RULES, as_rows, in_order, samples_of, write_users_dataset
 
 from merlin_sim.feed.open_feed import open_feed
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
+from merlin_sim.sampling.drawing import draw_item, place_seed
+from merlin_sim.sampling.hashing import row_key
 from merlin_sim.schemas.dataset import DatasetDirectory
 
 SEEN = ("label", "user", "country", "thing_trgt", "kind_trgt", "thing_pos", "kind_pos")
@@ -118,6 +120,23 @@ def test_a_negative_stands_beside_each_place_and_is_the_same_in_every_row(users)
                 assert known[:shared].tolist() == seen[:shared].tolist()
                 beside[user] = max(known, seen, key=len)
     assert len(beside) > 20
+
+
+def test_a_negative_is_the_draw_of_its_position(users):
+    feed = feed_of(users, 40, candidates=4)
+    drawing = feed.source.recipe.lookup.drawing
+    seed = np.uint64(place_seed(RULES.seed))
+    batch = batches_of(feed)[0]
+    for user, negatives in zip(batch["user"], batch["thing_neg"], strict=True):
+        drawn = [
+            draw_item(
+                np.uint64(row_key(seed, user, position, 0)),
+                *(0, drawing.cumulative, drawing.guide, drawing.shift),
+            )
+            for position in range(40)
+        ]
+        seen = negatives[negatives > 0].tolist()
+        assert any(drawn[first : first + len(seen)] == seen for first in range(40))
 
 
 @pytest.mark.slow
