@@ -15,6 +15,7 @@ FAMILY = Family(
     model="merlin_sim.models.interest.eta:ETAModel",
     served=SERVED,
     looked_up=LOOKED_UP,
+    takes_candidates=True,
     request=Request.EVENTS,
     losses=LOSSES,
     help={
