@@ -140,7 +140,9 @@ def _from_spec(directory: Path, spec: Any, schema: Any) -> Descriptions:
     contradictions += _same_files(directory, files, layout is not None)
     if schema is not None:
         contradictions += _against_schema(features, schema)
-    features = _against_metadata(directory, features, contradictions)
+    spare = [n for n, stated in spec["feature_spec"].items() if "cardinality" in stated]
+    spare = [name for name in spare if name not in features]
+    features = _against_metadata(directory, features, contradictions, len(spare))
     return Descriptions(features, files, contradictions, layout)
 
 
@@ -188,7 +190,7 @@ _TABLES = ("user_features", "target_item_features", "categorical")
 
 
 def _against_metadata(
-    directory: Path, features: dict[str, Feature], contradictions: list[str]
+    directory: Path, features: dict[str, Feature], contradictions: list[str], spare: int = 0
 ) -> dict[str, Feature]:
     path = directory / "metadata.json"
     tables = [name for name, feature in features.items() if feature.channel in _TABLES]
@@ -196,7 +198,8 @@ def _against_metadata(
         return features
     entries = json.loads(path.read_text(encoding="utf-8-sig"))["cardinalities"]
     stated = {entry["name"]: entry["value"] for entry in entries}
-    if len(entries) != len(tables):
+    # A feature that is in no channel has a table there all the same.
+    if not len(tables) <= len(entries) <= len(tables) + spare:
         contradictions.append(f"{len(entries)} entries in metadata.json, {len(tables)} tables")
     for name in tables:
         largest, first = features[name].largest, int(features[name].channel == "categorical")
