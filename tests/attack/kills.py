@@ -6,8 +6,8 @@ Its losses, weights and metrics are then those of a run that nobody disturbed, t
 
 from __future__ import annotations
 
-import functools
 import hashlib
+import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -46,6 +46,10 @@ RUNS: dict[str, tuple[Form, list[int], list[str]]] = {
         [*RUN, *SIM, "--global_batch_size", "24", "--fresh_negatives"],
     ),
     "clicks": (CLICKS, [150, 90, 40], [*RUN, *DLRM, "--global_batch_size", "16"]),
+    "spread": (
+        *(CLICKS, [150, 90, 40]),
+        [*RUN, *DLRM, "--global_batch_size", "16", "--tables", "spread", "--cut", "columns"],
+    ),
 }
 """What is trained on -> its form, the rows of its files, and the words of the command."""
 WAYS = {"one rank": (1, False), "two ranks": (2, False), "one of two ranks": (2, True)}
@@ -70,9 +74,9 @@ class KillFamily:
     name: str
 
     def prepare(self) -> None:
-        """Make the dataset, and the run that nobody disturbs."""
+        """Make a folder for the datasets, and the runs that nobody disturbs."""
         import_for_forks()
-        self._runs = {of: _undisturbed(of, WAYS[self.name][0]) for of in RUNS}
+        self._parent = tempfile.TemporaryDirectory(prefix="attack-")
 
     def draw(self, random: np.random.Generator) -> Plan:
         """Draw the moments of a chain."""
@@ -93,6 +97,8 @@ class KillFamily:
 
     def judge(self, plan: Plan, phase: Callable[[str], None]) -> Outcome:
         """Run a chain."""
+        phase("undisturbed")
+        undisturbed = self._undisturbed(plan.base["of"])
         with tempfile.TemporaryDirectory(prefix="attack-") as parent:
             directory = Path(parent)
             hit = 0
@@ -101,7 +107,7 @@ class KillFamily:
                     phase(f"kill {number + 1}")
                     hit += self._kill_once(directory, plan.base, kill.arguments)
                 phase("end")
-                self._finish(directory, plan.base)
+                self._finish(directory, plan.base, _ending(undisturbed))
                 return Outcome(READ, f"{hit} kills")
             except Broken as broken:
                 return broken.outcome
@@ -125,7 +131,7 @@ class KillFamily:
             raise Broken("checkpoint lost", f"step {after} is found, before it was {before}")
         return int(was_running)
 
-    def _finish(self, directory: Path, base: dict[str, Any]) -> None:
+    def _finish(self, directory: Path, base: dict[str, Any], ending: dict[str, Any]) -> None:
         """Let the run go to its end, and hold that against the undisturbed one."""
         with RunProcess(
             self._arguments(directory, base), WAYS[self.name][0], directory / "out"
@@ -135,22 +141,29 @@ class KillFamily:
             if process.poll() != 0:
                 raise Broken("no end", f"exit code {process.poll()}: {process.text()[-800:]}")
         found = _ending(directory)
-        for what, wanted in self._runs[base["of"]][1].items():
+        for what, wanted in ending.items():
             if found[what] != wanted:
                 said = f"{what}: {_first_difference(found[what], wanted)}"
                 raise Broken("another end", said)
 
     def _arguments(self, directory: Path, base: dict[str, Any]) -> list[str]:
-        kept = Path(self._runs[base["of"]][0].name)
-        return _arguments(base["of"], kept / "dataset", directory, base["keep"])
+        dataset = Path(self._parent.name) / base["of"] / "dataset"
+        return _arguments(base["of"], dataset, directory, base["keep"])
+
+    def _undisturbed(self, of: str) -> Path:
+        """Return the directory of the run that nobody disturbs; made when it is first wanted."""
+        kept = Path(self._parent.name) / of
+        if not (kept / "ended").exists():
+            shutil.rmtree(kept, ignore_errors=True)
+            _run_undisturbed(of, WAYS[self.name][0], kept)
+            (kept / "ended").touch()
+        return kept / "untouched"
 
 
-@functools.cache
-def _undisturbed(of: str, ranks: int) -> tuple[tempfile.TemporaryDirectory[str], dict[str, Any]]:
-    """Make the dataset, and how a run of so many ranks ends that nobody disturbs."""
-    parent = tempfile.TemporaryDirectory(prefix="attack-")
-    dataset, directory = Path(parent.name) / "dataset", Path(parent.name) / "untouched"
-    dataset.mkdir()
+def _run_undisturbed(of: str, ranks: int, parent: Path) -> None:
+    """Make a dataset, and train on it with so many ranks."""
+    dataset, directory = parent / "dataset", parent / "untouched"
+    dataset.mkdir(parents=True)
     directory.mkdir()
     form, rows, _ = RUNS[of]
     sizes = {"rows": rows, "group": 40}
@@ -158,7 +171,6 @@ def _undisturbed(of: str, ranks: int) -> tuple[tempfile.TemporaryDirectory[str],
     with RunProcess(_arguments(of, dataset, directory, 3), ranks, directory / "out") as process:
         if not process.wait(SECONDS) or process.poll() != 0:
             raise RuntimeError(f"the undisturbed run ended so:\n{process.text()}")
-    return parent, _ending(directory)
 
 
 def _arguments(of: str, dataset: Path, directory: Path, keep: int) -> list[str]:

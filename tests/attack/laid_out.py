@@ -197,7 +197,8 @@ class LaidGroups(LaidUsers):
         ends, width = rows["history_end"], self.widths["thing_seen"]
         if not ((ends >= LONGEST) & (ends <= width)).all():
             raise AssertionError(f"history_end of {ends.min()} to {ends.max()}")
-        return super().matrix({**rows, "history_end": ends * (rows["weight"] > 0)})
+        of_each = ends.repeat(rows["weight"].shape[1] // ends.shape[1], axis=1)  # twins share one
+        return super().matrix({**rows, "history_end": of_each * (rows["weight"] > 0)})
 
 
 DATASETS: dict[str, type[Laid]] = {

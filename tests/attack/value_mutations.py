@@ -216,8 +216,13 @@ def _scalars_as(cells: list[Any], kind: str) -> pa.Array:
     return pa.array(whole, getattr(pa, kind)())
 
 
+def _ids_of(cell: Any) -> list[int]:
+    """The ids of a history; none where an earlier change left something else of it."""
+    return [int(each or 0) for each in cell] if isinstance(cell, list | tuple) else []
+
+
 def _lists_as(cells: list[Any], kind: str) -> pa.Array:
-    lists = [[int(each or 0) for each in cell or []] for cell in cells]
+    lists = [_ids_of(cell) for cell in cells]
     words = kind.split(" ")
     if kind == "large_list":
         return pa.array(lists, pa.large_list(pa.int64()))

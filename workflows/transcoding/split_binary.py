@@ -105,6 +105,11 @@ def _form(path: Path, names: Sequence[str], features: Mapping[str, Feature]) -> 
             f"{', '.join(lists)}."
         )
     form = np.dtype("uint8" if dtype == "bool" else dtype)
+    if not form.itemsize:
+        raise MerlinSimError(
+            f"{path}: {SPLIT_BINARY} holds numbers and truth values, but {names[0]} is of dtype "
+            f"{features[names[0]].dtype}."
+        )
     for name in names:
         cardinality = features[name].cardinality
         if isinstance(cardinality, int) and form.kind in "iu":

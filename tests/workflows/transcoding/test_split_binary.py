@@ -110,6 +110,17 @@ def test_a_cardinality_that_its_type_cannot_hold_is_refused(spoiled):
         transcode(spoiled, spoiled.parent / "out")
 
 
+def test_a_type_without_a_size_is_refused(spoiled):
+    """Text has none: a file of it was divided by 0."""
+    text = (spoiled / "feature_spec.yaml").read_text()
+    before, _, after = text.partition("cardinality: 126")
+    start = before.rindex("dtype:")
+    stated = before[:start] + "dtype: string" + before[before.index("\n", start) :]
+    (spoiled / "feature_spec.yaml").write_text(f"{stated}cardinality: 126{after}")
+    with pytest.raises(MerlinSimError, match="but category_0 is of dtype string"):
+        transcode(spoiled, spoiled.parent / "out")
+
+
 def test_what_cannot_be_written_is_refused(dataset, tmp_path, sim_dataset):
     with pytest.raises(MerlinSimError, match="a channel of dlrm"):
         transcode(sim_dataset, tmp_path / "out", "split_binary")
