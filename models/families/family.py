@@ -68,6 +68,8 @@ class Family:
 
     def tables(self, schema: Any, options: Any) -> list[Table]:
         """Return the tables that a plan may spread over ranks."""
+        if not self.looked_up:
+            return []
         found = self.contract.require(schema, "The dataset")
         names = [name for channel in self.looked_up for name in found.get(channel, ())]
         return tables_of(schema, options, names)

@@ -45,7 +45,7 @@ class HistoryCounts(Block):
     >>> seen = Seen(tf.constant([[False, True, True, True]]), None)
     >>> item = counts({"item": tf.constant([[7, 9]])}, history, seen)
     >>> [[round(float(x), 2) for x in row] for row in item[0]]
-    [[0.63, 0.5, 0.68, 0.67, 1.0, 0.86], [0.0, 0.0, 0.0, 0.0, 0.0, 0.86]]
+    [[0.63, 0.68, 0.5, 0.67, 1.0, 0.86], [0.0, 0.0, 0.0, 0.0, 0.0, 0.86]]
 
     Args:
         length: The longest history that a candidate sees.

@@ -267,7 +267,7 @@ def test_a_resume_is_exact_where_kernels_have_several_threads(config, tmp_path, 
 def test_a_run_of_few_steps_is_told_so(config, capfd):
     run(config(save_checkpoint_path=None, global_batch_size=131072))
     said = capfd.readouterr().out
-    assert "only 2 steps in all: 300 training rows in batches of 131,072" in said
+    assert "only 2 steps in all: 300 training samples in batches of 131,072" in said
 
 
 @pytest.mark.slow

@@ -216,7 +216,8 @@ def test_candidates_train_in_mixed_precision_and_compiled(users, tmp_path, optio
 @pytest.mark.timeout(600)
 def test_two_ranks_do_what_one_does(users, tmp_path):
     """Two rows of users a step, of 71: in the last of an epoch the first rank has none."""
-    options = ["--long_seq_length", "4", "--top_k", "2", "--epochs", "2", "--affinity", "disabled"]
+    options = ["--model_type", "sim", "--stage_one_mlp_dims", "8", "--aux_mlp_dims", "6"]
+    options += ["--long_seq_length", "4", "--top_k", "2", "--epochs", "2", "--affinity", "disabled"]
     options += ["--global_batch_size", "32", "--candidates", "16"]
     for ranks in (1, 2):
         words = command(users, tmp_path / str(ranks), *options, ranks=ranks)
