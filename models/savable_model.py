@@ -11,6 +11,7 @@ from merlin.schema import Schema
 
 from ..ranks.collectives import joined
 from .blocks.checks import OptionError
+from .blocks.embeddings.spread_tables import check_whole
 from .saved_formats import check_saved_model, check_weights_path
 from .saved_weights import is_checkpoint, model_from_checkpoint
 from .serving_signature import columns_signature, output_schema, serving_function
@@ -60,6 +61,7 @@ class SavableModel(TrainableModel):
             OptionError: Where path or format are those of Keras's other forms.
         """
         check_saved_model(export_path, save_format)
+        check_whole(self, "save")
         if not joined().is_first:
             return
         signature = columns_signature(self.served_schema)
@@ -81,6 +83,7 @@ class SavableModel(TrainableModel):
     def save_weights(self, filepath: str | Path, *args: Any, **kwargs: Any) -> Any:
         """Do as Keras does: to a TensorFlow checkpoint, or a file that ends in .weights.h5."""
         check_weights_path(filepath)
+        check_whole(self, "save_weights")
         return super().save_weights(str(filepath), *args, **kwargs)
 
     @classmethod

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from ..checkpoints.checkpoint_files import MANIFEST, Checkpoint, CheckpointError
 from ..checkpoints.checkpoint_store import CheckpointStore
-from .blocks.embeddings.spread_tables import TablePart, table_parts
-from .variable_names import named_variables
+from .blocks.embeddings.spread_tables import TablePart
+from .variable_names import named_parts, named_variables
 
 MODEL_VARIABLES = "model_variables"
 """The fact of a checkpoint that lists which of its arrays are the model's."""
@@ -56,10 +56,7 @@ def restore_weights(model: tf.Module, checkpoint: Checkpoint) -> None:
         CheckpointError: naming what one of them has and the other has not.
     """
     listed = checkpoint.facts.get(MODEL_VARIABLES)
-    named = named_variables(model)
-    parts = table_parts(model)
-    of_names = {name: parts[v.ref()] for name, v in named.items() if v.ref() in parts}
-    assign_arrays(named, checkpoint, set(listed or ()), of_names)
+    assign_arrays(named_variables(model), checkpoint, set(listed or ()), named_parts(model))
 
 
 def assign_arrays(

@@ -17,6 +17,7 @@ from ..ranks import collectives
 from ..steps.compiled_optimizer import find_optimizer
 from ..steps.loss_scale import LossScale
 from ..steps.train_step import TrainStep, counted_samples
+from .blocks.embeddings.spread_tables import check_whole
 from .compiled_metrics import read_metrics
 from .evaluated_loss import EvaluatedLoss, read_loss
 from .loss_means import LossMeans
@@ -205,6 +206,7 @@ class TrainableModel(mm.Model):
         whoever made it.
         """
         check_callbacks(kwargs.get("callbacks"))
+        check_whole(self, "fit")
         ranks = collectives.joined()
         self._share_state(ranks)
         endless = kwargs.get("steps_per_epoch") is not None

@@ -8,6 +8,8 @@ from typing import Any
 import tensorflow as tf
 from merlin.models.tf.inputs.embedding import EmbeddingTable
 
+from .blocks.embeddings.spread_tables import TablePart, table_parts
+
 _KERAS_OWN = ("layer-", "layer_with_weights-", "keras_api", "_self_")
 """Second names that Keras gives by position."""
 
@@ -53,6 +55,15 @@ def table_names(model: tf.Module) -> dict[str, str]:
         for name, variable in named_variables(model).items()
         if _identity(variable) in tables
     }
+
+
+def named_parts(model: tf.Module) -> dict[str, TablePart]:
+    """Say which variables are parts of spread tables: the variable's name -> of what."""
+    parts = table_parts(model)
+    if not parts:
+        return {}
+    named = named_variables(model)
+    return {name: parts[v.ref()] for name, v in named.items() if v.ref() in parts}
 
 
 def _paths(model: tf.Module) -> dict[Any, tuple[str, ...]]:

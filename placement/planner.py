@@ -40,9 +40,18 @@ class Wanted:
     """Of a step, over all ranks."""
     optimizer: str = "adam"
     memory: float | None = None
-    """Bytes that a rank has for tables, their gradients and the optimizer; None for any."""
+    """Bytes that a rank has in all; None for any."""
     cut: str = "auto"
     """One of ``CUTS``."""
+
+    @property
+    def for_tables(self) -> float:
+        """Bytes that a rank has for tables, their gradients and the optimizer."""
+        return math.inf if self.memory is None else FOR_TABLES * self.memory
+
+    def fits(self, tables: list[Table]) -> bool:
+        """Tell whether there is a plan of these tables for so little memory."""
+        return least_memory(tables, self) <= self.for_tables
 
 
 class DoesNotFit(MerlinSimError):
@@ -66,16 +75,15 @@ def make_plan(tables: list[Table], wanted: Wanted) -> Plan:
             "a whole row: cut them by rows."
         )
     plans = [_place(tables, wanted, pieces_of) for pieces_of in PIECES]
-    memory = math.inf if wanted.memory is None else wanted.memory
-    fitting = [plan for plan in plans if _most(plan, wanted) <= memory]
+    fitting = [plan for plan in plans if _most(plan, wanted) <= wanted.for_tables]
     if fitting:
         even = (plan for plan in fitting if _most(plan, wanted) <= EVEN * _mean(plan, wanted))
         return next(even, min(fitting, key=lambda plan: _most(plan, wanted)))
     needed, changes = shown_size(least_memory(tables, wanted)), what_would_fit(tables, wanted)
     raise DoesNotFit(
         f"the tables do not fit {wanted.ranks} ranks: one would have to hold {needed}, with "
-        f"gradients and what {wanted.optimizer} keeps, and has {shown_size(memory)} for them. What "
-        f"would: {', or '.join(changes)}."
+        f"gradients and what {wanted.optimizer} keeps, and has {shown_size(wanted.for_tables)} for "
+        f"them. What would: {', or '.join(changes)}."
     )
 
 
@@ -86,20 +94,19 @@ def least_memory(tables: list[Table], wanted: Wanted) -> int:
 
 def what_would_fit(tables: list[Table], wanted: Wanted) -> list[str]:
     """Say which changes of one thing would make tables fit that do not."""
-    assert wanted.memory is not None
-    found = [f"{shown_size(least_memory(tables, wanted))} a rank"]
+    found = [f"{shown_size(least_memory(tables, wanted) / FOR_TABLES)} a rank"]
     for ranks in range(wanted.ranks + 1, MOST_RANKS * wanted.ranks + 1):
-        if least_memory(tables, replace(wanted, ranks=ranks)) <= wanted.memory:
+        if replace(wanted, ranks=ranks).fits(tables):
             found.append(f"{ranks} ranks")
             break
-    for optimizer in ("adagrad", "sgd"):
+    lean = ("sgd",) if wanted.cut == Cut.COLUMNS.value else ("adagrad", "sgd")
+    for optimizer in lean:
         other = replace(wanted, optimizer=optimizer)
-        if other.optimizer != wanted.optimizer and least_memory(tables, other) <= wanted.memory:
+        if other != wanted and other.fits(tables):
             found.append(f"--optimizer {optimizer}")
             break
-    if wanted.cut != "auto":
-        if least_memory(tables, replace(wanted, cut="auto")) <= wanted.memory:
-            found.append("--cut auto")
+    if wanted.cut != "auto" and replace(wanted, cut="auto").fits(tables):
+        found.append("--cut auto")
     return found
 
 

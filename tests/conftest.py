@@ -32,8 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Leave what the imports made out of every collection of garbage to come.
 
-    TensorFlow and Merlin are a million objects that never go; to look at them again and again was
-    a tenth of the suite's time.
+    TensorFlow and Merlin are a million objects that never go, and were looked at again and again.
     """
     gc.collect()
     gc.freeze()

@@ -3,54 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
 from ...foundation.exceptions import MerlinSimError
-from ...models.families.registry import DEFAULT, find_family
 from ...placement.plan import Cut, Placed, Plan
-from ...placement.planner import CUTS, FOR_TABLES, Wanted, make_plan, rank_costs
-from ...placement.sizes import parse_size, shown_size
+from ...placement.planner import Wanted, rank_costs
+from ...placement.sizes import shown_size
 from ...placement.traffic import bytes_between
-from ...steps import OPTIMIZERS
-from ..options.model_options import model_options
-from ..options.run_options import OFF
+from ...training.runs.run_config import SPREAD, RunConfig
+from ...training.runs.table_plan import plan_of, wanted_of
+from ..options.run_options import MODEL, setting_options, settle, take_model_options
 
-MODEL_OPTIONS = model_options(OFF)
+OF_TRAIN = [
+    *setting_options(["dataset_dir", "feature_spec"]),
+    *MODEL,
+    *setting_options(["optimizer", "global_batch_size", "cut", "memory"]),
+]
+"""What ``train`` has too, with its defaults."""
 
 
-def _with_model_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    for add in reversed(MODEL_OPTIONS.values()):
+def _with_options_of_train(function: Callable[..., Any]) -> Callable[..., Any]:
+    for add in reversed(OF_TRAIN):
         function = add(function)
     return function
 
 
 @click.command()
-@click.option("--dataset_dir", type=Path, required=True, help="Directory with the feature spec.")
-@click.option("--feature_spec", default="feature_spec.yaml", show_default=True, help="Its name.")
-@click.option("--model_type", default=DEFAULT, show_default=True, help="Family of the model.")
 @click.option("--ranks", type=click.IntRange(min=1), required=True, help="Processes of the run.")
-@click.option("--nodes", type=click.IntRange(min=1), default=1, help="Machines with so many ranks.")
-@click.option("--memory", help="Of a rank, as 80GB; a tenth of it is left to all but tables.")
-@click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adam", show_default=True)
-@click.option("--global_batch_size", type=click.IntRange(min=1), default=65536, show_default=True)
-@click.option("--cut", type=click.Choice(CUTS), default="auto", show_default=True)
-@_with_model_options
-def command(
-    dataset_dir: Path,
-    feature_spec: str,
-    model_type: str,
-    ranks: int,
-    nodes: int,
-    memory: str | None,
-    optimizer: str,
-    global_batch_size: int,
-    cut: str,
-    **options: Any,
-) -> None:
+@click.option(
+    "--nodes",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Machines that share the ranks evenly; tells what travels between them.",
+)
+@_with_options_of_train
+def command(ranks: int, nodes: int, **values: Any) -> None:
     """Show where `train --tables spread` puts a model's tables, table by table and rank by rank.
 
     Of the dataset only its feature spec has to be there.
@@ -59,15 +50,14 @@ def command(
 
     if ranks % nodes:
         raise MerlinSimError(f"`ranks` should be divisible by `nodes` ({nodes}). Received: {ranks}")
-    dataset = DatasetDirectory.open(dataset_dir, feature_spec=feature_spec, check_files=False)
-    family = find_family(model_type)
-    given = {name: value for name, value in options.items() if value is not None}
-    tables = family.tables(dataset.schema, family.options.parse(given))
-    if not tables:
-        raise MerlinSimError(f"{model_type} has no tables that can be spread over ranks.")
-    for_tables = None if memory is None else FOR_TABLES * parse_size(memory)
-    wanted = Wanted(ranks, global_batch_size, optimizer, for_tables, cut)
-    plan = make_plan(tables, wanted)
+    settled = settle(values)
+    options = take_model_options(settled)
+    config = RunConfig(model_options=options, tables=SPREAD, **settled)
+    dataset = DatasetDirectory.open(
+        config.dataset_dir, feature_spec=config.feature_spec, check_files=False
+    )
+    plan = plan_of(config, dataset, options, ranks)
+    wanted = wanted_of(config, ranks)
     _print_tables(plan)
     _print_ranks(plan, wanted)
     _print_sums(plan, wanted, nodes)

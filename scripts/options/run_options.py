@@ -61,7 +61,8 @@ def _flag(name: str, default: bool, flags: str, help_text: str) -> Callable[[Any
     return click.option(flags or f"--{name}/--no_{name}", name, default=default, help=help_text)
 
 
-def _setting_options(names: Iterable[str]) -> list[Callable[[Any], Any]]:
+def setting_options(names: Iterable[str]) -> list[Callable[[Any], Any]]:
+    """Make the options of some settings of a run, with their defaults and lines of help."""
     defaults = {entry.name: entry.default for entry in dataclasses.fields(RunConfig)}
     return [_setting_option(name, defaults[name]) for name in names]
 
@@ -87,6 +88,23 @@ def _published_option(name: str) -> Callable[[Any], Any]:
 
 
 MODEL_OPTIONS = model_options(OFF)
+MODEL = [
+    option(
+        "model_type",
+        str,
+        f"{DEFAULT}; in inference, the checkpoint's",
+        f"{', '.join(families())}, or package.module:FAMILY for one of your own.",
+    ),
+    *MODEL_OPTIONS.values(),
+    click.option(
+        "--model_option",
+        "model_option",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="An option of a family of your own; may be given several times.",
+    ),
+]
+"""Which model, and its options."""
 
 OPTIONS = [
     click.option(
@@ -107,22 +125,9 @@ OPTIONS = [
         help="A named set of values, for those of these options that are not given. lifelong: TWIN "
         "that reads how often and how recently, with dropout.",
     ),
-    *_setting_options(["dataset_dir", "feature_spec"]),
-    option(
-        "model_type",
-        str,
-        f"{DEFAULT}; in inference, the checkpoint's",
-        f"{', '.join(families())}, or package.module:FAMILY for one of your own.",
-    ),
-    *MODEL_OPTIONS.values(),
-    click.option(
-        "--model_option",
-        "model_option",
-        multiple=True,
-        metavar="NAME=VALUE",
-        help="An option of a family of your own; may be given several times.",
-    ),
-    *_setting_options(n for n in SETTINGS if n not in ("dataset_dir", "feature_spec", "mode")),
+    *setting_options(["dataset_dir", "feature_spec"]),
+    *MODEL,
+    *setting_options(n for n in SETTINGS if n not in ("dataset_dir", "feature_spec", "mode")),
     *map(_published_option, WITHOUT_MEANING),
 ]
 
@@ -145,7 +150,7 @@ def to_run_config(ctx: click.Context, values: dict[str, Any]) -> RunConfig:
         MerlinSimError: with everything that is wrong.
     """
     values = _of_training_run(ctx, values)
-    settled = {name: _settle(name, value) for name, value in values.items()}
+    settled = settle(values)
     for name, (reason, _) in WITHOUT_MEANING.items():
         settled.pop(name)
         if ctx.get_parameter_source(name) not in (ParameterSource.DEFAULT, None):
@@ -156,11 +161,15 @@ def to_run_config(ctx: click.Context, values: dict[str, Any]) -> RunConfig:
     for name in ("prefetch_train_size", "prefetch_test_size"):
         if settled[name] == 0:
             settled[name] = 1  # nothing ahead: one batch in the making
-    own = parse_own(settled.pop("model_option"))
-    options = {name: settled.pop(name) for name in MODEL_OPTIONS}
-    given = {name: value for name, value in options.items() if value is not None}
-    given |= own
+    given = take_model_options(settled)
     return RunConfig(model_options=given, **settled)
+
+
+def take_model_options(values: dict[str, Any]) -> dict[str, Any]:
+    """Take the model's options that were given out of a command's values."""
+    own = parse_own(values.pop("model_option"))
+    options = {name: values.pop(name) for name in MODEL_OPTIONS}
+    return {name: value for name, value in options.items() if value is not None} | own
 
 
 def _of_training_run(ctx: click.Context, values: dict[str, Any]) -> dict[str, Any]:
@@ -182,10 +191,12 @@ def _is_given(ctx: click.Context, name: str) -> bool:
     return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
-def _settle(name: str, value: Any) -> Any:
-    if name in OFF and value is not None and value == OFF[name]:
-        return None
-    return value
+def settle(values: dict[str, Any]) -> dict[str, Any]:
+    """Put None where a command line has what stands for it."""
+    return {
+        name: None if name in OFF and value is not None and value == OFF[name] else value
+        for name, value in values.items()
+    }
 
 
 def execute(ctx: click.Context, values: dict[str, Any]) -> None:

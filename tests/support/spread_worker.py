@@ -21,7 +21,7 @@ from merlin.schema import ColumnSchema, Schema, Tags
 from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import build_model
-from merlin_sim.models.blocks.embeddings.spread_tables import spread_tables, table_parts
+from merlin_sim.models.blocks.embeddings.spread_tables import own_variables, spread_tables
 from merlin_sim.models.families.registry import find_family
 from merlin_sim.placement.planner import Wanted, make_plan
 from merlin_sim.ranks import collectives
@@ -92,8 +92,7 @@ def train(case: Case, ranks: Ranks, folder: Path) -> dict[str, list[float]]:
     optimizer = make_optimizer(case.optimizer, model.trainable_variables, 0.05)
     facts = RunFacts("dlrm", {}, case.optimizer, "data", False, {})
     state = RunState(model, optimizer, LossScale(False), facts)
-    own = [v for v in model.trainable_variables if v.ref() in table_parts(model)]
-    step = TrainStep(model, optimizer, state.loss_scale, ranks, own=own)
+    step = TrainStep(model, optimizer, state.loss_scale, ranks, own=own_variables(model))
     losses: list[float] = []
     first = None
     for columns, labels, rows in batches(ranks):

@@ -39,8 +39,8 @@ def save_together(
         if not ranks.is_first:
             writing.follow(state.own_parts())
             return
-        facts, parts = state.to_checkpoint(auc)
         try:
+            facts, parts = state.to_checkpoint(auc)
             store.save(state.position.steps, facts, parts, test_auc, writing)
         finally:
             writing.call_off()

@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from ...checkpoints.array_part import ArrayPart, whole
 from ...checkpoints.checkpoint_files import Checkpoint, CheckpointError
-from ...models.blocks.embeddings.spread_tables import TablePart, table_parts
+from ...models.blocks.embeddings.spread_tables import TablePart
 from ...models.saved_weights import MODEL_CLASS, MODEL_VARIABLES, assign_arrays
-from ...models.variable_names import named_variables, table_names
+from ...models.variable_names import named_parts, named_variables, table_names
 from ...steps.loss_scale import LossScale
 from ..evaluation.metrics import AUCCounts
 
@@ -159,11 +159,7 @@ class RunState:
     @property
     def parts(self) -> dict[str, TablePart]:
         """Say which variables are parts of tables, and of their slots, that other ranks lack."""
-        by_variable = table_parts(self.model)
-        if not by_variable:
-            return {}
-        named = named_variables(self.model)
-        tables = {n: by_variable[v.ref()] for n, v in named.items() if v.ref() in by_variable}
+        tables = named_parts(self.model)
         kinds = self.optimizer.slots
         slots = {f"{name}/{kind}": part for name, part in tables.items() for kind in kinds}
         return {**tables, **slots}

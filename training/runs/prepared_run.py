@@ -15,7 +15,7 @@ from ...feed.users.evaluation_rows import EvaluationRows
 from ...foundation.atomic_write import write_replacing
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.ranks import Ranks
-from ...models.blocks.embeddings.spread_tables import table_parts
+from ...models.blocks.embeddings.spread_tables import own_variables
 from ...models.families.family import Family
 from ...models.families.registry import find_family
 from ...ranks import collectives
@@ -64,8 +64,7 @@ class RunParts:
     @property
     def own_variables(self) -> list[tf.Variable]:
         """The variables of which this rank has a part that no other has."""
-        parts = table_parts(self.model)
-        return [v for v in self.model.trainable_variables if v.ref() in parts]
+        return own_variables(self.model)
 
     def checkpoint_of_every_rank(self) -> Checkpoint | None:
         """Open the first rank's checkpoint on every rank; all call this.

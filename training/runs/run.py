@@ -150,7 +150,7 @@ class Run:
         """Let the model be built by a plan where its tables are spread."""
         if self.config.tables != SPREAD:
             return nullcontext()
-        return spread_tables(plan_of(self.config, dataset, options, self.ranks), self.ranks)
+        return spread_tables(plan_of(self.config, dataset, options, self.ranks.size), self.ranks)
 
     def _find_checkpoint(self) -> Checkpoint | None:
         if self.config.load_checkpoint_path is None:

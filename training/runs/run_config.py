@@ -278,6 +278,11 @@ def _problems(config: RunConfig) -> Iterator[str]:
             parse_size(config.memory)
         except MerlinSimError as error:
             yield f"`memory`: {error}"
+    if config.tables != SPREAD and (config.memory is not None or config.cut != "auto"):
+        yield (
+            "`memory` and `cut` should be given with spread `tables` only. "
+            f"Received: {config.memory} and {config.cut}"
+        )
     if config.tables == SPREAD and config.xla:
         yield "`xla` cannot be given with spread tables: XLA does not compile what ranks exchange."
     if config.loss_scale is not None and not config.amp:

@@ -2,39 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ...foundation.exceptions import MerlinSimError
-from ...foundation.ranks import Ranks
 from ...models.families.registry import find_family
 from ...placement.plan import Plan
-from ...placement.planner import FOR_TABLES, Wanted, make_plan
+from ...placement.planner import Wanted, make_plan
 from ...placement.sizes import parse_size
 from ...schemas.dataset import DatasetDirectory
 from .run_config import RunConfig
 
 
+def wanted_of(config: RunConfig, ranks: int) -> Wanted:
+    """Say what a run of so many ranks wants of a plan."""
+    memory = None if config.memory is None else parse_size(config.memory)
+    return Wanted(ranks, config.global_batch_size, config.optimizer, memory, config.cut)
+
+
 def plan_of(
-    config: RunConfig, dataset: DatasetDirectory, options: dict[str, Any], ranks: Ranks
+    config: RunConfig, dataset: DatasetDirectory, options: Mapping[str, Any], ranks: int
 ) -> Plan:
-    """Make the plan that ``merlin-sim plan`` shows.
+    """Make the plan of a run; ``merlin-sim plan`` shows it.
 
     Args:
         config: of the run.
         dataset: opened.
         options: of the model, by name.
-        ranks: the run.
+        ranks: how many there are.
 
     Raises:
         MerlinSimError: where the family has no tables that can be spread, or they do not fit.
     """
     family = find_family(str(config.model_type))
-    tables = family.tables(dataset.schema, family.options.parse(options))
+    tables = family.tables(dataset.schema, family.options.parse(dict(options)))
     if not tables:
         raise MerlinSimError(
             f"{family.name} has no tables that can be spread over ranks: `tables` should be "
             f"replicated. Received: {config.tables}"
         )
-    memory = None if config.memory is None else FOR_TABLES * parse_size(config.memory)
-    wanted = Wanted(ranks.size, config.global_batch_size, config.optimizer, memory, config.cut)
-    return make_plan(tables, wanted)
+    return make_plan(tables, wanted_of(config, ranks))

@@ -239,13 +239,12 @@ class TrainingLoop:
             return
         auc: AUCCounts = self.state.position.auc.over_ranks(self.ranks)
         store = CheckpointStore(self.config.save_checkpoint_path, self.config.keep_checkpoints)
-        steps = self.state.position.steps
         with self.watchdog.patience():
             if self.state.parts:
                 save_together(store, self.state, auc, test_auc, self.ranks)
             elif self.ranks.is_first:
                 facts, arrays = self.state.to_checkpoint(auc)
-                store.save(steps, facts, arrays, test_auc)
+                store.save(self.state.position.steps, facts, arrays, test_auc)
 
     def _leave(self) -> None:
         """Save and end the run, on all ranks alike."""

@@ -43,17 +43,12 @@ class FeatureEmbedding(Block):
         schema = schema_from(schema)
         self.dim = check_positive("dim", dim)
         self.set_schema(schema)
-        self._spread = current_spread()
-        self.tables = _tables(schema, dim, self._spread)
+        spread = current_spread()
+        self.tables = _tables(schema, dim, spread)
         self.domain_of = {
             name: domain for domain, table in self.tables.items() for name in table.features
         }
-
-        placed = [self._spread.plan.by_name[name] for name in self.tables] if self._spread else []
-        moved = [each for each in placed if each.shards]
-        self._lookup = None
-        if self._spread and moved:
-            self._lookup = SpreadLookup(moved, self._spread.ranks, f"{self.name}_lookup")
+        self._lookup = _spread_lookup(spread, list(self.tables), f"{self.name}_lookup")
 
     def build(self, input_shape: Any) -> None:
         """Create the tables; their sizes stand in the schema."""
@@ -105,6 +100,14 @@ class FeatureEmbedding(Block):
             "schema": schema_json(self.schema),
             "dim": self.dim,
         }
+
+
+def _spread_lookup(spread: Spread | None, tables: list[str], name: str) -> SpreadLookup | None:
+    """Make what looks up those of the tables that are spread; None where there are none."""
+    if spread is None:
+        return None
+    moved = [spread.plan.by_name[table] for table in tables if spread.plan.by_name[table].shards]
+    return SpreadLookup(moved, spread.ranks, name) if moved else None
 
 
 def _tables(schema: Schema, dim: int, spread: Spread | None) -> dict[str, EmbeddingTable]:

@@ -75,16 +75,55 @@ class TablePart:
         return (first, first + rows), (column, column + int(shape[1]))
 
 
+class PartOfTable(tf.keras.layers.Embedding):
+    """Keras's layer of a table, with the rows and columns that one rank has, none perhaps.
+
+    Args:
+        part: which those are.
+        start: what draws their first values.
+        name: of the table.
+    """
+
+    def __init__(self, part: TablePart, start: InitialTable, name: str) -> None:
+        """Take the sizes of the part."""
+        rows, columns = part.shard.rows, part.shard.columns
+        super().__init__(max(1, rows), columns, embeddings_initializer=start, name=name)
+        self.input_dim = rows  # Keras refuses 0 where it is given
+        self.part = part
+
+    def build(self, input_shape: Any = None) -> None:
+        """Create the weights, which know what they are part of."""
+        super().build(input_shape)
+        self.embeddings.table_part = self.part
+
+
 def table_parts(model: tf.Module) -> dict[Any, TablePart]:
     """Return the parts of tables that a model has on this rank, none where it has whole ones.
 
     The keys are ``variable.ref()``.
     """
-    return {
-        layer.embeddings.ref(): layer.part
-        for layer in model.submodules
-        if getattr(layer, "part", None) is not None
-    }
+    parts = {v.ref(): getattr(v, "table_part", None) for v in model.variables}
+    return {variable: part for variable, part in parts.items() if part is not None}
+
+
+def own_variables(model: tf.Module) -> list[tf.Variable]:
+    """Return the trained variables of which this rank has a part that no other has."""
+    parts = table_parts(model)
+    return [variable for variable in model.trainable_variables if variable.ref() in parts]
+
+
+def check_whole(model: tf.Module, method: str) -> None:
+    """Refuse what knows of no other ranks' parts, where a model has only parts of its tables.
+
+    Raises:
+        MerlinSimError: naming the method.
+    """
+    if table_parts(model):
+        raise MerlinSimError(
+            f"`{method}` should be called on a model with whole tables. Received: one whose tables "
+            "are spread over ranks; `merlin-sim train --tables spread` trains it, and its "
+            "checkpoints are read into whole models."
+        )
 
 
 def placed_table(spread: Spread, name: str, rows: int, width: int) -> tf.keras.layers.Layer:
@@ -101,9 +140,6 @@ def placed_table(spread: Spread, name: str, rows: int, width: int) -> tf.keras.l
         )
     shard = placed.of_rank(spread.ranks.rank)
     start = InitialTable(rows**-0.5, shard, rows, width)
-    layer = tf.keras.layers.Embedding(
-        max(1, shard.rows), shard.columns, embeddings_initializer=start, name=name
-    )
-    layer.input_dim = shard.rows  # Keras refuses 0 where it is given
-    layer.part = TablePart(shard, rows, width) if placed.shards else None
-    return layer
+    if placed.shards:
+        return PartOfTable(TablePart(shard, rows, width), start, name)
+    return tf.keras.layers.Embedding(rows, width, embeddings_initializer=start, name=name)

@@ -5,39 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
+from interest_kinds import OPTIONS
 
 from merlin_sim.models import DINModel, build_model
 from merlin_sim.models.interest.din import DINBlock
-
-OPTIONS = {
-    "din": {},
-    "din_activation_unit": {"attention": "activation_unit"},
-    "dien": {"long_seq_length": 6},
-    "sim": {"long_seq_length": 6, "top_k": 3},
-    "sim_hard": {
-        "long_seq_length": 6,
-        "top_k": 2,
-        "search": "hard",
-        "category_feature": "item_1",
-    },
-    "sim_heads": {"long_seq_length": 6, "top_k": 3, "heads": 2},
-    "din_counts": {"history_counts": True, "attention_sums": True},
-    "eta": {"long_seq_length": 6, "top_k": 3, "heads": 2, "history_counts": True},
-    "sdim": {
-        "long_seq_length": 6,
-        "hashes": 6,
-        "bits_per_hash": 2,
-        "stage_one": True,
-        "short_history": "dien",
-    },
-    "twin": {
-        "long_seq_length": 9,
-        "top_k": 3,
-        "heads": 2,
-        "short_history": "none",
-        "attention_sums": True,
-    },
-}
 
 
 def make_request(schema, candidates, history, seed=3):

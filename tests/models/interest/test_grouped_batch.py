@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
+from interest_kinds import OPTIONS
 
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import OptionError, build_model
@@ -13,30 +14,6 @@ from merlin_sim.steps.optimizers import make_optimizer
 from merlin_sim.steps.train_step import TrainStep
 
 LENGTH, EXTRA = 10, 3
-OPTIONS = {
-    "din": {},
-    "din_activation_unit": {"attention": "activation_unit"},
-    "dien": {"long_seq_length": 6},
-    "sim": {"long_seq_length": 6, "top_k": 3},
-    "sim_hard": {"long_seq_length": 6, "top_k": 2, "search": "hard", "category_feature": "item_1"},
-    "sim_heads": {"long_seq_length": 6, "top_k": 3, "heads": 2},
-    "din_counts": {"history_counts": True, "attention_sums": True},
-    "eta": {"long_seq_length": 6, "top_k": 3, "heads": 2, "history_counts": True},
-    "sdim": {
-        "long_seq_length": 6,
-        "hashes": 6,
-        "bits_per_hash": 2,
-        "stage_one": True,
-        "short_history": "dien",
-    },
-    "twin": {
-        "long_seq_length": 9,
-        "top_k": 3,
-        "heads": 2,
-        "short_history": "none",
-        "attention_sums": True,
-    },
-}
 every_model = pytest.mark.parametrize("kind", OPTIONS)
 ENDS = np.array([[10, 11, 13, 11], [13, 10, 12, 12], [12, 12, 0, 0]])
 WEIGHT = np.array([[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 0, 0]], np.float32)

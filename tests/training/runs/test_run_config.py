@@ -65,6 +65,18 @@ def test_a_wrong_value_is_refused(name, value):
         RunConfig("data", **{name: value})
 
 
+@pytest.mark.parametrize("values", [{"memory": "8GB"}, {"cut": "rows"}])
+def test_what_belongs_to_spread_tables_is_refused_without_them(values):
+    with pytest.raises(MerlinSimError, match="with spread `tables` only"):
+        RunConfig("data", **values)
+    RunConfig("data", tables="spread", **values)
+
+
+def test_spread_tables_are_not_compiled():
+    with pytest.raises(MerlinSimError, match="`xla` cannot be given with spread tables"):
+        RunConfig("data", tables="spread", xla=True)
+
+
 def test_what_is_written_is_read_again(tmp_path):
     config = RunConfig("data", model_options={"stage_two_mlp_dims": (8, 4)}, seed=3)
     config.write(tmp_path / "config.yaml")

@@ -1,0 +1,88 @@
+"""Tables built by a plan, on the one rank that there is: what they start as, give and refuse."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from interest_kinds import OPTIONS
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.foundation.ranks import Ranks
+from merlin_sim.models import build_model
+from merlin_sim.models.blocks.embeddings import initial_table
+from merlin_sim.models.blocks.embeddings.initial_table import InitialTable
+from merlin_sim.models.blocks.embeddings.spread_tables import spread_tables, table_parts
+from merlin_sim.models.families.registry import find_family
+from merlin_sim.placement.planner import Wanted, make_plan
+from merlin_sim.placement.table import Shard, Table
+
+
+def draw(shard: Shard) -> np.ndarray:
+    tf.keras.utils.set_random_seed(4)
+    return InitialTable(0.5, shard, rows=20, width=6)([shard.rows, shard.columns]).numpy()
+
+
+def test_parts_begin_as_the_whole_does(monkeypatch):
+    monkeypatch.setattr(initial_table, "BLOCK_ROWS", 7)
+    whole = draw(Shard("item", 0, 0, 20, 0, 6))
+    assert len(np.unique(whole)) > 110 and 0.4 < np.abs(whole).max() <= 0.5
+    for first, rows in ((0, 7), (3, 9), (13, 7), (14, 0)):
+        part = draw(Shard("item", 0, first, rows, 0, 6))
+        np.testing.assert_array_equal(part, whole[first : first + rows])
+    np.testing.assert_array_equal(draw(Shard("item", 0, 0, 20, 2, 3)), whole[:, 2:5])
+
+
+@pytest.fixture
+def schema(make_schema):
+    return make_schema(users=(30,), items=(60, 8), history_length=10)
+
+
+def build(schema, kind, cut=None):
+    tf.keras.utils.set_random_seed(3)
+    name, family = kind.partition("_")[0], find_family(kind.partition("_")[0])
+    options = {"embedding_dim": 4, **OPTIONS[kind]}
+    tables = family.tables(schema, family.options.parse(options))
+    wanted = Wanted(ranks=1, samples=8, cut=cut)
+    with spread_tables(make_plan(tables, wanted), Ranks()):
+        return build_model(name, schema, **options)
+
+
+@pytest.mark.parametrize("kind", ["din", pytest.param("sim", marks=pytest.mark.slow)])
+def test_a_model_by_a_plan_gives_the_losses_and_gradients_of_one_without(schema, kind):
+    """Through the exchange, which is with itself here; several ranks are tried elsewhere."""
+    rng = np.random.default_rng(2)
+    columns = {}
+    for column in schema.excluding_by_name(["label"]):
+        shape = (6, 10) if column.is_list else (6,)
+        columns[column.name] = tf.constant(rng.integers(1, column.int_domain.max + 1, shape))
+    labels, found = tf.constant([0.0, 1, 1, 0, 1, 0]), []
+    for cut in ("replicated", "whole", "rows"):
+        model = build(schema, kind, cut)
+        assert bool(table_parts(model)) == (cut != "replicated")
+        with tf.GradientTape() as tape:
+            losses, logits = model.compute_step(columns, labels)
+        gradients = tape.gradient(losses[0], model.trainable_variables)
+        dense = [tf.convert_to_tensor(gradient).numpy() for gradient in gradients]
+        found.append([logits.numpy(), *dense])
+    for other in found[1:]:
+        for ours, theirs in zip(other, found[0], strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
+
+
+def test_what_knows_of_no_other_ranks_is_refused(schema, tmp_path):
+    model = build(schema, "din", "whole")
+    model.compile("adam")
+    for method, argument in (
+        *(("fit", {}), ("save", tmp_path / "model")),
+        ("save_weights", tmp_path / "weights"),
+    ):
+        with pytest.raises(MerlinSimError, match=f"`{method}` should be called on a model with"):
+            getattr(model, method)(argument)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_of_other_tables_is_refused(schema):
+    plan = make_plan([Table("user_0", 5, 4)], Wanted(1, 8, cut="whole"))
+    with spread_tables(plan, Ranks()), pytest.raises(MerlinSimError, match="the plan should have"):
+        build_model("din", schema, embedding_dim=4)

@@ -1,0 +1,26 @@
+"""Models of histories in small, one for each way of being made; made for histories of 10."""
+
+OPTIONS = {
+    "din": {},
+    "din_activation_unit": {"attention": "activation_unit"},
+    "dien": {"long_seq_length": 6},
+    "sim": {"long_seq_length": 6, "top_k": 3},
+    "sim_hard": {"long_seq_length": 6, "top_k": 2, "search": "hard", "category_feature": "item_1"},
+    "sim_heads": {"long_seq_length": 6, "top_k": 3, "heads": 2},
+    "din_counts": {"history_counts": True, "attention_sums": True},
+    "eta": {"long_seq_length": 6, "top_k": 3, "heads": 2, "history_counts": True},
+    "sdim": {
+        "long_seq_length": 6,
+        "hashes": 6,
+        "bits_per_hash": 2,
+        "stage_one": True,
+        "short_history": "dien",
+    },
+    "twin": {
+        "long_seq_length": 9,
+        "top_k": 3,
+        "heads": 2,
+        "short_history": "none",
+        "attention_sums": True,
+    },
+}
