@@ -81,7 +81,7 @@ def make_plan(tables: list[Table], wanted: Wanted) -> Plan:
         return next(even, min(fitting, key=lambda plan: _most(plan, wanted)))
     needed, changes = shown_size(least_memory(tables, wanted)), what_would_fit(tables, wanted)
     raise DoesNotFit(
-        f"the tables do not fit {wanted.ranks} ranks: one would have to hold {needed}, with "
+        f"the tables do not fit {wanted.ranks} rank(s): one would have to hold {needed}, with "
         f"gradients and what {wanted.optimizer} keeps, and has {shown_size(wanted.for_tables)} for "
         f"them. What would: {', or '.join(changes)}."
     )

@@ -93,7 +93,7 @@ def test_what_does_not_fit_is_told_with_what_would():
     with pytest.raises(DoesNotFit) as caught:
         make_plan(published(), wanted)
     said = str(caught.value)
-    assert "do not fit 2 ranks" in said and "has 6.71 GiB for them" in said
+    assert "do not fit 2 rank(s)" in said and "has 6.71 GiB for them" in said
     ranks = int(said.split(" ranks.")[0].split()[-1])
     make_plan(published(), replace(wanted, ranks=ranks))
     with pytest.raises(DoesNotFit):

@@ -52,7 +52,7 @@ def test_the_model_s_options_count(dataset):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--ranks", 2, "--memory", "1GB"], "do not fit 2 ranks: one would have to hold"),
+        (["--ranks", 2, "--memory", "1GB"], r"do not fit 2 rank\(s\): one would have to hold"),
         (["--ranks", 2, "--memory", "lots"], "like 80GB or 64GiB. Received: 'lots'"),
         (["--ranks", 3, "--nodes", 2], "`ranks` should be divisible by `nodes`"),
         (["--ranks", 2, "--cut", "columns", "--optimizer", "adagrad"], "cut them by rows"),
