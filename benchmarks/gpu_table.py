@@ -1,12 +1,16 @@
 """Measures this package on a GPU, and prints one markdown table: ``scripts/check_gpu.sh`` runs it.
 
-Every line is a run of the command line, as a person would start it. Five variables steer it:
+Every line is a run of the command line, as a person would start it, or a few lines of Python in a
+process of their own. These variables steer it:
 
-    GPU_TABLE_ROWS            rows of the made-up dataset (default 262144)
-    GPU_TABLE_STEPS           steps that are measured, after 20 (default 100)
-    GPU_TABLE_USERS           users of the logs that are preprocessed (default 100000)
-    GPU_TABLE_PUBLISHED       folder of the published implementation, to run beside ours
-    GPU_TABLE_PUBLISHED_DATA  dataset as its own preprocessing writes it
+    GPU_TABLE_LINES              only lines whose name has a match of this regular expression
+    GPU_TABLE_ROWS               rows of the made-up dataset (default 262144)
+    GPU_TABLE_STEPS              steps that are measured, after 20 (default 80)
+    GPU_TABLE_USERS              users of the logs that are preprocessed (default 100000)
+    GPU_TABLE_PUBLISHED          folder of the published implementation, to run beside ours
+    GPU_TABLE_PUBLISHED_DATA     dataset of the same rows as its own preprocessing writes them
+    GPU_TABLE_PUBLISHED_PACKAGES folder of packages that only it needs
+    GPU_TABLE_PUBLISHED_OPTIONS  more of its options, such as --prebatch_train_size 8192
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -28,11 +33,14 @@ from merlin_sim.foundation.gpus import Gpus, look
 
 PROGRAM = Path(sys.executable).with_name("merlin-sim")
 ROWS = int(os.environ.get("GPU_TABLE_ROWS", 262_144))
-STEPS = int(os.environ.get("GPU_TABLE_STEPS", 100))
+STEPS = int(os.environ.get("GPU_TABLE_STEPS", 80))
+LINES = re.compile(os.environ.get("GPU_TABLE_LINES", ""))
 USERS = int(os.environ.get("GPU_TABLE_USERS", 100_000))
 PUBLISHED = os.environ.get("GPU_TABLE_PUBLISHED")
 PUBLISHED_DATA = os.environ.get("GPU_TABLE_PUBLISHED_DATA")
-LOSS_STEP = 100
+PUBLISHED_PACKAGES = os.environ.get("GPU_TABLE_PUBLISHED_PACKAGES", "")
+PUBLISHED_OPTIONS = shlex.split(os.environ.get("GPU_TABLE_PUBLISHED_OPTIONS", ""))
+WARM_UP = 20
 
 BATCHES = (4096, 16384, 65536, 131072)
 PRECISIONS = {"FP32": ("--no_tf32",), "TF32": ("--tf32",), "AMP": ("--amp",)}
@@ -66,49 +74,46 @@ def entries(results: Path, kind: str) -> list[dict]:
     return [entry for entry in map(json.loads, lines) if entry["type"] == kind]
 
 
-def measured(mode: str, dataset: Path, batch: int, options: tuple[str, ...]) -> str:
-    """Samples a second of training or inference, feed included, when it is warm; and memory."""
+def benchmark(mode: str, dataset: Path, batch: int, options: tuple[str, ...]) -> dict:
+    """Run a benchmark, feed included, and return what it logs."""
     with tempfile.TemporaryDirectory() as results:
         words = (PROGRAM, mode, "--dataset_dir", dataset, "--results_dir", results, "--benchmark")
-        words += ("--benchmark_steps", STEPS, "--global_batch_size", batch, "--seed", 1, *options)
-        run(*words)
-        kind = "benchmark" if mode == "train" else "inference"
-        entry = entries(Path(results), kind)[-1]
-        held = entry.get("peak_gpu_memory_gib")
-        memory = "memory not told" if held is None else f"{held:.1f} GiB"
-        return f"{entry['throughput']:,.0f} samples/s, {memory}"
+        words += ("--benchmark_warmup_steps", WARM_UP, "--benchmark_steps", STEPS)
+        run(*words, "--global_batch_size", batch, "--seed", 1, *options)
+        return entries(Path(results), "benchmark" if mode == "train" else "inference")[-1]
 
 
-def loss_at(dataset: Path, batch: int, options: tuple[str, ...]) -> float:
-    """The loss at step 100, from the same seed."""
-    per_pass = -(-ROWS // batch)
-    with tempfile.TemporaryDirectory() as results:
-        words = (PROGRAM, "train", "--dataset_dir", dataset, "--results_dir", results)
-        words += ("--epochs", 1, "--repeat_count", -(-LOSS_STEP // per_pass), "--seed", 1)
-        run(*words, "--global_batch_size", batch, *options)
-        steps = {entry["step"]: entry for entry in entries(Path(results), "step")}
-        return float(steps[LOSS_STEP]["total_loss"])
+def measured(mode: str, dataset: Path, batch: int, options: tuple[str, ...]) -> str:
+    """Samples a second of training or inference, when it is warm; and memory."""
+    return described(benchmark(mode, dataset, batch, options))
+
+
+def described(entry: dict) -> str:
+    """Say what a benchmark logged."""
+    held = entry.get("peak_gpu_memory_gib")
+    memory = "memory not told" if held is None else f"{held:.1f} GiB"
+    return f"{entry['throughput']:,.0f} samples/s, {memory}"
 
 
 def training_lines(dataset: Path):
-    """SIM's training at every size, precision and with and without XLA."""
+    """SIM's training at every size, precision and with and without XLA; the largest first."""
     exact: dict[int, float] = {}
-    for batch, precision, compiled in itertools.product(BATCHES, PRECISIONS, COMPILED):
+    for batch, precision, compiled in itertools.product(BATCHES[::-1], PRECISIONS, COMPILED):
         options = (*PRECISIONS[precision], *COMPILED[compiled])
 
         def figures(batch=batch, precision=precision, compiled=compiled, options=options) -> str:
-            rate = measured("train", dataset, batch, options)
-            loss = loss_at(dataset, batch, options)
+            entry = benchmark("train", dataset, batch, options)
+            loss = entry["total_loss"]
             if precision == "FP32" and not compiled:
                 exact[batch] = loss
             beside = f" (FP32: {exact[batch]:.5f})" if batch in exact else ""
-            return f"{rate}, loss at step {LOSS_STEP} {loss:.5f}{beside}"
+            return f"{described(entry)}, loss at step {entry['step']} {loss:.5f}{beside}"
 
         yield f"SIM training, {batch:,}, {precision}{compiled}", figures
 
 
 def other_lines(dataset: Path):
-    """Inference, the other families, the feed alone, a whole run."""
+    """Inference, the other models of histories, the feed alone, a whole run."""
     fast = ("--amp", "--xla")
     for batch in (*BATCHES[:1], 8192, *BATCHES[1:2], 32768, *BATCHES[2:]):
         yield (
@@ -119,7 +124,11 @@ def other_lines(dataset: Path):
         "SIM inference, 131,072, AMP + XLA, batches in GPU memory beforehand",
         lambda: worker(PREBATCHED, dataset),
     )
-    for model in ("din", "dien"):
+    yield (
+        "SIM training, 131,072, AMP + XLA, batches in GPU memory beforehand",
+        lambda: worker(TRAINED_BEFOREHAND, dataset),
+    )
+    for model in ("din", "dien", "eta", "sdim", "twin"):
         yield (
             f"{model.upper()} training, 131,072, AMP + XLA",
             lambda own=(*fast, "--model_type", model): measured("train", dataset, 131072, own),
@@ -176,6 +185,38 @@ print(rows / (time.perf_counter() - begin))
 """
 
 
+TRAINED_BEFOREHAND = """
+import sys, time
+from pathlib import Path
+from merlin_sim.foundation.process_wide import quiet_merlin
+quiet_merlin()
+import tensorflow as tf
+from merlin_sim.feed.open_feed import open_feed
+from merlin_sim.foundation.ranks import Ranks
+from merlin_sim.models import build_model
+from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.steps.loss_scale import LossScale
+from merlin_sim.steps.optimizers import make_optimizer
+from merlin_sim.steps.sample_batch import SampleBatch
+from merlin_sim.steps.train_step import TrainStep
+tf.keras.mixed_precision.set_global_policy("mixed_float16")
+dataset = DatasetDirectory.open(Path(sys.argv[1]))
+model = build_model("sim", dataset.schema)
+optimizer = make_optimizer("adam", model.trainable_variables, 0.01)
+step = TrainStep(model, optimizer, LossScale(True), Ranks(), xla=True)
+feed = open_feed(dataset, "train", dataset.schema.column_names, 131072, Ranks())
+batches = [SampleBatch(*given) for given in feed]
+for timed in (False, True):
+    begin, rows = time.perf_counter(), 0
+    for _ in range(20):
+        for batch in batches:
+            losses = step.on_batch(batch, batch.samples).losses
+            rows += batch.samples
+    losses.numpy()
+print(rows / (time.perf_counter() - begin))
+"""
+
+
 def worker(code: str, dataset: Path, **variables: str) -> str:
     """Run a few lines in a process of their own; the last that they print is samples a second."""
     done = subprocess.run(
@@ -206,10 +247,51 @@ def whole_run(dataset: Path, options: tuple[str, ...]) -> str:
         return f"{seconds:.1f} s for {ROWS:,} rows, test AUC {auc:.4f}"
 
 
+def users_lines(root: Path):
+    """Training from users x candidates: 16 samples of a user share the user's history."""
+
+    def figures(model: str) -> str:
+        import user_rows
+
+        if not (root / "users").exists():
+            user_rows.write_users(root / "users", ROWS // 16, 108, 100)
+        return measured("train", root / "users", 131072, ("--amp", "--xla", "--model_type", model))
+
+    for model in ("sim", "twin"):
+        yield (
+            f"{model.upper()} training from users x 16 candidates, 131,072, AMP + XLA",
+            lambda model=model: figures(model),
+        )
+
+
+def click_lines(root: Path):
+    """DLRM and DCNv2 on logs of Criteo's form."""
+
+    def figures(model: str, precision: tuple[str, ...]) -> str:
+        if not (root / "clicks").exists():
+            made = ("--days", 4, "--rows_per_day", ROWS, "--most_keys", 1_000_000)
+            run(PROGRAM, "synthesize", "criteo", "--output", root / "days", *made)
+            words = (PROGRAM, "preprocess", "criteo", "--criteo_path", root / "days")
+            run(*words, "--output_path", root / "clicks", "--frequency_threshold", 1)
+        own = ("--model_type", model, "--optimizer", "sgd", "--embedding_dim", "128")
+        return measured("train", root / "clicks", 65536, (*precision, *own))
+
+    for model, precision in itertools.product(
+        ("dlrm", "dcnv2"), (("--tf32",), ("--amp",), ("--amp", "--xla"))
+    ):
+        named = " + ".join(word.strip("-").upper() for word in precision)
+        yield (
+            f"{model.upper()} training, 65,536, {named}",
+            lambda model=model, precision=precision: figures(model, precision),
+        )
+
+
 def precision_line(root: Path):
     """AUC with AMP beside FP32, on logs in which there is something to learn."""
 
     def figures() -> str:
+        if not (root / "gpu").exists():
+            preprocess(root, "gpu")
         aucs = {}
         for precision in ("FP32", "AMP"):
             with tempfile.TemporaryDirectory() as results:
@@ -223,19 +305,22 @@ def precision_line(root: Path):
     yield "test AUC with AMP, synthetic logs", figures
 
 
+def preprocess(root: Path, place: str, **variables: str) -> float:
+    """Preprocess synthetic logs of Amazon Books' form, and return the seconds."""
+    if not (root / "raw").exists():
+        run(PROGRAM, "synthesize", "--output", root / "raw", "--users", USERS)
+    words = (PROGRAM, "preprocess", "amazon-books", "--amazon_dataset_path", root / "raw")
+    return run(*words, "--output_path", root / place, **variables)
+
+
 def preprocessing_lines(root: Path):
-    """Preprocessing of synthetic logs of Amazon Books' form, on GPU and CPU."""
-
-    def figures(place: str, variables: dict[str, str]) -> str:
-        if not (root / "raw").exists():
-            run(PROGRAM, "synthesize", "--output", root / "raw", "--users", USERS)
-        words = (PROGRAM, "preprocess", "amazon-books", "--amazon_dataset_path", root / "raw")
-        return f"{run(*words, '--output_path', root / place, **variables):.1f} s, {USERS:,} users"
-
+    """Preprocessing on GPU and CPU."""
     for place, variables in (("gpu", {}), ("cpu", {"CUDA_VISIBLE_DEVICES": ""})):
         yield (
             f"preprocessing, {place.upper()}",
-            lambda place=place, variables=variables: figures(place, variables),
+            lambda place=place, variables=variables: (
+                f"{preprocess(root, place, **variables):.1f} s, {USERS:,} users"
+            ),
         )
 
 
@@ -244,16 +329,25 @@ def published_lines():
     if PUBLISHED is None or PUBLISHED_DATA is None:
         return
 
-    def figures() -> str:
+    passes = -(-(WARM_UP + STEPS) * 131072 // ROWS)
+    enough = {  # inference goes through the data once
+        "train": ("--epochs", passes),
+        "inference": ("--repeat_count", passes, "--disable_cache"),
+    }
+
+    def figures(mode: str) -> str:
         with tempfile.TemporaryDirectory() as results:
-            words = (sys.executable, Path(PUBLISHED) / "main.py", "--mode", "train", "--benchmark")
+            words = (sys.executable, Path(PUBLISHED) / "main.py", "--mode", mode, "--benchmark")
             words += ("--dataset_dir", PUBLISHED_DATA, "--results_dir", results, "--amp", "--xla")
-            run(*words, "--global_batch_size", 131072)
+            words += ("--benchmark_warmup_steps", WARM_UP, "--benchmark_steps", STEPS)
+            words += (*enough[mode], "--seed", 1, *PUBLISHED_OPTIONS)
+            run(*words, "--global_batch_size", 131072, PYTHONPATH=PUBLISHED_PACKAGES)
             text = "".join(path.read_text() for path in Path(results).rglob("*.json"))
             rates = re.findall(r'"(?:mean_)?throughput[^"]*": *([0-9.]+)', text)
             return f"{float(rates[-1]):,.0f} samples/s" if rates else "no throughput in its log"
 
-    yield "published code, training, 131,072, AMP + XLA", figures
+    for mode in ("train", "inference"):
+        yield f"published code, {mode}, 131,072, AMP + XLA", lambda mode=mode: figures(mode)
 
 
 def head(gpus: Gpus) -> list[Line]:
@@ -291,11 +385,15 @@ def main() -> None:
         lines = itertools.chain(
             training_lines(dataset),
             other_lines(dataset),
+            users_lines(root),
+            published_lines(),
             preprocessing_lines(root),
             precision_line(root),
-            published_lines(),
+            click_lines(root),
         )
         for name, figures in lines:
+            if not LINES.search(name):
+                continue
             try:
                 print(f"| {name} | {figures()} |", flush=True)
             except Failed as error:

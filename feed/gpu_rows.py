@@ -8,7 +8,8 @@ always sees one shape.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,20 @@ from merlin.schema import Schema
 from ..foundation.row_numbers import for_each_element
 from .batch_form import binary_labels, largest_ids
 from .data_error import DataError
-from .epoch_plan import Rows
+from .epoch_plan import EpochPlan, Rows
 from .row_check import RowCheck, aligned_lists
 from .rows.decoded_rows import Column, DecodedRows, ListColumn, ScalarColumn, decode
 from .rows.row_source import ParquetRows
 
+Place = tuple[DecodedRows, int]
+"""Rows on the device, and where among them those of one row group begin."""
+
 
 class FrameRows:
-    """Reads the row groups of :class:`ParquetRows` on the device, with cudf.
+    """Reads row groups of :class:`ParquetRows` on the device, with cudf.
+
+    cudf takes nearly as long for one row group as for sixteen: it decodes pages side by side, and
+    a row group has few. So all that a window lacks are read in one call.
 
     Args:
         parquet: says which row groups there are.
@@ -41,17 +48,44 @@ class FrameRows:
         self._check = RowCheck(schema) if check else None
         self._quick_check = QuickCheck(schema, self._cupy)
 
-    @property
-    def part_rows(self) -> list[int]:
-        """The number of rows of each row group."""
-        return self._parquet.part_rows
+    def read(self, parts: Sequence[int]) -> list[Place]:
+        """Decode row groups; their columns are arrays of cupy."""
+        for path in {self._parquet.parts[part][0] for part in parts}:
+            self._parquet.require_unchanged(path)
+        # Where something is wrong, one by one: so it is known in which.
+        return self._read_together(parts) or [(self._read_alone(part), 0) for part in parts]
 
-    def read(self, part: int) -> Iterator[DecodedRows]:
-        """Decode a row group as a whole; its columns are arrays of cupy."""
+    def _read_together(self, parts: Sequence[int]) -> list[Place] | None:
+        """Decode them in one call; None where that fails, or rows would train nonsense."""
+        of_file: dict[str, list[int]] = {}
+        for part in sorted(parts):
+            of_file.setdefault(self._parquet.parts[part][0], []).append(part)
+        groups = [[self._parquet.parts[part][1] for part in given] for given in of_file.values()]
+        try:
+            frame = self._library.read_parquet(
+                list(of_file), row_groups=groups, columns=self._parquet.columns
+            )
+        except (OSError, RuntimeError):
+            return None
+        columns = self._columns(frame)
+        if columns is None or not self._passes(columns):
+            return None
+        begins, rows = {}, 0
+        for part in itertools.chain(*of_file.values()):
+            begins[part] = rows
+            rows += self._parquet.parts[part][3]
+        decoded = DecodedRows(columns, rows, "", 0)
+        return [(decoded, begins[part]) for part in parts]
+
+    def _passes(self, columns: dict[str, Column]) -> bool:
+        return self._check is None or self._quick_check(columns)
+
+    def _read_alone(self, part: int) -> DecodedRows:
+        """Decode a row group; what is wrong with it is said."""
         path, group, first_row, rows = self._parquet.parts[part]
         try:
             frame = self._library.read_parquet(
-                path, row_groups=[[group]], columns=self._parquet.columns
+                [path], row_groups=[[group]], columns=self._parquet.columns
             )
         except (OSError, RuntimeError) as error:
             raise DataError(
@@ -59,13 +93,12 @@ class FrameRows:
                 f" (row group {group}): {error}"
             ) from error
         columns = self._columns(frame)
-        if columns is not None and (self._check is None or self._quick_check(columns)):
-            yield DecodedRows(columns, rows, path, first_row)
-            return
+        if columns is not None and self._passes(columns):
+            return DecodedRows(columns, rows, path, first_row)
         host = decode(frame.to_arrow(preserve_index=False), path, first_row)
         if self._check is not None:
             self._check(host)  # it knows which row is wrong, and says so
-        yield DecodedRows(self._copied(host), rows, path, first_row)
+        return DecodedRows(self._copied(host), rows, path, first_row)
 
     def _columns(self, frame: Any) -> dict[str, Column] | None:
         """See each column as arrays of the device; None where a value is missing."""
@@ -93,6 +126,46 @@ class FrameRows:
             else ScalarColumn(xp.asarray(column.values))
             for name, column in host.columns.items()
         }
+
+
+class FrameReader:
+    """Gives ranges of the sequence of ``plan``, window by window, reading each row group once.
+
+    Args:
+        rows: reads row groups.
+        plan: their order in this epoch.
+    """
+
+    def __init__(self, rows: FrameRows, plan: EpochPlan) -> None:
+        """Nothing is read yet."""
+        self._rows = rows
+        self._plan = plan
+        self._read: dict[int, Place] = {}  # by the row group's number in the epoch's order
+
+    def read(self, spans: Sequence[tuple[int, int]]) -> list[tuple[DecodedRows, int, int]]:
+        """Read a window: pieces in the order of ``spans``, each with its own range of rows."""
+        starts = self._plan.part_starts
+        needed = [
+            (int(number), *span)
+            for span in spans
+            for number in range(
+                int(np.searchsorted(starts, span[0], side="right")) - 1,
+                int(np.searchsorted(starts, span[1], side="left")),
+            )
+        ]
+        numbers = {number for number, *_ in needed}
+        self._read = {number: self._read[number] for number in numbers & self._read.keys()}
+        lacking = sorted(numbers - self._read.keys())
+        if lacking:
+            found = self._rows.read([int(self._plan.part_order[number]) for number in lacking])
+            self._read.update(zip(lacking, found, strict=True))
+        pieces = []
+        for number, start, stop in needed:
+            decoded, begin = self._read[number]
+            shift = begin - int(starts[number])
+            low, high = max(start, int(starts[number])), min(stop, int(starts[number + 1]))
+            pieces.append((decoded, low + shift, high + shift))
+        return pieces
 
 
 class QuickCheck:
@@ -129,7 +202,7 @@ class QuickCheck:
 
 
 class DeviceWindow:
-    """Rows of several row groups on the device, numbered as if they were joined.
+    """Rows of a window on the device, numbered in the order of its pieces.
 
     Args:
         pieces: each with its own range of rows.
@@ -146,12 +219,18 @@ class DeviceWindow:
         widths: dict[str, int],
         ids: frozenset[str],
     ) -> None:
-        """Join the pieces, column by column."""
+        """Join what the pieces are of, column by column."""
         self._xp = importlib.import_module("cupy")
         self._layout = layout
         self._widths = widths
+        frames = {id(decoded): decoded for decoded, _, _ in pieces}
+        begins = np.cumsum([0, *(decoded.rows for decoded in frames.values())])
+        first = dict(zip(frames, begins.tolist(), strict=False))
+        ranges = [np.arange(low, high) + first[id(decoded)] for decoded, low, high in pieces]
+        self._numbers: Rows = np.concatenate([np.zeros(0, np.int64), *ranges])
+        joined = list(frames.values())
         self._columns = {
-            name: self._join(name, pieces, np.dtype(np.int64) if name in ids else None)
+            name: self._join(name, joined, np.dtype(np.int64) if name in ids else None)
             for name in layout.columns
         }
 
@@ -161,28 +240,24 @@ class DeviceWindow:
         The arrays are whole when this returns: TensorFlow computes in a stream of its own, which
         waits for no other.
         """
-        places = self._xp.asarray(rows)
+        places = self._xp.asarray(self._numbers[rows])
         taken = {name: self._take(name, column, places) for name, column in self._columns.items()}
         self._xp.cuda.get_current_stream().synchronize()
         return taken
 
-    def _join(
-        self, name: str, pieces: Sequence[tuple[DecodedRows, int, int]], dtype: Any
-    ) -> Column:
+    def _join(self, name: str, frames: Sequence[DecodedRows], dtype: Any) -> Column:
         xp, like = self._xp, self._layout.columns[name]
         dtype = dtype or like.values.dtype
-        values, lengths = [xp.zeros(0, dtype)], [xp.zeros(0, xp.int64)]
-        for decoded, start, stop in pieces:
-            column = decoded.columns[name]
-            if not isinstance(column, ListColumn):
-                values.append(column.values[start:stop].astype(dtype))
-                continue
-            ends = column.offsets[start : stop + 1]
-            values.append(column.values[int(ends[0]) : int(ends[-1])].astype(dtype))
-            lengths.append(ends[1:] - ends[:-1])
+        columns = [decoded.columns[name] for decoded in frames]
+        values = [xp.zeros(0, dtype), *(column.values.astype(dtype) for column in columns)]
         if not isinstance(like, ListColumn):
             return ScalarColumn(xp.concatenate(values))
-        return ListColumn(xp.concatenate(values), offsets_of(xp.concatenate(lengths), xp))
+        offsets, before = [xp.zeros(1, xp.int64)], 0
+        for column in columns:
+            assert isinstance(column, ListColumn)
+            offsets.append(column.offsets[1:] + before)
+            before += len(column.values)
+        return ListColumn(xp.concatenate(values), xp.concatenate(offsets))
 
     def _take(self, name: str, column: Column, places: Any) -> Any:
         if not isinstance(column, ListColumn):

@@ -22,7 +22,7 @@ from .batch_form import list_widths, small_ids
 from .batches.filled_window import FilledWindow
 from .batches.memory_blocks import MemoryBlocks
 from .epoch_plan import EpochPlan, RankRows, Rows, slots
-from .gpu_rows import DeviceWindow, FrameRows
+from .gpu_rows import DeviceWindow, FrameReader, FrameRows
 from .row_check import RowCheck
 from .rows.decoded_rows import ListColumn
 from .rows.decoding import decode_windows
@@ -311,15 +311,16 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         """Read a window ahead on the device."""
         widths = list_widths(self.input_schema, ragged=self.pad_lists)
         ids = small_ids(self.input_schema) if self.compact_ids else frozenset()
-        rows_on_device = FrameRows(source, frames, self.input_schema, self.check)
-        spans = self._spans(plan, first_step, SequenceReader(rows_on_device, plan))
-        windows = Background(
-            (
-                (first, DeviceWindow(list(pieces), source.layout, widths, ids), rows.batches)
-                for first, rows, pieces in spans
-            ),
-            ahead=1,
-        )
+        reader = FrameReader(FrameRows(source, frames, self.input_schema, self.check), plan)
+
+        def read() -> Iterator[Any]:
+            for window in plan.windows(first_step):
+                rows = plan.rank_rows(window, self.global_rank, self.global_size)
+                pieces = reader.read(rows.spans)
+                first = window.first_row // plan.global_batch_size
+                yield first, DeviceWindow(pieces, source.layout, widths, ids), rows.batches
+
+        windows = Background(read(), ahead=1)
         try:
             yield from windows
         finally:

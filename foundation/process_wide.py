@@ -131,11 +131,22 @@ class QuietImports:
         """Find a module where Python would; None for those of others, and within a quiet one."""
         if self._is_quiet or name.partition(".")[0] not in self.packages:
             return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        spec = self._find_as_others(name, path, target)
         if spec is not None and hasattr(spec.loader, "exec_module"):
             quiet: Any = _QuietLoader(self, spec.loader)
             spec.loader = quiet
         return spec
+
+    def _find_as_others(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Ask whom Python would ask next, in their order."""
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            find: Any = getattr(finder, "find_spec", None)  # Python allows one without
+            spec: importlib.machinery.ModuleSpec | None = find and find(name, path, target)
+            if spec is not None:
+                return spec
+        return None
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -43,9 +44,19 @@ class OpenLibraries:
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
         """Open what the module needs, once."""
+        if name == "merlin.io.fsspec_utils":
+            fit_cudf_to_merlin()
         for library in self._waiting.pop(name, ()):
             with contextlib.suppress(OSError):  # whoever needs it says what is missing
                 ctypes.CDLL(str(NVIDIA / library))
+
+
+def fit_cudf_to_merlin() -> None:
+    """Give cudf a name back that Merlin imports, and calls for files on remote disks alone."""
+    if getattr(sys.modules.get("merlin.core.has_gpu"), "HAS_GPU", False):
+        with contextlib.suppress(Exception):  # whoever needs cudf says what is wrong with it
+            column = importlib.import_module("cudf.core.column")
+            vars(column).setdefault("build_categorical_column", None)
 
 
 def set_up() -> None:
@@ -57,6 +68,18 @@ def set_up() -> None:
     paths = os.environ.get("PATH", "").split(os.pathsep)
     if str(compiler / "bin") not in paths:
         os.environ["PATH"] = os.pathsep.join([*paths, str(compiler / "bin")])
+    # Of code that the driver compiles for its GPU, only what is called; and all of that is kept.
+    os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")
+    os.environ.setdefault("CUDA_CACHE_MAXSIZE", str(4 * 2**30))
+    # With a driver of CUDA 13, numba's own calls of the driver end the process; NVIDIA's do not.
+    os.environ.setdefault("NUMBA_CUDA_USE_NVIDIA_BINDING", "1")
+    # cudf would ask for both versions in a process of its own, to compile functions of users.
+    for name in (
+        "CHECK_NUMBA_CODEGEN_PATCH_NEEDED",
+        "KNOWN_DRIVER_VERSION",
+        "KNOWN_RUNTIME_VERSION",
+    ):
+        os.environ.setdefault(f"PTXCOMPILER_{name}", "0" if name.startswith("CHECK") else "12.6")
     # Merlin is written for Dask's frames as they were before these.
     os.environ.setdefault("DASK_DATAFRAME__QUERY_PLANNING", "False")
     os.environ.setdefault("DASK_DATAFRAME__CONVERT_STRING", "False")

@@ -12,6 +12,7 @@ from ..ranks.collectives import Gradient, average, average_gradients
 from .filler_batch import batch_that_may_be_filler, without_filler
 from .loss_scale import LossScale
 from .sample_batch import SampleBatch
+from .table_rows import a_row_for_each_id, added_up
 
 
 class StepResult(NamedTuple):
@@ -69,6 +70,7 @@ class TrainStep:
         refs = {variable.ref() for variable in own}
         trained = enumerate(model.trainable_variables) if refs else ()
         self.own = frozenset(i for i, variable in trained if variable.ref() in refs)
+        self._row_for_each_id = xla and bool(tf.config.list_logical_devices("GPU"))
         self._gradients = (
             tf.function(self._compute_gradients, jit_compile=True, autograph=False)
             if xla
@@ -162,6 +164,8 @@ class TrainStep:
         counted = tf.where(share > 0.0, counted, 0.0)
         with batch_that_may_be_filler(share > 0.0):
             gradients, losses, logits = self._gradients(columns, labels, share, sample_weight)
+        if self._row_for_each_id and self.ranks.size > 1:  # fewer to send
+            gradients = [added_up(gradient) for gradient in gradients]
         if self.ranks.size > 1:
             gradients = [
                 gradient if i in self.own else without_filler(gradient, share > 0.0)
@@ -194,7 +198,7 @@ class TrainStep:
         share: tf.Tensor,
         sample_weight: tf.Tensor | None,
     ) -> tuple[list[Gradient], tf.Tensor, tf.Tensor]:
-        with tf.GradientTape() as tape:
+        with a_row_for_each_id(self._row_for_each_id), tf.GradientTape() as tape:
             losses, logits = self.model.compute_step(columns, labels, sample_weight, training=True)
             scaled = losses[0] * share * self.loss_scale.scale
         gradients = tape.gradient(

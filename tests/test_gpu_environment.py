@@ -53,6 +53,9 @@ def test_what_xla_and_dask_look_for_is_set_unless_it_is_given(environment):
     assert given["XLA_FLAGS"] == f"--xla_gpu_cuda_data_dir={compiler}"
     assert given["PATH"] == f"/usr/bin:{compiler}/bin"
     assert given["DASK_DATAFRAME__QUERY_PLANNING"] == "False"
+    assert given["CUDA_MODULE_LOADING"] == "LAZY"
+    assert given["NUMBA_CUDA_USE_NVIDIA_BINDING"] == "1"
+    assert given["PTXCOMPILER_KNOWN_DRIVER_VERSION"] == "12.6"
     given["XLA_FLAGS"] = "--xla_gpu_cuda_data_dir=/opt/cuda"
     environment.set_up()
     assert given["XLA_FLAGS"] == "--xla_gpu_cuda_data_dir=/opt/cuda"

@@ -86,8 +86,7 @@ class ParquetRows:
     def read(self, part: int) -> Iterator[StoredRows]:
         """Open a row group: at most :data:`~.row_group.CHUNK_ROWS` rows at a time."""
         path, group, first_row, rows = self.parts[part]
-        if version(path) != self._versions[path]:
-            raise DataError(f"{path} changed while it was read.")
+        self.require_unchanged(path)
         with _naming_damaged_rows(path, group, first_row, first_row + rows):
             file = self._open(path)
             readers: list[PartReader] = [
@@ -97,6 +96,11 @@ class ParquetRows:
         for start in range(0, rows, CHUNK_ROWS):
             count = min(CHUNK_ROWS, rows - start)
             yield StoredRows(self.columns, count, path, first_row + start, readers)
+
+    def require_unchanged(self, path: str) -> None:
+        """Refuse a file that is no longer the one whose footer was read."""
+        if version(path) != self._versions[path]:
+            raise DataError(f"{path} changed while it was read.")
 
     def _open(self, path: str) -> pq.ParquetFile:
         if Path(path).is_file():

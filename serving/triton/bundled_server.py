@@ -69,6 +69,7 @@ def server_environment(triton: Path) -> dict[str, str]:
     return {
         "PYTHONWARNINGS": "ignore",  # third parties' at their import, once for each model
         "TF_CPP_MIN_LOG_LEVEL": "2",
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",  # each model is a process; one would take it all
         **os.environ,
         "LD_LIBRARY_PATH": ":".join(filter(None, [folder, str(bundled), before])),
         "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}",

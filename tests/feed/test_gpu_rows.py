@@ -56,6 +56,63 @@ def test_batches_are_those_of_the_cpu(tmp_path, gpu, shuffle, ragged, pad_lists)
     assert_same(expected, collect(Loader(dataset, 8, **options)))
 
 
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_each_rank_gets_its_rows_of_the_cpu(tmp_path, gpu, rank):
+    dataset = open_dataset(write_files(tmp_path, [[7, 30, 3], [15, 8]]))
+    ranks = {"global_size": 3, "global_rank": rank}
+    options = {"shuffle": True, "seed": 5, "window_rows": 24, "pad_lists": True, **ranks}
+    expected = collect(Loader(dataset, 4, **options))
+    gpu()
+    assert_same(expected, collect(Loader(dataset, 4, **options)))
+
+
+def test_what_a_window_lacks_is_read_in_one_call(tmp_path, gpu):
+    dataset = open_dataset(write_files(tmp_path, [[8, 8, 8], [8, 8, 8]]))
+    gpu()
+    reads = load("cudf").reads
+    reads.clear()
+    assert len(collect(Loader(dataset, 8, window_rows=16))) == 6
+    assert reads == [[[0, 1]], [[2], [0]], [[1, 2]]]
+    reads.clear()
+    assert len(collect(Loader(dataset, 8, shuffle=True, seed=1, window_rows=24))) == 6
+    assert len(reads) == 2
+    assert sum(len(groups) for read in reads for groups in read) == 6
+
+
+def test_files_of_different_types_are_read_one_by_one(tmp_path, gpu):
+    paths = write_files(tmp_path, [[9], [9]])
+    table = pq.read_table(paths[1])
+    place = table.column_names.index("item")
+    pq.write_table(table.set_column(place, "item", table["item"].cast(pa.int32())), paths[1])
+    dataset = open_dataset(paths)
+    expected = collect(Loader(dataset, 4))
+    gpu()
+    assert_same(expected, collect(Loader(dataset, 4)))
+
+
+def test_a_row_group_among_others_is_named_when_it_is_wrong(tmp_path, gpu):
+    paths = write_files(tmp_path, [[4, 4], [4, 4]])
+    table = pq.read_table(paths[1])
+    ids = table["item"].to_pylist()
+    ids[6] = 999
+    place = table.column_names.index("item")
+    pq.write_table(table.set_column(place, "item", pa.array(ids)), paths[1], row_group_size=4)
+    dataset = open_dataset(paths)
+    gpu()
+    with pytest.raises(DataError, match=rf"{paths[1]}, row 6: column item .* Received: 999"):
+        collect(Loader(dataset, 16))
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, gpu):
+    paths = write_files(tmp_path, [[9], [9]])
+    loader = Loader(open_dataset(paths), 4)
+    assert loader.source.part_rows == [9, 9]
+    write_files(tmp_path, [[9], [9, 1]])
+    gpu()
+    with pytest.raises(DataError, match="changed while it was read"):
+        collect(loader)
+
+
 def test_ids_come_in_the_type_that_stays_on_the_device(tmp_path, gpu):
     dataset = open_dataset(write_files(tmp_path, [[9]]))
     options = {"pad_lists": True, "compact_ids": True}

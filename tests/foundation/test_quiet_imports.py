@@ -87,6 +87,21 @@ def test_what_is_only_looked_for_is_found_whole(noisy):
     assert "noise of the start" in spec.loader.get_source("noisy")
 
 
+def test_whoever_else_python_asks_for_modules_is_asked_too(noisy, monkeypatch):
+    asked = []
+
+    class Finder:
+        def find_spec(self, name, path=None, target=None):
+            asked.append(name)
+
+    place = next(i for i, finder in enumerate(sys.meta_path) if isinstance(finder, QuietImports))
+    monkeypatch.setattr(
+        sys, "meta_path", [*sys.meta_path[: place + 1], Finder(), *sys.meta_path[place + 1 :]]
+    )
+    assert noisy().level == "2"
+    assert asked[0] == "noisy"
+
+
 def test_who_asks_for_warnings_hears_them(noisy, monkeypatch):
     monkeypatch.setattr(sys, "warnoptions", ["default"])
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")

@@ -69,3 +69,42 @@ def on_gpu():
         return result.stdout + result.stderr
 
     return run
+
+
+@pytest.fixture(scope="session")
+def logs(tmp_path_factory):
+    """Purchases of 300 users, as Amazon's."""
+    from merlin_sim.workflows.synthetic.planted_behaviour import PlantedBehaviour
+    from merlin_sim.workflows.synthetic.synthesis import synthesize
+
+    directory = tmp_path_factory.mktemp("logs")
+    synthesize(directory, PlantedBehaviour(users=300, items=900, categories=30))
+    return directory
+
+
+def _merlin_sim(*words):
+    hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    subprocess.run([PROGRAM, *map(str, words)], check=True, timeout=280, env=hidden)
+
+
+@pytest.fixture(scope="session")
+def users_dataset(logs, tmp_path_factory):
+    """One row for each of the users."""
+    directory = tmp_path_factory.mktemp("data") / "users"
+    _merlin_sim(
+        *("preprocess", "amazon-books", "--amazon_dataset_path", logs, "--output_path", directory),
+        *("--layout", "users", "--max_sequence_length", 12),
+    )
+    return directory
+
+
+@pytest.fixture(scope="session")
+def clicks_dataset(tmp_path_factory):
+    """Clicks, as Criteo's."""
+    directory = tmp_path_factory.mktemp("clicks")
+    _merlin_sim("synthesize", "criteo", "--output", directory / "raw", "--rows_per_day", 3000)
+    _merlin_sim(
+        *("preprocess", "criteo", "--criteo_path", directory / "raw"),
+        *("--output_path", directory / "dataset"),
+    )
+    return directory / "dataset"

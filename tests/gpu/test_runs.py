@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from processes import BIN
+from processes import BIN, entries
 
-MODEL = (
-    *("--embedding_dim", "4", "--stage_one_mlp_dims", "8", "--stage_two_mlp_dims", "8,4"),
-    *("--aux_mlp_dims", "6", "--long_seq_length", "8", "--top_k", "4", "--seed", "3"),
-)
+SMALL = ("--embedding_dim", "4", "--stage_two_mlp_dims", "8,4", "--seed", "3")
+LONG = (*SMALL, "--long_seq_length", "8")
+SEARCHED = (*LONG, "--top_k", "4", "--heads", "2")
+OF_MODEL = {
+    "sim": (*LONG, "--top_k", "4", "--stage_one_mlp_dims", "8", "--aux_mlp_dims", "6"),
+    "din": SMALL,
+    "dien": (*LONG, "--aux_mlp_dims", "6"),
+    "eta": SEARCHED,
+    "sdim": LONG,
+    "twin": (*SEARCHED, "--history_counts", "true"),
+}
 STEPS = ("--epochs", "2", "--global_batch_size", "64", "--lr", "0.01")
 
 
-def train(on_gpu, dataset, results, *options, **more):
+def train(on_gpu, dataset, results, *options, model="sim", **more):
     said = on_gpu(
-        *("train", "--dataset_dir", dataset, "--results_dir", results, *MODEL, *STEPS, *options),
+        *("train", "--dataset_dir", dataset, "--results_dir", results, "--model_type", model),
+        *(*OF_MODEL[model], *STEPS, *options),
         **more,
     )
-    entries = [json.loads(line) for line in (results / "log.json").read_text().splitlines()]
-    losses = [entry["total_loss"] for entry in entries if entry["type"] == "step"]
-    return losses, next(e for e in entries if e["type"] == "result"), said
+    return losses_of(results), entries(results, "result")[-1], said
+
+
+def losses_of(results):
+    return [entry["total_loss"] for entry in entries(results, "step")]
 
 
 def test_the_doctor_sees_the_gpu(on_gpu):
@@ -37,12 +45,40 @@ def test_memory_grows_and_the_rank_sees_one_gpu(on_gpu):
     assert seen["held"] < 2**30
 
 
-def test_float32_trains_as_on_the_cpu(on_gpu, sim_dataset, tmp_path):
-    ours, result, said = train(on_gpu, sim_dataset, tmp_path / "gpu", "--no_tf32")
-    expected, on_cpu, _ = train(on_gpu, sim_dataset, tmp_path / "cpu", hidden=True)
+@pytest.mark.parametrize("model", OF_MODEL)
+def test_float32_trains_as_on_the_cpu(on_gpu, sim_dataset, tmp_path, model):
+    ours, result, said = train(on_gpu, sim_dataset, tmp_path / "gpu", "--no_tf32", model=model)
+    expected, on_cpu, _ = train(on_gpu, sim_dataset, tmp_path / "cpu", model=model, hidden=True)
     assert "on the CPU" not in said
     assert ours == pytest.approx(expected, rel=2e-3)
     assert result["test_auc"] == pytest.approx(on_cpu["test_auc"], abs=0.02)
+
+
+@pytest.mark.parametrize("candidates", ["1", "8"])
+def test_users_train_as_on_the_cpu(on_gpu, users_dataset, tmp_path, candidates):
+    # Rounding grows from step to step: a hundred are as many as the other tests compare.
+    options = ("--candidates", candidates, "--max_steps", "100")
+    ours, result, _ = train(on_gpu, users_dataset, tmp_path / "gpu", "--no_tf32", *options)
+    expected, on_cpu, _ = train(on_gpu, users_dataset, tmp_path / "cpu", *options, hidden=True)
+    assert ours == pytest.approx(expected, rel=2e-3)
+    assert result["test_auc"] == pytest.approx(on_cpu["test_auc"], abs=0.02)
+
+
+@pytest.mark.parametrize("model", ["dlrm", "dcnv2"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+def test_tables_of_clicks_train_as_on_the_cpu(on_gpu, clicks_dataset, tmp_path, model, optimizer):
+    losses = []
+    for hidden in (False, True):
+        results = tmp_path / f"{hidden}"
+        on_gpu(
+            *("train", "--dataset_dir", clicks_dataset, "--results_dir", results, "--seed", "3"),
+            *("--model_type", model, "--embedding_dim", "8", "--bottom_mlp_dims", "16,8"),
+            *("--optimizer", optimizer, "--global_batch_size", "512", "--epochs", "1"),
+            *(() if hidden else ("--no_tf32",)),
+            hidden=hidden,
+        )
+        losses.append(losses_of(results))
+    assert losses[0] == pytest.approx(losses[1], rel=2e-3)
 
 
 @pytest.mark.parametrize("options", [("--tf32",), ("--amp",), ("--amp", "--xla"), ("--xla",)])
@@ -52,10 +88,11 @@ def test_other_precisions_train_nearly_so(on_gpu, sim_dataset, tmp_path, options
     assert ours == pytest.approx(expected, rel=0.05)
 
 
-@pytest.mark.parametrize("model", ["din", "dien"])
-def test_the_other_families_train(on_gpu, sim_dataset, tmp_path, model):
-    losses, _, _ = train(on_gpu, sim_dataset, tmp_path / model, "--model_type", model, "--amp")
-    assert losses[-1] == pytest.approx(losses[-1]) and losses[-1] < 10
+@pytest.mark.parametrize("model", ["din", "dien", "eta", "sdim", "twin"])
+def test_other_models_train_in_float16(on_gpu, sim_dataset, tmp_path, model):
+    ours, _, _ = train(on_gpu, sim_dataset, tmp_path / "amp", "--amp", "--xla", model=model)
+    expected, _, _ = train(on_gpu, sim_dataset, tmp_path / "float32", "--no_tf32", model=model)
+    assert ours == pytest.approx(expected, rel=0.05)
 
 
 def test_xla_compiles_once_for_each_shape(on_gpu, sim_dataset, tmp_path):
@@ -72,7 +109,7 @@ def test_more_ranks_than_gpus_are_refused(on_gpu, gpu_count, sim_dataset, tmp_pa
     ranks = gpu_count + 1
     launch = (BIN / "horovodrun", "-np", ranks, "--gloo", "-H", f"localhost:{ranks}")
     said = on_gpu(
-        *("train", "--dataset_dir", sim_dataset, "--results_dir", tmp_path, *MODEL),
+        *("train", "--dataset_dir", sim_dataset, "--results_dir", tmp_path, *OF_MODEL["sim"]),
         launch=launch,
     )
     assert f"{ranks} ranks were started on a machine with" in said
@@ -81,7 +118,7 @@ def test_more_ranks_than_gpus_are_refused(on_gpu, gpu_count, sim_dataset, tmp_pa
 def test_a_gpu_out_of_memory_is_told_what_to_lower(on_gpu, sim_dataset, tmp_path):
     said = on_gpu(
         *("train", "--dataset_dir", sim_dataset, "--results_dir", tmp_path, "--benchmark"),
-        *("--global_batch_size", "256", "--embedding_dim", "2048"),
+        *("--global_batch_size", "256", *OF_MODEL["sim"], "--embedding_dim", "2048"),
         code=2,
         TF_MEMORY_ALLOCATION="64",
     )

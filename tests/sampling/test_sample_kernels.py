@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gpu_worker
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -139,3 +140,7 @@ def test_the_population_is_what_repeating_would_give(total):
         for i in index
     ]
     np.testing.assert_array_equal(found, repeated[index])
+
+
+def test_what_a_gpu_is_asked_runs_without_one():
+    assert gpu_worker.arrays("numpy")["same"]

@@ -260,12 +260,31 @@ def concat(objs: Any, axis: int = 0, join: str = "outer", ignore_index: bool = F
     return DataFrame.from_arrow(pa.concat_tables([frame.to_arrow() for frame in objs]))
 
 
+options: dict[str, Any] = {}
+"""What was set, for the tests."""
+
+
+def set_option(name: str, val: Any) -> None:
+    """Choose how cudf works."""
+    options[name] = val
+
+
+reads: list[Any] = []
+"""What was read, for the tests."""
+
+
 def read_parquet(
     filepath_or_buffer: Any, engine: str = "cudf", columns: Any = None, *, row_groups: Any = None
 ) -> DataFrame:
-    """Decode row groups on the device."""
-    file = pq.ParquetFile(filepath_or_buffer)
-    return DataFrame.from_arrow(file.read_row_groups(row_groups[0], columns=columns))
+    """Decode row groups on the device, those of several files one after the other."""
+    reads.append(row_groups)
+    tables = [
+        pq.ParquetFile(path).read_row_groups(groups, columns=columns)
+        for path, groups in zip(filepath_or_buffer, row_groups, strict=True)
+    ]
+    if any(table.schema.types != tables[0].schema.types for table in tables):
+        raise RuntimeError("All inputs must have the same schema.")
+    return DataFrame.from_arrow(pa.concat_tables(tables).combine_chunks())
 
 
 class ListDtype:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -38,19 +39,17 @@ def feed(directory: str) -> dict[str, Any]:
     return {"same": same, "batches": len(batches["cpu"]), "places": sorted(places)}
 
 
-def arrays() -> dict[str, Any]:
+def arrays(library: str = "cupy") -> dict[str, Any]:
     """Compare the array code of preprocessing on cupy and on numpy."""
-    import cupy
-
     from merlin_sim.foundation.row_numbers import for_each_element
-    from merlin_sim.workflows.engine.backend import pad_left
-    from merlin_sim.workflows.sampling.population import Population
-    from merlin_sim.workflows.sampling.sample_arrays import (
+    from merlin_sim.sampling.population import Population
+    from merlin_sim.sampling.sample_arrays import (
         cut_prefixes,
         draw_negatives,
         order_of_twins,
         select_prefixes,
     )
+    from merlin_sim.workflows.engine.backend import pad_left
 
     random = np.random.default_rng(7)
     lengths = random.integers(0, 40, 300)
@@ -59,16 +58,16 @@ def arrays() -> dict[str, Any]:
     users = random.integers(1, 2**40, 300)
     population = Population.of_counts(np.bincount(values, minlength=60))
     results = []
-    for xp in (np, cupy):
-        u, o, v = (xp.asarray(array) for array in (users, offsets, values))
-        rows, positions = select_prefixes(u, o, 1, False, 5, 1, 3, xp)
+    for xp in (np, importlib.import_module(library)):
+        u, o, v, ends = (xp.asarray(array) for array in (users, offsets, values, lengths))
+        rows, positions = select_prefixes(u, xp.minimum(ends, 1), ends, 5, 1, 3, xp)
         targets, history, ends = cut_prefixes(v, o, rows, positions, 10, xp)
         order = order_of_twins(u[rows], positions, 5, xp)
         drawn = draw_negatives(u[rows], positions, targets, history, ends, order, 5, population, xp)
         padded = pad_left(history, ends, 12, xp)
         spread = for_each_element(xp.arange(300), o, xp)
         found = [rows, positions, targets, history, ends, order, *drawn, *padded, spread]
-        results.append([array if xp is np else array.get() for array in found])
+        results.append([array.get() if hasattr(array, "get") else array for array in found])
     return {"same": all(map(np.array_equal, *results)), "rows": len(results[0][0])}
 
 

@@ -207,15 +207,15 @@ class TrainingRun(RunParts):
         collectives.on_every_rank(restore, self.ranks)
 
     def _benchmark(self, step: TrainStep, dropout_seeds: DropoutSeeds) -> dict[str, Any]:
-        done = 0
+        done, losses = 0, []
 
         def train(batch: SampleBatch, rows: int) -> int:
-            nonlocal done
+            nonlocal done, losses
             self.watchdog.alive()
             dropout_seeds.start_step(done)
             done += 1
             result = step.on_batch(batch, rows)
-            result.losses.numpy()
+            losses = result.losses.numpy().tolist()
             return round(float(result.samples))
 
         config = self.config
@@ -227,7 +227,8 @@ class TrainingRun(RunParts):
             self.log,
             "training",
         )
-        self.log.write("benchmark", **values, **peak_memory())
+        last = dict(zip(self.family.losses, losses, strict=True))
+        self.log.write("benchmark", step=done, **values, **last, **peak_memory())
         shown = (f"{name} {value:,.5g}" for name, value in values.items())
         self.log.say("  ".join(shown))
         return values

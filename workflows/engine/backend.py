@@ -36,6 +36,11 @@ def uses_gpu() -> bool:
     return cudf is not None
 
 
+def spill() -> None:
+    """Have cudf move to the host's memory what is not in use, in this process."""
+    cudf.set_option("spill", True)
+
+
 def is_on_gpu(frame: Any) -> bool:
     """Tell whether a frame or series is cudf's."""
     return not isinstance(frame, (pd.DataFrame, pd.Series))

@@ -14,7 +14,7 @@ from ...foundation import process_wide
 from ...foundation.cores import count_cores
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.gpus import Gpu, look
-from .backend import uses_gpu
+from .backend import spill, uses_gpu
 
 AUTO = "auto"
 SINGLE = "single"
@@ -215,6 +215,8 @@ def _gpu_client() -> Iterator[Any]:
 
     spilling = {"enable_cudf_spill": True, "device_memory_limit": SPILL_ABOVE}
     known = inspect.signature(LocalCUDACluster).parameters  # that of 23.8 spills results only
+    if "enable_cudf_spill" in known:  # what workers send can then only be taken by one that does
+        spill()
     with (
         dask.config.set({"distributed.comm.timeouts.connect": "60s"}),
         LocalCUDACluster(

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from ....steps.table_rows import has_a_row_for_each_id
+
 
 def table_lookup(table: tf.Variable, ids: list[tf.Tensor]) -> list[tf.Tensor]:
     """Look up several tensors of ids, and give the table one gradient for all of them.
@@ -14,7 +16,8 @@ def table_lookup(table: tf.Variable, ids: list[tf.Tensor]) -> list[tf.Tensor]:
     The gradient is sparse and names each row once. Without this, every lookup would hand the
     optimizer (and, between ranks, the wire) its own row for each id, most of them of the same few
     popular items, to be concatenated and summed there; adding the rows up where they stand is
-    several times faster.
+    several times faster. A step that is compiled for a GPU is the exception:
+    :mod:`merlin_sim.steps.table_rows`.
 
     >>> table = tf.Variable([[1.0], [2.0], [3.0]])
     >>> with tf.GradientTape() as tape:
@@ -31,6 +34,8 @@ def table_lookup(table: tf.Variable, ids: list[tf.Tensor]) -> list[tf.Tensor]:
     Returns:
         For each tensor of ids, [...], the rows, [..., dim].
     """
+    if has_a_row_for_each_id():
+        return plain_lookup(table, ids)
     shared = shared_rows(ids)
     return shared.spread(tf.gather(table, shared.rows), with_gradient=True)
 

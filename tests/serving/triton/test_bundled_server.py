@@ -7,7 +7,12 @@ import sys
 
 import pytest
 
-from merlin_sim.serving.triton.bundled_server import NOISE, Relay, start_process
+from merlin_sim.serving.triton.bundled_server import (
+    NOISE,
+    Relay,
+    server_environment,
+    start_process,
+)
 
 WRITER = """
 import sys
@@ -25,3 +30,10 @@ def test_standard_error_is_passed_on(hidden, capfd):
     written = capfd.readouterr().err
     assert "E1120 something that matters\n" in written
     assert ("CudaDriverHelper" in written) == (not hidden)
+
+
+def test_models_share_the_memory_of_a_gpu(monkeypatch, tmp_path):
+    monkeypatch.delenv("TF_FORCE_GPU_ALLOW_GROWTH", raising=False)
+    assert server_environment(tmp_path / "a" / "b")["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
+    monkeypatch.setenv("TF_FORCE_GPU_ALLOW_GROWTH", "false")
+    assert server_environment(tmp_path / "a" / "b")["TF_FORCE_GPU_ALLOW_GROWTH"] == "false"

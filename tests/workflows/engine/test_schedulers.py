@@ -99,6 +99,20 @@ def test_a_machine_with_gpus_has_one_worker_for_each(gpus, where):
     assert OneWorkerAGpu.asked["device_memory_limit"] == 0.8
 
 
+def test_what_workers_spill_can_be_taken_by_this_process(gpus, monkeypatch):
+    """As from dask-cuda 24 on, whose workers send what only a process that spills can take."""
+    parameters = dict(OneWorkerAGpu.__signature__.parameters)
+    keyword = inspect.Parameter("enable_cudf_spill", inspect.Parameter.KEYWORD_ONLY, default=False)
+    rest = {name: p for name, p in parameters.items() if p.kind is not p.VAR_KEYWORD}
+    known = inspect.Signature([*rest.values(), keyword])
+    monkeypatch.setattr(OneWorkerAGpu, "__signature__", known)
+    load("cudf").options.clear()
+    with open_scheduler("local"):
+        pass
+    assert OneWorkerAGpu.asked["enable_cudf_spill"]
+    assert load("cudf").options == {"spill": True}
+
+
 def test_one_process_computes_one_at_a_time_on_a_gpu(gpus):
     running = []
 
