@@ -23,6 +23,11 @@ from .row_check import RowCheck, aligned_lists
 from .rows.decoded_rows import Column, DecodedRows, ListColumn, ScalarColumn, decode
 from .rows.row_source import ParquetRows
 
+READ_BYTES = 2**30
+"""About what is decoded in one call: windows that are smaller are read several at a time."""
+USUAL_LENGTH = 100
+"""Of lists whose longest the schema does not tell."""
+
 Place = tuple[DecodedRows, int]
 """Rows on the device, and where among them those of one row group begin."""
 
@@ -31,7 +36,7 @@ class FrameRows:
     """Reads row groups of :class:`ParquetRows` on the device, with cudf.
 
     cudf takes nearly as long for one row group as for sixteen: it decodes pages side by side, and
-    a row group has few. So all that a window lacks are read in one call.
+    a row group has few. So those of a window, or of several small ones, are read in one call.
 
     Args:
         parquet: says which row groups there are.
@@ -49,7 +54,7 @@ class FrameRows:
         self._quick_check = QuickCheck(schema, self._cupy)
 
     def read(self, parts: Sequence[int]) -> list[Place]:
-        """Decode row groups; their columns are arrays of cupy."""
+        """Decode row groups; their values are arrays of cupy."""
         for path in {self._parquet.parts[part][0] for part in parts}:
             self._parquet.require_unchanged(path)
         # Where something is wrong, one by one: so it is known in which.
@@ -101,7 +106,10 @@ class FrameRows:
         return DecodedRows(self._copied(host), rows, path, first_row)
 
     def _columns(self, frame: Any) -> dict[str, Column] | None:
-        """See each column as arrays of the device; None where a value is missing."""
+        """See each column's values on the device; None where one is missing.
+
+        Where lists begin is for the host, which cuts pieces of them.
+        """
         columns: dict[str, Column] = {}
         for name, like in self._parquet.layout.columns.items():
             series = frame[name]
@@ -114,22 +122,31 @@ class FrameRows:
             if leaves.has_nulls:
                 return None
             columns[name] = ListColumn(
-                leaves.values, offsets_of(series.list.len().values, self._cupy)
+                leaves.values, offsets_of(series.list.len().values.get(), np)
             )
         return columns
 
     def _copied(self, host: DecodedRows) -> dict[str, Column]:
         xp = self._cupy
         return {
-            name: ListColumn(xp.asarray(column.used), xp.asarray(column.offsets))
+            name: ListColumn(xp.asarray(column.used), column.offsets)
             if isinstance(column, ListColumn)
             else ScalarColumn(xp.asarray(column.values))
             for name, column in host.columns.items()
         }
 
 
+def rows_to_read(layout: DecodedRows, widths: dict[str, int]) -> int:
+    """Say how many rows are about :data:`READ_BYTES` when they are decoded."""
+    elements = sum(
+        widths.get(name, USUAL_LENGTH) if isinstance(column, ListColumn) else 1
+        for name, column in layout.columns.items()
+    )
+    return READ_BYTES // (8 * max(1, elements))
+
+
 class FrameReader:
-    """Gives ranges of the sequence of ``plan``, window by window, reading each row group once.
+    """Gives ranges of the sequence of ``plan``, going forward, reading each row group once.
 
     Args:
         rows: reads row groups.
@@ -142,30 +159,30 @@ class FrameReader:
         self._plan = plan
         self._read: dict[int, Place] = {}  # by the row group's number in the epoch's order
 
-    def read(self, spans: Sequence[tuple[int, int]]) -> list[tuple[DecodedRows, int, int]]:
-        """Read a window: pieces in the order of ``spans``, each with its own range of rows."""
-        starts = self._plan.part_starts
-        needed = [
-            (int(number), *span)
-            for span in spans
-            for number in range(
-                int(np.searchsorted(starts, span[0], side="right")) - 1,
-                int(np.searchsorted(starts, span[1], side="left")),
-            )
-        ]
-        numbers = {number for number, *_ in needed}
+    def fetch(self, spans: Sequence[tuple[int, int]]) -> None:
+        """Read what these ranges lack, and let go of what they do not need."""
+        numbers = {number for span in spans for number in self._numbers(*span)}
         self._read = {number: self._read[number] for number in numbers & self._read.keys()}
         lacking = sorted(numbers - self._read.keys())
         if lacking:
             found = self._rows.read([int(self._plan.part_order[number]) for number in lacking])
             self._read.update(zip(lacking, found, strict=True))
-        pieces = []
-        for number, start, stop in needed:
-            decoded, begin = self._read[number]
-            shift = begin - int(starts[number])
-            low, high = max(start, int(starts[number])), min(stop, int(starts[number + 1]))
-            pieces.append((decoded, low + shift, high + shift))
+
+    def pieces(self, spans: Sequence[tuple[int, int]]) -> list[tuple[DecodedRows, int, int]]:
+        """Give what was fetched in the order of ``spans``, each with its own range of rows."""
+        starts, pieces = self._plan.part_starts, []
+        for start, stop in spans:
+            for number in self._numbers(start, stop):
+                decoded, begin = self._read[number]
+                shift = begin - int(starts[number])
+                low, high = max(start, int(starts[number])), min(stop, int(starts[number + 1]))
+                pieces.append((decoded, low + shift, high + shift))
         return pieces
+
+    def _numbers(self, start: int, stop: int) -> range:
+        starts = self._plan.part_starts
+        first = int(np.searchsorted(starts, start, side="right")) - 1
+        return range(first, int(np.searchsorted(starts, stop, side="left")))
 
 
 class QuickCheck:
@@ -187,7 +204,8 @@ class QuickCheck:
             for name in names[1:]:
                 one, other = columns[names[0]], columns[name]
                 if isinstance(one, ListColumn) and isinstance(other, ListColumn):
-                    wrong = wrong | (one.offsets != other.offsets).any()
+                    if not np.array_equal(one.offsets, other.offsets):
+                        return False
         return not bool(wrong)
 
     def _wrong_values(self, name: str, values: Any) -> Any:
@@ -202,7 +220,7 @@ class QuickCheck:
 
 
 class DeviceWindow:
-    """Rows of a window on the device, numbered in the order of its pieces.
+    """Rows of a window on the device, numbered as if its pieces were joined.
 
     Args:
         pieces: each with its own range of rows.
@@ -219,18 +237,12 @@ class DeviceWindow:
         widths: dict[str, int],
         ids: frozenset[str],
     ) -> None:
-        """Join what the pieces are of, column by column."""
+        """Join the pieces, column by column."""
         self._xp = importlib.import_module("cupy")
         self._layout = layout
         self._widths = widths
-        frames = {id(decoded): decoded for decoded, _, _ in pieces}
-        begins = np.cumsum([0, *(decoded.rows for decoded in frames.values())])
-        first = dict(zip(frames, begins.tolist(), strict=False))
-        ranges = [np.arange(low, high) + first[id(decoded)] for decoded, low, high in pieces]
-        self._numbers: Rows = np.concatenate([np.zeros(0, np.int64), *ranges])
-        joined = list(frames.values())
         self._columns = {
-            name: self._join(name, joined, np.dtype(np.int64) if name in ids else None)
+            name: self._join(name, pieces, np.dtype(np.int64) if name in ids else None)
             for name in layout.columns
         }
 
@@ -240,24 +252,28 @@ class DeviceWindow:
         The arrays are whole when this returns: TensorFlow computes in a stream of its own, which
         waits for no other.
         """
-        places = self._xp.asarray(self._numbers[rows])
+        places = self._xp.asarray(rows)
         taken = {name: self._take(name, column, places) for name, column in self._columns.items()}
         self._xp.cuda.get_current_stream().synchronize()
         return taken
 
-    def _join(self, name: str, frames: Sequence[DecodedRows], dtype: Any) -> Column:
+    def _join(
+        self, name: str, pieces: Sequence[tuple[DecodedRows, int, int]], dtype: Any
+    ) -> Column:
         xp, like = self._xp, self._layout.columns[name]
         dtype = dtype or like.values.dtype
-        columns = [decoded.columns[name] for decoded in frames]
-        values = [xp.zeros(0, dtype), *(column.values.astype(dtype) for column in columns)]
+        values, lengths = [xp.zeros(0, dtype)], [np.zeros(0, np.int64)]
+        for decoded, start, stop in pieces:
+            column = decoded.columns[name]
+            if isinstance(column, ListColumn):
+                ends = column.offsets[start : stop + 1]
+                lengths.append(np.diff(ends))
+                start, stop = int(ends[0]), int(ends[-1])
+            values.append(column.values[start:stop].astype(dtype))
         if not isinstance(like, ListColumn):
             return ScalarColumn(xp.concatenate(values))
-        offsets, before = [xp.zeros(1, xp.int64)], 0
-        for column in columns:
-            assert isinstance(column, ListColumn)
-            offsets.append(column.offsets[1:] + before)
-            before += len(column.values)
-        return ListColumn(xp.concatenate(values), xp.concatenate(offsets))
+        offsets = xp.asarray(offsets_of(np.concatenate(lengths), np))
+        return ListColumn(xp.concatenate(values), offsets)
 
     def _take(self, name: str, column: Column, places: Any) -> Any:
         if not isinstance(column, ListColumn):

@@ -22,7 +22,7 @@ from .batch_form import list_widths, small_ids
 from .batches.filled_window import FilledWindow
 from .batches.memory_blocks import MemoryBlocks
 from .epoch_plan import EpochPlan, RankRows, Rows, slots
-from .gpu_rows import DeviceWindow, FrameReader, FrameRows
+from .gpu_rows import DeviceWindow, FrameReader, FrameRows, rows_to_read
 from .row_check import RowCheck
 from .rows.decoded_rows import ListColumn
 from .rows.decoding import decode_windows
@@ -314,11 +314,18 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         reader = FrameReader(FrameRows(source, frames, self.input_schema, self.check), plan)
 
         def read() -> Iterator[Any]:
-            for window in plan.windows(first_step):
-                rows = plan.rank_rows(window, self.global_rank, self.global_size)
-                pieces = reader.read(rows.spans)
-                first = window.first_row // plan.global_batch_size
-                yield first, DeviceWindow(pieces, source.layout, widths, ids), rows.batches
+            windows = list(plan.windows(first_step))
+            rows_of_window = max((w.batches * w.batch_rows for w in windows), default=1)
+            mine = max(1, rows_of_window // self.global_size)
+            together = max(1, rows_to_read(source.layout, widths) // mine)
+            for index in range(0, len(windows), together):
+                group = windows[index : index + together]
+                of_rank = [plan.rank_rows(w, self.global_rank, self.global_size) for w in group]
+                reader.fetch([span for rows in of_rank for span in rows.spans])
+                for window, rows in zip(group, of_rank, strict=True):
+                    pieces = reader.pieces(rows.spans)
+                    first = window.first_row // plan.global_batch_size
+                    yield first, DeviceWindow(pieces, source.layout, widths, ids), rows.batches
 
         windows = Background(read(), ahead=1)
         try:

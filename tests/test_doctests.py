@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = (
-    *("foundation", "schemas", "feed", "ranks", "steps"),
+    *("foundation", "schemas", "ranks", "placement", "checkpoints", "sampling", "feed", "steps"),
     *("workflows", "models", "training", "serving", "scripts"),
 )
 WITH_EXAMPLES = [

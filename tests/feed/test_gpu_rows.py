@@ -12,6 +12,7 @@ import tensorflow as tf
 from small_logs import LONGEST, make_table, open_dataset, write_files
 from stand_in import load
 
+from merlin_sim.feed import gpu_rows
 from merlin_sim.feed.data_error import DataError
 from merlin_sim.feed.loader import Loader
 
@@ -66,7 +67,25 @@ def test_each_rank_gets_its_rows_of_the_cpu(tmp_path, gpu, rank):
     assert_same(expected, collect(Loader(dataset, 4, **options)))
 
 
-def test_what_a_window_lacks_is_read_in_one_call(tmp_path, gpu):
+@pytest.mark.parametrize("bytes_in_a_call", [1, 2**30])
+def test_how_much_is_read_in_a_call_changes_no_batch(tmp_path, gpu, monkeypatch, bytes_in_a_call):
+    dataset = open_dataset(write_files(tmp_path, [[30, 11, 2], [15]]))
+    options = {"shuffle": True, "seed": 3, "window_rows": 16, "pad_lists": True}
+    expected = collect(Loader(dataset, 8, **options))
+    gpu()
+    monkeypatch.setattr(gpu_rows, "READ_BYTES", bytes_in_a_call)
+    reads = load("cudf").reads
+    reads.clear()
+    assert_same(expected, collect(Loader(dataset, 8, **options)))
+    assert (len(reads) == 1) == (bytes_in_a_call > 1)
+    reads.clear()
+    loader = Loader(dataset, 8, **options)
+    loader.start_at(0, 5)
+    assert_same(expected[5:], collect(loader))
+
+
+def test_what_a_window_lacks_is_read_in_one_call(tmp_path, gpu, monkeypatch):
+    monkeypatch.setattr(gpu_rows, "READ_BYTES", 1)
     dataset = open_dataset(write_files(tmp_path, [[8, 8, 8], [8, 8, 8]]))
     gpu()
     reads = load("cudf").reads
