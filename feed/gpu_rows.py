@@ -1,8 +1,8 @@
 """The feed's rows on a GPU: cudf decodes row groups, cupy makes the batches.
 
-Nothing goes through the host. The plan of the epoch, the checks and the batches are those of the
-CPU: histories are padded to the schema's length whatever is in them, so that the compiled step
-always sees one shape.
+No value goes through the host, which knows only where lists begin. The plan of the epoch, the
+checks and the batches are those of the CPU: histories are padded to the schema's length whatever
+is in them, so that the compiled step always sees one shape.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class FrameRows:
         """Decode row groups; their values are arrays of cupy."""
         for path in {self._parquet.parts[part][0] for part in parts}:
             self._parquet.require_unchanged(path)
-        # Where something is wrong, one by one: so it is known in which.
+        # One by one where something is wrong, so that it is known in which, or memory is short.
         return self._read_together(parts) or [(self._read_alone(part), 0) for part in parts]
 
     def _read_together(self, parts: Sequence[int]) -> list[Place] | None:
@@ -70,15 +70,15 @@ class FrameRows:
             frame = self._library.read_parquet(
                 list(of_file), row_groups=groups, columns=self._parquet.columns
             )
-        except (OSError, RuntimeError):
-            return None
-        columns = self._columns(frame)
-        if columns is None or not self._passes(columns):
+        except (OSError, RuntimeError, MemoryError):
             return None
         begins, rows = {}, 0
         for part in itertools.chain(*of_file.values()):
             begins[part] = rows
             rows += self._parquet.parts[part][3]
+        columns = self._columns(frame) if len(frame) == rows else None
+        if columns is None or not self._passes(columns):
+            return None
         decoded = DecodedRows(columns, rows, "", 0)
         return [(decoded, begins[part]) for part in parts]
 
