@@ -101,10 +101,10 @@ def test_a_machine_with_gpus_has_one_worker_for_each(gpus, where):
 
 def test_what_workers_spill_can_be_taken_by_this_process(gpus, monkeypatch):
     """As from dask-cuda 24 on, whose workers send what only a process that spills can take."""
+    spills = inspect.Parameter("enable_cudf_spill", inspect.Parameter.KEYWORD_ONLY, default=False)
     parameters = dict(OneWorkerAGpu.__signature__.parameters)
-    keyword = inspect.Parameter("enable_cudf_spill", inspect.Parameter.KEYWORD_ONLY, default=False)
-    rest = {name: p for name, p in parameters.items() if p.kind is not p.VAR_KEYWORD}
-    known = inspect.Signature([*rest.values(), keyword])
+    parameters.setdefault(spills.name, spills)
+    known = inspect.Signature([p for p in parameters.values() if p.kind is not p.VAR_KEYWORD])
     monkeypatch.setattr(OneWorkerAGpu, "__signature__", known)
     load("cudf").options.clear()
     with open_scheduler("local"):
