@@ -164,9 +164,9 @@ class TrainStep:
         counted = tf.where(share > 0.0, counted, 0.0)
         with batch_that_may_be_filler(share > 0.0):
             gradients, losses, logits = self._gradients(columns, labels, share, sample_weight)
-        if self._row_for_each_id and self.ranks.size > 1:  # fewer to send
-            gradients = [added_up(gradient) for gradient in gradients]
         if self.ranks.size > 1:
+            if self._row_for_each_id:  # fewer rows to send
+                gradients = [added_up(gradient) for gradient in gradients]
             gradients = [
                 gradient if i in self.own else without_filler(gradient, share > 0.0)
                 for i, gradient in enumerate(gradients)

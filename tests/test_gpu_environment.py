@@ -13,6 +13,7 @@ import sysconfig
 import venv
 import zipfile
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -60,6 +61,24 @@ def test_what_xla_and_dask_look_for_is_set_unless_it_is_given(environment):
     environment.set_up()
     assert given["XLA_FLAGS"] == "--xla_gpu_cuda_data_dir=/opt/cuda"
     assert given["PATH"].count("cuda_nvcc") == 1
+
+
+@pytest.mark.parametrize("has_gpu", [True, False])
+def test_cudf_has_the_name_that_merlin_imports_where_merlin_uses_it(
+    environment, monkeypatch, has_gpu
+):
+    environment.set_up()
+    column = ModuleType("cudf.core.column")
+    for name, module in {
+        "cudf": ModuleType("cudf"),
+        "cudf.core": ModuleType("cudf.core"),
+        "cudf.core.column": column,
+        "merlin.core.has_gpu": SimpleNamespace(HAS_GPU=has_gpu),
+    }.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    [finder] = sys.meta_path
+    assert finder.find_spec("merlin.io.fsspec_utils") is None
+    assert hasattr(column, "build_categorical_column") == has_gpu
 
 
 def test_every_library_is_where_its_package_puts_it(environment):

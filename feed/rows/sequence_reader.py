@@ -14,7 +14,7 @@ class SequenceReader:
     """Hands out ranges of the sequence of ``plan``, ascending, opening each part once.
 
     Args:
-        source: the parts: a :class:`~.row_source.RowSource`, or frames on a GPU.
+        source: the parts.
         plan: their order in this epoch.
     """
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models.blocks.embeddings.table_lookup import table_lookup
-from merlin_sim.steps import OPTIMIZERS
+from merlin_sim.steps import OPTIMIZERS, train_step
 from merlin_sim.steps.loss_scale import LossScale
 from merlin_sim.steps.optimizers import make_optimizer
 from merlin_sim.steps.table_rows import a_row_for_each_id
@@ -50,6 +50,23 @@ def test_a_step_compiled_for_a_gpu_trains_the_same(optimizer, monkeypatch):
     given = ({"ids": IDS}, tf.constant([1.0, 0.0]), tf.constant(1.0), None)
     compiled = step._gradients.experimental_get_compiler_ir(*given)(stage="hlo")
     assert "while(" not in compiled
+
+
+@pytest.mark.parametrize(("ranks", "rows"), [(Ranks(), 6), (Ranks(0, 2), 3)])
+def test_only_between_ranks_are_rows_added_up_after_it(monkeypatch, ranks, rows):
+    sent = []
+
+    def average(gradients, told, *_):
+        sent.extend(gradients)
+        return gradients, told
+
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind=None: ["a GPU"])
+    monkeypatch.setattr(train_step, "average_gradients", average)
+    model = OneTable()
+    made = make_optimizer("sgd", model.trainable_variables, 0.05)
+    step = TrainStep(model, made, LossScale(False), ranks, xla=True)
+    step.run({"ids": IDS}, tf.constant([1.0, 0.0]), tf.constant(False), tf.constant(1.0))
+    assert len(sent[0].indices) == rows
 
 
 def test_on_a_processor_each_row_is_named_once_in_a_compiled_step():

@@ -140,6 +140,16 @@ def test_a_benchmark_measures_steps_beyond_the_data(config, tmp_path, mode):
 
 
 @pytest.mark.slow
+def test_a_benchmark_tells_the_losses_of_its_last_step(config, tmp_path):
+    run(config(benchmark=True, benchmark_steps=6, benchmark_warmup_steps=1))
+    run(config(results_dir=tmp_path / "trained", save_checkpoint_path=None))
+    [benchmark] = entries(tmp_path / "results", "benchmark")
+    steps = {entry["step"]: entry for entry in entries(tmp_path / "trained", "step")}
+    assert benchmark["step"] == 7
+    assert benchmark["total_loss"] == steps[7]["total_loss"]
+
+
+@pytest.mark.slow
 def test_mixed_precision_and_xla_train_to_about_the_same(config, tmp_path):
     plain = run(config())
     for number, options in enumerate(({"amp": True}, {"xla": True}, {"amp": True, "xla": True})):
