@@ -4,28 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar
 
 import tensorflow as tf
-from merlin.models.tf.core.base import Block
 from merlin.schema import Schema
 
 from ..blocks.attention.summed_attention import SummedAttention
-from ..blocks.checks import OptionError
 from ..blocks.counts.history_counts import HistoryCounts, Seen
 from ..blocks.embeddings.feature_embedding import FeatureEmbedding
 from ..blocks.embeddings.left_padding import LeftPadding
 from ..blocks.heads.hidden_layers import HiddenLayers
-from ..blocks.serialization import schema_from, schema_json
 from ..blocks.shapes import as_rows, beside_candidates, sizes
+from ..frame.columns_block import ColumnsBlock
 from .interest_channels import Channels, Features
 from .objective import BlockOutputs, inner_losses
 from .options import AnyOptions
 
-AnyInterestBlock = TypeVar("AnyInterestBlock", bound="InterestBlock[Any]")
 
-
-class InterestBlock(Block, Generic[AnyOptions]):
+class InterestBlock(ColumnsBlock[AnyOptions]):
     """From a batch of columns to the last hidden layer, as any Merlin model chains it.
 
         model = mm.Model(SIMBlock.from_schema(schema), mm.BinaryOutput("label"))
@@ -41,57 +37,40 @@ class InterestBlock(Block, Generic[AnyOptions]):
         options: The model's options, or the dictionary that ``get_config`` made of them.
     """
 
-    options_type: ClassVar[type[Any]]
+    channels: Channels
     has_auxiliary_loss: bool = False
     has_stage_one: bool = False
     reads_time_intervals: ClassVar[bool] = False
-    is_input: ClassVar[bool] = True  # Merlin's mark of a block that takes columns
-    built: bool
 
     def __init__(
         self, schema: Schema | str, options: AnyOptions | dict[str, Any], **kwargs: Any
     ) -> None:
         """Check schema and options, and make the layers."""
-        super().__init__(autocast=False, **kwargs)
-        schema = schema_from(schema)
-        parsed = self.options_type.parse(options) if isinstance(options, dict) else options
-        self.options: AnyOptions = parsed
-        channels = Channels.read(schema)
-        if not self.reads_time_intervals:
-            channels = replace(channels, time_intervals=None)
-        self.channels = channels
-        parsed.check_history(self.channels.history_length)
-        self.set_schema(channels.inputs)
-        self.padding = LeftPadding(channels.histories, name="left_padding")
-        dim = parsed.embedding_dim
+        super().__init__(schema, options, **kwargs)
+        self.options.check_history(self.channels.history_length)
+        self.padding = LeftPadding(self.channels.histories, name="left_padding")
+        dim = self.options.embedding_dim
         self.embedding = FeatureEmbedding(
-            schema.select_by_name(list(self.channels.categorical)),
+            self.channels.schema.select_by_name(list(self.channels.categorical)),
             dim,
             dtype=self._dtype_policy,
             name="embedding",
         )
         self.item_dim: int = dim * len(self.channels.target_item)
         self.user_dim: int = dim * len(self.channels.user)
-        self.counts = self._make_counts() if parsed.history_counts else None
+        self.counts = self._make_counts() if self.options.history_counts else None
         self.make_blocks()
         self.classifier = HiddenLayers(
-            parsed.stage_two_mlp_dims,
-            parsed.dropout_rate,
+            self.options.stage_two_mlp_dims,
+            self.options.dropout_rate,
             dtype=self._dtype_policy,
             name="classifier",
         )
 
-    @classmethod
-    def from_schema(
-        cls: type[AnyInterestBlock], schema: Schema, **options: Any
-    ) -> AnyInterestBlock:
-        """Make the block for data of this schema.
-
-        Args:
-            schema: The Merlin schema of the dataset, label included.
-            **options: Options of the model by name, as its options class lists them.
-        """
-        return cls(schema, cls.options_type.parse(options))
+    def read_channels(self, schema: Schema) -> Channels:
+        """Find the columns of each channel; time intervals only where the model reads them."""
+        channels = Channels.read(schema)
+        return channels if self.reads_time_intervals else replace(channels, time_intervals=None)
 
     def make_blocks(self) -> None:
         """Make the model's own blocks."""
@@ -143,12 +122,7 @@ class InterestBlock(Block, Generic[AnyOptions]):
         Raises:
             OptionError: Naming the columns that are missing.
         """
-        missing = self.channels.missing(columns, with_negatives)
-        if missing:
-            raise OptionError(
-                f"{type(self).__name__} is missing columns: {', '.join(missing)}. "
-                f"Received: {', '.join(sorted(columns))}."
-            )
+        self.check_columns(self.channels.missing(columns, with_negatives), columns)
         return self.channels.gather(self.padding(columns))
 
     def call(
@@ -175,10 +149,6 @@ class InterestBlock(Block, Generic[AnyOptions]):
             for loss in inner_losses(outputs, labels):
                 self.add_loss(loss)
         return outputs.hidden
-
-    def compute_output_shape(self, input_shape: Any) -> tf.TensorShape:
-        """Columns -> [samples, output_dim]."""
-        return tf.TensorShape([None, self.output_dim])
 
     def make_summed_attention(self, heads: int = 4) -> SummedAttention:
         """Make attention without a softmax, whose heads share an item vector's length."""
@@ -230,13 +200,3 @@ class InterestBlock(Block, Generic[AnyOptions]):
         candidates = sizes(parts[0])[1]
         user = [beside_candidates(vectors[name], candidates) for name in self.channels.user]
         return tf.concat([*(as_rows(part) for part in parts), *user], axis=-1)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the block."""
-        config = super().get_config()
-        config.pop("autocast", None)
-        return {
-            **config,
-            "schema": schema_json(self.channels.schema),
-            "options": self.options.to_dict(),
-        }

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any
 
 import tensorflow as tf
-from merlin.models.tf.core.base import Block
 from merlin.schema import Schema
 
-from ..blocks.checks import OptionError
 from ..blocks.embeddings.feature_embedding import FeatureEmbedding
 from ..blocks.heads.relu_layers import ReLULayers
-from ..blocks.serialization import schema_from, schema_json
+from ..frame.columns_block import ColumnsBlock
 from .options import AnyOptions
 from .ranking_channels import RankingChannels, RankingFeatures
 
-AnyRankingBlock = TypeVar("AnyRankingBlock", bound="RankingBlock[Any]")
 
-
-class RankingBlock(Block, Generic[AnyOptions]):
+class RankingBlock(ColumnsBlock[AnyOptions]):
     """From a batch of columns to the last hidden layer, as any Merlin model chains it.
 
         model = mm.Model(DLRMBlock.from_schema(schema), mm.BinaryOutput("label"))
@@ -32,20 +28,14 @@ class RankingBlock(Block, Generic[AnyOptions]):
         options: The model's options, or the dictionary that ``get_config`` made of them.
     """
 
-    options_type: ClassVar[type[Any]]
-    is_input: ClassVar[bool] = True  # Merlin's mark of a block that takes columns
-    built: bool
+    channels: RankingChannels
 
     def __init__(
         self, schema: Schema | str, options: AnyOptions | dict[str, Any], **kwargs: Any
     ) -> None:
         """Check schema and options, and make the layers."""
-        super().__init__(autocast=False, **kwargs)
-        schema = schema_from(schema)
-        parsed = self.options_type.parse(options) if isinstance(options, dict) else options
-        self.options: AnyOptions = parsed
-        self.channels = RankingChannels.read(schema)
-        self.set_schema(self.channels.inputs)
+        super().__init__(schema, options, **kwargs)
+        parsed, schema = self.options, self.channels.schema
         names, policy = list(self.channels.categorical), self._dtype_policy
         self.width_of = dict(zip(names, parsed.widths(names), strict=True))
         self.embeddings = [
@@ -63,15 +53,9 @@ class RankingBlock(Block, Generic[AnyOptions]):
         self.top = ReLULayers(parsed.top_mlp_dims[:-1], dtype=policy, name="top")
         self.make_blocks()
 
-    @classmethod
-    def from_schema(cls: type[AnyRankingBlock], schema: Schema, **options: Any) -> AnyRankingBlock:
-        """Make the block for data of this schema.
-
-        Args:
-            schema: The Merlin schema of the dataset, label included.
-            **options: Options of the model by name, as its options class lists them.
-        """
-        return cls(schema, cls.options_type.parse(options))
+    def read_channels(self, schema: Schema) -> RankingChannels:
+        """Find the columns of each channel."""
+        return RankingChannels.read(schema)
 
     def make_blocks(self) -> None:
         """Make what joins the vectors."""
@@ -121,11 +105,7 @@ class RankingBlock(Block, Generic[AnyOptions]):
             OptionError: Naming the columns that are missing.
         """
         missing = [name for name in self.channels.served if name not in columns]
-        if missing:
-            raise OptionError(
-                f"{type(self).__name__} is missing columns: {', '.join(missing)}. "
-                f"Received: {', '.join(sorted(columns))}."
-            )
+        self.check_columns(missing, columns)
         return self.channels.gather(columns)
 
     def forward(self, features: RankingFeatures, training: bool = False) -> tf.Tensor:
@@ -156,17 +136,3 @@ class RankingBlock(Block, Generic[AnyOptions]):
             testing: Merlin's flag of an evaluation step.
         """
         return self.forward(self.features(inputs), training=training)
-
-    def compute_output_shape(self, input_shape: Any) -> tf.TensorShape:
-        """Columns -> [batch, output_dim]."""
-        return tf.TensorShape([None, self.output_dim])
-
-    def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the block."""
-        config = super().get_config()
-        config.pop("autocast", None)
-        return {
-            **config,
-            "schema": schema_json(self.channels.schema),
-            "options": self.options.to_dict(),
-        }

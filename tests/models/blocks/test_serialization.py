@@ -19,7 +19,14 @@ def every_block():
                 yield found
 
 
-ABSTRACT = {"InterestBlock", "RankingBlock", "SearchedBlock", "SearchUnit", "AttentionUnit"}
+ABSTRACT = {
+    "ColumnsBlock",
+    "InterestBlock",
+    "RankingBlock",
+    "SearchedBlock",
+    "SearchUnit",
+    "AttentionUnit",
+}
 BLOCKS = [block for block in every_block() if block.__name__ not in ABSTRACT]
 
 

@@ -111,3 +111,10 @@ def test_missing_columns_are_named():
     del columns["number_1"]
     with pytest.raises(OptionError, match="DLRMBlock is missing columns: number_1"):
         model.forward(columns)
+
+
+@every_model
+def test_a_model_refuses_what_it_would_ignore(model_type):
+    model = build_model(model_type, ranking_schema(), **OPTIONS[model_type])
+    with pytest.raises(OptionError, match="does not take `post`.*mm.Model"):
+        type(model)(ranking_schema(), model.options, post=tf.keras.layers.Activation("relu"))

@@ -1,0 +1,1 @@
+"""What the blocks and models of every family share."""

@@ -1,0 +1,93 @@
+"""What the block of every family shares: its options, its columns, and how it is made again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
+
+import tensorflow as tf
+from merlin.models.tf.core.base import Block
+from merlin.schema import Schema
+
+from ..blocks.checks import OptionError
+from ..blocks.serialization import schema_from, schema_json
+from ..checked_options import CheckedOptions
+
+AnyBlock = TypeVar("AnyBlock", bound="ColumnsBlock[Any]")
+AnyOptions = TypeVar("AnyOptions", bound=CheckedOptions)
+
+
+class ColumnsBlock(Block, Generic[AnyOptions]):
+    """From a batch of columns to the last hidden layer, as any Merlin model chains it.
+
+    Columns are chosen from the schema by their tags.
+
+    Args:
+        schema: The Merlin schema of the dataset, label included, or the JSON that ``get_config``
+            made of it.
+        options: The model's options, or the dictionary that ``get_config`` made of them.
+    """
+
+    options_type: ClassVar[type[Any]]
+    is_input: ClassVar[bool] = True  # Merlin's mark of a block that takes columns
+    channels: Any
+    built: bool
+
+    def __init__(
+        self, schema: Schema | str, options: AnyOptions | dict[str, Any], **kwargs: Any
+    ) -> None:
+        """Check options and columns; a subclass makes its layers after that."""
+        super().__init__(autocast=False, **kwargs)
+        parsed = self.options_type.parse(options) if isinstance(options, dict) else options
+        self.options: AnyOptions = parsed
+        self.channels = self.read_channels(schema_from(schema))
+        self.set_schema(self.channels.inputs)
+
+    @classmethod
+    def from_schema(cls: type[AnyBlock], schema: Schema, **options: Any) -> AnyBlock:
+        """Make the block for data of this schema.
+
+        Args:
+            schema: The Merlin schema of the dataset, label included.
+            **options: Options of the model by name, as its options class lists them.
+        """
+        return cls(schema, cls.options_type.parse(options))
+
+    def read_channels(self, schema: Schema) -> Any:
+        """Find the columns of each channel.
+
+        Returns:
+            What has ``label``, ``served``, ``inputs`` and ``schema`` beside the family's own.
+        """
+        raise NotImplementedError
+
+    @property
+    def output_dim(self) -> int:
+        """Length of the last hidden layer."""
+        raise NotImplementedError
+
+    def check_columns(self, missing: Sequence[str], received: Iterable[str]) -> None:
+        """Refuse a batch that lacks columns.
+
+        Raises:
+            OptionError: Naming the columns that are missing.
+        """
+        if missing:
+            raise OptionError(
+                f"{type(self).__name__} is missing columns: {', '.join(missing)}. "
+                f"Received: {', '.join(sorted(received))}."
+            )
+
+    def compute_output_shape(self, input_shape: Any) -> tf.TensorShape:
+        """Columns -> [samples, output_dim]."""
+        return tf.TensorShape([None, self.output_dim])
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what rebuilds the block."""
+        config = super().get_config()
+        config.pop("autocast", None)
+        return {
+            **config,
+            "schema": schema_json(self.channels.schema),
+            "options": self.options.to_dict(),
+        }
