@@ -43,7 +43,7 @@ RUNS: dict[str, tuple[Form, list[int], list[str]]] = {
     "samples": (SAMPLES, [150, 90, 40], [*RUN, *SIM, "--global_batch_size", "16"]),
     "users": (
         *(USERS, [8, 5, 1]),
-        [*RUN, *SIM, "--global_batch_size", "24", "--fresh_negatives"],
+        [*RUN, *SIM, "--global_batch_size", "24", "--candidates", "4", "--fresh_negatives"],
     ),
     "clicks": (CLICKS, [150, 90, 40], [*RUN, *DLRM, "--global_batch_size", "16"]),
     "spread": (

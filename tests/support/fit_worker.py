@@ -17,10 +17,7 @@ from merlin_sim.models import build_model  # noqa: E402
 from merlin_sim.ranks import collectives  # noqa: E402
 from merlin_sim.schemas.dataset import DatasetDirectory  # noqa: E402
 
-CASES = {
-    "sim-adam": {"long_seq_length": 8, "aux_mlp_dims": (8,), "stage_one_mlp_dims": (8,)},
-    "din-lazy_adam": {},
-}
+CASES = {"dien-adam": {"long_seq_length": 8, "aux_mlp_dims": (8,)}, "din-lazy_adam": {}}
 
 
 def fit_cases(directory: Path) -> dict[str, np.ndarray]:

@@ -55,7 +55,11 @@ def read_until(process, word: str) -> str:
 
 
 def reached(process) -> SimpleNamespace:
-    """Wait until a server says that it is ready; gives its ports."""
-    line = read_until(process, "ready:")
-    ports = READY.search(line).groups()
+    """Wait until a server says that it is ready; gives its ports.
+
+    Before that it may say that Triton ended before it was ready: it is started again then.
+    """
+    while not (found := READY.search(read_until(process, "ready:"))):
+        pass
+    ports = found.groups()
     return SimpleNamespace(**{name: int(port) for name, port in zip(PORTS, ports, strict=True)})

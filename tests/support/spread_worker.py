@@ -51,7 +51,7 @@ class Case:
 
 
 CASES = [
-    *(Case("replicated", "lazy_adam"), Case("whole", "sgd"), Case("columns", "adam")),
+    *(Case("whole", "sgd"), Case("columns", "adam")),
     *(Case("columns", "lazy_adam"), Case("rows", "adagrad")),
 ]
 

@@ -59,11 +59,7 @@ def test_fifty_steps_are_those_of_one_process(case, alone, together):
 
 def test_what_is_spread_is_written_by_the_ranks_that_have_it(together):
     folder, _ = together
-    files = {
-        case: len(list((folder / case).glob("step-*/arrays*.npz")))
-        for case in ("replicated-lazy_adam", "whole-sgd")
-    }
-    assert files["replicated-lazy_adam"] == 1 < files["whole-sgd"]
+    assert len(list((folder / "whole-sgd").glob("step-*/arrays*.npz"))) > 1
 
 
 def test_a_run_goes_on_with_other_ranks_and_another_plan(tmp_path):
