@@ -1,0 +1,82 @@
+"""``merlin-sim preprocess log``: a log of one's own."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...options.devices import settle_for_tables
+from ...options.preprocess_options import LAYOUT, RULES, RUN, names, with_options
+from .fitted_settings import columns_of, load_fitted, rules_of, say_done
+
+
+@click.command("log")
+@click.argument("files", nargs=-1, required=True, type=Path)
+@click.option("--output_path", type=Path, required=True, help="Dataset directory to make.")
+@click.option("--user_column", help="Whose behaviour it is.")
+@click.option("--item_column", help="What was interacted with.")
+@click.option("--timestamp_column", help="When: numbers, or dates and times.")
+@click.option(
+    "--user_feature_columns", callback=names, help="Further columns of the user, between commas."
+)
+@click.option(
+    "--item_feature_columns", callback=names, help="Further columns of the item, between commas."
+)
+@with_options(RULES)
+@with_options(LAYOUT)
+@with_options(RUN)
+@click.option(
+    "--workers",
+    type=int,
+    help="Worker processes, or threads of --scheduler single. [default: threads, one per core]",
+)
+def log(
+    files: tuple[Path, ...],
+    output_path: Path,
+    user_column: str | None,
+    item_column: str | None,
+    timestamp_column: str | None,
+    user_feature_columns: tuple[str, ...] | None,
+    item_feature_columns: tuple[str, ...] | None,
+    workers: int | None,
+    scheduler: str,
+    on_bad_rows: str,
+    overwrite: bool,
+    fitted: Path | None,
+    layout: str,
+    **rules: Any,
+) -> None:
+    """Preprocess a log of your own: CSV (.csv, .csv.gz, with a header) or parquet FILES.
+
+    The user's, the item's and the timestamp's column must be named, but with --fitted, whose
+    columns are taken.
+    """
+    settle_for_tables()
+
+    from ....foundation.progress import Terminal
+    from ....foundation.staging import check_apart
+    from ....workflows.behaviour.build import DatasetBuilder
+    from ....workflows.engine.schedulers import open_scheduler
+    from ....workflows.logs.table_log import TableLog
+
+    started = time.monotonic()
+    check_apart(output_path, [*files, fitted])
+    workflow = load_fitted(fitted)
+    given = {
+        "user": user_column,
+        "item": item_column,
+        "timestamp": timestamp_column,
+        "user_features": user_feature_columns,
+        "item_features": item_feature_columns,
+    }
+    columns = columns_of(given, fitted, workflow)
+    source = TableLog(files, columns)
+    with open_scheduler(scheduler, workers) as cluster:
+        builder = DatasetBuilder(
+            source, rules_of(rules, workflow), cluster, Terminal(), on_bad_rows, layout=layout
+        )
+        summary = builder.build(output_path, fitted=workflow, overwrite=overwrite)
+    say_done(summary, output_path, time.monotonic() - started)
