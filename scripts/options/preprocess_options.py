@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ...schemas.users_layout import NEGATIVES, POPULARITY
+from ...workflows.behaviour.rules import DRAWS
 from ...workflows.logs.bad_rows import FAIL, POLICIES
 from .shared_options import overwrite_directory
 
@@ -35,11 +36,28 @@ RULES = (
     ),
     click.option("--pad", is_flag=True, help="Write histories left-padded with 0."),
     click.option(
+        "--negatives_per_positive",
+        default=1,
+        show_default=True,
+        help="Negative samples to draw for each positive one.",
+    ),
+)
+HOW = "Draw negatives as often as they were taken, or each item as often as any other"
+NEGATIVES_OPTION = (
+    click.option(
         "--negatives",
         type=click.Choice(NEGATIVES),
         default=POPULARITY,
         show_default=True,
-        help="Draw negatives as often as they were taken, or each item as often as any other.",
+        help=f"{HOW}.",
+    ),
+)
+NEGATIVES_OR_NONE = (
+    click.option(
+        "--negatives",
+        type=click.Choice(DRAWS),
+        help=f"{HOW}, or none: the log has them. Negative histories are drawn in any case. "
+        "[default: popularity; none with --label_column]",
     ),
 )
 LAYOUT = (

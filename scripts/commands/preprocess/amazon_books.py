@@ -9,8 +9,15 @@ from typing import Any
 import click
 
 from ....foundation.exceptions import MerlinSimError
+from ....workflows.behaviour.rules import ITEM_ORDER
 from ...options.devices import settle_for_tables
-from ...options.preprocess_options import LAYOUT, RULES, RUN, with_options
+from ...options.preprocess_options import (
+    LAYOUT,
+    NEGATIVES_OPTION,
+    RULES,
+    RUN,
+    with_options,
+)
 from .fitted_settings import load_fitted, rules_of, say_done
 
 
@@ -25,6 +32,7 @@ from .fitted_settings import load_fitted, rules_of, say_done
 @click.option("--metadata_file_name", default="meta_Books.json", show_default=True)
 @click.option("--reviews_file_name", default="reviews_Books.json", show_default=True)
 @with_options(RULES)
+@with_options(NEGATIVES_OPTION)
 @with_options(LAYOUT)
 @with_options(RUN)
 @click.option(
@@ -74,7 +82,7 @@ def amazon_books(
             f"{fitted}: expected a workflow fitted by `preprocess amazon-books`, got one fitted on "
             f"the columns {', '.join(workflow.columns.log)} (`preprocess log` takes it)."
         )
-    sample_rules = rules_of(rules, workflow)
+    sample_rules = rules_of({**rules, "equal_times": ITEM_ORDER}, workflow)
     reviews, metadata = amazon_files(amazon_dataset_path, reviews_file_name, metadata_file_name)
     counts = [n for n in (metadata_loader_n_proc, review_loader_num_workers) if n is not None]
     narrator = Terminal()

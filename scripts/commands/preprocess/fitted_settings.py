@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,12 +10,13 @@ import click
 from click.core import ParameterSource
 
 from ....foundation.exceptions import MerlinSimError
+from ....schemas.users_layout import POPULARITY
+from ....workflows.behaviour.rules import NONE, SampleRules
 
 if TYPE_CHECKING:
     from ....workflows.behaviour.behaviour_columns import BehaviourColumns
     from ....workflows.behaviour.build import Summary
     from ....workflows.behaviour.fitted import FittedWorkflow
-    from ....workflows.behaviour.rules import SampleRules
 
 COLUMN_OPTIONS = {
     "user": "--user_column",
@@ -22,7 +24,9 @@ COLUMN_OPTIONS = {
     "timestamp": "--timestamp_column",
     "user_features": "--user_feature_columns",
     "item_features": "--item_feature_columns",
+    "label": "--label_column",
 }
+LISTS = ("user_features", "item_features")
 
 
 def columns_of(
@@ -35,8 +39,8 @@ def columns_of(
         for name in ("user", "item", "timestamp"):
             if given[name] is None:
                 raise click.UsageError(f"Missing option '{COLUMN_OPTIONS[name]}'.")
-        columns: dict[str, Any] = {name: value or () for name, value in given.items()}
-        return BehaviourColumns(**columns)
+        lists = {name: given[name] or () for name in LISTS}
+        return BehaviourColumns(**{**given, **lists})
     for name, value in given.items():
         wanted = getattr(fitted.columns, name)
         if value not in (None, wanted):
@@ -47,8 +51,8 @@ def columns_of(
     return fitted.columns
 
 
-def _in_words(names: str | tuple[str, ...]) -> str:
-    return (names if isinstance(names, str) else ", ".join(names)) or "none"
+def _in_words(names: str | tuple[str, ...] | None) -> str:
+    return (names if isinstance(names, str) else ", ".join(names or ())) or "none"
 
 
 def load_fitted(directory: Path | None) -> FittedWorkflow | None:
@@ -58,15 +62,32 @@ def load_fitted(directory: Path | None) -> FittedWorkflow | None:
     return None if directory is None else FittedWorkflow.load(directory)
 
 
-def rules_of(given: dict[str, Any], fitted: FittedWorkflow | None) -> SampleRules:
-    """The rules as given; those left at their defaults as the fitted workflow has them."""
-    from ....workflows.behaviour.rules import SampleRules
+def rules_of(
+    given: dict[str, Any], fitted: FittedWorkflow | None, negatives: str = POPULARITY
+) -> SampleRules:
+    """The rules as given; those left at their defaults as the fitted workflow has them.
 
-    if fitted is not None:
-        source = click.get_current_context().get_parameter_source
-        left = [name for name in given if source(name) == ParameterSource.DEFAULT]
-        given = {**given, **{name: getattr(fitted.rules, name) for name in left}}
-    return SampleRules(**given)
+    Args:
+        given: By name, what the options say.
+        fitted: The workflow of ``--fitted``.
+        negatives: What is drawn where nobody says so.
+    """
+    source = click.get_current_context().get_parameter_source
+    on_command_line = {
+        name: value
+        for name, value in given.items()
+        if source(name) not in (None, ParameterSource.DEFAULT)
+    }
+    before = given["negatives"] or negatives if fitted is None else fitted.rules.negatives
+    if on_command_line.get("negatives", before) == NONE:
+        if "negatives_per_positive" in on_command_line:
+            raise click.UsageError(
+                "--negatives_per_positive needs --negatives popularity or uniform: none are drawn."
+            )
+        on_command_line["negatives_per_positive"] = 1
+    if fitted is None:
+        return SampleRules(**{**given, "negatives": before})
+    return replace(fitted.rules, **on_command_line)
 
 
 def say_done(summary: Summary, output: Path, seconds: float) -> None:

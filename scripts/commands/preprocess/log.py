@@ -8,8 +8,17 @@ from typing import Any
 
 import click
 
+from ....schemas.users_layout import POPULARITY
+from ....workflows.behaviour.rules import NONE
 from ...options.devices import settle_for_tables
-from ...options.preprocess_options import LAYOUT, RULES, RUN, names, with_options
+from ...options.preprocess_options import (
+    LAYOUT,
+    NEGATIVES_OR_NONE,
+    RULES,
+    RUN,
+    names,
+    with_options,
+)
 from .fitted_settings import columns_of, load_fitted, rules_of, say_done
 
 
@@ -25,7 +34,13 @@ from .fitted_settings import columns_of, load_fitted, rules_of, say_done
 @click.option(
     "--item_feature_columns", callback=names, help="Further columns of the item, between commas."
 )
+@click.option(
+    "--label_column",
+    help="1 where the item was taken (clicked): it joins the history; 0 where it was shown and "
+    "not taken. Both become samples. Without it every row is taken.",
+)
 @with_options(RULES)
+@with_options(NEGATIVES_OR_NONE)
 @with_options(LAYOUT)
 @with_options(RUN)
 @click.option(
@@ -41,6 +56,7 @@ def log(
     timestamp_column: str | None,
     user_feature_columns: tuple[str, ...] | None,
     item_feature_columns: tuple[str, ...] | None,
+    label_column: str | None,
     workers: int | None,
     scheduler: str,
     on_bad_rows: str,
@@ -61,6 +77,7 @@ def log(
     from ....workflows.behaviour.build import DatasetBuilder
     from ....workflows.engine.schedulers import open_scheduler
     from ....workflows.logs.table_log import TableLog
+    from ....workflows.logs.unread_labels import unread_labels
 
     started = time.monotonic()
     check_apart(output_path, [*files, fitted])
@@ -71,12 +88,21 @@ def log(
         "timestamp": timestamp_column,
         "user_features": user_feature_columns,
         "item_features": item_feature_columns,
+        "label": label_column,
     }
     columns = columns_of(given, fitted, workflow)
     source = TableLog(files, columns)
+    sample_rules = rules_of(rules, workflow, NONE if columns.label else POPULARITY)
+    for name in unread_labels(source):
+        click.echo(
+            f"merlin-sim: the log has a column {name!r} of 0 and 1, which is not read: every row "
+            f"counts as taken. If its 0 are items that were shown and not taken, give "
+            f"`--label_column {name}`.",
+            err=True,
+        )
     with open_scheduler(scheduler, workers) as cluster:
         builder = DatasetBuilder(
-            source, rules_of(rules, workflow), cluster, Terminal(), on_bad_rows, layout=layout
+            source, sample_rules, cluster, Terminal(), on_bad_rows, layout=layout
         )
         summary = builder.build(output_path, fitted=workflow, overwrite=overwrite)
     say_done(summary, output_path, time.monotonic() - started)
