@@ -24,6 +24,7 @@ COMMANDS = {
     "synthesize": ("synthesize", "Write synthetic raw logs with planted behaviour."),
     "preprocess": ("preprocess.group", "Turn raw logs into a dataset directory."),
     "transcode": ("transcode", "Bring datasets of any form to a dataset directory."),
+    "check": ("check", "Look through a dataset for what would spoil training."),
     "plan": ("plan", "Show where the tables of a model would be, and what that costs."),
     "train": ("train", "Train a model on a dataset directory."),
     "inference": ("inference", "Score test data, or measure throughput."),

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 from ....foundation.exceptions import MerlinSimError
 from ...options.devices import settle_for_tables
 from ...options.preprocess_options import RUN, names, with_options
+from .findings import say_findings
 
 
 @click.command("criteo")
@@ -95,6 +96,7 @@ def criteo(
     for line in summary.lines():
         click.echo(line)
     seconds = time.monotonic() - started
+    say_findings(output_path)
     rate = summary.read / max(seconds, 1e-9)
     click.echo(f"{output_path}: done in {seconds:.1f} s ({rate:,.0f} rows/s)")
 

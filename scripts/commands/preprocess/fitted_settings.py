@@ -12,6 +12,7 @@ from click.core import ParameterSource
 from ....foundation.exceptions import MerlinSimError
 from ....schemas.users_layout import POPULARITY
 from ....workflows.behaviour.rules import NONE, SampleRules
+from .findings import say_findings
 
 if TYPE_CHECKING:
     from ....workflows.behaviour.behaviour_columns import BehaviourColumns
@@ -94,5 +95,6 @@ def say_done(summary: Summary, output: Path, seconds: float) -> None:
     """Tell what a run did, and how long it took."""
     for line in summary.lines():
         click.echo(line)
+    say_findings(output)
     rate = summary.interactions / max(seconds, 1e-9)
     click.echo(f"{output}: done in {seconds:.1f} s ({rate:,.0f} interactions/s)")
