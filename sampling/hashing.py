@@ -19,6 +19,7 @@ MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 MIX_2 = np.uint64(0x94D049BB133111EB)
 SLICE_SALT = np.uint64(0x51CE)
 ORDER_SALT = np.uint64(0x02DE2)
+TWIN_SALT = np.uint64(0x7713)
 UNIT = 1.0 / (1 << 53)
 
 
@@ -35,6 +36,13 @@ def mix(value: Any) -> Any:
 def row_key(seed: Any, user: Any, position: Any, label: Any) -> Any:
     """The number that stands for one row of the dataset."""
     return mix(user_key(seed, user) ^ np.uint64(2 * position + label))
+
+
+@numba.njit(cache=True, nogil=True)
+def sample_key(seed: Any, user: Any, position: Any, label: Any, twin: Any) -> Any:
+    """:func:`row_key`, and a number of its own for each further twin of a positive."""
+    key = row_key(seed, user, position, label)
+    return mix(key ^ (TWIN_SALT + np.uint64(twin))) if twin > 0 else key
 
 
 @numba.njit(cache=True, nogil=True)
@@ -63,6 +71,14 @@ def row_key_arrays(seed: int, user: Any, position: Any, label: Any, xp: Any) -> 
     key = mix_arrays(xp.asarray([seed & 0xFFFFFFFFFFFFFFFF], dtype=xp.uint64), xp)
     key = mix_arrays(key ^ user.astype(xp.uint64), xp)
     return mix_arrays(key ^ (2 * position + label).astype(xp.uint64), xp)
+
+
+def sample_key_arrays(seed: int, user: Any, position: Any, label: Any, twin: Any, xp: Any) -> Any:
+    """:func:`sample_key` for arrays of numpy or cupy."""
+    key = row_key_arrays(seed, user, position, label, xp)
+    return xp.where(
+        twin > 0, mix_arrays(key ^ (xp.uint64(TWIN_SALT) + twin.astype(xp.uint64)), xp), key
+    )
 
 
 def draw_below_arrays(key: Any, draw: Any, bound: int, xp: Any) -> Any:

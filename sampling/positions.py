@@ -8,7 +8,7 @@ TRAIN = "train"
 TEST = "test"
 
 
-def sample_positions(lengths: Any, mapping: str, least_before: int, xp: Any) -> tuple[Any, Any]:
+def sample_positions(lengths: Any, mapping: str, least_before: Any, xp: Any) -> tuple[Any, Any]:
     """Say of each history from which position to which other one its samples are.
 
     The last interaction is the test's, all before it are for training.
@@ -22,7 +22,8 @@ def sample_positions(lengths: Any, mapping: str, least_before: int, xp: Any) -> 
     Args:
         lengths: [histories] How many interactions each history has.
         mapping: ``"train"`` or ``"test"``.
-        least_before: Interactions that a sample of ``"train"`` has before it at least.
+        least_before: Interactions that a sample of ``"train"`` has before it at least; or, of
+            each history, the first position that has enough before it.
         xp: numpy or cupy.
 
     Returns:
@@ -31,4 +32,39 @@ def sample_positions(lengths: Any, mapping: str, least_before: int, xp: Any) -> 
     last = xp.maximum(lengths - 1, 0)
     if mapping == TEST:
         return last, lengths
-    return xp.minimum(max(least_before, 0), last), last
+    return xp.minimum(xp.maximum(least_before, 0), last), last
+
+
+def taken_before(labels: Any, xp: Any) -> Any:
+    """Count, for each place of all histories and for their end, what was taken before it.
+
+    >>> import numpy as np
+    >>> taken_before(np.array([0, 1, 0, 1]), np).tolist()
+    [0, 0, 1, 1, 2]
+
+    Args:
+        labels: [places] 1 where an item was taken, 0 where it was shown alone.
+        xp: numpy or cupy.
+    """
+    return xp.concatenate([xp.zeros(1, xp.int64), xp.cumsum(labels, dtype=xp.int64)])
+
+
+def first_with_enough_taken(offsets: Any, before: Any, least_before: int, xp: Any) -> Any:
+    """The first position of each history that has so many taken items before it.
+
+    >>> import numpy as np
+    >>> before = taken_before(np.array([0, 1, 0, 1, 1, 0]), np)
+    >>> first_with_enough_taken(np.array([0, 4, 6]), before, 1, np).tolist()
+    [2, 1]
+
+    Args:
+        offsets: [histories + 1] Where each history begins.
+        before: What :func:`taken_before` gives.
+        least_before: How many.
+        xp: numpy or cupy.
+
+    Returns:
+        [histories] Where a history has none, some position at its end or beyond.
+    """
+    starts = offsets[:-1]
+    return xp.searchsorted(before, before[starts] + least_before) - starts

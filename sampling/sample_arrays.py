@@ -17,6 +17,7 @@ from .hashing import (
     draw_below_arrays,
     mix_arrays,
     row_key_arrays,
+    sample_key_arrays,
 )
 from .population import Population
 
@@ -48,36 +49,78 @@ def cut_prefixes(
     return values[places], values[gather], new_offsets
 
 
-def order_of_twins(users: Any, positions: Any, seed: int, xp: Any) -> Any:
-    """See :func:`merlin_sim.sampling.sample_kernels.order_of_twins`."""
-    labels = xp.arange(2 * len(users), dtype=xp.int64) % 2
-    keys = row_key_arrays(seed, xp.repeat(users, 2), xp.repeat(positions, 2), labels, xp)
-    return xp.argsort(mix_arrays(keys ^ xp.uint64(ORDER_SALT), xp), kind="stable")
+def cut_taken(
+    values: Any,
+    taken: Any,
+    before: Any,
+    offsets: Any,
+    rows: Any,
+    positions: Any,
+    longest: int,
+    xp: Any,
+) -> tuple[Any, Any, Any, Any]:
+    """See :func:`merlin_sim.sampling.sample_kernels.cut_taken`."""
+    starts = offsets[rows]
+    places = starts + positions
+    stops = before[places]
+    lengths = xp.minimum(stops - before[starts], longest)
+    new_offsets = xp.concatenate([xp.zeros(1, xp.int64), xp.cumsum(lengths)])
+    gather = for_each_element(stops - lengths - new_offsets[:-1], new_offsets, xp)
+    gather += xp.arange(int(new_offsets[-1]), dtype=xp.int64)
+    labels = (before[places + 1] - stops).astype(xp.int8)
+    return values[places], labels, taken[gather], new_offsets
+
+
+def samples_of_order(order: Any, labels: Any, twins: int, xp: Any) -> tuple[Any, Any, Any]:
+    """Tell apart what ``order_of_samples`` joins.
+
+    Returns:
+        [samples] the row of each, its label, and its number among the twins (0 for a positive or
+        a negative of the log, too).
+    """
+    rows, slots = order // (twins + 1), order % (twins + 1)
+    is_own = slots == twins
+    return rows, xp.where(is_own, labels[rows], 0), xp.where(is_own, 0, slots)
+
+
+def order_of_samples(
+    users: Any, positions: Any, labels: Any, seed: int, twins: int, xp: Any
+) -> Any:
+    """See :func:`merlin_sim.sampling.sample_kernels.order_of_samples`."""
+    entries = xp.arange((twins + 1) * len(users), dtype=xp.int64)
+    has_twins = labels[entries // (twins + 1)] == 1
+    entries = entries[has_twins | (entries % (twins + 1) == twins)]
+    rows, new_labels, twin = samples_of_order(entries, labels, twins, xp)
+    keys = sample_key_arrays(seed, users[rows], positions[rows], new_labels, twin, xp)
+    return entries[xp.argsort(mix_arrays(keys ^ xp.uint64(ORDER_SALT), xp), kind="stable")]
 
 
 def draw_negatives(
     users: Any,
     positions: Any,
+    labels: Any,
     targets: Any,
     values: Any,
     offsets: Any,
     order: Any,
+    twins: int,
     seed: int,
     population: Population,
     xp: Any,
 ) -> tuple[Any, Any, Any, Any]:
     """See :func:`merlin_sim.sampling.sample_kernels.draw_negatives`."""
-    rows, labels = order >> 1, order & 1
+    rows, new_labels, twin = samples_of_order(order, labels, twins, xp)
+    is_own = order % (twins + 1) == twins
     lengths = (offsets[1:] - offsets[:-1])[rows]
     new_offsets = xp.concatenate([xp.zeros(1, xp.int64), xp.cumsum(lengths)])
     elements = xp.arange(int(new_offsets[-1]), dtype=xp.int64)
     within = elements - for_each_element(new_offsets[:-1], new_offsets, xp)
     positives = values[for_each_element(offsets[rows], new_offsets, xp) + within]
-    keys = row_key_arrays(seed, users[rows], positions[rows], labels, xp)
+    keys = sample_key_arrays(seed, users[rows], positions[rows], new_labels, twin, xp)
     drawn = draw_below_arrays(
         for_each_element(keys, new_offsets, xp), within + 1, population.size, xp
     )
     negatives = population.at(drawn, xp).astype(values.dtype)
-    drawn = draw_below_arrays(keys, xp.zeros_like(labels), population.size, xp)
-    twins = population.at(drawn, xp).astype(values.dtype)
-    return xp.where(labels == 1, targets[rows], twins), positives, negatives, new_offsets
+    drawn = draw_below_arrays(keys, xp.zeros_like(rows), population.size, xp)
+    drawn_targets = population.at(drawn, xp).astype(values.dtype)
+    return xp.where(is_own, targets[rows], drawn_targets), positives, negatives, new_offsets

@@ -12,7 +12,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from .hashing import ORDER_SALT, SLICE_SALT, draw_below, mix, row_key
+from .hashing import ORDER_SALT, SLICE_SALT, draw_below, mix, row_key, sample_key
 
 Ids = npt.NDArray[np.int64]
 
@@ -75,22 +75,84 @@ def cut_prefixes(
     return targets, history, new_offsets
 
 
-def order_of_twins(users: Ids, positions: Ids, seed: int) -> Ids:
-    """Scatter positives and twins: entry 2 * row + label for each row of the dataset."""
+@numba.njit(cache=True, nogil=True)
+def cut_taken(
+    values: Ids, taken: Ids, before: Ids, offsets: Ids, rows: Ids, positions: Ids, longest: int
+) -> tuple[Ids, npt.NDArray[np.int8], Ids, Ids]:
+    """Cut out the item at each position, and the up to ``longest`` that were taken before it.
+
+    Args:
+        values: Items of all histories, taken or not.
+        taken: Those that were taken.
+        before: [values + 1] How many of them stand before each value.
+        offsets: [histories + 1] Where each history begins.
+        rows: [rows] Whose history.
+        positions: [rows] Positions in it.
+        longest: The longest history.
+
+    Returns:
+        [rows] the items at the positions and their labels, and the histories before them as
+        values and offsets.
+    """
+    new_offsets = np.empty(len(rows) + 1, np.int64)
+    new_offsets[0] = 0
+    targets = np.empty(len(rows), values.dtype)
+    labels = np.empty(len(rows), np.int8)
+    for row in range(len(rows)):
+        start = offsets[rows[row]]
+        place = start + positions[row]
+        targets[row] = values[place]
+        labels[row] = before[place + 1] - before[place]
+        new_offsets[row + 1] = new_offsets[row] + min(before[place] - before[start], longest)
+    history = np.empty(new_offsets[-1], values.dtype)
+    for row in range(len(rows)):
+        stop = before[offsets[rows[row]] + positions[row]]
+        length = new_offsets[row + 1] - new_offsets[row]
+        history[new_offsets[row] : new_offsets[row + 1]] = taken[stop - length : stop]
+    return targets, labels, history, new_offsets
+
+
+def order_of_samples(
+    users: Ids, positions: Ids, labels: npt.NDArray[np.int8], seed: int, twins: int
+) -> Ids:
+    """Scatter samples and the twins of positives.
+
+    Args:
+        users: [rows] User ids.
+        positions: [rows] Positions in the user's history.
+        labels: [rows] Whether the item was taken.
+        seed: Decides the order, with the rest.
+        twins: How many twins a positive has.
+
+    Returns:
+        Entry row * (twins + 1) + slot for each row of the dataset; the last slot is the sample
+        itself, those before it are its twins.
+    """
+    entries, keys = _keys_of_samples(users, positions, labels, seed, twins)
     # Numba's own sort would take seconds to compile.
-    order: Ids = np.argsort(_keys_of_twins(users, positions, seed), kind="stable")
+    order: Ids = entries[np.argsort(keys, kind="stable")]
     return order
 
 
 @numba.njit(cache=True, nogil=True)
-def _keys_of_twins(users: Ids, positions: Ids, seed: int) -> npt.NDArray[np.uint64]:
-    keys = np.empty(2 * len(users), np.uint64)
+def _keys_of_samples(
+    users: Ids, positions: Ids, labels: npt.NDArray[np.int8], seed: int, twins: int
+) -> tuple[Ids, npt.NDArray[np.uint64]]:
+    count = len(users)
     for row in range(len(users)):
-        for label in range(2):
-            keys[2 * row + label] = mix(
-                row_key(seed, users[row], positions[row], label) ^ ORDER_SALT
-            )
-    return keys
+        count += twins * labels[row]
+    entries = np.empty(count, np.int64)
+    keys = np.empty(count, np.uint64)
+    place = 0
+    for row in range(len(users)):
+        for slot in range(twins if labels[row] == 0 else 0, twins + 1):
+            label = np.int64(labels[row]) if slot == twins else 0
+            twin = 0 if slot == twins else slot
+            key = sample_key(seed, users[row], positions[row], label, twin)
+            entries[place] = row * (twins + 1) + slot
+            keys[place] = mix(key ^ ORDER_SALT)
+            place += 1
+    return entries, keys
 
 
 @numba.njit(cache=True, nogil=True)
@@ -110,54 +172,60 @@ def _item_at(index: Any, cumulative: Ids, first: Ids, block: int) -> Any:
 def draw_negatives(
     users: Ids,
     positions: Ids,
+    labels: npt.NDArray[np.int8],
     targets: Ids,
     values: Ids,
     offsets: Ids,
     order: Ids,
+    twins: int,
     seed: int,
     cumulative: Ids,
     first: Ids,
     block: int,
 ) -> tuple[Ids, Ids, Ids, Ids]:
-    """Give each row its negative history, and each twin a drawn target.
+    """Give each sample its negative history, and each twin a drawn target.
 
     Draw 0 of a row is its target, draws 1, 2, ... its negative history.
 
     Args:
         users: [rows] User ids.
         positions: [rows] Positions in the user's history.
-        targets: [rows] Items interacted with.
+        labels: [rows] Whether the item was taken.
+        targets: [rows] The items.
         values: [elements] Items of the histories.
         offsets: [rows + 1] Where each history begins.
-        order: [2 * rows] The output: 2 * row + label.
+        order: [samples] The output, as :func:`order_of_samples` has it.
+        twins: How many twins a positive has.
         seed: Decides, with user id, position and label, every draw.
         cumulative: Of the :class:`Population`.
         first: Of the :class:`Population`.
         block: Of the :class:`Population`.
 
     Returns:
-        [2 * rows] targets, and positive histories, negative histories and offsets of both.
+        [samples] targets, and positive histories, negative histories and offsets of both.
     """
     size = cumulative[-1]
     new_targets = np.empty(len(order), values.dtype)
     new_offsets = np.empty(len(order) + 1, np.int64)
     new_offsets[0] = 0
     for place in range(len(order)):
-        row = order[place] >> 1
+        row = order[place] // (twins + 1)
         new_offsets[place + 1] = new_offsets[place] + offsets[row + 1] - offsets[row]
     positives = np.empty(new_offsets[-1], values.dtype)
     negatives = np.empty(new_offsets[-1], values.dtype)
     for place in range(len(order)):
-        row = order[place] >> 1
-        label = order[place] & 1
-        key = row_key(seed, users[row], positions[row], label)
+        row = order[place] // (twins + 1)
+        slot = order[place] % (twins + 1)
+        label = np.int64(labels[row]) if slot == twins else 0
+        twin = 0 if slot == twins else slot
+        key = sample_key(seed, users[row], positions[row], label, twin)
         begin = new_offsets[place]
         length = new_offsets[place + 1] - begin
         positives[begin : begin + length] = values[offsets[row] : offsets[row + 1]]
         for element in range(length):
             index = draw_below(key, element + 1, size)
             negatives[begin + element] = _item_at(index, cumulative, first, block)
-        if label == 1:
+        if slot == twins:
             new_targets[place] = targets[row]
         else:
             new_targets[place] = _item_at(draw_below(key, 0, size), cumulative, first, block)

@@ -22,8 +22,9 @@ from ..foundation.process_wide import (
 # imported only when it is asked for, so that help never waits for TensorFlow.
 COMMANDS = {
     "synthesize": ("synthesize", "Write synthetic raw logs with planted behaviour."),
-    "preprocess": ("preprocess", "Turn raw logs into a dataset directory."),
+    "preprocess": ("preprocess.group", "Turn raw logs into a dataset directory."),
     "transcode": ("transcode", "Bring datasets of any form to a dataset directory."),
+    "check": ("check", "Look through a dataset for what would spoil training."),
     "plan": ("plan", "Show where the tables of a model would be, and what that costs."),
     "train": ("train", "Train a model on a dataset directory."),
     "inference": ("inference", "Score test data, or measure throughput."),

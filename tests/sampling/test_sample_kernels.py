@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from merlin_sim.sampling import sample_arrays, sample_kernels
 from merlin_sim.sampling.population import Population
-from merlin_sim.sampling.positions import sample_positions
+from merlin_sim.sampling.positions import sample_positions, taken_before
 
 USERS = np.array([7, 3, 9], np.int64)
 OFFSETS = np.array([0, 4, 5, 8], np.int64)
@@ -49,7 +49,7 @@ def draw(seed, users, positions, order=None, counts=(0, 5, 1, 2, 1, 1, 1, 1, 1))
     if order is None:
         order = np.arange(2 * len(users))
     drawn = sample_kernels.draw_negatives(
-        users, positions, targets, values, offsets, order, seed,
+        users, positions, np.ones(len(users), np.int8), targets, values, offsets, order, 1, seed,
         population.cumulative, population.first, population.block,
     )  # fmt: skip
     return drawn
@@ -90,12 +90,14 @@ def test_items_are_drawn_as_often_as_they_were_taken():
     longest=st.integers(1, 5),
     seed=st.integers(0, 2**63 - 1),
     parts=st.integers(1, 3),
+    twins=st.integers(0, 3),
     mapping=st.sampled_from(["train", "test"]),
 )
-def test_loops_and_arrays_agree(lengths, least, longest, seed, parts, mapping):
+def test_loops_and_arrays_agree(lengths, least, longest, seed, parts, twins, mapping):
     users = np.arange(len(lengths), dtype=np.int64) * 3 + 1
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     values = (np.arange(offsets[-1]) % 5 + 1).astype(np.int64)
+    taken = (np.arange(offsets[-1]) % 3 > 0).astype(np.int64)
     population = Population.of_counts(np.array([0, 3, 1, 0, 2, 9], np.int64))
     ranges = sample_positions(np.array(lengths), mapping, least, np)
     chosen = []
@@ -111,11 +113,19 @@ def test_loops_and_arrays_agree(lengths, least, longest, seed, parts, mapping):
         for ours, theirs in zip(cut, same, strict=True):
             np.testing.assert_array_equal(ours, theirs)
 
-        order = sample_kernels.order_of_twins(users[rows], positions, seed)
-        np.testing.assert_array_equal(
-            order, sample_arrays.order_of_twins(users[rows], positions, seed, np)
-        )
-        arguments = (users[rows], positions, *cut, order, seed)
+        before = taken_before(taken, np)
+        lists = (values, values[taken == 1], before, offsets)
+        labelled = sample_kernels.cut_taken(*lists, rows, positions, longest)
+        same = sample_arrays.cut_taken(*lists, rows, positions, longest, np)
+        for ours, theirs in zip(labelled, same, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+        targets, labels, *histories = labelled
+        ordered = (users[rows], positions, labels, seed, twins)
+        order = sample_kernels.order_of_samples(*ordered)
+        np.testing.assert_array_equal(order, sample_arrays.order_of_samples(*ordered, np))
+        assert len(order) == len(rows) + twins * labels.sum()
+        arguments = (users[rows], positions, labels, targets, *histories, order, twins, seed)
         drawn = sample_kernels.draw_negatives(
             *arguments, population.cumulative, population.first, population.block
         )

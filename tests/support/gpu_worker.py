@@ -43,10 +43,12 @@ def arrays(library: str = "cupy") -> dict[str, Any]:
     """Compare the array code of preprocessing on cupy and on numpy."""
     from merlin_sim.foundation.row_numbers import for_each_element
     from merlin_sim.sampling.population import Population
+    from merlin_sim.sampling.positions import taken_before
     from merlin_sim.sampling.sample_arrays import (
         cut_prefixes,
+        cut_taken,
         draw_negatives,
-        order_of_twins,
+        order_of_samples,
         select_prefixes,
     )
     from merlin_sim.workflows.engine.backend import pad_left
@@ -56,17 +58,21 @@ def arrays(library: str = "cupy") -> dict[str, Any]:
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     values = random.integers(1, 60, offsets[-1])
     users = random.integers(1, 2**40, 300)
+    clicked = random.integers(0, 2, offsets[-1])
     population = Population.of_counts(np.bincount(values, minlength=60))
     results = []
     for xp in (np, importlib.import_module(library)):
         u, o, v, ends = (xp.asarray(array) for array in (users, offsets, values, lengths))
         rows, positions = select_prefixes(u, xp.minimum(ends, 1), ends, 5, 1, 3, xp)
         targets, history, ends = cut_prefixes(v, o, rows, positions, 10, xp)
-        order = order_of_twins(u[rows], positions, 5, xp)
-        drawn = draw_negatives(u[rows], positions, targets, history, ends, order, 5, population, xp)
+        before, taken = taken_before(xp.asarray(clicked), xp), v[xp.asarray(clicked) == 1]
+        cut = cut_taken(v, taken, before, o, rows, positions, 10, xp)
+        order = order_of_samples(u[rows], positions, cut[1], 5, 2, xp)
+        drawn = draw_negatives(u[rows], positions, cut[1], cut[0], *cut[2:], order, 2, 5,
+                               population, xp)  # fmt: skip
         padded = pad_left(history, ends, 12, xp)
         spread = for_each_element(xp.arange(300), o, xp)
-        found = [rows, positions, targets, history, ends, order, *drawn, *padded, spread]
+        found = [rows, positions, targets, history, ends, *cut, order, *drawn, *padded, spread]
         results.append([array.get() if hasattr(array, "get") else array for array in found])
     return {"same": all(map(np.array_equal, *results)), "rows": len(results[0][0])}
 

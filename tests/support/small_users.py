@@ -79,8 +79,9 @@ def samples_of(directory: Path, mapping: str, seed: int = RULES.seed) -> dict[st
         for position in range(user[f"{mapping}_begin"], user[f"{mapping}_end"]):
             before = user["thing"][max(0, position - LONGEST) : position]
             drawn = sample_kernels.draw_negatives(
-                np.array([user["user"]]), np.array([position]), np.array([user["thing"][position]]),
-                np.array(before, np.int64), np.array([0, len(before)]), np.array([0, 1]),
+                np.array([user["user"]]), np.array([position]), np.ones(1, np.int8),
+                np.array([user["thing"][position]]),
+                np.array(before, np.int64), np.array([0, len(before)]), np.array([0, 1]), 1,
                 seed, population.cumulative, population.first, population.block,
             )  # fmt: skip
             targets, positives, negatives, offsets = drawn

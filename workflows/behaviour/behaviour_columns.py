@@ -34,6 +34,9 @@ class BehaviourColumns:
     """Further columns of the user; a user has the value of the last interaction."""
     item_features: tuple[str, ...] = ()
     """Further columns of the item; an item has the value of its last interaction."""
+    label: str | None = None
+    """1 where the item was taken (clicked), 0 where it was shown and not taken. None: the log has
+    only what was taken."""
 
     def __post_init__(self) -> None:
         """Refuse names that would collide in the dataset, or could not name a file."""
@@ -43,7 +46,8 @@ class BehaviourColumns:
                     "A column's name becomes a file's: it should not be empty, contain `/`, begin "
                     f"with `.` or end in one of `_-. `. Received: {name!r}."
                 )
-        names = [*self.log, LABEL, POSITION]
+        # The column of labels becomes the dataset's label, so it may be called like that.
+        names = [*self.log, POSITION, *([] if self.label == LABEL else [LABEL])]
         twice = sorted({name for name in [*names, *self.output] if names.count(name) > 1})
         outputs = list(self.output)
         twice += sorted({name for name in outputs if outputs.count(name) > 1} - set(twice))
@@ -62,7 +66,13 @@ class BehaviourColumns:
             self.timestamp,
             *self.user_features,
             *self.item_features,
+            *self.labels,
         )
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The column of labels, if there is one."""
+        return () if self.label is None else (self.label,)
 
     @property
     def users(self) -> tuple[str, ...]:

@@ -25,11 +25,14 @@ from ..operators.group_histories import GroupHistories
 from ..operators.look_up_item_features import LookUpItemFeatures
 from ..vocabularies.vocabulary import Vocabularies
 from .behaviour_columns import BehaviourColumns
-from .rules import SampleRules
+from .rules import LOG_ORDER, SampleRules
 
 
 def encode_histories(
-    columns: BehaviourColumns, vocabularies: Vocabularies, encodings: Path
+    columns: BehaviourColumns,
+    vocabularies: Vocabularies,
+    encodings: Path,
+    equal_times: str = LOG_ORDER,
 ) -> nvt.WorkflowNode:
     """Raw interactions -> one row a user, keys encoded by NVTabular's Categorify.
 
@@ -38,12 +41,17 @@ def encode_histories(
         vocabularies: The keys and their ids.
         encodings: A directory in which Categorify may keep the keys in its own form; every
             worker has to see it.
+        equal_times: See :class:`~merlin_sim.workflows.behaviour.rules.SampleRules`.
     """
-    taken = [*columns.users, columns.item]
-    keys = {name: vocabularies.keys(name) for name in taken}
-    interactions = [*columns.users, columns.item, columns.timestamp]
+    encoded = [*columns.users, columns.item]
+    keys = {name: vocabularies.keys(name) for name in encoded}
+    interactions = [*encoded, columns.timestamp, *columns.labels]
     categorify = nvt.ops.Categorify(vocabs=keys, out_path=str(encodings), cat_cache="host")
-    return interactions >> GroupHistories(columns) >> categorify >> ContractIds()
+    grouped = interactions >> GroupHistories(columns, equal_times)
+    if not columns.labels:
+        return grouped >> categorify >> ContractIds()
+    codes = grouped[encoded] >> categorify
+    return codes + grouped[list(columns.labels)] >> ContractIds({columns.item: columns.labels})
 
 
 def explode_histories(
@@ -69,7 +77,7 @@ def make_samples(
     items = vocabularies.items(columns.item)
     return (
         prefixes
-        >> DrawNegatives(columns, items, rules.seed, rules.negatives)
+        >> DrawNegatives(columns, items, rules.seed, rules.drawn_by, rules.twins)
         >> LookUpItemFeatures(columns, items)
         >> EmitDataset(schema, rules.pad)
     )

@@ -26,7 +26,7 @@ from .encode_and_sample import encode_all
 from .fitted import FittedWorkflow, write_fitted
 from .histories import Histories
 from .kept_users import EVENTS, ITEMS, USERS, KeepLongUsers
-from .rules import SampleRules
+from .rules import LOG_ORDER, NONE, SampleRules
 from .user_buckets import BUCKETS, LogDealer, deal_log, number_of_buckets
 from .write_samples import write_samples_files
 from .write_users import refuse_names_of_positions, user_parts, write_users
@@ -45,6 +45,9 @@ class Summary:
     interactions: int = 0
     kept_interactions: int = 0
     repeated: int = 0
+    same_time: int = 0
+    taken: int | None = None
+    """Kept interactions whose item was taken; None where the log has no labels."""
     users: int = 0
     dropped_users: int = 0
     domains: dict[str, int] = field(default_factory=dict)
@@ -53,6 +56,7 @@ class Summary:
     rows: dict[str, int] = field(default_factory=dict)
     bad_rows: list[BadRows] = field(default_factory=list)
     bytes: int = 0
+    equal_times: str = LOG_ORDER
 
     def left_out(self) -> list[str]:
         """Say of each file which of its rows could not be read."""
@@ -65,6 +69,8 @@ class Summary:
             f"{self.interactions:,} interactions read; {self.kept_interactions:,} of "
             f"{self.users:,} users kept ({self.dropped_users:,} users too short), "
             f"{self.repeated:,} of them repetitions",
+            *self._taken_lines(),
+            *self._time_lines(),
             "ids: " + ", ".join(f"{name} {size:,}" for name, size in self.domains.items()),
             *(
                 f"{name}: {count:,} items without one"
@@ -73,6 +79,24 @@ class Summary:
             ),
             "rows: " + ", ".join(f"{name} {count:,}" for name, count in self.rows.items()),
             f"{self.bytes / max(1, sum(self.rows.values())):.3g} bytes per sample",
+        ]
+
+    def _taken_lines(self) -> list[str]:
+        if self.taken is None:
+            return []
+        shown = self.kept_interactions - self.taken
+        return [
+            f"labels: {self.taken:,} taken (1), {shown:,} shown and not taken (0): "
+            f"{self.taken / max(1, self.kept_interactions):.2%} taken"
+        ]
+
+    def _time_lines(self) -> list[str]:
+        if not self.same_time:
+            return []
+        order = "the order of the log" if self.equal_times == LOG_ORDER else "the order of items"
+        return [
+            f"{self.same_time:,} have the time of an earlier one of their user: they stand in "
+            f"{order}"
         ]
 
 
@@ -110,8 +134,9 @@ class DatasetBuilder:
                 f"`on_bad_rows` should be one of {', '.join(POLICIES)}. "
                 f"Received: `on_bad_rows` = {self.on_bad_rows!r}."
             )
+        self._check_negatives()
         self._check_layout()
-        summary = Summary()
+        summary = Summary(equal_times=self.rules.equal_times)
         with staged_directory(output, overwrite=overwrite, say=self.narrator.say) as directory:
             work = directory / WORK
             for name in (EVENTS, ITEMS, USERS):
@@ -134,18 +159,38 @@ class DatasetBuilder:
             shutil.rmtree(work)
         return summary
 
+    def _check_negatives(self) -> None:
+        if self.columns.label is None and not self.rules.twins:
+            raise MerlinSimError(
+                f"`negatives` = {NONE!r} needs a column of labels (`--label_column`): without one "
+                "every row of the log is a positive sample, and none would be negative."
+            )
+
     def _check_layout(self) -> None:
         if self.layout not in LAYOUTS:
             raise MerlinSimError(
                 f"`layout` should be {' or '.join(LAYOUTS)}. Received: `layout` = {self.layout!r}."
             )
         if self.layout == USERS_LAYOUT:
+            self._refuse_what_users_cannot_hold()
             refuse_names_of_positions(self.columns, users_layout_of(self.columns, self.rules))
             if self.rules.pad:
                 raise MerlinSimError(
                     "`pad` is of the samples layout: users' histories have no longest length. "
                     f"Received: `pad` = True with `layout` = {self.layout!r}."
                 )
+
+    def _refuse_what_users_cannot_hold(self) -> None:
+        if self.columns.label is not None:
+            raise MerlinSimError(
+                f"A column of labels ({self.columns.label!r}) needs `--layout samples`: with "
+                "`--layout users` a user's row holds what was taken, not what was shown."
+            )
+        if self.rules.twins != 1:
+            raise MerlinSimError(
+                "With `--layout users` each positive sample has one negative. Received: "
+                f"`negatives_per_positive` = {self.rules.twins} (`--layout samples` takes it)."
+            )
 
     def with_features(self, read: Callable[[], tuple[Features, BadRows]]) -> DatasetBuilder:
         """The same, with a reader of item features."""
@@ -203,11 +248,15 @@ class DatasetBuilder:
                 report(1, bucket.rows)
                 summary.kept_interactions += bucket.rows
                 summary.repeated += bucket.repeated
+                summary.same_time += bucket.same_time
+                if self.columns.label is not None:
+                    summary.taken = (summary.taken or 0) + bucket.taken
                 summary.users += bucket.users
                 summary.dropped_users += bucket.dropped_users
         if not summary.users:
+            what = "interactions" if self.columns.label is None else "taken items (label 1)"
             raise _stopped(
-                f"No user has {self.rules.shortest_sequence_for_user} interactions or more "
+                f"No user has {self.rules.shortest_sequence_for_user} {what} or more "
                 f"(`shortest_sequence_for_user`): {summary.interactions:,} interactions of "
                 f"{summary.dropped_users:,} users were read from {self._files}, nothing is left.",
                 summary,
@@ -230,8 +279,8 @@ class DatasetBuilder:
         (item,) = vocabularies.keys(name)
         raise _stopped(
             f"{self._files}: column {name!r}: expected interactions "
-            f"with at least two items, found only {item!r}: each positive sample gets a negative "
-            "one with another item. Is it the column of the items?",
+            f"with at least two items, found only {item!r}: a negative history, and a negative "
+            "sample that is drawn, needs another one. Is it the column of the items?",
             summary,
         )
 
@@ -240,7 +289,12 @@ class DatasetBuilder:
         histories = Histories(work / "histories", self.columns)
         with self.narrator.phase("encoding histories", summary.users) as report:
             for rows in encode_all(
-                self.columns, vocabularies, work / EVENTS, encoded, self.scheduler
+                self.columns,
+                vocabularies,
+                work / EVENTS,
+                encoded,
+                self.rules.equal_times,
+                self.scheduler,
             ):
                 report(rows, rows)
             histories.gather(sorted(encoded.glob("*.arrow")))
@@ -272,7 +326,9 @@ class DatasetBuilder:
         with self.narrator.phase("writing users", summary.users) as report:
             for users in write_users(histories, layout, items, directory, self.scheduler):
                 report(users, users)
-        summary.rows = {mapping: histories.count_samples(mapping) for mapping in (TRAIN, TEST)}
+        summary.rows = {
+            mapping: histories.count_samples(mapping, self.rules.twins) for mapping in (TRAIN, TEST)
+        }
         files = [part.file for part in user_parts(histories)]
         spec = users_spec(self.columns, summary.domains, self.rules, files)
         write_documents(directory, spec)

@@ -68,7 +68,7 @@ def users_layout_of(columns: BehaviourColumns, rules: SampleRules) -> UsersLayou
         positions={mapping: (f"{mapping}_begin", f"{mapping}_end") for mapping in (TRAIN, TEST)},
         item_table=f"{CATEGORIES}/{columns.item}.parquet",
         item_features=columns.item_features,
-        negatives=rules.negatives,
+        negatives=rules.drawn_by,
         seed=rules.seed,
     )
 

@@ -25,7 +25,7 @@ from ..engine.parquet_files import LARGEST_DICTIONARY, ROWS_PER_FILE, write_samp
 from ..engine.schedulers import Scheduler
 from ..engine.workflow import Workflow
 from ..vocabularies.vocabulary import Vocabularies
-from .behaviour_columns import POSITION, BehaviourColumns
+from .behaviour_columns import LABEL, POSITION, BehaviourColumns
 from .behaviour_graph import encode_histories, fitted_workflow, make_samples
 from .histories import Histories
 from .rules import SampleRules
@@ -48,14 +48,17 @@ def encode_all(
     vocabularies: Vocabularies,
     events: Path,
     output: Path,
+    equal_times: str,
     scheduler: Scheduler,
 ) -> Iterator[int]:
     """Encode every bucket's histories; yields the number of histories of each partition."""
     output.mkdir()
     names = sorted(path.name for path in events.glob("*.arrow"))
     load = LoadEvents(events)
-    node = encode_histories(columns, vocabularies, output / "encodings")
-    workflow = fitted_workflow(node, load(names[0]).iloc[:1])
+    node = encode_histories(columns, vocabularies, output / "encodings", equal_times)
+    # A row of known keys: NVTabular cannot tell what is in lists that stay empty.
+    known = {name: vocabularies.first_key(name) for name in (*columns.users, columns.item)}
+    workflow = fitted_workflow(node, load(names[0]).iloc[:1].assign(**known))
     partitions = _transform(workflow, load, names)
     write = dask.delayed(_write_arrow, pure=False)
     yield from scheduler.compute(
@@ -94,20 +97,28 @@ class LoadPrefixes:
     def __call__(self, part: Part) -> Any:
         """Give the part's rows as ``ExplodeHistories`` gives all rows."""
         columns = self.histories.columns
-        offsets = self.histories.offsets
         users = self.histories.column(columns.user)
         begins, ends = self.histories.positions(part.mapping)
         rows, positions = sample_kernels.select_prefixes(
             users, begins, ends, self.rules.seed, part.number, part.of
         )
-        targets, values, stops = sample_kernels.cut_prefixes(
-            self.histories.items, offsets, rows, positions, self.rules.max_sequence_length
-        )
+        targets, *labels, values, stops = self._cut(rows, positions)
         table = {name: pa.array(self.histories.column(name)[rows]) for name in columns.users}
         table[POSITION] = pa.array(positions)
+        if labels:
+            table[LABEL] = pa.array(labels[0])
         table[columns.targets[0]] = pa.array(targets)
         table[columns.positives[0]] = arrow_lists(values, stops)
         return frame_from_arrow(pa.table(table))
+
+    def _cut(self, rows: Any, positions: Any) -> tuple[Any, ...]:
+        """The targets, their labels if the log has any, and the histories."""
+        histories, longest = self.histories, self.rules.max_sequence_length
+        where = (histories.offsets, rows, positions, longest)
+        if not histories.columns.labels:
+            return (*sample_kernels.cut_prefixes(histories.items, *where),)
+        lists = (histories.items, histories.taken, histories.before)
+        return (*sample_kernels.cut_taken(*lists, *where),)
 
 
 def count_parts(rows: int) -> int:
@@ -130,7 +141,8 @@ def sample_all(
 ) -> Iterator[tuple[str, int]]:
     """Make every part's samples; yields each part's mapping and number of rows."""
     columns = histories.columns
-    prefixes = [*columns.users, POSITION, columns.targets[0], columns.positives[0]]
+    labels = [LABEL] if columns.labels else []
+    prefixes = [*columns.users, POSITION, *labels, columns.targets[0], columns.positives[0]]
     load = LoadPrefixes(histories, rules)
     node = make_samples(prefixes, columns, rules, vocabularies, schema)
     workflow = Workflow(node).fit_schema(Schema(prefixes))

@@ -31,10 +31,17 @@ from ..vocabularies.vocabulary import CATEGORIES, Vocabularies
 from .behaviour_columns import BehaviourColumns
 from .behaviour_graph import encode_histories, fitted_workflow
 from .dataset_spec import dataset_spec
-from .rules import SampleRules
+from .rules import ITEM_ORDER, SampleRules
 
 WORKFLOW_FILE = "workflow.json"
-FORMAT = 2
+FORMAT = 3
+FORMER = 2
+"""A format that is read too: of logs without labels, in which equal times went by the item."""
+ADDED: dict[str, dict[str, Any]] = {
+    "columns": {"label": None},
+    "rules": {"negatives_per_positive": 1, "equal_times": ITEM_ORDER},
+}
+"""What format 3 says beside format 2."""
 SECTIONS = ("format", "merlin_sim", "nvtabular", "columns", "rules", "categories", DIGEST)
 
 
@@ -97,13 +104,15 @@ class FittedWorkflow:
         return self._finish(node)
 
     def _encode(self) -> nvt.WorkflowNode:
-        return encode_histories(self.columns, self.vocabularies, Path(self._encodings.name))
+        encodings = Path(self._encodings.name)
+        return encode_histories(self.columns, self.vocabularies, encodings, self.rules.equal_times)
 
     def _finish(self, node: nvt.WorkflowNode) -> Workflow:
         names = (*self.columns.users, self.columns.item)
         first = {name: self.vocabularies.keys(name).iloc[:1].repeat(3).array for name in names}
         # Three interactions, so that train and test have a row to look at.
-        return fitted_workflow(node, pd.DataFrame({**first, self.columns.timestamp: [1, 2, 3]}))
+        first |= {name: [1, 1, 1] for name in (self.columns.timestamp, *self.columns.labels)}
+        return fitted_workflow(node, pd.DataFrame(first))
 
     def _check_vocabularies(self, path: Path, stated: Mapping[str, Any]) -> None:
         if set(stated) != set(self.domains):
@@ -125,10 +134,10 @@ class FittedWorkflow:
 def _read_document(path: Path) -> dict[str, Any]:
     document = read_json(path, "JSON, a fitted workflow")
     version = document.get("format") if isinstance(document, dict) else None
-    if version != FORMAT:
+    if version not in (FORMAT, FORMER):
         raise MerlinSimError(
-            f"{path}: format: expected {FORMAT}, the one that merlin-sim {__version__} knows. "
-            f"Found {version!r}. `merlin-sim preprocess` writes it anew."
+            f"{path}: format: expected {FORMAT} or {FORMER}, those that merlin-sim {__version__} "
+            f"knows. Found {version!r}. `merlin-sim preprocess` writes it anew."
         )
     require_own_digest(path)
     if sorted(document) != sorted(SECTIONS):
@@ -141,21 +150,27 @@ def _read_document(path: Path) -> dict[str, Any]:
     if not all(isinstance(entry, dict) for entry in document["categories"].values()):
         raise MerlinSimError(f"{path}: categories: expected an object per domain.")
     found: dict[str, Any] = document
+    if version == FORMER:
+        found |= {name: {**added, **found[name]} for name, added in ADDED.items()}
     return found
 
 
 def _checked(path: Path, document: dict[str, Any], section: str, kind: Any) -> dict[str, Any]:
-    """The arguments of a dataclass of str, int, bool and tuples of str, each of its type."""
+    """The arguments of a dataclass of str, int, bool, tuples of str and None."""
     values = document[section]
     names = [field.name for field in fields(kind)]
     if sorted(values) != sorted(names):
         raise MerlinSimError(
             f"{path}: {section}: expected the keys {', '.join(names)}, found {', '.join(values)}."
         )
-    arguments = {}
+    arguments: dict[str, Any] = {}
     for field in fields(kind):
         value = values[field.name]
-        wanted: Any = {"str": str, "int": int, "bool": bool}.get(str(field.type), list)
+        of, _, optional = str(field.type).partition(" | ")
+        wanted: Any = {"str": str, "int": int, "bool": bool}.get(of, list)
+        if optional and value is None:
+            arguments[field.name] = None
+            continue
         fits = type(value) is wanted and (
             wanted is not list or all(isinstance(entry, str) for entry in value)
         )
@@ -182,6 +197,7 @@ def write_fitted(
             "timestamp": columns.timestamp,
             "user_features": list(columns.user_features),
             "item_features": list(columns.item_features),
+            "label": columns.label,
         },
         "rules": rules.to_dict(),
         "categories": {

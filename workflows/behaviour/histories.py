@@ -10,18 +10,29 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...sampling.positions import TEST, TRAIN, sample_positions
+from ...sampling.positions import (
+    TEST,
+    TRAIN,
+    first_with_enough_taken,
+    sample_positions,
+    taken_before,
+)
 from ..engine.backend import lists_of_arrow
 from .behaviour_columns import BehaviourColumns
 
 ITEMS = "items"
+TAKEN = "taken"
+BEFORE = "before"
 BEGINS = "begins"
 ENDS = "ends"
 
 
 @dataclass(frozen=True)
 class Histories:
-    """A directory of raw int64 arrays; travels between processes as a path."""
+    """A directory of raw int64 arrays; travels between processes as a path.
+
+    A history of a log with labels is all that the user was shown.
+    """
 
     directory: Path
     columns: BehaviourColumns
@@ -34,6 +45,16 @@ class Histories:
     def items(self) -> npt.NDArray[np.int64]:
         """The items of all histories, one after the other."""
         return self._map(ITEMS)
+
+    @property
+    def taken(self) -> npt.NDArray[np.int64]:
+        """Of a log with labels: those of the items that were taken."""
+        return self._map(TAKEN)
+
+    @property
+    def before(self) -> npt.NDArray[np.int64]:
+        """Of a log with labels: how many were taken before each item, and before the end."""
+        return self._map(BEFORE)
 
     @property
     def offsets(self) -> npt.NDArray[np.int64]:
@@ -53,9 +74,11 @@ class Histories:
 
     def choose_positions(self, least_before: int) -> None:
         """Say which interactions are samples; see ``sample_positions``."""
-        lengths = np.diff(self.offsets)
+        lengths, least = np.diff(self.offsets), least_before
+        if self.columns.labels:
+            least = first_with_enough_taken(self.offsets, self.before, least_before, np)
         for mapping in (TRAIN, TEST):
-            self.write_positions(mapping, *sample_positions(lengths, mapping, least_before, np))
+            self.write_positions(mapping, *sample_positions(lengths, mapping, least, np))
 
     def write_positions(
         self, mapping: str, begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
@@ -64,21 +87,25 @@ class Histories:
         for name, values in ((BEGINS, begins), (ENDS, ends)):
             values.astype(np.int64).tofile(self.directory / f"{mapping}.{name}")
 
-    def count_samples(self, mapping: str) -> int:
-        """How many rows a mapping has: a positive and its twin for each position."""
+    def count_samples(self, mapping: str, twins: int) -> int:
+        """How many rows a mapping has: one for each position, and the twins of the positives."""
         begins, ends = self.positions(mapping)
-        return 2 * int((ends - begins).sum())
+        rows = positives = int((ends - begins).sum())
+        if self.columns.labels:
+            starts = self.offsets[:-1]
+            positives = int((self.before[starts + ends] - self.before[starts + begins]).sum())
+        return rows + twins * positives
 
     def gather(self, files: Iterable[Path]) -> None:
         """Append tables of histories, as :func:`~.encode_and_sample.encode_all` writes them."""
         self.fill(_read(path) for path in files)
 
     def fill(self, tables: Iterable[pa.Table]) -> None:
-        """Append tables with the user's columns and the list of the items."""
+        """Append tables with the user's columns and the list of the items, and of their labels."""
         self.directory.mkdir(parents=True)
         names = self.columns.users
-        last = 0
-        writers = {name: open(self.directory / name, "wb") for name in (ITEMS, ENDS)}
+        last = taken = 0
+        writers = {name: open(self.directory / name, "wb") for name in (ITEMS, ENDS, TAKEN, BEFORE)}
         writers |= {name: open(self.directory / f"user.{name}", "wb") for name in names}
         try:
             for table in tables:
@@ -88,6 +115,13 @@ class Histories:
                 values.tofile(writers[ITEMS])
                 (offsets[1:] + last).tofile(writers[ENDS])
                 last += int(offsets[-1])
+                for name in self.columns.labels:
+                    labels, _ = lists_of_arrow(table[name].combine_chunks())
+                    values[labels == 1].tofile(writers[TAKEN])
+                    before = taken_before(labels, np) + taken
+                    before[:-1].tofile(writers[BEFORE])
+                    taken = int(before[-1])
+            np.array([taken]).tofile(writers[BEFORE])
         finally:
             for writer in writers.values():
                 writer.close()

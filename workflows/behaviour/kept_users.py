@@ -30,11 +30,18 @@ class KeptBucket:
     dropped_users: int
     repeated: int
     """Rows that stand in the log more than once, the first not counted; all are kept."""
+    same_time: int
+    """Rows that have the user and the time of an earlier row."""
+    taken: int
+    """Rows whose item was taken: all, but for a log with labels."""
 
 
 @dataclass(frozen=True)
 class KeepLongUsers:
-    """Drops users with too few interactions; counts items; remembers features' last values."""
+    """Drops users with too few interactions; counts items; remembers features' last values.
+
+    Where the log has labels, interactions are the rows whose item was taken.
+    """
 
     columns: BehaviourColumns
     shortest: int
@@ -49,21 +56,32 @@ class KeepLongUsers:
         table = read_bucket(self.buckets, bucket)
         users = table[self.columns.user].combine_chunks().dictionary_encode()
         codes = np.asarray(users.indices)
-        counts = np.bincount(codes, minlength=len(users.dictionary))
+        taken = self._taken(table)
+        counts = np.bincount(codes[taken == 1], minlength=len(users.dictionary))
         kept = table.filter(pa.array(counts[codes] >= self.shortest)).combine_chunks()
         if kept.num_rows:
             keys = users.dictionary.filter(pa.array(counts >= self.shortest))
             self._write(USERS, bucket, pa.table({KEY: keys}))
             self._write(ITEMS, bucket, self._items(kept))
             names = (*self.columns.users, self.columns.item, self.columns.timestamp)
+            names += self.columns.labels
             self._write(EVENTS, bucket, kept.select(names))
+        repeated, same_time = self._count_repeated(kept)
         return KeptBucket(
             bucket=bucket,
             users=int((counts >= self.shortest).sum()),
             rows=kept.num_rows,
             dropped_users=int((counts < self.shortest).sum()),
-            repeated=self._count_repeated(kept),
+            repeated=repeated,
+            same_time=same_time,
+            taken=int(self._taken(kept).sum()),
         )
+
+    def _taken(self, table: pa.Table) -> npt.NDArray[np.int64]:
+        """1 for each row whose item was taken."""
+        if self.columns.label is None:
+            return np.ones(table.num_rows, np.int64)
+        return np.asarray(table[self.columns.label]).astype(np.int64)
 
     def _write(self, kind: str, bucket: int, table: pa.Table) -> None:
         path = self.directory / kind / f"{bucket:06d}.arrow"
@@ -76,7 +94,7 @@ class KeepLongUsers:
         codes = np.asarray(items.indices).astype(np.int64)
         columns: dict[str, Any] = {
             KEY: items.dictionary,
-            COUNT: np.bincount(codes, minlength=len(items.dictionary)),
+            COUNT: np.bincount(codes[self._taken(kept) == 1], minlength=len(items.dictionary)),
         }
         time = kept[self.columns.timestamp].combine_chunks()
         for name in self.item_features:
@@ -86,17 +104,22 @@ class KeepLongUsers:
             columns[f"{name} at"] = time.take(last)
         return pa.table(columns)
 
-    def _count_repeated(self, kept: pa.Table) -> int:
-        if not kept.num_rows:
-            return 0
-        names = (self.columns.user, self.columns.item, self.columns.timestamp)
+    def _count_repeated(self, kept: pa.Table) -> tuple[int, int]:
+        """Count the rows that repeat user, time and item, and those that repeat user and time."""
+        names = (self.columns.user, self.columns.timestamp, self.columns.item)
         codes = [
             np.asarray(kept[name].combine_chunks().dictionary_encode().indices) for name in names
         ]
-        joined = join_keys(codes)
-        if joined is not None:
-            return int(kept.num_rows - len(np.unique(joined)))
-        return int(kept.num_rows - np.unique(np.stack(codes), axis=1).shape[1])
+        return kept.num_rows - _count_distinct(codes), kept.num_rows - _count_distinct(codes[:2])
+
+
+def _count_distinct(codes: list[npt.NDArray[np.int32]]) -> int:
+    if not len(codes[0]):
+        return 0
+    joined = join_keys(codes)
+    if joined is not None:
+        return len(np.unique(joined))
+    return int(np.unique(np.stack(codes), axis=1).shape[1])
 
 
 def last_row_of_each(codes: npt.NDArray[np.int64], time: pa.Array, values: pa.Array) -> pa.Array:

@@ -8,6 +8,13 @@ from typing import Any
 from ...foundation.exceptions import MerlinSimError
 from ...schemas.users_layout import NEGATIVES, POPULARITY
 
+NONE = "none"
+"""No negative samples are drawn: the log has them."""
+DRAWS = (*NEGATIVES, NONE)
+LOG_ORDER = "log"
+ITEM_ORDER = "item"
+ORDERS = (LOG_ORDER, ITEM_ORDER)
+
 
 @dataclass(frozen=True)
 class SampleRules:
@@ -24,7 +31,12 @@ class SampleRules:
     pad: bool = False
     """Write histories left-padded with 0 to max_sequence_length, as published."""
     negatives: str = POPULARITY
-    """Draw negatives by popularity, or each item as often as any other (uniform)."""
+    """Draw negatives by popularity, or each item as often as any other (uniform), or none: then
+    negative histories alone are drawn, by popularity."""
+    negatives_per_positive: int = 1
+    """Negative samples that are drawn for each positive one."""
+    equal_times: str = LOG_ORDER
+    """What orders a user's interactions of one time: their place in the log, or the item's key."""
 
     def __post_init__(self) -> None:
         """Gather every problem, raise once."""
@@ -32,6 +44,7 @@ class SampleRules:
             "max_sequence_length": 1,
             "shortest_sequence_for_user": 1,
             "shortest_sequence_for_training": 0,
+            "negatives_per_positive": 1,
         }
         problems = [
             f"`{name}` should be at least {value}. Received: `{name}` = {getattr(self, name)}."
@@ -40,13 +53,29 @@ class SampleRules:
         ]
         if not 0 <= self.seed < 2**63:
             problems.append(f"`seed` should lie in 0..2**63 - 1. Received: `seed` = {self.seed}.")
-        if self.negatives not in NEGATIVES:
+        for name, choices in (("negatives", DRAWS), ("equal_times", ORDERS)):
+            value = getattr(self, name)
+            if value not in choices:
+                expected = " or ".join(choices)
+                problems.append(f"`{name}` should be {expected}. Received: `{name}` = {value!r}.")
+        if self.negatives == NONE and self.negatives_per_positive != 1:
             problems.append(
-                f"`negatives` should be {' or '.join(NEGATIVES)}. "
-                f"Received: `negatives` = {self.negatives!r}."
+                "`negatives_per_positive` needs `negatives` that are drawn. "
+                f"Received: `negatives_per_positive` = {self.negatives_per_positive} with "
+                f"`negatives` = {NONE!r}."
             )
         if problems:
             raise MerlinSimError("\n".join(problems))
+
+    @property
+    def twins(self) -> int:
+        """How many negative samples are drawn for each positive one; 0 for none."""
+        return 0 if self.negatives == NONE else self.negatives_per_positive
+
+    @property
+    def drawn_by(self) -> str:
+        """How items are drawn, for samples and for negative histories."""
+        return POPULARITY if self.negatives == NONE else self.negatives
 
     def to_dict(self) -> dict[str, Any]:
         """The rules as JSON holds them."""

@@ -40,7 +40,7 @@ def write_samples_files(
     Returns:
         Mapping -> the number of its samples.
     """
-    expected = {mapping: histories.count_samples(mapping) for mapping in (TRAIN, TEST)}
+    expected = {mapping: histories.count_samples(mapping, rules.twins) for mapping in (TRAIN, TEST)}
     parts = []
     for mapping, rows in expected.items():
         (directory / mapping).mkdir()

@@ -19,6 +19,7 @@ from merlin.core.dispatch import create_multihot_col
 
 from ...foundation.row_numbers import for_each_element
 
+PLACE = "place in the table"
 LONGEST_INT32_LIST = np.iinfo(np.int32).max
 
 
@@ -133,17 +134,25 @@ def new_frame(columns: dict[str, Any], like: Any) -> Any:
 
 
 def group_sorted(
-    frame: Any, by: str, then: tuple[str, ...], collected: str, last: tuple[str, ...]
+    frame: Any,
+    by: str,
+    then: tuple[str, ...],
+    collected: tuple[str, ...],
+    last: tuple[str, ...],
 ) -> Any:
     """Sort by ``by`` and ``then``, and make one row of each value of ``by``.
 
+    Rows that are equal in all of these keep their order.
+
     Returns:
         The columns ``by``, ``last`` (the value in the group's last row) and ``collected`` (the
-        list of the group's values, in order); strings as the objects that Categorify takes.
+        lists of the group's values, in order); strings as the objects that Categorify takes.
     """
     if is_on_gpu(frame):
-        ordered = frame.sort_values([by, *then], ignore_index=True)
-        what = {**dict.fromkeys(last, "last"), collected: list}
+        place = array_module(frame).arange(len(frame))
+        ordered = frame.assign(**{PLACE: place})  # cudf's sort does not keep the order of equals
+        ordered = ordered.sort_values([by, *then, PLACE], ignore_index=True)
+        what = {**dict.fromkeys(last, "last"), **dict.fromkeys(collected, list)}
         return ordered.groupby(by, sort=True).agg(what).reset_index()
     group = ranks(arrow_of(frame[by]))
     order = order_of_rows([group, *(ranks(arrow_of(frame[name])) for name in then)])
@@ -153,8 +162,9 @@ def group_sorted(
     columns = {by: arrow_of(frame[by]).take(pa.array(order[begins]))}
     columns |= {name: arrow_of(frame[name]).take(pa.array(order[ends - 1])) for name in last}
     offsets = np.append(begins, len(group)).astype(np.int32)
-    elements = arrow_of(frame[collected]).take(pa.array(order))
-    columns[collected] = pa.ListArray.from_arrays(pa.array(offsets), elements)
+    for name in collected:
+        elements = arrow_of(frame[name]).take(pa.array(order))
+        columns[name] = pa.ListArray.from_arrays(pa.array(offsets), elements)
     return pa.table(columns).to_pandas()
 
 

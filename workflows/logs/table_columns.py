@@ -15,6 +15,8 @@ from ...schemas.stored_types import type_in_words
 from ..behaviour.behaviour_columns import BehaviourColumns
 from .bad_rows import BadRow
 
+LABEL_WORDS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
+EXPECTED_LABEL = "0 or 1"
 INTEGER, DECIMAL, DATE = "int", "float", "date"
 LARGEST = 2**63 - 1
 TIMES = {INTEGER: pa.int64(), DECIMAL: pa.float64(), DATE: pa.int64()}
@@ -47,21 +49,33 @@ def check_types(schemas: Sequence[tuple[Path, pa.Schema]], columns: BehaviourCol
                 problems.append(f"{path}: expected a column {name!r}, found only {found}.")
                 continue
             kind = schema.field(name).type
-            if not (_is_time(kind) if name == columns.timestamp else _is_key(kind)):
-                wanted = (
-                    "numbers or dates" if name == columns.timestamp else "text or whole numbers"
-                )
+            fits, wanted = _fits(name, kind, columns)
+            if not fits:
                 found = type_in_words(kind)
                 problems.append(f"{path}: column {name!r}: expected {wanted}, found {found}.")
                 continue
             other = first.setdefault(name, (path, kind))
-            if _form(other[1]) != _form(kind):
+            if name != columns.label and _form(other[1]) != _form(kind):
                 problems.append(
                     f"{path}: column {name!r}: expected {type_in_words(other[1])} as in "
                     f"{other[0]}, found {type_in_words(kind)}."
                 )
     if problems:
         raise MerlinSimError("\n".join(problems))
+
+
+def _fits(name: str, kind: pa.DataType, columns: BehaviourColumns) -> tuple[bool, str]:
+    """Whether a column may be of a type, and what was expected of it."""
+    if name == columns.timestamp:
+        return _is_time(kind), "numbers or dates"
+    if name == columns.label:
+        return can_be_label(kind), "0 and 1"
+    return _is_key(kind), "text or whole numbers"
+
+
+def can_be_label(kind: pa.DataType) -> bool:
+    """Whether a column of this type may hold labels."""
+    return any(test(kind) for test in (_is_key, pa.types.is_floating, pa.types.is_binary))
 
 
 def _is_key(kind: pa.DataType) -> bool:
@@ -122,6 +136,8 @@ def clean_columns(
         values = table[name].combine_chunks()
         if name == columns.timestamp:
             column, expected = _time(values, timestamp_kind)
+        elif name == columns.label:
+            column, expected = labels_of(values), EXPECTED_LABEL
         else:
             is_feature = name in (*columns.user_features, *columns.item_features)
             column, expected = _key(values, f"no_{name}" if is_feature else None), "a value"
@@ -163,6 +179,23 @@ def _decode(values: pa.Array) -> pa.Array:
             except UnicodeDecodeError:
                 decoded.append(None)
         return pa.array(decoded, pa.string())
+
+
+def labels_of(values: pa.Array) -> pa.Array:
+    """Labels as 0 and 1; null where there is neither."""
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if pa.types.is_boolean(values.type):
+        return pc.cast(values, pa.int8())
+    if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
+        is_label = pc.or_(pc.equal(values, 0), pc.equal(values, 1))
+        return pc.cast(pc.if_else(is_label, values, None), pa.int8())
+    if not pa.types.is_binary(values.type):
+        values = pc.cast(values, pa.binary())
+    words = pc.utf8_lower(pc.utf8_trim_whitespace(_decode(values)))
+    known = pa.array(list(LABEL_WORDS), pa.string())
+    found = pa.array(list(LABEL_WORDS.values()), pa.int8())
+    return found.take(pc.index_in(words, known))
 
 
 def _time(values: pa.Array, kind: str) -> tuple[pa.Array, str]:

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
-import gzip
-import sys
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet as pq
 
 from ...foundation.exceptions import MerlinSimError
 from ...schemas.parquet_footer import UNREADABLE, read_footer, why
 from ..behaviour.behaviour_columns import BehaviourColumns
 from .bad_rows import BadRow
+from .csv_file import DAMAGE, header_of, is_csv, open_csv, read_batches
 from .log_source import Piece
 from .table_columns import check_types, clean_columns, kind_of_timestamp, text_columns
 
 HEADER = 1
-DAMAGE = (OSError, EOFError, zlib.error)
 
 
 @dataclass(frozen=True)
@@ -66,7 +61,7 @@ class TableLog:
     @cached_property
     def _blocks(self) -> list[TableBlock]:
         """Look at every file, before any work."""
-        if len({_is_csv(Path(path)) for path in self.files}) != 1:
+        if len({is_csv(Path(path)) for path in self.files}) != 1:
             raise MerlinSimError(
                 "A log should be CSV files (.csv, .csv.gz) or parquet files, not both. "
                 f"Received: {', '.join(map(str, self.files)) or 'no file'}."
@@ -77,8 +72,8 @@ class TableLog:
             if not path.is_file():
                 raise MerlinSimError(f"{path}: no such file.")
             try:
-                if _is_csv(path):
-                    schemas.append((path, text_columns(_header(path), self.columns)))
+                if is_csv(path):
+                    schemas.append((path, text_columns(header_of(path), self.columns)))
                     blocks.append(TableBlock(path, path.stat().st_size, None, 0))
                 else:
                     metadata, schema = read_footer(path)
@@ -96,9 +91,9 @@ class TableLog:
     @cached_property
     def _timestamp_kind(self) -> str:
         for path in map(Path, self.files):
-            if _is_csv(path):
-                with open(path, "rb") as raw, _open(path, raw) as file:
-                    for batch in _batches(file, [self.columns.timestamp], []):
+            if is_csv(path):
+                with open(path, "rb") as raw, open_csv(path, raw) as file:
+                    for batch in read_batches(file, [self.columns.timestamp], []):
                         kind = kind_of_timestamp(batch.column(0))
                         if kind:
                             return kind
@@ -135,8 +130,8 @@ class TableLog:
         ragged: list[BadRow] = []
         taken = 0  # rows of the file behind us, whatever they were
         try:
-            with open(block.path, "rb") as raw, _open(block.path, raw) as file:
-                for batch in _batches(file, list(self.columns.log), ragged):
+            with open(block.path, "rb") as raw, open_csv(block.path, raw) as file:
+                for batch in read_batches(file, list(self.columns.log), ragged):
                     table = pa.Table.from_batches([batch])
                     table, bad = clean_columns(table, self.columns, self._timestamp_kind)
                     rows, bad = _number_rows(batch.num_rows, bad, ragged, taken)
@@ -148,25 +143,6 @@ class TableLog:
             rows, bad = _number_rows(0, [], ragged, taken)
             empty = clean_columns(pa.table({}), self.columns, self._timestamp_kind, empty=True)[0]
             yield Piece(empty, rows, bad, block.size)
-
-
-def _is_csv(path: Path) -> bool:
-    return path.name.endswith((".csv", ".csv.gz"))
-
-
-def _open(path: Path, raw: IO[bytes]) -> IO[bytes]:
-    return cast("IO[bytes]", gzip.GzipFile(fileobj=raw)) if path.suffix == ".gz" else raw
-
-
-def _header(path: Path) -> list[str]:
-    with (
-        open(path, "rb") as raw,
-        _open(path, raw) as file,
-        _told_once(),
-        _reader(file, [], []) as reader,
-    ):
-        names: list[str] = reader.schema.names
-        return names
 
 
 def _number_rows(
@@ -195,52 +171,6 @@ def _number_rows(
     ]
     ragged[:] = [row for place, row in zip(skipped, ragged, strict=True) if place > rows]
     return rows, sorted(found, key=lambda row: row.line)
-
-
-def _batches(file: IO[bytes], columns: list[str], ragged: list[BadRow]) -> Iterator[Any]:
-    with _told_once(), _reader(file, columns, ragged) as reader:
-        yield from reader
-
-
-@contextlib.contextmanager
-def _told_once() -> Iterator[None]:
-    """Leave to arrow's error what is no UTF-8 in a row of too many or too few fields.
-
-    Arrow cannot give such a row to whoever asked for it: it prints a traceback that nobody can
-    catch, and then raises an error that says the row.
-    """
-    kept = sys.unraisablehook
-
-    def tell(problem: Any) -> None:
-        if not isinstance(problem.exc_value, UnicodeDecodeError):
-            kept(problem)
-
-    sys.unraisablehook = tell
-    try:
-        yield
-    finally:
-        sys.unraisablehook = kept
-
-
-def _reader(file: IO[bytes], columns: list[str], ragged: list[BadRow]) -> Any:
-    """Read a CSV file's columns as bytes; what is no row goes to ``ragged``."""
-
-    def note(row: Any) -> str:
-        reason = f"expected {row.expected_columns} fields, found {row.actual_columns}"
-        ragged.append(BadRow(row.number, reason))
-        return "skip"
-
-    return pa.csv.open_csv(
-        file,
-        read_options=pa.csv.ReadOptions(use_threads=False, block_size=16 << 20),
-        parse_options=pa.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=note),
-        convert_options=pa.csv.ConvertOptions(
-            check_utf8=False,
-            include_columns=columns,
-            column_types=dict.fromkeys(columns, pa.binary()),
-            strings_can_be_null=False,
-        ),
-    )
 
 
 def _row_groups(path: Path, metadata: Any) -> list[TableBlock]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from merlin.core.dispatch import is_list_dtype
@@ -16,7 +17,8 @@ class ContractIds(Operator):
     """Shift Categorify's codes so that ids run 1..n and 0 pads.
 
     A null and a key that was not there when the workflow was fitted have no id. In a column of
-    single values they become 0, whose embedding is never trained; out of a list they are left.
+    single values they become 0, whose embedding is never trained; out of a list they are left,
+    and so is what stands at their places in the lists beside it.
 
     >>> import pandas as pd
     >>> from nvtabular import ColumnSelector
@@ -24,13 +26,24 @@ class ContractIds(Operator):
     >>> ids = ContractIds().transform(ColumnSelector(["user", "items"]), codes)
     >>> ids["user"].tolist(), [list(items) for items in ids["items"]]
     ([1, 0, 2], [[1, 3], [], [2]])
+
+    Args:
+        beside: A column of lists -> columns whose lists say more of its elements, and are no keys.
     """
+
+    def __init__(self, beside: Mapping[str, tuple[str, ...]] | None = None) -> None:
+        """Store the argument."""
+        super().__init__()
+        self.beside = dict(beside or {})
 
     def transform(self, col_selector: Any, df: Any) -> Any:
         """Shift one partition."""
         xp = array_module(df)
         shifted = df.copy(deep=False)
+        no_keys = {name for names in self.beside.values() for name in names}
         for name in col_selector.names:
+            if name in no_keys:
+                continue
             if not is_list_dtype(df[name]):
                 codes = values_of(df[name])
                 shifted[name] = xp.maximum(codes - (CODE_OF_FIRST_KEY - 1), 0)
@@ -40,4 +53,7 @@ class ContractIds(Operator):
             kept = xp.concatenate([xp.zeros(1, xp.int64), xp.cumsum(known, dtype=xp.int64)])
             ids = codes[known] - (CODE_OF_FIRST_KEY - 1)
             shifted[name] = list_column(ids, kept[offsets], like=df)
+            for other in self.beside.get(name, ()):
+                values, _ = lists_of(df[other])
+                shifted[other] = list_column(values[known], kept[offsets], like=df)
         return shifted

@@ -1,4 +1,4 @@
-"""Each interaction becomes a positive and its negative twin."""
+"""Each interaction becomes a sample, with the negative samples that are drawn beside it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ from .row_operator import RowOperator, id_column, id_list_column
 
 
 class DrawNegatives(RowOperator):
-    """Add the twin with a drawn target, and negative histories; scatter the rows.
+    """Add twins with drawn targets, and negative histories; scatter the rows.
+
+    An interaction of a log without labels is a positive. A positive has its twins, an item that
+    was shown and not taken has none.
 
     A draw depends on the seed, the
     user's id, the position and the label, never on the partition. The rows come in the order of
@@ -33,6 +36,7 @@ class DrawNegatives(RowOperator):
         items: What the items are drawn from.
         seed: The same seed draws the same.
         negatives: ``"popularity"`` draws items from all interactions, ``"uniform"`` from all items.
+        twins: How many negative samples are drawn for each positive one.
     """
 
     def __init__(
@@ -41,6 +45,7 @@ class DrawNegatives(RowOperator):
         items: ItemTable,
         seed: int,
         negatives: str = POPULARITY,
+        twins: int = 1,
     ) -> None:
         """Store the arguments."""
         super().__init__()
@@ -48,11 +53,13 @@ class DrawNegatives(RowOperator):
         self.items = items
         self.seed = seed
         self.negatives = negatives
+        self.twins = twins
 
     def inputs(self) -> tuple[str, ...]:
         """What ExplodeHistories makes."""
         target, history = self.columns.targets[0], self.columns.positives[0]
-        return (*self.columns.users, POSITION, target, history)
+        labels = [LABEL] if self.columns.labels else []
+        return (*self.columns.users, POSITION, *labels, target, history)
 
     def outputs(self) -> Schema:
         """The label, the user's columns, the target item and both histories."""
@@ -66,27 +73,35 @@ class DrawNegatives(RowOperator):
         users = {name: values_of(df[name]) for name in names.users}
         user, position = users[names.user], values_of(df[POSITION])
         history, offsets = lists_of(df[names.positives[0]])
-        rows = (user, position, values_of(df[names.targets[0]]), history, offsets)
+        xp = array_module(df)
+        if names.labels:
+            labels = values_of(df[LABEL]).astype("int8")
+        else:
+            labels = xp.ones(len(user), xp.int8)
+        rows = (user, position, labels, values_of(df[names.targets[0]]), history, offsets)
+        ordered = (user, position, labels, self.seed, self.twins)
         population = self.items.population(self.negatives)
         if is_on_gpu(df):
-            xp = array_module(df)
-            order = sample_arrays.order_of_twins(user, position, self.seed, xp)
-            drawn = sample_arrays.draw_negatives(*rows, order, self.seed, population, xp)
+            order = sample_arrays.order_of_samples(*ordered, xp)
+            how = (order, self.twins, self.seed, population)
+            drawn = sample_arrays.draw_negatives(*rows, *how, xp)
         else:
-            order = sample_kernels.order_of_twins(user, position, self.seed)
+            order = sample_kernels.order_of_samples(*ordered)
             drawn = sample_kernels.draw_negatives(
                 *rows,
                 order,
+                self.twins,
                 self.seed,
                 population.cumulative,
                 population.first,
                 population.block,
             )
         targets, positives, negatives, new_offsets = drawn
+        own_rows, new_labels, _ = sample_arrays.samples_of_order(order, labels, self.twins, xp)
         return new_frame(
             {
-                LABEL: (order & 1).astype("int8"),
-                **{name: column[order >> 1] for name, column in users.items()},
+                LABEL: new_labels.astype("int8"),
+                **{name: column[own_rows] for name, column in users.items()},
                 names.targets[0]: targets,
                 names.positives[0]: list_column(positives, new_offsets, like=df),
                 names.negatives[0]: list_column(negatives, new_offsets, like=df),

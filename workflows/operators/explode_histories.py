@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from merlin.schema import Schema
+from merlin.schema import ColumnSchema, Schema
 
 from ...sampling import sample_arrays, sample_kernels
-from ...sampling.positions import TEST, TRAIN, sample_positions
-from ..behaviour.behaviour_columns import POSITION, BehaviourColumns
+from ...sampling.positions import (
+    TEST,
+    TRAIN,
+    first_with_enough_taken,
+    sample_positions,
+    taken_before,
+)
+from ..behaviour.behaviour_columns import LABEL, POSITION, BehaviourColumns
 from ..engine.backend import (
     array_module,
     is_on_gpu,
@@ -22,6 +28,8 @@ from .row_operator import RowOperator, id_column, id_list_column
 
 class ExplodeHistories(RowOperator):
     """Cut each history into its prefixes: an interaction, and what came before it.
+
+    With labels, what came before it are the items that were taken, and the row has its label.
 
     Args:
         columns: The log's columns.
@@ -43,35 +51,44 @@ class ExplodeHistories(RowOperator):
         self.least_before = least_before
 
     def inputs(self) -> tuple[str, ...]:
-        """The user's columns, and the items as a list of ids."""
-        return (*self.columns.users, self.columns.item)
+        """The user's columns, and the items as a list of ids, and their labels."""
+        return (*self.columns.users, self.columns.item, *self.columns.labels)
 
     def outputs(self) -> Schema:
         """The user's columns, the position, the target item and the history before it."""
         target, history = self.columns.targets[0], self.columns.positives[0]
         names = [*self.columns.users, POSITION, target]
-        return Schema([*map(id_column, names), id_list_column(history)])
+        labels = [ColumnSchema(LABEL, dtype="int8")] if self.columns.labels else []
+        return Schema([*map(id_column, names), *labels, id_list_column(history)])
 
     def transform(self, col_selector: Any, df: Any) -> Any:
         """Explode one partition."""
         values, offsets = lists_of(df[self.columns.item])
         users = {name: values_of(df[name]) for name in self.columns.users}
         user, xp = users[self.columns.user], array_module(df)
-        lengths = offsets[1:] - offsets[:-1]
-        ranges = sample_positions(lengths, self.mapping, self.least_before, xp)
+        least, lists = self.least_before, [values]
+        if self.columns.label is not None:
+            labels, _ = lists_of(df[self.columns.label])
+            before = taken_before(labels, xp)
+            least = first_with_enough_taken(offsets, before, least, xp)
+            lists = [values, values[labels == 1], before]
+        ranges = sample_positions(offsets[1:] - offsets[:-1], self.mapping, least, xp)
+        where = (user, *ranges, 0, 0, 1)
         if is_on_gpu(df):
-            rows, positions = sample_arrays.select_prefixes(user, *ranges, 0, 0, 1, xp)
-            cut = sample_arrays.cut_prefixes(values, offsets, rows, positions, self.longest, xp)
+            rows, positions = sample_arrays.select_prefixes(*where, xp)
+            cut = self._cut(sample_arrays)(*lists, offsets, rows, positions, self.longest, xp)
         else:
-            rows, positions = sample_kernels.select_prefixes(user, *ranges, 0, 0, 1)
-            cut = sample_kernels.cut_prefixes(values, offsets, rows, positions, self.longest)
-        targets, history, history_offsets = cut
-        return new_frame(
-            {
-                **{name: column[rows] for name, column in users.items()},
-                POSITION: positions,
-                self.columns.targets[0]: targets,
-                self.columns.positives[0]: list_column(history, history_offsets, like=df),
-            },
-            like=df,
-        )
+            rows, positions = sample_kernels.select_prefixes(*where)
+            cut = self._cut(sample_kernels)(*lists, offsets, rows, positions, self.longest)
+        targets, *own_labels, history, history_offsets = cut
+        columns = {name: column[rows] for name, column in users.items()}
+        columns[POSITION] = positions
+        if own_labels:
+            columns[LABEL] = own_labels[0]
+        columns[self.columns.targets[0]] = targets
+        columns[self.columns.positives[0]] = list_column(history, history_offsets, like=df)
+        return new_frame(columns, like=df)
+
+    def _cut(self, made_by: Any) -> Any:
+        """What cuts out targets and histories: of a log with labels, targets' labels too."""
+        return made_by.cut_taken if self.columns.labels else made_by.cut_prefixes

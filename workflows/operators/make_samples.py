@@ -40,11 +40,11 @@ class MakeSamples(RowOperator):
             longest=rules.max_sequence_length,
             least_before=rules.shortest_sequence_for_training,
         )
-        self.draw = DrawNegatives(columns, items, rules.seed, rules.negatives)
+        self.draw = DrawNegatives(columns, items, rules.seed, rules.drawn_by, rules.twins)
         self.look_up = LookUpItemFeatures(columns, items)
 
     def inputs(self) -> tuple[str, ...]:
-        """The user's columns, and the items as a list of ids."""
+        """The user's columns, and the items as a list of ids, and their labels."""
         return self.explode.inputs()
 
     def outputs(self) -> Schema:

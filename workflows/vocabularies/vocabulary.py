@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,6 +31,11 @@ class Vocabularies:
         """A domain's raw keys by id: the first has id 1."""
         table = pq.read_table(self.path(domain), columns=[ID, KEY])
         return table.sort_by(ID)[KEY].to_pandas()
+
+    def first_key(self, domain: str) -> Any:
+        """The raw key of id 1."""
+        with pq.ParquetFile(self.path(domain)) as file:
+            return next(file.iter_batches(1, columns=[KEY]))[KEY][0].as_py()
 
     def size(self, domain: str) -> int:
         """How many ids a domain has, the padding not counted."""

@@ -138,6 +138,14 @@ def fitted_log(tmp_path, run_cli):
     return run
 
 
+def test_a_log_may_begin_with_an_item_that_is_not_known(fitted_log, tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("who,what,when,brand\n1,9,1,a\n1,5,2,a\n1,6,3,b\n")
+    assert fitted_log("next", "--fitted", tmp_path / "first").exception is None
+    rows = pd.read_parquet(tmp_path / "next/test/part.0.parquet")
+    assert [list(items) for items in rows["what_pos"]] == [[1], [1]]
+
+
 def test_columns_that_are_not_given_are_those_of_the_fit(fitted_log, tmp_path):
     result = fitted_log("next", "--fitted", tmp_path / "first")
     assert result.exception is None
@@ -178,7 +186,7 @@ def edit(path, change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.update(format=99), "format: expected 2.* Found 99"),
+        (lambda d: d.update(format=99), "format: expected 3 or 2.* Found 99"),
         (lambda d: d.pop("rules"), "expected the keys format"),
         (lambda d: d.update(extra=1), "expected the keys format"),
         (lambda d: d["rules"].update(seed="1"), "rules.seed: expected int, found '1'"),

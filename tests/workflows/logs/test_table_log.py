@@ -66,7 +66,7 @@ def raw_keys(dataset, mapping):
 def plain_test_rows(log: pd.DataFrame) -> Counter:
     rows = Counter()
     log = log[log.groupby("who")["what"].transform("size") >= 3]
-    for who, events in log.sort_values(["who", "when", "what"]).groupby("who"):
+    for who, events in log.sort_values("when", kind="stable").groupby("who"):
         last, items = events.iloc[-1], tuple(events["what"])
         rows[(who, last["country"], last["device"], items[-1], items[:-1])] += 1
     return rows

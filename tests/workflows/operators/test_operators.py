@@ -49,7 +49,10 @@ HISTORIES = pd.DataFrame(
 )
 
 
-def test_histories_sort_by_time_then_by_the_raw_key():
+@pytest.mark.parametrize(
+    ("order", "items"), [("item", ["10", "10", "9", "b"]), ("log", ["10", "9", "10", "b"])]
+)
+def test_histories_sort_by_time_then_as_the_rules_say(order, items):
     log = pd.DataFrame(
         {
             "time": [2, 1, 1, 5, 1],
@@ -58,9 +61,9 @@ def test_histories_sort_by_time_then_by_the_raw_key():
             "country": ["q", "p", "p", "q", "p"],
         }
     )
-    grouped = GroupHistories(COLUMNS).transform(None, log)
+    grouped = GroupHistories(COLUMNS, order).transform(None, log)
     assert grouped["user"].tolist() == ["u", "v"]
-    assert [list(items) for items in grouped["item"]] == [["10", "10", "9", "b"], ["a"]]
+    assert [list(found) for found in grouped["item"]] == [items, ["a"]]
     assert grouped["country"].tolist() == ["q", "q"]
 
 

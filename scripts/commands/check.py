@@ -1,0 +1,73 @@
+"""``merlin-sim check``: what of a dataset would spoil training, found before it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ...workflows.checks.finding import Bounds
+
+if TYPE_CHECKING:
+    from ...workflows.checks.finding import Finding
+
+
+@click.command()
+@click.argument("dataset_dir", metavar="DATASET", type=Path)
+@click.option(
+    "--feature_spec", default="feature_spec.yaml", show_default=True, help="Its spec's name."
+)
+@click.option(
+    "--largest_auc",
+    type=click.FloatRange(0.5, 1),
+    default=Bounds.feature_auc,
+    show_default=True,
+    help="A feature that tells the label with a larger AUC, alone, gives it away.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def command(dataset_dir: Path, feature_spec: str, largest_auc: float, as_json: bool) -> None:
+    """Look through DATASET for what would spoil training or its evaluation.
+
+    Repeated rows, rows of test that train too, features that give the label away, ids that are
+    never trained, constant columns, users without history. Ends with 0 where all is well, with 1
+    where something was found, with 2 where DATASET cannot be read.
+    """
+    from ...foundation.progress import Silence, Terminal
+    from ...schemas.dataset import DatasetDirectory
+    from ...workflows.checks.check_dataset import DatasetCheck
+
+    dataset = DatasetDirectory.open(dataset_dir, feature_spec=feature_spec)
+    narrator = Silence() if as_json else Terminal()
+    check = DatasetCheck(dataset, Bounds(feature_auc=largest_auc), narrator)
+    findings = check.run()
+    problems = [finding for finding in findings if finding.problem]
+    if as_json:
+        document = {
+            "dataset": str(dataset_dir),
+            "rows": check.rows,
+            "problems": len(problems),
+            "findings": [finding.to_dict() for finding in findings],
+        }
+        click.echo(json.dumps(document, indent=2))
+    else:
+        _print(findings)
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        click.echo(f"{dataset_dir}: {count if problems else 'nothing found'}")
+    sys.exit(1 if problems else 0)
+
+
+def _print(findings: list[Finding]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(box=None, pad_edge=False)
+    for name in ("", "check", "where", "found", "bound"):
+        shown.add_column(name, overflow="fold", justify="right" if name == "bound" else "left")
+    for finding in findings:
+        bound = "" if finding.bound is None else f"{finding.bound:g}"
+        sign = "!" if finding.problem else ""
+        shown.add_row(sign, finding.check, finding.where, finding.says, bound)
+    Console().print(shown)

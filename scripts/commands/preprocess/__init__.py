@@ -1,0 +1,1 @@
+"""``merlin-sim preprocess``: one file for each kind of log."""

@@ -1,0 +1,99 @@
+"""``merlin-sim preprocess amazon-books``: the published logs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ....foundation.exceptions import MerlinSimError
+from ....workflows.behaviour.rules import ITEM_ORDER
+from ...options.devices import settle_for_tables
+from ...options.preprocess_options import (
+    LAYOUT,
+    NEGATIVES_OPTION,
+    RULES,
+    RUN,
+    with_options,
+)
+from .fitted_settings import load_fitted, rules_of, say_done
+
+
+@click.command("amazon-books")
+@click.option(
+    "--amazon_dataset_path",
+    type=Path,
+    required=True,
+    help="Directory of the raw files, .json or .json.gz.",
+)
+@click.option("--output_path", type=Path, required=True, help="Dataset directory to make.")
+@click.option("--metadata_file_name", default="meta_Books.json", show_default=True)
+@click.option("--reviews_file_name", default="reviews_Books.json", show_default=True)
+@with_options(RULES)
+@with_options(NEGATIVES_OPTION)
+@with_options(LAYOUT)
+@with_options(RUN)
+@click.option(
+    "--metadata_loader_n_proc",
+    type=int,
+    help="Worker processes; the larger of the two counts is taken.",
+)
+@click.option(
+    "--review_loader_num_workers",
+    "--workers",
+    type=int,
+    help="Worker processes, or threads of --scheduler single. [default: threads, one per core]",
+)
+def amazon_books(
+    amazon_dataset_path: Path,
+    output_path: Path,
+    metadata_file_name: str,
+    reviews_file_name: str,
+    metadata_loader_n_proc: int | None,
+    review_loader_num_workers: int | None,
+    scheduler: str,
+    on_bad_rows: str,
+    overwrite: bool,
+    fitted: Path | None,
+    layout: str,
+    **rules: Any,
+) -> None:
+    """Preprocess the Amazon Books 2014 logs, by the published rules."""
+    settle_for_tables()
+
+    from ....foundation.progress import Terminal
+    from ....foundation.staging import check_apart
+    from ....workflows.amazon.amazon_books import (
+        COLUMNS,
+        AmazonReviews,
+        amazon_files,
+        read_categories,
+    )
+    from ....workflows.behaviour.build import DatasetBuilder
+    from ....workflows.engine.schedulers import open_scheduler
+
+    started = time.monotonic()
+    check_apart(output_path, [amazon_dataset_path, fitted])
+    workflow = load_fitted(fitted)
+    if workflow is not None and workflow.columns != COLUMNS:
+        raise MerlinSimError(
+            f"{fitted}: expected a workflow fitted by `preprocess amazon-books`, got one fitted on "
+            f"the columns {', '.join(workflow.columns.log)} (`preprocess log` takes it)."
+        )
+    sample_rules = rules_of({**rules, "equal_times": ITEM_ORDER}, workflow)
+    reviews, metadata = amazon_files(amazon_dataset_path, reviews_file_name, metadata_file_name)
+    counts = [n for n in (metadata_loader_n_proc, review_loader_num_workers) if n is not None]
+    narrator = Terminal()
+    with open_scheduler(scheduler, max(counts, default=None)) as workers:
+        source = AmazonReviews(reviews)
+        builder = DatasetBuilder(
+            source, sample_rules, workers, narrator, on_bad_rows, layout=layout
+        )
+        if workflow is None:
+            builder = builder.with_features(
+                lambda: read_categories(metadata, workers, narrator, on_bad_rows)
+            )
+        summary = builder.build(output_path, fitted=workflow, overwrite=overwrite)
+    say_done(summary, output_path, time.monotonic() - started)

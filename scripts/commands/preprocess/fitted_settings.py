@@ -1,0 +1,100 @@
+"""What a log is preprocessed by: as the options say, else as an earlier dataset was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from ....foundation.exceptions import MerlinSimError
+from ....schemas.users_layout import POPULARITY
+from ....workflows.behaviour.rules import NONE, SampleRules
+from .findings import say_findings
+
+if TYPE_CHECKING:
+    from ....workflows.behaviour.behaviour_columns import BehaviourColumns
+    from ....workflows.behaviour.build import Summary
+    from ....workflows.behaviour.fitted import FittedWorkflow
+
+COLUMN_OPTIONS = {
+    "user": "--user_column",
+    "item": "--item_column",
+    "timestamp": "--timestamp_column",
+    "user_features": "--user_feature_columns",
+    "item_features": "--item_feature_columns",
+    "label": "--label_column",
+}
+LISTS = ("user_features", "item_features")
+
+
+def columns_of(
+    given: dict[str, Any], directory: Path | None, fitted: FittedWorkflow | None
+) -> BehaviourColumns:
+    """The columns as given; those that are not, as the fitted workflow has them."""
+    from ....workflows.behaviour.behaviour_columns import BehaviourColumns
+
+    if fitted is None:
+        for name in ("user", "item", "timestamp"):
+            if given[name] is None:
+                raise click.UsageError(f"Missing option '{COLUMN_OPTIONS[name]}'.")
+        lists = {name: given[name] or () for name in LISTS}
+        return BehaviourColumns(**{**given, **lists})
+    for name, value in given.items():
+        wanted = getattr(fitted.columns, name)
+        if value not in (None, wanted):
+            raise MerlinSimError(
+                f"{COLUMN_OPTIONS[name]}: expected {_in_words(wanted)}, as {directory} was fitted "
+                f"on, got {_in_words(value)}. Leave the option out: workflow.json holds it."
+            )
+    return fitted.columns
+
+
+def _in_words(names: str | tuple[str, ...] | None) -> str:
+    return (names if isinstance(names, str) else ", ".join(names or ())) or "none"
+
+
+def load_fitted(directory: Path | None) -> FittedWorkflow | None:
+    """Load the workflow of ``--fitted``."""
+    from ....workflows.behaviour.fitted import FittedWorkflow
+
+    return None if directory is None else FittedWorkflow.load(directory)
+
+
+def rules_of(
+    given: dict[str, Any], fitted: FittedWorkflow | None, negatives: str = POPULARITY
+) -> SampleRules:
+    """The rules as given; those left at their defaults as the fitted workflow has them.
+
+    Args:
+        given: By name, what the options say.
+        fitted: The workflow of ``--fitted``.
+        negatives: What is drawn where nobody says so.
+    """
+    source = click.get_current_context().get_parameter_source
+    on_command_line = {
+        name: value
+        for name, value in given.items()
+        if source(name) not in (None, ParameterSource.DEFAULT)
+    }
+    before = given["negatives"] or negatives if fitted is None else fitted.rules.negatives
+    if on_command_line.get("negatives", before) == NONE:
+        if "negatives_per_positive" in on_command_line:
+            raise click.UsageError(
+                "--negatives_per_positive needs --negatives popularity or uniform: none are drawn."
+            )
+        on_command_line["negatives_per_positive"] = 1
+    if fitted is None:
+        return SampleRules(**{**given, "negatives": before})
+    return replace(fitted.rules, **on_command_line)
+
+
+def say_done(summary: Summary, output: Path, seconds: float) -> None:
+    """Tell what a run did, and how long it took."""
+    for line in summary.lines():
+        click.echo(line)
+    say_findings(output)
+    rate = summary.interactions / max(seconds, 1e-9)
+    click.echo(f"{output}: done in {seconds:.1f} s ({rate:,.0f} interactions/s)")

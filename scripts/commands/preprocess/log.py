@@ -1,0 +1,108 @@
+"""``merlin-sim preprocess log``: a log of one's own."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ....schemas.users_layout import POPULARITY
+from ....workflows.behaviour.rules import NONE
+from ...options.devices import settle_for_tables
+from ...options.preprocess_options import (
+    LAYOUT,
+    NEGATIVES_OR_NONE,
+    RULES,
+    RUN,
+    names,
+    with_options,
+)
+from .fitted_settings import columns_of, load_fitted, rules_of, say_done
+
+
+@click.command("log")
+@click.argument("files", nargs=-1, required=True, type=Path)
+@click.option("--output_path", type=Path, required=True, help="Dataset directory to make.")
+@click.option("--user_column", help="Whose behaviour it is.")
+@click.option("--item_column", help="What was interacted with.")
+@click.option("--timestamp_column", help="When: numbers, or dates and times.")
+@click.option(
+    "--user_feature_columns", callback=names, help="Further columns of the user, between commas."
+)
+@click.option(
+    "--item_feature_columns", callback=names, help="Further columns of the item, between commas."
+)
+@click.option(
+    "--label_column",
+    help="1 where the item was taken (clicked): it joins the history; 0 where it was shown and "
+    "not taken. Both become samples. Without it every row is taken.",
+)
+@with_options(RULES)
+@with_options(NEGATIVES_OR_NONE)
+@with_options(LAYOUT)
+@with_options(RUN)
+@click.option(
+    "--workers",
+    type=int,
+    help="Worker processes, or threads of --scheduler single. [default: threads, one per core]",
+)
+def log(
+    files: tuple[Path, ...],
+    output_path: Path,
+    user_column: str | None,
+    item_column: str | None,
+    timestamp_column: str | None,
+    user_feature_columns: tuple[str, ...] | None,
+    item_feature_columns: tuple[str, ...] | None,
+    label_column: str | None,
+    workers: int | None,
+    scheduler: str,
+    on_bad_rows: str,
+    overwrite: bool,
+    fitted: Path | None,
+    layout: str,
+    **rules: Any,
+) -> None:
+    """Preprocess a log of your own: CSV (.csv, .csv.gz, with a header) or parquet FILES.
+
+    The user's, the item's and the timestamp's column must be named, but with --fitted, whose
+    columns are taken.
+    """
+    settle_for_tables()
+
+    from ....foundation.progress import Terminal
+    from ....foundation.staging import check_apart
+    from ....workflows.behaviour.build import DatasetBuilder
+    from ....workflows.engine.schedulers import open_scheduler
+    from ....workflows.logs.table_log import TableLog
+    from ....workflows.logs.unread_labels import unread_labels
+
+    started = time.monotonic()
+    check_apart(output_path, [*files, fitted])
+    workflow = load_fitted(fitted)
+    given = {
+        "user": user_column,
+        "item": item_column,
+        "timestamp": timestamp_column,
+        "user_features": user_feature_columns,
+        "item_features": item_feature_columns,
+        "label": label_column,
+    }
+    columns = columns_of(given, fitted, workflow)
+    source = TableLog(files, columns)
+    sample_rules = rules_of(rules, workflow, NONE if columns.label else POPULARITY)
+    for name in unread_labels(source):
+        click.echo(
+            f"merlin-sim: the log has a column {name!r} of 0 and 1, which is not read: every row "
+            f"counts as taken. If its 0 are items that were shown and not taken, give "
+            f"`--label_column {name}`.",
+            err=True,
+        )
+    with open_scheduler(scheduler, workers) as cluster:
+        builder = DatasetBuilder(
+            source, sample_rules, cluster, Terminal(), on_bad_rows, layout=layout
+        )
+        summary = builder.build(output_path, fitted=workflow, overwrite=overwrite)
+    say_done(summary, output_path, time.monotonic() - started)

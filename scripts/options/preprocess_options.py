@@ -1,0 +1,117 @@
+"""The options that the kinds of logs share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...schemas.users_layout import NEGATIVES, POPULARITY
+from ...workflows.behaviour.rules import DRAWS
+from ...workflows.logs.bad_rows import FAIL, POLICIES
+from .shared_options import overwrite_directory
+
+RULES = (
+    click.option(
+        "--max_sequence_length",
+        default=100,
+        show_default=True,
+        help="Interactions of a history to keep, the newest.",
+    ),
+    click.option(
+        "--shortest_sequence_for_user",
+        default=20,
+        show_default=True,
+        help="Users with fewer interactions are dropped.",
+    ),
+    click.option(
+        "--shortest_sequence_for_training",
+        default=1,
+        show_default=True,
+        help="Interactions that a training sample has before it, at least.",
+    ),
+    click.option(
+        "--seed", default=12345, show_default=True, help="Decides negatives and the rows' order."
+    ),
+    click.option("--pad", is_flag=True, help="Write histories left-padded with 0."),
+    click.option(
+        "--negatives_per_positive",
+        default=1,
+        show_default=True,
+        help="Negative samples to draw for each positive one.",
+    ),
+)
+HOW = "Draw negatives as often as they were taken, or each item as often as any other"
+NEGATIVES_OPTION = (
+    click.option(
+        "--negatives",
+        type=click.Choice(NEGATIVES),
+        default=POPULARITY,
+        show_default=True,
+        help=f"{HOW}.",
+    ),
+)
+NEGATIVES_OR_NONE = (
+    click.option(
+        "--negatives",
+        type=click.Choice(DRAWS),
+        help=f"{HOW}, or none: the log has them. Negative histories are drawn in any case. "
+        "[default: popularity; none with --label_column]",
+    ),
+)
+LAYOUT = (
+    click.option(
+        "--layout",
+        type=click.Choice(("samples", "users")),
+        default="samples",
+        show_default=True,
+        help="One row per sample, each with a copy of its history; or one row per user, of which "
+        "training and inference make the same samples.",
+    ),
+)
+RUN = (
+    click.option(
+        "--fitted",
+        type=Path,
+        help="An earlier dataset whose ids to use instead of fitting: for the next day's data. "
+        "Rules that are not given are those of that dataset.",
+    ),
+    click.option(
+        "--on_bad_rows",
+        type=click.Choice(POLICIES),
+        default=FAIL,
+        show_default=True,
+        help="Stop at a row that cannot be read, or leave it out and count it.",
+    ),
+    click.option(
+        "--scheduler",
+        default="auto",
+        show_default=True,
+        help="single: this process, with threads, and one task at a time on a GPU; local: a Dask "
+        "cluster on this machine, with GPUs one worker for each; an address (tcp://...) of a "
+        "running Dask or Dask-CUDA cluster that sees the same files; auto: local if more than one "
+        "worker is asked for or there are several GPUs, else single.",
+    ),
+    overwrite_directory,
+)
+
+
+def with_options(options: tuple[Any, ...]) -> Any:
+    """Decorate a command with options, shown in their order."""
+
+    def decorate(function: Any) -> Any:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def names(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> tuple[str, ...] | None:
+    """Names between commas."""
+    if value is None:
+        return None
+    return tuple(name.strip() for name in value.split(",") if name.strip())

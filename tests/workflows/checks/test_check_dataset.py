@@ -1,0 +1,252 @@
+"""Each check finds what was put into a dataset, and nothing else."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import small_users
+
+from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
+from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
+from merlin_sim.workflows.behaviour.behaviour_columns import BehaviourColumns
+from merlin_sim.workflows.behaviour.dataset_spec import dataset_spec
+from merlin_sim.workflows.checks import check_dataset, kernels, sample_hashes
+from merlin_sim.workflows.checks.checked_rows import CheckedRows, StoredRows
+from merlin_sim.workflows.checks.made_rows import MadeRows
+
+COLUMNS = BehaviourColumns("user", "item", "time", ("country",))
+SIZES = {"user": 40, "country": 3, "item": 50}
+
+
+def some_rows(count, seed) -> pd.DataFrame:
+    random = np.random.default_rng(seed)
+    lists = [random.integers(1, 51, random.integers(1, 9)) for _ in range(count)]
+    return pd.DataFrame(
+        {
+            "label": random.integers(0, 2, count).astype("int8"),
+            "user": random.integers(1, 41, count),
+            "country": random.integers(1, 4, count),
+            "item_trgt": random.integers(1, 51, count),
+            "item_pos": lists,
+            "item_neg": [ids[::-1] for ids in lists],
+        }
+    )
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(train, test):
+        for mapping, frame in (("train", train), ("test", test)):
+            (tmp_path / mapping).mkdir(exist_ok=True)
+            half = len(frame) // 2
+            frame[:half].to_parquet(tmp_path / mapping / "part.0.parquet", row_group_size=100)
+            frame[half:].to_parquet(tmp_path / mapping / "part.1.parquet")
+        files = {m: [f"{m}/part.{n}.parquet" for n in (0, 1)] for m in ("train", "test")}
+        write_documents(tmp_path, dataset_spec(COLUMNS, SIZES, 8, files))
+        return tmp_path
+
+    return write
+
+
+@pytest.fixture
+def check(run_cli):
+    def check(directory, *options):
+        result = run_cli("check", directory, "--json", *options)
+        assert result.exit_code in (0, 1), result.exception
+        document = json.loads(result.stdout)
+        problems = {(f["check"], f["where"]) for f in document["findings"] if f["problem"]}
+        assert document["problems"] == len(problems)
+        assert result.exit_code == bool(problems)
+        return problems, {(f["check"], f["where"]): f["value"] for f in document["findings"]}
+
+    return check
+
+
+TRAIN, TEST = some_rows(1000, 1), some_rows(300, 2)
+
+
+def test_a_sound_dataset_has_no_problem(write, check):
+    problems, values = check(write(TRAIN, TEST))
+    assert not problems
+    assert values["rows of label 1", "train"] == TRAIN["label"].mean()
+    assert values["repeated rows", "train"] == 0
+    assert values["AUC of it alone", "item_trgt"] == pytest.approx(0.5, abs=0.1)
+    assert values["positives per user", "test"] == pytest.approx(
+        TEST["label"].sum() / TEST["user"].nunique()
+    )
+
+
+def test_repeated_rows(write, check):
+    problems, values = check(write(pd.concat([TRAIN, TRAIN[:60]]), TEST))
+    assert problems == {("repeated rows", "train")}
+    assert values["repeated rows", "train"] == pytest.approx(60 / 1060)
+
+
+def test_a_row_is_the_same_whether_its_history_is_padded_and_whatever_was_drawn(write, check):
+    again = TRAIN[:60].assign(
+        item_pos=[np.r_[np.zeros(8 - len(ids), int), ids] for ids in TRAIN["item_pos"][:60]],
+        item_neg=[np.array([7])] * 60,
+    )
+    assert check(write(pd.concat([TRAIN, again]), TEST))[0] == {("repeated rows", "train")}
+
+
+@pytest.mark.parametrize("column", ["label", "user", "country", "item_trgt", "item_pos"])
+def test_rows_that_differ_in_one_column_are_not_the_same(write, check, column):
+    other = TRAIN[:60].copy()
+    if column == "label":
+        other[column] = 1 - other[column]
+    elif column == "item_pos":
+        other[column] = [np.append(ids[1:], ids[0] % 50 + 1) for ids in other[column]]
+    else:
+        other[column] = other[column] % SIZES[column.removesuffix("_trgt")] + 1
+    assert check(write(pd.concat([TRAIN, other]), TEST))[1]["repeated rows", "train"] == 0
+
+
+def test_rows_of_test_that_train(write, check):
+    problems, values = check(write(TRAIN, pd.concat([TEST, TRAIN[:9]])))
+    assert problems == {("rows that train too", "test")}
+    assert values["rows that train too", "test"] == 9 / 309
+
+
+def test_a_feature_that_gives_the_label_away(write, check):
+    train, test = (f.assign(country=1 + f["label"]) for f in (TRAIN, TEST))
+    problems, values = check(write(train, test))
+    assert problems == {("AUC of it alone", "country")}
+    assert values["AUC of it alone", "country"] == 1
+    assert not check(write(train, test), "--largest_auc", 1)[0]
+
+
+def test_the_length_of_the_history_may_give_it_away(write, check):
+    train, test = (
+        frame.assign(
+            item_pos=[
+                ids[:3] if label else np.r_[ids, ids, ids][:8]
+                for ids, label in zip(frame["item_pos"], frame["label"], strict=True)
+            ]
+        )[frame["item_pos"].map(len) > 2]
+        for frame in (TRAIN, TEST)
+    )
+    problems, _ = check(write(train, test))
+    assert problems == {("AUC of it alone", "length of item_pos")}
+
+
+def test_ids_that_never_train(write, check):
+    train = TRAIN.assign(item_trgt=TRAIN["item_trgt"] // 2 + 1)
+    problems, values = check(write(train, TEST))
+    assert problems == {("ids that never train", "item_trgt")}
+    unseen = ~TEST["item_trgt"].isin(train["item_trgt"])
+    assert values["ids that never train", "item_trgt"] == pytest.approx(unseen.mean())
+
+
+def test_constant_columns_labels_and_histories(write, check):
+    empty = np.array([], np.int64)
+    train = TRAIN.assign(country=2, label=np.int8(1), item_pos=[empty] * 1000)
+    problems, _ = check(write(train, TEST))
+    assert problems == {
+        ("constant column", "country"),
+        ("rows of label 1", "train"),
+        ("repeated rows", "train"),
+        ("users without history", "train"),
+        ("ids that never train", "country"),
+    }
+
+
+def test_the_table_shows_what_was_found(write, run_cli):
+    result = run_cli("check", write(TRAIN.assign(country=2), TEST))
+    assert result.exit_code == 1
+    assert "2 problems" in result.output
+    (line,) = [line for line in result.output.splitlines() if "constant" in line]
+    assert line.startswith("!")
+    assert run_cli("check", write(TRAIN, TEST)).output.endswith("nothing found\n")
+
+
+def test_click_logs_are_checked_alike(tmp_path, check):
+    random = np.random.default_rng(0)
+    features = {"label": Feature("int8"), "ad": Feature("int32", 20), "price": Feature("float32")}
+    for mapping in ("train", "test"):
+        (tmp_path / mapping).mkdir()
+        label = random.integers(0, 2, 2000).astype("int8")
+        price = random.normal(size=2000) * np.where(label, 0.01, 1)  # not monotone
+        ad = random.integers(0, 20, 2000).astype("int32")
+        frame = pd.DataFrame({"label": label, "ad": ad, "price": price.astype("float32")})
+        frame.to_parquet(tmp_path / mapping / "part.0.parquet")
+    chunks = {
+        m: (Chunk("parquet", tuple(features), (f"{m}/part.0.parquet",)),) for m in ("train", "test")
+    }
+    channels = {"label": ("label",), "categorical": ("ad",), "numerical": ("price",)}
+    write_documents(tmp_path, FeatureSpec(features, chunks, channels))
+    problems, values = check(tmp_path)
+    assert problems == {("AUC of it alone", "price")}
+    assert ("users without history", "train") not in values
+
+
+def test_users_have_the_samples_that_the_feed_makes(tmp_path):
+    """Row for row: label, columns, and a history of the same hash and length."""
+    users = small_users.write_users_dataset(tmp_path / "users", [[[3, 12, 1], [7]], [[25]]])
+    dataset = DatasetDirectory.open(users)
+    for mapping in ("train", "test"):
+        made = MadeRows(dataset, mapping)
+        rows = [rows for part in made.parts for rows in made.read(part)]
+        expected = small_users.samples_of(users, mapping)
+        names = ["user", "country", "thing_trgt", "kind_trgt"]
+        history = expected["thing_pos"]
+        offsets = np.arange(len(history) + 1) * history.shape[1]
+        columns = {name: expected[name] for name in names}
+        hashed = kernels.hash_lists(history.ravel(), offsets)
+        wanted = CheckedRows.of(expected["label"].astype("int8"), columns, hashed)
+        assert sum(map(made.rows_of, made.parts)) == len(wanted.hashes)
+        assert [list(part.columns) for part in rows] == [names] * len(rows)
+        found = np.concatenate([part.hashes for part in rows])
+        np.testing.assert_array_equal(np.sort(found), np.sort(wanted.hashes))
+        assert sum(part.lengths.sum() for part in rows) == wanted.lengths.sum()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda f: f.assign(country=f["country"].where(f.index != 210, 4)),
+            "row 60: column country",
+        ),
+        (lambda f: f.assign(user=f["user"].astype("Int64").where(f.index != 3)), "missing value"),
+    ],
+)
+def test_rows_that_cannot_be_are_refused_with_their_place(write, run_cli, change, message):
+    directory = write(change(TRAIN[:300]).reset_index(drop=True), TEST)
+    result = run_cli("check", directory)
+    assert message in str(result.exception)
+
+
+def test_more_rows_than_are_looked_at_leave_out_what_needs_all(write):
+    dataset = DatasetDirectory.open(write(TRAIN, TEST))
+    check = check_dataset.DatasetCheck(dataset, most_rows=200)
+    found = {finding.check for finding in check.run()}
+    assert check.sampled
+    assert 100 <= check.rows["train"] < 1000
+    assert found == {"rows of label 1", "AUC of it alone"}
+    whole = check_dataset.DatasetCheck(dataset, most_rows=1000)
+    assert "repeated rows" in {finding.check for finding in whole.run()}
+
+
+def test_of_very_many_rows_a_share_has_all_its_repetitions():
+    random = np.random.default_rng(0)
+    hashes = random.integers(0, 2**63, 5000).astype(np.uint64)
+    kept = sample_hashes.SampleHashes(most=1000)
+    for part in np.split(np.concatenate([hashes, hashes[:2500]]), 15):
+        kept.add(part)
+    repeated, of = kept.repeated()
+    assert kept.one_of == 8
+    assert of <= 1000
+    assert repeated / of == pytest.approx(1 / 3, abs=0.06)
+    test = sample_hashes.SampleHashes()
+    test.add(hashes[:100])
+    assert test.found_in(kept)[0] == test.found_in(kept)[1] > 5
+
+
+def test_stored_rows_know_how_many_they_are(write):
+    rows = StoredRows(DatasetDirectory.open(write(TRAIN, TEST)), "train")
+    assert sum(map(rows.rows_of, rows.parts)) == 1000
+    assert len(rows.parts) == 6

@@ -1,0 +1,1 @@
+"""What a dataset holds that training would suffer from, found before any training."""

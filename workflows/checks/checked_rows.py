@@ -1,0 +1,173 @@
+"""The rows of a mapping as the checks see them, batch by batch, in little memory."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...foundation.cores import count_cores
+from ...foundation.exceptions import MerlinSimError
+from ...schemas.channels import LABEL, POSITIVE_HISTORY
+from ...schemas.dataset import DatasetDirectory
+from ...schemas.parquet_footer import UNREADABLE, why
+from . import kernels
+
+BATCH_ROWS = 1 << 16
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class CheckedRows:
+    """Some rows."""
+
+    labels: Array
+    """[rows] 0 and 1."""
+    columns: dict[str, Array]
+    """[rows] By name, the columns of one value a row: ids, or numbers."""
+    lengths: Array | None
+    """[rows] How long the histories are; None where there are none."""
+    hashes: Array
+    """[rows] Of label, columns and history: equal rows have equal ones."""
+
+    @classmethod
+    def of(
+        cls, labels: Array, columns: dict[str, Array], history: tuple[Array, Array] | None
+    ) -> CheckedRows:
+        """Hash rows whose histories have a hash and a length."""
+        lengths = None if history is None else history[1]
+        hashes = labels.astype(np.uint64) if history is None else history[0] + labels.astype("u8")
+        for values in columns.values():
+            kernels.add_to_hashes(hashes, _as_whole(values))
+        return cls(labels, columns, lengths, hashes)
+
+
+def _as_whole(values: Array) -> Array:
+    if values.dtype.kind != "f":
+        return values
+    return (values.astype(np.float32) + 0).view(np.uint32).astype(np.int64)  # -0.0 is 0.0
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """The rows of a mapping that has one row per sample.
+
+    Args:
+        dataset: The opened directory.
+        mapping: ``train``, ``test``, ...
+    """
+
+    dataset: DatasetDirectory
+    mapping: str
+
+    @property
+    def parts(self) -> list[tuple[Path, int]]:
+        """Files and row groups."""
+        parts = []
+        for path in self.dataset.files(self.mapping):
+            parts += [(path, group) for group in range(pq.read_metadata(path).num_row_groups)]
+        return parts
+
+    def rows_of(self, part: tuple[Path, int]) -> int:
+        """How many rows a part has."""
+        return int(pq.read_metadata(part[0]).row_group(part[1]).num_rows)
+
+    def read(self, part: tuple[Path, int]) -> Iterator[CheckedRows]:
+        """Read a row group, some rows at a time."""
+        path, group = part
+        channels = self.dataset.channels
+        (label,) = channels[LABEL]
+        histories = channels.get(POSITIVE_HISTORY, [])[:1]
+        lists = {name for name, column in _columns(self.dataset).items() if column.is_list}
+        single = [name for names in channels.values() for name in names if name not in lists]
+        names = [label, *(name for name in single if name != label), *histories]
+        try:
+            with pq.ParquetFile(path) as file:
+                row = first_row(file.metadata, group)
+                for batch in file.iter_batches(BATCH_ROWS, [group], names):
+                    values = {name: whole_column(path, group, name, batch[name]) for name in names}
+                    rows = self._checked(values, label, histories)
+                    self._refuse_strange_ids(path, row, rows.columns)
+                    row += batch.num_rows
+                    yield rows
+        except UNREADABLE as error:
+            raise MerlinSimError(
+                f"{path}, row group {group}: cannot be read ({why(error)})."
+            ) from error
+
+    def _checked(
+        self, values: dict[str, pa.Array], label: str, histories: list[str]
+    ) -> CheckedRows:
+        history = None
+        for name in histories:
+            lists = values.pop(name)
+            elements = np.asarray(lists.flatten())
+            history = kernels.hash_lists(elements, _offsets(lists))
+        arrays = {name: _numbers(column) for name, column in values.items()}
+        labels = (arrays.pop(label) > 0.5).astype(np.int8)
+        return CheckedRows.of(labels, arrays, history)
+
+    def _refuse_strange_ids(self, path: Path, first: int, columns: dict[str, Array]) -> None:
+        for name, values in columns.items():
+            last = self.dataset.spec.feature_spec[name].cardinality
+            if last is None or not len(values):
+                continue
+            if values.min() < 0 or values.max() > int(last):
+                row = int(np.argmax((values < 0) | (values > int(last))))
+                raise MerlinSimError(
+                    f"{path}, row {first + row}: column {name}: expected an id of 0 to {last}, "
+                    f"found {values[row]}."
+                )
+
+
+def first_row(metadata: pq.FileMetaData, group: int) -> int:
+    """The number of a row group's first row in its file."""
+    return sum(metadata.row_group(before).num_rows for before in range(group))
+
+
+def _columns(dataset: DatasetDirectory) -> Any:
+    return dataset.schema.column_schemas
+
+
+def whole_column(path: Path, group: int, name: str, column: pa.Array) -> pa.Array:
+    """Refuse a column with a missing value."""
+    inner = column.flatten() if pa.types.is_nested(column.type) else column
+    if column.null_count or inner.null_count:
+        raise MerlinSimError(
+            f"{path}, row group {group}: column {name} holds a missing value. Received: null."
+        )
+    return column
+
+
+def _offsets(lists: pa.Array) -> Array:
+    if pa.types.is_fixed_size_list(lists.type):
+        return np.arange(len(lists) + 1, dtype=np.int64) * lists.type.list_size
+    offsets = np.asarray(lists.offsets).astype(np.int64)
+    return offsets - offsets[0]
+
+
+def _numbers(column: pa.Array) -> Array:
+    if pa.types.is_boolean(column.type):
+        return np.asarray(column).astype(np.int8)
+    return np.asarray(column)
+
+
+def in_background(read: Callable[[Any], Iterable[CheckedRows]], parts: list[Any]) -> Iterator[Any]:
+    """Read parts with as many threads as there are cores, in order, a few of them ahead."""
+    workers = count_cores()
+    with ThreadPoolExecutor(workers) as pool:
+        waiting: deque[Future[list[CheckedRows]]] = deque()
+        for part in parts:
+            waiting.append(pool.submit(lambda part=part: list(read(part))))
+            if len(waiting) > workers:
+                yield from waiting.popleft().result()
+        while waiting:
+            yield from waiting.popleft().result()

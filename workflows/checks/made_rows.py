@@ -1,0 +1,116 @@
+"""The rows of a dataset with one row per user: its samples, made as the feed makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from ...foundation.exceptions import MerlinSimError
+from ...sampling.hashing import draw_below_arrays, row_key_arrays
+from ...sampling.item_table import ItemTable
+from ...sampling.sample_kernels import select_prefixes
+from ...sampling.user_check import StoredUsers, UserCheck
+from ...schemas.channels import POSITIVE_HISTORY, TARGET_ITEM_FEATURES, USER_FEATURES
+from ...schemas.dataset import DatasetDirectory
+from ...schemas.parquet_footer import UNREADABLE, why
+from ...schemas.users_layout import UsersLayout
+from ..engine.backend import lists_of_arrow
+from . import kernels
+from .checked_rows import Array, CheckedRows, first_row, whole_column
+
+SAMPLES = 1 << 18
+
+
+@dataclass(frozen=True)
+class MadeRows:
+    """The samples of a mapping; negative histories are left out.
+
+    Args:
+        dataset: An opened directory of users.
+        mapping: ``train``, ``test``, ...
+    """
+
+    dataset: DatasetDirectory
+    mapping: str
+
+    @cached_property
+    def _layout(self) -> UsersLayout:
+        assert self.dataset.users is not None
+        return self.dataset.users
+
+    @cached_property
+    def parts(self) -> list[tuple[Path, int]]:
+        """Files and row groups."""
+        parts = []
+        for path in self.dataset.stored_files(self.mapping):
+            parts += [(path, group) for group in range(pq.read_metadata(path).num_row_groups)]
+        return parts
+
+    @cached_property
+    def _check(self) -> UserCheck:
+        spec, channels = self.dataset.spec.feature_spec, self.dataset.channels
+        largest = {name: int(spec[name].cardinality or 0) for name in channels[USER_FEATURES]}
+        last_item = int(spec[channels[TARGET_ITEM_FEATURES][0]].cardinality or 0)
+        return UserCheck(largest, self._layout.history, last_item, self._layout.positions)
+
+    def rows_of(self, part: tuple[Path, int]) -> int:
+        """How many samples a part has."""
+        path, group = part
+        with pq.ParquetFile(path) as file:
+            table = file.read_row_group(group, columns=list(self._layout.positions[self.mapping]))
+        begins, ends = (np.asarray(column) for column in table.columns)
+        return 2 * int((ends.astype(np.int64) - begins.astype(np.int64)).sum())
+
+    def read(self, part: tuple[Path, int]) -> Iterator[CheckedRows]:
+        """Make the samples of a row group of users, some at a time."""
+        path, group = part
+        users = self.dataset.channels[USER_FEATURES]
+        names = [*users, *self._layout.positions[self.mapping], self._layout.history]
+        try:
+            with pq.ParquetFile(path) as file:
+                table = file.read_row_group(group, columns=names)
+                first = first_row(file.metadata, group)
+        except UNREADABLE as error:
+            raise MerlinSimError(
+                f"{path}, row group {group}: cannot be read ({why(error)})."
+            ) from error
+        columns = {n: whole_column(path, group, n, table[n].combine_chunks()) for n in names}
+        items, starts = lists_of_arrow(columns[self._layout.history])
+        ids, begins, ends = (
+            [np.asarray(columns[name]).astype(np.int64) for name in chosen]
+            for chosen in (users, *([name] for name in self._layout.positions[self.mapping]))
+        )
+        of_users = dict(zip(users, ids, strict=True))
+        ranges = {self.mapping: (begins[0], ends[0])}
+        self._check(StoredUsers(str(path), first, of_users, items, starts, ranges))
+        rows, positions = select_prefixes(ids[0], *begins, *ends, 0, 0, 1)
+        for begin in range(0, len(rows), SAMPLES):
+            chosen = slice(begin, begin + SAMPLES)
+            of_users = {name: i[rows[chosen]] for name, i in zip(users, ids, strict=True)}
+            yield self._samples(of_users, items, starts, rows[chosen], positions[chosen])
+
+    def _samples(
+        self, users: dict[str, Array], items: Array, starts: Array, rows: Array, positions: Array
+    ) -> CheckedRows:
+        """Each position's positive, and its twin."""
+        layout, channels = self._layout, self.dataset.channels
+        history = self.dataset.spec.feature_spec[channels[POSITIVE_HISTORY][0]]
+        (longest,) = history.dimensions or (1,)
+        hashes, lengths = kernels.hash_windows(items, starts, rows, positions, longest)
+        table = ItemTable(self.dataset.path / layout.item_table)
+        population = table.population(layout.negatives)
+        user, twins = next(iter(users.values())), np.zeros(len(rows), np.int64)
+        keys = row_key_arrays(layout.seed, user, positions, twins, np)
+        drawn = population.at(draw_below_arrays(keys, twins, population.size, np), np)
+        targets = np.concatenate([items[starts[rows] + positions], drawn])
+        item, *features = channels[TARGET_ITEM_FEATURES]
+        columns = {name: np.tile(values, 2) for name, values in users.items()} | {item: targets}
+        for name, feature in zip(features, layout.item_features, strict=True):
+            columns[name] = table.feature(feature)[targets]
+        labels = np.repeat(np.array([1, 0], np.int8), len(rows))
+        return CheckedRows.of(labels, columns, (np.tile(hashes, 2), np.tile(lengths, 2)))
