@@ -18,6 +18,8 @@ Usage: scripts/run_model.sh [flags]
   --log_filename NAME         Log within it. Default: log.json.
   --save_checkpoint_path DIR  Checkpoints to write.
   --load_checkpoint_path DIR  Checkpoints to go on from, or to infer with.
+  --prebatch_train_size N     Samples in a record of a prebatched tfrecord dataset, as it was made.
+  --prebatch_test_size N      The same for its test data.
   --model_type TYPE           din, dien, sim, eta, sdim or twin. Default: sim.
   --help                      This text.
 LAUNCHER=mpi in the environment starts ranks with mpiexec instead of horovodrun.
@@ -53,7 +55,8 @@ while [ $# -gt 0 ]; do
       esac ;;
     --batch_size) options+=(--global_batch_size "$value") ;;
     --benchmark_steps | --epochs | --results_dir | --log_filename | --save_checkpoint_path \
-      | --load_checkpoint_path | --model_type) options+=("$flag" "$value") ;;
+      | --load_checkpoint_path | --model_type | --prebatch_train_size | --prebatch_test_size) \
+      options+=("$flag" "$value") ;;
     *) refuse "unknown flag $flag" ;;
   esac
 done

@@ -96,15 +96,23 @@ class RunParts:
             columns.append(self.user)
         size = self.config.global_batch_size
         rows = EvaluationRows.of(self.dataset, "test", self.candidates, size, self.ranks)
-        return open_feed(
+        feed = open_feed(
             self.dataset,
             "test",
             columns,
             rows.global_batch_size,
             self.ranks,
             prefetch=self.config.prefetch_test_size,
+            parallel_calls=self.config.num_parallel_calls,
             candidates=rows.candidates,
         )
+        return self.told_of_threads(feed)
+
+    def told_of_threads(self, feed: Loader) -> Loader:
+        """Say where no threads make a feed's batches, though so many were asked for."""
+        if self.config.num_parallel_calls is not None and not feed.decodes_in_threads:
+            self.log.say("--num_parallel_calls has no effect: cudf makes the batches on the GPU.")
+        return feed
 
     def write_evaluation(self, evaluation: Evaluation | None) -> None:
         """Write the last evaluation, curves included, for reports."""

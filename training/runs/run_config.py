@@ -114,9 +114,19 @@ class RunConfig:
         65536, "Rows shuffled together; bounds the feed's memory.", at_least=1
     )
     prefetch_train_size: int | None = setting(
-        None, "Batches made ahead; -1: two, or more if small.", at_least=1, off=-1
+        None,
+        "Batches made ahead; -1: two, or more if small (published: -1; since November 2022, 10).",
+        at_least=1,
+        off=-1,
     )
-    prefetch_test_size: int | None = setting(None, "The same for test data.", at_least=1, off=-1)
+    prefetch_test_size: int | None = setting(
+        None, "The same for test data (published: -1; since November 2022, 2).", at_least=1, off=-1
+    )
+    num_parallel_calls: int | None = setting(
+        None,
+        "Threads that read and make batches ahead on CPU. [default: one per core of the rank]",
+        at_least=1,
+    )
     results_dir: Path = setting(Path("/tmp/sim"), "Where logs, metrics and configuration go.")
     log_filename: str = setting("log.json", "One JSON object a line, in results_dir.")
     tensorboard: bool = setting(False, "Write TensorBoard summaries to results_dir/tensorboard.")

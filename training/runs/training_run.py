@@ -102,7 +102,7 @@ class TrainingRun(RunParts):
         channels = self.dataset.channels
         columns = [name for name in self.dataset.schema.column_names if name in _flat(channels)]
         config = self.config
-        return open_feed(
+        feed = open_feed(
             self.dataset,
             "train",
             columns,
@@ -113,10 +113,12 @@ class TrainingRun(RunParts):
             window_rows=config.window_rows,
             drop_last=config.drop_remainder,
             prefetch=config.prefetch_train_size,
+            parallel_calls=config.num_parallel_calls,
             positions_together=config.positions_together,
             fresh_negatives=config.fresh_negatives,
             candidates=self.candidates,
         )
+        return self.told_of_threads(feed)
 
     def _order(self) -> dict[str, Any]:
         """Say what decides the order of samples."""
