@@ -88,12 +88,17 @@ class RunParts:
         parts = parts and self.config.tables != SPREAD  # ranks must call the model equally often
         return Predictor(self.model, self.config.xla, parts)
 
-    def test_feed(self) -> Loader:
-        """Open this rank's test rows: what the model serves from, and the labels."""
-        channels = self.dataset.channels
-        columns = [*self.family.served_columns(channels), self.family.label(channels)]
-        if self.user and self.user not in columns:
-            columns.append(self.user)
+    def test_feed(self, columns: list[str] | None = None) -> Loader:
+        """Open this rank's test rows.
+
+        Args:
+            columns: what is read; by default what the model serves from, and the labels.
+        """
+        if columns is None:
+            channels = self.dataset.channels
+            columns = [*self.family.served_columns(channels), self.family.label(channels)]
+            if self.user and self.user not in columns:
+                columns.append(self.user)
         size = self.config.global_batch_size
         rows = EvaluationRows.of(self.dataset, "test", self.candidates, size, self.ranks)
         feed = open_feed(

@@ -17,6 +17,7 @@ from ...models.families.registry import DEFAULT, families
 from ...placement.planner import CUTS
 from ...placement.sizes import parse_size
 from ...steps import OPTIMIZERS
+from ..reports.published_lines import LOG_FORMATS
 from .settings import Setting, kind_of, setting, setting_of, what_it_should_be
 
 MODES = ("train", "inference")
@@ -129,6 +130,12 @@ class RunConfig:
     )
     results_dir: Path = setting(Path("/tmp/sim"), "Where logs, metrics and configuration go.")
     log_filename: str = setting("log.json", "One JSON object a line, in results_dir.")
+    log_format: str = setting(
+        "json",
+        "json: entries of our own; dllogger: the published lines, DLLL {...} with step [epoch, "
+        "step], [epoch] or [], which cost a pass over the test data for its loss.",
+        choices=LOG_FORMATS,
+    )
     tensorboard: bool = setting(False, "Write TensorBoard summaries to results_dir/tensorboard.")
     save_checkpoint_path: Path | None = setting(
         None, 'Directory of checkpoints to write; "": none.', off=""
@@ -195,6 +202,10 @@ class RunConfig:
         45.0, "Seconds after which a rank that hangs ends the run.", above=0
     )
 
+    read_from: tuple[Path, str] | None = None
+    """A directory and the name of its spec that are read in place of ``dataset_dir``: the same
+    dataset in a form that the feed reads."""
+
     def __post_init__(self) -> None:
         """Gather everything that is wrong and raise once."""
         for name, _, hint in settings():
@@ -216,6 +227,7 @@ class RunConfig:
         """Return names and values as JSON and YAML can hold them, the model's among them."""
         values = dataclasses.asdict(self)
         options = values.pop("model_options")
+        values.pop("read_from")
         known = {f.name for family in families().values() for f in fields(family.options)}
         values |= {name: value for name, value in options.items() if name in known}
         own = {name: value for name, value in options.items() if name not in known}
