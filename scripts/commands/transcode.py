@@ -23,7 +23,7 @@ from ..options.devices import settle_for_tables
 from ..options.shared_options import layout_names, overwrite_directory
 
 
-def _of_tfrecord(name: str, least: int, text: str, default: int) -> Callable[[Any], Any]:
+def _of_tfrecord(name: str, least: int, text: str, default: object) -> Callable[[Any], Any]:
     text = f"With --to tfrecord: {text[0].lower()}{text[1:]} [default: {default}]"
     return click.option(f"--{name}", type=click.IntRange(min=least), help=text)
 
@@ -54,6 +54,7 @@ def _of_tfrecord(name: str, least: int, text: str, default: int) -> Callable[[An
 @_of_tfrecord("test_parts", 1, "Files of test, at most.", 4)
 @_of_tfrecord("prebatch_train_size", 0, "Samples in a record of train; 0: one.", 0)
 @_of_tfrecord("prebatch_test_size", 0, "Samples in a record of test; 0: one.", 0)
+@_of_tfrecord("max_seq_len", 1, "Length to which histories are padded.", "the spec's")
 @overwrite_directory
 def command(
     source: Path,
@@ -115,6 +116,7 @@ def _layout(form: str, of_tfrecord: dict[str, int | None]) -> TfrecordForm:
     return TfrecordForm(
         {m: given[f"{m}_parts"] for m in mappings if f"{m}_parts" in given},
         {m: given[f"prebatch_{m}_size"] for m in mappings if f"prebatch_{m}_size" in given},
+        given.get("max_seq_len"),
     )
 
 

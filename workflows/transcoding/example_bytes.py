@@ -66,7 +66,7 @@ def _pack(values: Array) -> tuple[Array, Array]:
     places = np.arange(int(lengths.max(initial=1)), dtype=np.uint8)
     shifts = (7 * places).astype(np.uint64)
     groups = ((flat[:, None] >> shifts) & np.uint64(0x7F)).astype(np.uint8)
-    groups |= (places < lengths[:, None] - 1).astype(np.uint8) << 7
+    groups[places < lengths[:, None] - 1] |= 0x80  # another group follows
     ends = np.cumsum(lengths.reshape(values.shape).sum(axis=1, dtype=np.int64))
     return groups[places < lengths[:, None]], ends
 

@@ -24,6 +24,9 @@ class TfrecordForm:
     prebatch_sizes: Mapping[str, int] = field(default_factory=dict)
     """Mapping -> samples of a record; 0, or none: one, not prebatched."""
 
+    history_length: int | None = None
+    """To which length histories are padded; None: to the spec's."""
+
     def __post_init__(self) -> None:
         """Check the numbers."""
         for mapping, count in self.part_counts.items():

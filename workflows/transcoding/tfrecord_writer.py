@@ -25,14 +25,29 @@ from .tfrecord_form import REMAINDER, TFRECORD, TfrecordForm
 Array = np.ndarray[Any, Any]
 
 
-def tfrecord_spec(spec: FeatureSpec) -> FeatureSpec:
-    """Say what a dataset is when it is written so: labels are truth values, floats have 32 bits."""
+def tfrecord_spec(spec: FeatureSpec, history_length: int | None = None) -> FeatureSpec:
+    """Say what a dataset is when it is written so: labels are truth values, floats have 32 bits.
+
+    Args:
+        spec: The dataset.
+        history_length: To which length histories are padded; None: as long as they are.
+
+    Raises:
+        MerlinSimError: Where histories are longer.
+    """
     features = {}
     for name, feature in spec.feature_spec.items():
         if name in spec.channel_spec.get(LABEL, ()):
             feature = replace(feature, dtype="bool")
         elif str(canonical_dtype(feature.dtype)).startswith("float"):
             feature = replace(feature, dtype="float32")
+        if history_length is not None and feature.dimensions is not None:
+            if feature.dimensions[0] > history_length:
+                raise MerlinSimError(
+                    f"`max_seq_len` should be at least {feature.dimensions[0]}, the length of "
+                    f"{name}. Received: {history_length}"
+                )
+            feature = replace(feature, dimensions=(history_length,))
         features[name] = feature
     return replace(spec, feature_spec=features)
 

@@ -61,7 +61,7 @@ class Transcoder:
         order = self._column_order()
         schema = pa.schema([(n, arrow_type(n, self.spec.feature_spec[n])) for n in order])
         with staged_directory(output, overwrite=overwrite, say=self.narrator.say) as staged:
-            sources = {}
+            sources: dict[str, tuple[Chunk, ...]] = {}
             for mapping, chunks in self.spec.source_spec.items():
                 writer = self._writer(staged, mapping, target, chunks)
                 with self.narrator.phase(f"transcoding {mapping}", self._bytes(chunks)) as report:
@@ -86,7 +86,7 @@ class Transcoder:
         if self.to == TFRECORD:
             from .tfrecord_writer import tfrecord_spec  # imports TensorFlow
 
-            return tfrecord_spec(self.spec)
+            return tfrecord_spec(self.spec, self.tfrecord.history_length)
         return self.spec
 
     def _writer(
