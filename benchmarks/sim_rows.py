@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
 from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
+from merlin_sim.workflows.transcoding.example_bytes import encode_examples
 
 LENGTH = 100
 TEST_ROWS = 4096
@@ -77,18 +78,18 @@ def write_dataset(
     return DatasetDirectory.open(directory)
 
 
-def write_tfrecord(dataset: DatasetDirectory, path: Path, rows: int) -> None:
-    """Write the first rows as one ``tf.train.Example`` each."""
+def write_tfrecord(dataset: DatasetDirectory, path: Path, rows: int, together: int = 1) -> None:
+    """Write the first rows, so many together in a ``tf.train.Example``."""
     table = pq.read_table(dataset.files("train")[0]).slice(0, rows)
-    columns = {name: table[name].to_pylist() for name in table.column_names}
+    values = {name: table[name].combine_chunks() for name in table.column_names}
+    columns = {
+        name: np.asarray(column.flatten() if name in LISTS else column).astype(np.int64)
+        for name, column in values.items()
+    }
+    records = {name: column.reshape(rows // together, -1) for name, column in columns.items()}
     with tf.io.TFRecordWriter(str(path)) as writer:
-        for row in range(table.num_rows):
-            features = {}
-            for name, values in columns.items():
-                value = values[row] if name in LISTS else [int(values[row])]
-                features[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=value))
-            example = tf.train.Example(features=tf.train.Features(feature=features))
-            writer.write(example.SerializeToString())
+        for record in encode_examples(records):
+            writer.write(record)
 
 
 def tfrecord_batches(path: Path, batch_size: int) -> tf.data.Dataset:
@@ -101,4 +102,19 @@ def tfrecord_batches(path: Path, batch_size: int) -> tf.data.Dataset:
         return columns, tf.cast(columns.pop("label"), tf.float32)
 
     batches = tf.data.TFRecordDataset(str(path)).batch(batch_size)
+    return batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+
+def prebatched_batches(path: Path, batch_size: int) -> tf.data.Dataset:
+    """Read records of ``batch_size`` samples as published: one record is one batch."""
+    described = {n: tf.io.FixedLenFeature([batch_size], tf.int64) for n in ("label", *SCALARS)}
+    described |= {n: tf.io.FixedLenFeature([batch_size * LENGTH], tf.int64) for n in LISTS}
+
+    def parse(records: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        parsed = tf.io.parse_example(records, described)
+        columns = {name: tf.reshape(parsed[name], [-1]) for name in ("label", *SCALARS)}
+        columns |= {name: tf.reshape(parsed[name], [-1, LENGTH]) for name in LISTS}
+        return columns, tf.cast(columns.pop("label"), tf.float32)
+
+    batches = tf.data.TFRecordDataset(str(path)).batch(1)
     return batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)

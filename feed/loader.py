@@ -68,6 +68,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         window_rows: rows that are shuffled together, over all ranks. About two windows are in
             memory at a time, divided by the number of ranks.
         prefetch: batches made ahead (default: two, more where batches are small).
+        parallel_calls: threads that decode and fill batches on CPU (default: one per core).
         check: refuse ids beyond their table, labels that are not 0 or 1, missing values.
     """
 
@@ -89,6 +90,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         compact_ids: bool = False,
         window_rows: int = 65536,
         prefetch: int | None = None,
+        parallel_calls: int | None = None,
         check: bool = True,
     ) -> None:
         """Check the arguments; files are opened with the first batch."""
@@ -115,6 +117,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         self.compact_ids = compact_ids
         self.window_rows = window_rows * parts_per_chunk
         self.prefetch = prefetch or max(2, GATHER_ROWS // batch_size)
+        self.parallel_calls = parallel_calls
         self.check = check
         self.epoch = 0
         self._first_step = 0
@@ -293,7 +296,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
                     work = ((stored, window.expect(*span)) for stored, *span in pieces)
                     yield (first, window, rows.batches), work
 
-            yield from decode_windows(filled(), check)
+            yield from decode_windows(filled(), check, self.parallel_calls)
             return
 
         def gathered() -> Iterator[Any]:
@@ -301,7 +304,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
                 known = list(pieces)
                 yield (first, known, rows.batches), [(stored, _accept) for stored, *_ in known]
 
-        for first, known, batches in decode_windows(gathered(), check):
+        for first, known, batches in decode_windows(gathered(), check, self.parallel_calls):
             pieces = [(stored.whole(), *span) for stored, *span in known]
             yield first, GatheredRows(pieces, layout, widths, compact), batches
 
@@ -341,6 +344,11 @@ class Loader(merlin.dataloader.tensorflow.Loader):
             rows = plan.rank_rows(window, self.global_rank, self.global_size)
             pieces = (piece for span in rows.spans for piece in reader.read(*span))
             yield window.first_row // plan.global_batch_size, rows, pieces
+
+    @property
+    def decodes_in_threads(self) -> bool:
+        """Whether threads make the batches; on a GPU cudf does."""
+        return self._frame_library() is None
 
     def _frame_library(self) -> Any:
         """Return cudf on a GPU, where rows stay on the device until they are tensors; else None."""

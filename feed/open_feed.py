@@ -33,6 +33,7 @@ def open_feed(
     window_rows: int = 65536,
     drop_last: bool = False,
     prefetch: int | None = None,
+    parallel_calls: int | None = None,
     positions_together: int | None = None,
     fresh_negatives: bool = False,
     candidates: int | None = None,
@@ -52,6 +53,7 @@ def open_feed(
         window_rows: rows shuffled together.
         drop_last: leave out the rows that do not fill a global batch.
         prefetch: batches made ahead.
+        parallel_calls: threads that make them on CPU (None: one per core).
         positions_together: of a dataset of users (None: its default), see
             :class:`~merlin_sim.feed.users.users_loader.UsersLoader`.
         fresh_negatives: see there.
@@ -78,6 +80,7 @@ def open_feed(
         "compact_ids": True,
         "window_rows": window_rows,
         "prefetch": prefetch,
+        "parallel_calls": parallel_calls,
     }
     batch_size = rank_batch_size(global_batch_size, ranks)
     of_users = {

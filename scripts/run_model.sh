@@ -18,9 +18,12 @@ Usage: scripts/run_model.sh [flags]
   --log_filename NAME         Log within it. Default: log.json.
   --save_checkpoint_path DIR  Checkpoints to write.
   --load_checkpoint_path DIR  Checkpoints to go on from, or to infer with.
+  --prebatch_train_size N     Samples in a record of a prebatched tfrecord dataset, as it was made.
+  --prebatch_test_size N      The same for its test data.
   --model_type TYPE           din, dien, sim, eta, sdim or twin. Default: sim.
   --help                      This text.
 LAUNCHER=mpi in the environment starts ranks with mpiexec instead of horovodrun.
+The script ends as its ranks do: 2 wrong input, 70 a rank was lost, 75 stopped on request.
 EOF
 }
 
@@ -53,7 +56,8 @@ while [ $# -gt 0 ]; do
       esac ;;
     --batch_size) options+=(--global_batch_size "$value") ;;
     --benchmark_steps | --epochs | --results_dir | --log_filename | --save_checkpoint_path \
-      | --load_checkpoint_path | --model_type) options+=("$flag" "$value") ;;
+      | --load_checkpoint_path | --model_type | --prebatch_train_size | --prebatch_test_size) \
+      options+=("$flag" "$value") ;;
     *) refuse "unknown flag $flag" ;;
   esac
 done
@@ -70,7 +74,26 @@ if [ "$gpus" -gt 1 ]; then
     command=(mpiexec --allow-run-as-root --bind-to socket -np "$gpus" "${command[@]}")
   else
     command=("$bin/horovodrun" -np "$gpus" -H "localhost:$gpus" "${command[@]}")
+    launched=horovodrun
   fi
 fi
 printf 'run_model.sh: %s\n' "${command[*]}"
-exec "${command[@]}"
+[ "${launched:-}" = horovodrun ] || exec "${command[@]}"
+
+# horovodrun ends with 1 whatever a rank ended with: each rank notes its code beside.
+codes=$(mktemp)
+trap 'rm -f "$codes"' EXIT
+code=0
+"${command[@]:0:5}" "$here/scripts/note_exit_code.sh" "$codes" "${command[@]:5}" &
+launcher=$!
+trap 'kill -TERM "$launcher" 2> /dev/null' INT TERM
+while kill -0 "$launcher" 2> /dev/null; do wait "$launcher" || true; done
+wait "$launcher" || code=$?
+if [ "$code" != 0 ]; then
+  for known in 2 70; do
+    if grep -qx "$known" "$codes"; then exit "$known"; fi
+  done
+  # Where a rank ends otherwise, horovodrun stops the others, and they end with 75 too.
+  if [ -s "$codes" ] && ! grep -qvx 75 "$codes"; then exit 75; fi
+fi
+exit "$code"

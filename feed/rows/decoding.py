@@ -19,6 +19,7 @@ Use = Callable[[dict[str, Column]], None]
 def decode_windows(
     windows: Iterable[tuple[Window, Iterable[tuple[StoredRows, Use]]]],
     check: Callable[[DecodedRows], None],
+    parallel_calls: int | None = None,
 ) -> Iterator[Window]:
     """Decode the rows of every window, and give the window when all of them were used.
 
@@ -28,8 +29,9 @@ def decode_windows(
     Args:
         windows: each with its rows, in order, and what is to be done with every part of them.
         check: called once with everything that was decoded; raises where it cannot be used.
+        parallel_calls: so many threads; None for one per core.
     """
-    threads = ThreadPoolExecutor(count_cores())
+    threads = ThreadPoolExecutor(parallel_calls or count_cores())
     latest: dict[PartReader, Future[None]] = {}
 
     def start(stored: StoredRows, use: Use) -> Iterator[Future[None]]:

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...foundation.cores import count_cores
 from ..epoch_plan import Rows
 from .user_block import Array
 
@@ -51,6 +50,7 @@ class MadeWindow:
         batches: the rows of each batch, numbered as if the pieces were joined.
         begin_batch: gives an empty batch of so many rows.
         threads: make a batch side by side.
+        most: so many of them at a time.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class MadeWindow:
         batches: list[Rows],
         begin_batch: Callable[[int], Batch],
         threads: ThreadPoolExecutor,
+        most: int,
     ) -> None:
         """Number the rows; none is made yet."""
         self._pieces = pieces
@@ -67,13 +68,14 @@ class MadeWindow:
         self._batches = batches
         self._begin_batch = begin_batch
         self._threads = threads
+        self._most = most
 
     def batch(self, index: int) -> Any:
         """Make a batch."""
         numbers = self._batches[index]
         made = self._begin_batch(len(numbers))
         work: list[Callable[[], None]] = []
-        shares = min(count_cores(), max(1, len(numbers) // LEAST_ROWS))
+        shares = min(self._most, max(1, len(numbers) // LEAST_ROWS))
         for share in range(shares):
             low, high = (len(numbers) * place // shares for place in (share, share + 1))
             work += self._share(made, numbers, low, high)

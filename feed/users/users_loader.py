@@ -99,13 +99,18 @@ class UsersLoader(Loader):
         def begin_batch(rows: int) -> Batch:
             return self._begin_batch(rows, recipe, seed)
 
-        with contextlib.closing(_Threads()) as threads:
+        with contextlib.closing(_Threads(self.parallel_calls)) as threads:
             for window in plan.windows(first_step):
                 rows = plan.rank_rows(window, self.global_rank, self.global_size)
                 spans = [found for span in rows.spans for found in parts.read(*span)]
                 pieces = [self._piece(*found) for found in spans]
-                made = MadeWindow(pieces, rows.batches, begin_batch, threads.pool)
+                made = MadeWindow(pieces, rows.batches, begin_batch, threads.pool, threads.count)
                 yield window.first_row // plan.global_batch_size, made, rows.batches
+
+    @property
+    def decodes_in_threads(self) -> bool:
+        """Always, on a GPU too."""
+        return True
 
     def _piece(self, stretches: Stretches, first: int, stop: int) -> Piece:
         return Samples.of(stretches, first, stop)
@@ -117,8 +122,9 @@ class UsersLoader(Loader):
 class _Threads:
     """Threads that end with the generator that uses them."""
 
-    def __init__(self) -> None:
-        self.pool = ThreadPoolExecutor(count_cores())
+    def __init__(self, parallel_calls: int | None) -> None:
+        self.count = parallel_calls or count_cores()
+        self.pool = ThreadPoolExecutor(self.count)
 
     def close(self) -> None:
         self.pool.shutdown(cancel_futures=True)

@@ -18,7 +18,7 @@ LOOKED_UP = (*SERVED, NEGATIVE_HISTORY)
 HELP = {
     "embedding_dim": "Length of the vector of one feature.",
     "stage_two_mlp_dims": "Hidden sizes of the classifier.",
-    "dropout_rate": "Dropout of the classifiers.",
+    "dropout_rate": "Dropout of the classifiers, and of SIM's auxiliary network.",
     "history_counts": "Whether the classifier reads how often, how recently and at what share the "
     "target's features occur in the history.",
 }

@@ -71,7 +71,7 @@ class DIENBlock(InterestBlock[DIENOptions]):
         if not with_objective:
             return BlockOutputs(hidden)
         negative = self.join([vectors[n] for n in self.channels.negative], mask)
-        auxiliary = auxiliary_of_samples(self.auxiliary, evolution, short, negative)
+        auxiliary = auxiliary_of_samples(self.auxiliary, evolution, short, negative, training)
         return BlockOutputs(hidden, auxiliary=auxiliary)
 
 

@@ -30,7 +30,8 @@ class ModelOptions(CheckedOptions):
     """Hidden sizes of the classifier whose logit is evaluated."""
 
     dropout_rate: float | None = None
-    """Share of the classifiers' last hidden layer dropped in training; None for off."""
+    """Share of the classifiers' last hidden layer dropped in training, and of SIM's auxiliary
+    network's; None for off."""
 
     history_counts: bool = False
     """Whether the classifier reads how often, how recently and at what share the target's features

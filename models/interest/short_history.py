@@ -23,7 +23,11 @@ class ShortHistory(NamedTuple):
 
 
 def auxiliary_of_samples(
-    network: AuxiliaryNetwork, evolution: Evolution, short: ShortHistory, negative: tf.Tensor
+    network: AuxiliaryNetwork,
+    evolution: Evolution,
+    short: ShortHistory,
+    negative: tf.Tensor,
+    training: bool,
 ) -> AuxiliaryLogits:
     """Return each sample's auxiliary logits: a window that several candidates share counts for all.
 
@@ -32,10 +36,11 @@ def auxiliary_of_samples(
         evolution: What interest evolution made of the short history.
         short: The short history.
         negative: The vectors of items not clicked, like those of ``short``.
+        training: Whether the network's dropout applies.
     """
     states = [as_rows(state) for state in evolution.states]
     windows = (as_rows(part) for part in (short.vectors, negative, short.mask))
-    logits: AuxiliaryLogits = network(states, *windows)
+    logits: AuxiliaryLogits = network(states, *windows, training=training)
     sharing = sharing_of(evolution.final_state, short.mask)
     return AuxiliaryLogits(*(beside_candidates(part, sharing) for part in logits))
 

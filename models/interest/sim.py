@@ -86,7 +86,11 @@ class SearchedBlock(InterestBlock[AnySearched]):
             units = UNITS_PER_EMBEDDING_DIM * options.embedding_dim
             self.interest = InterestEvolution(units, dtype=policy, name="interest")
             self.auxiliary = AuxiliaryNetwork(
-                self.item_dim, options.aux_mlp_dims, dtype=policy, name="aux"
+                self.item_dim,
+                options.aux_mlp_dims,
+                self.auxiliary_dropout_rate,
+                dtype=policy,
+                name="aux",
             )
         elif options.short_history == "attention":
             self.short_attention = self.make_target_attention("short_attention")
@@ -103,6 +107,11 @@ class SearchedBlock(InterestBlock[AnySearched]):
         heads = self.heads
         head_dim = -(-self.item_dim // heads)
         return TargetAttention(heads, head_dim, time_dim, dtype=self._dtype_policy, name=name)
+
+    @property
+    def auxiliary_dropout_rate(self) -> float | None:
+        """Dropout of the auxiliary network: off, but where it is published with one."""
+        return None
 
     @property
     def heads(self) -> int:
@@ -200,7 +209,7 @@ class SearchedBlock(InterestBlock[AnySearched]):
             stage_one_logits = self.stage_one(rows, training=training)
         if with_objective and evolution is not None and self.auxiliary is not None:
             negative = self.join([vectors[n] for n in self.channels.negative], mask)
-            auxiliary = auxiliary_of_samples(self.auxiliary, evolution, short, negative)
+            auxiliary = auxiliary_of_samples(self.auxiliary, evolution, short, negative, training)
         return BlockOutputs(hidden, stage_one_logits, auxiliary)
 
     def embed(
@@ -276,6 +285,11 @@ class SIMBlock(SearchedBlock[SIMOptions]):
             category = self.options.category_feature
             check_choice("category_feature", category, self.channels.target_item)
         super().make_blocks()
+
+    @property
+    def auxiliary_dropout_rate(self) -> float | None:
+        """Dropout of the auxiliary network: that of the classifiers, as published."""
+        return self.options.dropout_rate
 
     @property
     def heads(self) -> int:

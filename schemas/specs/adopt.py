@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ...foundation.exceptions import MerlinSimError, SpecError
 from ...foundation.problem import Problem
-from .. import METADATA_FILE, SCHEMA_FILE, SPEC_FILE
+from .. import SCHEMA_FILE, SPEC_FILE
 from ..channels import (
     CONTRACTS,
     LABEL,
@@ -32,6 +32,7 @@ from ..stored_types import is_list, type_in_words
 from ..translation.merlin_schema import to_merlin_schema
 from ..translation.schema_file import write_schema
 from .feature_spec import Chunk, Feature, FeatureSpec
+from .layout_names import PUBLISHED, LayoutNames
 from .metadata_file import read_cardinalities
 from .published_rows import FileCheck, PublishedColumns, check_rows
 
@@ -42,13 +43,15 @@ def adopt(
     directory: Path | str,
     number_of_user_features: int,
     *,
+    names: LayoutNames = PUBLISHED,
     on_rows: Callable[[int], None] = lambda rows: None,
 ) -> FeatureSpec:
-    """Describe a dataset in the published layout, after checking every row of it.
+    """Describe a dataset in the published layout where it stands, after checking all its rows.
 
     Args:
         directory: Holds train/*.parquet, test/*.parquet and metadata.json.
         number_of_user_features: How many columns after the label are the user's.
+        names: Other names of those three.
         on_rows: Called with the number of rows checked since the last call.
 
     Returns:
@@ -58,16 +61,30 @@ def adopt(
         MerlinSimError: With each file and column that is not as it should be.
     """
     directory = Path(directory)
-    if not directory.is_dir():
-        raise MerlinSimError(f"{directory}: expected a dataset directory; there is none")
     for name in (SPEC_FILE, SCHEMA_FILE):
         if (directory / name).exists():
             raise MerlinSimError(f"{directory / name} exists: the dataset has a spec already")
-    files = {mapping: _find_files(directory, mapping) for mapping in ("train", "test")}
+    spec = describe(directory, number_of_user_features, names=names, on_rows=on_rows)
+    write_schema(to_merlin_schema(spec), directory / SCHEMA_FILE)
+    spec.write(directory / SPEC_FILE)
+    return spec
+
+
+def describe(
+    directory: Path,
+    number_of_user_features: int,
+    *,
+    names: LayoutNames = PUBLISHED,
+    on_rows: Callable[[int], None] = lambda rows: None,
+) -> FeatureSpec:
+    """Tell what :func:`adopt` would write, after the same checks; nothing is written."""
+    if not directory.is_dir():
+        raise MerlinSimError(f"{directory}: expected a dataset directory; there is none")
+    files = {mapping: _find_files(directory, at) for mapping, at in names.directories.items()}
     every_file = [*files["train"], *files["test"]]
     schema = read_footer(every_file[0])[1]
     channels = _channels(every_file[0], schema, number_of_user_features)
-    cardinality = _cardinality(directory / METADATA_FILE, channels)
+    cardinality = _cardinality(directory / names.metadata, channels)
     for file in every_file:
         _check_columns(file, read_footer(file)[1], schema, channels)
     columns = PublishedColumns(
@@ -76,28 +93,28 @@ def adopt(
         histories={n: cardinality[n] for n in _histories(channels)},
     )
     checks = _check_files(every_file, columns, on_rows)
-    _refuse_faults(directory, files, checks)
+    _refuse_faults(directory, files, names, checks)
     longest = max(1, *(check.longest for check in checks.values()))
     spec = _spec(directory, files, schema, channels, cardinality, longest)
     CONTRACTS["sim"].check(spec)
-    write_schema(to_merlin_schema(spec), directory / SCHEMA_FILE)
-    spec.write(directory / SPEC_FILE)
     return spec
 
 
-def count_rows(directory: Path | str) -> int:
+def count_rows(directory: Path | str, names: LayoutNames = PUBLISHED) -> int:
     """Return how many rows :func:`adopt` will check; 0 where the files cannot say."""
-    files = [file for mapping in ("train", "test") for file in Path(directory, mapping).glob("*")]
+    places = [Path(directory, name) for name in names.directories.values()]
+    files = [file for place in places for file in place.glob("*.parquet")]
     try:
-        return sum(read_footer(file)[0].num_rows for file in files if file.suffix == ".parquet")
+        return sum(read_footer(file)[0].num_rows for file in files)
     except UnreadableFooter:
         return 0
 
 
-def _find_files(directory: Path, mapping: str) -> list[Path]:
-    files = sorted((directory / mapping).glob("*.parquet"), key=natural_order)
+def _find_files(directory: Path, name: str) -> list[Path]:
+    found = (directory / name).glob("*.parquet") if (directory / name).is_dir() else ()
+    files = sorted(found, key=natural_order)
     if not files:
-        raise MerlinSimError(f"{directory / mapping}: expected parquet files, found none")
+        raise MerlinSimError(f"{directory / name}: expected parquet files, found none")
     return files
 
 
@@ -185,12 +202,16 @@ def _check_files(
 
 
 def _refuse_faults(
-    directory: Path, files: dict[str, list[Path]], checks: dict[Path, FileCheck]
+    directory: Path,
+    files: dict[str, list[Path]],
+    names: LayoutNames,
+    checks: dict[Path, FileCheck],
 ) -> None:
     problems = [problem for check in checks.values() for problem in check.problems]
     for mapping, found in files.items():
+        place = directory / names.directories[mapping]
         if not problems and not sum(checks[file].rows for file in found):
-            problems.append(Problem(str(directory / mapping), (), "at least one row", "none"))
+            problems.append(Problem(str(place), (), "at least one row", "none"))
     if problems:
         raise SpecError(directory, problems)
 

@@ -8,6 +8,7 @@ import click
 
 from ...foundation.exceptions import MerlinSimError
 from ..options.devices import settle_for_model
+from ..options.readable_dataset import readable_dataset
 from ..options.shared_options import checkpoint_options, overwrite_directory
 
 FORMATS = ("servable", "triton")
@@ -65,11 +66,12 @@ def command(
 
         write_stock_repository(servable, output, overwrite=overwrite, say=click.echo)
     else:
+        assert load_checkpoint_path is not None and dataset_dir is not None
+        dataset_dir, feature_spec = readable_dataset(dataset_dir, feature_spec)
         settle_for_model()
 
         from ...serving.servables.export_checkpoint import CheckpointExport
 
-        assert load_checkpoint_path is not None and dataset_dir is not None
         export = CheckpointExport(load_checkpoint_path, dataset_dir, feature_spec, pad, overwrite)
         write = export.to_triton if output_format == "triton" else export.to_servable
         write(output, click.echo)

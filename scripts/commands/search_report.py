@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from ..options.devices import settle_for_model
+from ..options.readable_dataset import readable_dataset
 from ..options.shared_options import checkpoint_options
 
 
@@ -46,6 +47,7 @@ def command(
     """
     from ...schemas.dataset import DatasetDirectory
 
+    dataset_dir, feature_spec = readable_dataset(dataset_dir, feature_spec)
     dataset = DatasetDirectory.open(dataset_dir, feature_spec=feature_spec)
     settle_for_model()
 

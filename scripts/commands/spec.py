@@ -7,8 +7,10 @@ from pathlib import Path
 import click
 
 from ...schemas.channels import CONTRACTS
+from ...schemas.specs.layout_names import LayoutNames
 from ...schemas.translation.convert import convert as convert_file
 from ...schemas.translation.convert import load_spec, read_shape
+from ..options.shared_options import layout_names
 
 PATH = click.Path(path_type=Path)
 
@@ -64,7 +66,8 @@ def convert(source: Path, destination: Path) -> None:
     required=True,
     help="How many columns after the label describe the user.",
 )
-def adopt(directory: Path, number_of_user_features: int) -> None:
+@layout_names
+def adopt(directory: Path, number_of_user_features: int, names: LayoutNames) -> None:
     """Describe a dataset in the published parquet layout where it stands.
 
     DIR holds train/*.parquet, test/*.parquet and metadata.json. Every row is checked against
@@ -74,9 +77,12 @@ def adopt(directory: Path, number_of_user_features: int) -> None:
     from ...schemas.specs.adopt import adopt as adopt_directory
     from ...schemas.specs.adopt import count_rows
 
-    with Terminal().phase("checking rows", count_rows(directory)) as report:
+    with Terminal().phase("checking rows", count_rows(directory, names)) as report:
         spec = adopt_directory(
-            directory, number_of_user_features, on_rows=lambda rows: report(rows, rows)
+            directory,
+            number_of_user_features,
+            names=names,
+            on_rows=lambda rows: report(rows, rows),
         )
     length = spec.feature_spec[spec.channel_spec["positive_history"][0]].dimensions
     click.echo(

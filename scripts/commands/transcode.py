@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
 from ...foundation.exceptions import MerlinSimError
 from ...schemas import SPEC_FILE
+from ...schemas.channels import USER_FEATURES
 from ...schemas.dataset import DatasetDirectory
+from ...schemas.specs.feature_spec import FeatureSpec
+from ...schemas.specs.layout_names import PUBLISHED, LayoutNames
 from ...schemas.specs.spec_file import read_spec
 from ...schemas.users_layout import users_layout
+from ...workflows.transcoding.tfrecord_form import TFRECORD, TfrecordForm
 from ..options.devices import settle_for_tables
-from ..options.shared_options import overwrite_directory
+from ..options.shared_options import layout_names, overwrite_directory
+
+
+def _of_tfrecord(name: str, least: int, text: str, default: object) -> Callable[[Any], Any]:
+    text = f"With --to tfrecord: {text[0].lower()}{text[1:]} [default: {default}]"
+    return click.option(f"--{name}", type=click.IntRange(min=least), help=text)
 
 
 @click.command()
@@ -25,14 +37,35 @@ from ..options.shared_options import overwrite_directory
 @click.option(
     "--to",
     "form",
-    type=click.Choice(["parquet", "split_binary"]),
+    type=click.Choice(["parquet", "tfrecord", "split_binary"]),
     default="parquet",
     show_default=True,
-    help="split_binary: the published form of DLRM's datasets, for those who read it; only parquet "
-    "is trained on here.",
+    help="tfrecord and split_binary: the published forms of SIM's and DLRM's datasets, for those "
+    "who read them; parquet is what the feed here reads.",
 )
+@click.option(
+    "--number_of_user_features",
+    type=click.IntRange(min=0),
+    help="Of an --input in the published parquet layout, without a spec: how many columns after "
+    "the label describe the user.",
+)
+@layout_names
+@_of_tfrecord("train_parts", 1, "Files of train, at most.", 8)
+@_of_tfrecord("test_parts", 1, "Files of test, at most.", 4)
+@_of_tfrecord("prebatch_train_size", 0, "Samples in a record of train; 0: one.", 0)
+@_of_tfrecord("prebatch_test_size", 0, "Samples in a record of test; 0: one.", 0)
+@_of_tfrecord("max_seq_len", 1, "Length to which histories are padded.", "the spec's")
 @overwrite_directory
-def command(source: Path, output: Path, feature_spec: str, form: str, overwrite: bool) -> None:
+def command(
+    source: Path,
+    output: Path,
+    feature_spec: str,
+    form: str,
+    number_of_user_features: int | None,
+    names: LayoutNames,
+    overwrite: bool,
+    **of_tfrecord: int | None,
+) -> None:
     """Bring a dataset in csv, parquet, tfrecord or split_binary to a dataset directory.
 
     The rows keep their order. Cardinalities that are `auto` are counted. Chunks that do not
@@ -41,7 +74,11 @@ def command(source: Path, output: Path, feature_spec: str, form: str, overwrite:
 
     Of a dataset with one row per user it makes the one with one row per sample: the files that
     `preprocess --layout samples` writes of the same log.
+
+    With --to tfrecord histories are padded to their full length, labels are truth values, and the
+    options after it say how many files there are and how many samples a record has.
     """
+    layout = _layout(form, of_tfrecord)
     settle_for_tables()
 
     from ...foundation.progress import Terminal
@@ -49,7 +86,7 @@ def command(source: Path, output: Path, feature_spec: str, form: str, overwrite:
     from ...workflows.transcoding.users_to_samples import UsersTranscoder
 
     started = time.monotonic()
-    spec = read_spec(source / feature_spec)
+    spec = _spec_of(source, feature_spec, number_of_user_features, names)
     if users_layout(spec) is not None:
         if form != "parquet":
             raise MerlinSimError(
@@ -59,8 +96,50 @@ def command(source: Path, output: Path, feature_spec: str, form: str, overwrite:
         dataset = DatasetDirectory.open(source, feature_spec=feature_spec)
         counts = UsersTranscoder(dataset, Terminal()).transcode(output, overwrite=overwrite)
     else:
-        transcoder = Transcoder(spec, (source / feature_spec).parent, Terminal(), form)
+        place = (source / feature_spec).parent
+        transcoder = Transcoder(spec, place, Terminal(), form, layout)
         transcoder.transcode(output, overwrite=overwrite)
         counts = transcoder.rows
     rows = ", ".join(f"{mapping} {count:,}" for mapping, count in counts.items())
     click.echo(f"{output}: {rows} rows in {time.monotonic() - started:.1f} s")
+
+
+def _layout(form: str, of_tfrecord: dict[str, int | None]) -> TfrecordForm:
+    given = {name: value for name, value in of_tfrecord.items() if value is not None}
+    if given and form != TFRECORD:
+        name, value = next(iter(given.items()))
+        raise MerlinSimError(
+            f"`{name}` should be given with `--to tfrecord` only. Received: {value} with "
+            f"`--to {form}`."
+        )
+    mappings = ("train", "test")
+    return TfrecordForm(
+        {m: given[f"{m}_parts"] for m in mappings if f"{m}_parts" in given},
+        {m: given[f"prebatch_{m}_size"] for m in mappings if f"prebatch_{m}_size" in given},
+        given.get("max_seq_len"),
+    )
+
+
+def _spec_of(
+    source: Path, feature_spec: str, user_features: int | None, names: LayoutNames
+) -> FeatureSpec:
+    """Read the spec; where a directory in the published parquet layout has none, find it out."""
+    if user_features is None and names != PUBLISHED:
+        raise MerlinSimError(
+            "--train_split_dir, --test_split_dir and --metadata_file are of an --input without a "
+            "spec: give --number_of_user_features too."
+        )
+    if user_features is None or os.path.lexists(source / feature_spec):
+        spec = read_spec(source / feature_spec)
+        found = len(spec.channel_spec.get(USER_FEATURES, ()))
+        if user_features not in (None, found):
+            raise MerlinSimError(
+                f"`number_of_user_features` should be {found}, as in {source / feature_spec}, or "
+                f"be left out. Received: {user_features}"
+            )
+        return spec
+    from ...foundation.progress import Terminal
+    from ...schemas.specs.adopt import count_rows, describe
+
+    with Terminal().phase("checking rows", count_rows(source, names)) as report:
+        return describe(source, user_features, names=names, on_rows=lambda rows: report(rows, rows))

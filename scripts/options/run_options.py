@@ -14,12 +14,13 @@ import click
 from click.core import ParameterSource
 
 from ...foundation.exceptions import MerlinSimError
-from ...models.families.registry import DEFAULT, families
+from ...models.families.registry import DEFAULT, families, find_family
 from ...training.runs.presets import PRESETS
 from ...training.runs.run_config import MODES, RunConfig, read_config, settings
 from ...training.runs.settings import kind_of
 from .devices import settle_for_model
 from .model_options import model_options, option, parse_own
+from .readable_dataset import readable_dataset
 
 # Published options without meaning here -> why, and the published default.
 WITHOUT_MEANING = {
@@ -28,8 +29,8 @@ WITHOUT_MEANING = {
         "the files tell their rows, and prefetching does not depend on them",
         11796480,
     ),
-    "prebatch_train_size": ("batches are made from rows; nothing is batched beforehand", 0),
-    "prebatch_test_size": ("batches are made from rows; nothing is batched beforehand", 0),
+    "prebatch_train_size": ("records tell how many samples they hold", 0),
+    "prebatch_test_size": ("records tell how many samples they hold", 0),
 }
 CONFIG_OF = "merlin_sim.config_of"
 """Where click keeps the mode of the run that the config file is of."""
@@ -199,6 +200,15 @@ def settle(values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _readable(config: RunConfig) -> RunConfig:
+    """Let a run read its dataset in a form that the feed reads."""
+    contract = None if config.model_type is None else find_family(config.model_type).contract
+    place = readable_dataset(config.dataset_dir, config.feature_spec, contract)
+    if place == (config.dataset_dir, config.feature_spec):
+        return config
+    return dataclasses.replace(config, read_from=place)
+
+
 def execute(ctx: click.Context, values: dict[str, Any]) -> None:
     """Run what the options say."""
     config = to_run_config(ctx, values)
@@ -209,6 +219,7 @@ def execute(ctx: click.Context, values: dict[str, Any]) -> None:
     from ...training.runs.affinity import near_cores, set_up_process
     from ...training.runs.opened_dataset import make_results_directory, open_dataset
 
+    config = _readable(config)
     open_dataset(config)  # what is wrong with it is said at once
     make_results_directory(config)
     gpus = look()

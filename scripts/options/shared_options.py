@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ...schemas.specs.layout_names import PUBLISHED, LayoutNames
 from ...serving.limits import Limits
 
 overwrite_directory = click.option(
@@ -37,6 +38,27 @@ def limit_options(function: Callable[..., Any]) -> Callable[..., Any]:
         help="Candidates per event, rows per request of ids; more are refused.",
     )
     return candidates(history(with_limits))
+
+
+def layout_names(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the names of the published parquet layout; the command gets them as ``names``."""
+
+    @functools.wraps(function)
+    def with_names(
+        *, train_split_dir: str, test_split_dir: str, metadata_file: str, **values: Any
+    ) -> Any:
+        names = LayoutNames(train_split_dir, test_split_dir, metadata_file)
+        return function(names=names, **values)
+
+    options = (
+        ("--train_split_dir", PUBLISHED.train, "Directory of train's parquet files."),
+        ("--test_split_dir", PUBLISHED.test, "Directory of test's."),
+        ("--metadata_file", PUBLISHED.metadata, "File of cardinalities."),
+    )
+    found: Callable[..., Any] = with_names
+    for name, default, text in reversed(options):
+        found = click.option(name, default=default, show_default=True, help=text)(found)
+    return found
 
 
 def checkpoint_options(required: bool) -> Callable[[Any], Any]:

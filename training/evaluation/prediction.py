@@ -87,6 +87,7 @@ def evaluate(
     user: str | None = None,
     stopped: Callable[[], bool] = lambda: False,
     alive: Callable[[], None] = lambda: None,
+    tells_steps: bool = False,
 ) -> Evaluation | None:
     """Score every sample once and compute the metrics over all ranks.
 
@@ -98,6 +99,7 @@ def evaluate(
         user: the column by which GAUC groups; None for no GAUC.
         stopped: whether this rank was asked to stop.
         alive: called with every batch.
+        tells_steps: whether the log takes an entry for each step.
 
     Returns:
         The metrics, or None where a rank was asked to stop.
@@ -105,6 +107,7 @@ def evaluate(
     evaluator = Evaluator(ranks)
     steps = len(feed)
     begin, samples = time.perf_counter(), 0
+    before = begin
     with log.progress("test", steps) as line:
         for step, given in enumerate(feed):
             alive()
@@ -116,5 +119,10 @@ def evaluate(
             users = batch.of_samples(user) if user else None
             evaluator.update(batch.counted_labels(), scores, users)
             samples += len(scores) * ranks.size
-            line.update(step + 1, f"{samples / (time.perf_counter() - begin):,.0f} samples/s")
+            now = time.perf_counter()
+            if tells_steps:
+                rate = {"samples/s": len(scores) * ranks.size / max(1e-9, now - before)}
+                log.write("step", (0, step), epoch=1, step=step + 1, **rate)
+            before = now
+            line.update(step + 1, f"{samples / (now - begin):,.0f} samples/s")
     return evaluator.result(with_users=user is not None)

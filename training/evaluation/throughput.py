@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,8 @@ from ...feed.loader import Loader
 from ...steps.sample_batch import SampleBatch
 from ..reports.run_log import RunLog
 
-Step = Callable[[SampleBatch, int], int]
+Step = Callable[[SampleBatch, int], tuple[int, Mapping[str, float]]]
+"""Does a step; gives the samples of the global batch, and what is logged of it."""
 
 
 @dataclass
@@ -68,15 +69,15 @@ def measure(
 
     Args:
         feed: this rank's rows.
-        step: called with a batch and the rows of the global one; returns when done, with the
-            samples of the global one.
+        step: called with a batch and the rows of the global one; returns when done.
         steps: those that are measured; None for one pass over the data, warm-up included.
         warmup_steps: those before, which are not measured.
-        log: shows progress.
+        log: shows progress, and takes an entry for each step.
         title: of the progress line.
 
     Returns:
-        The published keys: throughput (samples of all ranks a second), latencies in milliseconds.
+        The published keys: throughput (samples of all ranks a second), latencies in milliseconds,
+        time (seconds of all steps, the warm-up's too).
     """
     latencies: list[float] = []
     samples = 0
@@ -86,10 +87,12 @@ def measure(
     else:
         steps += warmup_steps
     with log.progress(title, steps) as line:
-        before = time.perf_counter()
-        for done, (batch, rows) in enumerate(_endless(feed), start=1):
-            count = step(batch, rows)
+        begin = before = time.perf_counter()
+        for done, (place, batch, rows) in enumerate(_endless(feed), start=1):
+            count, values = step(batch, rows)
             now = time.perf_counter()
+            rate = {"samples/s": count / max(1e-9, now - before)}
+            log.write("step", place, epoch=place[0] + 1, step=done, **values, **rate)
             if done > warmup_steps:
                 latencies.append(now - before)
                 samples += count
@@ -100,7 +103,8 @@ def measure(
             if done == steps:
                 break
     feed.stop()
-    return {"throughput": samples / sum(latencies), **latency_values(latencies)}
+    throughput = {"throughput": samples / sum(latencies), "time": before - begin}
+    return {**throughput, **latency_values(latencies)}
 
 
 def latency_values(latencies: list[float]) -> dict[str, float]:
@@ -117,11 +121,12 @@ def latency_values(latencies: list[float]) -> dict[str, float]:
     return {"latency_mean": float(np.mean(shown)), **percentiles}
 
 
-def _endless(feed: Loader) -> Iterator[tuple[SampleBatch, int]]:
+def _endless(feed: Loader) -> Iterator[tuple[tuple[int, int], SampleBatch, int]]:
+    """Give batches with epoch and step, and the rows of the global batch."""
     epoch = 0
     plan = feed.plan(0)
     while True:
         feed.start_at(epoch)
         for index, given in enumerate(feed):
-            yield SampleBatch(*given), plan.batch_rows(index)
+            yield (epoch, index), SampleBatch(*given), plan.batch_rows(index)
         epoch += 1

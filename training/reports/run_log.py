@@ -6,7 +6,7 @@ import contextlib
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -14,6 +14,7 @@ from rich.console import Console
 
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import StepsLine, steps_line
+from .published_lines import DLLOGGER, JSON, PublishedLines
 
 
 class RunLog:
@@ -25,6 +26,7 @@ class RunLog:
         tensorboard: write summaries to ``results_dir/tensorboard`` too.
         append: go on with the log that is there (a resumed run).
         stream: where a person reads; standard output by default.
+        log_format: ``json``, or ``dllogger`` for the published lines.
     """
 
     def __init__(
@@ -34,11 +36,13 @@ class RunLog:
         tensorboard: bool = False,
         append: bool = False,
         stream: TextIO | None = None,
+        log_format: str = JSON,
     ) -> None:
         """Open what is written to."""
         self.path = results_dir / filename if results_dir else None
         self._file: TextIO | None = None
         self._writer: Any = None
+        self._published = PublishedLines() if log_format == DLLOGGER else None
         self.console = Console(
             file=stream or sys.stdout, quiet=results_dir is None, highlight=False, soft_wrap=True
         )
@@ -49,22 +53,38 @@ class RunLog:
             self._file = open(self.path, "a" if append else "w", encoding="utf-8")
         except OSError as error:
             raise MerlinSimError(f"{results_dir} cannot be written: {error.strerror}") from error
+        if self._published is not None:
+            self._write_lines(self._published.head())
         if tensorboard:
             self._summaries = results_dir / "tensorboard"
             self._writer = self._open_summaries()
 
-    def write(self, kind: str, **values: Any) -> None:
-        """Append one JSON object; numbers also go to TensorBoard under their step."""
+    def write(self, kind: str, place: Sequence[int] = (), /, **values: Any) -> None:
+        """Append one JSON object; numbers also go to TensorBoard under their step.
+
+        Args:
+            kind: What the entry is of.
+            place: Where it stands in the published log: epoch and step, epoch, or nothing.
+            values: What it says.
+        """
         if self._file is None:
             return
-        entry = {"type": kind, **{key: _plain(value) for key, value in values.items()}}
+        plain = {key: _plain(value) for key, value in values.items()}
+        entry = {"type": kind, **plain}
+        if self._published is None:
+            self._write_lines([json.dumps(entry)])
+        else:
+            self._write_lines([self._published.line(place, plain)])
+        if self._writer is not None:
+            self._summarize(kind, entry)
+
+    def _write_lines(self, lines: list[str]) -> None:
+        assert self._file is not None
         try:
-            self._file.write(json.dumps(entry) + "\n")
+            self._file.writelines(f"{line}\n" for line in lines)
             self._file.flush()
         except OSError as error:
             raise self._unwritable(error) from error
-        if self._writer is not None:
-            self._summarize(kind, entry)
 
     def _unwritable(self, error: OSError) -> MerlinSimError:
         return MerlinSimError(f"{self.path} cannot be written: {error.strerror}")

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from ...foundation.exceptions import MerlinSimError
+from .published_lines import PREFIX, own_entries
 
 Entry = dict[str, Any]
 
@@ -63,17 +64,19 @@ def read_results(path: Path, log_filename: str | None = None) -> RunResults:
 
 def _read_log(log: Path) -> list[Entry]:
     entries: list[Entry] = []
+    published: list[Entry] = []
     lines = log.read_text(encoding="utf-8").splitlines()
     for number, line in enumerate(lines, start=1):
+        is_published = line.startswith(PREFIX)
         try:
-            entry = json.loads(line)
-            entry["type"]
-        except (ValueError, KeyError, TypeError) as error:
+            entry = json.loads(line.removeprefix(PREFIX))
+            own_entries([entry]) if is_published else entry["type"]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             if number == len(lines):  # a run that was killed while it wrote
                 break
             raise MerlinSimError(f"{log}, line {number}: not an entry of a run's log.") from error
-        entries.append(entry)
-    return entries
+        (published if is_published else entries).append(entry)
+    return [*entries, *own_entries(published)]
 
 
 def _last_by(kind: str, key: str, entries: list[Entry]) -> list[Entry]:

@@ -42,10 +42,11 @@ class InferenceRun(RunParts):
     def _benchmark(self) -> dict[str, Any]:
         predict = self.predictor()
 
-        def step(batch: SampleBatch, rows: int) -> int:
+        def step(batch: SampleBatch, rows: int) -> tuple[int, dict[str, float]]:
             self.watchdog.alive()
             predict(batch.with_a_row().columns).numpy()
-            return rows if batch.weights is None else batch.samples * self.ranks.size
+            samples = rows if batch.weights is None else batch.samples * self.ranks.size
+            return samples, {}
 
         config = self.config
         values = measure(
@@ -68,6 +69,7 @@ class InferenceRun(RunParts):
             self.log,
             self.user,
             alive=self.watchdog.alive,
+            tells_steps=True,
         )
         assert evaluation is not None
         seconds = time.perf_counter() - begin
@@ -76,4 +78,5 @@ class InferenceRun(RunParts):
             **published_metrics(evaluation, self.family.metrics),
             "rows": evaluation.rows,
             "throughput": evaluation.rows / seconds,
+            "time": seconds,
         }

@@ -18,7 +18,8 @@ def open_dataset(config: RunConfig) -> DatasetDirectory:
     """
     if config.model_type is not None:
         find_family(config.model_type)
-    dataset = DatasetDirectory.open(config.dataset_dir, feature_spec=config.feature_spec)
+    directory, feature_spec = config.read_from or (config.dataset_dir, config.feature_spec)
+    dataset = DatasetDirectory.open(directory, feature_spec=feature_spec)
     if config.model_type is not None:
         check_model(dataset, config.model_type)
     for mapping in ("train", "test"):

@@ -88,23 +88,36 @@ class RunParts:
         parts = parts and self.config.tables != SPREAD  # ranks must call the model equally often
         return Predictor(self.model, self.config.xla, parts)
 
-    def test_feed(self) -> Loader:
-        """Open this rank's test rows: what the model serves from, and the labels."""
-        channels = self.dataset.channels
-        columns = [*self.family.served_columns(channels), self.family.label(channels)]
-        if self.user and self.user not in columns:
-            columns.append(self.user)
+    def test_feed(self, columns: list[str] | None = None) -> Loader:
+        """Open this rank's test rows.
+
+        Args:
+            columns: what is read; by default what the model serves from, and the labels.
+        """
+        if columns is None:
+            channels = self.dataset.channels
+            columns = [*self.family.served_columns(channels), self.family.label(channels)]
+            if self.user and self.user not in columns:
+                columns.append(self.user)
         size = self.config.global_batch_size
         rows = EvaluationRows.of(self.dataset, "test", self.candidates, size, self.ranks)
-        return open_feed(
+        feed = open_feed(
             self.dataset,
             "test",
             columns,
             rows.global_batch_size,
             self.ranks,
             prefetch=self.config.prefetch_test_size,
+            parallel_calls=self.config.num_parallel_calls,
             candidates=rows.candidates,
         )
+        return self.told_of_threads(feed)
+
+    def told_of_threads(self, feed: Loader) -> Loader:
+        """Say where no threads make a feed's batches, though so many were asked for."""
+        if self.config.num_parallel_calls is not None and not feed.decodes_in_threads:
+            self.log.say("--num_parallel_calls has no effect: cudf makes the batches on the GPU.")
+        return feed
 
     def write_evaluation(self, evaluation: Evaluation | None) -> None:
         """Write the last evaluation, curves included, for reports."""

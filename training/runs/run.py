@@ -125,7 +125,13 @@ class Run:
         resumed = checkpoint is not None and self.config.mode == "train"
         results = self.config.results_dir if self.ranks.is_first else None
         log = collectives.on_every_rank(
-            lambda: RunLog(results, self.config.log_filename, self.config.tensorboard, resumed),
+            lambda: RunLog(
+                results,
+                self.config.log_filename,
+                self.config.tensorboard,
+                resumed,
+                log_format=self.config.log_format,
+            ),
             self.ranks,
         )
         try:

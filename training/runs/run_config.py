@@ -17,6 +17,7 @@ from ...models.families.registry import DEFAULT, families
 from ...placement.planner import CUTS
 from ...placement.sizes import parse_size
 from ...steps import OPTIMIZERS
+from ..reports.published_lines import LOG_FORMATS
 from .settings import Setting, kind_of, setting, setting_of, what_it_should_be
 
 MODES = ("train", "inference")
@@ -114,11 +115,27 @@ class RunConfig:
         65536, "Rows shuffled together; bounds the feed's memory.", at_least=1
     )
     prefetch_train_size: int | None = setting(
-        None, "Batches made ahead; -1: two, or more if small.", at_least=1, off=-1
+        None,
+        "Batches made ahead; -1: two, or more if small (published: -1; since November 2022, 10).",
+        at_least=1,
+        off=-1,
     )
-    prefetch_test_size: int | None = setting(None, "The same for test data.", at_least=1, off=-1)
+    prefetch_test_size: int | None = setting(
+        None, "The same for test data (published: -1; since November 2022, 2).", at_least=1, off=-1
+    )
+    num_parallel_calls: int | None = setting(
+        None,
+        "Threads that read and make batches ahead on CPU. [default: one per core of the rank]",
+        at_least=1,
+    )
     results_dir: Path = setting(Path("/tmp/sim"), "Where logs, metrics and configuration go.")
     log_filename: str = setting("log.json", "One JSON object a line, in results_dir.")
+    log_format: str = setting(
+        "json",
+        "json: entries of our own; dllogger: the published lines, DLLL {...} with step [epoch, "
+        "step], [epoch] or [], which cost a pass over the test data for its loss.",
+        choices=LOG_FORMATS,
+    )
     tensorboard: bool = setting(False, "Write TensorBoard summaries to results_dir/tensorboard.")
     save_checkpoint_path: Path | None = setting(
         None, 'Directory of checkpoints to write; "": none.', off=""
@@ -185,6 +202,10 @@ class RunConfig:
         45.0, "Seconds after which a rank that hangs ends the run.", above=0
     )
 
+    read_from: tuple[Path, str] | None = None
+    """A directory and the name of its spec that are read in place of ``dataset_dir``: the same
+    dataset in a form that the feed reads."""
+
     def __post_init__(self) -> None:
         """Gather everything that is wrong and raise once."""
         for name, _, hint in settings():
@@ -206,6 +227,7 @@ class RunConfig:
         """Return names and values as JSON and YAML can hold them, the model's among them."""
         values = dataclasses.asdict(self)
         options = values.pop("model_options")
+        values.pop("read_from")
         known = {f.name for family in families().values() for f in fields(family.options)}
         values |= {name: value for name, value in options.items() if name in known}
         own = {name: value for name, value in options.items() if name not in known}

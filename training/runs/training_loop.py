@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +50,8 @@ class TrainingLoop:
     watchdog: Watchdog
     stop: StopRequest
     dropout_seeds: DropoutSeeds
+    loss_of_test: Callable[[], float] | None = None
+    """Computes the loss over the test data, for a log that tells it."""
     seconds: float = 0.0
     """Time spent training by this process, evaluation and checkpoints left out."""
     samples: int = 0
@@ -108,8 +110,9 @@ class TrainingLoop:
         metrics = self._epoch_values(steps, evaluation)
         position.end_epoch(metrics)
         values = {**metrics, **self.times.values()}
+        place = (position.epoch - 1,)
         self.log.write(
-            "epoch", epoch=position.epoch, step=position.steps, seconds=seconds, **values
+            "epoch", place, epoch=position.epoch, step=position.steps, seconds=seconds, **values
         )
         self.log.say(f"{title}  {describe(values)}")
         self.save(evaluation.auc)
@@ -147,7 +150,8 @@ class TrainingLoop:
 
     def _write_evaluation(self, values: Mapping[str, Any]) -> None:
         position = self.state.position
-        self.log.write("evaluation", epoch=position.epoch + 1, step=position.steps, **values)
+        place = (position.epoch, position.step - 1)
+        self.log.write("evaluation", place, epoch=position.epoch + 1, step=position.steps, **values)
 
     def _pass(self, batch_rows: Any, first: int, line: StepsLine, evaluated: set[int]) -> None:
         """Train on what is left of one pass over the data.
@@ -206,7 +210,8 @@ class TrainingLoop:
         if self.state.loss_scale.active:
             entry["loss_scale"] = float(self.state.loss_scale.scale.numpy())
             entry["skipped"] = not bool(result.finite)
-        self.log.write("step", epoch=position.epoch + 1, step=position.steps, **entry)
+        place = (position.epoch, position.step - 1)
+        self.log.write("step", place, epoch=position.epoch + 1, step=position.steps, **entry)
         line.update(position.step, f"{describe_losses(losses)}  {rate:,.0f} samples/s")
 
     def _evaluate(self) -> Evaluation:
@@ -227,10 +232,18 @@ class TrainingLoop:
 
     def _epoch_values(self, steps: int, evaluation: Evaluation) -> dict[str, Any]:
         position = self.state.position
+        losses = {name: total / steps for name, total in position.loss_sums.items()}
+        published = {}
+        if self.loss_of_test is not None:
+            published = {
+                "train_loss": losses[self.family.losses[0]],
+                "test_loss": self.loss_of_test(),
+            }
         return {
-            **{name: total / steps for name, total in position.loss_sums.items()},
+            **losses,
             "train_auc": position.auc.over_ranks(self.ranks).result(),
             **published_metrics(evaluation, self.family.metrics),
+            **published,
         }
 
     def save(self, test_auc: float | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ...checkpoints.checkpoint_store import CheckpointStore
@@ -17,9 +18,11 @@ from ...steps.sample_batch import SampleBatch
 from ...steps.schedule import WarmUpAndDecay
 from ...steps.train_step import TrainStep
 from ..checkpoints.run_state import RunFacts, RunState
+from ..evaluation.mean_loss import MeanLoss
 from ..evaluation.memory import peak_memory
 from ..evaluation.prediction import published_metrics
 from ..evaluation.throughput import measure
+from ..reports.published_lines import DLLOGGER
 from .prepared_run import RunParts
 from .training_loop import TrainingLoop
 
@@ -65,6 +68,7 @@ class TrainingRun(RunParts):
                 watchdog=self.watchdog,
                 stop=stop,
                 dropout_seeds=dropout_seeds,
+                loss_of_test=self._loss_of_test(),
             )
             evaluation = loop.run()
         self.write_evaluation(evaluation)
@@ -98,14 +102,29 @@ class TrainingRun(RunParts):
                 " stay, and whoever loads from there gets the last that is whole."
             )
 
+    @property
+    def _trained_columns(self) -> list[str]:
+        named = _flat(self.dataset.channels)
+        return [name for name in self.dataset.schema.column_names if name in named]
+
+    def _loss_of_test(self) -> Callable[[], float] | None:
+        """Return what computes the published log's test loss; None for a log without it."""
+        if self.config.log_format != DLLOGGER:
+            return None
+        feed, mean_loss = self.test_feed(self._trained_columns), MeanLoss(self.model)
+
+        def compute() -> float:
+            feed.start_at(0)
+            return mean_loss(feed, self.ranks, self.watchdog.alive)
+
+        return compute
+
     def _train_feed(self) -> Loader:
-        channels = self.dataset.channels
-        columns = [name for name in self.dataset.schema.column_names if name in _flat(channels)]
         config = self.config
-        return open_feed(
+        feed = open_feed(
             self.dataset,
             "train",
-            columns,
+            self._trained_columns,
             config.global_batch_size,
             self.ranks,
             shuffle=config.shuffle,
@@ -113,10 +132,12 @@ class TrainingRun(RunParts):
             window_rows=config.window_rows,
             drop_last=config.drop_remainder,
             prefetch=config.prefetch_train_size,
+            parallel_calls=config.num_parallel_calls,
             positions_together=config.positions_together,
             fresh_negatives=config.fresh_negatives,
             candidates=self.candidates,
         )
+        return self.told_of_threads(feed)
 
     def _order(self) -> dict[str, Any]:
         """Say what decides the order of samples."""
@@ -185,7 +206,8 @@ class TrainingRun(RunParts):
                     f"{path}: all {self.config.epochs} epochs are over, {done}. Nothing is left to"
                     " train; more --epochs would go on. The weights are evaluated."
                 )
-            self.log.write("resume", step=position.steps, checkpoint=str(path))
+            place = (position.epoch, position.step)
+            self.log.write("resume", place, step=position.steps, checkpoint=str(path))
 
         collectives.on_first_rank(restore, self.ranks)
         self._restore_own(state)
@@ -207,16 +229,18 @@ class TrainingRun(RunParts):
         collectives.on_every_rank(restore, self.ranks)
 
     def _benchmark(self, step: TrainStep, dropout_seeds: DropoutSeeds) -> dict[str, Any]:
-        done, losses = 0, []
+        done = 0
+        last: dict[str, float] = {}
 
-        def train(batch: SampleBatch, rows: int) -> int:
-            nonlocal done, losses
+        def train(batch: SampleBatch, rows: int) -> tuple[int, dict[str, float]]:
+            nonlocal done, last
             self.watchdog.alive()
             dropout_seeds.start_step(done)
             done += 1
             result = step.on_batch(batch, rows)
             losses = result.losses.numpy().tolist()
-            return round(float(result.samples))
+            last = dict(zip(self.family.losses, losses, strict=True))
+            return round(float(result.samples)), last
 
         config = self.config
         values = measure(
@@ -227,7 +251,6 @@ class TrainingRun(RunParts):
             self.log,
             "training",
         )
-        last = dict(zip(self.family.losses, losses, strict=True))
         self.log.write("benchmark", step=done, **values, **last, **peak_memory())
         shown = (f"{name} {value:,.5g}" for name, value in values.items())
         self.log.say("  ".join(shown))

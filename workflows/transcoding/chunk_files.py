@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,17 @@ def read_chunk(
             first += table.num_rows
 
 
+def count_chunk_rows(directory: Path, chunk: Chunk, features: Mapping[str, Feature]) -> int:
+    """Say how many rows a chunk has; only of parquet is that known without reading it."""
+    if chunk.type != "parquet":
+        return sum(rows.table.num_rows for rows in read_chunk(directory, chunk, features))
+    rows = 0
+    for file in chunk.files:
+        with _opened(directory / file) as parquet:
+            rows += parquet.metadata.num_rows
+    return rows
+
+
 def _tables(
     path: Path, kind: str, types: pa.Schema, features: Mapping[str, Feature]
 ) -> Iterator[pa.Table]:
@@ -94,16 +106,22 @@ def _csv_tables(path: Path, types: pa.Schema) -> Iterator[pa.Table]:
 
 
 def _parquet_tables(path: Path, types: pa.Schema) -> Iterator[pa.Table]:
+    with _opened(path) as file:
+        missing = [name for name in types.names if name not in file.schema_arrow.names]
+        if missing:
+            raise MerlinSimError(
+                f"{path}: expected the columns {', '.join(missing)}, found only "
+                f"{', '.join(file.schema_arrow.names)}."
+            )
+        for batch in file.iter_batches(ROWS_AT_ONCE, columns=types.names):
+            yield pa.Table.from_batches([batch]).select(types.names)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[pq.ParquetFile]:
     try:
         with pq.ParquetFile(path) as file:
-            missing = [name for name in types.names if name not in file.schema_arrow.names]
-            if missing:
-                raise MerlinSimError(
-                    f"{path}: expected the columns {', '.join(missing)}, found only "
-                    f"{', '.join(file.schema_arrow.names)}."
-                )
-            for batch in file.iter_batches(ROWS_AT_ONCE, columns=types.names):
-                yield pa.Table.from_batches([batch]).select(types.names)
+            yield file
     except (pa.ArrowInvalid, OSError) as error:
         raise MerlinSimError(f"{path}: {error}.") from error
 

@@ -22,6 +22,8 @@ from ...schemas.specs.feature_spec import Feature
 from ..engine.backend import arrow_lists
 
 RECORDS_AT_ONCE = 4096
+BYTES_AT_ONCE = 2**25
+"""Records are as large as whoever made them liked: a prebatched one may hold 16,384 samples."""
 
 
 def read_tfrecord(
@@ -34,7 +36,7 @@ def read_tfrecord(
     """
     wanted = {field.name: tf.io.RaggedFeature(_tf_type(field.type)) for field in types}
     before = 0
-    batches = iter(tf.data.TFRecordDataset(str(path)).batch(RECORDS_AT_ONCE))
+    batches = iter(tf.data.TFRecordDataset(str(path)).batch(_records_at_once(path)))
     while True:
         try:
             serialized = next(batches, None)
@@ -55,6 +57,12 @@ def read_tfrecord(
         columns = {name: _flat(ragged) for name, ragged in parsed.items()}
         yield _samples(path, before, columns, types, features)
         before += len(serialized)
+
+
+def _records_at_once(path: Path) -> int:
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")  # of the first record
+    return max(1, min(RECORDS_AT_ONCE, BYTES_AT_ONCE // max(1, size)))
 
 
 def _tf_type(kind: pa.DataType) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +19,15 @@ from ...schemas.dataset import write_documents
 from ...schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
 from ...schemas.translation.natural_translation import ids_start_at_one
 from ..engine.parquet_files import LARGEST_DICTIONARY, PartWriter
-from .chunk_files import arrow_type, read_chunk
+from .chunk_files import arrow_type, count_chunk_rows, read_chunk
 from .chunk_rows import ChunkRows, line_up
 from .split_binary import SPLIT_BINARY, SplitBinaryWriter, check_lengths, split_binary_spec
+from .tfrecord_form import TFRECORD, TfrecordForm
+
+if TYPE_CHECKING:
+    from .tfrecord_writer import TfrecordWriter
+
+    Writer = PartWriter | SplitBinaryWriter | TfrecordWriter
 
 AUTO = "auto"
 PARQUET = "parquet"
@@ -28,14 +35,16 @@ PARQUET = "parquet"
 
 @dataclass
 class Transcoder:
-    """Reads what a spec describes, checks it, writes parquet or split_binary."""
+    """Reads what a spec describes, checks it, writes parquet, split_binary or tfrecord."""
 
     spec: FeatureSpec
     directory: Path
     """Where the spec's paths start."""
     narrator: Narrator = field(default_factory=Silence)
     to: str = PARQUET
-    """The type of the chunks to write: `parquet` or `split_binary`."""
+    """The type of the chunks to write: `parquet`, `split_binary` or `tfrecord`."""
+    tfrecord: TfrecordForm = field(default_factory=TfrecordForm)
+    """How tfrecord is laid out."""
     rows: dict[str, int] = field(default_factory=dict)
     _largest: dict[str, int] = field(default_factory=dict)
 
@@ -46,27 +55,23 @@ class Transcoder:
             The new spec: other chunks, cardinalities counted where they were ``auto``.
         """
         check_apart(output, [self.directory])
-        target = split_binary_spec(self.spec) if self.to == SPLIT_BINARY else self.spec
+        target = self._target()
         for mapping, chunks in self.spec.source_spec.items():
             check_lengths(self.directory, mapping, chunks, self.spec.feature_spec)
         order = self._column_order()
         schema = pa.schema([(n, arrow_type(n, self.spec.feature_spec[n])) for n in order])
         with staged_directory(output, overwrite=overwrite, say=self.narrator.say) as staged:
-            sources = {}
+            sources: dict[str, tuple[Chunk, ...]] = {}
             for mapping, chunks in self.spec.source_spec.items():
-                writer: PartWriter | SplitBinaryWriter
-                if self.to == SPLIT_BINARY:
-                    writer = SplitBinaryWriter(staged, mapping, target)
-                else:
-                    writer = PartWriter(staged, mapping, self._few_ids())
+                writer = self._writer(staged, mapping, target, chunks)
                 with self.narrator.phase(f"transcoding {mapping}", self._bytes(chunks)) as report:
                     done = self._transcode_mapping(chunks, schema, writer)
                     report(self._bytes(chunks), done)
                 self.rows[mapping] = writer.rows
-                if isinstance(writer, SplitBinaryWriter):
-                    sources[mapping] = writer.chunks
-                else:
+                if isinstance(writer, PartWriter):
                     sources[mapping] = (Chunk(PARQUET, tuple(order), tuple(writer.files)),)
+                else:
+                    sources[mapping] = writer.chunks
             features = {
                 name: self._counted(name, feature) for name, feature in target.feature_spec.items()
             }
@@ -74,8 +79,30 @@ class Transcoder:
             write_documents(staged, spec)
         return spec
 
+    def _target(self) -> FeatureSpec:
+        """What the dataset is when it is written."""
+        if self.to == SPLIT_BINARY:
+            return split_binary_spec(self.spec)
+        if self.to == TFRECORD:
+            from .tfrecord_writer import tfrecord_spec  # imports TensorFlow
+
+            return tfrecord_spec(self.spec, self.tfrecord.history_length)
+        return self.spec
+
+    def _writer(
+        self, staged: Path, mapping: str, target: FeatureSpec, chunks: tuple[Chunk, ...]
+    ) -> Writer:
+        if self.to == SPLIT_BINARY:
+            return SplitBinaryWriter(staged, mapping, target)
+        if self.to == TFRECORD:
+            from .tfrecord_writer import TfrecordWriter
+
+            rows = count_chunk_rows(self.directory, chunks[0], self.spec.feature_spec)
+            return TfrecordWriter(staged, mapping, target, self.tfrecord, rows)
+        return PartWriter(staged, mapping, self._few_ids())
+
     def _transcode_mapping(
-        self, chunks: tuple[Chunk, ...], schema: pa.Schema, writer: PartWriter | SplitBinaryWriter
+        self, chunks: tuple[Chunk, ...], schema: pa.Schema, writer: Writer
     ) -> int:
         streams = [read_chunk(self.directory, chunk, self.spec.feature_spec) for chunk in chunks]
         for pieces in line_up(streams):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from merlin.models.tf.core.base import Block
 
-from ..checks import check_dims, check_positive
+from ..checks import check_dims, check_positive, check_rate
 from ..serialization import register_block
 
 
@@ -40,15 +40,21 @@ class AuxiliaryNetwork(Block):
     Args:
         item_dim: Length of the item vectors.
         hidden_dims: Sizes of the hidden layers.
+        dropout_rate: Share of the last hidden layer dropped in training; None for off.
     """
 
     def __init__(
-        self, item_dim: int, hidden_dims: tuple[int, ...] = (100, 50), **kwargs: Any
+        self,
+        item_dim: int,
+        hidden_dims: tuple[int, ...] = (100, 50),
+        dropout_rate: float | None = None,
+        **kwargs: Any,
     ) -> None:
         """Check the options and make the layers."""
         super().__init__(**kwargs)
         self.item_dim = check_positive("item_dim", item_dim)
         self.hidden_dims = check_dims("hidden_dims", hidden_dims, at_least=1)
+        self.dropout_rate = check_rate("dropout_rate", dropout_rate)
         policy = self._dtype_policy
         self.dense = [
             tf.keras.layers.Dense(units, activation="sigmoid", dtype=policy, name=f"dense_{place}")
@@ -56,6 +62,7 @@ class AuxiliaryNetwork(Block):
         ]
         last = f"dense_{len(self.hidden_dims)}"
         self.dense.append(tf.keras.layers.Dense(1, dtype=policy.variable_dtype, name=last))
+        self.dropout = None if dropout_rate is None else tf.keras.layers.Dropout(dropout_rate)
 
     def build(self, input_shape: Any) -> None:
         """Create the weights for states of [rows, units] each."""
@@ -72,6 +79,7 @@ class AuxiliaryNetwork(Block):
         history: tf.Tensor,
         negative_history: tf.Tensor,
         history_mask: tf.Tensor,
+        training: bool = False,
     ) -> AuxiliaryLogits:
         """Score what came next, and what did not, after each state.
 
@@ -80,6 +88,7 @@ class AuxiliaryNetwork(Block):
             history: [rows, short, dim], item vectors.
             negative_history: [rows, short, dim].
             history_mask: [rows, short], bool.
+            training: Whether dropout applies, to each of the two histories by itself.
         """
         batch = tf.shape(history)[0]
         if len(states) < 2:  # no position has a next one
@@ -98,9 +107,12 @@ class AuxiliaryNetwork(Block):
             following = tf.split(items, [1, len(states) - 1], axis=1)[1]
             item_part = tf.tensordot(tf.transpose(following, [1, 0, 2]), of_item, axes=1)
             hidden = tf.sigmoid(state_part + item_part)
-            for dense in self.dense[1:]:
+            for dense in self.dense[1:-1]:
                 hidden = dense(hidden)
-            logits.append(tf.transpose(tf.squeeze(hidden, axis=-1)))  # [rows, short - 1]
+            if self.dropout is not None:
+                hidden = self.dropout(hidden, training=training)
+            scores = self.dense[-1](hidden)
+            logits.append(tf.transpose(tf.squeeze(scores, axis=-1)))  # [rows, short - 1]
         return AuxiliaryLogits(logits[0], logits[1], history_mask[:, 1:])
 
     def get_config(self) -> dict[str, Any]:
@@ -109,4 +121,5 @@ class AuxiliaryNetwork(Block):
             **super().get_config(),
             "item_dim": self.item_dim,
             "hidden_dims": list(self.hidden_dims),
+            "dropout_rate": self.dropout_rate,
         }

@@ -111,6 +111,26 @@ def test_an_error_comes_in_place_of_its_window(what):
         next(running)
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_so_many_parts_are_decoded_at_a_time_as_asked_for(threads):
+    together = threading.Barrier(threads, timeout=WAIT)
+    most, now, lock = 0, 0, threading.Lock()
+
+    def use(columns):
+        nonlocal most, now
+        with lock:
+            now += 1
+            most = max(most, now)
+        together.wait()  # 6 parts: as many as there are threads come here at a time
+        with lock:
+            now -= 1
+
+    names = ["a", "b", "c", "d", "e", "f"]
+    windows = [("one", [(piece, use) for piece in group([Part(name) for name in names], 1)])]
+    assert list(decode_windows(windows, accept, threads)) == ["one"]
+    assert most == threads
+
+
 def test_whoever_stops_early_leaves_no_thread_behind():
     before = set(threading.enumerate())
     gate = threading.Event()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.models import OptionError, SIMModel
+from merlin_sim.models import OptionError, SIMModel, build_model
 
 SMALL = {"embedding_dim": 4, "long_seq_length": 6, "top_k": 3}
 
@@ -35,6 +35,24 @@ def test_hard_search_keeps_the_targets_category(make_schema, make_columns, as_ba
 def test_the_category_is_a_target_item_feature(make_schema):
     with pytest.raises(OptionError, match="`category_feature` should be 'item_0' or 'item_1'"):
         make(make_schema(), search="hard", category_feature="user_0")
+
+
+def test_dropout_reaches_the_auxiliary_network_where_it_is_published(
+    make_schema, make_columns, as_batch
+):
+    schema = make_schema()
+    batch, label = as_batch(make_columns(schema, 16, lengths=[10] * 16), 10, ragged=True)
+    model = make(schema, dropout_rate=0.5)
+    calm, dropped = (
+        float(model.compute_step(batch, label, training=training)[0].dien_aux_loss)
+        for training in (False, True)
+    )
+    assert calm != dropped
+    assert make(schema).body.auxiliary.dropout is None
+    small = {"embedding_dim": 4, "long_seq_length": 6, "dropout_rate": 0.5}
+    for kind, more in (("dien", {}), ("twin", {"short_history": "dien", "top_k": 3})):
+        other = build_model(kind, schema, **small, **more)
+        assert other.body.auxiliary.dropout is None
 
 
 @pytest.mark.slow

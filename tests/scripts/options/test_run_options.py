@@ -46,6 +46,7 @@ PUBLISHED = [
     *("--benchmark", "--benchmark_warmup_steps", "20", "--benchmark_steps", "200"),
     *("--affinity", "socket_unique_interleaved", "--inter_op_parallelism", "0"),
     *("--intra_op_parallelism", "0", "--seed", "-1"),
+    *("--num_parallel_calls", "3", "--prebatch_train_size", "0", "--prebatch_test_size", "0"),
 ]
 
 
@@ -56,6 +57,7 @@ def test_every_published_parameter_is_accepted_and_sentinels_mean_off():
         *("load_checkpoint_path", "inter_op_parallelism", "intra_op_parallelism"),
     ):
         assert getattr(config, name) is None
+    assert config.num_parallel_calls == 3
     assert config.amp and config.xla and config.drop_remainder and config.benchmark
     assert config.model_options == {
         "embedding_dim": 16,
@@ -152,8 +154,10 @@ def test_the_launcher_takes_the_published_flags(tmp_path):
         *("--benchmark", "1", "--benchmark_steps", "50", "--mode", "train", "--epochs", "2"),
         *("--batch_size", "64", "--results_dir", str(tmp_path / "r"), "--log_filename", "l.json"),
         *("--save_checkpoint_path", str(tmp_path / "c")),
+        *("--prebatch_train_size", "16", "--prebatch_test_size", "8"),
     )
     said = done.stdout.splitlines()[0]
+    assert "--prebatch_train_size 16 --prebatch_test_size 8" in said
     for words in ("--drop_remainder --amp --benchmark", "--global_batch_size 64", "--epochs 2"):
         assert words in said
     assert "--xla" not in said

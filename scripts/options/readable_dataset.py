@@ -1,0 +1,108 @@
+"""A dataset in a form that the feed does not read is brought to parquet before anything else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from ...foundation.exceptions import MerlinSimError, Stopped
+from ...foundation.ranks import local_rank
+from ...schemas import SPEC_FILE
+from ...schemas.channel_contract import ChannelContract
+from ...schemas.specs.feature_spec_reader import read_feature_spec
+from ...schemas.specs.spec_file import read_spec
+from ...workflows.transcoding.parquet_cache import (
+    is_fed_as_it_is,
+    older_caches,
+    parquet_cache,
+    types_of,
+)
+
+MERLIN_SIM = "from merlin_sim.scripts.main import main; main()"
+STOPPED_WITHIN = 5.0
+"""Seconds that a transcoding has to end when it was asked to."""
+
+
+def readable_dataset(
+    directory: Path, feature_spec: str, contract: ChannelContract | None = None
+) -> tuple[Path, str]:
+    """Return the directory and the name of its spec that the feed reads.
+
+    Chunks of csv, tfrecord or split_binary, and several chunks, are transcoded the first time, into
+    a cache beside them; its name tells what they hold, so that other files make another cache.
+
+    Args:
+        directory: As given to a run.
+        feature_spec: The spec's name in it.
+        contract: The channels that it must have, if the model is known.
+    """
+    if not os.path.lexists(directory / feature_spec):
+        return directory, feature_spec  # what is wrong is said where it is opened
+    reading = read_feature_spec(directory / feature_spec)
+    if reading.spec is None or is_fed_as_it_is(reading.spec):
+        return directory, feature_spec
+    spec = read_spec(directory / feature_spec)
+    if contract is not None:
+        contract.check(spec)
+    was_made = False
+
+    def transcode(place: Path) -> None:
+        nonlocal was_made
+        was_made = True
+        _say(f"{directory} is in {types_of(spec)}: it is brought to parquet once, in {place}.")
+        for older in older_caches(place):
+            _say(f"{older} is of files that have changed; nothing reads it any more.")
+        _transcode(directory, feature_spec, place)
+
+    place = parquet_cache(directory, feature_spec, spec, transcode)
+    if not was_made and local_rank().rank == 0:
+        _say(f"{directory} is read from {place}.")
+    return place, SPEC_FILE
+
+
+def _say(sentence: str) -> None:
+    click.echo(f"merlin-sim: {sentence}", err=True)
+
+
+def _transcode(directory: Path, feature_spec: str, place: Path) -> None:
+    """Run `merlin-sim transcode` in a process of its own: no setting of the run is made by then."""
+    words = ["--input", str(directory), "--feature_spec", feature_spec, "--output", str(place)]
+    command = [sys.executable, "-c", MERLIN_SIM, "transcode", *words]
+    process = subprocess.Popen(command, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    try:
+        with _stoppable():
+            code = process.wait()
+    except KeyboardInterrupt:
+        process.terminate()
+        try:
+            process.wait(STOPPED_WITHIN)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        raise Stopped(f"{directory}: stopped on request; no cache was made.") from None
+    if code:
+        raise MerlinSimError(
+            f"{directory} was not brought to parquet: `merlin-sim transcode` ended with {code}."
+        )
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Let SIGTERM interrupt as Ctrl-C does."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,1 @@
+"""The published system's scripts under their own names: `python main.py ...` in this folder."""

@@ -1,0 +1,1 @@
+"""The published system's preprocessing scripts under their own names."""

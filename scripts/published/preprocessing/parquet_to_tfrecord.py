@@ -1,0 +1,33 @@
+"""The published ``parquet_to_tfrecord.py``: its command lines run ``merlin-sim transcode``.
+
+Training reads the parquet as it is; this is for those who read the TFRecord files.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from merlin_sim.scripts.main import main
+
+NAMES = {"--amazon_dataset_path": "--input", "--tfrecord_output_dir": "--output"}
+"""Options that have other names here."""
+DEFAULTS = ["--to", "tfrecord", "--number_of_user_features", "1", "--max_seq_len", "100"]
+"""The published ones; what is given comes after them and wins."""
+
+
+def translated(words: list[str]) -> list[str]:
+    """Rename the options.
+
+    >>> translated(["--amazon_dataset_path", "books", "--tfrecord_output_dir=records"])
+    ['--input', 'books', '--output=records']
+    """
+    found = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        found.append(f"{NAMES.get(name, name)}{equals}{value}")
+    return found
+
+
+if __name__ == "__main__":
+    sys.argv[1:] = ["transcode", *DEFAULTS, *translated(sys.argv[1:])]
+    main()

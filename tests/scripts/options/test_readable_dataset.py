@@ -1,0 +1,175 @@
+"""Training straight from csv, tfrecord and several chunks: brought to parquet once, beside them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from in_process import run
+
+from merlin_sim.foundation.exceptions import MerlinSimError, SpecError, Stopped
+from merlin_sim.schemas.channels import CONTRACTS
+from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.schemas.specs.spec_file import read_spec
+from merlin_sim.scripts.options import readable_dataset as readable
+from merlin_sim.workflows.transcoding.parquet_cache import parquet_cache
+from merlin_sim.workflows.transcoding.transcode import Transcoder
+
+SPEC = """
+feature_spec:
+  clicked: {dtype: int8}
+  age: {dtype: float32}
+  kind: {dtype: int64, cardinality: 3}
+source_spec:
+  train:
+  - {type: csv, features: [clicked, age], files: [train_0.csv]}
+  - {type: csv, features: [kind], files: [train_1.csv]}
+  test:
+  - {type: csv, features: [clicked, age, kind], files: [test.csv]}
+channel_spec: {label: [clicked], numerical: [age], categorical: [kind]}
+metadata: {}
+"""
+
+
+@pytest.fixture
+def source(tmp_path) -> Path:
+    """The published example's way: two chunks of train, one of test, in csv."""
+    directory = tmp_path / "source"
+    directory.mkdir()
+    (directory / "feature_spec.yaml").write_text(SPEC)
+    labels = [row % 2 for row in range(64)]
+    (directory / "train_0.csv").write_text("".join(f"{y},{n / 8}\n" for n, y in enumerate(labels)))
+    (directory / "train_1.csv").write_text("".join(f"{2 * y}\n" for y in labels))
+    (directory / "test.csv").write_text("0,1.5,0\n1,0.5,2\n0,0.25,0\n1,8,2\n")
+    return directory
+
+
+@pytest.fixture
+def in_this_process(monkeypatch) -> list[Path]:
+    """Transcode here, where starting a process for it is most of the work; lists what was made."""
+    made = []
+
+    def transcode(directory, feature_spec, place):
+        made.append(place)
+        Transcoder(read_spec(directory / feature_spec), directory).transcode(place)
+
+    monkeypatch.setattr(readable, "_transcode", transcode)
+    return made
+
+
+def test_it_is_made_once_and_anew_when_a_file_has_changed(source, in_this_process, capsys):
+    place, name = readable.readable_dataset(source, "feature_spec.yaml", CONTRACTS["dlrm"])
+    assert place.parent == source / "parquet-cache" and name == "feature_spec.yaml"
+    assert f"is in csv + csv: it is brought to parquet once, in {place}." in capsys.readouterr().err
+    dataset = DatasetDirectory.open(place)
+    assert pq.read_table(dataset.files("train")[0])["kind"].to_pylist() == [0, 2] * 32
+    assert readable.readable_dataset(source, "feature_spec.yaml") == (place, name)
+    assert f"{source} is read from {place}." in capsys.readouterr().err
+    assert in_this_process == [place]
+    (source / "test.csv").write_text("0,1.5,1\n1,0.5,1\n0,0.25,1\n1,8,1\n")  # of the same length
+    newer, _ = readable.readable_dataset(source, "feature_spec.yaml")
+    assert in_this_process == [place, newer] and newer != place
+    assert f"{place} is of files that have changed" in capsys.readouterr().err
+    rows = pq.read_table(DatasetDirectory.open(newer).files("test")[0])
+    assert rows["kind"].to_pylist() == [1] * 4
+
+
+def test_what_the_feed_reads_is_left_alone(sim_dataset, in_this_process, capsys):
+    place = (sim_dataset, "feature_spec.yaml")
+    assert readable.readable_dataset(*place) == place
+    assert in_this_process == [] and capsys.readouterr().err == ""
+    assert not (sim_dataset / "parquet-cache").exists()
+
+
+def test_channels_that_do_not_fit_are_refused_before_anything_is_made(source, in_this_process):
+    with pytest.raises(SpecError, match="positive_history"):
+        readable.readable_dataset(source, "feature_spec.yaml", CONTRACTS["sim"])
+    assert in_this_process == [] and not (source / "parquet-cache").exists()
+
+
+def test_rows_that_are_refused_leave_no_cache(source, in_this_process):
+    (source / "test.csv").write_text("0,1.5,3\n")
+    with pytest.raises(MerlinSimError, match=r"test.csv, row 1: kind: .*found 3"):
+        readable.readable_dataset(source, "feature_spec.yaml")
+    assert [file.name for file in (source / "parquet-cache").iterdir()] == [".lock"]
+
+
+def test_what_a_killed_transcoding_left_is_never_read(source, in_this_process):
+    place, _ = readable.readable_dataset(source, "feature_spec.yaml")
+    partial = place.with_name(f"{place.name}.partial")
+    place.rename(partial)  # whole, but for the last step
+    (partial / "train" / "part.0.parquet").write_bytes(b"half")
+    again, _ = readable.readable_dataset(source, "feature_spec.yaml")
+    assert again == place and not partial.exists()
+    assert pq.read_table(place / "train" / "part.0.parquet").num_rows == 64
+
+
+def test_a_directory_that_cannot_be_written_is_refused_with_the_way_out(source, in_this_process):
+    (source / "parquet-cache").write_text("a file")
+    with pytest.raises(MerlinSimError, match="cannot be written: .*`merlin-sim transcode --input"):
+        readable.readable_dataset(source, "feature_spec.yaml")
+
+
+def test_of_several_ranks_one_makes_it_and_the_others_wait(source):
+    spec = read_spec(source / "feature_spec.yaml")
+    begun, go, made = threading.Event(), threading.Event(), []
+
+    def transcode(place):
+        begun.set()
+        assert go.wait(20)
+        made.append(place)
+        Transcoder(spec, source).transcode(place)
+
+    places = []
+
+    def rank():
+        places.append(parquet_cache(source, "feature_spec.yaml", spec, transcode))
+
+    ranks = [threading.Thread(target=rank) for _ in range(3)]
+    for thread in ranks:
+        thread.start()
+    assert begun.wait(20) and not places
+    go.set()
+    for thread in ranks:
+        thread.join(20)
+    assert len(made) == 1 and places == made * 3
+
+
+def test_sigterm_ends_the_transcoding_too(source, monkeypatch, capfd):
+    waiting = "import sys, time; print('waits', flush=True); time.sleep(60)"
+    monkeypatch.setattr(readable, "MERLIN_SIM", waiting)
+    started = []
+
+    def start(*words, **options):
+        started.append(popen(*words, **options))
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        return started[0]
+
+    popen = subprocess.Popen
+    monkeypatch.setattr(readable.subprocess, "Popen", start)
+    with pytest.raises(Stopped, match="stopped on request; no cache was made"):
+        readable.readable_dataset(source, "feature_spec.yaml")
+    assert started[0].poll() is not None
+    assert [file.name for file in (source / "parquet-cache").iterdir()] == [".lock"]
+
+
+@pytest.mark.slow
+def test_a_run_trains_from_csv_and_its_dataset_is_the_one_that_was_given(source, tmp_path, capfd):
+    words = ("train", "--dataset_dir", source, "--model_type", "dlrm", "--global_batch_size", 16)
+    sizes = ("--embedding_dim", 4, "--bottom_mlp_dims", "8,4", "--top_mlp_dims", "8,1")
+    results = ("--results_dir", tmp_path / "run", "--save_checkpoint_path", tmp_path / "saved")
+    output = run(*words, *sizes, *results, "--epochs", 1, "--seed", 1, "--affinity", "disabled")
+    assert "test_auc" in output
+    assert "transcoding train" in capfd.readouterr().err  # in a process of its own
+    assert f"dataset_dir: {source}\n" in (tmp_path / "run" / "config.yaml").read_text()
+    saved = ("--load_checkpoint_path", tmp_path / "saved", "--dataset_dir", source)
+    assert "exported" in run("export", *saved, "--output", tmp_path / "servable")
+    (source / "test.csv").write_text("0,1.5,3\n")
+    with pytest.raises(MerlinSimError, match="`merlin-sim transcode` ended with 2"):
+        run(*words, *sizes, "--results_dir", tmp_path / "other")
+    assert "row 1: kind: expected an id in 0..2" in capfd.readouterr().err

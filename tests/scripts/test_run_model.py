@@ -1,0 +1,85 @@
+"""The launcher ends as its ranks do, though horovodrun ends with 1 whatever they end with."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+HOROVODRUN = Path(sys.executable).parent / "horovodrun"
+LIMIT = 120
+
+RANK = """#!/usr/bin/env bash
+echo "started $HOROVOD_RANK" >> "{notes}"
+trap 'exit 75' TERM
+{work}
+for _ in $(seq 600); do sleep 0.1; done
+"""
+
+
+def launcher(tmp_path: Path, work: str) -> list[str]:
+    """The launcher beside a `merlin-sim` that does some shell work and waits for SIGTERM."""
+    folder, bin_folder = tmp_path / "checkout" / "scripts", tmp_path / "checkout" / ".venv" / "bin"
+    folder.mkdir(parents=True)
+    bin_folder.mkdir(parents=True)
+    for name in ("run_model.sh", "note_exit_code.sh"):
+        shutil.copy(SCRIPTS / name, folder)
+    (bin_folder / "horovodrun").symlink_to(HOROVODRUN)
+    rank = bin_folder / "merlin-sim"
+    rank.write_text(RANK.format(notes=tmp_path / "notes", work=work))
+    rank.chmod(0o755)
+    return [str(folder / "run_model.sh"), "--data_path", str(tmp_path), "--gpus", "2"]
+
+
+@pytest.mark.slow
+@pytest.mark.horovod
+@pytest.mark.timeout(LIMIT)
+@pytest.mark.parametrize(("ends", "code"), [(2, 2), (70, 70), (9, 1)])
+def test_the_code_of_the_rank_that_ended_first_counts(tmp_path, ends, code):
+    words = launcher(tmp_path, f'[ "$HOROVOD_RANK" = 1 ] && exit {ends}')
+    done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.horovod
+@pytest.mark.timeout(LIMIT)
+def test_a_run_that_is_stopped_ends_with_75(tmp_path):
+    process = subprocess.Popen(
+        launcher(tmp_path, ""), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        notes, end = tmp_path / "notes", time.monotonic() + LIMIT
+        while not notes.exists() or len(notes.read_text().splitlines()) < 2:
+            assert time.monotonic() < end and process.poll() is None
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 75
+    finally:
+        process.kill()
+
+
+@pytest.mark.parametrize("code", [0, 2, 75])
+def test_a_rank_notes_its_code(tmp_path, code):
+    words = [SCRIPTS / "note_exit_code.sh", tmp_path / "codes", "bash", "-c", f"exit {code}"]
+    assert subprocess.run(words, check=False).returncode == code
+    assert (tmp_path / "codes").read_text() == f"{code}\n"
+
+
+def test_a_rank_is_told_to_stop_and_what_it_does_then_counts(tmp_path):
+    work = 'trap "exit 75" TERM; echo ready; while :; do sleep 0.05; done'
+    process = subprocess.Popen(
+        [SCRIPTS / "note_exit_code.sh", tmp_path / "codes", "bash", "-c", work],
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout.readline() == b"ready\n"
+    process.terminate()
+    assert process.wait(20) == 75
+    process.stdout.close()
+    assert (tmp_path / "codes").read_text() == "75\n"
