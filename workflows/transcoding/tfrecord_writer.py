@@ -19,7 +19,7 @@ from ...foundation.exceptions import MerlinSimError
 from ...schemas.channels import LABEL
 from ...schemas.dtypes import canonical_dtype
 from ...schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
-from .example_bytes import encode_examples
+from .example_messages import encode_examples
 from .tfrecord_form import REMAINDER, TFRECORD, TfrecordForm
 
 Array = np.ndarray[Any, Any]
