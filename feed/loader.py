@@ -18,18 +18,15 @@ from merlin.schema import Schema
 from ..foundation.batch_names import OFFSETS, VALUES
 from ..foundation.exceptions import MerlinSimError
 from .background import Background
-from .batch_form import list_widths, small_ids
 from .batches.filled_window import FilledWindow
 from .batches.memory_blocks import MemoryBlocks
-from .epoch_plan import EpochPlan, RankRows, Rows, slots
-from .gpu_rows import DeviceWindow, FrameReader, FrameRows, rows_to_read
-from .row_check import RowCheck
-from .rows.decoded_rows import ListColumn
-from .rows.decoding import decode_windows
+from .epoch_plan import EpochPlan, Rows, slots
+from .gpu_rows import DeviceWindow
+from .hand_over import can_be_handed_over, device_tensor, to_tensor
 from .rows.gathered_rows import GatheredRows, Values
 from .rows.row_source import ParquetRows, RowSource, open_rows
-from .rows.sequence_reader import SequenceReader
 from .users.made_window import MadeWindow
+from .window_reader import WindowReader
 
 GATHER_ROWS = 4096
 """Batches smaller than this are gathered several at a time."""
@@ -276,74 +273,21 @@ class Loader(merlin.dataloader.tensorflow.Loader):
 
     def _read_windows(self, plan: EpochPlan, first_step: int) -> Generator[Any, None, None]:
         """Read window by window: its first step, its rows, and its batches' row numbers."""
-        frames = self._frame_library()
-        if frames is not None and isinstance(self.source, ParquetRows):
-            yield from self._read_frames(plan, first_step, self.source, frames)
-            return
-        widths = list_widths(self.input_schema, ragged=self.pad_lists)
-        compact = small_ids(self.input_schema) if self.compact_ids else frozenset()
-        layout = self.source.layout
-        lists = {name for name, like in layout.columns.items() if isinstance(like, ListColumn)}
-        spans = self._spans(plan, first_step, SequenceReader(self.source, plan))
-        check: Callable[[Any], None] = _accept
-        if self.check:
-            check = RowCheck(self.input_schema)
-        if lists <= widths.keys():
-
-            def filled() -> Iterator[Any]:
-                for first, rows, pieces in spans:
-                    window = FilledWindow(rows.batches, layout, widths, compact, self._blocks)
-                    work = ((stored, window.expect(*span)) for stored, *span in pieces)
-                    yield (first, window, rows.batches), work
-
-            yield from decode_windows(filled(), check, self.parallel_calls)
-            return
-
-        def gathered() -> Iterator[Any]:
-            for first, rows, pieces in spans:
-                known = list(pieces)
-                yield (first, known, rows.batches), [(stored, _accept) for stored, *_ in known]
-
-        for first, known, batches in decode_windows(gathered(), check, self.parallel_calls):
-            pieces = [(stored.whole(), *span) for stored, *span in known]
-            yield first, GatheredRows(pieces, layout, widths, compact), batches
-
-    def _read_frames(
-        self, plan: EpochPlan, first_step: int, source: ParquetRows, frames: Any
-    ) -> Iterator[Any]:
-        """Read a window ahead on the device."""
-        widths = list_widths(self.input_schema, ragged=self.pad_lists)
-        ids = small_ids(self.input_schema) if self.compact_ids else frozenset()
-        reader = FrameReader(FrameRows(source, frames, self.input_schema, self.check), plan)
-
-        def read() -> Iterator[Any]:
-            windows = list(plan.windows(first_step))
-            rows_of_window = max((w.batches * w.batch_rows for w in windows), default=1)
-            mine = max(1, rows_of_window // self.global_size)
-            together = max(1, rows_to_read(source.layout, widths) // mine)
-            for index in range(0, len(windows), together):
-                group = windows[index : index + together]
-                of_rank = [plan.rank_rows(w, self.global_rank, self.global_size) for w in group]
-                reader.fetch([span for rows in of_rank for span in rows.spans])
-                for window, rows in zip(group, of_rank, strict=True):
-                    pieces = reader.pieces(rows.spans)
-                    first = window.first_row // plan.global_batch_size
-                    yield first, DeviceWindow(pieces, source.layout, widths, ids), rows.batches
-
-        windows = Background(read(), ahead=1)
-        try:
-            yield from windows
-        finally:
-            windows.stop()
-
-    def _spans(
-        self, plan: EpochPlan, first_step: int, reader: SequenceReader
-    ) -> Iterator[tuple[int, RankRows, Iterator[Any]]]:
-        """Give each window's first step, its rows, and its pieces, to be asked for in order."""
-        for window in plan.windows(first_step):
-            rows = plan.rank_rows(window, self.global_rank, self.global_size)
-            pieces = (piece for span in rows.spans for piece in reader.read(*span))
-            yield window.first_row // plan.global_batch_size, rows, pieces
+        frames, source = self._frame_library(), self.source
+        reader = WindowReader(
+            self.input_schema,
+            self.global_rank,
+            self.global_size,
+            self.pad_lists,
+            self.compact_ids,
+            self.check,
+            self.parallel_calls,
+            self._blocks,
+        )
+        if frames is not None and isinstance(source, ParquetRows):
+            yield from reader.read_on_device(source, plan, first_step, frames)
+        else:
+            yield from reader.read(source, plan, first_step)
 
     @property
     def decodes_in_threads(self) -> bool:
@@ -384,7 +328,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
     def convert_batch(self, batch: Any) -> Any:
         """Hand the memory of numpy or cupy to TensorFlow."""
         inputs, targets = batch
-        if not all(hasattr(value, "__dlpack__") for value in _arrays(inputs, targets)):
+        if not can_be_handed_over(inputs, targets):
             return super().convert_batch(batch)
         columns = inputs.to_dict() if hasattr(inputs, "to_dict") else inputs
         tensors = {name: self._hand_over(value) for name, value in columns.items()}
@@ -397,11 +341,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         if isinstance(array, np.ndarray):
             return to_tensor(array)
         self._handed.append(array)
-        return _device_tensor(array)
-
-
-def _accept(anything: Any) -> None:
-    """Do nothing about it."""
+        return device_tensor(array)
 
 
 def _cut(value: Values, start: int, stop: int) -> Values:
@@ -409,30 +349,6 @@ def _cut(value: Values, start: int, stop: int) -> Values:
         values, offsets = value
         return values[offsets[start] : offsets[stop]], offsets[start : stop + 1] - offsets[start]
     return value[start:stop]
-
-
-def to_tensor(array: Any) -> tf.Tensor:
-    """Hand memory over without a copy, if it is as TensorFlow wants it."""
-    address, is_read_only = array.__array_interface__["data"]
-    is_simple = array.dtype.kind in "iuf" and array.flags.c_contiguous and array.size
-    if is_simple and not is_read_only and address % 64 == 0:
-        return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
-    return tf.convert_to_tensor(array)
-
-
-def _device_tensor(array: Any) -> tf.Tensor:
-    """The same for memory of the GPU."""
-    if not array.size:
-        return tf.zeros(array.shape, tf.as_dtype(array.dtype))
-    if array.dtype == np.bool_:  # of which TensorFlow takes no memory over
-        return tf.cast(_device_tensor(array.astype(np.int8)), tf.bool)
-    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
-
-
-def _arrays(inputs: Any, targets: Any) -> list[Any]:
-    columns = [getattr(value, "values", value) for value in inputs.values()]
-    labels = targets.values() if isinstance(targets, dict) else [targets]
-    return [*columns, *(label for label in labels if label is not None)]
 
 
 def _rows(batch: Any) -> int:

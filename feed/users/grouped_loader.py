@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..epoch_plan import Rows
-from ..loader import to_tensor
+from ..hand_over import to_tensor
 from .grouped_batch import GroupedBatch, Groups
 from .made_window import Batch, MadeWindow, Piece
 from .recipe import Recipe
