@@ -12,7 +12,6 @@ import pyarrow as pa
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator, Silence
 from ...foundation.staging import staged_directory
-from ...sampling.positions import TEST, TRAIN
 from ...schemas.dataset import write_documents
 from ...schemas.users_layout import USERS as USERS_LAYOUT
 from ..engine.schedulers import Scheduler, SingleProcess
@@ -26,7 +25,8 @@ from .encode_and_sample import encode_all
 from .fitted import FittedWorkflow, write_fitted
 from .histories import Histories
 from .kept_users import EVENTS, ITEMS, USERS, KeepLongUsers
-from .rules import LOG_ORDER, NONE, SampleRules
+from .rules import LOG_ORDER, NONE, SPLIT_RULES, SampleRules
+from .split import Split
 from .user_buckets import BUCKETS, LogDealer, deal_log, number_of_buckets
 from .write_samples import write_samples_files
 from .write_users import refuse_names_of_positions, user_parts, write_users
@@ -136,6 +136,7 @@ class DatasetBuilder:
             )
         self._check_negatives()
         self._check_layout()
+        split = self._split()
         summary = Summary(equal_times=self.rules.equal_times)
         with staged_directory(output, overwrite=overwrite, say=self.narrator.say) as directory:
             work = directory / WORK
@@ -153,7 +154,8 @@ class DatasetBuilder:
                 shutil.copytree(fitted.vocabularies.directory, vocabularies.directory)
                 summary.domains = dict(fitted.sizes)
             self._refuse_a_single_item(vocabularies, summary)
-            histories = self._encode(work, vocabularies, summary)
+            histories = self._encode(work, vocabularies, split, summary)
+            self._choose_positions(histories, split, summary)
             self._write(directory, histories, vocabularies, summary)
             write_fitted(directory, self.columns, self.rules, summary.domains)
             shutil.rmtree(work)
@@ -284,7 +286,36 @@ class DatasetBuilder:
             summary,
         )
 
-    def _encode(self, work: Path, vocabularies: Vocabularies, summary: Summary) -> Histories:
+    def _split(self) -> Split | None:
+        """The split, its times as the source has them."""
+        split = self.rules.split
+        if split is None or split.test_from is None:
+            return split
+        names = ("test_from", "validation_from")
+        texts = {name: getattr(split, name) for name in names}
+        times = {
+            name: None if text is None else self.source.time_of(text, f"--{name}")
+            for name, text in texts.items()
+        }
+        return split.with_times(**times)
+
+    def _choose_positions(
+        self, histories: Histories, split: Split | None, summary: Summary
+    ) -> None:
+        histories.choose_positions(self.rules.shortest_sequence_for_training, split)
+        if split is None:
+            return
+        for mapping in split.mappings:
+            if not histories.count_samples(mapping, self.rules.twins):
+                raise _stopped(
+                    f"{self._files}: expected samples in {mapping}, found none: the split "
+                    f"({_in_words(self.rules)}) leaves it no interaction with enough before it.",
+                    summary,
+                )
+
+    def _encode(
+        self, work: Path, vocabularies: Vocabularies, split: Split | None, summary: Summary
+    ) -> Histories:
         encoded = work / "encoded"
         histories = Histories(work / "histories", self.columns)
         with self.narrator.phase("encoding histories", summary.users) as report:
@@ -294,16 +325,16 @@ class DatasetBuilder:
                 work / EVENTS,
                 encoded,
                 self.rules.equal_times,
+                split,
                 self.scheduler,
             ):
                 report(rows, rows)
-            histories.gather(sorted(encoded.glob("*.arrow")))
+            histories.gather(sorted(encoded.glob("*.arrow")), split)
         return histories
 
     def _write(
         self, directory: Path, histories: Histories, vocabularies: Vocabularies, summary: Summary
     ) -> None:
-        histories.choose_positions(self.rules.shortest_sequence_for_training)
         if self.layout == USERS_LAYOUT:
             self._write_users(directory, histories, summary)
         else:
@@ -315,6 +346,7 @@ class DatasetBuilder:
                 summary.domains,
                 self.scheduler,
                 self.narrator,
+                self.rules.mappings,
             )
             summary.rows = rows
         files = directory.glob("*/part.*.parquet")
@@ -327,11 +359,17 @@ class DatasetBuilder:
             for users in write_users(histories, layout, items, directory, self.scheduler):
                 report(users, users)
         summary.rows = {
-            mapping: histories.count_samples(mapping, self.rules.twins) for mapping in (TRAIN, TEST)
+            mapping: histories.count_samples(mapping, self.rules.twins)
+            for mapping in self.rules.mappings
         }
         files = [part.file for part in user_parts(histories)]
         spec = users_spec(self.columns, summary.domains, self.rules, files)
         write_documents(directory, spec)
+
+
+def _in_words(rules: SampleRules) -> str:
+    given = {name: getattr(rules, name) for name in SPLIT_RULES}
+    return ", ".join(f"{name} {value}" for name, value in given.items() if value is not None)
 
 
 def _stopped(message: str, summary: Summary) -> MerlinSimError:

@@ -210,6 +210,31 @@ def _time(values: pa.Array, kind: str) -> tuple[pa.Array, str]:
     return _whole(values), EXPECTED_TIME[INTEGER]
 
 
+def time_from_text(text: str, kind: str | pa.DataType) -> tuple[int | float | None, str]:
+    """A time as the numbers that a column of times becomes; None where it is of another kind.
+
+    >>> time_from_text("1970-01-02", "date")
+    (86400000000, 'a date and time such as 2014-07-23 10:00:00')
+    >>> time_from_text("1970-01-02", pa.date32())[0], time_from_text("soon", pa.int32())
+    (1, (None, 'a whole number'))
+
+    Args:
+        text: The time.
+        kind: Of a column of text, its kind; else its type.
+
+    Returns:
+        The number, and what is expected of a text.
+    """
+    if not isinstance(kind, str) and (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+        time = _time_of_text(pa.array([text]), DATE)  # microseconds
+        plain = pa.timestamp(kind.unit) if pa.types.is_timestamp(kind) else kind
+        values = pc.cast(pc.cast(time, pa.timestamp("us")), plain, safe=False)
+        return _time(values, DATE)[0][0].as_py(), EXPECTED_TIME[DATE]
+    if not isinstance(kind, str):
+        kind = DECIMAL if pa.types.is_floating(kind) else INTEGER
+    return _time_of_text(pa.array([text]), kind)[0].as_py(), EXPECTED_TIME[kind]
+
+
 def _time_of_text(text: pa.Array, kind: str) -> pa.Array:
     """Text as times, null where it is none."""
     text = pc.utf8_trim_whitespace(text)

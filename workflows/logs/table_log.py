@@ -18,7 +18,13 @@ from ..behaviour.behaviour_columns import BehaviourColumns
 from .bad_rows import BadRow
 from .csv_file import DAMAGE, header_of, is_csv, open_csv, read_batches
 from .log_source import Piece
-from .table_columns import check_types, clean_columns, kind_of_timestamp, text_columns
+from .table_columns import (
+    check_types,
+    clean_columns,
+    kind_of_timestamp,
+    text_columns,
+    time_from_text,
+)
 
 HEADER = 1
 
@@ -108,6 +114,18 @@ class TableLog:
     def size(self) -> int:
         """See LogSource."""
         return sum(block.size for block in self._blocks)
+
+    def time_of(self, text: str, option: str) -> int | float:
+        """See LogSource."""
+        path, name = Path(self.files[0]), self.columns.timestamp
+        kind = self._timestamp_kind if is_csv(path) else read_footer(path)[1].field(name).type
+        time, expected = time_from_text(text, kind)
+        if time is None:
+            raise MerlinSimError(
+                f"`{option}`: expected {expected}, as column {name!r} of {path} holds. "
+                f"Received: {text}."
+            )
+        return time
 
     def read(self, block: TableBlock) -> Iterator[Piece]:
         """See LogSource."""
