@@ -67,7 +67,7 @@ def check_types(schemas: Sequence[tuple[Path, pa.Schema]], columns: BehaviourCol
 def _fits(name: str, kind: pa.DataType, columns: BehaviourColumns) -> tuple[bool, str]:
     """Whether a column may be of a type, and what was expected of it."""
     if name == columns.timestamp:
-        return _is_time(kind), "numbers or dates"
+        return _is_time(kind), "numbers or dates, or text of them"
     if name == columns.label:
         return can_be_label(kind), "0 and 1"
     return _is_key(kind), "text or whole numbers"
@@ -88,8 +88,14 @@ def _is_time(kind: pa.DataType) -> bool:
         pa.types.is_floating,
         pa.types.is_timestamp,
         pa.types.is_date,
+        is_text,
     )
     return any(test(kind) for test in tests)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column is text; each of its times is then asked for as in CSV."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _form(kind: pa.DataType) -> pa.DataType:
@@ -103,8 +109,8 @@ def _form(kind: pa.DataType) -> pa.DataType:
 
 def kind_of_timestamp(values: pa.Array) -> str | None:
     """Tell what the first value in a column of text is; None where there is no value."""
-    for value in values:
-        text = value.as_py().decode("utf-8", "replace").strip()
+    for value in pc.cast(values, pa.binary()):
+        text = (value.as_py() or b"").decode("utf-8", "replace").strip()
         if text:
             for kind in (INTEGER, DECIMAL, DATE):
                 if _time_of_text(pa.array([text]), kind).null_count == 0:
@@ -121,7 +127,7 @@ def clean_columns(
     Args:
         table: The log's columns; those of CSV as bytes.
         columns: Which is which.
-        timestamp_kind: What a timestamp in CSV is.
+        timestamp_kind: What a timestamp that is text is, as those of CSV are.
         empty: Give a table without rows, of the types that a CSV file gets.
 
     Returns:
@@ -199,8 +205,9 @@ def labels_of(values: pa.Array) -> pa.Array:
 
 
 def _time(values: pa.Array, kind: str) -> tuple[pa.Array, str]:
-    if pa.types.is_binary(values.type):
-        return _time_of_text(_decode(values), kind), EXPECTED_TIME[kind]
+    if pa.types.is_binary(values.type) or is_text(values.type):
+        text = _decode(pc.cast(values, pa.binary()))
+        return _time_of_text(text, kind), EXPECTED_TIME[kind]
     if pa.types.is_floating(values.type):
         numbers = pc.cast(values, pa.float64())
         nothing = pa.scalar(None, pa.float64())

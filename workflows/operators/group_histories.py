@@ -9,7 +9,7 @@ from merlin.schema import ColumnSchema, Schema
 from ..behaviour.behaviour_columns import BehaviourColumns
 from ..behaviour.rules import ITEM_ORDER, LOG_ORDER
 from ..behaviour.split import PART, Split
-from ..engine.backend import array_module, frame_to_arrow, group_sorted
+from ..engine.backend import array_module, frame_to_arrow, group_sorted, new_frame
 from .row_operator import RowOperator, id_list_column
 
 
@@ -53,10 +53,7 @@ class GroupHistories(RowOperator):
         """Group one partition."""
         names = self.columns
         if self.split is not None:
-            table = frame_to_arrow(df[[names.user, names.timestamp]]).combine_chunks()
-            keys, times = (table[name].combine_chunks() for name in table.column_names)
-            parts = self.split.parts(keys, times)
-            df = df.assign(**{PART: array_module(df).asarray(parts)})
+            df = self._with_parts(df, self.split)
         return group_sorted(
             df,
             by=names.user,
@@ -64,3 +61,11 @@ class GroupHistories(RowOperator):
             collected=(names.item, *names.labels, *([PART] if self.split else [])),
             last=names.user_features,
         )
+
+    def _with_parts(self, df: Any, split: Split) -> Any:
+        names = (self.columns.user, self.columns.timestamp)
+        table = frame_to_arrow(new_frame({name: df[name] for name in names}, like=df))
+        parts = split.parts(*(table[name].combine_chunks() for name in names))
+        parted = df.copy(deep=False)
+        parted[PART] = array_module(df).asarray(parts)
+        return parted
