@@ -16,8 +16,8 @@ from .findings import say_findings
 
 if TYPE_CHECKING:
     from ....workflows.behaviour.behaviour_columns import BehaviourColumns
-    from ....workflows.behaviour.build import Summary
     from ....workflows.behaviour.fitted import FittedWorkflow
+    from ....workflows.behaviour.summary import Summary
 
 COLUMN_OPTIONS = {
     "user": "--user_column",
