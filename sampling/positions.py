@@ -6,6 +6,7 @@ from typing import Any
 
 TRAIN = "train"
 TEST = "test"
+VALIDATION = "validation"
 
 
 def sample_positions(lengths: Any, mapping: str, least_before: Any, xp: Any) -> tuple[Any, Any]:
@@ -68,3 +69,33 @@ def first_with_enough_taken(offsets: Any, before: Any, least_before: int, xp: An
     """
     starts = offsets[:-1]
     return xp.searchsorted(before, before[starts] + least_before) - starts
+
+
+def part_ends(parts: Any, offsets: Any, part: int, xp: Any) -> Any:
+    """The position after the last one of a part, of each history, whose parts follow each other.
+
+    >>> import numpy as np
+    >>> part_ends(np.array([0, 0, 2, 1, 1]), np.array([0, 3, 5]), 1, np).tolist()
+    [2, 2]
+
+    Args:
+        parts: [places] The part of each place of all histories.
+        offsets: [histories + 1] Where each history begins.
+        part: Which part; those before it are counted.
+        xp: numpy or cupy.
+    """
+    counts = taken_before(parts <= part, xp)
+    return counts[offsets[1:]] - counts[offsets[:-1]]
+
+
+def part_positions(before: Any, ends: Any, least_before: Any, xp: Any) -> tuple[Any, Any]:
+    """Say of each history from which position to which other one the samples of a part are.
+
+    Args:
+        before: [histories] The end of the part before it.
+        ends: [histories] Its own end.
+        least_before: Interactions that a sample has before it at least; or, of each history, the
+            first position that has enough before it.
+        xp: numpy or cupy.
+    """
+    return xp.minimum(xp.maximum(before, least_before), ends), ends

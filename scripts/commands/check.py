@@ -35,12 +35,14 @@ def command(dataset_dir: Path, feature_spec: str, largest_auc: float, as_json: b
     never trained, constant columns, users without history. Ends with 0 where all is well, with 1
     where something was found, with 2 where DATASET cannot be read.
     """
-    from ...foundation.progress import Silence, Terminal
+    from ...foundation.progress import Narrator, Silence, Terminal
     from ...schemas.dataset import DatasetDirectory
     from ...workflows.checks.check_dataset import DatasetCheck
 
     dataset = DatasetDirectory.open(dataset_dir, feature_spec=feature_spec)
-    narrator = Silence() if as_json else Terminal()
+    narrator: Narrator = Terminal()
+    if as_json:
+        narrator = Silence()
     check = DatasetCheck(dataset, Bounds(feature_auc=largest_auc), narrator)
     findings = check.run()
     problems = [finding for finding in findings if finding.problem]

@@ -42,6 +42,27 @@ RULES = (
         help="Negative samples to draw for each positive one.",
     ),
 )
+SPLIT = (
+    click.option(
+        "--test_from",
+        metavar="TIME",
+        help="Interactions of this time and later test, those before it train: a number or a date "
+        "(2024-06-01, in UTC), as the log has them. [default: each user's last one tests]",
+    ),
+    click.option(
+        "--validation_from",
+        metavar="TIME",
+        help="Of those before --test_from, the ones of this time and later validate.",
+    ),
+    click.option(
+        "--test_users",
+        type=click.FloatRange(0, 1),
+        help="Share of users who test, with all that they did; 0 for the default.",
+    ),
+    click.option(
+        "--validation_users", type=click.FloatRange(0, 1), help="Share of users who validate."
+    ),
+)
 HOW = "Draw negatives as often as they were taken, or each item as often as any other"
 NEGATIVES_OPTION = (
     click.option(

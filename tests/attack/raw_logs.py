@@ -277,7 +277,9 @@ def preprocess(path: Path, output: Path, skip: bool) -> list[str]:
     from merlin_sim.workflows.logs.table_log import TableLog
 
     policy = "skip" if skip else "fail"
-    rules = SampleRules(max_sequence_length=LONGEST, shortest_sequence_for_user=SHORTEST)
+    rules = SampleRules(
+        max_sequence_length=LONGEST, shortest_sequence_for_user=SHORTEST, equal_times="item"
+    )
     source: Any
     if ".json" in path.name:
         source = AmazonReviews(path)

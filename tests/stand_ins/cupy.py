@@ -191,6 +191,11 @@ def zeros(shape: Any, dtype: Any = float) -> ndarray:
     return _wrapped(np.zeros(shape, dtype))
 
 
+def ones(shape: Any, dtype: Any = float) -> ndarray:
+    """Make ones."""
+    return _wrapped(np.ones(shape, dtype))
+
+
 def zeros_like(a: ndarray, dtype: Any = None) -> ndarray:
     """Make zeros in the shape of another array."""
     return _wrapped(np.zeros_like(_device(a), dtype))

@@ -18,6 +18,7 @@ from ..logs.bad_rows import FAIL, BadRow, BadRows, refuse
 from ..logs.json_lines import read_json_lines
 from ..logs.line_blocks import LineBlock, find_text_file, line_blocks
 from ..logs.log_source import Piece
+from ..logs.table_columns import time_from_text
 from .amazon_metadata import CATEGORY, ITEM, SCHEMA, read_metadata_lines
 
 COLUMNS = BehaviourColumns("user_id", "item_id", "timestamp", item_features=("cat_id",))
@@ -55,6 +56,16 @@ class AmazonReviews:
     def size(self) -> int:
         """See LogSource."""
         return sum(block.size for block in self._blocks)
+
+    def time_of(self, text: str, option: str) -> int | float:
+        """See LogSource; the reviews' times are seconds."""
+        for kind in (pa.int64(), pa.timestamp("s")):
+            time, expected = time_from_text(text, kind)
+            if time is not None:
+                return time
+        raise MerlinSimError(
+            f"`{option}`: expected a number of seconds, or {expected}. Received: {text}."
+        )
 
     def read(self, block: LineBlock) -> Iterator[Piece]:
         """See LogSource."""

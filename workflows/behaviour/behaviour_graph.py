@@ -26,6 +26,7 @@ from ..operators.look_up_item_features import LookUpItemFeatures
 from ..vocabularies.vocabulary import Vocabularies
 from .behaviour_columns import BehaviourColumns
 from .rules import LOG_ORDER, SampleRules
+from .split import PART, Split
 
 
 def encode_histories(
@@ -33,6 +34,7 @@ def encode_histories(
     vocabularies: Vocabularies,
     encodings: Path,
     equal_times: str = LOG_ORDER,
+    split: Split | None = None,
 ) -> nvt.WorkflowNode:
     """Raw interactions -> one row a user, keys encoded by NVTabular's Categorify.
 
@@ -42,16 +44,18 @@ def encode_histories(
         encodings: A directory in which Categorify may keep the keys in its own form; every
             worker has to see it.
         equal_times: See :class:`~merlin_sim.workflows.behaviour.rules.SampleRules`.
+        split: See there.
     """
     encoded = [*columns.users, columns.item]
     keys = {name: vocabularies.keys(name) for name in encoded}
     interactions = [*encoded, columns.timestamp, *columns.labels]
     categorify = nvt.ops.Categorify(vocabs=keys, out_path=str(encodings), cat_cache="host")
-    grouped = interactions >> GroupHistories(columns, equal_times)
-    if not columns.labels:
+    grouped = interactions >> GroupHistories(columns, equal_times, split)
+    beside = (*columns.labels, *([PART] if split else []))
+    if not beside:
         return grouped >> categorify >> ContractIds()
     codes = grouped[encoded] >> categorify
-    return codes + grouped[list(columns.labels)] >> ContractIds({columns.item: columns.labels})
+    return codes + grouped[list(beside)] >> ContractIds({columns.item: beside})
 
 
 def explode_histories(
@@ -63,6 +67,7 @@ def explode_histories(
         mapping,
         longest=rules.max_sequence_length,
         least_before=rules.shortest_sequence_for_training,
+        split=rules.split,
     )
 
 

@@ -12,7 +12,6 @@ import pyarrow as pa
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator, Silence
 from ...foundation.staging import staged_directory
-from ...sampling.positions import TEST, TRAIN
 from ...schemas.dataset import write_documents
 from ...schemas.users_layout import USERS as USERS_LAYOUT
 from ..engine.schedulers import Scheduler, SingleProcess
@@ -26,7 +25,9 @@ from .encode_and_sample import encode_all
 from .fitted import FittedWorkflow, write_fitted
 from .histories import Histories
 from .kept_users import EVENTS, ITEMS, USERS, KeepLongUsers
-from .rules import LOG_ORDER, NONE, SampleRules
+from .rules import NONE, SPLIT_RULES, SampleRules
+from .split import Split
+from .summary import Summary
 from .user_buckets import BUCKETS, LogDealer, deal_log, number_of_buckets
 from .write_samples import write_samples_files
 from .write_users import refuse_names_of_positions, user_parts, write_users
@@ -36,68 +37,6 @@ SAMPLES = "samples"
 LAYOUTS = (SAMPLES, USERS_LAYOUT)
 Features = Mapping[str, tuple[pa.Array, pa.Array, str]]
 """By name: items, their values, and the value of items that are not among them."""
-
-
-@dataclass
-class Summary:
-    """What a run did, in numbers."""
-
-    interactions: int = 0
-    kept_interactions: int = 0
-    repeated: int = 0
-    same_time: int = 0
-    taken: int | None = None
-    """Kept interactions whose item was taken; None where the log has no labels."""
-    users: int = 0
-    dropped_users: int = 0
-    domains: dict[str, int] = field(default_factory=dict)
-    unknown: dict[str, int] = field(default_factory=dict)
-    """Item features that do not stand in the log -> the items that have no value."""
-    rows: dict[str, int] = field(default_factory=dict)
-    bad_rows: list[BadRows] = field(default_factory=list)
-    bytes: int = 0
-    equal_times: str = LOG_ORDER
-
-    def left_out(self) -> list[str]:
-        """Say of each file which of its rows could not be read."""
-        return [bad.describe() for bad in self.bad_rows if bad.count]
-
-    def lines(self) -> list[str]:
-        """Tell what was read, kept and written, a sentence a line."""
-        return [
-            *self.left_out(),
-            f"{self.interactions:,} interactions read; {self.kept_interactions:,} of "
-            f"{self.users:,} users kept ({self.dropped_users:,} users too short), "
-            f"{self.repeated:,} of them repetitions",
-            *self._taken_lines(),
-            *self._time_lines(),
-            "ids: " + ", ".join(f"{name} {size:,}" for name, size in self.domains.items()),
-            *(
-                f"{name}: {count:,} items without one"
-                for name, count in self.unknown.items()
-                if count
-            ),
-            "rows: " + ", ".join(f"{name} {count:,}" for name, count in self.rows.items()),
-            f"{self.bytes / max(1, sum(self.rows.values())):.3g} bytes per sample",
-        ]
-
-    def _taken_lines(self) -> list[str]:
-        if self.taken is None:
-            return []
-        shown = self.kept_interactions - self.taken
-        return [
-            f"labels: {self.taken:,} taken (1), {shown:,} shown and not taken (0): "
-            f"{self.taken / max(1, self.kept_interactions):.2%} taken"
-        ]
-
-    def _time_lines(self) -> list[str]:
-        if not self.same_time:
-            return []
-        order = "the order of the log" if self.equal_times == LOG_ORDER else "the order of items"
-        return [
-            f"{self.same_time:,} have the time of an earlier one of their user: they stand in "
-            f"{order}"
-        ]
 
 
 @dataclass(frozen=True)
@@ -136,6 +75,7 @@ class DatasetBuilder:
             )
         self._check_negatives()
         self._check_layout()
+        split = self._split()
         summary = Summary(equal_times=self.rules.equal_times)
         with staged_directory(output, overwrite=overwrite, say=self.narrator.say) as directory:
             work = directory / WORK
@@ -153,7 +93,8 @@ class DatasetBuilder:
                 shutil.copytree(fitted.vocabularies.directory, vocabularies.directory)
                 summary.domains = dict(fitted.sizes)
             self._refuse_a_single_item(vocabularies, summary)
-            histories = self._encode(work, vocabularies, summary)
+            histories = self._encode(work, vocabularies, split, summary)
+            self._choose_positions(histories, split, summary)
             self._write(directory, histories, vocabularies, summary)
             write_fitted(directory, self.columns, self.rules, summary.domains)
             shutil.rmtree(work)
@@ -284,7 +225,36 @@ class DatasetBuilder:
             summary,
         )
 
-    def _encode(self, work: Path, vocabularies: Vocabularies, summary: Summary) -> Histories:
+    def _split(self) -> Split | None:
+        """The split, its times as the source has them."""
+        split = self.rules.split
+        if split is None or split.test_from is None:
+            return split
+        names = ("test_from", "validation_from")
+        texts = {name: getattr(split, name) for name in names}
+        times = {
+            name: None if text is None else self.source.time_of(text, f"--{name}")
+            for name, text in texts.items()
+        }
+        return split.with_times(**times)
+
+    def _choose_positions(
+        self, histories: Histories, split: Split | None, summary: Summary
+    ) -> None:
+        histories.choose_positions(self.rules.shortest_sequence_for_training, split)
+        if split is None:
+            return
+        for mapping in split.mappings:
+            if not histories.count_samples(mapping, self.rules.twins):
+                raise _stopped(
+                    f"{self._files}: expected samples in {mapping}, found none: the split "
+                    f"({_in_words(self.rules)}) leaves it no interaction with enough before it.",
+                    summary,
+                )
+
+    def _encode(
+        self, work: Path, vocabularies: Vocabularies, split: Split | None, summary: Summary
+    ) -> Histories:
         encoded = work / "encoded"
         histories = Histories(work / "histories", self.columns)
         with self.narrator.phase("encoding histories", summary.users) as report:
@@ -294,16 +264,16 @@ class DatasetBuilder:
                 work / EVENTS,
                 encoded,
                 self.rules.equal_times,
+                split,
                 self.scheduler,
             ):
                 report(rows, rows)
-            histories.gather(sorted(encoded.glob("*.arrow")))
+            histories.gather(sorted(encoded.glob("*.arrow")), split)
         return histories
 
     def _write(
         self, directory: Path, histories: Histories, vocabularies: Vocabularies, summary: Summary
     ) -> None:
-        histories.choose_positions(self.rules.shortest_sequence_for_training)
         if self.layout == USERS_LAYOUT:
             self._write_users(directory, histories, summary)
         else:
@@ -315,6 +285,7 @@ class DatasetBuilder:
                 summary.domains,
                 self.scheduler,
                 self.narrator,
+                self.rules.mappings,
             )
             summary.rows = rows
         files = directory.glob("*/part.*.parquet")
@@ -327,11 +298,17 @@ class DatasetBuilder:
             for users in write_users(histories, layout, items, directory, self.scheduler):
                 report(users, users)
         summary.rows = {
-            mapping: histories.count_samples(mapping, self.rules.twins) for mapping in (TRAIN, TEST)
+            mapping: histories.count_samples(mapping, self.rules.twins)
+            for mapping in self.rules.mappings
         }
         files = [part.file for part in user_parts(histories)]
         spec = users_spec(self.columns, summary.domains, self.rules, files)
         write_documents(directory, spec)
+
+
+def _in_words(rules: SampleRules) -> str:
+    given = {name: getattr(rules, name) for name in SPLIT_RULES}
+    return ", ".join(f"{name} {value}" for name, value in given.items() if value is not None)
 
 
 def _stopped(message: str, summary: Summary) -> MerlinSimError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ...sampling.positions import TEST, TRAIN
 from ...schemas.channels import (
     LABEL,
     NEGATIVE_HISTORY,
@@ -65,7 +64,7 @@ def users_layout_of(columns: BehaviourColumns, rules: SampleRules) -> UsersLayou
     """Say how samples are made of the users' rows that this package writes."""
     return UsersLayout(
         history=columns.item,
-        positions={mapping: (f"{mapping}_begin", f"{mapping}_end") for mapping in (TRAIN, TEST)},
+        positions={mapping: (f"{mapping}_begin", f"{mapping}_end") for mapping in rules.mappings},
         item_table=f"{CATEGORIES}/{columns.item}.parquet",
         item_features=columns.item_features,
         negatives=rules.drawn_by,
@@ -80,7 +79,7 @@ def users_spec(
     files: Sequence[str],
 ) -> FeatureSpec:
     """Describe the dataset whose files, those of train and of test, have one row per user."""
-    both = dict.fromkeys((TRAIN, TEST), files)
+    both = dict.fromkeys(rules.mappings, files)
     spec = dataset_spec(columns, sizes, rules.max_sequence_length, both)
     sources = {
         mapping: tuple(replace(chunk, type=USERS) for chunk in chunks)

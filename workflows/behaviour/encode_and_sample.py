@@ -29,6 +29,7 @@ from .behaviour_columns import LABEL, POSITION, BehaviourColumns
 from .behaviour_graph import encode_histories, fitted_workflow, make_samples
 from .histories import Histories
 from .rules import SampleRules
+from .split import Split
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,14 @@ def encode_all(
     events: Path,
     output: Path,
     equal_times: str,
+    split: Split | None,
     scheduler: Scheduler,
 ) -> Iterator[int]:
     """Encode every bucket's histories; yields the number of histories of each partition."""
     output.mkdir()
     names = sorted(path.name for path in events.glob("*.arrow"))
     load = LoadEvents(events)
-    node = encode_histories(columns, vocabularies, output / "encodings", equal_times)
+    node = encode_histories(columns, vocabularies, output / "encodings", equal_times, split)
     # A row of known keys: NVTabular cannot tell what is in lists that stay empty.
     known = {name: vocabularies.first_key(name) for name in (*columns.users, columns.item)}
     workflow = fitted_workflow(node, load(names[0]).iloc[:1].assign(**known))

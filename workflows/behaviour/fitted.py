@@ -31,7 +31,8 @@ from ..vocabularies.vocabulary import CATEGORIES, Vocabularies
 from .behaviour_columns import BehaviourColumns
 from .behaviour_graph import encode_histories, fitted_workflow
 from .dataset_spec import dataset_spec
-from .rules import ITEM_ORDER, SampleRules
+from .rules import ITEM_ORDER, SPLIT_RULES, SampleRules
+from .split import Split
 
 WORKFLOW_FILE = "workflow.json"
 FORMAT = 3
@@ -39,7 +40,11 @@ FORMER = 2
 """A format that is read too: of logs without labels, in which equal times went by the item."""
 ADDED: dict[str, dict[str, Any]] = {
     "columns": {"label": None},
-    "rules": {"negatives_per_positive": 1, "equal_times": ITEM_ORDER},
+    "rules": {
+        "negatives_per_positive": 1,
+        "equal_times": ITEM_ORDER,
+        **dict.fromkeys(SPLIT_RULES),
+    },
 }
 """What format 3 says beside format 2."""
 SECTIONS = ("format", "merlin_sim", "nvtabular", "columns", "rules", "categories", DIGEST)
@@ -92,7 +97,7 @@ class FittedWorkflow:
 
     def histories(self) -> Workflow:
         """The NVTabular workflow from raw interactions to one row of ids a user."""
-        return self._finish(self._encode())
+        return self._finish(self._encode(None))
 
     def samples(self, mapping: str) -> Workflow:
         """The NVTabular workflow from raw interactions to the rows of train or test."""
@@ -100,12 +105,12 @@ class FittedWorkflow:
         schema = to_merlin_schema(spec)
         items = self.vocabularies.items(self.columns.item)
         make_samples = MakeSamples(self.columns, items, self.rules, mapping)
-        node = self._encode() >> make_samples >> EmitDataset(schema, self.rules.pad)
+        node = self._encode(self.rules.split) >> make_samples >> EmitDataset(schema, self.rules.pad)
         return self._finish(node)
 
-    def _encode(self) -> nvt.WorkflowNode:
-        encodings = Path(self._encodings.name)
-        return encode_histories(self.columns, self.vocabularies, encodings, self.rules.equal_times)
+    def _encode(self, split: Split | None) -> nvt.WorkflowNode:
+        encodings, order = Path(self._encodings.name), self.rules.equal_times
+        return encode_histories(self.columns, self.vocabularies, encodings, order, split)
 
     def _finish(self, node: nvt.WorkflowNode) -> Workflow:
         names = (*self.columns.users, self.columns.item)
@@ -167,7 +172,7 @@ def _checked(path: Path, document: dict[str, Any], section: str, kind: Any) -> d
     for field in fields(kind):
         value = values[field.name]
         of, _, optional = str(field.type).partition(" | ")
-        wanted: Any = {"str": str, "int": int, "bool": bool}.get(of, list)
+        wanted: Any = {"str": str, "int": int, "bool": bool, "float": float}.get(of, list)
         if optional and value is None:
             arguments[field.name] = None
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,17 +15,21 @@ from ...sampling.positions import (
     TEST,
     TRAIN,
     first_with_enough_taken,
+    part_ends,
+    part_positions,
     sample_positions,
     taken_before,
 )
 from ..engine.backend import lists_of_arrow
 from .behaviour_columns import BehaviourColumns
+from .split import PART, Split
 
 ITEMS = "items"
 TAKEN = "taken"
 BEFORE = "before"
 BEGINS = "begins"
 ENDS = "ends"
+PART_ENDS = "part ends"
 
 
 @dataclass(frozen=True)
@@ -72,11 +77,18 @@ class Histories:
             return np.empty(0, np.int64)
         return np.memmap(path, np.int64, "r")
 
-    def choose_positions(self, least_before: int) -> None:
-        """Say which interactions are samples; see ``sample_positions``."""
+    def choose_positions(self, least_before: int, split: Split | None = None) -> None:
+        """Say which interactions are samples; see ``sample_positions`` and ``part_positions``."""
         lengths, least = np.diff(self.offsets), least_before
         if self.columns.labels:
             least = first_with_enough_taken(self.offsets, self.before, least_before, np)
+        if split is not None:
+            before: Any = np.zeros_like(lengths)
+            for mapping in split.mappings:
+                ends = self._map(f"{mapping}.{PART_ENDS}")
+                self.write_positions(mapping, *part_positions(before, ends, least, np))
+                before = ends
+            return
         for mapping in (TRAIN, TEST):
             self.write_positions(mapping, *sample_positions(lengths, mapping, least, np))
 
@@ -96,17 +108,19 @@ class Histories:
             positives = int((self.before[starts + ends] - self.before[starts + begins]).sum())
         return rows + twins * positives
 
-    def gather(self, files: Iterable[Path]) -> None:
+    def gather(self, files: Iterable[Path], split: Split | None = None) -> None:
         """Append tables of histories, as :func:`~.encode_and_sample.encode_all` writes them."""
-        self.fill(_read(path) for path in files)
+        self.fill((_read(path) for path in files), split)
 
-    def fill(self, tables: Iterable[pa.Table]) -> None:
-        """Append tables with the user's columns and the list of the items, and of their labels."""
+    def fill(self, tables: Iterable[pa.Table], split: Split | None = None) -> None:
+        """Append tables with the user's columns and the lists of the items, labels and parts."""
         self.directory.mkdir(parents=True)
         names = self.columns.users
         last = taken = 0
         writers = {name: open(self.directory / name, "wb") for name in (ITEMS, ENDS, TAKEN, BEFORE)}
         writers |= {name: open(self.directory / f"user.{name}", "wb") for name in names}
+        mappings = () if split is None else split.mappings
+        part_files = [open(self.directory / f"{name}.{PART_ENDS}", "wb") for name in mappings]
         try:
             for table in tables:
                 for name in names:
@@ -115,6 +129,9 @@ class Histories:
                 values.tofile(writers[ITEMS])
                 (offsets[1:] + last).tofile(writers[ENDS])
                 last += int(offsets[-1])
+                for part, file in enumerate(part_files):
+                    parts, _ = lists_of_arrow(table[PART].combine_chunks())
+                    part_ends(parts, offsets, part, np).tofile(file)
                 for name in self.columns.labels:
                     labels, _ = lists_of_arrow(table[name].combine_chunks())
                     values[labels == 1].tofile(writers[TAKEN])
@@ -123,7 +140,7 @@ class Histories:
                     taken = int(before[-1])
             np.array([taken]).tofile(writers[BEFORE])
         finally:
-            for writer in writers.values():
+            for writer in (*writers.values(), *part_files):
                 writer.close()
 
 

@@ -6,7 +6,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...foundation.exceptions import MerlinSimError
+from ...sampling.positions import TEST, TRAIN
 from ...schemas.users_layout import NEGATIVES, POPULARITY
+from .split import Split
 
 NONE = "none"
 """No negative samples are drawn: the log has them."""
@@ -14,6 +16,7 @@ DRAWS = (*NEGATIVES, NONE)
 LOG_ORDER = "log"
 ITEM_ORDER = "item"
 ORDERS = (LOG_ORDER, ITEM_ORDER)
+SPLIT_RULES = ("test_from", "validation_from", "test_users", "validation_users")
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,12 @@ class SampleRules:
     """Negative samples that are drawn for each positive one."""
     equal_times: str = LOG_ORDER
     """What orders a user's interactions of one time: their place in the log, or the item's key."""
+
+    test_from: str | None = None
+    """See :class:`~merlin_sim.workflows.behaviour.split.Split`, and so for the next three."""
+    validation_from: str | None = None
+    test_users: float | None = None
+    validation_users: float | None = None
 
     def __post_init__(self) -> None:
         """Gather every problem, raise once."""
@@ -64,8 +73,22 @@ class SampleRules:
                 f"Received: `negatives_per_positive` = {self.negatives_per_positive} with "
                 f"`negatives` = {NONE!r}."
             )
+        problems += self.split.problems() if self.split else []
         if problems:
             raise MerlinSimError("\n".join(problems))
+
+    @property
+    def split(self) -> Split | None:
+        """What tests, if it is not each user's last interaction."""
+        given = {name: getattr(self, name) for name in SPLIT_RULES}
+        if all(value is None for value in given.values()):
+            return None
+        return Split(**given, seed=self.seed)
+
+    @property
+    def mappings(self) -> tuple[str, ...]:
+        """The mappings that a dataset gets."""
+        return self.split.mappings if self.split else (TRAIN, TEST)
 
     @property
     def twins(self) -> int:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...foundation.progress import Narrator
-from ...sampling.positions import TEST, TRAIN
 from ...schemas.dataset import write_documents
 from ...schemas.translation.merlin_schema import to_merlin_schema
 from ..engine.schedulers import Scheduler
@@ -25,6 +24,7 @@ def write_samples_files(
     sizes: Mapping[str, int],
     scheduler: Scheduler,
     narrator: Narrator,
+    mappings: Sequence[str],
 ) -> dict[str, int]:
     """Write the samples of train and test; the same histories and rules give the same files.
 
@@ -36,11 +36,12 @@ def write_samples_files(
         sizes: How many ids each domain has.
         scheduler: Where to work.
         narrator: Hears of every part.
+        mappings: What to write, ``train`` and ``test`` as a rule.
 
     Returns:
         Mapping -> the number of its samples.
     """
-    expected = {mapping: histories.count_samples(mapping, rules.twins) for mapping in (TRAIN, TEST)}
+    expected = {mapping: histories.count_samples(mapping, rules.twins) for mapping in mappings}
     parts = []
     for mapping, rows in expected.items():
         (directory / mapping).mkdir()

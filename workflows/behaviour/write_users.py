@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...foundation.exceptions import MerlinSimError
-from ...sampling.positions import TEST, TRAIN
 from ...schemas.users_layout import USERS, UsersLayout
 from ..engine.backend import arrow_lists
 from ..engine.schedulers import Scheduler
@@ -123,7 +122,7 @@ def refuse_names_of_positions(columns: BehaviourColumns, layout: UsersLayout) ->
     Raises:
         MerlinSimError: With the names.
     """
-    own = {name for mapping in (TRAIN, TEST) for name in layout.positions[mapping]}
+    own = {name for names in layout.positions.values() for name in names}
     taken = sorted(own & {*columns.users, *columns.items})
     if taken:
         raise MerlinSimError(

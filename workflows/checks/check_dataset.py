@@ -54,8 +54,9 @@ class DatasetCheck:
         return list(self._findings())
 
     def _read(self, mapping: str) -> None:
-        of_users = self.dataset.users is not None
-        source = (MadeRows if of_users else StoredRows)(self.dataset, mapping)
+        source: MadeRows | StoredRows = StoredRows(self.dataset, mapping)
+        if self.dataset.users is not None:
+            source = MadeRows(self.dataset, mapping)
         parts, sizes = source.parts, [source.rows_of(part) for part in source.parts]
         if self.most_rows is not None and sum(sizes) > self.most_rows:
             self.sampled = True

@@ -149,15 +149,18 @@ def whole_column(path: Path, group: int, name: str, column: pa.Array) -> pa.Arra
 
 def _offsets(lists: pa.Array) -> Array:
     if pa.types.is_fixed_size_list(lists.type):
-        return np.arange(len(lists) + 1, dtype=np.int64) * lists.type.list_size
-    offsets = np.asarray(lists.offsets).astype(np.int64)
-    return offsets - offsets[0]
+        offsets: Array = np.arange(len(lists) + 1) * int(lists.type.list_size)
+    else:
+        offsets = np.asarray(lists.offsets).astype(np.int64)
+    offsets -= offsets[0]
+    return offsets
 
 
 def _numbers(column: pa.Array) -> Array:
+    values: Array = np.asarray(column)
     if pa.types.is_boolean(column.type):
-        return np.asarray(column).astype(np.int8)
-    return np.asarray(column)
+        values = values.astype(np.int8)
+    return values
 
 
 def in_background(read: Callable[[Any], Iterable[CheckedRows]], parts: list[Any]) -> Iterator[Any]:
@@ -166,8 +169,12 @@ def in_background(read: Callable[[Any], Iterable[CheckedRows]], parts: list[Any]
     with ThreadPoolExecutor(workers) as pool:
         waiting: deque[Future[list[CheckedRows]]] = deque()
         for part in parts:
-            waiting.append(pool.submit(lambda part=part: list(read(part))))
+            waiting.append(pool.submit(_read_all, read, part))
             if len(waiting) > workers:
                 yield from waiting.popleft().result()
         while waiting:
             yield from waiting.popleft().result()
+
+
+def _read_all(read: Callable[[Any], Iterable[CheckedRows]], part: Any) -> list[CheckedRows]:
+    return list(read(part))

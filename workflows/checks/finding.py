@@ -10,9 +10,9 @@ from typing import Any
 class Bounds:
     """From where on something is a problem; each but the AUC is a share, 0 to 1."""
 
-    repeated: float = 0.01
+    repeated: float = 0.05
     """Rows of a mapping that repeat another one of it."""
-    test_in_train: float = 0.01
+    test_in_train: float = 0.05
     """Rows of what tests that train, too."""
     feature_auc: float = 0.9
     """AUC of one feature alone."""

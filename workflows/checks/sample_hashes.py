@@ -38,7 +38,8 @@ class SampleHashes:
     def _chosen(hashes: Array, one_of: int) -> Array:
         if one_of == 1:
             return hashes
-        return hashes[(hashes >> np.uint64(40)) % np.uint64(one_of) == 0]
+        chosen: Array = hashes[(hashes >> np.uint64(40)) % np.uint64(one_of) == 0]
+        return chosen
 
     def sorted(self, one_of: int) -> Array:
         """The hashes of a share that is not larger than what is kept, sorted."""

@@ -149,9 +149,9 @@ def group_sorted(
         lists of the group's values, in order); strings as the objects that Categorify takes.
     """
     if is_on_gpu(frame):
-        place = array_module(frame).arange(len(frame))
-        ordered = frame.assign(**{PLACE: place})  # cudf's sort does not keep the order of equals
-        ordered = ordered.sort_values([by, *then, PLACE], ignore_index=True)
+        placed = frame.copy(deep=False)  # cudf's sort does not keep the order of equals
+        placed[PLACE] = array_module(frame).arange(len(frame))
+        ordered = placed.sort_values([by, *then, PLACE], ignore_index=True)
         what = {**dict.fromkeys(last, "last"), **dict.fromkeys(collected, list)}
         return ordered.groupby(by, sort=True).agg(what).reset_index()
     group = ranks(arrow_of(frame[by]))

@@ -69,3 +69,14 @@ class LogSource(Protocol):
 
     def size(self) -> int:
         """Bytes of raw data."""
+
+    def time_of(self, text: str, option: str) -> int | float:
+        """A time that a person gave, as the number that the log's times become.
+
+        Args:
+            text: A number, or a date and time.
+            option: What gave it, for messages.
+
+        Raises:
+            MerlinSimError: Where the log's times are of another kind.
+        """

@@ -67,7 +67,7 @@ def check_types(schemas: Sequence[tuple[Path, pa.Schema]], columns: BehaviourCol
 def _fits(name: str, kind: pa.DataType, columns: BehaviourColumns) -> tuple[bool, str]:
     """Whether a column may be of a type, and what was expected of it."""
     if name == columns.timestamp:
-        return _is_time(kind), "numbers or dates"
+        return _is_time(kind), "numbers or dates, or text of them"
     if name == columns.label:
         return can_be_label(kind), "0 and 1"
     return _is_key(kind), "text or whole numbers"
@@ -88,8 +88,14 @@ def _is_time(kind: pa.DataType) -> bool:
         pa.types.is_floating,
         pa.types.is_timestamp,
         pa.types.is_date,
+        is_text,
     )
     return any(test(kind) for test in tests)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column is text; each of its times is then asked for as in CSV."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _form(kind: pa.DataType) -> pa.DataType:
@@ -103,8 +109,8 @@ def _form(kind: pa.DataType) -> pa.DataType:
 
 def kind_of_timestamp(values: pa.Array) -> str | None:
     """Tell what the first value in a column of text is; None where there is no value."""
-    for value in values:
-        text = value.as_py().decode("utf-8", "replace").strip()
+    for value in pc.cast(values, pa.binary()):
+        text = (value.as_py() or b"").decode("utf-8", "replace").strip()
         if text:
             for kind in (INTEGER, DECIMAL, DATE):
                 if _time_of_text(pa.array([text]), kind).null_count == 0:
@@ -121,7 +127,7 @@ def clean_columns(
     Args:
         table: The log's columns; those of CSV as bytes.
         columns: Which is which.
-        timestamp_kind: What a timestamp in CSV is.
+        timestamp_kind: What a timestamp that is text is, as those of CSV are.
         empty: Give a table without rows, of the types that a CSV file gets.
 
     Returns:
@@ -199,8 +205,9 @@ def labels_of(values: pa.Array) -> pa.Array:
 
 
 def _time(values: pa.Array, kind: str) -> tuple[pa.Array, str]:
-    if pa.types.is_binary(values.type):
-        return _time_of_text(_decode(values), kind), EXPECTED_TIME[kind]
+    if pa.types.is_binary(values.type) or is_text(values.type):
+        text = _decode(pc.cast(values, pa.binary()))
+        return _time_of_text(text, kind), EXPECTED_TIME[kind]
     if pa.types.is_floating(values.type):
         numbers = pc.cast(values, pa.float64())
         nothing = pa.scalar(None, pa.float64())
@@ -208,6 +215,31 @@ def _time(values: pa.Array, kind: str) -> tuple[pa.Array, str]:
     if pa.types.is_date32(values.type):
         values = pc.cast(values, pa.int32())
     return _whole(values), EXPECTED_TIME[INTEGER]
+
+
+def time_from_text(text: str, kind: str | pa.DataType) -> tuple[int | float | None, str]:
+    """A time as the numbers that a column of times becomes; None where it is of another kind.
+
+    >>> time_from_text("1970-01-02", "date")
+    (86400000000, 'a date and time such as 2014-07-23 10:00:00')
+    >>> time_from_text("1970-01-02", pa.date32())[0], time_from_text("soon", pa.int32())
+    (1, (None, 'a whole number'))
+
+    Args:
+        text: The time.
+        kind: Of a column of text, its kind; else its type.
+
+    Returns:
+        The number, and what is expected of a text.
+    """
+    if not isinstance(kind, str) and (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+        time = _time_of_text(pa.array([text]), DATE)  # microseconds
+        plain = pa.timestamp(kind.unit) if pa.types.is_timestamp(kind) else kind
+        values = pc.cast(pc.cast(time, pa.timestamp("us")), plain, safe=False)
+        return _time(values, DATE)[0][0].as_py(), EXPECTED_TIME[DATE]
+    if not isinstance(kind, str):
+        kind = DECIMAL if pa.types.is_floating(kind) else INTEGER
+    return _time_of_text(pa.array([text]), kind)[0].as_py(), EXPECTED_TIME[kind]
 
 
 def _time_of_text(text: pa.Array, kind: str) -> pa.Array:

@@ -18,7 +18,15 @@ from ..behaviour.behaviour_columns import BehaviourColumns
 from .bad_rows import BadRow
 from .csv_file import DAMAGE, header_of, is_csv, open_csv, read_batches
 from .log_source import Piece
-from .table_columns import check_types, clean_columns, kind_of_timestamp, text_columns
+from .table_columns import (
+    INTEGER,
+    check_types,
+    clean_columns,
+    is_text,
+    kind_of_timestamp,
+    text_columns,
+    time_from_text,
+)
 
 HEADER = 1
 
@@ -90,24 +98,52 @@ class TableLog:
 
     @cached_property
     def _timestamp_kind(self) -> str:
+        """What times are that are text: as the first of them."""
         for path in map(Path, self.files):
-            if is_csv(path):
-                with open(path, "rb") as raw, open_csv(path, raw) as file:
-                    for batch in read_batches(file, [self.columns.timestamp], []):
-                        kind = kind_of_timestamp(batch.column(0))
-                        if kind:
-                            return kind
-        return "int"
+            for times in self._texts_of_times(path):
+                kind = kind_of_timestamp(times)
+                if kind:
+                    return kind
+        return INTEGER
+
+    def _texts_of_times(self, path: Path) -> Iterator[pa.Array]:
+        name = self.columns.timestamp
+        if is_csv(path):
+            with open(path, "rb") as raw, open_csv(path, raw) as file:
+                for batch in read_batches(file, [name], []):
+                    yield batch.column(0)
+        elif self._has_texts_of_times(path):
+            with pq.ParquetFile(path) as parquet:
+                for batch in parquet.iter_batches(columns=[name]):
+                    yield batch.column(0)
+
+    def _has_texts_of_times(self, path: Path) -> bool:
+        """Whether times are text there; they are in CSV."""
+        return is_csv(path) or is_text(read_footer(path)[1].field(self.columns.timestamp).type)
 
     def blocks(self) -> list[TableBlock]:
         """See LogSource."""
-        if any(block.is_stream for block in self._blocks):
+        if self._blocks and self._has_texts_of_times(self._blocks[0].path):
             _ = self._timestamp_kind  # the same in every worker
         return self._blocks
 
     def size(self) -> int:
         """See LogSource."""
         return sum(block.size for block in self._blocks)
+
+    def time_of(self, text: str, option: str) -> int | float:
+        """See LogSource."""
+        path, name = Path(self.files[0]), self.columns.timestamp
+        kind = self._timestamp_kind
+        if not self._has_texts_of_times(path):
+            kind = read_footer(path)[1].field(name).type
+        time, expected = time_from_text(text, kind)
+        if time is None:
+            raise MerlinSimError(
+                f"`{option}`: expected {expected}, as column {name!r} of {path} holds. "
+                f"Received: {text}."
+            )
+        return time
 
     def read(self, block: TableBlock) -> Iterator[Piece]:
         """See LogSource."""
@@ -118,7 +154,8 @@ class TableLog:
             with pq.ParquetFile(block.path) as file:
                 table = file.read_row_group(block.group, columns=list(self.columns.log))
             rows = table.num_rows
-            table, bad = clean_columns(table, self.columns, "")
+            kind = self._timestamp_kind if is_text(table[self.columns.timestamp].type) else ""
+            table, bad = clean_columns(table, self.columns, kind)
         except UNREADABLE as error:
             raise MerlinSimError(
                 f"{block.path}, row group {block.group} (after row {block.first_row:,}): cannot be "

@@ -11,10 +11,13 @@ from ...sampling.positions import (
     TEST,
     TRAIN,
     first_with_enough_taken,
+    part_ends,
+    part_positions,
     sample_positions,
     taken_before,
 )
 from ..behaviour.behaviour_columns import LABEL, POSITION, BehaviourColumns
+from ..behaviour.split import PART, Split
 from ..engine.backend import (
     array_module,
     is_on_gpu,
@@ -33,26 +36,38 @@ class ExplodeHistories(RowOperator):
 
     Args:
         columns: The log's columns.
-        mapping: ``"test"`` takes each user's last interaction, ``"train"`` all the others.
+        mapping: ``"test"`` takes each user's last interaction, ``"train"`` all the others; with a
+            split, what it says.
         longest: Interactions of a history to keep, the newest.
-        least_before: Interactions that a row of ``"train"`` has before it at least.
+        least_before: Interactions that a row of ``"train"``, or of any part of a split, has before
+            it at least.
+        split: How the interactions were split.
     """
 
     def __init__(
-        self, columns: BehaviourColumns, mapping: str, longest: int = 100, least_before: int = 1
+        self,
+        columns: BehaviourColumns,
+        mapping: str,
+        longest: int = 100,
+        least_before: int = 1,
+        split: Split | None = None,
     ) -> None:
         """Store the arguments."""
         super().__init__()
-        if mapping not in (TRAIN, TEST):
-            raise ValueError(f"`mapping` should be {TRAIN!r} or {TEST!r}. Received: {mapping!r}.")
+        mappings = (TRAIN, TEST) if split is None else split.mappings
+        if mapping not in mappings:
+            expected = " or ".join(map(repr, mappings))
+            raise ValueError(f"`mapping` should be {expected}. Received: {mapping!r}.")
+        self.split = split
         self.columns = columns
         self.mapping = mapping
         self.longest = longest
         self.least_before = least_before
 
     def inputs(self) -> tuple[str, ...]:
-        """The user's columns, and the items as a list of ids, and their labels."""
-        return (*self.columns.users, self.columns.item, *self.columns.labels)
+        """The user's columns, and the items as a list of ids, their labels and parts."""
+        parts = [PART] if self.split else []
+        return (*self.columns.users, self.columns.item, *self.columns.labels, *parts)
 
     def outputs(self) -> Schema:
         """The user's columns, the position, the target item and the history before it."""
@@ -72,7 +87,7 @@ class ExplodeHistories(RowOperator):
             before = taken_before(labels, xp)
             least = first_with_enough_taken(offsets, before, least, xp)
             lists = [values, values[labels == 1], before]
-        ranges = sample_positions(offsets[1:] - offsets[:-1], self.mapping, least, xp)
+        ranges = self._ranges(df, offsets, least)
         where = (user, *ranges, 0, 0, 1)
         if is_on_gpu(df):
             rows, positions = sample_arrays.select_prefixes(*where, xp)
@@ -88,6 +103,16 @@ class ExplodeHistories(RowOperator):
         columns[self.columns.targets[0]] = targets
         columns[self.columns.positives[0]] = list_column(history, history_offsets, like=df)
         return new_frame(columns, like=df)
+
+    def _ranges(self, df: Any, offsets: Any, least: Any) -> tuple[Any, Any]:
+        """Where the samples of each history begin and end."""
+        xp = array_module(df)
+        if self.split is None:
+            return sample_positions(offsets[1:] - offsets[:-1], self.mapping, least, xp)
+        parts, _ = lists_of(df[PART])
+        part = self.split.mappings.index(self.mapping)
+        before, ends = (part_ends(parts, offsets, last, xp) for last in (part - 1, part))
+        return part_positions(before, ends, least, xp)
 
     def _cut(self, made_by: Any) -> Any:
         """What cuts out targets and histories: of a log with labels, targets' labels too."""

@@ -8,7 +8,8 @@ from merlin.schema import ColumnSchema, Schema
 
 from ..behaviour.behaviour_columns import BehaviourColumns
 from ..behaviour.rules import ITEM_ORDER, LOG_ORDER
-from ..engine.backend import group_sorted
+from ..behaviour.split import PART, Split
+from ..engine.backend import array_module, frame_to_arrow, group_sorted, new_frame
 from .row_operator import RowOperator, id_list_column
 
 
@@ -21,13 +22,20 @@ class GroupHistories(RowOperator):
         columns: The log's columns.
         equal_times: ``"log"`` leaves interactions of one time in the order of the table,
             ``"item"`` sorts them by the item's raw key.
+        split: Adds a list that says of each interaction whose it is: train's, test's...
     """
 
-    def __init__(self, columns: BehaviourColumns, equal_times: str = LOG_ORDER) -> None:
+    def __init__(
+        self,
+        columns: BehaviourColumns,
+        equal_times: str = LOG_ORDER,
+        split: Split | None = None,
+    ) -> None:
         """Store the arguments."""
         super().__init__()
         self.columns = columns
         self.equal_times = equal_times
+        self.split = split
 
     def inputs(self) -> tuple[str, ...]:
         """The user's columns, the item, the timestamp, and the label."""
@@ -38,15 +46,26 @@ class GroupHistories(RowOperator):
         """The user's columns, and the items as a list, and the labels."""
         users = [ColumnSchema(name) for name in self.columns.users]
         items = ColumnSchema(self.columns.item, dims=(None, (0, None)))
-        return Schema([*users, items, *map(id_list_column, self.columns.labels)])
+        beside = (*self.columns.labels, *([PART] if self.split else []))
+        return Schema([*users, items, *map(id_list_column, beside)])
 
     def transform(self, col_selector: Any, df: Any) -> Any:
         """Group one partition."""
         names = self.columns
+        if self.split is not None:
+            df = self._with_parts(df, self.split)
         return group_sorted(
             df,
             by=names.user,
             then=(names.timestamp, *([names.item] if self.equal_times == ITEM_ORDER else [])),
-            collected=(names.item, *names.labels),
+            collected=(names.item, *names.labels, *([PART] if self.split else [])),
             last=names.user_features,
         )
+
+    def _with_parts(self, df: Any, split: Split) -> Any:
+        names = (self.columns.user, self.columns.timestamp)
+        table = frame_to_arrow(new_frame({name: df[name] for name in names}, like=df))
+        parts = split.parts(*(table[name].combine_chunks() for name in names))
+        parted = df.copy(deep=False)
+        parted[PART] = array_module(df).asarray(parts)
+        return parted

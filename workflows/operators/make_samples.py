@@ -39,6 +39,7 @@ class MakeSamples(RowOperator):
             mapping,
             longest=rules.max_sequence_length,
             least_before=rules.shortest_sequence_for_training,
+            split=rules.split,
         )
         self.draw = DrawNegatives(columns, items, rules.seed, rules.drawn_by, rules.twins)
         self.look_up = LookUpItemFeatures(columns, items)

@@ -60,7 +60,14 @@ class UsersTranscoder:
                 histories.write_positions(mapping, begins, ends)
             vocabularies = Vocabularies(source / CATEGORIES)
             rows = write_samples_files(
-                staged, histories, rules, vocabularies, sizes, self.scheduler, self.narrator
+                staged,
+                histories,
+                rules,
+                vocabularies,
+                sizes,
+                self.scheduler,
+                self.narrator,
+                list(positions),
             )
             shutil.rmtree(staged / WORK)
             shutil.copytree(source / CATEGORIES, staged / CATEGORIES)

@@ -16,6 +16,7 @@ from ...options.preprocess_options import (
     NEGATIVES_OPTION,
     RULES,
     RUN,
+    SPLIT,
     with_options,
 )
 from .fitted_settings import load_fitted, rules_of, say_done
@@ -33,6 +34,7 @@ from .fitted_settings import load_fitted, rules_of, say_done
 @click.option("--reviews_file_name", default="reviews_Books.json", show_default=True)
 @with_options(RULES)
 @with_options(NEGATIVES_OPTION)
+@with_options(SPLIT)
 @with_options(LAYOUT)
 @with_options(RUN)
 @click.option(

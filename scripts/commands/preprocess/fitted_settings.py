@@ -11,13 +11,13 @@ from click.core import ParameterSource
 
 from ....foundation.exceptions import MerlinSimError
 from ....schemas.users_layout import POPULARITY
-from ....workflows.behaviour.rules import NONE, SampleRules
+from ....workflows.behaviour.rules import NONE, SPLIT_RULES, SampleRules
 from .findings import say_findings
 
 if TYPE_CHECKING:
     from ....workflows.behaviour.behaviour_columns import BehaviourColumns
-    from ....workflows.behaviour.build import Summary
     from ....workflows.behaviour.fitted import FittedWorkflow
+    from ....workflows.behaviour.summary import Summary
 
 COLUMN_OPTIONS = {
     "user": "--user_column",
@@ -73,6 +73,7 @@ def rules_of(
         fitted: The workflow of ``--fitted``.
         negatives: What is drawn where nobody says so.
     """
+    given = {**given, **{name: given[name] or None for name in SPLIT_RULES}}
     source = click.get_current_context().get_parameter_source
     on_command_line = {
         name: value
@@ -88,6 +89,8 @@ def rules_of(
         on_command_line["negatives_per_positive"] = 1
     if fitted is None:
         return SampleRules(**{**given, "negatives": before})
+    if on_command_line.keys() & set(SPLIT_RULES):  # a split is given as a whole
+        on_command_line |= {name: given[name] for name in SPLIT_RULES}
     return replace(fitted.rules, **on_command_line)
 
 

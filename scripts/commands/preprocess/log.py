@@ -16,6 +16,7 @@ from ...options.preprocess_options import (
     NEGATIVES_OR_NONE,
     RULES,
     RUN,
+    SPLIT,
     names,
     with_options,
 )
@@ -41,6 +42,7 @@ from .fitted_settings import columns_of, load_fitted, rules_of, say_done
 )
 @with_options(RULES)
 @with_options(NEGATIVES_OR_NONE)
+@with_options(SPLIT)
 @with_options(LAYOUT)
 @with_options(RUN)
 @click.option(

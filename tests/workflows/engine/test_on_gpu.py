@@ -19,6 +19,7 @@ from merlin_sim.foundation.row_numbers import for_each_element
 from merlin_sim.schemas.translation.merlin_schema import to_merlin_schema
 from merlin_sim.workflows.behaviour.behaviour_columns import BehaviourColumns
 from merlin_sim.workflows.behaviour.dataset_spec import dataset_spec
+from merlin_sim.workflows.behaviour.split import PART, Split
 from merlin_sim.workflows.engine import backend
 from merlin_sim.workflows.operators.contract_ids import ContractIds
 from merlin_sim.workflows.operators.draw_negatives import DrawNegatives
@@ -29,6 +30,7 @@ from merlin_sim.workflows.operators.look_up_item_features import LookUpItemFeatu
 from merlin_sim.workflows.vocabularies.vocabulary import Vocabularies
 
 COLUMNS = BehaviourColumns("user", "item", "time", ("country",), ("cat",))
+LABELLED = BehaviourColumns("user", "item", "time", ("country",), ("cat",), "clicked")
 CUPY = load("cupy")
 LOG = pa.table(
     {
@@ -86,11 +88,49 @@ def test_samples_are_those_of_the_cpu(gpu, items, mapping, pad):
     assert len(expected["label"]) > 4
 
 
-def test_histories_are_those_of_the_cpu(gpu):
-    expected = through(LOG, GroupHistories(COLUMNS))
-    assert expected["item"] == [["b", "c", "b", "d"], ["a", "c"], ["a", "d"]]
+@pytest.mark.parametrize("twins", [0, 1, 3])
+@pytest.mark.parametrize("mapping", ["train", "validation", "test"])
+def test_samples_with_labels_and_parts_are_those_of_the_cpu(gpu, items, mapping, twins):
+    split = Split(test_from="4", validation_from="3")
+    operators = [
+        ExplodeHistories(LABELLED, mapping, split=split),
+        DrawNegatives(LABELLED, items, seed=5, twins=twins),
+    ]
+    beside = {"clicked": [[1, 0, 1], [1], [1, 1, 0, 0, 1], [0, 1]]}
+    beside[PART] = [[0, 1, 2], [0], [0, 0, 1, 2, 2], [0, 1]]
+    table = HISTORIES.append_column("clicked", pa.array(beside["clicked"]))
+    table = table.append_column(PART, pa.array(beside[PART]))
+    expected = through(table, *operators)
     gpu()
-    assert through(LOG, GroupHistories(COLUMNS)) == expected
+    assert through(table, *operators) == expected
+    assert len(expected["label"]) >= (1 if twins == 0 else 2)
+
+
+@pytest.mark.parametrize(
+    ("order", "first"), [("item", ["b", "c", "b", "d"]), ("log", ["c", "b", "b", "d"])]
+)
+def test_histories_are_those_of_the_cpu(gpu, order, first):
+    expected = through(LOG, GroupHistories(COLUMNS, order))
+    assert expected["item"] == [first, ["a", "c"], ["a", "d"]]
+    gpu()
+    assert through(LOG, GroupHistories(COLUMNS, order)) == expected
+
+
+@pytest.mark.parametrize("split", [Split(test_from="2"), Split(test_users=0.5)])
+def test_labels_and_parts_are_grouped_as_on_the_cpu(gpu, split):
+    log = LOG.append_column("clicked", pa.array([1, 0, 1, 1, 0, 1, 0, 0]))
+    group = GroupHistories(LABELLED, split=split)
+    ids = ContractIds({"item": ("clicked", PART)})
+    expected = through(log, group)
+    assert expected["clicked"][0] == [0, 1, 1, 0]
+    if split.test_from:
+        assert expected[PART] == [[0, 0, 1, 1], [1, 1], [0, 0]]
+    codes = pa.table({"item": [[3, 2, 5, 4]], "clicked": [[0, 1, 1, 0]], PART: [[0, 0, 1, 1]]})
+    kept = through(codes, ids)
+    assert (kept["clicked"], kept[PART]) == ([[0, 1, 0]], [[0, 1, 1]])
+    gpu()
+    assert through(log, group) == expected
+    assert through(codes, ids) == kept
 
 
 def test_ids_are_those_of_the_cpu(gpu):

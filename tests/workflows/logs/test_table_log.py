@@ -178,7 +178,7 @@ def test_bad_rows_of_parquet(tmp_path, run):
 def test_columns_and_types_are_checked_before_any_work(tmp_path, run):
     log = make_log().rename(columns={"who": "user"})
     log["what"] = log["what"] / 2
-    log["when"] = log["when"].astype(str)
+    log["when"] = log["when"] > 3
     log.to_parquet(tmp_path / "log.parquet")
     with pytest.raises(MerlinSimError) as error:
         run(tmp_path / "log.parquet", "--output_path", tmp_path / "dataset", *OPTIONS)
@@ -186,7 +186,7 @@ def test_columns_and_types_are_checked_before_any_work(tmp_path, run):
     assert "expected a column 'who', found only when, user" in message
     words = "column 'what': expected text or whole numbers, found floating-point numbers (double)"
     assert words in message
-    assert "column 'when': expected numbers or dates, found text (string)" in message
+    assert "column 'when': expected numbers or dates, or text of them, found" in message
 
 
 def test_files_that_do_not_fit_together(tmp_path, run):
@@ -254,6 +254,29 @@ def test_timestamps_of_any_kind_sort(tmp_path, run):
         expected = rows
 
 
+@pytest.mark.parametrize("kind", ["int", "float", "date"])
+def test_times_that_are_text_are_read_in_parquet_as_in_csv(tmp_path, run, kind):
+    log = make_log().astype({"who": str, "what": str, "device": str})
+    texts = {
+        "int": log["when"].astype(str),
+        "float": (log["when"] / 7).astype(str),
+        "date": pd.to_datetime(log["when"], unit="s").astype(str),
+    }
+    log = log.assign(when=texts[kind])
+    log.to_csv(tmp_path / "log.csv", index=False)
+    schema = pa.Schema.from_pandas(log).set(0, pa.field("when", pa.large_string()))
+    log.to_parquet(tmp_path / "log.parquet", row_group_size=30, schema=schema)
+    for name in ("csv", "parquet"):
+        run(tmp_path / f"log.{name}", "--output_path", tmp_path / name, *OPTIONS)
+    rows = [(tmp_path / name / "test/part.0.parquet").read_bytes() for name in ("csv", "parquet")]
+    assert rows[0] == rows[1]
+    log.loc[33, "when"] = "soon"
+    log.to_parquet(tmp_path / "soon.parquet", row_group_size=30)
+    expected = {"int": "a whole number", "float": "a number", "date": "a date and time"}[kind]
+    with pytest.raises(MerlinSimError, match=f"line 34: 'when': expected {expected}.*b'soon'"):
+        run(tmp_path / "soon.parquet", "--output_path", tmp_path / "soon", *OPTIONS)
+
+
 NAMES = ("--user_column", "who", "--item_column", "what", "--timestamp_column", "when")
 
 
@@ -269,7 +292,11 @@ def write_rows(path, **columns):
         ("what", pa.array([1, 2, 2**64 - 1], pa.uint64()), "line 3: 'what': expected a value, fou"),
         ("when", pa.array([1, 2**63, 3], pa.uint64()), "line 2: 'when': expected a whole number"),
         ("who", pa.array([b"u", b"u", b"\xff"]).view("string"), r"line 3: .*found b'\\xff'"),
-        ("when", pa.nulls(3), "column 'when': expected numbers or dates, found nulls only"),
+        (
+            "when",
+            pa.nulls(3),
+            "column 'when': expected numbers or dates, or text of them, found nulls only",
+        ),
         ("what", pa.array([1] * 3, pa.time64("us")), r"text or whole numbers, found times \(time"),
     ],
 )

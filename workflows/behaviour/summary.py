@@ -1,0 +1,70 @@
+"""What a run of preprocessing did, in numbers and in sentences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..logs.bad_rows import BadRows
+from .rules import LOG_ORDER
+
+
+@dataclass
+class Summary:
+    """What a run did, in numbers."""
+
+    interactions: int = 0
+    kept_interactions: int = 0
+    repeated: int = 0
+    same_time: int = 0
+    taken: int | None = None
+    """Kept interactions whose item was taken; None where the log has no labels."""
+    users: int = 0
+    dropped_users: int = 0
+    domains: dict[str, int] = field(default_factory=dict)
+    unknown: dict[str, int] = field(default_factory=dict)
+    """Item features that do not stand in the log -> the items that have no value."""
+    rows: dict[str, int] = field(default_factory=dict)
+    bad_rows: list[BadRows] = field(default_factory=list)
+    bytes: int = 0
+    equal_times: str = LOG_ORDER
+
+    def left_out(self) -> list[str]:
+        """Say of each file which of its rows could not be read."""
+        return [bad.describe() for bad in self.bad_rows if bad.count]
+
+    def lines(self) -> list[str]:
+        """Tell what was read, kept and written, a sentence a line."""
+        return [
+            *self.left_out(),
+            f"{self.interactions:,} interactions read; {self.kept_interactions:,} of "
+            f"{self.users:,} users kept ({self.dropped_users:,} users too short), "
+            f"{self.repeated:,} of them repetitions",
+            *self._taken_lines(),
+            *self._time_lines(),
+            "ids: " + ", ".join(f"{name} {size:,}" for name, size in self.domains.items()),
+            *(
+                f"{name}: {count:,} items without one"
+                for name, count in self.unknown.items()
+                if count
+            ),
+            "rows: " + ", ".join(f"{name} {count:,}" for name, count in self.rows.items()),
+            f"{self.bytes / max(1, sum(self.rows.values())):.3g} bytes per sample",
+        ]
+
+    def _taken_lines(self) -> list[str]:
+        if self.taken is None:
+            return []
+        shown = self.kept_interactions - self.taken
+        return [
+            f"labels: {self.taken:,} taken (1), {shown:,} shown and not taken (0): "
+            f"{self.taken / max(1, self.kept_interactions):.2%} taken"
+        ]
+
+    def _time_lines(self) -> list[str]:
+        if not self.same_time:
+            return []
+        order = "the order of the log" if self.equal_times == LOG_ORDER else "the order of items"
+        return [
+            f"{self.same_time:,} have the time of an earlier one of their user: they stand in "
+            f"{order}"
+        ]
