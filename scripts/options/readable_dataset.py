@@ -76,7 +76,8 @@ def _transcode(directory: Path, feature_spec: str, place: Path) -> None:
     """Run `merlin-sim transcode` in a process of its own: no setting of the run is made by then."""
     words = ["--input", str(directory), "--feature_spec", feature_spec, "--output", str(place)]
     command = [sys.executable, "-c", MERLIN_SIM, "transcode", *words]
-    process = subprocess.Popen(command, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    process = subprocess.Popen(command, env=hidden, close_fds=False)  # it holds the lock too
     try:
         with _stoppable():
             code = process.wait()

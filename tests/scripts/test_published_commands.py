@@ -18,6 +18,7 @@ from pathlib import Path
 from unittest import mock
 
 import click
+import in_process
 import pytest
 from click.testing import CliRunner
 
@@ -53,7 +54,7 @@ RUN_MODEL = "scripts/run_model.sh --data_path ${TF_RECORD_PATH} --gpus ${GPU} --
 def paths(tmp_path_factory) -> dict[str, str]:
     """What the texts leave to the person, and a raw log."""
     here = tmp_path_factory.mktemp("published")
-    behaviour = PlantedBehaviour(users=3, items=60, categories=5, mean_length=30, seed=5)
+    behaviour = PlantedBehaviour(users=2, items=60, categories=5, mean_length=30, seed=5)
     (here / "raw").mkdir()
     synthesize(here / "raw", behaviour)
     return {
@@ -85,6 +86,20 @@ def run(line: str, paths: dict[str, str], *more: str) -> None:
     assert end.value.code in (None, 0)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def transcoded_in_this_process():
+    """What a run starts a process for is done here; test_readable_dataset.py has the process."""
+
+    def transcode(directory: Path, feature_spec: str, place: Path) -> None:
+        in_process.run(
+            *("transcode", "--input", directory, "--feature_spec", feature_spec),
+            *("--output", place),
+        )
+
+    with mock.patch("merlin_sim.scripts.options.readable_dataset._transcode", transcode):
+        yield
+
+
 @pytest.fixture(scope="module")
 def parquet(paths) -> dict[str, str]:
     run(PREPROCESS, paths)
@@ -101,6 +116,7 @@ def records(parquet, tmp_path_factory) -> dict[str, dict[str, str]]:
     return made
 
 
+@pytest.mark.slow
 def test_a_dataset_is_made_and_converted(records, tmp_path):
     for name, files in (("may", "part_0"), ("november", "remainder")):
         made = Path(records[name]["TF_RECORD_PATH"])

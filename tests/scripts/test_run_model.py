@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -63,6 +64,20 @@ def test_a_run_that_is_stopped_ends_with_75(tmp_path):
         assert process.wait(60) == 75
     finally:
         process.kill()
+
+
+@pytest.mark.parametrize("code", [0, 2, 75])
+def test_mpiexec_is_started_as_the_published_texts_start_it_and_its_code_counts(tmp_path, code):
+    words = launcher(tmp_path, "")
+    mpiexec = tmp_path / "mpiexec"
+    mpiexec.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" > {tmp_path / 'words'}\nexit {code}\n")
+    mpiexec.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "LAUNCHER": "mpi"}
+    done = subprocess.run(words, env=environment, capture_output=True, check=False)
+    assert done.returncode == code
+    noted = (tmp_path / "words").read_text().splitlines()
+    assert noted[:5] == ["--allow-run-as-root", "--bind-to", "socket", "-np", "2"]
+    assert noted[5].endswith("/merlin-sim") and noted[6] == "train"
 
 
 @pytest.mark.parametrize("code", [0, 2, 75])

@@ -59,5 +59,6 @@ class MeanLoss:
         return self._loss(given)
 
     def _compute(self, given: dict[str, Any]) -> tf.Tensor:
-        losses, _ = self.model.compute_step(**given, training=False)
+        columns, labels, weight = given["columns"], given["labels"], given.get("sample_weight")
+        losses, _ = self.model.compute_step(columns, labels, weight, training=False)
         return losses[0]

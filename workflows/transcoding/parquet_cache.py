@@ -54,7 +54,8 @@ def parquet_cache(
         directory: The dataset directory.
         feature_spec: The spec's name in it.
         spec: What that says.
-        transcode: Makes a directory, which appears whole or not at all.
+        transcode: Makes a directory, which appears whole or not at all. Where it starts a process
+            for that, this is to inherit the lock: ``close_fds=False``.
 
     Raises:
         MerlinSimError: Where the cache cannot be written, or a source cannot be read.
@@ -109,5 +110,7 @@ def _alone(cache: Path, directory: Path) -> Iterator[None]:
             "elsewhere."
         ) from error
     with lock:
+        # A process that was started to transcode holds it too, should this one be killed.
+        os.set_inheritable(lock.fileno(), True)
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -28,6 +28,19 @@ def translated(words: list[str]) -> list[str]:
     return found
 
 
+def missing(words: list[str]) -> list[str]:
+    """List what must be given and is not.
+
+    >>> missing(["--amazon_dataset_path", "books"])
+    ['--tfrecord_output_dir']
+    """
+    given = {word.partition("=")[0] for word in words}
+    return [] if {"-h", "--help"} & given else [name for name in NAMES if name not in given]
+
+
 if __name__ == "__main__":
+    if lacking := missing(sys.argv[1:]):
+        sys.stderr.write(f"parquet_to_tfrecord.py: missing: {', '.join(lacking)}\n")
+        sys.exit(2)
     sys.argv[1:] = ["transcode", *DEFAULTS, *translated(sys.argv[1:])]
     main()

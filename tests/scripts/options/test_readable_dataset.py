@@ -140,6 +140,29 @@ def test_of_several_ranks_one_makes_it_and_the_others_wait(source):
     assert len(made) == 1 and places == made * 3
 
 
+def test_a_transcoding_whose_run_was_killed_is_waited_for(source):
+    spec = read_spec(source / "feature_spec.yaml")
+    orphans, places = [], []
+
+    def killed(place):
+        words = ["bash", "-c", "read line"]
+        orphans.append(subprocess.Popen(words, stdin=subprocess.PIPE, close_fds=False))
+        raise ValueError("the run is gone")
+
+    with pytest.raises(ValueError, match="the run is gone"):
+        parquet_cache(source, "feature_spec.yaml", spec, killed)
+    transcode = Transcoder(spec, source).transcode
+    next_run = threading.Thread(
+        target=lambda: places.append(parquet_cache(source, "feature_spec.yaml", spec, transcode))
+    )
+    next_run.start()
+    next_run.join(0.5)
+    assert next_run.is_alive() and not places
+    orphans[0].communicate()
+    next_run.join(20)
+    assert len(places) == 1
+
+
 def test_sigterm_ends_the_transcoding_too(source, monkeypatch, capfd):
     waiting = "import sys, time; print('waits', flush=True); time.sleep(60)"
     monkeypatch.setattr(readable, "MERLIN_SIM", waiting)
