@@ -137,8 +137,15 @@ class DatasetCheck:
         if auc is not None:
             yield Finding("AUC of it alone", feature.name, auc, bound, auc > bound, f"{auc:.4f}")
         if not feature.is_number and not self.sampled:
-            unseen, bound, what = feature.unseen_rows, self.bounds.unseen, f"rows of {TEST}"
-            yield share_finding("ids that never train", feature.name, unseen, tested, bound, what)
+            yield self._unseen_finding(feature, tested)
+
+    def _unseen_finding(self, feature: FeatureCounts, tested: int) -> Finding:
+        check, unseen = "ids that never train", feature.unseen_rows
+        if feature.name == self._user and unseen == tested:
+            says = f"all {tested:,} rows of {TEST}: it is split by users"
+            return Finding(check, feature.name, 1, None, False, says)
+        bound, what = self.bounds.unseen, f"rows of {TEST}"
+        return share_finding(check, feature.name, unseen, tested, bound, what)
 
 
 def _labels_finding(mapping: str, zeros: int, ones: int) -> Finding:

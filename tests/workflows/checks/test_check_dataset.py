@@ -145,6 +145,14 @@ def test_ids_that_never_train(write, check):
     assert values["ids that never train", "item_trgt"] == pytest.approx(unseen.mean())
 
 
+def test_a_split_by_users_is_no_problem_but_many_new_users_are(write, check):
+    train, test = TRAIN[TRAIN["user"] <= 30], TEST[TEST["user"] > 30]
+    problems, values = check(write(train, test))
+    assert not problems
+    assert values["ids that never train", "user"] == 1
+    assert ("ids that never train", "user") in check(write(train, TEST))[0]
+
+
 def test_constant_columns_labels_and_histories(write, check):
     empty = np.array([], np.int64)
     train = TRAIN.assign(country=2, label=np.int8(1), item_pos=[empty] * 1000)
