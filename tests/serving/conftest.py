@@ -17,7 +17,7 @@ from merlin_sim.serving.servables.export import export_model
 from merlin_sim.serving.servables.servable import Servable
 from merlin_sim.workflows.amazon.amazon_books import AmazonReviews, amazon_files, read_categories
 from merlin_sim.workflows.behaviour.build import DatasetBuilder
-from merlin_sim.workflows.behaviour.rules import SampleRules
+from merlin_sim.workflows.behaviour.rules import ITEM_ORDER, SampleRules
 from merlin_sim.workflows.engine.schedulers import SingleProcess
 from merlin_sim.workflows.synthetic.planted_behaviour import PlantedBehaviour
 from merlin_sim.workflows.synthetic.synthesis import synthesize
@@ -37,7 +37,7 @@ def raw_logs(tmp_path_factory) -> Path:
 def dataset(raw_logs, tmp_path_factory) -> DatasetDirectory:
     path = tmp_path_factory.mktemp("datasets") / "dataset"
     reviews, metadata = amazon_files(raw_logs, "reviews_Books.json", "meta_Books.json")
-    rules = SampleRules(max_sequence_length=LENGTH)
+    rules = SampleRules(max_sequence_length=LENGTH, equal_times=ITEM_ORDER)
     DatasetBuilder(
         AmazonReviews(reviews),
         rules,
