@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ...workflows.criteo.criteo_columns import LEAST_NUMBER
+from ...workflows.criteo.raw_numbers import LOGARITHMS, model_number
 from ..limits import Limits, RequestError
 from ..servables.servable import Servable
 from ..servables.served_columns import Column
@@ -24,7 +26,8 @@ class RowEncoder:
 
     A row has the columns that the model reads, by name: of ids the raw key, looked up in the
     dataset's vocabulary (without one the key is the id), of numbers the number as the dataset has
-    it. It is an event of one candidate.
+    it; where the dataset was made of a click log, as the log has it, None for a missing one. It is
+    an event of one candidate.
 
     Args:
         servable: An opened servable.
@@ -35,6 +38,7 @@ class RowEncoder:
         """Read the vocabularies."""
         self.columns = servable.columns
         self.limits = limits or Limits()
+        self.raw_numbers = servable.takes_raw_numbers
         self.lookups: dict[str, Lookup | None] = {
             column.name: None if column.largest_id is None else find_lookup(servable, column)
             for column in self.columns.targets
@@ -51,7 +55,7 @@ class RowEncoder:
         Raises:
             RequestError: Naming the first cell that cannot be read.
         """
-        return {name: _read_cell(cells[name], name, look) for name, look in self.lookups.items()}
+        return {name: self._read_cell(cells[name], name) for name in self.lookups}
 
     def output_types(self) -> dict[str, Any]:
         """Return the columns of a file of scores, beside line and scores, with their types."""
@@ -95,9 +99,29 @@ class RowEncoder:
         lookup = self.lookups[column.name]
         if lookup is not None:
             return lookup.look_up(value, column.name)
+        if value is None and self.raw_numbers:
+            return model_number(None)
         if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
             raise RequestError(f"{column.name}: expected a number, received {value!r:.60}")
-        return float(value)
+        if not self.raw_numbers:
+            return float(value)
+        if value < LEAST_NUMBER:
+            raise RequestError(
+                f"{column.name}: expected a number of at least {LEAST_NUMBER}: {LOGARITHMS} is "
+                f"taken of it; received {value!r:.60}"
+            )
+        return model_number(value)
+
+    def _read_cell(self, cell: str, name: str) -> Any:
+        lookup = self.lookups[name]
+        if lookup is not None:
+            return csv_key(cell, name, lookup.is_text)
+        if not cell and self.raw_numbers:
+            return None
+        try:
+            return float(cell)
+        except ValueError:
+            raise RequestError(f"{name}: expected a number, received {cell!r:.60}") from None
 
 
 Encoder = EventEncoder | RowEncoder
@@ -109,12 +133,3 @@ def open_encoder(servable: Servable, limits: Limits | None = None) -> Encoder:
     if servable.takes_rows:
         return RowEncoder(servable, limits)
     return EventEncoder(servable, limits)
-
-
-def _read_cell(cell: str, name: str, lookup: Lookup | None) -> Any:
-    if lookup is not None:
-        return csv_key(cell, name, lookup.is_text)
-    try:
-        return float(cell)
-    except ValueError:
-        raise RequestError(f"{name}: expected a number, received {cell!r:.60}") from None

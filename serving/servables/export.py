@@ -17,6 +17,8 @@ from ...schemas import SCHEMA_FILE, SPEC_FILE
 from ...schemas.channels import known_channel
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.translation.schema_file import write_schema
+from ...workflows.criteo.fitted_criteo import is_of_clicks
+from ...workflows.criteo.raw_numbers import LOGARITHMS
 from .manifest import ServableError, write_manifest
 from .servable import CATEGORIES, MODEL, WORKFLOW
 from .served_columns import ServedColumns
@@ -54,8 +56,9 @@ def export_model(
     columns = ServedColumns.of_rows(schema, names) if takes_rows else ServedColumns.read(schema)
     if takes_rows and pad:
         raise ServableError("`pad` is about histories, and this model reads none.")
+    numbers = LOGARITHMS if is_of_clicks(dataset.path / WORKFLOW) else None
     facts = {
-        "request": {"of": family.request.value, "columns": names},
+        "request": {"of": family.request.value, "columns": names, "numbers": numbers},
         "model": {
             "type": family.name,
             "options": model.options.to_dict(),

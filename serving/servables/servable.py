@@ -11,6 +11,7 @@ from ...schemas.channels import channels_of
 from ...schemas.specs.feature_spec import FeatureSpec
 from ...schemas.specs.spec_file import read_spec
 from ...schemas.translation.schema_file import read_schema
+from ...workflows.criteo.raw_numbers import LOGARITHMS
 from .manifest import ServableError, read_manifest
 from .served_columns import ServedColumns
 
@@ -62,6 +63,11 @@ class Servable:
         request = manifest.get("request")
         if not isinstance(request, dict) or not isinstance(request.get("columns"), list):
             raise ServableError(f"{directory}: its manifest does not say what a request is.")
+        if request.get("numbers") not in (None, LOGARITHMS):
+            raise ServableError(
+                f"{directory}: its numbers should become {LOGARITHMS}, or stay. "
+                f"Received: {request['numbers']!r:.60}"
+            )
         spec = read_spec(directory / SPEC_FILE, check_files=False)
         return cls(directory, manifest, spec, read_schema(directory / SCHEMA_FILE))
 
@@ -74,6 +80,11 @@ class Servable:
     def takes_rows(self) -> bool:
         """Whether a request is plain rows, without a history."""
         return bool(self.manifest["request"]["of"] == "rows")
+
+    @property
+    def takes_raw_numbers(self) -> bool:
+        """Whether the numbers of a request are those of the log, of which logarithms are taken."""
+        return bool(self.manifest["request"].get("numbers") == LOGARITHMS)
 
     @property
     def columns(self) -> ServedColumns:

@@ -93,6 +93,14 @@ class FittedCriteo:
             )
 
 
+def is_of_clicks(path: Path) -> bool:
+    """Tell whether a workflow.json is of `preprocess criteo`; one that is not there is not."""
+    if not path.exists():
+        return False
+    document = read_json(path, "JSON, a fitted workflow")
+    return isinstance(document, dict) and document.get("log") == LOG
+
+
 def _checked(path: Path, document: dict[str, object]) -> tuple[dict[str, int], CriteoRules]:
     rules, categories = document.get("rules"), document.get("categories")
     try:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import gzip
 
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from in_process import run
 
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.models import build_model
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.scripts import main
+from merlin_sim.serving.events.row_encoder import open_encoder
+from merlin_sim.serving.limits import RequestError
+from merlin_sim.serving.servables import export
+from merlin_sim.serving.servables.servable import Servable
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +54,54 @@ def test_the_dataset_is_dlrms(dataset):
     sizes = {name: len(names) for name, names in spec.channel_spec.items()}
     assert sizes == {"label": 1, "categorical": 26, "numerical": 13}
     assert spec.feature_spec["cat_3"].cardinality < spec.feature_spec["cat_2"].cardinality
+
+
+@pytest.fixture
+def encoder(dataset, tmp_path, monkeypatch):
+    """What makes requests of a servable; its model is left out."""
+    monkeypatch.setattr(export, "save_served_model", lambda *_: None)
+    opened = DatasetDirectory.open(dataset, model="dlrm")
+    small = {"embedding_dim": 4, "bottom_mlp_dims": (4,), "top_mlp_dims": (4, 1)}
+    made = export.export_model(build_model("dlrm", opened.schema, **small), opened, tmp_path / "s")
+    return open_encoder(Servable.open(made, with_model=False))
+
+
+def lines_of(raw):
+    """The rows of test, the second half of the last day, as a caller sends them."""
+    for line in (raw / "day_1").read_text().splitlines()[150:]:
+        _, *values = line.split("\t")
+        row = {f"num_{n}": int(x) if x else None for n, x in enumerate(values[:13])}
+        yield row | {f"cat_{n}": key or None for n, key in enumerate(values[13:])}
+
+
+def test_lines_of_the_log_become_what_the_model_was_tested_on(raw, dataset, encoder):
+    rows = list(lines_of(raw))
+    assert any(value is None for row in rows for value in row.values())
+    encoded = [encoder.encode(encoder.parse(row)).targets for row in rows]
+    files = sorted((dataset / "test").glob("*.parquet"))
+    columns = {name: [] for name in encoder.fields}
+    for file in files:
+        for name, values in pq.read_table(file, columns=list(columns)).to_pydict().items():
+            columns[name] += values
+    for name, expected in columns.items():
+        assert [row[name].item() for row in encoded] == expected, name
+
+
+def test_cells_of_a_line_are_read_alike(raw, encoder):
+    row = next(lines_of(raw))
+    cells = {name: "" if value is None else str(value) for name, value in row.items()}
+    assert encoder.from_cells(cells) == row
+
+
+def test_numbers_that_no_log_has_are_refused(raw, encoder):
+    row = next(lines_of(raw))
+    for value, said in [
+        (-3, "num_2: expected a number of at least -2: log"),
+        ("3", "num_2: expected a number, received '3'"),
+        (float("nan"), "num_2: expected a number, received nan"),
+    ]:
+        with pytest.raises(RequestError, match=said):
+            encoder.encode(encoder.parse(row | {"num_2": value}))
 
 
 def test_the_next_day(raw, dataset, tmp_path):
