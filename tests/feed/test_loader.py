@@ -208,13 +208,13 @@ def test_len_peek_and_drop_last(tmp_path):
 
 def test_only_the_columns_of_the_schema_are_read(tmp_path, monkeypatch):
     asked = []
-    read = pq.ParquetFile.iter_batches
+    read = pq.ParquetFile.read_row_group
 
     def spy(self, *args, **kwargs):
         asked.append(kwargs["columns"])
         return read(self, *args, **kwargs)
 
-    monkeypatch.setattr(pq.ParquetFile, "iter_batches", spy)
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", spy)
     dataset = open_dataset(write_files(tmp_path, [[10]]))
     dataset.schema = Schema([dataset.schema["label"], dataset.schema["item"]])
     batches = [inputs for inputs, _ in Loader(dataset, 4)]
