@@ -119,7 +119,7 @@ class DatasetDirectory:
         sources = _find_parquet(directory, tuple(schema.column_names))
         if not sources:
             raise MerlinSimError(f"{directory}: expected parquet files beside {SCHEMA_FILE}")
-        spec = replace(to_feature_spec(schema), source_spec=sources)
+        spec = replace(to_feature_spec(schema), source_spec=sources, path=schema_file)
         problems = check_metadata(directory, spec) + repeated_files(spec, directory)
         if model is not None:
             problems += CONTRACTS[model].problems(spec)

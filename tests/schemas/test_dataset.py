@@ -87,6 +87,15 @@ def test_untagged_columns_are_named(directory):
         DatasetDirectory.open(directory)
 
 
+def test_what_is_wrong_with_a_schema_alone_is_told_with_its_file(directory):
+    for name in ("feature_spec.yaml", "metadata.json"):
+        (directory / name).unlink()
+    text = (directory / "schema.pbtxt").read_text()
+    (directory / "schema.pbtxt").write_text(text.replace("max: 7\n", "", 1))
+    with pytest.raises(MerlinSimError, match=str(directory / "schema.pbtxt")):
+        DatasetDirectory.open(directory, model="sim")
+
+
 def test_descriptions_that_contradict_each_other(directory):
     text = (directory / "schema.pbtxt").read_text()
     (directory / "schema.pbtxt").write_text(text.replace("max: 50\n", "max: 51\n"))
