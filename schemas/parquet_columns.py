@@ -9,7 +9,7 @@ import pyarrow as pa
 from ..foundation.exceptions import SpecError
 from ..foundation.problem import Problem
 from .dtypes import is_integer, is_number
-from .parquet_footer import UnreadableFooter, read_footer
+from .parquet.footer import UnreadableFooter, read_footer
 from .specs.feature_spec import FeatureSpec
 from .stored_types import fits, is_list, type_in_words
 from .translation.merlin_import import Schema

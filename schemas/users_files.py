@@ -10,7 +10,7 @@ import pyarrow as pa
 from ..foundation.exceptions import SpecError
 from ..foundation.problem import Problem
 from .channels import TARGET_ITEM_FEATURES, USER_FEATURES
-from .parquet_footer import UnreadableFooter, read_footer
+from .parquet.footer import UnreadableFooter, read_footer
 from .specs.feature_spec import FeatureSpec
 from .stored_types import is_list, type_in_words
 from .users_layout import UsersLayout

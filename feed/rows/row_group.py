@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -10,6 +9,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...schemas.parquet.row_pieces import row_pieces
 from ..pages.list_column import ListColumnReader, MissingValue
 from ..pages.list_form import list_form
 from ..pages.page_header import PageError
@@ -17,9 +17,7 @@ from .decoded_rows import Column, ListColumn, decode
 from .footer import leaf_fields
 
 CHUNK_ROWS = 16384
-"""So many rows of a long row group are decoded at a time, so that memory stays bounded."""
-WHOLE_ROWS = 65536
-"""Row groups that are not longer are decoded at once."""
+"""Row groups longer than this are decoded piece by piece, so that memory stays bounded."""
 
 
 class ColumnsReader(Protocol):
@@ -116,7 +114,7 @@ class _ArrowReader:
     def __init__(
         self, file: pq.ParquetFile, group: int, columns: list[str], use_threads: bool = False
     ) -> None:
-        self._batches = _batches(file, group, columns, use_threads)
+        self._batches = row_pieces(file, group, columns, CHUNK_ROWS, use_threads)
         self._columns = columns
         self._rest: pa.RecordBatch | None = None
 
@@ -142,27 +140,3 @@ class _ArrowReader:
             self._rest = batch.slice(rows) if rows < batch.num_rows else None
             rows -= taken.num_rows
             yield taken
-
-
-def _batches(
-    file: pq.ParquetFile, group: int, columns: list[str], use_threads: bool
-) -> Iterator[pa.RecordBatch]:
-    """Decode a row group of usual size at once, a larger one in pieces, column by column.
-
-    Arrow ends the process where it reads columns of unequal lengths together in pieces, as a
-    damaged page makes them; of a whole row group it refuses them.
-
-    Raises:
-        PageError: where the columns of a larger one have unequal lengths.
-    """
-    if file.metadata.row_group(group).num_rows <= WHOLE_ROWS:
-        yield from file.read_row_group(group, columns=columns, use_threads=use_threads).to_batches()
-        return
-    readers = [file.iter_batches(CHUNK_ROWS, row_groups=[group], columns=[c]) for c in columns]
-    for parts in itertools.zip_longest(*readers):
-        lengths = [0 if part is None else part.num_rows for part in parts]
-        if len(set(lengths)) > 1:
-            short = columns[lengths.index(min(lengths))]
-            raise PageError(f"column {short} has fewer rows than others")
-        arrays = [part.column(name) for name, part in zip(columns, parts, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, names=columns)

@@ -27,7 +27,7 @@ from ..channels import (
     USER_FEATURES,
 )
 from ..dataset import natural_order
-from ..parquet_footer import UnreadableFooter, read_footer
+from ..parquet.footer import UnreadableFooter, read_footer
 from ..stored_types import is_list, type_in_words
 from ..translation.merlin_schema import to_merlin_schema
 from ..translation.schema_file import write_schema

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...foundation.problem import Problem
-from ..parquet_footer import UNREADABLE, why
+from ..parquet.footer import UNREADABLE, why
+from ..parquet.row_pieces import file_pieces
 
 ROWS_AT_ONCE = 65_536
 
@@ -58,7 +59,7 @@ def check_rows(file: Path, columns: PublishedColumns) -> FileCheck:
     longest, row = 0, 0
     try:
         with pq.ParquetFile(file) as parquet:
-            for batch in parquet.iter_batches(batch_size=ROWS_AT_ONCE):
+            for batch in file_pieces(parquet, parquet.schema_arrow.names, ROWS_AT_ONCE):
                 for name, bad, expected, received in _faults(batch, columns):
                     where = f"row {row + bad}"
                     faults.setdefault(name, Problem(str(file), (name, where), expected, received))

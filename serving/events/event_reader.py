@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...foundation.exceptions import MerlinSimError
+from ...schemas.parquet.row_pieces import file_pieces
 from ..limits import RequestError
 from .csv_cells import parse_json
 from .row_encoder import Encoder
@@ -84,7 +85,7 @@ class EventFile:
         line = 0
         with pq.ParquetFile(self.path) as file:
             try:
-                for batch in file.iter_batches(ROWS_PER_READ):
+                for batch in file_pieces(file, names, ROWS_PER_READ):
                     for fields in batch.to_pylist():
                         line += 1
                         yield Row(line, fields, line)

@@ -18,7 +18,8 @@ from ...foundation.cores import count_cores
 from ...foundation.exceptions import MerlinSimError
 from ...schemas.channels import LABEL, POSITIVE_HISTORY
 from ...schemas.dataset import DatasetDirectory
-from ...schemas.parquet_footer import UNREADABLE, why
+from ...schemas.parquet.footer import UNREADABLE, why
+from ...schemas.parquet.row_pieces import row_pieces
 from . import kernels
 
 BATCH_ROWS = 1 << 16
@@ -92,8 +93,9 @@ class StoredRows:
         try:
             with pq.ParquetFile(path) as file:
                 row = first_row(file.metadata, group)
-                for batch in file.iter_batches(BATCH_ROWS, [group], names):
+                for batch in row_pieces(file, group, names, BATCH_ROWS):
                     values = {name: whole_column(path, group, name, batch[name]) for name in names}
+                    _refuse_strange_labels(path, row, label, _numbers(values[label]))
                     rows = self._checked(values, label, histories)
                     self._refuse_strange_ids(path, row, rows.columns)
                     row += batch.num_rows
@@ -112,7 +114,7 @@ class StoredRows:
             elements = np.asarray(lists.flatten())
             history = kernels.hash_lists(elements, _offsets(lists))
         arrays = {name: _numbers(column) for name, column in values.items()}
-        labels = (arrays.pop(label) > 0.5).astype(np.int8)
+        labels = arrays.pop(label).astype(np.int8)
         return CheckedRows.of(labels, arrays, history)
 
     def _refuse_strange_ids(self, path: Path, first: int, columns: dict[str, Array]) -> None:
@@ -126,6 +128,16 @@ class StoredRows:
                     f"{path}, row {first + row}: column {name}: expected an id of 0 to {last}, "
                     f"found {values[row]}."
                 )
+
+
+def _refuse_strange_labels(path: Path, first: int, name: str, labels: Array) -> None:
+    strange = np.flatnonzero((labels != 0) & (labels != 1))
+    if len(strange):
+        row = int(strange[0])
+        raise MerlinSimError(
+            f"{path}, row {first + row}: column {name}: expected a label of 0 or 1, "
+            f"found {labels[row]}."
+        )
 
 
 def first_row(metadata: pq.FileMetaData, group: int) -> int:

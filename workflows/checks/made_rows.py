@@ -17,7 +17,7 @@ from ...sampling.sample_kernels import select_prefixes
 from ...sampling.user_check import StoredUsers, UserCheck
 from ...schemas.channels import POSITIVE_HISTORY, TARGET_ITEM_FEATURES, USER_FEATURES
 from ...schemas.dataset import DatasetDirectory
-from ...schemas.parquet_footer import UNREADABLE, why
+from ...schemas.parquet.footer import UNREADABLE, why
 from ...schemas.users_layout import UsersLayout
 from ..engine.backend import lists_of_arrow
 from . import kernels

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from ...foundation.exceptions import MerlinSimError
 from ...sampling.item_table import ID, KEY
+from ...schemas.parquet.row_pieces import file_pieces
 from . import key_kernels
 
 Array = np.ndarray[Any, Any]
@@ -107,7 +108,7 @@ def table_of_vocabulary(directory: Path, column: str, vocabulary: Path) -> KeyTa
     """
     last = -1
     with KeyTableWriter(directory, column) as writer, pq.ParquetFile(vocabulary) as file:
-        for batch in file.iter_batches(KEYS_AT_ONCE, columns=[ID, KEY]):
+        for batch in file_pieces(file, [ID, KEY], KEYS_AT_ONCE):
             mixed = key_kernels.scatter_all(_keys_of(vocabulary, batch[KEY]))
             if len(mixed) and (int(mixed[0]) <= last or (mixed[1:] <= mixed[:-1]).any()):
                 raise MerlinSimError(

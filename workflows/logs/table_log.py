@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...foundation.exceptions import MerlinSimError
-from ...schemas.parquet_footer import UNREADABLE, read_footer, why
+from ...schemas.parquet.footer import UNREADABLE, read_footer, why
 from ..behaviour.behaviour_columns import BehaviourColumns
 from .bad_rows import BadRow
 from .csv_file import DAMAGE, header_of, is_csv, open_csv, read_batches

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ...schemas.parquet_footer import UNREADABLE, UnreadableFooter, read_footer
+from ...schemas.parquet.footer import UNREADABLE, UnreadableFooter, read_footer
 from .csv_file import DAMAGE, header_of, is_csv, open_csv, read_batches
 from .table_columns import can_be_label, labels_of
 from .table_log import TableLog

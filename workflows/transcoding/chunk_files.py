@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from ...foundation.exceptions import MerlinSimError
 from ...schemas.dtypes import canonical_dtype
+from ...schemas.parquet.row_pieces import file_pieces
 from ...schemas.specs.feature_spec import Chunk, Feature
 from .chunk_rows import ChunkRows
 from .split_binary import SPLIT_BINARY, read_split_binary
@@ -113,7 +114,7 @@ def _parquet_tables(path: Path, types: pa.Schema) -> Iterator[pa.Table]:
                 f"{path}: expected the columns {', '.join(missing)}, found only "
                 f"{', '.join(file.schema_arrow.names)}."
             )
-        for batch in file.iter_batches(ROWS_AT_ONCE, columns=types.names):
+        for batch in file_pieces(file, types.names, ROWS_AT_ONCE):
             yield pa.Table.from_batches([batch]).select(types.names)
 
 

@@ -166,6 +166,13 @@ def test_constant_columns_labels_and_histories(write, check):
     }
 
 
+def test_labels_that_are_none_are_refused(write, run_cli):
+    train = TRAIN.assign(label=TRAIN["label"].where(TRAIN.index != 700, 2))
+    result = run_cli("check", write(train, TEST))
+    said = "part.1.parquet, row 200: column label: expected a label of 0 or 1, found 2"
+    assert said in str(result.exception)
+
+
 def test_the_table_shows_what_was_found(write, run_cli):
     result = run_cli("check", write(TRAIN.assign(country=2), TEST))
     assert result.exit_code == 1

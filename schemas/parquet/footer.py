@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..foundation.exceptions import MerlinSimError
-from ..foundation.problem import Problem
+from ...foundation.exceptions import MerlinSimError
+from ...foundation.problem import Problem
 
 UNREADABLE = (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError)
 """What pyarrow raises of a file that is damaged or no parquet file at all."""

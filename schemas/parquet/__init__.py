@@ -1,0 +1,1 @@
+"""Parquet files as they are stored: their footers, and their rows in pieces."""
