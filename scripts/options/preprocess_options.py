@@ -116,6 +116,13 @@ RUN = (
     ),
     overwrite_directory,
 )
+WORKERS = (
+    click.option(
+        "--workers",
+        type=int,
+        help="Worker processes, or threads of --scheduler single. [default: threads, one per core]",
+    ),
+)
 
 
 def with_options(options: tuple[Any, ...]) -> Any:

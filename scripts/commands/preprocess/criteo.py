@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from ....foundation.exceptions import MerlinSimError
 from ...options.devices import settle_for_tables
-from ...options.preprocess_options import RUN, names, with_options
+from ...options.preprocess_options import RUN, WORKERS, names, with_options
 from .findings import say_findings
 
 
@@ -47,11 +47,7 @@ from .findings import say_findings
     "--test_share", default=0.0, help="Share of all rows, the last, that test; not by files then."
 )
 @with_options(RUN)
-@click.option(
-    "--workers",
-    type=int,
-    help="Worker processes, or threads of --scheduler single. [default: threads, one per core]",
-)
+@with_options(WORKERS)
 def criteo(
     criteo_path: Path,
     output_path: Path,

@@ -17,6 +17,7 @@ from ...options.preprocess_options import (
     RULES,
     RUN,
     SPLIT,
+    WORKERS,
     names,
     with_options,
 )
@@ -45,11 +46,7 @@ from .fitted_settings import columns_of, load_fitted, rules_of, say_done
 @with_options(SPLIT)
 @with_options(LAYOUT)
 @with_options(RUN)
-@click.option(
-    "--workers",
-    type=int,
-    help="Worker processes, or threads of --scheduler single. [default: threads, one per core]",
-)
+@with_options(WORKERS)
 def log(
     files: tuple[Path, ...],
     output_path: Path,

@@ -15,28 +15,16 @@ from merlin_sim.training.reports.published_lines import PublishedLines
 from merlin_sim.training.reports.report import write_report
 from merlin_sim.training.reports.run_results import read_results
 from merlin_sim.training.runs.run import run
-from merlin_sim.training.runs.run_config import RunConfig
 
-DIN = {"embedding_dim": 4, "stage_two_mlp_dims": (8,)}
 LATENCIES = {"latency_mean", "latency_p90", "latency_p95", "latency_p99"}
 
 
 @pytest.fixture
-def logged(sim_dataset, tmp_path):
+def logged(small_run, tmp_path):
     """Runs, and gives the objects of the log's lines."""
 
     def lines(**changes):
-        values = {
-            "dataset_dir": sim_dataset,
-            "model_type": "din",
-            "model_options": DIN,
-            "global_batch_size": 64,
-            "epochs": 2,
-            "seed": 5,
-            "results_dir": tmp_path / "results",
-            "log_format": "dllogger",
-        }
-        result = run(RunConfig(**{**values, **changes}))
+        result = run(small_run(**{"log_format": "dllogger", **changes}))
         text = (tmp_path / "results" / "log.json").read_text().splitlines()
         assert all(line.startswith("DLLL {") for line in text)
         return [json.loads(line.removeprefix("DLLL ")) for line in text], result

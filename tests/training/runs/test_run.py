@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 from processes import entries, losses
 from small_logs import SMALL_OPTIONS, write_sim_dataset
+from small_runs import DIN
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
 
@@ -25,25 +26,12 @@ from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.steps.train_step import TrainStep
 from merlin_sim.training.runs import training_loop
 from merlin_sim.training.runs.run import run
-from merlin_sim.training.runs.run_config import RunConfig
-
-DIN = {"embedding_dim": 4, "stage_two_mlp_dims": (8,)}
 
 
 @pytest.fixture
-def config(sim_dataset, tmp_path):
+def config(small_run, tmp_path):
     def make(**changes):
-        values = {
-            "dataset_dir": sim_dataset,
-            "model_type": "din",
-            "model_options": DIN,
-            "global_batch_size": 64,
-            "epochs": 2,
-            "seed": 5,
-            "results_dir": tmp_path / "results",
-            "save_checkpoint_path": tmp_path / "saved",
-        }
-        return RunConfig(**{**values, **changes})
+        return small_run(**{"save_checkpoint_path": tmp_path / "saved", **changes})
 
     return make
 

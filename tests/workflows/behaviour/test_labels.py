@@ -12,8 +12,7 @@ import pytest
 from merlin_sim.foundation.own_digest import DIGEST, with_own_digest
 from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
 
-COLUMNS = (
-    "--user_column", "who", "--item_column", "what", "--timestamp_column", "when",
+OPTIONS = (
     "--item_feature_columns", "brand", "--scheduler", "single",
     "--shortest_sequence_for_user", 3, "--max_sequence_length", 4,
 )  # fmt: skip
@@ -91,14 +90,8 @@ def files(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def run(run_cli, files):
-    def run(output, *options, log="log.parquet"):
-        columns = () if "--fitted" in options else COLUMNS
-        return run_cli(
-            "preprocess", "log", files / log, "--output_path", files / output, *columns, *options
-        )
-
-    return run
+def log_options():
+    return OPTIONS
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,7 @@ from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
 from merlin_sim.workflows.behaviour.split import Split
 
-COLUMNS = (
-    "--user_column", "who", "--item_column", "what", "--timestamp_column", "when",
-    "--scheduler", "single", "--shortest_sequence_for_user", 3,
-)  # fmt: skip
+OPTIONS = ("--scheduler", "single", "--shortest_sequence_for_user", 3)
 
 
 def some_log(rows=500, users=25, seed=0) -> pd.DataFrame:
@@ -66,14 +63,8 @@ def files(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def run(run_cli, files):
-    def run(output, *options, log="log.parquet"):
-        columns = () if "--fitted" in options else COLUMNS
-        return run_cli(
-            "preprocess", "log", files / log, "--output_path", files / output, *columns, *options
-        )
-
-    return run
+def log_options():
+    return OPTIONS
 
 
 @pytest.fixture(scope="module")
