@@ -28,11 +28,13 @@ __all__ = ["Checkpoint", "CheckpointError", "CheckpointStore"]
 
 REPLACED = ".replaced"
 """Ends the name of a checkpoint while another one of the same step takes its place."""
+AUC = "auc"
+"""The fact by which checkpoints are compared."""
 _NAME = re.compile(r"step-\d{10}")
 
 
 class CheckpointStore:
-    """A directory of checkpoints: the newest ``keep``, and the best by test AUC.
+    """A directory of checkpoints: the newest ``keep``, and the best by its AUC.
 
     Each is a directory ``step-<steps>``, written beside and renamed when it is complete. A lock
     on the directory, which ends with the process that holds it, keeps processes that write and
@@ -49,7 +51,7 @@ class CheckpointStore:
         steps: int,
         facts: dict[str, Any],
         parts: Iterable[ArrayPart],
-        test_auc: float | None = None,
+        auc: float | None = None,
         write: Writer = write_alone,
     ) -> Path:
         """Write a checkpoint, then remove those that are neither new nor best.
@@ -61,7 +63,7 @@ class CheckpointStore:
             steps: done in all; names the checkpoint.
             facts: what is written beside the arrays.
             parts: the arrays, or what this rank has of them: :func:`~.array_part.whole`.
-            test_auc: by which the best one is found.
+            auc: of rows that were held out; by it the best one is found.
             write: see :func:`~.checkpoint_files.write_checkpoint`.
 
         Raises:
@@ -70,7 +72,7 @@ class CheckpointStore:
         """
         final = self.directory / f"step-{steps:010d}"
         partial = self.directory / f".{final.name}.{os.getpid()}"
-        described = {**facts, "steps": steps, "test_auc": test_auc}
+        described = {**facts, "steps": steps, AUC: auc}
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             with _locked(self.directory, fcntl.LOCK_EX):
@@ -96,10 +98,10 @@ class CheckpointStore:
         return sorted(filter(_NAME.fullmatch, found), reverse=True)
 
     def best(self) -> str | None:
-        """Name the checkpoint with the best test AUC, of equal ones the newest."""
+        """Name the checkpoint with the best AUC, of equal ones the newest."""
         best: tuple[float, str] | None = None
         for name in self.names():
-            auc = self._test_auc(name)
+            auc = self._auc(name)
             if auc is not None and (best is None or auc > best[0]):
                 best = auc, name
         return best[1] if best else None
@@ -139,10 +141,10 @@ class CheckpointStore:
         places = [self.directory / name, self.directory / (name + REPLACED)]
         return [place for place in places if place.exists()] or places[:1]
 
-    def _test_auc(self, name: str) -> float | None:
+    def _auc(self, name: str) -> float | None:
         for place in self._places(name):
             with contextlib.suppress(CheckpointError):
-                auc = read_facts(place).get("test_auc")
+                auc = read_facts(place).get(AUC)
                 return auc if isinstance(auc, int | float) and math.isfinite(auc) else None
         return None
 

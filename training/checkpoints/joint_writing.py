@@ -18,7 +18,7 @@ def save_together(
     store: CheckpointStore,
     state: RunState,
     auc: AUCCounts,
-    test_auc: float | None,
+    auc_of_held_out: float | None,
     ranks: Ranks,
 ) -> None:
     """Save a run of which each rank has parts that no other has; all ranks call this.
@@ -27,7 +27,7 @@ def save_together(
         store: where to save.
         state: this rank's.
         auc: the counts of all ranks.
-        test_auc: see :meth:`~merlin_sim.checkpoints.checkpoint_store.CheckpointStore.save`.
+        auc_of_held_out: see :meth:`~merlin_sim.checkpoints.checkpoint_store.CheckpointStore.save`.
         ranks: the run.
 
     Raises:
@@ -41,7 +41,7 @@ def save_together(
             return
         try:
             facts, parts = state.to_checkpoint(auc)
-            store.save(state.position.steps, facts, parts, test_auc, writing)
+            store.save(state.position.steps, facts, parts, auc_of_held_out, writing)
         finally:
             writing.call_off()
 

@@ -14,6 +14,7 @@ from ...models.blocks.embeddings.spread_tables import TablePart
 from ...models.saved_weights import MODEL_CLASS, MODEL_VARIABLES, assign_arrays
 from ...models.variable_names import named_parts, named_variables, table_names
 from ...steps.loss_scale import LossScale
+from ..evaluation.best_so_far import BestSoFar
 from ..evaluation.metrics import AUCCounts
 
 TRAIN_AUC = "train_auc"
@@ -36,6 +37,8 @@ class Position:
     """Counts of the epoch's training AUC, of this rank."""
     finished_epoch: dict[str, Any] | None = None
     """The last complete epoch's metrics, without the times of the process that ran it."""
+    best: BestSoFar = field(default_factory=BestSoFar)
+    """The best evaluation, where the dataset has validation data."""
 
     def end_epoch(self, values: dict[str, Any]) -> None:
         """Begin the next epoch."""
@@ -151,6 +154,7 @@ class RunState:
             "step": position.step,
             "loss_sums": position.loss_sums,
             "finished_epoch": position.finished_epoch,
+            "best": position.best.to_facts(),
             MODEL_CLASS: type(self.model).__name__,
             MODEL_VARIABLES: list(named_variables(self.model)),
         }
@@ -213,6 +217,7 @@ class RunState:
             dict(facts["loss_sums"]),
             auc,
             facts["finished_epoch"],
+            BestSoFar.from_facts(facts.get("best") or {}),
         )
 
     def check(self, checkpoint: Checkpoint) -> None:

@@ -74,9 +74,11 @@ def _windows_of_a_row(columns: dict[str, tf.Tensor]) -> int:
     return 1 if ends is None else int(ends.shape[1])
 
 
-def published_metrics(evaluation: Evaluation, metrics: Sequence[str]) -> dict[str, float | None]:
-    """Return metrics of test data under their published names: ``auc`` is ``test_auc``."""
-    return {f"test_{name}": getattr(evaluation, name) for name in metrics}
+def published_metrics(
+    evaluation: Evaluation, metrics: Sequence[str], mapping: str = "test"
+) -> dict[str, float | None]:
+    """Return metrics under their published names: ``auc`` of test data is ``test_auc``."""
+    return {f"{mapping}_{name}": getattr(evaluation, name) for name in metrics}
 
 
 def evaluate(
@@ -88,6 +90,7 @@ def evaluate(
     stopped: Callable[[], bool] = lambda: False,
     alive: Callable[[], None] = lambda: None,
     tells_steps: bool = False,
+    title: str = "test",
 ) -> Evaluation | None:
     """Score every sample once and compute the metrics over all ranks.
 
@@ -100,6 +103,7 @@ def evaluate(
         stopped: whether this rank was asked to stop.
         alive: called with every batch.
         tells_steps: whether the log takes an entry for each step.
+        title: what the line of progress is called.
 
     Returns:
         The metrics, or None where a rank was asked to stop.
@@ -108,7 +112,7 @@ def evaluate(
     steps = len(feed)
     begin, samples = time.perf_counter(), 0
     before = begin
-    with log.progress("test", steps) as line:
+    with log.progress(title, steps) as line:
         for step, given in enumerate(feed):
             alive()
             if step % AGREE_EVERY == 0 and any_rank(stopped(), ranks):

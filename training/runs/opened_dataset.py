@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...foundation.exceptions import MerlinSimError
 from ...models.families.registry import find_family
 from ...schemas.dataset import DatasetDirectory
+from ..evaluation.best_so_far import VALIDATION
 from .run_config import RunConfig
 
 
@@ -24,6 +25,11 @@ def open_dataset(config: RunConfig) -> DatasetDirectory:
         check_model(dataset, config.model_type)
     for mapping in ("train", "test"):
         dataset.stored_files(mapping)
+    if config.early_stopping is not None and VALIDATION not in dataset.spec.source_spec:
+        raise MerlinSimError(
+            f"{dataset.path}: early_stopping goes by validation data, and there are none. Make the "
+            "dataset with a part that validates, as with --validation_users 0.1."
+        )
     return dataset
 
 

@@ -88,11 +88,12 @@ class RunParts:
         parts = parts and self.config.tables != SPREAD  # ranks must call the model equally often
         return Predictor(self.model, self.config.xla, parts)
 
-    def test_feed(self, columns: list[str] | None = None) -> Loader:
-        """Open this rank's test rows.
+    def test_feed(self, columns: list[str] | None = None, mapping: str = "test") -> Loader:
+        """Open this rank's rows of the test data, or of another mapping, as stored.
 
         Args:
             columns: what is read; by default what the model serves from, and the labels.
+            mapping: which rows.
         """
         if columns is None:
             channels = self.dataset.channels
@@ -100,10 +101,10 @@ class RunParts:
             if self.user and self.user not in columns:
                 columns.append(self.user)
         size = self.config.global_batch_size
-        rows = EvaluationRows.of(self.dataset, "test", self.candidates, size, self.ranks)
+        rows = EvaluationRows.of(self.dataset, mapping, self.candidates, size, self.ranks)
         feed = open_feed(
             self.dataset,
-            "test",
+            mapping,
             columns,
             rows.global_batch_size,
             self.ranks,

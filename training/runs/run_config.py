@@ -73,7 +73,14 @@ class RunConfig:
         None, "Steps in all after which training ends; -1: after epochs.", at_least=1, off=-1
     )
     evals_per_epoch: int = setting(
-        1, "How often an epoch scores the test data, at its end too.", at_least=1
+        1, "How often an epoch scores test and validation data, at its end too.", at_least=1
+    )
+    early_stopping: int | None = setting(
+        None,
+        "Evaluations in a row without a better AUC of the validation data after which training "
+        "ends; 0: it does not.",
+        at_least=1,
+        off=0,
     )
     amp: bool = setting(False, "Mixed precision: float16, loss scaling.")
     tf32: bool = setting(
@@ -147,7 +154,9 @@ class RunConfig:
         None, "Steps between checkpoints; 0: at the end of epochs.", at_least=1, off=0
     )
     keep_checkpoints: int = setting(
-        3, "Newest checkpoints kept; the best by test AUC stays.", at_least=1
+        3,
+        "Newest checkpoints kept; the best stays, by AUC of validation data, or else of test data.",
+        at_least=1,
     )
     benchmark: bool = setting(False, "Measure throughput: no evaluation, no checkpoints.")
     benchmark_warmup_steps: int = setting(20, "Steps before those measured.", at_least=0)

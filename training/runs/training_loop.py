@@ -24,11 +24,28 @@ from ...steps.sample_batch import SampleBatch
 from ...steps.train_step import StepResult, TrainStep
 from ..checkpoints.joint_writing import save_together
 from ..checkpoints.run_state import RunState
+from ..evaluation.best_so_far import VALIDATION
 from ..evaluation.metrics import AUCCounts, Evaluation
 from ..evaluation.prediction import Predictor, evaluate, published_metrics
 from ..evaluation.throughput import StepTimes
 from ..reports.run_log import RunLog
 from .run_config import RunConfig
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What the run's model is worth after some steps."""
+
+    steps: int
+    test: Evaluation
+    metrics: dict[str, Any]
+    """Of all rows that were held out, under their published names."""
+
+    @property
+    def auc(self) -> float | None:
+        """The AUC by which checkpoints are compared: of validation data where there are any."""
+        auc: float | None = self.metrics.get(f"{VALIDATION}_auc", self.test.auc)
+        return auc
 
 
 @dataclass
@@ -42,7 +59,8 @@ class TrainingLoop:
     """Weights, optimizer and position; changed as training goes on."""
     step: TrainStep
     train_feed: Loader
-    test_feed: Loader
+    held_out: Mapping[str, Loader]
+    """What the run is evaluated on, by mapping: test, and validation where there is any."""
     predict: Predictor
     user: str | None
     """The column by which GAUC groups."""
@@ -62,23 +80,27 @@ class TrainingLoop:
     """Time of the steps that count for the throughput, over all epochs."""
     counted_samples: int = 0
     """Samples of those steps."""
+    evaluated: Evaluated | None = None
+    """The last evaluation."""
 
     def run(self) -> Evaluation:
         """Train all epochs that are left; return the last evaluation.
 
         Where none is left, the weights as they are are evaluated.
         """
-        evaluation = None
         while self.state.position.epoch < self.config.epochs and self._steps_left:
-            evaluation = self._epoch()
-        if evaluation is None:
-            evaluation = self._evaluate()
-            self.log.say(describe(published_metrics(evaluation, self.family.metrics)))
-        return evaluation
+            self._epoch()
+        if self.evaluated is None:
+            self.log.say(describe(self._evaluate().metrics))
+        assert self.evaluated is not None
+        return self.evaluated.test
 
     @property
     def _steps_left(self) -> float:
-        """Steps until ``max_steps`` ends the training."""
+        """Steps until ``max_steps`` ends the training; none where nothing gets better."""
+        patience = self.config.early_stopping
+        if patience is not None and self.state.position.best.no_better >= patience:
+            return 0
         if self.config.max_steps is None:
             return math.inf
         return max(0, self.config.max_steps - self.state.position.steps)
@@ -88,7 +110,7 @@ class TrainingLoop:
         """Samples a second over all epochs of this process; None where no step counts."""
         return self.counted_samples / self.counted_seconds if self.counted_seconds else None
 
-    def _epoch(self) -> Evaluation:
+    def _epoch(self) -> None:
         position = self.state.position
         plan = self.train_feed.plan(0)
         passes = max(1, self.config.repeat_count)
@@ -106,7 +128,8 @@ class TrainingLoop:
         self.counted_samples += self.times.samples
         evaluation = self._evaluate()
         if position.step < steps:
-            return self._end_within_epoch(title, evaluation)
+            self._end_within_epoch(title, evaluation)
+            return
         metrics = self._epoch_values(steps, evaluation)
         position.end_epoch(metrics)
         values = {**metrics, **self.times.values()}
@@ -115,16 +138,29 @@ class TrainingLoop:
             "epoch", place, epoch=position.epoch, step=position.steps, seconds=seconds, **values
         )
         self.log.say(f"{title}  {describe(values)}")
+        self._tell_of_early_stop()
         self.save(evaluation.auc)
-        return evaluation
 
-    def _end_within_epoch(self, title: str, evaluation: Evaluation) -> Evaluation:
-        """Save where ``max_steps`` ended the training; more of them would go on from here."""
-        values = published_metrics(evaluation, self.family.metrics)
-        self.log.say(f"{title}, ended by max_steps  {describe(values)}")
-        self._write_evaluation(values)
+    def _end_within_epoch(self, title: str, evaluation: Evaluated) -> None:
+        """Save where something ended the training; a run that may go further does from here."""
+        if self._tell_of_early_stop():
+            title = f"{title}, ended early"
+        else:
+            title = f"{title}, ended by max_steps"
+            self._write_evaluation(evaluation.metrics)
+        self.log.say(f"{title}  {describe(evaluation.metrics)}")
         self.save(evaluation.auc)
-        return evaluation
+
+    def _tell_of_early_stop(self) -> bool:
+        best = self.state.position.best
+        patience = self.config.early_stopping
+        if patience is None or best.no_better < patience:
+            return False
+        self.log.say(
+            f"{best.no_better} evaluations in a row were no better than that after step "
+            f"{best.steps}: early_stopping ends the training."
+        )
+        return True
 
     def _places_to_evaluate(self, steps: int) -> set[int]:
         """Say after which steps of an epoch the test data is scored, its last left out."""
@@ -143,10 +179,9 @@ class TrainingLoop:
         return saves or scores
 
     def _evaluate_within_epoch(self) -> None:
-        evaluation = self._evaluate()
-        values = published_metrics(evaluation, self.family.metrics)
-        self.log.say(f"step {self.state.position.steps}  {describe(values)}")
-        self._write_evaluation(values)
+        metrics = self._evaluate().metrics
+        self.log.say(f"step {self.state.position.steps}  {describe(metrics)}")
+        self._write_evaluation(metrics)
 
     def _write_evaluation(self, values: Mapping[str, Any]) -> None:
         position = self.state.position
@@ -214,23 +249,38 @@ class TrainingLoop:
         self.log.write("step", place, epoch=position.epoch + 1, step=position.steps, **entry)
         line.update(position.step, f"{describe_losses(losses)}  {rate:,.0f} samples/s")
 
-    def _evaluate(self) -> Evaluation:
-        self.test_feed.start_at(0)
+    def _evaluate(self) -> Evaluated:
+        """Score what is held out, if that was not done since the last step."""
+        position = self.state.position
+        if self.evaluated is not None and self.evaluated.steps == position.steps:
+            return self.evaluated
+        found = {mapping: self._evaluate_on(mapping) for mapping in self.held_out}
+        metrics: dict[str, Any] = {}
+        for mapping, evaluation in found.items():
+            metrics |= published_metrics(evaluation, self.family.metrics, mapping)
+        position.best.take(position.steps, metrics)
+        self.evaluated = Evaluated(position.steps, found["test"], metrics)
+        return self.evaluated
+
+    def _evaluate_on(self, mapping: str) -> Evaluation:
+        feed = self.held_out[mapping]
+        feed.start_at(0)
         evaluation = evaluate(
             self.predict,
-            self.test_feed,
+            feed,
             self.ranks,
             self.log,
             self.user,
             stopped=lambda: bool(self.stop),
             alive=self.watchdog.alive,
+            title=mapping,
         )
         if evaluation is None:
             self._leave()
         assert evaluation is not None
         return evaluation
 
-    def _epoch_values(self, steps: int, evaluation: Evaluation) -> dict[str, Any]:
+    def _epoch_values(self, steps: int, evaluation: Evaluated) -> dict[str, Any]:
         position = self.state.position
         losses = {name: total / steps for name, total in position.loss_sums.items()}
         published = {}
@@ -242,11 +292,11 @@ class TrainingLoop:
         return {
             **losses,
             "train_auc": position.auc.over_ranks(self.ranks).result(),
-            **published_metrics(evaluation, self.family.metrics),
+            **evaluation.metrics,
             **published,
         }
 
-    def save(self, test_auc: float | None) -> None:
+    def save(self, auc_of_held_out: float | None) -> None:
         """Write a checkpoint; all ranks must come here, the first writes."""
         if self.config.save_checkpoint_path is None:
             return
@@ -254,10 +304,10 @@ class TrainingLoop:
         store = CheckpointStore(self.config.save_checkpoint_path, self.config.keep_checkpoints)
         with self.watchdog.patience():
             if self.state.parts:
-                save_together(store, self.state, auc, test_auc, self.ranks)
+                save_together(store, self.state, auc, auc_of_held_out, self.ranks)
             elif self.ranks.is_first:
                 facts, arrays = self.state.to_checkpoint(auc)
-                store.save(self.state.position.steps, facts, arrays, test_auc)
+                store.save(self.state.position.steps, facts, arrays, auc_of_held_out)
 
     def _leave(self) -> None:
         """Save and end the run, on all ranks alike."""

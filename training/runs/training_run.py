@@ -18,13 +18,14 @@ from ...steps.sample_batch import SampleBatch
 from ...steps.schedule import WarmUpAndDecay
 from ...steps.train_step import TrainStep
 from ..checkpoints.run_state import RunFacts, RunState
+from ..evaluation.best_so_far import VALIDATION, BestSoFar
 from ..evaluation.mean_loss import MeanLoss
 from ..evaluation.memory import peak_memory
 from ..evaluation.prediction import published_metrics
 from ..evaluation.throughput import measure
 from ..reports.published_lines import DLLOGGER
 from .prepared_run import RunParts
-from .training_loop import TrainingLoop
+from .training_loop import TrainingLoop, describe
 
 FEW_STEPS = 100
 """Updates below which a run is told that smaller batches would train it further."""
@@ -61,7 +62,7 @@ class TrainingRun(RunParts):
                 state=state,
                 step=step,
                 train_feed=train_feed,
-                test_feed=self.test_feed(),
+                held_out=self._held_out(),
                 predict=self.predictor(),
                 user=self.user,
                 log=self.log,
@@ -72,9 +73,11 @@ class TrainingRun(RunParts):
             )
             evaluation = loop.run()
         self.write_evaluation(evaluation)
+        self._tell_of_best(state.position.best)
         values = {
             **(state.position.finished_epoch or {}),
             **published_metrics(evaluation, self.family.metrics),
+            **state.position.best.published(),
             **loop.times.values(),
             "time_to_train": loop.seconds,
             "throughput": loop.throughput,
@@ -101,6 +104,19 @@ class TrainingRun(RunParts):
                 f"{saved} holds checkpoints of later steps than {steps}, the last {names[0]}: they"
                 " stay, and whoever loads from there gets the last that is whole."
             )
+
+    def _held_out(self) -> dict[str, Loader]:
+        """Open what the run is evaluated on: test data, and validation data where there are any."""
+        mappings = [name for name in ("test", VALIDATION) if name in self.dataset.spec.source_spec]
+        return {mapping: self.test_feed(mapping=mapping) for mapping in mappings}
+
+    def _tell_of_best(self, best: BestSoFar) -> None:
+        if not best.metrics:
+            return
+        saved = self.config.save_checkpoint_path
+        name = None if saved is None else CheckpointStore(saved).best()
+        kept = f"; kept as {saved}/{name}" if name else ""
+        self.log.say(f"best by validation data: step {best.steps}  {describe(best.metrics)}{kept}")
 
     @property
     def _trained_columns(self) -> list[str]:

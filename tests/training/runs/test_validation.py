@@ -1,0 +1,132 @@
+"""Runs on datasets with validation data: what is scored, kept and chosen by it."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import pytest
+from processes import entries
+
+from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
+from merlin_sim.training.evaluation.best_so_far import BestSoFar
+from merlin_sim.training.evaluation.prediction import published_metrics
+from merlin_sim.training.runs import training_loop
+from merlin_sim.training.runs.run import run
+
+
+@pytest.fixture(scope="module")
+def validated(sim_dataset, tmp_path_factory):
+    """A dataset of which the second test file validates."""
+    path = tmp_path_factory.mktemp("validated") / "dataset"
+    shutil.copytree(sim_dataset, path)
+    spec = DatasetDirectory.open(path).spec
+    (test,) = spec.source_spec["test"]
+    parts = {
+        "test": (replace(test, files=test.files[:1]),),
+        "validation": (replace(test, files=test.files[1:]),),
+    }
+    for document in ("feature_spec.yaml", "schema.pbtxt", "metadata.json"):
+        (path / document).unlink(missing_ok=True)
+    write_documents(path, replace(spec, source_spec={**spec.source_spec, **parts}))
+    return path
+
+
+@pytest.fixture
+def config(small_run, validated, tmp_path):
+    def make(**changes):
+        saved = {"dataset_dir": validated, "save_checkpoint_path": tmp_path / "saved"}
+        return small_run(**{**saved, **changes})
+
+    return make
+
+
+def aucs_of_validation(monkeypatch, aucs):
+    """Let evaluations of validation data have these AUCs, one after the other."""
+    given = iter(aucs)
+
+    def metrics(evaluation, names, mapping="test"):
+        found = published_metrics(evaluation, names, mapping)
+        return {**found, "validation_auc": next(given)} if mapping == "validation" else found
+
+    monkeypatch.setattr(training_loop, "published_metrics", metrics)
+
+
+def test_validation_data_is_scored_beside_test_data(config, tmp_path, capfd):
+    result = run(config(epochs=2, lr=0.02))
+    epochs = entries(tmp_path / "results", "epoch")
+    best = max(epochs, key=lambda entry: entry["validation_auc"])
+    for entry in epochs:
+        assert entry["validation_auc"] != entry["test_auc"]
+        assert entry["validation_log_loss"] > 0
+    assert result["best_step"] == best["step"]
+    assert result["best_test_auc"] == best["test_auc"]
+    assert result["best_validation_auc"] == best["validation_auc"]
+    assert f"best by validation data: step {best['step']}  " in capfd.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_checkpoint_best_on_validation_data_stays(config, tmp_path, monkeypatch, capfd):
+    aucs_of_validation(monkeypatch, [0.6, 0.7, 0.5, 0.4])
+    run(config(epochs=4, keep_checkpoints=1))
+    store = CheckpointStore(tmp_path / "saved")
+    assert store.names() == ["step-0000000020", "step-0000000010"]
+    assert store.best() == "step-0000000010"
+    assert f"kept as {tmp_path / 'saved'}/step-0000000010" in capfd.readouterr().out
+
+
+@pytest.mark.slow
+def test_training_ends_where_nothing_gets_better(config, tmp_path, monkeypatch, capfd):
+    aucs_of_validation(monkeypatch, [0.6, 0.7, 0.7, 0.65])
+    result = run(config(epochs=9, early_stopping=2))
+    assert [entry["step"] for entry in entries(tmp_path / "results", "epoch")] == [5, 10, 15, 20]
+    assert result["best_step"] == 10
+    said = capfd.readouterr().out
+    assert "2 evaluations in a row were no better than that after step 10" in said
+    # Going on trains nothing more, and evaluates.
+    aucs_of_validation(monkeypatch, [0.65])
+    again = config(
+        epochs=9,
+        early_stopping=2,
+        load_checkpoint_path=tmp_path / "saved",
+        results_dir=tmp_path / "again",
+    )
+    run(again)
+    assert not entries(tmp_path / "again", "step")
+    assert entries(tmp_path / "again", "result")[0]["best_step"] == 10
+
+
+@pytest.mark.slow
+def test_a_run_that_goes_on_counts_on(config, tmp_path, monkeypatch):
+    aucs_of_validation(monkeypatch, [0.7, 0.6])
+    run(config(epochs=2, early_stopping=3))
+    aucs_of_validation(monkeypatch, [0.6, 0.5])
+    run(config(epochs=9, early_stopping=3, load_checkpoint_path=tmp_path / "saved"))
+    assert entries(tmp_path / "results", "epoch")[-1]["step"] == 20
+
+
+@pytest.mark.slow
+def test_training_may_end_within_an_epoch(config, tmp_path, monkeypatch):
+    aucs_of_validation(monkeypatch, [0.7, 0.6])
+    run(config(epochs=2, evals_per_epoch=3, early_stopping=1))
+    found = entries(tmp_path / "results", "evaluation")
+    assert [entry["step"] for entry in found] == [2, 3]  # told once each, and scored once each
+    assert not entries(tmp_path / "results", "epoch")
+    assert CheckpointStore(tmp_path / "saved").names() == ["step-0000000003"]
+
+
+def test_early_stopping_needs_validation_data(config, sim_dataset):
+    with pytest.raises(MerlinSimError, match="early_stopping goes by validation data, and there"):
+        run(config(dataset_dir=sim_dataset, early_stopping=2))
+
+
+def test_a_checkpoint_keeps_what_was_best():
+    best = BestSoFar()
+    best.take(5, {"validation_auc": 0.5, "test_auc": 0.4})
+    best.take(9, {"validation_auc": None, "test_auc": 0.9})  # of one kind of label only
+    best.take(9, {"validation_auc": 0.5, "test_auc": 0.9})
+    assert BestSoFar.from_facts(best.to_facts()) == best
+    assert (best.steps, best.no_better) == (5, 1)
+    assert BestSoFar.from_facts({}) == BestSoFar()
