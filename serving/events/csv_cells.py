@@ -5,7 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
+
 from ..limits import RequestError
+
+LARGEST_NUMBER = float(np.finfo(np.float32).max)
+"""Models take numbers of 32 bits."""
 
 
 def csv_key(cell: str, where: str, is_text: bool) -> Any:
@@ -51,6 +56,20 @@ def csv_numbers(cell: str, where: str) -> list[float]:
         return [float(part) for part in cell.split("|")] if cell else []
     except ValueError as error:
         raise RequestError(f"{where}: expected numbers: {error}") from None
+
+
+def number_of(value: Any, where: str) -> float:
+    """A number that a model can take: nothing else, not infinite, not beyond float32.
+
+    >>> number_of(7, "hours")
+    7.0
+    """
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or value != value or value in (float("inf"), -float("inf")):
+        raise RequestError(f"{where}: expected a number, received {value!r:.60}")
+    if not -LARGEST_NUMBER <= value <= LARGEST_NUMBER:
+        raise RequestError(f"{where}: expected a number of 32 bits, received {value!r:.60}")
+    return float(value)
 
 
 def parse_json(text: bytes | str) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..limits import Limits, RequestError
 from ..servables.served_columns import ServedColumns
+from .csv_cells import number_of
 
 CANDIDATES = "candidates"
 HISTORY = "history"
@@ -93,7 +94,4 @@ def _intervals(fields: Mapping[str, Any], name: str, length: int) -> list[float]
             f"{name}: expected {length} numbers, one for each position of the history, "
             f"received {len(values)}"
         )
-    for i, value in enumerate(values):
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise RequestError(f"{name}[{i}]: expected a number, received {value!r:.60}")
-    return values
+    return [number_of(value, f"{name}[{i}]") for i, value in enumerate(values)]

@@ -13,7 +13,7 @@ from ...workflows.criteo.raw_numbers import LOGARITHMS, model_number
 from ..limits import Limits, RequestError
 from ..servables.servable import Servable
 from ..servables.served_columns import Column
-from .csv_cells import csv_key
+from .csv_cells import csv_key, number_of
 from .event import Event
 from .event_encoder import EncodedEvent, EventEncoder, find_lookup
 from .vocabulary_lookup import Lookup
@@ -101,16 +101,15 @@ class RowEncoder:
             return lookup.look_up(value, column.name)
         if value is None and self.raw_numbers:
             return model_number(None)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
-            raise RequestError(f"{column.name}: expected a number, received {value!r:.60}")
+        number = number_of(value, column.name)
         if not self.raw_numbers:
-            return float(value)
-        if value < LEAST_NUMBER:
+            return number
+        if number < LEAST_NUMBER:
             raise RequestError(
                 f"{column.name}: expected a number of at least {LEAST_NUMBER}: {LOGARITHMS} is "
                 f"taken of it; received {value!r:.60}"
             )
-        return model_number(value)
+        return model_number(number)
 
     def _read_cell(self, cell: str, name: str) -> Any:
         lookup = self.lookups[name]

@@ -49,8 +49,8 @@ def check_request(
         _check_rows(column.name, len(checked[column.name]), (users,))
     for column in columns.lists:
         _check_list(checked, column, columns, users, limits)
-    for column in (*columns.users, *columns.targets, *columns.histories):
-        _check_ids(checked, column, columns)
+    for column in (*columns.users, *columns.targets, *columns.lists):
+        _check_values(checked, column)
     return IdsRequest(checked, rows, is_one_user=users != rows)
 
 
@@ -120,9 +120,13 @@ def _check_list(
         raise RequestError(f"{name}: expected the offsets of {leader}: histories are aligned")
 
 
-def _check_ids(tensors: Tensors, column: Column, columns: ServedColumns) -> None:
+def _check_values(tensors: Tensors, column: Column) -> None:
+    """Look whether ids are in their table, and numbers are some."""
     name = column.name + VALUES if column.name + VALUES in tensors else column.name
-    ids, largest = tensors[name], column.largest_id
-    if largest is not None and ids.size and not (0 <= ids.min() and ids.max() <= largest):
-        wrong = ids[(ids < 0) | (ids > largest)].flat[0]
-        raise RequestError(f"{name}: expected ids from 0 to {largest}, received {wrong}")
+    values, largest = tensors[name], column.largest_id
+    if largest is None:
+        wrong, expected = ~np.isfinite(values), "numbers"
+    else:
+        wrong, expected = (values < 0) | (values > largest), f"ids from 0 to {largest}"
+    if wrong.any():
+        raise RequestError(f"{name}: expected {expected}, received {values[wrong].flat[0]}")

@@ -11,23 +11,28 @@ from pathlib import Path
 from . import good_servable
 from .campaign import Campaign, Family, Limits
 from .checkpoints import CheckpointFamily
+from .chunk_sources import ChunkSourceFamily
 from .click_logs import ClickLogFamily
+from .click_requests import ClickRequestFamily
 from .command_share import CommandFamily
 from .dataset_family import DatasetFamily
 from .good_files import GoodFilesFamily
 from .kills import KILLS_PER_CHAIN, KillFamily
+from .labelled_logs import LabelledLogFamily
 from .layouts import LayoutFamily
 from .raw_logs import LogFamily
 from .report import failures_text, table_text
 from .requests import RequestFamily
 from .server_requests import ServerFamily
 from .split_binary import SplitBinaryFamily
+from .transcodes import TranscodeFamily
 from .worker import SPAWN
 
 SHARES = {
-    **{"parquet": 0.3, "spec": 0.1, "users": 0.15, "clicks": 0.12, "split_binary": 0.06},
-    **{"checkpoints": 0.06, "raw logs": 0.04, "click logs": 0.04, "requests": 0.05},
+    **{"parquet": 0.22, "spec": 0.1, "users": 0.13, "clicks": 0.12, "split_binary": 0.06},
+    **{"checkpoints": 0.06, "raw logs": 0.03, "click logs": 0.03, "requests": 0.04},
     **{"servables": 0.02, "fitted state": 0.02, "click servables": 0.02, "fitted clicks": 0.02},
+    **{"click requests": 0.03, "labelled logs": 0.04, "transcode": 0.05, "chunk sources": 0.05},
 }
 """Family -> its share of the mutations."""
 
@@ -35,21 +40,30 @@ COMMANDS = 150
 """Of so many mutations one more is tried through the real command."""
 
 PER_SERVER = 5000
-"""For so many mutations one server is started; it gets hundreds of requests."""
+"""For so many mutations one server of each kind is started; it gets hundreds of requests."""
+
+SERVERS = ["server", "click server"]
 
 CHAINS = {"one rank": 0.6, "two ranks": 0.25, "one of two ranks": 0.15}
 """Way of killing -> its share of the kills."""
 
-SERVED = ["requests", "servables", "fitted state", "click servables", "fitted clicks"]
+SERVED = [
+    "requests",
+    "click requests",
+    "servables",
+    "fitted state",
+    "click servables",
+    "fitted clicks",
+]
 FED = ["parquet", "spec", "users", "clicks"]
 FITTED = ("workflow.json", "categories")
 GROUPS = [
     # Kills come first: they fork runs, which must not find TensorFlow started.
     (Limits(seconds=3600, room=None, shrinks=False), list(CHAINS)),
     # NVTabular waits for ever in a forked process.
-    (Limits(seconds=240, start=SPAWN, shrinks=False), ["raw logs", "click logs"]),
-    (Limits(seconds=600, room=None, shrinks=False), ["command line", "server"]),
-    (Limits(), [*FED, "split_binary", "checkpoints", *SERVED]),
+    (Limits(seconds=240, start=SPAWN, shrinks=False), ["raw logs", "labelled logs", "click logs"]),
+    (Limits(seconds=600, room=None, shrinks=False), ["command line", *SERVERS]),
+    (Limits(), [*FED, "split_binary", "transcode", "chunk sources", "checkpoints", *SERVED]),
     (Limits(seconds=300), ["layouts"]),
 ]
 """Families that can be judged by the same workers."""
@@ -61,17 +75,22 @@ def make_families() -> dict[str, Family]:
         *(KillFamily(way) for way in CHAINS),
         *(DatasetFamily(name) for name in FED),
         SplitBinaryFamily(),
+        TranscodeFamily(),
+        ChunkSourceFamily(),
         CheckpointFamily(),
         LogFamily(),
+        LabelledLogFamily(),
         ClickLogFamily(),
         RequestFamily(),
+        ClickRequestFamily(),
         GoodFilesFamily("servables", "servable", ()),
         GoodFilesFamily("fitted state", "dataset", FITTED),
         GoodFilesFamily("click servables", "click servable", ()),
         GoodFilesFamily("fitted clicks", "click dataset", FITTED),
         LayoutFamily(),
         CommandFamily(),
-        ServerFamily(),
+        ServerFamily("server", "servable"),
+        ServerFamily("click server", "click servable"),
     ]
     return {family.name: family for family in found}
 
@@ -106,7 +125,7 @@ def _numbers(options: argparse.Namespace, chosen: list[str]) -> dict[str, list[i
         numbers = [int(number) for number in options.case.split(",")]
         return dict.fromkeys(chosen, numbers)
     counts = {"layouts": float(options.layouts), "command line": options.mutations / COMMANDS}
-    counts["server"] = options.mutations / PER_SERVER
+    counts |= dict.fromkeys(SERVERS, options.mutations / PER_SERVER)
     for total, shares in ((options.mutations, SHARES), (options.kills / KILLS_PER_CHAIN, CHAINS)):
         whole = sum(shares[name] for name in chosen if name in shares) or 1
         counts |= {name: total * share / whole for name, share in shares.items()}

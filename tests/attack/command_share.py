@@ -10,19 +10,26 @@ from pathlib import Path
 
 import numpy as np
 
+from .chunk_sources import ChunkSourceFamily
 from .click_logs import THRESHOLD, ClickLogFamily
 from .dataset_family import DatasetFamily
+from .good_servable import good_servable
 from .kills import RUNS
 from .kinds import pick
+from .labelled_logs import LABEL, LabelledLogFamily
 from .outcome import READ, REFUSED, Outcome
 from .plan import Plan
 from .raw_logs import NAMES, LogFamily
 from .run_process import BIN
 from .split_binary import SplitBinaryFamily
+from .transcodes import USERS, TranscodeFamily
 from .worker import patience
 
 TRAINED = {"parquet": "samples", "spec": "samples", "users": "users", "clicks": "clicks"}
 """Family of datasets -> the run that trains on them."""
+COLUMNS = ["--user_column", NAMES["user"], "--item_column", NAMES["item"]]
+COLUMNS += ["--timestamp_column", NAMES["time"], "--item_feature_columns", NAMES["kind"]]
+"""The options that name a log's columns."""
 SECONDS = 120.0
 """For one command, which takes five to ten on a quiet machine."""
 MESSAGE = 2
@@ -38,11 +45,15 @@ class CommandFamily:
         """Choose the families that have a command."""
         self._datasets = {name: DatasetFamily(name) for name in TRAINED}
         self._logs, self._days, self._split = LogFamily(), ClickLogFamily(), SplitBinaryFamily()
-        others = (self._logs, self._days, self._split)
+        self._labelled, self._chunks = LabelledLogFamily(), ChunkSourceFamily()
+        self._transcoded = TranscodeFamily()
+        others = (self._logs, self._days, self._split, self._labelled, self._chunks)
+        others = (*others, self._transcoded)
         self._families = {**self._datasets, **{family.name: family for family in others}}
 
     def prepare(self) -> None:
-        """Nothing is shared: the command imports for itself."""
+        """The command imports for itself; only the good dataset of users is made before."""
+        good_servable()
 
     def draw(self, random: np.random.Generator) -> Plan:
         """Draw a case of another family."""
@@ -59,6 +70,8 @@ class CommandFamily:
                 words = self._log_words(plan, directory)
             elif of == self._days.name:
                 words = self._day_words(plan, directory)
+            elif of == self._labelled.name:
+                words = self._labelled_words(plan, directory)
             else:
                 words = self._dataset_words(plan, directory)
             phase("command")
@@ -74,9 +87,40 @@ class CommandFamily:
         if of == self._split.name:
             self._split.write(plan, data)
             return ["transcode", "--input", str(data), "--output", str(directory / "dataset")]
-        self._datasets[of].write(plan, data)
-        words = ["train", "--dataset_dir", str(data), *RUNS[TRAINED[of]][2], "--epochs", "1"]
+        if of == self._transcoded.name:
+            self._transcoded.write(plan, data)
+            return self._transcode_words(plan, data, directory / "dataset")
+        if of == self._chunks.name:  # training brings them to parquet by itself
+            self._chunks.write(plan, data)
+            run = "samples" if plan.base["form"] == "records of samples" else "clicks"
+        else:
+            self._datasets[of].write(plan, data)
+            run = TRAINED[of]
+        words = ["train", "--dataset_dir", str(data), *RUNS[run][2], "--epochs", "1"]
         return [*words, "--results_dir", str(directory / "results")]
+
+    def _transcode_words(self, plan: Plan, data: Path, output: Path) -> list[str]:
+        words = ["transcode", "--input", str(data), "--output", str(output)]
+        if plan.base["source"] == USERS:
+            return words
+        names = ("train_parts", "test_parts", "prebatch_train_size", "prebatch_test_size")
+        values = (*plan.base["parts"], *plan.base["prebatch"])
+        given = zip(names, values, strict=True)
+        options = [word for name, value in given for word in (f"--{name}", str(value))]
+        return [*words, "--to", "tfrecord", *options]
+
+    def _labelled_words(self, plan: Plan, directory: Path) -> list[str]:
+        path = self._labelled.write(plan, directory)
+        words = [*self._log_options(plan, directory), *COLUMNS]
+        words += ["--label_column", LABEL] if plan.base["labelled"] else []
+        for name, value in plan.base["split"].items():
+            words += [f"--{name}", str(value)]
+        return ["preprocess", "log", *words, str(path)]
+
+    def _log_options(self, plan: Plan, directory: Path) -> list[str]:
+        words = ["--output_path", str(directory / "dataset")]
+        words += ["--on_bad_rows", "skip" if plan.base["skip"] else "fail"]
+        return [*words, "--max_sequence_length", "6", "--shortest_sequence_for_user", "3"]
 
     def _day_words(self, plan: Plan, directory: Path) -> list[str]:
         days = self._days.write(plan, directory)
@@ -86,15 +130,11 @@ class CommandFamily:
 
     def _log_words(self, plan: Plan, directory: Path) -> list[str]:
         path = self._logs.write(plan, directory)
-        words = ["--output_path", str(directory / "dataset")]
-        words += ["--on_bad_rows", "skip" if plan.base["skip"] else "fail"]
-        words += ["--max_sequence_length", "6", "--shortest_sequence_for_user", "3"]
+        words = self._log_options(plan, directory)
         if ".json" in path.name:
             words += ["--amazon_dataset_path", str(directory), "--reviews_file_name", path.name]
             return ["preprocess", "amazon-books", *words]
-        words += ["--user_column", NAMES["user"], "--item_column", NAMES["item"]]
-        words += ["--timestamp_column", NAMES["time"], "--item_feature_columns", NAMES["kind"]]
-        return ["preprocess", "log", *words, str(path)]
+        return ["preprocess", "log", *words, *COLUMNS, str(path)]
 
 
 def _run(words: list[str]) -> subprocess.CompletedProcess[str]:

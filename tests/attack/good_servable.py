@@ -25,7 +25,7 @@ MADE: list[Path] = []
 
 @functools.cache
 def good_servable() -> Path:
-    """Give a directory with ``dataset`` and ``servable`` in it, and both of ``click``s."""
+    """Give a directory with ``dataset`` and ``servable`` in it, both of ``click``s, and users."""
     if MADE:
         return MADE[0]
     KEPT.append(tempfile.TemporaryDirectory(prefix="attack-"))
@@ -47,7 +47,9 @@ def make(directory: Path) -> None:
     from .click_logs import preprocess as preprocess_clicks
     from .raw_logs import Log, preprocess
 
-    preprocess(Log(BASE).write(directory), directory / "dataset", skip=False)
+    log = Log(BASE).write(directory)
+    preprocess(log, directory / "dataset", skip=False)
+    preprocess(log, directory / "users dataset", skip=False, layout="users")
     (directory / "days").mkdir()
     Days(CLICKS).write(directory / "days")
     preprocess_clicks(directory / "days", directory / "click dataset", skip=False)

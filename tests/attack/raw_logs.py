@@ -48,6 +48,9 @@ CONTENTS: dict[str, bytes] = {
 class Log:
     """A log that is not written yet."""
 
+    names = NAMES
+    """Field -> its column."""
+
     def __init__(self, base: dict[str, Any]) -> None:
         """Draw users and what they did."""
         random = np.random.default_rng(base["seed"])
@@ -100,7 +103,7 @@ class Log:
 
     def _table(self) -> pa.Table:
         columns = {}
-        for name in NAMES.values():
+        for name in self.names.values():
             cells = [row.get(name) for row in self.rows]
             try:
                 columns[name] = pa.array(cells, self.kinds.get(name))
@@ -111,12 +114,12 @@ class Log:
 
 def set_field(log: Log, row: int, field: str, value: Any) -> None:
     if log.rows:
-        log.rows[row % len(log.rows)][NAMES[field]] = value
+        log.rows[row % len(log.rows)][log.names[field]] = value
 
 
 def drop_field(log: Log, row: int, field: str) -> None:
     if log.rows:
-        log.rows[row % len(log.rows)].pop(NAMES[field], None)
+        log.rows[row % len(log.rows)].pop(log.names[field], None)
 
 
 def store_as(log: Log, field: str, kind: str) -> None:
@@ -125,15 +128,15 @@ def store_as(log: Log, field: str, kind: str) -> None:
     kinds = {"text in a dictionary": pa.dictionary(pa.int32(), pa.string())}
     if kind.startswith("int") or kind == "double":
         for row in log.rows:
-            value = row.get(NAMES[field])
+            value = row.get(log.names[field])
             if isinstance(value, str) and value.startswith(numbers.get(field, " ")):
-                row[NAMES[field]] = int(value[1:])
+                row[log.names[field]] = int(value[1:])
         kinds[kind] = getattr(pa, {"double": "float64"}.get(kind, kind))()
     elif kind == "timestamp":
         kinds[kind] = pa.timestamp("s")
     elif kind == "large text":
         kinds[kind] = pa.large_string()
-    log.kinds[NAMES[field]] = kinds[kind]
+    log.kinds[log.names[field]] = kinds[kind]
 
 
 def change_line(log: Log, line: int, change: str, text: str) -> None:
@@ -266,7 +269,7 @@ class LogFamily:
             return _judged(path, directory / "dataset", plan, tried)
 
 
-def preprocess(path: Path, output: Path, skip: bool) -> list[str]:
+def preprocess(path: Path, output: Path, skip: bool, layout: str = "samples") -> list[str]:
     """Run preprocess in this process; gives what it says at its end."""
     from merlin_sim.foundation.progress import Silence
     from merlin_sim.workflows.amazon.amazon_books import AmazonReviews, read_categories
@@ -295,7 +298,7 @@ def preprocess(path: Path, output: Path, skip: bool) -> list[str]:
             NAMES["user"], NAMES["item"], NAMES["time"], (), (NAMES["kind"],)
         )
         source = TableLog((path,), columns)
-        builder = DatasetBuilder(source, rules, on_bad_rows=policy)
+        builder = DatasetBuilder(source, rules, on_bad_rows=policy, layout=layout)
     return list(builder.build(output).lines())
 
 
@@ -334,7 +337,7 @@ def _judged_refusal(
 def plain_rows(path: Path) -> list[tuple[str, str, Any]] | None:
     """User, item and time of every row; None where any of them leaves a doubt."""
     try:
-        rows = list(_read(path))
+        rows = list(read_plain(path))
     except Exception:
         return None
     plain = []
@@ -351,7 +354,7 @@ def plain_rows(path: Path) -> list[tuple[str, str, Any]] | None:
     return plain
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
+def read_plain(path: Path) -> list[dict[str, Any]]:
     if path.suffix == ".parquet":
         return list(pq.ParquetFile(path).read().to_pylist())
     content = path.read_bytes()

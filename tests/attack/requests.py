@@ -240,7 +240,7 @@ class RequestFamily:
         texts = np.array(good.texts, object).reshape(-1, 1)
         arrays: dict[str, Any] = dict(plain_batch(encode_events(self._encoder, texts), columns))
         for change in changes:
-            _change_array(arrays, **change)
+            change_array_of(arrays, **change)
         tried = attempt(lambda: check_request(arrays, columns, Limits()))
         if tried.fault is not None:
             return Outcome("traceback", tried.fault)
@@ -253,7 +253,8 @@ class RequestFamily:
         return Outcome("accepted wrong ids", fault) if fault else Outcome(READ)
 
 
-def _change_array(arrays: dict[str, Any], number: int, how: str, at: int, value: int) -> None:
+def change_array_of(arrays: dict[str, Any], number: int, how: str, at: int, value: float) -> None:
+    """Change one of the arrays of a request."""
     if not arrays:
         return
     name = sorted(arrays)[number % len(arrays)]
@@ -269,7 +270,7 @@ def _change_array(arrays: dict[str, Any], number: int, how: str, at: int, value:
         arrays[name] = np.concatenate([array, array[-1:]])
     elif how == "shorter":
         arrays[name] = array[:-1]
-    elif array.size and array.dtype.kind == "i":
+    elif array.size and array.dtype.kind in ("f" if isinstance(value, float) else "if"):
         array.flat[at % array.size] = value
         arrays[name] = array
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -67,7 +67,7 @@ class AmazonReviews:
             f"`{option}`: expected a number of seconds, or {expected}. Received: {text}."
         )
 
-    def read(self, block: LineBlock) -> Iterator[Piece]:
+    def read(self, block: LineBlock) -> Generator[Piece, None, None]:
         """See LogSource."""
         for text, done in block.texts():
             table, bad = read_json_lines(text, REVIEW_SCHEMA)

@@ -7,12 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator, Silence
 from ...foundation.staging import staged_directory
+from ...sampling.item_table import COUNT
 from ...schemas.dataset import write_documents
+from ...schemas.users_layout import POPULARITY
 from ...schemas.users_layout import USERS as USERS_LAYOUT
 from ..engine.schedulers import Scheduler, SingleProcess
 from ..logs.bad_rows import FAIL, POLICIES, BadRows
@@ -215,11 +218,14 @@ class DatasetBuilder:
 
     def _refuse_a_single_item(self, vocabularies: Vocabularies, summary: Summary) -> None:
         name = self.columns.item
-        if summary.domains[name] > 1:
+        counts = vocabularies.items(name).feature(COUNT)[1:]
+        drawn = np.flatnonzero(counts if self.rules.drawn_by == POPULARITY else counts + 1)
+        if len(drawn) != 1:
             return
-        (item,) = vocabularies.keys(name)
+        item = vocabularies.keys(name).iloc[drawn[0]]
+        interactions = "interactions" if self.columns.label is None else "taken items (label 1)"
         raise _stopped(
-            f"{self._files}: column {name!r}: expected interactions "
+            f"{self._files}: column {name!r}: expected {interactions} "
             f"with at least two items, found only {item!r}: a negative history, and a negative "
             "sample that is drawn, needs another one. Is it the column of the items?",
             summary,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,16 +46,17 @@ class LogDealer:
         """Deal out a block."""
         return list(self.pieces(numbered))
 
-    def pieces(self, numbered: tuple[int, Any]) -> Iterator[DealtPiece]:
+    def pieces(self, numbered: tuple[int, Any]) -> Generator[DealtPiece, None, None]:
         """Deal out a block, piece by piece."""
         number, block = numbered
         lines = 0
-        for place, piece in enumerate(self.source.read(block)):
-            if piece.bad and self.on_bad_rows == FAIL:
-                self._refuse_first(block, piece, lines)
-            lines += piece.lines
-            self._write(piece.table, f"{number:06d}-{place:06d}.arrow")
-            yield DealtPiece(number, piece.table.num_rows, piece.lines, piece.bad, piece.done)
+        with contextlib.closing(self.source.read(block)) as read:
+            for place, piece in enumerate(read):
+                if piece.bad and self.on_bad_rows == FAIL:
+                    self._refuse_first(block, piece, lines)
+                lines += piece.lines
+                self._write(piece.table, f"{number:06d}-{place:06d}.arrow")
+                yield DealtPiece(number, piece.table.num_rows, piece.lines, piece.bad, piece.done)
 
     def _refuse_first(self, block: Block, piece: Piece, lines: int) -> None:
         first = piece.bad[0]
@@ -103,10 +105,11 @@ def deal_log(
     results = []
     for numbered in [entry for entry in blocks if entry[1].is_stream]:
         before = 0
-        for piece in dealer.pieces(numbered):
-            report(piece.done - before, piece.rows)
-            before = piece.done
-            results.append(piece)
+        with contextlib.closing(dealer.pieces(numbered)) as dealt:
+            for piece in dealt:
+                report(piece.done - before, piece.rows)
+                before = piece.done
+                results.append(piece)
     for pieces in run(dealer, [entry for entry in blocks if not entry[1].is_stream]):
         for piece in pieces:
             report(piece.done, piece.rows)

@@ -1,22 +1,27 @@
-"""CSV files, plain or gzipped, read as columns of bytes."""
+"""CSV files, plain or gzipped, read as columns of bytes.
+
+Arrow reads ahead in a thread of its own, which nobody can join. So the files are arrow's own: a
+thread that came back to Python while the interpreter ends would end the process with SIGABRT.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import gzip
+import os
 import sys
-import zlib
+import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
 
 from .bad_rows import BadRow
 
-DAMAGE = (OSError, EOFError, zlib.error)
-"""What reading a file that is damaged raises, beside arrow's errors."""
+LONGEST_WAIT = 60.0
+"""Seconds that a thread which reads ahead is waited for: it ends with the block it is at."""
 
 
 def is_csv(path: Path) -> bool:
@@ -24,33 +29,95 @@ def is_csv(path: Path) -> bool:
     return path.name.endswith((".csv", ".csv.gz"))
 
 
-def open_csv(path: Path, raw: IO[bytes]) -> IO[bytes]:
-    """Unpack what is gzipped."""
-    return cast("IO[bytes]", gzip.GzipFile(fileobj=raw)) if path.suffix == ".gz" else raw
-
-
 def header_of(path: Path) -> list[str]:
     """The names of a file's columns."""
-    with (
-        open(path, "rb") as raw,
-        open_csv(path, raw) as file,
-        _told_once(),
-        _reader(file, [], []) as reader,
-    ):
-        names: list[str] = reader.schema.names
+    with CsvReader(path, [], []) as reader:
+        return reader.names
+
+
+class CsvReader:
+    """An open CSV file. When it is left, no thread of arrow knows anything of Python any more."""
+
+    def __init__(self, path: Path, columns: list[str], ragged: list[BadRow]) -> None:
+        """Nothing is opened yet.
+
+        Args:
+            path: The file.
+            columns: Names of the columns to read.
+            ragged: Gets the rows of too many or too few fields, which are skipped.
+        """
+        self._path = path
+        self._columns = columns
+        self._ragged = ragged
+        self._released = threading.Event()
+        self._around = contextlib.ExitStack()
+        self._raw: Any = None
+        self._reader: Any = None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns that are read; of all where none was asked for."""
+        names: list[str] = self._reader.schema.names
         return names
 
+    def batches(self) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Give batch by batch as bytes, each with the bytes on disk read so far."""
+        while True:
+            try:
+                batch = self._reader.read_next_batch()
+            except StopIteration:
+                return
+            yield batch, self._raw.tell()
 
-def read_batches(file: IO[bytes], columns: list[str], ragged: list[BadRow]) -> Iterator[Any]:
-    """Read some columns, batch by batch.
+    def __enter__(self) -> CsvReader:
+        """Open the file and read its first block."""
+        with contextlib.ExitStack() as around:
+            around.callback(self._release)
+            around.enter_context(_told_once())
+            self._open()
+            self._around = around.pop_all()
+        return self
 
-    Args:
-        file: What :func:`open_csv` gives.
-        columns: Their names.
-        ragged: Gets the rows of too many or too few fields, which are skipped.
-    """
-    with _told_once(), _reader(file, columns, ragged) as reader:
-        yield from reader
+    def __exit__(self, *error: object) -> None:
+        """Close the file."""
+        self._around.close()
+
+    def _open(self) -> None:
+        ragged = self._ragged  # not self: arrow keeps what tells it of a row
+
+        def note(row: Any) -> str:
+            reason = f"expected {row.expected_columns} fields, found {row.actual_columns}"
+            ragged.append(BadRow(row.number, reason))
+            return "skip"
+
+        weakref.finalize(note, self._released.set)
+        try:
+            self._raw = file = pa.OSFile(os.fsencode(self._path))
+            if self._path.suffix == ".gz":
+                file = pa.CompressedInputStream(file, "gzip")
+            self._reader = pa.csv.open_csv(
+                file,
+                read_options=pa.csv.ReadOptions(use_threads=False, block_size=16 << 20),
+                parse_options=pa.csv.ParseOptions(
+                    newlines_in_values=True, invalid_row_handler=note
+                ),
+                convert_options=pa.csv.ConvertOptions(
+                    check_utf8=False,
+                    include_columns=self._columns,
+                    column_types=dict.fromkeys(self._columns, pa.binary()),
+                    strings_can_be_null=False,
+                ),
+            )
+        finally:
+            del note  # where an error keeps this frame
+
+    def _release(self) -> None:
+        """Give all of it back; the thread that reads ahead does so behind the block it is at.
+
+        The file is closed by whoever has its last part.
+        """
+        self._raw = self._reader = None
+        self._released.wait(LONGEST_WAIT)
 
 
 @contextlib.contextmanager
@@ -71,24 +138,3 @@ def _told_once() -> Iterator[None]:
         yield
     finally:
         sys.unraisablehook = kept
-
-
-def _reader(file: IO[bytes], columns: list[str], ragged: list[BadRow]) -> Any:
-    """Read a CSV file's columns as bytes; what is no row goes to ``ragged``."""
-
-    def note(row: Any) -> str:
-        reason = f"expected {row.expected_columns} fields, found {row.actual_columns}"
-        ragged.append(BadRow(row.number, reason))
-        return "skip"
-
-    return pa.csv.open_csv(
-        file,
-        read_options=pa.csv.ReadOptions(use_threads=False, block_size=16 << 20),
-        parse_options=pa.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=note),
-        convert_options=pa.csv.ConvertOptions(
-            check_utf8=False,
-            include_columns=columns,
-            column_types=dict.fromkeys(columns, pa.binary()),
-            strings_can_be_null=False,
-        ),
-    )

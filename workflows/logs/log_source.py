@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -64,8 +64,8 @@ class LogSource(Protocol):
     def blocks(self) -> Sequence[Any]:
         """The log's blocks, in order."""
 
-    def read(self, block: Any) -> Iterator[Piece]:
-        """Read a block."""
+    def read(self, block: Any) -> Generator[Piece, None, None]:
+        """Read a block; whoever leaves before its end closes this."""
 
     def size(self) -> int:
         """Bytes of raw data."""

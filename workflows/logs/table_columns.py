@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -271,6 +272,9 @@ def _shown(value: Any) -> str:
     if pa.types.is_string(value.type) or pa.types.is_large_string(value.type):
         value = value.cast(pa.binary())  # it may not be valid UTF-8
     plain = value.as_py()
+    if isinstance(plain, bytes):
+        with contextlib.suppress(UnicodeDecodeError):
+            plain = plain.decode("utf-8")
     return "nothing" if plain in (None, b"", "") else f"{plain!r:.60}"
 
 

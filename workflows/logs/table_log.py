@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +17,7 @@ from ...foundation.exceptions import MerlinSimError
 from ...schemas.parquet.footer import UNREADABLE, read_footer, why
 from ..behaviour.behaviour_columns import BehaviourColumns
 from .bad_rows import BadRow
-from .csv_file import DAMAGE, header_of, is_csv, open_csv, read_batches
+from .csv_file import CsvReader, header_of, is_csv
 from .log_source import Piece
 from .table_columns import (
     INTEGER,
@@ -89,7 +90,7 @@ class TableLog:
                     blocks += _row_groups(path, metadata)
             except UnicodeDecodeError as error:
                 raise MerlinSimError(f"{path}: expected a header in UTF-8 ({error}).") from error
-            except DAMAGE as error:
+            except OSError as error:
                 raise MerlinSimError(f"{path}: cannot be read ({error}).") from error
             except pa.ArrowInvalid as error:
                 raise MerlinSimError(f"{path}: expected CSV or parquet ({error}).") from error
@@ -100,17 +101,20 @@ class TableLog:
     def _timestamp_kind(self) -> str:
         """What times are that are text: as the first of them."""
         for path in map(Path, self.files):
-            for times in self._texts_of_times(path):
-                kind = kind_of_timestamp(times)
-                if kind:
-                    return kind
+            try:
+                with contextlib.closing(self._texts_of_times(path)) as texts:
+                    kind = next(filter(None, map(kind_of_timestamp, texts)), None)
+            except UNREADABLE as error:
+                raise MerlinSimError(f"{path}: cannot be read ({why(error)}).") from error
+            if kind:
+                return kind
         return INTEGER
 
-    def _texts_of_times(self, path: Path) -> Iterator[pa.Array]:
+    def _texts_of_times(self, path: Path) -> Generator[pa.Array, None, None]:
         name = self.columns.timestamp
         if is_csv(path):
-            with open(path, "rb") as raw, open_csv(path, raw) as file:
-                for batch in read_batches(file, [name], []):
+            with CsvReader(path, [name], []) as reader:
+                for batch, _ in reader.batches():
                     yield batch.column(0)
         elif self._has_texts_of_times(path):
             with pq.ParquetFile(path) as parquet:
@@ -145,7 +149,7 @@ class TableLog:
             )
         return time
 
-    def read(self, block: TableBlock) -> Iterator[Piece]:
+    def read(self, block: TableBlock) -> Generator[Piece, None, None]:
         """See LogSource."""
         if block.group is None:
             yield from self._read_csv(block)
@@ -167,14 +171,14 @@ class TableLog:
         ragged: list[BadRow] = []
         taken = 0  # rows of the file behind us, whatever they were
         try:
-            with open(block.path, "rb") as raw, open_csv(block.path, raw) as file:
-                for batch in read_batches(file, list(self.columns.log), ragged):
+            with CsvReader(block.path, list(self.columns.log), ragged) as reader:
+                for batch, done in reader.batches():
                     table = pa.Table.from_batches([batch])
                     table, bad = clean_columns(table, self.columns, self._timestamp_kind)
                     rows, bad = _number_rows(batch.num_rows, bad, ragged, taken)
-                    yield Piece(table, rows, bad, min(raw.tell(), block.size))
+                    yield Piece(table, rows, bad, min(done, block.size))
                     taken += rows
-        except (pa.ArrowInvalid, *DAMAGE) as error:
+        except (pa.ArrowInvalid, OSError) as error:
             raise MerlinSimError(f"{block.path}, after row {taken:,}: {error}.") from error
         if ragged:
             rows, bad = _number_rows(0, [], ragged, taken)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...schemas.parquet.footer import UNREADABLE, UnreadableFooter, read_footer
-from .csv_file import DAMAGE, header_of, is_csv, open_csv, read_batches
+from .csv_file import CsvReader, header_of, is_csv
 from .table_columns import can_be_label, labels_of
 from .table_log import TableLog
 
@@ -34,15 +34,15 @@ def unread_labels(log: TableLog) -> list[str]:
         names = header_of(path) if is_csv(path) else read_footer(path)[1].names
         asked = [name for name in names if name.lower() in NAMES and name not in log.columns.log]
         values = _first_values(path, asked) if asked else {}
-    except (UnreadableFooter, *UNREADABLE, *DAMAGE, SystemError):  # arrow's, of a cut gzip
+    except (UnreadableFooter, *UNREADABLE):
         return []
     return [name for name in asked if _are_labels(values[name])]
 
 
 def _first_values(path: Path, names: list[str]) -> dict[str, Any]:
     if is_csv(path):
-        with open(path, "rb") as raw, open_csv(path, raw) as file:
-            batches = list(itertools.islice(read_batches(file, names, []), 1))
+        with CsvReader(path, names, []) as reader:
+            batches = [batch for batch, _ in itertools.islice(reader.batches(), 1)]
         table = pa.Table.from_batches(batches) if batches else pa.table(dict.fromkeys(names, []))
     else:
         with pq.ParquetFile(path) as opened:

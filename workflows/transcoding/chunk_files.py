@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from ...foundation.exceptions import MerlinSimError
 from ...schemas.dtypes import canonical_dtype
 from ...schemas.parquet.row_pieces import file_pieces
 from ...schemas.specs.feature_spec import Chunk, Feature
+from ...schemas.stored_types import type_in_words, value_type
 from .chunk_rows import ChunkRows
 from .split_binary import SPLIT_BINARY, read_split_binary
 
@@ -103,19 +105,41 @@ def _csv_tables(path: Path, types: pa.Schema) -> Iterator[pa.Table]:
             for batch in reader:
                 yield pa.Table.from_batches([batch])
     except pa.ArrowInvalid as error:
-        raise MerlinSimError(f"{path}: {error}.") from error
+        raise MerlinSimError(_told(path, str(error), types.names)) from error
+
+
+def _told(path: Path, problem: str, names: list[str]) -> str:
+    """Name row and feature of what arrow could not convert; it counts columns from 0."""
+    found = re.fullmatch(r"In CSV column #(\d+): Row #(\d+): CSV conversion error (.*)", problem)
+    if found is None:
+        return f"{path}: {problem}."
+    column, row, why = found.groups()
+    return f"{path}, row {row}: {names[int(column)]}: cannot be converted {why}."
 
 
 def _parquet_tables(path: Path, types: pa.Schema) -> Iterator[pa.Table]:
     with _opened(path) as file:
-        missing = [name for name in types.names if name not in file.schema_arrow.names]
-        if missing:
-            raise MerlinSimError(
-                f"{path}: expected the columns {', '.join(missing)}, found only "
-                f"{', '.join(file.schema_arrow.names)}."
-            )
+        _require_numbers(path, file.schema_arrow, types.names)
         for batch in file_pieces(file, types.names, ROWS_AT_ONCE):
             yield pa.Table.from_batches([batch]).select(types.names)
+
+
+def _require_numbers(path: Path, stored: pa.Schema, names: list[str]) -> None:
+    """Refuse what is not there once, and what is no number: text of digits is not made one."""
+    missing = [name for name in names if name not in stored.names]
+    if missing:
+        raise MerlinSimError(
+            f"{path}: expected the columns {', '.join(missing)}, found only "
+            f"{', '.join(stored.names)}."
+        )
+    for name in names:
+        if stored.names.count(name) > 1:
+            raise MerlinSimError(f"{path}: expected one column {name}, found more.")
+        kind = value_type(stored.field(name).type)
+        tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
+        if not any(test(kind) for test in tests):
+            found = type_in_words(stored.field(name).type)
+            raise MerlinSimError(f"{path}: {name}: expected numbers, found {found}.")
 
 
 @contextmanager

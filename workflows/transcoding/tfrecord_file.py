@@ -25,6 +25,9 @@ RECORDS_AT_ONCE = 4096
 BYTES_AT_ONCE = 2**25
 """Records are as large as whoever made them liked: a prebatched one may hold 16,384 samples."""
 
+DAMAGE = (tf.errors.OpError, UnicodeDecodeError)
+"""What parsing a damaged record raises."""
+
 
 def read_tfrecord(
     path: Path, types: pa.Schema, features: Mapping[str, Feature]
@@ -48,15 +51,42 @@ def read_tfrecord(
             return
         try:
             parsed = tf.io.parse_example(serialized, wanted)
-        except tf.errors.OpError as error:
+        except DAMAGE as error:
             record = before + _first_unreadable(serialized, wanted) + 1
             raise MerlinSimError(
                 f"{path}, record {record}: not a tf.train.Example with the features "
-                f"{', '.join(types.names)} ({error.message})."
+                f"{', '.join(types.names)} ({_told(error)})."
             ) from error
         columns = {name: _flat(ragged) for name, ragged in parsed.items()}
+        _require_histories(path, before, serialized, columns, types)
         yield _samples(path, before, columns, types, features)
         before += len(serialized)
+
+
+def _require_histories(
+    path: Path,
+    before: int,
+    serialized: Any,
+    columns: Mapping[str, tuple[npt.NDArray[Any], npt.NDArray[np.int64]]],
+    types: pa.Schema,
+) -> None:
+    """Refuse a history that is not there: TensorFlow gives an empty one."""
+    for field in types:
+        if not pa.types.is_list(field.type):
+            continue
+        name = field.name.encode()
+        entry = b"\n" + _as_varint(len(name)) + name  # how a map of features begins one
+        for place in np.flatnonzero(np.diff(columns[field.name][1]) == 0):
+            if entry not in serialized[int(place)].numpy():
+                raise MerlinSimError(
+                    f"{path}, record {before + int(place) + 1}: expected the feature {field.name}, "
+                    "found none."
+                )
+
+
+def _as_varint(number: int) -> bytes:
+    digits = [number >> 7 * place & 0x7F for place in range((max(1, number.bit_length()) + 6) // 7)]
+    return bytes([*(digit | 0x80 for digit in digits[:-1]), digits[-1]])
 
 
 def _records_at_once(path: Path) -> int:
@@ -123,9 +153,14 @@ def _first_unreadable(serialized: Any, wanted: Mapping[str, Any]) -> int:
     for place in range(len(serialized)):
         try:
             tf.io.parse_example(serialized[place : place + 1], wanted)
-        except tf.errors.OpError:
+        except DAMAGE:
             return place
     return 0
+
+
+def _told(error: Exception) -> str:
+    """What TensorFlow says; it cannot say it where a damaged name would stand in it."""
+    return getattr(error, "message", "a name that is not UTF-8")
 
 
 def _count_whole(path: Path) -> int:

@@ -135,8 +135,6 @@ class TfrecordWriter:
         kind = np.float32 if feature.dtype == "float32" else np.int64
         if feature.dimensions is None:
             values = np.asarray(column)
-            if feature.dtype == "bool":
-                self._check_truth(name, values)
             return values.astype(kind).reshape(-1, 1)
         padded = np.zeros((len(column), feature.dimensions[0]), kind)
         lengths = np.asarray(column.value_lengths())
@@ -144,14 +142,6 @@ class TfrecordWriter:
             column.flatten()
         )
         return padded
-
-    def _check_truth(self, name: str, values: Array) -> None:
-        wrong = np.flatnonzero((values != 0) & (values != 1))
-        if len(wrong):
-            raise MerlinSimError(
-                f"{self.mapping}: {name}: expected 0 or 1, which a label in tfrecord is, found "
-                f"{values[wrong[0]]}."
-            )
 
     def _write_record(self, record: bytes) -> None:
         part = len(self._files) - 1

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator, Silence
 from ...foundation.staging import check_apart, staged_directory
-from ...schemas.channels import contract_of
+from ...schemas.channels import LABEL, contract_of
 from ...schemas.dataset import write_documents
 from ...schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
 from ...schemas.translation.natural_translation import ids_start_at_one
@@ -59,7 +59,7 @@ class Transcoder:
         for mapping, chunks in self.spec.source_spec.items():
             check_lengths(self.directory, mapping, chunks, self.spec.feature_spec)
         order = self._column_order()
-        schema = pa.schema([(n, arrow_type(n, self.spec.feature_spec[n])) for n in order])
+        schema = self._schema(order)
         with staged_directory(output, overwrite=overwrite, say=self.narrator.say) as staged:
             sources: dict[str, tuple[Chunk, ...]] = {}
             for mapping, chunks in self.spec.source_spec.items():
@@ -78,6 +78,12 @@ class Transcoder:
             spec = replace(target, feature_spec=features, source_spec=sources)
             write_documents(staged, spec)
         return spec
+
+    def _schema(self, order: list[str]) -> pa.Schema:
+        try:
+            return pa.schema([(n, arrow_type(n, self.spec.feature_spec[n])) for n in order])
+        except MerlinSimError as error:
+            raise MerlinSimError(f"{self.directory}: {error}") from error
 
     def _target(self) -> FeatureSpec:
         """What the dataset is when it is written."""
@@ -141,6 +147,8 @@ class Transcoder:
             column = piece.table[name].combine_chunks()
             if feature.dimensions is not None and len(column):
                 self._check_longest(piece, name, column, feature.dimensions[0])
+            if self.to == TFRECORD and name in self.spec.channel_spec.get(LABEL, ()):
+                self._check_truth(piece, name, column)
             if feature.cardinality is None:
                 continue
             values = column.flatten() if feature.dimensions is not None else column
@@ -165,6 +173,15 @@ class Transcoder:
             f"{piece.where(row)}: {name}: expected an id in 0..{limit} (cardinality "
             f"{self.spec.feature_spec[name].cardinality}), found {values[place]}."
         )
+
+    def _check_truth(self, piece: ChunkRows, name: str, column: pa.Array) -> None:
+        values = np.asarray(column)
+        wrong = np.flatnonzero((values != 0) & (values != 1))
+        if len(wrong):
+            raise MerlinSimError(
+                f"{piece.where(int(wrong[0]))}: {name}: expected 0 or 1, which a label in tfrecord "
+                f"is, found {values[wrong[0]]}."
+            )
 
     def _check_longest(self, piece: ChunkRows, name: str, column: pa.Array, longest: int) -> None:
         lengths = np.asarray(pc.list_value_length(column))

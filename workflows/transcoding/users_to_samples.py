@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,9 +16,13 @@ import pyarrow.parquet as pq
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator, Silence
 from ...foundation.staging import check_apart, staged_directory
+from ...sampling.item_check import check_items
 from ...sampling.user_check import StoredUsers, UserCheck
 from ...schemas.channels import TARGET_ITEM_FEATURES, USER_FEATURES
 from ...schemas.dataset import DatasetDirectory
+from ...schemas.parquet.footer import UNREADABLE, why
+from ...schemas.stored_types import is_list
+from ...schemas.users_files import COUNT, ID
 from ...schemas.users_layout import UsersLayout
 from ..behaviour.behaviour_columns import BehaviourColumns
 from ..behaviour.dataset_spec import dataset_spec, users_layout_of
@@ -54,6 +59,7 @@ class UsersTranscoder:
         with staged_directory(output, overwrite=overwrite, say=self.narrator.say) as staged:
             histories = Histories(staged / WORK, columns)
             positions: Positions = {mapping: [] for mapping in self._layout.positions}
+            self._check_items()
             histories.fill(self._tables(positions))
             for mapping, pairs in positions.items():
                 begins, ends = (np.concatenate(part) for part in zip(*pairs, strict=True))
@@ -139,15 +145,22 @@ class UsersTranscoder:
         names = [name for pair in layout.positions.values() for name in pair]
         for path in files[first]:
             row = 0
-            with pq.ParquetFile(path) as file:
-                for group in range(file.metadata.num_row_groups):
-                    table = file.read_row_group(group, columns=[*largest, *names, columns.item])
-                    stored = self._stored(path, row, table)
-                    check(stored)
-                    for mapping, pair in stored.positions.items():
-                        positions[mapping].append(pair)
-                    row += table.num_rows
-                    yield table
+            for table in _row_groups(path, [*largest, *names, columns.item]):
+                stored = self._stored(path, row, table)
+                check(stored)
+                for mapping, pair in stored.positions.items():
+                    positions[mapping].append(pair)
+                row += table.num_rows
+                yield table
+
+    def _check_items(self) -> None:
+        """Look at the table of items, as the feed does before it makes samples."""
+        layout, columns, sizes = self._layout, self._columns(), self._sizes()
+        path = self.dataset.path / layout.item_table
+        with _read(path):
+            table = pq.read_table(path, columns=[ID, COUNT, *layout.item_features])
+        largest = [sizes[name] for name in columns.items]
+        check_items(path, table, layout.item_features, largest, layout.negatives)
 
     def _stored(self, path: Path, row: int, table: pa.Table) -> StoredUsers:
         for name in table.column_names:
@@ -168,3 +181,31 @@ class UsersTranscoder:
         return StoredUsers(
             str(path), row, numbers, items, starts, {m: (b, e) for m, (b, e) in pairs.items()}
         )
+
+
+def _row_groups(path: Path, names: list[str]) -> Iterator[pa.Table]:
+    """The users of a file, with histories as plain lists of numbers."""
+    with _read(path), pq.ParquetFile(path) as file:
+        groups = file.metadata.num_row_groups
+    for group in range(groups):
+        with _read(path), pq.ParquetFile(path) as file:
+            table = file.read_row_group(group, columns=names, use_threads=False)
+            table = pa.table([_plain(table[name]) for name in names], names)
+        yield table
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    kind = column.type
+    if is_list(kind):
+        inner = kind.value_type
+        return column.cast(pa.list_(inner.value_type if pa.types.is_dictionary(inner) else inner))
+    return column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column
+
+
+@contextlib.contextmanager
+def _read(path: Path) -> Iterator[None]:
+    """Name the file that cannot be read: where it stands in, a directory is being written."""
+    try:
+        yield
+    except UNREADABLE as error:
+        raise MerlinSimError(f"{path} cannot be read as parquet: {why(error)}.") from error

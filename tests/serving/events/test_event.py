@@ -80,8 +80,9 @@ def test_time_intervals_go_with_the_history():
         parse_event(GOOD, columns(intervals=True), LIMITS)
     with pytest.raises(RequestError, match="expected 2 numbers"):
         parse_event({**GOOD, "hours": [1]}, columns(intervals=True), LIMITS)
-    with pytest.raises(RequestError, match=r"hours\[1\]: expected a number"):
-        parse_event({**GOOD, "hours": [1, "x"]}, columns(intervals=True), LIMITS)
+    for wrong in ("x", True, None, float("nan"), float("inf"), 1e39, -(10**400)):
+        with pytest.raises(RequestError, match=r"hours\[1\]: expected a number"):
+            parse_event({**GOOD, "hours": [1, wrong]}, columns(intervals=True), LIMITS)
 
 
 anything = st.recursive(

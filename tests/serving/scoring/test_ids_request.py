@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -86,6 +88,22 @@ def test_one_user_goes_with_all_candidates():
 def test_what_is_refused(changes, message):
     with pytest.raises(RequestError, match=message):
         check_request(request(**changes), columns(), LIMITS)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_numbers_that_are_none_are_refused(wrong):
+    def number(name):
+        return Column(name, name, np.dtype("float32"), None)
+
+    rows = ServedColumns((), (number("age"), number("price")), (), None, longest=0, is_ragged=False)
+    good = {"age": np.float32([1, 2]), "price": np.float32([-3, 1e38])}
+    assert check_request(good, rows, LIMITS).rows == 2
+    with pytest.raises(RequestError, match=f"price: expected numbers, received {wrong}"):
+        check_request({**good, "price": np.float32([1, wrong])}, rows, LIMITS)
+    with_hours = replace(columns(), intervals=number("hours"))
+    hours = {"hours__values": np.float32([1, wrong]), "hours__offsets": offsets(0, 1, 2)}
+    with pytest.raises(RequestError, match="hours__values: expected numbers"):
+        check_request(request(**hours), with_hours, LIMITS)
 
 
 def test_padded_histories():

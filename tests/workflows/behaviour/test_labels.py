@@ -210,6 +210,18 @@ def _rows(frame) -> Counter:
     )
 
 
+def test_a_log_with_one_taken_item_is_refused(run, files):
+    log = shown_log()
+    log["clicked"] = (log["what"] == 3).astype(int)
+    log.to_parquet(files / "one.parquet")
+    short = ("--label_column", "clicked", "--shortest_sequence_for_user", 1)
+    message = str(run("one", *short, log="one.parquet").exception)
+    assert "one.parquet: column 'what': expected taken items (label 1) with at least" in message
+    assert "found only 3" in message
+    result = run("uniform", *short, "--negatives", "uniform", log="one.parquet")
+    assert result.exit_code == 0, result.output
+
+
 @pytest.mark.parametrize("wrong", [2, -1, 0.5, None])
 def test_bad_labels_are_refused_with_file_and_row(run, files, wrong):
     log = shown_log()
@@ -230,7 +242,7 @@ def test_bad_labels_in_csv_are_left_out_and_counted_on_request(run, files):
     log.loc[3, "clicked"], log.loc[8, "clicked"] = "yes", ""
     log.to_csv(files / "yes.csv", index=False)
     result = run("yes", "--label_column", "clicked", log="yes.csv")
-    assert "yes.csv, line 5: 'clicked': expected 0 or 1, found b'yes'" in str(result.exception)
+    assert "yes.csv, line 5: 'clicked': expected 0 or 1, found 'yes'" in str(result.exception)
     options = ("--label_column", "clicked", "--on_bad_rows", "skip")
     assert "2 bad rows left out (line 5" in run("yes", *options, log="yes.csv").output
 
@@ -265,6 +277,12 @@ def test_a_column_that_looks_like_a_label_is_told_of(run, files, name, told, kin
     # The notice comes before anything is read, so a run that stops at once will do.
     result = run("unread", "--negatives", "none", log=f"unread.{kind}")
     assert (f"column {name!r} of 0 and 1, which is not read" in result.output) == told
+
+
+def test_a_log_that_is_refused_is_not_told_of_first(run, files):
+    result = run("refused", "--label_column", "pressed")
+    assert "expected a column 'pressed'" in str(result.exception)
+    assert "is not read" not in result.output
 
 
 def test_a_column_of_other_numbers_is_not_told_of(run, files):

@@ -169,7 +169,9 @@ def test_a_label_that_is_no_truth_value_is_refused(tmp_path, transcode):
     }
     channels = {"label": ("label",), "categorical": ("kind",)}
     write_documents(source, FeatureSpec(features, sources, channels))
-    with pytest.raises(MerlinSimError, match="train: label: expected 0 or 1, .* found 5"):
+    with pytest.raises(
+        MerlinSimError, match="train.parquet, row 2: label: expected 0 or 1, .* found 5"
+    ):
         transcode("--input", source, "--output", tmp_path / "there", "--to", "tfrecord")
     assert not (tmp_path / "there").exists()
 

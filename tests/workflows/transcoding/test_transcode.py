@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -97,10 +99,10 @@ def test_csv_split_by_columns_and_rows(published, tmp_path, transcode):
         ("train_1.csv", "", "chunk 1 ends without a row"),
         ("train_0_1.csv", "0,34\n3,35\n", r"train_0_1.csv, row 2: user_gender: .*0\.\.2.*found 3"),
         ("train_0_0.csv", "0,31\n-1,32\n2,33\n", "train_0_0.csv, row 2: .*found -1"),
-        ("train_0_1.csv", "0,34\n1,x\n", "train_0_1.csv: .*invalid value 'x'"),
+        ("train_0_1.csv", "0,34\n1,x\n", "train_0_1.csv, row 2: user_age: .*invalid value 'x'"),
         ("train_0_1.csv", "0,34\n1\n", "train_0_1.csv: .*Expected 2 columns, got 1"),
         ("train_0_1.csv", "0,34\n1,\n", "train_0_1.csv, row 2: user_age: .*no value"),
-        ("train_0_1.csv", "0,34\n1,300\n", "train_0_1.csv: .*300"),
+        ("train_0_1.csv", "0,34\n1,300\n", "train_0_1.csv, row 2: user_age: .* to int8: .*300"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_file_and_row(
@@ -292,6 +294,62 @@ def test_damaged_tfrecords(tmp_path, transcode):
         writer.write(b"no example")
     with pytest.raises(MerlinSimError, match="record 1: not a tf.train.Example"):
         transcode(tmp_path / "s", tmp_path / "dataset")
+
+
+@pytest.mark.parametrize("name", ["item_pos", "user"])
+def test_a_feature_that_a_record_lacks_is_no_empty_one(name, tmp_path, transcode):
+    rows = sim_rows(30)
+    rows[4] |= {"item_pos": [], "cat_pos": []}
+    rows[7] |= {"item_pos": [], "cat_pos": []}
+    del rows[7][name]
+    write_records(tmp_path / "s/train.tfrecord", rows)
+    write_records(tmp_path / "s/test.tfrecord", rows[:5])
+    files = {"train": ["train.tfrecord"], "test": ["test.tfrecord"]}
+    write_spec(tmp_path / "s", sim_spec("tfrecord", files))
+    with pytest.raises(MerlinSimError, match=f"train.tfrecord, record 8: .*{name}|record 8: user"):
+        transcode(tmp_path / "s", tmp_path / "dataset")
+
+
+def test_a_record_whose_names_are_no_text_is_named(tmp_path, transcode):
+    import tensorflow as tf
+
+    rows = sim_rows(5)
+    for name in ("train", "test"):
+        write_records(tmp_path / f"s/{name}.tfrecord", rows)
+    example = tf.train.Example()
+    example.features.feature["user"].bytes_list.value.append(b"\xde\xff")
+    damaged = example.SerializeToString().replace(b"user", b"\xc8\xffer")
+    with tf.io.TFRecordWriter(str(tmp_path / "s/train.tfrecord")) as writer:
+        writer.write(damaged)
+        writer.write(damaged[::-1])
+    files = {"train": ["train.tfrecord"], "test": ["test.tfrecord"]}
+    write_spec(tmp_path / "s", sim_spec("tfrecord", files))
+    with pytest.raises(MerlinSimError, match="train.tfrecord, record [12]: "):
+        transcode(tmp_path / "s", tmp_path / "dataset")
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.decimal128(12), pa.date32()])
+def test_what_is_no_number_is_not_made_one(kind, published, tmp_path, transcode):
+    text = PUBLISHED.replace(
+        "csv, features: [user_gender, user_age], files: [train_0_0.csv,",
+        "parquet, features: [user_gender, user_age], files: [a.parquet,",
+    )
+    (published / "feature_spec.yaml").write_text(text.replace("train_0_1.csv", "b.parquet"))
+    ages = pa.array([31, 32, 33], pa.int32())
+    stored = pa.array(["31", "32", "33"]) if kind in (pa.string(), pa.binary()) else ages
+    genders = pa.array([0, 1, 2])
+    table = pa.table({"user_gender": genders, "user_age": stored.cast(kind)})
+    pq.write_table(pa.table({"user_gender": genders, "user_age": ages}), published / "a.parquet")
+    pq.write_table(table, published / "b.parquet")
+    with pytest.raises(MerlinSimError, match="b.parquet: user_age: expected numbers, found"):
+        transcode(published, tmp_path / "dataset")
+
+
+def test_a_type_that_is_none_is_told_with_the_directory(published, tmp_path, transcode):
+    text = PUBLISHED.replace("user_age: {dtype: torch.int8}", "user_age: {dtype: string}")
+    (published / "feature_spec.yaml").write_text(text)
+    with pytest.raises(MerlinSimError, match=f"{published}.*feature_spec.user_age.dtype: expected"):
+        transcode(published, tmp_path / "dataset")
 
 
 def write_parquet(source: Path, rows: list[dict], columns=None, name="data.parquet") -> None:

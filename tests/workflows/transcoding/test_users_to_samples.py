@@ -1,0 +1,75 @@
+"""Users whose samples would be nonsense are refused by `transcode` as by the feed."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from small_users import write_users_dataset
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.workflows.transcoding.users_to_samples import UsersTranscoder
+
+USERS, ITEMS = "users/part.0.parquet", "categories/thing.parquet"
+
+
+@pytest.fixture
+def users(tmp_path):
+    return write_users_dataset(tmp_path / "dataset", [[[3, 5, 4], [6]]])
+
+
+def transcode(directory, output):
+    return UsersTranscoder(DatasetDirectory.open(directory)).transcode(output)
+
+
+def rows_of(directory):
+    return [pq.read_table(directory / f"{mapping}") for mapping in ("train", "test")]
+
+
+@pytest.mark.parametrize(
+    "column, row, value, message",
+    [
+        ("kind", 3, 2**63 - 1, "thing.parquet, row 3: column kind should hold 1 to 7"),
+        ("count", 0, -1, "thing.parquet, row 0: column count"),
+        ("id", 5, 1, "thing.parquet: column id should hold each of 1 to 50 once"),
+        ("kind", 2, None, "thing.parquet, row 2: column kind .*Received: None"),
+    ],
+)
+def test_an_item_table_that_cannot_be_is_refused(users, tmp_path, column, row, value, message):
+    columns = pq.read_table(users / ITEMS).to_pydict()
+    columns[column][row] = value
+    pq.write_table(pa.table(columns), users / ITEMS)
+    with pytest.raises(MerlinSimError, match=message):
+        transcode(users, tmp_path / "samples")
+    assert not (tmp_path / "samples").exists()
+
+
+def test_items_that_nobody_took_are_no_negatives(users, tmp_path):
+    columns = pq.read_table(users / ITEMS).to_pydict()
+    columns["count"] = [0] * len(columns["count"])
+    pq.write_table(pa.table(columns), users / ITEMS)
+    with pytest.raises(MerlinSimError, match="thing.parquet: column count holds no interaction"):
+        transcode(users, tmp_path / "samples")
+
+
+@pytest.mark.parametrize("name", [USERS, ITEMS])
+def test_a_damaged_file_is_named_and_not_the_output(users, tmp_path, name):
+    content = bytearray((users / name).read_bytes())
+    content[4:60] = bytes([255]) * 56
+    (users / name).write_bytes(content)
+    with pytest.raises(MerlinSimError, match=f"{users / name} cannot be read as parquet"):
+        transcode(users, tmp_path / "samples")
+
+
+def test_histories_of_other_types_are_the_same_ones(users, tmp_path):
+    whole = write_users_dataset(tmp_path / "equal", [[[4, 4, 4]]])
+    wanted = transcode(whole, tmp_path / "wanted") and rows_of(tmp_path / "wanted")
+    table = pq.read_table(whole / USERS)
+    place = table.column_names.index("thing")
+    values = table["thing"].combine_chunks().flatten()
+    for number, kind in enumerate((pa.list_(pa.int32(), 4), pa.large_list(pa.uint16()))):
+        stored = pa.array(values.to_numpy().reshape(-1, 4).tolist(), kind)
+        pq.write_table(table.set_column(place, "thing", stored), whole / USERS)
+        transcode(whole, tmp_path / f"{number}")
+        assert rows_of(tmp_path / f"{number}") == wanted
