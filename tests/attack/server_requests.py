@@ -26,6 +26,8 @@ from .worker import patience
 REQUESTS = 200
 SECONDS = 60.0
 """The longest wait for one answer."""
+NO_CANDIDATE = -1
+"""What stands where an event has fewer candidates than another of its request."""
 DATATYPES = {"int64": "INT64", "int32": "INT32", "float32": "FP32", "bool": "BOOL"}
 PATHS = ["/v2/models/events/infer", "/v2/models/ids/infer", "/v2/models/none/infer", "/", "/v2"]
 
@@ -161,7 +163,7 @@ def _are_scores(answer: bytes) -> bool:
             continue
         for each in output["data"]:
             scores = json.loads(each) if isinstance(each, str) else [each]
-            if not all(0 <= score <= 1 for score in scores):
+            if not all(0 <= score <= 1 or score == NO_CANDIDATE for score in scores):
                 return False
     return True
 
