@@ -144,7 +144,7 @@ def _judged(
 def _is_as_saved(found: Any, saved: Saved) -> bool:
     facts, arrays = saved
     steps = int(found.path.name.removeprefix("step-"))
-    wanted = {**facts, "steps": steps, "test_auc": AUCS[steps]}
+    wanted = {**facts, "steps": steps, "auc": AUCS[steps]}
     missing = object()
     same_facts = all(
         repr(found.facts.get(name, missing)) == repr(value) for name, value in wanted.items()
