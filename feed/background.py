@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import weakref
 from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
@@ -16,7 +17,8 @@ class Background(Generic[Item], Iterator[Item]):
     """Runs ``items`` in a thread, at most ``ahead`` finished or unfinished items ahead.
 
     What ``items`` raises is raised where the consumer asks for the next item. The thread ends
-    with the last item, with an error, or with :meth:`stop`.
+    with the last item, with an error, with :meth:`stop`, or before the interpreter ends: one that
+    came back from compiled code after that would end the process with SIGABRT.
 
     Example:
         >>> list(Background(range(3), ahead=2))
@@ -38,6 +40,7 @@ class Background(Generic[Item], Iterator[Item]):
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
+        self._at_exit = weakref.finalize(self, _end, self._stopped, self._free, self._thread)
 
     def __iter__(self) -> Iterator[Item]:
         """Return the iterator itself."""
@@ -56,9 +59,8 @@ class Background(Generic[Item], Iterator[Item]):
 
     def stop(self) -> None:
         """End the thread, wait for it, and let go of what it made ahead."""
-        self._stopped.set()
-        self._free.release()
-        self._thread.join()
+        self._at_exit.detach()
+        _end(self._stopped, self._free, self._thread)
         while not self._ready.empty():
             self._ready.get()
         self._ready.put(_END)
@@ -84,6 +86,13 @@ class Background(Generic[Item], Iterator[Item]):
             if close is not None:
                 close()
         self._ready.put(last)
+
+
+def _end(stopped: threading.Event, free: threading.Semaphore, thread: threading.Thread) -> None:
+    stopped.set()
+    free.release()
+    if thread is not threading.current_thread():  # its own end may let go of the iterator
+        thread.join()
 
 
 class _Raised:

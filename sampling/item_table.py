@@ -46,7 +46,7 @@ def _stamp(path: Path) -> tuple[int, int, int]:
 
 @lru_cache(maxsize=32)
 def _column(path: Path, name: str, stamp: tuple[int, int, int]) -> npt.NDArray[np.int64]:
-    table = pq.read_table(path, columns=[ID, name])
+    table = pq.read_table(path, columns=list(dict.fromkeys([ID, name])))
     by_id = np.zeros(table.num_rows + 1, np.int64)
     by_id[np.asarray(table[ID])] = np.asarray(table[name])
     return by_id

@@ -40,7 +40,8 @@ class ItemLookup:
             MerlinSimError: Naming the file, the row and the column where a value cannot be.
         """
         try:
-            table = pq.read_table(path, columns=[ID, COUNT, *layout.item_features])
+            names = list(dict.fromkeys([ID, COUNT, *layout.item_features]))
+            table = pq.read_table(path, columns=names)
         except READ_ERRORS as error:
             raise DataError(f"{path} cannot be read as parquet: {error}") from error
         check_items(path, table, layout.item_features, largest, layout.negatives)

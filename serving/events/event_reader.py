@@ -9,10 +9,10 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...foundation.exceptions import MerlinSimError
+from ...schemas.parquet.footer import UNREADABLE, read_footer, why
 from ...schemas.parquet.row_pieces import file_pieces
 from ..limits import RequestError
 from .csv_cells import parse_json
@@ -56,7 +56,7 @@ class EventFile:
     def size(self) -> int:
         """The file's length: rows of parquet, bytes of the others."""
         if self.path.suffix == ".parquet":
-            return int(self._metadata().num_rows)
+            return int(read_footer(self.path)[0].num_rows)
         return self.path.stat().st_size
 
     def rows(self) -> Iterator[Row]:
@@ -73,25 +73,19 @@ class EventFile:
             with open(self.path, "rb") as file:
                 yield from _json_rows(file)
 
-    def _metadata(self) -> Any:
-        try:
-            return pq.read_metadata(self.path)
-        except (OSError, pa.ArrowException) as error:
-            raise MerlinSimError(f"{self.path}: cannot be read as parquet: {error}") from error
-
     def _parquet_rows(self) -> Iterator[Row]:
-        names = self._metadata().schema.to_arrow_schema().names
+        names = read_footer(self.path)[1].names
         self._check_columns(names, "the columns")
         line = 0
-        with pq.ParquetFile(self.path) as file:
-            try:
+        try:
+            with pq.ParquetFile(self.path) as file:
                 for batch in file_pieces(file, names, ROWS_PER_READ):
                     for fields in batch.to_pylist():
                         line += 1
                         yield Row(line, fields, line)
-            except (OSError, pa.ArrowException) as error:
-                where = f"{self.path}, after row {line}"
-                raise MerlinSimError(f"{where}: cannot be read as parquet: {error}") from error
+        except (*UNREADABLE, ValueError) as error:
+            where = f"{self.path}, after row {line}"
+            raise MerlinSimError(f"{where}: cannot be read as parquet: {why(error)}") from error
 
     def _csv_rows(self, file: TextIOWrapper) -> Iterator[Row]:
         # csv refuses fields above 128 KiB; a list of candidates may be longer.

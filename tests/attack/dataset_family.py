@@ -95,7 +95,7 @@ class DatasetFamily:
             directory.mkdir()
             try:
                 self.write(plan, directory)
-            except pa.ArrowException as error:
+            except (pa.ArrowException, OSError) as error:
                 return Outcome(NO_TRUTH, f"arrow writes no such file: {error}")
             phase("feed")
             tried = attempt(lambda: read_dataset(directory, self.form.model))
@@ -192,11 +192,11 @@ def _judged_rows(refusal: str, rows: list[tuple[str, int, str]]) -> Outcome:
 def _probed(directory: Path, model: str, outcome: Outcome) -> Outcome:
     """Put an id beyond its table into each column in turn: is it still found?"""
     facts = read_descriptions(directory)
-    for name, column, largest in _probes(facts):
+    for name, column, largest, row in _probes(directory, facts):
         path = directory / name
         kept = path.read_bytes()
         try:
-            _put_beyond(path, column, largest)
+            _put_beyond(path, column, largest, row)
         except (ValueError, OSError, KeyError):
             continue
         tried = attempt(lambda: read_dataset(directory, model))
@@ -207,28 +207,48 @@ def _probed(directory: Path, model: str, outcome: Outcome) -> Outcome:
     return outcome
 
 
-def _probes(facts: Descriptions) -> Iterator[tuple[str, str, int]]:
-    """File, column and largest id of all ids that stand in files."""
+def _probes(directory: Path, facts: Descriptions) -> Iterator[tuple[str, str, int, int | None]]:
+    """File, column and largest id of all ids that stand in files, and in which row to put another.
+
+    Of users it is one with samples: nobody looks at a row group without any.
+    """
     file, layout = facts.files["train"][0], facts.layout
     if layout is None:
         for name, feature in facts.features.items():
             if feature.largest is not None:
-                yield file, name, feature.largest
+                yield file, name, feature.largest, None
         return
-    for place, name in enumerate(facts.channels["user_features"]):
-        yield file, name, facts.largest_of("user_features", place)
-    yield file, layout.history, facts.largest_of("target_item_features", 0)
+    for file, row in _users_with_samples(directory, facts):
+        for place, name in enumerate(facts.channels["user_features"]):
+            yield file, name, facts.largest_of("user_features", place), row
+        yield file, layout.history, facts.largest_of("target_item_features", 0), row
+        break
     for place, name in enumerate(layout.item_features, start=1):
-        yield layout.item_table, name, facts.largest_of("target_item_features", place)
+        yield layout.item_table, name, facts.largest_of("target_item_features", place), None
 
 
-def _put_beyond(path: Path, column: str, largest: Any) -> None:
-    """Write a table whose first value of a column is beyond; ValueError where it has no value."""
+def _users_with_samples(directory: Path, facts: Descriptions) -> Iterator[tuple[str, int]]:
+    assert facts.layout is not None
+    begin, end = facts.layout.positions["train"]
+    for file in facts.files["train"]:
+        table = pq.read_table(directory / file, columns=[begin, end]).to_pydict()
+        for row, span in enumerate(zip(table[begin], table[end], strict=True)):
+            if span[0] < span[1]:
+                yield file, row
+
+
+def _put_beyond(path: Path, column: str, largest: Any, row: int | None) -> None:
+    """Write a table with a value beyond in a row, or in the first that has any.
+
+    Raises:
+        ValueError: Where there is no value.
+    """
     table = pq.read_table(path)
     place = table.column_names.index(column)
     cells = table.column(place).to_pylist()
-    row = next((i for i, cell in enumerate(cells) if cell not in (None, [])), None)
     if row is None:
+        row = next((i for i, cell in enumerate(cells) if cell not in (None, [])), None)
+    if row is None or cells[row] in (None, []):
         raise ValueError("no value")
     beyond = largest + 1
     cells[row] = [*cells[row][:-1], beyond] if isinstance(cells[row], list) else beyond

@@ -251,6 +251,8 @@ class _File:
         for names in layout.positions.values():
             wanted |= dict.fromkeys(names if set(names) <= set(stored) else [], False)
         columns = self.columns({**wanted, layout.history: True})
+        if not columns and metadata is not None:
+            yield from self._groups_that_feed(file, [*wanted, layout.history], mapping, layout)
         if not columns or metadata is None:
             return
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
@@ -259,3 +261,35 @@ class _File:
             count = metadata.row_group(group).num_rows
             yield first, rows[first : first + count]
             first += count
+
+    def _groups_that_feed(
+        self, file: pq.ParquetFile, names: list[str], mapping: str, layout: Any
+    ) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+        """Give the groups that can be read, where those that cannot have no sample of a mapping.
+
+        Nobody looks at their pages, so the fault of the file is a doubt.
+        """
+        found, first, damaged = [], 0, False
+        for group in range(file.metadata.num_row_groups):
+            try:
+                found.append((first, self._rows(file, group, names)))
+            except (pa.ArrowException, OSError, ValueError, LookupError):
+                damaged = True
+                try:
+                    rows = self._rows(file, group, layout.positions[mapping])
+                except (pa.ArrowException, OSError, ValueError, LookupError):
+                    return
+                if any(begin != end for begin, end in (row.values() for row in rows)):
+                    return
+            first += file.metadata.row_group(group).num_rows
+        if damaged:
+            _, fault = self._truth.wrong_files.pop()
+            self._truth.doubts.append(f"{self._name}: {fault} in rows without samples")
+            yield from found
+
+    def _rows(self, file: pq.ParquetFile, group: int, names: list[str]) -> list[dict[str, Any]]:
+        columns = {}
+        for name in names:
+            table = file.read_row_group(group, columns=[name], use_threads=False)
+            columns[name] = table.column(table.column_names.index(name)).to_pylist()
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

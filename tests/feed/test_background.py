@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -59,3 +61,26 @@ def test_stop_ends_the_thread_and_closes_the_source():
     assert closed == [True] and threading.active_count() == before
     with pytest.raises(StopIteration):
         next(items)
+
+
+ENDING = """
+import sys
+from merlin_sim.feed.background import Background
+
+def items():
+    try:
+        while True:
+            yield 1
+    finally:
+        print("closed", flush=True)
+
+running = Background(items(), ahead=2)
+next(running)
+sys.exit(7)
+"""
+
+
+def test_a_process_that_ends_waits_for_the_thread():
+    """Whatever ended it: a full disk, a refusal, Ctrl-C."""
+    done = subprocess.run([sys.executable, "-c", ENDING], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (7, b"closed\n", b"")

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from ...foundation.exceptions import MerlinSimError
 from ...schemas.dtypes import canonical_dtype
+from ...schemas.parquet.footer import UNREADABLE, why
 from ...schemas.parquet.row_pieces import file_pieces
 from ...schemas.specs.feature_spec import Chunk, Feature
 from ...schemas.stored_types import type_in_words, value_type
@@ -147,8 +148,8 @@ def _opened(path: Path) -> Iterator[pq.ParquetFile]:
     try:
         with pq.ParquetFile(path) as file:
             yield file
-    except (pa.ArrowInvalid, OSError) as error:
-        raise MerlinSimError(f"{path}: {error}.") from error
+    except UNREADABLE as error:
+        raise MerlinSimError(f"{path}: cannot be read as parquet ({why(error)}).") from error
 
 
 def _cast(rows: ChunkRows, types: pa.Schema) -> pa.Table:

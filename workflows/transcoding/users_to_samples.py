@@ -158,7 +158,8 @@ class UsersTranscoder:
         layout, columns, sizes = self._layout, self._columns(), self._sizes()
         path = self.dataset.path / layout.item_table
         with _read(path):
-            table = pq.read_table(path, columns=[ID, COUNT, *layout.item_features])
+            names = list(dict.fromkeys([ID, COUNT, *layout.item_features]))
+            table = pq.read_table(path, columns=names)
         largest = [sizes[name] for name in columns.items]
         check_items(path, table, layout.item_features, largest, layout.negatives)
 

@@ -12,6 +12,7 @@ import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.serving.events.event_encoder import EventEncoder
+from merlin_sim.serving.events.event_reader import EventFile
 from merlin_sim.serving.limits import Limits
 from merlin_sim.serving.scoring import score_file as module
 from merlin_sim.serving.scoring.score_file import score_file
@@ -145,6 +146,25 @@ def test_a_parquet_file_without_a_column_is_told_at_once(scorer, encoder, events
         )
 
 
+def test_a_damaged_parquet_file_is_told_with_its_name(encoder, events, tmp_path):
+    path, refused = tmp_path / "events.parquet", 0
+    write_parquet(path, events[:2])
+    content = path.read_bytes()
+    start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    for at in range(start, len(content)):
+        for bits in (0x01, 0x80):
+            changed = bytearray(content)
+            changed[at] ^= bits
+            path.write_bytes(changed)
+            try:
+                file = EventFile(path, encoder)
+                file.size(), list(file.rows())
+            except MerlinSimError as error:
+                assert str(path) in str(error)
+                refused += 1
+    assert refused > 300
+
+
 def test_where_json_ends_to_be_json_is_told_within_its_line(scorer, encoder, tmp_path):
     (tmp_path / "events.jsonl").write_text('\n{"user_id": "x"\n')
     with pytest.raises(
@@ -183,7 +203,7 @@ def test_files_are_checked_first(scorer, encoder, tmp_path):
     with pytest.raises(MerlinSimError, match="should end in .jsonl, .csv, .parquet"):
         score_file(scorer, encoder, tmp_path / "events.txt", tmp_path / "scores.jsonl")
     (tmp_path / "events.parquet").write_text("no parquet")
-    with pytest.raises(MerlinSimError, match="cannot be read as parquet"):
+    with pytest.raises(MerlinSimError, match="events.parquet: expected a parquet file"):
         score_file(scorer, encoder, tmp_path / "events.parquet", tmp_path / "scores.jsonl")
     (tmp_path / "scores.jsonl").write_text("mine")
     with pytest.raises(MerlinSimError, match="exists.*--overwrite"):

@@ -345,6 +345,29 @@ def test_what_is_no_number_is_not_made_one(kind, published, tmp_path, transcode)
         transcode(published, tmp_path / "dataset")
 
 
+def test_a_damaged_footer_is_told_with_its_file(tmp_path):
+    from merlin_sim.schemas.specs.feature_spec import Chunk, Feature
+    from merlin_sim.workflows.transcoding.chunk_files import read_chunk
+
+    path, refused = tmp_path / "a.parquet", 0
+    pq.write_table(pa.table({"user": pa.array([1, 2], pa.uint8()), "price": [0.5, 1.5]}), path)
+    content = path.read_bytes()
+    start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    chunk = Chunk("parquet", ("user", "price"), ("a.parquet",))
+    features = {"user": Feature("int64", 5), "price": Feature("float32")}
+    for at in range(start, len(content)):
+        for bits in (0x01, 0x40, 0xFF):
+            changed = bytearray(content)
+            changed[at] ^= bits
+            path.write_bytes(changed)
+            try:
+                list(read_chunk(tmp_path, chunk, features))
+            except MerlinSimError as error:
+                assert str(path) in str(error)
+                refused += 1
+    assert refused > 300
+
+
 def test_a_type_that_is_none_is_told_with_the_directory(published, tmp_path, transcode):
     text = PUBLISHED.replace("user_age: {dtype: torch.int8}", "user_age: {dtype: string}")
     (published / "feature_spec.yaml").write_text(text)
