@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -35,6 +37,9 @@ def make_request(schema, candidates, history, seed=3):
 
 @pytest.fixture(scope="module")
 def build(make_schema):
+    """Makes each model once: nothing here changes one."""
+
+    @functools.cache
     def build_one(kind, **kwargs):
         tf.keras.utils.set_random_seed(5)
         schema = make_schema(**kwargs)
