@@ -13,6 +13,7 @@ import click
 from .. import __version__
 from ..foundation.exceptions import MerlinSimError, Stopped
 from ..foundation.process_wide import (
+    collect_less_often,
     hide_tensorflow,
     show_dataset_warnings,
     silence_third_party_noise,
@@ -74,6 +75,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line; a :class:`MerlinSimError` becomes its message and exit code."""
+    collect_less_often()
     silence_third_party_noise()
     show_dataset_warnings()
     for stream in (sys.stdout, sys.stderr):

@@ -73,7 +73,12 @@ if [ "$gpus" -gt 1 ]; then
   if [ "${LAUNCHER:-horovod}" = mpi ]; then
     command=(mpiexec --allow-run-as-root --bind-to socket -np "$gpus" "${command[@]}")
   else
-    command=("$bin/horovodrun" -np "$gpus" -H "localhost:$gpus" "${command[@]}")
+    # Left to find out whether to use MPI, horovodrun imports TensorFlow once more: seconds.
+    controller=()
+    command -v mpirun > /dev/null || controller=(--gloo)
+    launch=("$bin/horovodrun" -np "$gpus" -H "localhost:$gpus" "${controller[@]}")
+    words=${#launch[@]}
+    command=("${launch[@]}" "${command[@]}")
     launched=horovodrun
   fi
 fi
@@ -84,7 +89,7 @@ printf 'run_model.sh: %s\n' "${command[*]}"
 codes=$(mktemp)
 trap 'rm -f "$codes"' EXIT
 code=0
-"${command[@]:0:5}" "$here/scripts/note_exit_code.sh" "$codes" "${command[@]:5}" &
+"${command[@]:0:words}" "$here/scripts/note_exit_code.sh" "$codes" "${command[@]:words}" &
 launcher=$!
 trap 'kill -TERM "$launcher" 2> /dev/null' INT TERM
 while kill -0 "$launcher" 2> /dev/null; do wait "$launcher" || true; done

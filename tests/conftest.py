@@ -13,8 +13,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 
-from merlin_sim.foundation.process_wide import silence_third_party_noise  # noqa: E402
+from merlin_sim.foundation.process_wide import (  # noqa: E402
+    collect_less_often,
+    silence_third_party_noise,
+)
 
+collect_less_often()
 silence_third_party_noise()
 
 
@@ -36,7 +40,6 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture(scope="session")

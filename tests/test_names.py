@@ -27,6 +27,7 @@ assert "tensorflow" in sys.modules and SIMModel is merlin_sim.SIMModel
 """
 
 
+@pytest.mark.slow
 def test_importing_the_package_imports_nothing_heavy():
     done = subprocess.run(
         [sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=240

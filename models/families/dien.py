@@ -11,7 +11,8 @@ from .family import Family, Request
 HELP = {
     **DIN_HELP,
     "aux_mlp_dims": "Hidden sizes of the auxiliary network.",
-    "long_seq_length": "Positions of the history that are the long one.",
+    "long_seq_length": "Positions of the history that are the long one; none: all but the newest "
+    "10 (published: 90 of 100).",
 }
 
 FAMILY = Family(

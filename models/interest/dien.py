@@ -33,8 +33,8 @@ class DIENBlock(InterestBlock[DIENOptions]):
         """Make interest evolution and auxiliary network."""
         options, policy = self.options, self._dtype_policy
         units = UNITS_PER_EMBEDDING_DIM * options.embedding_dim
-        short_length = self.channels.history_length - options.long_seq_length
-        self.split = HistorySplit(options.long_seq_length, short_length, name="split")
+        short_length = self.channels.history_length - options.long_length
+        self.split = HistorySplit(options.long_length, short_length, name="split")
         self.interest = InterestEvolution(units, dtype=policy, name="interest")
         self.auxiliary = AuxiliaryNetwork(
             self.item_dim, options.aux_mlp_dims, dtype=policy, name="aux"

@@ -47,7 +47,7 @@ class InterestBlock(ColumnsBlock[AnyOptions]):
     ) -> None:
         """Check schema and options, and make the layers."""
         super().__init__(schema, options, **kwargs)
-        self.options.check_history(self.channels.history_length)
+        self.options = self.options.for_history(self.channels.history_length)
         self.padding = LeftPadding(self.channels.histories, name="left_padding")
         dim = self.options.embedding_dim
         self.embedding = FeatureEmbedding(

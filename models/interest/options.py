@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ..blocks.attention.attentions import ATTENTIONS
@@ -17,6 +17,11 @@ from ..blocks.checks import (
 from ..checked_options import CheckedOptions
 
 AnyOptions = TypeVar("AnyOptions", bound="ModelOptions")
+AnySplit = TypeVar("AnySplit", bound="DIENOptions")
+AnySearched = TypeVar("AnySearched", bound="SearchedOptions")
+
+SHORT_LENGTH = 10
+"""Positions of a short history whose length nobody chose: of 100, the published 10."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +54,16 @@ class ModelOptions(CheckedOptions):
         """Return the length of each feature's vector."""
         return [self.embedding_dim] * len(features)
 
-    def check_history(self, history_length: int) -> None:
-        """Check the options against the length of the dataset's histories."""
+    def for_history(self: AnyOptions, history_length: int) -> AnyOptions:
+        """Return the options as they are for a dataset, what it decides filled in.
+
+        Args:
+            history_length: The positions of the dataset's histories.
+
+        Raises:
+            OptionError: where they do not go together.
+        """
+        return self
 
 
 @dataclass(frozen=True)
@@ -78,8 +91,9 @@ class DIENOptions(ModelOptions):
     aux_mlp_dims: tuple[int, ...] = (100, 50)
     """Hidden sizes of the auxiliary network."""
 
-    long_seq_length: int = 90
-    """How many of a history's positions are the long history; DIEN reads those after them."""
+    long_seq_length: int | None = None
+    """How many of a history's positions are the long history; DIEN reads those after them. None:
+    all but the newest 10, or all where the short history is not read."""
 
     def __post_init__(self) -> None:
         """Check every option."""
@@ -87,20 +101,31 @@ class DIENOptions(ModelOptions):
         dims = check_dims("aux_mlp_dims", self.aux_mlp_dims, at_least=1)
         object.__setattr__(self, "aux_mlp_dims", dims)
         length = self.long_seq_length
+        if length is None:
+            return
         if isinstance(length, bool) or not isinstance(length, int) or length < 0:
             raise OptionError(
                 "`long_seq_length` should be an integer of at least 0. "
                 f"Received: `long_seq_length` = {length!r}."
             )
 
-    def check_history(self, history_length: int) -> None:
-        """Require a short history."""
+    @property
+    def long_length(self) -> int:
+        """Where a history is split, which :meth:`for_history` has said."""
+        assert self.long_seq_length is not None
+        return self.long_seq_length
+
+    def for_history(self: AnySplit, history_length: int) -> AnySplit:
+        """Say where a history is split; the short one has a position at least."""
+        if self.long_seq_length is None:
+            return replace(self, long_seq_length=max(0, history_length - SHORT_LENGTH))
         if self.long_seq_length >= history_length:
             raise OptionError(
                 "`long_seq_length` should leave a short history: at most "
                 f"{history_length - 1}, the schema's histories having {history_length} positions. "
                 f"Received: `long_seq_length` = {self.long_seq_length}."
             )
+        return self
 
 
 SHORT_HISTORIES = ("dien", "attention", "none")
@@ -145,16 +170,22 @@ class SearchedOptions(DIENOptions):
                 f"`{option}` should be given {where} only. Received: `{option}` = {value!r}."
             )
 
-    def check_history(self, history_length: int) -> None:
-        """Require a long history, and a short one where it is read."""
-        check_positive("long_seq_length", self.long_seq_length)
-        if self.short_history != "none":
-            super().check_history(history_length)
-        elif self.long_seq_length > history_length:
+    def for_history(self: AnySearched, history_length: int) -> AnySearched:
+        """Say where a history is split; both parts have a position where they are read."""
+        short = 0 if self.short_history == "none" else SHORT_LENGTH
+        length = self.long_seq_length
+        if length is None:
+            length = max(1, history_length - short)
+        check_positive("long_seq_length", length)
+        split = replace(self, long_seq_length=length)
+        if short:
+            return super(SearchedOptions, split).for_history(history_length)
+        if length > history_length:
             raise OptionError(
                 f"`long_seq_length` should be at most {history_length}, the positions of the "
-                f"schema's histories. Received: `long_seq_length` = {self.long_seq_length}."
+                f"schema's histories. Received: `long_seq_length` = {length}."
             )
+        return split
 
 
 @dataclass(frozen=True)

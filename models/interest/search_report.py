@@ -86,7 +86,7 @@ def search_report(
     if best is None:
         best = getattr(body.options, "top_k", FOUND_WITHOUT_LIMIT)
     check_positive("best", best)
-    long_length = min(body.options.long_seq_length, body.channels.history_length)
+    long_length = body.options.long_length
     if longest is None:
         longest = [long_length * quarter // 4 for quarter in (1, 2, 3)]
     limits = np.unique([*longest, long_length])

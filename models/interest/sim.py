@@ -77,8 +77,8 @@ class SearchedBlock(InterestBlock[AnySearched]):
         """Make what reads the short history, and the first classifier."""
         options, policy = self.options, self._dtype_policy
         self._history_of = self.channels.history_of
-        short_length = self.channels.history_length - options.long_seq_length
-        self.split = HistorySplit(options.long_seq_length, short_length, name="split")
+        short_length = self.channels.history_length - options.long_length
+        self.split = HistorySplit(options.long_length, short_length, name="split")
         self.has_stage_one = options.stage_one
         self.has_auxiliary_loss = options.short_history == "dien"
         self.interest = self.auxiliary = self.short_attention = self.stage_one = None

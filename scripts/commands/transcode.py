@@ -83,7 +83,6 @@ def command(
 
     from ...foundation.progress import Terminal
     from ...workflows.transcoding.transcode import Transcoder
-    from ...workflows.transcoding.users_to_samples import UsersTranscoder
 
     started = time.monotonic()
     spec = _spec_of(source, feature_spec, number_of_user_features, names)
@@ -93,6 +92,8 @@ def command(
                 f"{source}: `--to {form}` needs a dataset with one row per sample; this one "
                 "has one row per user. Bring it to parquet first."
             )
+        from ...workflows.transcoding.users_to_samples import UsersTranscoder  # NVTabular: seconds
+
         dataset = DatasetDirectory.open(source, feature_spec=feature_spec)
         counts = UsersTranscoder(dataset, Terminal()).transcode(output, overwrite=overwrite)
     else:

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import launched
 import pytest
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -24,26 +25,37 @@ for _ in $(seq 600); do sleep 0.1; done
 """
 
 
-def launcher(tmp_path: Path, work: str) -> list[str]:
+def launcher(tmp_path: Path, work: str, horovodrun: Path = HOROVODRUN) -> list[str]:
     """The launcher beside a `merlin-sim` that does some shell work and waits for SIGTERM."""
     folder, bin_folder = tmp_path / "checkout" / "scripts", tmp_path / "checkout" / ".venv" / "bin"
     folder.mkdir(parents=True)
     bin_folder.mkdir(parents=True)
     for name in ("run_model.sh", "note_exit_code.sh"):
         shutil.copy(SCRIPTS / name, folder)
-    (bin_folder / "horovodrun").symlink_to(HOROVODRUN)
+    (bin_folder / "horovodrun").symlink_to(horovodrun)
     rank = bin_folder / "merlin-sim"
     rank.write_text(RANK.format(notes=tmp_path / "notes", work=work))
     rank.chmod(0o755)
     return [str(folder / "run_model.sh"), "--data_path", str(tmp_path), "--gpus", "2"]
 
 
+def quick_horovodrun(tmp_path: Path) -> Path:
+    program = tmp_path / "horovodrun"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{launched.__file__}" "$@"\n')
+    program.chmod(0o755)
+    return program
+
+
 @pytest.mark.slow
 @pytest.mark.horovod
 @pytest.mark.timeout(LIMIT)
-@pytest.mark.parametrize(("ends", "code"), [(2, 2), (70, 70), (9, 1)])
-def test_the_code_of_the_rank_that_ended_first_counts(tmp_path, ends, code):
-    words = launcher(tmp_path, f'[ "$HOROVOD_RANK" = 1 ] && exit {ends}')
+@pytest.mark.parametrize(
+    ("ends", "code", "is_real"), [(2, 2, True), (70, 70, False), (9, 1, False)]
+)
+def test_the_code_of_the_rank_that_ended_first_counts(tmp_path, ends, code, is_real):
+    """Once with horovodrun as it is, which looks at what Horovod was built with."""
+    horovodrun = HOROVODRUN if is_real else quick_horovodrun(tmp_path)
+    words = launcher(tmp_path, f'[ "$HOROVOD_RANK" = 1 ] && exit {ends}', horovodrun)
     done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, check=False)
     assert done.returncode == code, done.stdout + done.stderr
 
@@ -53,7 +65,9 @@ def test_the_code_of_the_rank_that_ended_first_counts(tmp_path, ends, code):
 @pytest.mark.timeout(LIMIT)
 def test_a_run_that_is_stopped_ends_with_75(tmp_path):
     process = subprocess.Popen(
-        launcher(tmp_path, ""), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        launcher(tmp_path, "", quick_horovodrun(tmp_path)),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     try:
         notes, end = tmp_path / "notes", time.monotonic() + LIMIT
@@ -64,6 +78,27 @@ def test_a_run_that_is_stopped_ends_with_75(tmp_path):
         assert process.wait(60) == 75
     finally:
         process.kill()
+
+
+@pytest.mark.parametrize("has_mpirun", [True, False])
+def test_horovodrun_need_not_find_out_what_it_can_use_where_there_is_no_mpirun(
+    tmp_path, has_mpirun
+):
+    noting = tmp_path / "noting"
+    noting.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" > {tmp_path / 'words'}\n")
+    noting.chmod(0o755)
+    words = launcher(tmp_path, "", noting)
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("bash", "dirname", "mktemp", "rm"):
+        (programs / name).symlink_to(shutil.which(name))
+    if has_mpirun:
+        (programs / "mpirun").symlink_to(noting)
+    subprocess.run(words, env={"PATH": str(programs)}, capture_output=True, check=True)
+    noted = (tmp_path / "words").read_text().splitlines()
+    assert noted[:4] == ["-np", "2", "-H", "localhost:2"]
+    assert (noted[4] == "--gloo") != has_mpirun
+    assert Path(noted[4 if has_mpirun else 5]).name == "note_exit_code.sh"
 
 
 @pytest.mark.parametrize("code", [0, 2, 75])

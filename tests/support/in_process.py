@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
+import sys
+import warnings
+from typing import NamedTuple
 from unittest import mock
 
 from click.testing import CliRunner
@@ -18,3 +23,33 @@ def run(*arguments):
         raise result.exception
     assert result.exit_code == 0, result.output
     return result.output
+
+
+class Answer(NamedTuple):
+    """What a program's end looks like from outside."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def answer(*arguments) -> Answer:
+    """Start the program as a shell does, but in this process: its exit code and what it printed.
+
+    What it does about warnings and loggers is undone.
+    """
+    streams = [io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2)]
+    with (
+        mock.patch.dict(os.environ),
+        mock.patch.object(sys, "argv", ["merlin-sim", *map(str, arguments)]),
+        mock.patch("merlin_sim.scripts.main.hide_tensorflow"),  # other tests need it
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(streams[0]),
+        contextlib.redirect_stderr(streams[1]),
+    ):
+        try:
+            main.main()
+            code = 0
+        except SystemExit as end:
+            code = end.code or 0
+    return Answer(code, *(stream.buffer.getvalue().decode() for stream in streams))

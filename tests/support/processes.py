@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import launched
 import psutil
 
 BIN = Path(sys.executable).parent
@@ -16,10 +17,15 @@ MODEL = ["--model_type", "din", "--embedding_dim", "4", "--stage_two_mlp_dims", 
 """DIN, whose step is traced in a quarter of SIM's time: these tests are about processes."""
 
 
+def horovodrun(ranks: int, *options: str) -> list[str]:
+    """The words that start so many ranks of the command that follows them."""
+    program = [sys.executable, launched.__file__]
+    return [*program, "-np", str(ranks), "--gloo", "-H", f"localhost:{ranks}", *options]
+
+
 def command(dataset: Path, results: Path, *options: str, ranks: int = 1) -> list[str]:
-    launch = [str(BIN / "horovodrun"), "-np", str(ranks), "--gloo", "-H", f"localhost:{ranks}"]
     return [
-        *(launch if ranks > 1 else []),
+        *(horovodrun(ranks) if ranks > 1 else []),
         *(str(BIN / "merlin-sim"), "train", "--dataset_dir", str(dataset)),
         *("--results_dir", str(results), *MODEL, "--seed", "3", *options),
     ]

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.framework.config import disable_op_determinism  # TensorFlow names no other
 
 from ... import __version__
 from ...checkpoints.checkpoint_store import Checkpoint, CheckpointError, CheckpointStore
@@ -210,11 +211,15 @@ class Run:
         )
         DropoutSeeds.prepare()
         tf.keras.utils.set_random_seed(self.config.seed)
+        if self.config.deterministic:
+            tf.config.experimental.enable_op_determinism()
         try:
             yield
         finally:
             tf.keras.mixed_precision.set_global_policy(policy)
             tf.config.experimental.enable_tensor_float_32_execution(tf32)
+            if self.config.deterministic:
+                disable_op_determinism()
 
     def _write_facts(self, dataset: DatasetDirectory, name: str) -> None:
         results = self.config.results_dir

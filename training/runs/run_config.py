@@ -180,6 +180,11 @@ class RunConfig:
     seed: int | None = setting(
         None, "Seed of weights, order and dropout; -1: drawn, and logged.", at_least=0, off=-1
     )
+    deterministic: bool = setting(
+        False,
+        "Use TensorFlow's deterministic operations only: with one seed and as many ranks, equal "
+        "bits from run to run on any number of threads, and on GPUs. Slower.",
+    )
     fp16_compression: bool = setting(
         False,
         "Send gradients between ranks as float16, as the published code does: half the bytes. Off "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -35,6 +37,9 @@ def make_request(schema, candidates, history, seed=3):
 
 @pytest.fixture(scope="module")
 def build(make_schema):
+    """Makes each model once: nothing here changes one."""
+
+    @functools.cache
     def build_one(kind, **kwargs):
         tf.keras.utils.set_random_seed(5)
         schema = make_schema(**kwargs)
@@ -84,7 +89,7 @@ def test_time_intervals_go_with_the_history(build, history):
 
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(k, marks=[pytest.mark.slow] if k.startswith("sim") else []) for k in OPTIONS],
+    [pytest.param(k, marks=[] if k in ("din", "twin") else [pytest.mark.slow]) for k in OPTIONS],
 )
 def test_in_a_graph_that_knows_neither_users_nor_candidates(build, kind):
     model, schema = build(kind)

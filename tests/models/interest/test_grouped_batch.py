@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -85,18 +87,26 @@ def schema(make_schema):
     return make_schema()
 
 
+@pytest.fixture(scope="module")
+def built(schema):
+    """Makes each model once, for what changes none."""
+    return functools.cache(lambda kind: build(kind, schema))
+
+
 @every_model
 @pytest.mark.parametrize(
     "in_graph",
     [pytest.param(False, id="eager"), pytest.param(True, id="graph", marks=pytest.mark.slow)],
 )
-def test_logits_losses_and_gradients_are_those_of_the_samples_as_rows(kind, schema, in_graph):
-    model = build(kind, schema)
+def test_logits_losses_and_gradients_are_those_of_the_samples_as_rows(
+    kind, schema, built, in_graph
+):
+    model = built(kind)
     columns, labels = grouped_batch(schema)
     rows, counts = as_rows(columns), WEIGHT > 0
     compute = tf.function(losses_and_gradients) if in_graph else losses_and_gradients
     grouped = compute(model, tensors(columns), tf.constant(labels), tf.constant(WEIGHT))
-    plain = compute(model, tensors(rows), tf.constant(labels[counts]))
+    plain = losses_and_gradients(model, tensors(rows), tf.constant(labels[counts]))
     # A logit is a sum of numbers as large as the others, so that one near 0 is as exact as those.
     limit = 1e-6 * np.linalg.norm(plain[1])
     np.testing.assert_allclose(grouped[1][counts.reshape(-1)], plain[1], rtol=0, atol=limit)
@@ -109,8 +119,8 @@ def test_logits_losses_and_gradients_are_those_of_the_samples_as_rows(kind, sche
 
 
 @every_model
-def test_candidates_that_share_a_window_are_those_that_have_one_each(kind, schema):
-    model = build(kind, schema)
+def test_candidates_that_share_a_window_are_those_that_have_one_each(kind, schema, built):
+    model = built(kind)
     columns, labels = grouped_batch(schema)
     shared = np.array([[10, 13], [13, 11], [12, 0]])
     results = [
@@ -124,9 +134,9 @@ def test_candidates_that_share_a_window_are_those_that_have_one_each(kind, schem
 
 
 @every_model
-def test_what_comes_later_changes_nothing(kind, schema):
+def test_what_comes_later_changes_nothing(kind, schema, built):
     """The target item is planted at and after the end of what each candidate sees."""
-    model = build(kind, schema)
+    model = built(kind)
     columns, _ = grouped_batch(schema)
     logits = model.forward(tensors(columns)).logits.numpy().reshape(ENDS.shape)
     for user, candidate in np.argwhere(WEIGHT > 0):
@@ -148,8 +158,8 @@ def test_what_comes_later_changes_nothing(kind, schema):
 
 
 @every_model
-def test_a_samples_logit_does_not_depend_on_who_shares_its_batch(kind, schema):
-    model = build(kind, schema)
+def test_a_samples_logit_does_not_depend_on_who_shares_its_batch(kind, schema, built):
+    model = built(kind)
     columns, _ = grouped_batch(schema)
     logits = model.forward(tensors(columns)).logits.numpy().reshape(ENDS.shape)
     of_one_user = {name: column[1:2] for name, column in columns.items()}
@@ -163,8 +173,8 @@ def test_a_samples_logit_does_not_depend_on_who_shares_its_batch(kind, schema):
 
 @pytest.mark.slow
 @every_model
-def test_what_stands_in_a_filler_changes_neither_losses_nor_gradients(kind, schema):
-    model = build(kind, schema)
+def test_what_stands_in_a_filler_changes_neither_losses_nor_gradients(kind, schema, built):
+    model = built(kind)
     columns, labels = grouped_batch(schema)
     results = []
     for filling in (1, 4):
@@ -220,16 +230,16 @@ def test_fit_and_evaluate_count_each_sample_once_and_fillers_never(schema):
             np.testing.assert_allclose(value, plain[name], rtol=1e-5, err_msg=name)
 
 
-def test_a_batch_of_fillers_alone_is_no_loss(schema):
-    model = build("sim", schema)
+def test_a_batch_of_fillers_alone_is_no_loss(schema, built):
+    model = built("sim")
     columns, labels = grouped_batch(schema)
     losses, _, gradients = losses_and_gradients(model, columns, labels, np.zeros_like(WEIGHT))
     assert float(losses.total_loss) == 0.0
     assert not any(np.any(gradient) for gradient in gradients)
 
 
-def test_candidates_without_ends_train_as_rows_that_repeat_their_user(schema):
-    model = build("sim", schema)
+def test_candidates_without_ends_train_as_rows_that_repeat_their_user(schema, built):
+    model = built("sim")
     columns, labels = grouped_batch(schema)
     shared = {n: c[:, -LENGTH:] if "hist" in n else c for n, c in columns.items()}
     del shared["history_end"]
@@ -256,10 +266,10 @@ def test_candidates_without_ends_train_as_rows_that_repeat_their_user(schema):
         ("item_0_neg_hist", (3, 4, 13)),
     ],
 )
-def test_a_batch_of_another_form_is_refused(schema, name, shape):
+def test_a_batch_of_another_form_is_refused(schema, built, name, shape):
     columns, _ = grouped_batch(schema)
     with pytest.raises(OptionError, match=r"`history_end` should have .*\[users, candidates\]"):
-        build("sim", schema).features(tensors({**columns, name: np.ones(shape, np.int64)}))
+        built("sim").features(tensors({**columns, name: np.ones(shape, np.int64)}))
 
 
 def test_histories_shorter_than_the_schemas_are_refused(schema):

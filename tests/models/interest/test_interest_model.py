@@ -38,7 +38,7 @@ def inner_arrays(outputs):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model_type", "forms"),
-    [(name, [True, False] if name == "sim" else [True]) for name in sorted(OPTIONS)],
+    [(name, [True, False] if name == "din" else [True]) for name in sorted(OPTIONS)],
     ids=sorted(OPTIONS),
 )
 def test_a_dataset_directory_trains_evaluates_and_predicts_ragged_or_padded(
@@ -87,10 +87,10 @@ def test_empty_and_one_item_histories_train(
     model_type, ragged, make_schema, make_columns, as_batch
 ):
     schema = make_schema(ragged=ragged)
+    model = small_model(model_type, schema)
     for lengths in ([0, 0], [1, 0], [1]):
         columns = make_columns(schema, len(lengths), lengths=lengths)
         batch, label = as_batch(columns, 10, ragged=ragged)
-        model = small_model(model_type, schema)
         with tf.GradientTape() as tape:
             losses, logits = model.compute_step(batch, label)
         gradients = tape.gradient(losses.total_loss, model.trainable_variables)
@@ -264,7 +264,7 @@ def test_xla_agrees(model_type, policy, make_schema, make_columns, as_batch):
         gradients = tape.gradient(losses.total_loss, variables)
         return losses, logits, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
-    plain = inner_arrays(tf.function(step)(batch, label))
+    plain = inner_arrays(step(batch, label))
     compiled = inner_arrays(tf.function(step, jit_compile=True)(batch, label))
     limit = 1e-4 if policy == "float32" else 2e-2
     for one, other in zip(compiled, plain, strict=True):

@@ -65,11 +65,11 @@ def test_every_option_is_checked_also_against_the_others(cls, option, value):
 
 
 def test_without_a_short_history_all_may_be_the_long_one():
-    TWINOptions(short_history="none", long_seq_length=10).check_history(10)
+    TWINOptions(short_history="none", long_seq_length=10).for_history(10)
     with pytest.raises(OptionError, match="at most 10, .* = 11"):
-        TWINOptions(short_history="none", long_seq_length=11).check_history(10)
+        TWINOptions(short_history="none", long_seq_length=11).for_history(10)
     with pytest.raises(OptionError, match="at most 9"):
-        TWINOptions(long_seq_length=10).check_history(10)
+        TWINOptions(long_seq_length=10).for_history(10)
 
 
 @pytest.mark.parametrize("model_type", ["eta", "sdim"])

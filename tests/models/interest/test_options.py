@@ -10,7 +10,8 @@ def test_the_defaults_are_the_published_ones():
     assert options.embedding_dim == 16 and options.dropout_rate is None
     assert options.stage_one_mlp_dims == (200,) and options.stage_two_mlp_dims == (200, 80)
     assert options.aux_mlp_dims == (100, 50)
-    assert (options.top_k, options.long_seq_length) == (50, 90)
+    assert options.top_k == 50
+    assert options.for_history(100).long_seq_length == 90
     assert options.stage_one and options.short_history == "dien"
     assert not options.history_counts and not options.attention_sums
 
@@ -58,7 +59,29 @@ def test_options_survive_json(cls):
 
 def test_a_long_history_must_leave_a_short_one():
     with pytest.raises(OptionError, match="at most 9, .* 10 positions. .* = 90"):
-        DIENOptions().check_history(10)
+        DIENOptions(long_seq_length=90).for_history(10)
     with pytest.raises(OptionError, match="`long_seq_length`"):
-        SIMOptions(long_seq_length=0).check_history(10)
-    DIENOptions(long_seq_length=0).check_history(10)
+        SIMOptions(long_seq_length=0).for_history(10)
+    DIENOptions(long_seq_length=0).for_history(10)
+
+
+@pytest.mark.parametrize(
+    ("options", "length", "long"),
+    [
+        (SIMOptions(), 1000, 990),
+        (DIENOptions(), 1000, 990),
+        (SIMOptions(), 6, 1),
+        (DIENOptions(), 6, 0),
+        (SIMOptions(short_history="none"), 1000, 1000),
+        (SIMOptions(long_seq_length=90), 1000, 90),
+        (SIMOptions(short_history="none", long_seq_length=90), 1000, 90),
+    ],
+)
+def test_a_long_history_is_all_but_the_newest_ten_if_nobody_says_otherwise(options, length, long):
+    assert options.for_history(length).long_seq_length == long
+    assert options.for_history(length).for_history(length) == options.for_history(length)
+
+
+def test_a_history_of_one_position_has_no_long_part():
+    with pytest.raises(OptionError, match="at most 0, .* 1 positions"):
+        SIMOptions().for_history(1)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import rank_worker
-from processes import BIN, losses, run
+from processes import horovodrun, losses, run
 from rank_worker import CASES, RESUMED, metrics, resume, run_cases
+from warm import warm
 
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.training.evaluation.metrics import AUCCounts, Evaluator
 
 pytestmark = [pytest.mark.slow, pytest.mark.horovod, pytest.mark.timeout(600)]
-WORKER = Path(rank_worker.__file__)
+WORKER = rank_worker.__file__
 ON_FOUR = [3]
 """DIN and plain gradients: what four ranks add is how rows are dealt and averages scaled."""
 SAME_SCORE = 1e-5
@@ -29,10 +28,8 @@ def alone(sim_dataset, tmp_path_factory):
 
 
 def launch(dataset, directory, alone, ranks, cases):
-    words = [str(BIN / "horovodrun"), "-np", str(ranks), "--gloo", "-H", f"localhost:{ranks}"]
-    words += [sys.executable, str(WORKER), str(dataset), str(directory), str(alone[0])]
-    words.append(json.dumps(cases))
-    done = run(words, seconds=400)
+    words = warm(WORKER, str(dataset), str(directory), str(alone[0]), json.dumps(cases))
+    done = run([*horovodrun(ranks), *words], seconds=400)
     assert done.returncode == 0, done.stdout + done.stderr
     return directory, json.loads((directory / "results.json").read_text())
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import commands_worker
 import in_process
 import numpy as np
 import pytest
-from processes import BIN, entries, run
+from processes import entries, horovodrun, run
 from ranking_rows import write_ranking_dataset
+from warm import warm
 
 pytestmark = [pytest.mark.slow, pytest.mark.horovod]
 MODEL = ["--embedding_dim", "8", "--bottom_mlp_dims", "16,8", "--top_mlp_dims", "16,1"]
@@ -34,9 +34,8 @@ def found(tmp_path_factory):
 
     for words in commands("1"):
         in_process.run(*words)
-    launch = [str(BIN / "horovodrun"), "-np", "2", "--gloo", "-H", "localhost:2"]
-    launch += [sys.executable, commands_worker.__file__, json.dumps(commands("2"))]
-    done = run(launch, seconds=240)
+    words = warm(commands_worker.__file__, json.dumps(commands("2")))
+    done = run([*horovodrun(2), *words], seconds=240)
     assert done.returncode == 0, done.stdout + done.stderr
     return home
 

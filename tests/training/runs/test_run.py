@@ -16,6 +16,7 @@ from small_logs import SMALL_OPTIONS, write_sim_dataset
 from small_runs import DIN
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
+from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from merlin_sim.checkpoints.array_part import whole
 from merlin_sim.checkpoints.checkpoint_files import CheckpointError, write_checkpoint
@@ -436,6 +437,16 @@ def test_a_checkpoint_loads_as_the_model_that_was_trained(config, tmp_path):
     assert type(load_model(tmp_path / "saved")) is SIMModel
     with pytest.raises(CheckpointError, match="should be of a DINModel. Received: SIMModel"):
         DINModel.load(tmp_path / "saved")
+
+
+@pytest.mark.slow
+def test_deterministic_operations_give_equal_bits_and_end_with_the_run(config, tmp_path):
+    changes = {"deterministic": True, "model_type": "sim", "save_checkpoint_path": None}
+    model = {**WIDE, "top_k": 4, "dropout_rate": 0.2}
+    for name in ("once", "again"):
+        run(config(model_options=model, epochs=1, results_dir=tmp_path / name, **changes))
+    assert losses(tmp_path / "once") == losses(tmp_path / "again")
+    assert not is_op_determinism_enabled()
 
 
 @pytest.mark.slow

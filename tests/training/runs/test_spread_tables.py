@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import numpy as np
 import pytest
 import spread_worker
 from in_process import run as run_here
-from processes import BIN, entries, run
+from processes import BIN, entries, horovodrun, run
 from ranking_rows import write_ranking_dataset
+from warm import warm
 
 from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.foundation.ranks import Ranks
@@ -18,10 +18,6 @@ from merlin_sim.foundation.ranks import Ranks
 pytestmark = [pytest.mark.slow, pytest.mark.horovod]
 RANKS = 4
 MODEL = ["--embedding_dim", "8", "--bottom_mlp_dims", "16,8", "--top_mlp_dims", "16,1"]
-
-
-def launch(ranks: int) -> list[str]:
-    return [str(BIN / "horovodrun"), "-np", str(ranks), "--gloo", "-H", f"localhost:{ranks}"]
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +30,7 @@ def alone(tmp_path_factory):
 def together(tmp_path_factory):
     """With four ranks and three tables one rank owns nothing, where tables stay whole."""
     folder = tmp_path_factory.mktemp("together")
-    words = [*launch(RANKS), sys.executable, spread_worker.__file__, str(folder)]
+    words = [*horovodrun(RANKS), *warm(spread_worker.__file__, str(folder))]
     done = run(words, seconds=280)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return folder, json.loads((folder / "told.json").read_text())
@@ -72,7 +68,7 @@ def test_a_run_goes_on_with_other_ranks_and_another_plan(tmp_path):
     run_here("train", *common, *spread, "--results_dir", tmp_path / "whole")
     begun = [*common, *spread, "--cut", "columns", "--max_steps", "8"]
     begun += ["--save_checkpoint_path", saved, "--results_dir", str(tmp_path / "begun")]
-    done = run([*launch(2), str(BIN / "merlin-sim"), "train", *begun], seconds=200)
+    done = run([*horovodrun(2), *warm(str(BIN / "merlin-sim"), "train", *begun)], seconds=200)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     run_here("train", *common, "--load_checkpoint_path", saved, "--results_dir", tmp_path / "ended")
     losses = [

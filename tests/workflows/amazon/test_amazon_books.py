@@ -190,7 +190,7 @@ def test_partitions_do_not_matter(raw, dataset, tmp_path, preprocess, monkeypatc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize("workers", [1, 2])
 def test_workers_do_not_matter(raw, dataset, tmp_path, preprocess, workers):
     options = ("--scheduler", "local", "--review_loader_num_workers", workers)
     assert same_directories(dataset, preprocess(raw, tmp_path / "dataset", *options))

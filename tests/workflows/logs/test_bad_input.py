@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+import in_process
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
@@ -98,16 +99,19 @@ def test_bad_metadata_is_told_with_its_line_or_counted(tmp_path, preprocess, run
 
 @pytest.mark.parametrize("scheduler", ["single", pytest.param("local", marks=pytest.mark.slow)])
 def test_the_line_is_right_far_into_a_file(scheduler, tmp_path, preprocess, monkeypatch):
+    options = ["--scheduler", scheduler]
+    if scheduler == "local":
+        options += ["--review_loader_num_workers", 1]  # each is a process that imports NVTabular
     monkeypatch.setattr(line_blocks, "BLOCK_BYTES", 5_000)
     raw = write(tmp_path, (GOOD + b"\n") * 1000 + b"bad\n" + (GOOD + b"\n") * 50)
     with pytest.raises(MerlinSimError, match="reviews_Books.json, line 1001: "):
-        preprocess(raw, tmp_path / "dataset", "--scheduler", scheduler)
+        preprocess(raw, tmp_path / "dataset", *options)
     with open(raw / "reviews_Books.json", "rb") as file:
         packed = gzip.compress(file.read())
     (raw / "reviews_Books.json.gz").write_bytes(packed)
     (raw / "reviews_Books.json").unlink()
     with pytest.raises(MerlinSimError, match="reviews_Books.json.gz, line 1001: "):
-        preprocess(raw, tmp_path / "dataset", "--scheduler", scheduler)
+        preprocess(raw, tmp_path / "dataset", *options)
 
 
 @pytest.mark.parametrize("name", ["reviews_Books.json", "meta_Books.json"])
@@ -217,9 +221,7 @@ def test_a_killed_run_leaves_nothing_half_written(scheduler, phases, raw, tmp_pa
 @pytest.mark.slow
 def test_the_next_run_says_that_one_was_killed(raw, tmp_path):
     (tmp_path / "dataset.partial").mkdir()
-    done = subprocess.run(
-        command(raw, tmp_path / "dataset"), timeout=120, capture_output=True, text=True
-    )
+    done = in_process.answer(*command(raw, tmp_path / "dataset")[3:])
     assert done.returncode == 0, done.stderr
     assert "did not finish; it left no dataset" in done.stderr
     assert (tmp_path / "dataset").is_dir()

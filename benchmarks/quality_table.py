@@ -1,0 +1,112 @@
+"""What bench_quality.py found, as a table and as plots."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+BASELINES = ("popularity", "trees on counts")
+
+
+class Outcome(NamedTuple):
+    """One training, or one baseline."""
+
+    log: str
+    length: int
+    model: str
+    rate: float
+    seed: int
+    validation_auc: float
+    auc: float
+    gauc: float
+    seconds: float
+
+
+class Summary(NamedTuple):
+    """A model on a log at a length: what its chosen rate gives over the seeds."""
+
+    model: str
+    length: int
+    rate: float
+    aucs: list[float]
+    gaucs: list[float]
+    seconds: float
+
+    @property
+    def auc(self) -> float:
+        """The mean over seeds."""
+        return statistics.fmean(self.aucs)
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation over seeds; 0 of one."""
+        return statistics.stdev(self.aucs) if len(self.aucs) > 1 else 0.0
+
+
+def summarize(outcomes: Sequence[Outcome], log: str) -> list[Summary]:
+    """Sum up each model and length of a log, in the order in which they were run."""
+    trials = dict.fromkeys((o.model, o.length) for o in outcomes if o.log == log)
+    return [
+        _sum_up([o for o in outcomes if (o.log, o.model, o.length) == (log, *t)]) for t in trials
+    ]
+
+
+def _sum_up(trials: Sequence[Outcome]) -> Summary:
+    first = [o for o in trials if o.seed == 1]
+    rate = max(first, key=lambda outcome: outcome.validation_auc).rate
+    chosen = [o for o in trials if o.rate == rate]
+    return Summary(
+        chosen[0].model,
+        chosen[0].length,
+        rate,
+        [o.auc for o in chosen],
+        [o.gauc for o in chosen],
+        statistics.fmean(o.seconds for o in chosen),
+    )
+
+
+def print_table(outcomes: Sequence[Outcome], titles: Mapping[str, str]) -> None:
+    """Print a table in markdown for each log."""
+    for log in dict.fromkeys(outcome.log for outcome in outcomes):
+        print(f"\n{titles[log]}\n")
+        print("| | length | test AUC | within users | rate | seeds | seconds |")
+        print("|---|---|---|---|---|---|---|")
+        for row in sorted(summarize(outcomes, log), key=lambda row: (row.length, row.auc)):
+            spread = f" (sd {row.spread:.4f})" if len(row.aucs) > 1 else ""
+            trained = f"{row.rate:g} | {len(row.aucs)} | {row.seconds:.0f}" if row.rate else " | | "
+            gauc = statistics.fmean(row.gaucs)
+            print(
+                f"| {row.model} | {row.length} | {row.auc:.4f}{spread} | {gauc:.4f} | {trained} |"
+            )
+
+
+def draw(outcomes: Sequence[Outcome], folder: Path) -> None:
+    """Draw of each log the AUC over the length of the history, and over the time of training."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for log in dict.fromkeys(outcome.log for outcome in outcomes):
+        rows = summarize(outcomes, log)
+        figure, (by_length, by_cost) = plt.subplots(1, 2, figsize=(11, 4.2), sharey=True)
+        for number, model in enumerate(dict.fromkeys(row.model for row in rows)):
+            of_model = sorted((row for row in rows if row.model == model), key=lambda r: r.length)
+            style = {"color": f"C{number}", "marker": "o", "capsize": 3, "label": model}
+            if model in BASELINES:
+                style |= {"linestyle": "--", "color": "0.2" if model == BASELINES[1] else "0.6"}
+            aucs, spreads = [r.auc for r in of_model], [r.spread for r in of_model]
+            by_length.errorbar([r.length for r in of_model], aucs, spreads, **style)
+            if model not in BASELINES:
+                by_cost.errorbar([r.seconds for r in of_model], aucs, spreads, **style)
+        by_length.set(xscale="log", xlabel="length of the history", ylabel="test AUC", title=log)
+        by_length.set_xticks(lengths := sorted({row.length for row in rows}), map(str, lengths))
+        by_length.minorticks_off()
+        by_cost.set(xscale="log", xlabel="seconds of training", title="what it costs")
+        by_length.legend(fontsize=8)
+        figure.tight_layout()
+        figure.savefig(folder / f"quality-{log}.png", dpi=110)
+        plt.close(figure)
