@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from .chunk_sources import ChunkSourceFamily
 from .click_logs import THRESHOLD, ClickLogFamily
@@ -17,7 +18,7 @@ from .good_servable import good_servable
 from .kills import RUNS
 from .kinds import pick
 from .labelled_logs import LABEL, LabelledLogFamily
-from .outcome import READ, REFUSED, Outcome
+from .outcome import NO_TRUTH, READ, REFUSED, Outcome
 from .plan import Plan
 from .raw_logs import NAMES, LogFamily
 from .run_process import BIN
@@ -65,21 +66,27 @@ class CommandFamily:
         """Write the case, and run the command on it."""
         with tempfile.TemporaryDirectory(prefix="attack-") as parent:
             directory = Path(parent)
-            of = plan.base["of"]
-            if of == self._logs.name:
-                words = self._log_words(plan, directory)
-            elif of == self._days.name:
-                words = self._day_words(plan, directory)
-            elif of == self._labelled.name:
-                words = self._labelled_words(plan, directory)
-            else:
-                words = self._dataset_words(plan, directory)
+            try:
+                words = self._words(plan, directory)
+            except (pa.ArrowException, OSError) as error:
+                return Outcome(NO_TRUTH, f"arrow writes no such file: {error}")
             phase("command")
             try:
                 done = _run(words)
             except subprocess.TimeoutExpired as error:
                 return Outcome("hang", str(error)[:300])
             return _judged(done, parent)
+
+    def _words(self, plan: Plan, directory: Path) -> list[str]:
+        """Write a case, and give the command for it."""
+        of = plan.base["of"]
+        if of == self._logs.name:
+            return self._log_words(plan, directory)
+        if of == self._days.name:
+            return self._day_words(plan, directory)
+        if of == self._labelled.name:
+            return self._labelled_words(plan, directory)
+        return self._dataset_words(plan, directory)
 
     def _dataset_words(self, plan: Plan, directory: Path) -> list[str]:
         of, data = plan.base["of"], directory / "d"

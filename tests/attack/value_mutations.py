@@ -218,7 +218,8 @@ def _scalars_as(cells: list[Any], kind: str) -> pa.Array:
 
 def _ids_of(cell: Any) -> list[int]:
     """The ids of a history; none where an earlier change left something else of it."""
-    return [int(each or 0) for each in cell] if isinstance(cell, list | tuple) else []
+    entries = cell if isinstance(cell, list | tuple) else []
+    return [int(each or 0) for each in entries if isinstance(each, int | float | None)]
 
 
 def _lists_as(cells: list[Any], kind: str) -> pa.Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -142,6 +142,7 @@ class Transcoder:
     def _check_values(self, piece: ChunkRows) -> None:
         """Look at ids and at the lengths of lists."""
         starts_at_one = ids_start_at_one(self.spec.channel_spec)
+        in_channels = {name for names in self.spec.channel_spec.values() for name in names}
         for name in piece.table.schema.names:
             feature = self.spec.feature_spec[name]
             column = piece.table[name].combine_chunks()
@@ -149,6 +150,8 @@ class Transcoder:
                 self._check_longest(piece, name, column, feature.dimensions[0])
             if self.to == TFRECORD and name in self.spec.channel_spec.get(LABEL, ()):
                 self._check_truth(piece, name, column)
+            if name in in_channels:
+                self._check_finite(piece, name, column)
             if feature.cardinality is None:
                 continue
             values = column.flatten() if feature.dimensions is not None else column
@@ -164,14 +167,22 @@ class Transcoder:
                 self._refuse_id(piece, name, column, limit)
 
     def _refuse_id(self, piece: ChunkRows, name: str, column: pa.Array, limit: int) -> None:
-        is_list = pa.types.is_list(column.type)
-        values = np.asarray(column.flatten() if is_list else column)
+        values = _leaves(column)
         place = int(np.flatnonzero((values < 0) | (values > limit))[0])
-        offsets = np.asarray(column.offsets) - column.offsets[0].as_py() if is_list else None
-        row = place if offsets is None else int(np.searchsorted(offsets, place, "right")) - 1
         raise MerlinSimError(
-            f"{piece.where(row)}: {name}: expected an id in 0..{limit} (cardinality "
-            f"{self.spec.feature_spec[name].cardinality}), found {values[place]}."
+            f"{piece.where(_row_of(place, column))}: {name}: expected an id in 0..{limit} "
+            f"(cardinality {self.spec.feature_spec[name].cardinality}), found {values[place]}."
+        )
+
+    def _check_finite(self, piece: ChunkRows, name: str, column: pa.Array) -> None:
+        """Refuse what training would; a number that is too large for its dtype is infinite here."""
+        values = _leaves(column)
+        if values.dtype.kind != "f" or np.isfinite(values).all():
+            return
+        place = int(np.argmin(np.isfinite(values)))
+        raise MerlinSimError(
+            f"{piece.where(_row_of(place, column))}: {name}: expected a finite number of "
+            f"{column.type}, found {values[place]}."
         )
 
     def _check_truth(self, piece: ChunkRows, name: str, column: pa.Array) -> None:
@@ -222,3 +233,15 @@ class Transcoder:
 
         domains: Mapping[str, str] = shared_domains(self.spec)
         return [other for other, domain in domains.items() if domain == domains[name]]
+
+
+def _leaves(column: pa.Array) -> np.ndarray[Any, Any]:
+    return np.asarray(column.flatten() if pa.types.is_list(column.type) else column)
+
+
+def _row_of(place: int, column: pa.Array) -> int:
+    """The row of a value, or of an entry of a list."""
+    if not pa.types.is_list(column.type):
+        return place
+    offsets = np.asarray(column.offsets) - column.offsets[0].as_py()
+    return int(np.searchsorted(offsets, place, "right")) - 1

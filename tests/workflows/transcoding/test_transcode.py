@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -343,6 +344,25 @@ def test_what_is_no_number_is_not_made_one(kind, published, tmp_path, transcode)
     pq.write_table(table, published / "b.parquet")
     with pytest.raises(MerlinSimError, match="b.parquet: user_age: expected numbers, found"):
         transcode(published, tmp_path / "dataset")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("-inf"), 1e300])
+@pytest.mark.parametrize("form", ["parquet", "tfrecord"])
+def test_a_number_that_is_not_finite_is_refused(form, value, tmp_path, run_cli):
+    source = tmp_path / "source"
+    source.mkdir()
+    rows = {"label": [0, 1, 0], "price": [0.5, 1e38, value], "unused": [value, 0.0, 0.0]}
+    pq.write_table(pa.table(rows), source / "train.parquet")
+    pq.write_table(pa.table(rows).slice(0, 2), source / "test.parquet")
+    features = {"label": {"dtype": "int8"}, "price": {"dtype": "float32"}}
+    features["unused"] = {"dtype": "float64"}
+    chunk = {"type": "parquet", "features": list(features)}
+    sources = {name: [{**chunk, "files": [f"{name}.parquet"]}] for name in ("train", "test")}
+    channels = {"label": ["label"], "numerical": ["price"]}
+    write_spec(source, {"feature_spec": features, "source_spec": sources, "channel_spec": channels})
+    result = run_cli("transcode", "--input", source, "--output", tmp_path / "dataset", "--to", form)
+    message = r"train.parquet, row 3: price: expected a finite number of float"
+    assert re.search(message, str(result.exception))
 
 
 def test_a_damaged_footer_is_told_with_its_file(tmp_path):
