@@ -119,7 +119,7 @@ def bench_step() -> None:
         plain = OwnProcess(plain_steps, optimizer)
         works = {baseline: plain.works[optimizer]}
         for name in ours:
-            works[f"step, {name}"] = OwnProcess(our_steps, name, as_command=True).works[name]
+            works[f"step, {name}"] = OwnProcess(our_steps, name).works[name]
         in_turn(works, 2)
         show(f"DLRM training step, batch {BATCH}", in_turn(works, ROUNDS), baseline)
 

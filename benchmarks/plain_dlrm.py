@@ -45,7 +45,8 @@ def plain_step(model, optimizer):
         with tf.GradientTape() as tape:
             loss = loss_of(labels[:, tf.newaxis], model((numbers, ids)))
         gradients = tape.gradient(loss, model.trainable_variables)
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        pairs = zip(gradients, model.trainable_variables)  # noqa: B905  autograph has no strict
+        optimizer.apply_gradients(pairs)
         return loss
 
     return step

@@ -58,13 +58,14 @@ class Optimizer(tf.keras.optimizers.Optimizer):
         return _zeros(variable, name)
 
     def update_step(self, gradient: Gradient, variable: tf.Variable) -> None:
-        """Change one variable, as Keras asks for it."""
+        """Change one variable, as Keras asks for it, on the device that has it."""
         index = self._index_dict[self._var_key(variable)]
-        if isinstance(gradient, tf.IndexedSlices):
-            self.update_rows(index, variable, gradient)
-        else:
-            self.decay(variable)
-            self.update_dense(index, variable, gradient)
+        with tf.device(variable.device):
+            if isinstance(gradient, tf.IndexedSlices):
+                self.update_rows(index, variable, gradient)
+            else:
+                self.decay(variable)
+                self.update_dense(index, variable, gradient)
 
     def update_dense(self, index: int, variable: tf.Variable, gradient: tf.Tensor) -> None:
         """Change all of ``variable``."""
@@ -311,5 +312,6 @@ def make_optimizer(
 def _zeros(variable: tf.Variable, name: str, columns: int | None = None) -> tf.Variable:
     place = variable.name.partition(":")[0]
     shape = variable.shape if columns is None else [variable.shape[0], columns]
-    zeros = tf.zeros(shape, variable.dtype)
-    return tf.Variable(zeros, trainable=False, name=f"{place}/{name}")
+    with tf.device(variable.device):
+        zeros = tf.zeros(shape, variable.dtype)
+        return tf.Variable(zeros, trainable=False, name=f"{place}/{name}")

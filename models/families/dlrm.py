@@ -22,5 +22,6 @@ FAMILY = Family(
     looked_up=(CATEGORICAL,),
     request=Request.ROWS,
     metrics=("auc", "log_loss", "calibration_error"),
+    large_operations=True,
     help=HELP,
 )

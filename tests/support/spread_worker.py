@@ -23,7 +23,8 @@ from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import build_model
 from merlin_sim.models.blocks.embeddings.spread_tables import own_variables, spread_tables
 from merlin_sim.models.families.registry import find_family
-from merlin_sim.placement.planner import Wanted, make_plan
+from merlin_sim.placement.planner import make_plan
+from merlin_sim.placement.wanted import Wanted
 from merlin_sim.ranks import collectives
 from merlin_sim.steps.loss_scale import LossScale
 from merlin_sim.steps.optimizers import make_optimizer

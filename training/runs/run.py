@@ -142,6 +142,11 @@ class Run:
                 log.say(
                     "no GPU: --amp computes float16 in software, many times slower than float32"
                 )
+            if self.config.host_memory is not None and not tf.config.list_physical_devices("GPU"):
+                log.say(
+                    "no GPU: the tables that --host_memory is for lie in the memory that all else "
+                    "is in"
+                )
             options = self._model_options(checkpoint)
             with self._placement(dataset, options):
                 model = build_model(str(self.config.model_type), dataset.schema, **options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,9 @@ from ....placement.plan import Plan
 from ....placement.table import Shard
 from .initial_table import InitialTable
 
+HOST = "CPU:0"
+"""TensorFlow's device of a machine's own memory."""
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -23,6 +26,14 @@ class Spread:
 
     plan: Plan
     ranks: Ranks
+
+    def device_of(self, table: str) -> Any:
+        """Enter with ``with``, where this rank's part of a table is made: host memory, or as ever.
+
+        What is computed with it follows its variables.
+        """
+        is_on_host = self.ranks.rank in self.plan.by_name[table].on_host
+        return tf.device(HOST) if is_on_host else nullcontext()
 
 
 _spread: ContextVar[Spread | None] = ContextVar("spread", default=None)
