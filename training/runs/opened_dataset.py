@@ -14,14 +14,19 @@ def open_dataset(config: RunConfig) -> DatasetDirectory:
     Where only a checkpoint knows the model, :func:`check_model` comes when that is read.
 
     Raises:
-        MerlinSimError: with everything in which the dataset is not what the model takes.
+        MerlinSimError: with everything in which the dataset is not what the model takes; where the
+            model's options are not what they should be.
     """
-    if config.model_type is not None:
-        find_family(config.model_type)
+    family = None if config.model_type is None else find_family(config.model_type)
+    options = None
+    if family is not None and not config.scores_checkpoint:  # whose options are not all given here
+        options = family.options.parse(dict(config.model_options))
     directory, feature_spec = config.read_from or (config.dataset_dir, config.feature_spec)
     dataset = DatasetDirectory.open(directory, feature_spec=feature_spec)
-    if config.model_type is not None:
-        check_model(dataset, config.model_type)
+    if family is not None:
+        check_model(dataset, str(config.model_type))
+        if options is not None:
+            family.tables(dataset.schema, options)
     for mapping in ("train", "test"):
         dataset.stored_files(mapping)
     return dataset
