@@ -213,8 +213,9 @@ class SGD(Optimizer):
         super().__init__(learning_rate, weight_decay, name=name, **keras)
 
     def update_dense(self, index: int, variable: tf.Variable, gradient: tf.Tensor) -> None:
-        """Take the learning rate times the gradient off."""
-        variable.assign_sub(self.learning_rate * gradient)
+        """Take the learning rate times the gradient off, in one go."""
+        rate = tf.cast(self.learning_rate, variable.dtype)
+        tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=rate, delta=gradient)
 
     def update_rows(self, index: int, variable: tf.Variable, slices: tf.IndexedSlices) -> None:
         """Take the learning rate times the rows' gradients off; repeated rows add up."""

@@ -23,5 +23,6 @@ FAMILY = Family(
     request=Request.ROWS,
     metrics=("auc", "log_loss", "calibration_error"),
     large_operations=True,
+    compiles_after_lookups=True,
     help=HELP,
 )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ...foundation.exceptions import MerlinSimError
+from ...models.families.family import Family
 from ...models.families.registry import find_family
 from ...schemas.dataset import DatasetDirectory
-from .run_config import RunConfig
+from .run_config import SPREAD, RunConfig
 
 
 def open_dataset(config: RunConfig) -> DatasetDirectory:
@@ -25,11 +26,20 @@ def open_dataset(config: RunConfig) -> DatasetDirectory:
     dataset = DatasetDirectory.open(directory, feature_spec=feature_spec)
     if family is not None:
         check_model(dataset, str(config.model_type))
+        _check_xla(config, family)
         if options is not None:
             family.tables(dataset.schema, options)
     for mapping in ("train", "test"):
         dataset.stored_files(mapping)
     return dataset
+
+
+def _check_xla(config: RunConfig, family: Family) -> None:
+    if config.tables == SPREAD and config.xla and not family.compiles_after_lookups:
+        raise MerlinSimError(
+            f"`xla` cannot be given with spread tables of {family.name}: XLA does not compile what "
+            "ranks exchange, which is in the middle of it."
+        )
 
 
 def check_model(dataset: DatasetDirectory, model_type: str) -> None:

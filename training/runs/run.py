@@ -161,7 +161,8 @@ class Run:
         """Let the model be built by a plan where its tables are spread."""
         if self.config.tables != SPREAD:
             return nullcontext()
-        return spread_tables(plan_of(self.config, dataset, options, self.ranks.size), self.ranks)
+        plan = plan_of(self.config, dataset, options, self.ranks.size)
+        return spread_tables(plan, self.ranks, self.config.xla)
 
     def _find_checkpoint(self) -> Checkpoint | None:
         if self.config.load_checkpoint_path is None:

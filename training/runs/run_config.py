@@ -324,8 +324,6 @@ def _problems(config: RunConfig) -> Iterator[str]:
             "`gradient_exchange` should be sparse with `host_memory`: whole tables would have to "
             "fit the device. Received: dense"
         )
-    if config.tables == SPREAD and config.xla:
-        yield "`xla` cannot be given with spread tables: XLA does not compile what ranks exchange."
     if config.loss_scale is not None and not config.amp:
         yield (
             "`loss_scale` should be given with amp only: float32 needs none. "

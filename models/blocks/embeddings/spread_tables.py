@@ -26,6 +26,8 @@ class Spread:
 
     plan: Plan
     ranks: Ranks
+    compiles: bool = False
+    """Whether XLA is to compile what follows the lookups; it cannot compile what ranks exchange."""
 
     def device_of(self, table: str) -> Any:
         """Enter with ``with``, where this rank's part of a table is made: host memory, or as ever.
@@ -40,7 +42,7 @@ _spread: ContextVar[Spread | None] = ContextVar("spread", default=None)
 
 
 @contextmanager
-def spread_tables(plan: Plan, ranks: Ranks) -> Iterator[None]:
+def spread_tables(plan: Plan, ranks: Ranks, compiles: bool = False) -> Iterator[None]:
     """Build the models in this block by a plan: each rank has its part of their tables.
 
     All ranks call such a model together: ids travel to the ranks that have their vectors, and
@@ -49,8 +51,9 @@ def spread_tables(plan: Plan, ranks: Ranks) -> Iterator[None]:
     Args:
         plan: names every table of the model.
         ranks: this run.
+        compiles: whether XLA is to compile what follows the lookups.
     """
-    token = _spread.set(Spread(plan, ranks))
+    token = _spread.set(Spread(plan, ranks, compiles))
     try:
         yield
     finally:

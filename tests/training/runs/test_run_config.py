@@ -91,11 +91,6 @@ def test_host_memory_is_refused_where_it_means_nothing(values, said):
         RunConfig("data", tables="spread", **values)
 
 
-def test_spread_tables_are_not_compiled():
-    with pytest.raises(MerlinSimError, match="`xla` cannot be given with spread tables"):
-        RunConfig("data", tables="spread", xla=True)
-
-
 def test_what_is_written_is_read_again(tmp_path):
     config = RunConfig("data", model_options={"stage_two_mlp_dims": (8, 4)}, seed=3)
     config.write(tmp_path / "config.yaml")

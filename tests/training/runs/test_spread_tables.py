@@ -145,14 +145,14 @@ def test_ranks_killed_while_they_write_together_lose_no_checkpoint(tmp_path):
 
 
 def test_a_run_goes_on_with_other_ranks_and_another_plan(tmp_path):
-    """Two ranks with tables cut by columns stop; one process with whole tables goes on."""
+    """Two ranks with columns of tables, compiled, stop; one process with whole tables goes on."""
     dataset = write_ranking_dataset(tmp_path / "dataset", rows=501)
     common = ["--dataset_dir", str(dataset), "--model_type", "dlrm", *MODEL, "--epochs", "2"]
     common += ["--global_batch_size", "100", "--seed", "3", "--lr", "0.05"]
     common += ["--affinity", "disabled"]
     spread, saved = ["--tables", "spread"], str(tmp_path / "saved")
     run_here("train", *common, *spread, "--results_dir", tmp_path / "whole")
-    begun = [*common, *spread, "--cut", "columns", "--max_steps", "8"]
+    begun = [*common, *spread, "--cut", "columns", "--max_steps", "8", "--xla"]
     begun += ["--save_checkpoint_path", saved, "--results_dir", str(tmp_path / "begun")]
     done = run([*launch(2), str(BIN / "merlin-sim"), "train", *begun], seconds=200)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
