@@ -2,6 +2,7 @@
 
 python benchmarks/bench_dlrm.py                     # all of them
 python benchmarks/bench_dlrm.py step feed           # some of them
+python benchmarks/bench_dlrm.py preprocess --rows_per_day 1000000
 """
 
 from __future__ import annotations
@@ -153,7 +154,7 @@ def bench_ranks(work: Path) -> None:
     features |= {n: Feature("int32", rows) for n, rows in zip(ids, CARDINALITIES, strict=True)}
     channels = {"label": ("label",), "categorical": tuple(ids), "numerical": tuple(numbers)}
     chunks = {m: (Chunk("parquet", tuple(features), (f"{m}.parquet",)),) for m in ("train", "test")}
-    (work / "spec").mkdir()
+    (work / "spec").mkdir(parents=True)
     write_documents(work / "spec", FeatureSpec(features, chunks, channels, {}))
     sizes = ["--train_rows", str(20 * BATCH), "--test_rows", str(BATCH)]
     spec, dataset = work / "spec/feature_spec.yaml", work / "random"
@@ -286,6 +287,7 @@ def bench_auc(work: Path) -> None:
 
 def main() -> None:
     """Measure what is asked for."""
+    global ROWS_PER_DAY
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     benches = {
         "step": None,
@@ -295,8 +297,10 @@ def main() -> None:
         "auc": bench_auc,
     }
     parser.add_argument("benches", nargs="*", choices=[*benches, []], help="[default: all]")
+    parser.add_argument("--rows_per_day", type=int, default=ROWS_PER_DAY, help="of the raw days")
     parser.add_argument("--work", type=Path, help="keep the files here [default: removed]")
     options = parser.parse_args()
+    ROWS_PER_DAY = options.rows_per_day
     with tempfile.TemporaryDirectory() as temporary:
         work = options.work or Path(temporary)
         for name in options.benches or benches:

@@ -103,7 +103,7 @@ def test_sim_with_spread_tables_trains_as_it_does_alone(cut, sim_runs):
     )
     assert set(ours) == set(theirs)
     for name in theirs:
-        scale = max(1e-6, float(np.abs(theirs[name]).max()))
+        scale = max(1e-3, float(np.abs(theirs[name]).max()))  # a bias before a softmax is noise
         np.testing.assert_allclose(
             ours[name], theirs[name], rtol=0, atol=1e-3 * scale, err_msg=name
         )
@@ -115,7 +115,7 @@ def test_ranks_killed_while_they_write_together_lose_no_checkpoint(tmp_path):
     common = ["--dataset_dir", str(dataset), "--model_type", "dlrm", *MODEL, "--epochs", "2"]
     common += ["--global_batch_size", "102", "--seed", "3", "--lr", "0.05", "--affinity"]
     common += ["disabled", "--optimizer", "lazy_adam"]
-    run_here("train", *common, "--results_dir", tmp_path / "whole")
+    run_here("train", *common, "--tables", "spread", "--results_dir", tmp_path / "whole")
     saved, results = tmp_path / "saved", tmp_path / "results"
     common += ["--results_dir", str(results), "--save_checkpoint_path", str(saved)]
     common += ["--checkpoint_every", "1"]
