@@ -18,7 +18,7 @@ from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.foundation.ranks import Ranks
 
 pytestmark = [pytest.mark.slow, pytest.mark.horovod]
-RANKS = 4
+RANKS = (2, 3, 4)
 MODEL = ["--embedding_dim", "8", "--bottom_mlp_dims", "16,8", "--top_mlp_dims", "16,1"]
 
 
@@ -32,11 +32,11 @@ def alone(tmp_path_factory):
     return folder, spread_worker.train_all(Ranks(), folder)
 
 
-@pytest.fixture(scope="module")
-def together(tmp_path_factory):
+@pytest.fixture(scope="module", params=RANKS, ids=lambda ranks: f"{ranks} ranks")
+def together(request, tmp_path_factory):
     """With four ranks and three tables one rank owns nothing, where tables stay whole."""
     folder = tmp_path_factory.mktemp("together")
-    words = [*launch(RANKS), sys.executable, spread_worker.__file__, str(folder)]
+    words = [*launch(request.param), sys.executable, spread_worker.__file__, str(folder)]
     done = run(words, seconds=280)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return folder, json.loads((folder / "told.json").read_text())
@@ -45,7 +45,7 @@ def together(tmp_path_factory):
 @pytest.mark.parametrize("case", spread_worker.CASES, ids=lambda case: case.name)
 def test_fifty_steps_are_those_of_one_process(case, alone, together):
     (one, expected), (many, found) = alone, together
-    for what in ("losses", "logits"):
+    for what in ("losses", "logits", "auc"):
         np.testing.assert_allclose(
             found[case.name][what], expected[case.name][what], rtol=1e-4, atol=1e-5
         )
