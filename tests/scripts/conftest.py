@@ -75,7 +75,7 @@ def save_checkpoint(dataset, tmp_path_factory):
         facts = RunFacts(kind, options, "adam", fingerprint(dataset), False, {"seed": 1})
         state = RunState(model, optimizer, LossScale(False), facts)
         checkpoints = tmp_path_factory.mktemp("run") / "checkpoints"
-        CheckpointStore(checkpoints).save(7, *state.to_checkpoint(AUCCounts()), test_auc=0.5)
+        CheckpointStore(checkpoints).save(7, *state.to_checkpoint(AUCCounts()), auc=0.5)
         return model, checkpoints
 
     return save
