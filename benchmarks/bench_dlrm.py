@@ -1,7 +1,8 @@
-"""DLRM: training step, feed, preprocessing, and how close its AUC comes to the best possible.
+"""DLRM: training step, ranks, feed, preprocessing, and how close its AUC comes to the best.
 
-python benchmarks/bench_dlrm.py                     # all four
+python benchmarks/bench_dlrm.py                     # all of them
 python benchmarks/bench_dlrm.py step feed           # some of them
+python benchmarks/bench_dlrm.py preprocess --rows_per_day 1000000
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -32,7 +34,8 @@ from timing import in_turn, show  # noqa: E402
 from merlin_sim.feed.open_feed import open_feed  # noqa: E402
 from merlin_sim.foundation.ranks import Ranks  # noqa: E402
 from merlin_sim.models import build_model  # noqa: E402
-from merlin_sim.schemas.dataset import DatasetDirectory  # noqa: E402
+from merlin_sim.schemas.dataset import DatasetDirectory, write_documents  # noqa: E402
+from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec  # noqa: E402
 from merlin_sim.schemas.specs.spec_file import read_spec  # noqa: E402
 from merlin_sim.steps.loss_scale import LossScale  # noqa: E402
 from merlin_sim.steps.optimizers import make_optimizer  # noqa: E402
@@ -107,21 +110,65 @@ def our_steps(optimizer: str) -> Works:
 def plain_steps(optimizer: str) -> Works:
     """Make the plain model's step."""
     found = {"sgd": tf.keras.optimizers.SGD, "adam": tf.keras.optimizers.Adam}[optimizer]
-    step = plain_step(PlainDLRM(CARDINALITIES), found(0.001))
     batches = [tuple(map(tf.constant, batch)) for batch in draw_batches()]
-    return {optimizer: every_batch(lambda *batch: step(*batch).numpy(), batches)}
+    works = {}
+    for kind in ("rows", "dense"):
+        step = plain_step(PlainDLRM(CARDINALITIES), found(0.001), kind == "dense")
+        works[kind] = every_batch(lambda *batch, step=step: step(*batch).numpy(), batches)
+    return works
 
 
 def bench_step() -> None:
     """Time steps with SGD and Adam, each model in a process of its own."""
     for optimizer, ours in (("sgd", ("sgd", "adagrad")), ("adam", ("adam", "lazy_adam"))):
         baseline = f"plain Keras step, {optimizer}"
-        plain = OwnProcess(plain_steps, optimizer)
-        works = {baseline: plain.works[optimizer]}
+        plain = OwnProcess(plain_steps, optimizer).works
+        works = {baseline: plain["rows"], f"{baseline}, dense gradients": plain["dense"]}
         for name in ours:
-            works[f"step, {name}"] = OwnProcess(our_steps, name, as_command=True).works[name]
+            works[f"step, {name}"] = OwnProcess(our_steps, name).works[name]
         in_turn(works, 2)
         show(f"DLRM training step, batch {BATCH}", in_turn(works, ROUNDS), baseline)
+
+
+def benchmark_run(dataset: Path, name: str, batch: int, *options: str, ranks: int = 1) -> float:
+    """Run ``train --benchmark``, each rank on a core of its own; return the samples a second."""
+    results = dataset.parent / name
+    words = [sys.executable, "-W", "ignore", "-c", MAIN, "train", "--dataset_dir", str(dataset)]
+    words += ["--model_type", "dlrm", "--optimizer", "adagrad", "--global_batch_size", str(batch)]
+    words += ["--benchmark", "--benchmark_warmup_steps", "3", "--benchmark_steps", "12", *options]
+    words += ["--results_dir", str(results)]
+    if ranks > 1:
+        launcher = str(Path(sys.executable).parent / "horovodrun")
+        words = [launcher, "-np", str(ranks), "--gloo", "-H", f"localhost:{ranks}", *words]
+    else:
+        words += ["--affinity", "single"]
+    subprocess.run(words, capture_output=True, text=True, check=True)
+    entries = map(json.loads, (results / "log.json").read_text().splitlines())
+    return next(entry["throughput"] for entry in entries if entry["type"] == "benchmark")
+
+
+def bench_ranks(work: Path) -> None:
+    """Time two ranks of a core each beside one process on one core."""
+    numbers, ids = [f"num_{n}" for n in range(13)], [f"cat_{n}" for n in range(26)]
+    features = {"label": Feature("int8")} | {name: Feature("float32") for name in numbers}
+    features |= {n: Feature("int32", rows) for n, rows in zip(ids, CARDINALITIES, strict=True)}
+    channels = {"label": ("label",), "categorical": tuple(ids), "numerical": tuple(numbers)}
+    chunks = {m: (Chunk("parquet", tuple(features), (f"{m}.parquet",)),) for m in ("train", "test")}
+    (work / "spec").mkdir(parents=True)
+    write_documents(work / "spec", FeatureSpec(features, chunks, channels, {}))
+    sizes = ["--train_rows", str(20 * BATCH), "--test_rows", str(BATCH)]
+    spec, dataset = work / "spec/feature_spec.yaml", work / "random"
+    made = ["synthesize", "dataset", "--feature_spec", str(spec), "--output", str(dataset)]
+    measure("random ids", [MAIN, *made, *sizes])
+    baseline, half, whole = "one process on one core", BATCH // 2, BATCH
+    rates = {
+        baseline: benchmark_run(dataset, "one", half),
+        "two ranks, tables on both": benchmark_run(dataset, "two", whole, ranks=2),
+        "two ranks, spread tables": benchmark_run(
+            dataset, "spread", whole, "--tables", "spread", ranks=2
+        ),
+    }
+    show(f"DLRM training, row-wise Adagrad, {half} samples a core", rates, baseline)
 
 
 def synthesize(work: Path) -> Path:
@@ -240,11 +287,20 @@ def bench_auc(work: Path) -> None:
 
 def main() -> None:
     """Measure what is asked for."""
+    global ROWS_PER_DAY
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    benches = {"step": None, "preprocess": bench_preprocess, "feed": bench_feed, "auc": bench_auc}
+    benches = {
+        "step": None,
+        "ranks": bench_ranks,
+        "preprocess": bench_preprocess,
+        "feed": bench_feed,
+        "auc": bench_auc,
+    }
     parser.add_argument("benches", nargs="*", choices=[*benches, []], help="[default: all]")
+    parser.add_argument("--rows_per_day", type=int, default=ROWS_PER_DAY, help="of the raw days")
     parser.add_argument("--work", type=Path, help="keep the files here [default: removed]")
     options = parser.parse_args()
+    ROWS_PER_DAY = options.rows_per_day
     with tempfile.TemporaryDirectory() as temporary:
         work = options.work or Path(temporary)
         for name in options.benches or benches:

@@ -36,8 +36,12 @@ class PlainDLRM(tf.keras.Model):
         return hidden
 
 
-def plain_step(model, optimizer):
-    """Make the compiled training step."""
+def plain_step(model, optimizer, dense=False):
+    """Make the compiled training step.
+
+    Keras's layer gives a table a gradient of rows; with ``dense`` it is made as large as the table,
+    as gradients of plain variables are.
+    """
     loss_of = tf.keras.losses.BinaryCrossentropy(from_logits=True)
 
     @tf.function
@@ -45,7 +49,10 @@ def plain_step(model, optimizer):
         with tf.GradientTape() as tape:
             loss = loss_of(labels[:, tf.newaxis], model((numbers, ids)))
         gradients = tape.gradient(loss, model.trainable_variables)
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        if dense:
+            gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        pairs = zip(gradients, model.trainable_variables)  # noqa: B905  autograph has no strict
+        optimizer.apply_gradients(pairs)
         return loss
 
     return step

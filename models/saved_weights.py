@@ -96,7 +96,8 @@ def assign_arrays(
         lines = "\n".join(f"  {problem}" for problem in [*problems[:MOST_LISTED], *more])
         raise CheckpointError(f"{checkpoint.path} is of another model:\n{lines}")
     for name, variable in variables.items():
-        variable.assign(_read(checkpoint, name, variable, parts.get(name)))
+        with tf.device(variable.device):  # it may be the only one that has room
+            variable.assign(_read(checkpoint, name, variable, parts.get(name)))
 
 
 def _read(checkpoint: Checkpoint, name: str, variable: Any, part: TablePart | None) -> Any:

@@ -29,6 +29,8 @@ class Placed:
     table: Table
     shards: tuple[Shard, ...] = ()
     """In the order of their first row and column; none where every rank has the table."""
+    on_host: frozenset[int] = frozenset()
+    """The ranks that keep their part in their machine's memory, not on their device."""
 
     @property
     def cut(self) -> Cut:

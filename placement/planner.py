@@ -5,17 +5,23 @@ larger than the vectors that would travel. Of the others the largest are placed 
 ranks with the least to hold and to send. One that is larger than an even share is cut by columns,
 in halves down to ``NARROWEST``, so that every rank has a part of every lookup; where that is not
 enough, or the optimizer needs whole rows, by rows.
+
+Where a device has no room for its part, and host memory may be used, tables move there: those that
+free the most of the device for each number that then travels between the two in a step.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..foundation.exceptions import MerlinSimError
+from .costs import rank_bytes
+from .host_memory import move_to_host
 from .plan import Cut, Placed, Plan
 from .sizes import shown_size
-from .table import ROW_SLOTS, Shard, Table, gradient_bytes, slot_bytes
+from .table import ROW_SLOTS, Shard, Table
+from .wanted import FOR_TABLES, Wanted
 
 NARROWEST = 16
 """Fewest columns into which tables are cut unless asked for."""
@@ -23,35 +29,8 @@ PIECES = (1, 2, 4, 8, 16)
 """Into how many pieces an even share is cut: the first that balances."""
 EVEN = 1.1
 """So many times the mean may be what the fullest rank holds, for cuts to be no finer."""
-FOR_TABLES = 0.9
-"""Share of a rank's memory that is planned with; the rest is for batches and the other weights."""
 MOST_RANKS = 16
 """So many times more ranks are looked at to say how many would do."""
-CUTS = ("auto", *(cut.value for cut in Cut))
-"""What can be asked for: the planner's choice, or one form for every table."""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What a plan is for."""
-
-    ranks: int
-    samples: int
-    """Of a step, over all ranks."""
-    optimizer: str = "adam"
-    memory: float | None = None
-    """Bytes that a rank has in all; None for any."""
-    cut: str = "auto"
-    """One of ``CUTS``."""
-
-    @property
-    def for_tables(self) -> float:
-        """Bytes that a rank has for tables, their gradients and the optimizer."""
-        return math.inf if self.memory is None else FOR_TABLES * self.memory
-
-    def fits(self, tables: list[Table]) -> bool:
-        """Tell whether there is a plan of these tables for so little memory."""
-        return least_memory(tables, self) <= self.for_tables
 
 
 class DoesNotFit(MerlinSimError):
@@ -80,15 +59,17 @@ def make_plan(tables: list[Table], wanted: Wanted) -> Plan:
         even = (plan for plan in fitting if _most(plan, wanted) <= EVEN * _mean(plan, wanted))
         return next(even, min(fitting, key=lambda plan: _most(plan, wanted)))
     needed, changes = shown_size(least_memory(tables, wanted)), what_would_fit(tables, wanted)
+    beside = f", and {shown_size(wanted.for_host_tables)} beside it" if wanted.host_memory else ""
     raise DoesNotFit(
-        f"the tables do not fit {wanted.ranks} rank(s): one would have to hold {needed}, with "
-        f"gradients and what {wanted.optimizer} keeps, and has {shown_size(wanted.for_tables)} for "
-        f"them. What would: {', or '.join(changes)}."
+        f"the tables do not fit {wanted.ranks} rank(s): one would have to hold {needed} on its "
+        f"device, with gradients and what {wanted.optimizer} keeps, and has "
+        f"{shown_size(wanted.for_tables)} for them there{beside}. "
+        f"What would: {', or '.join(changes)}."
     )
 
 
 def least_memory(tables: list[Table], wanted: Wanted) -> int:
-    """Return the least that the fullest rank has to hold."""
+    """Return the least that the fullest rank has to hold on its device."""
     return min(_most(_place(tables, wanted, pieces_of), wanted) for pieces_of in PIECES)
 
 
@@ -96,33 +77,38 @@ def what_would_fit(tables: list[Table], wanted: Wanted) -> list[str]:
     """Say which changes of one thing would make tables fit that do not."""
     found = [f"{shown_size(least_memory(tables, wanted) / FOR_TABLES)} a rank"]
     for ranks in range(wanted.ranks + 1, MOST_RANKS * wanted.ranks + 1):
-        if replace(wanted, ranks=ranks).fits(tables):
+        if _fits(tables, replace(wanted, ranks=ranks)):
             found.append(f"{ranks} ranks")
             break
+    host = least_host_memory(tables, wanted)
+    if host is not None:
+        found.append(f"--host_memory of {shown_size(host / FOR_TABLES)} a rank")
     lean = ("sgd",) if wanted.cut == Cut.COLUMNS.value else ("adagrad", "sgd")
     for optimizer in lean:
         other = replace(wanted, optimizer=optimizer)
-        if other != wanted and other.fits(tables):
+        if other != wanted and _fits(tables, other):
             found.append(f"--optimizer {optimizer}")
             break
-    if wanted.cut != "auto" and replace(wanted, cut="auto").fits(tables):
+    if wanted.cut != "auto" and _fits(tables, replace(wanted, cut="auto")):
         found.append("--cut auto")
     return found
 
 
-def rank_bytes(plan: Plan, rank: int, wanted: Wanted) -> int:
-    """Return what a rank holds: weights, what the optimizer keeps of them, gradients."""
-    return sum(sum(costs) for costs in rank_costs(plan, rank, wanted))
+def least_host_memory(tables: list[Table], wanted: Wanted) -> int | None:
+    """Return what the fullest rank has to hold in host memory; None where that is no way out."""
+    boundless = replace(wanted, host_memory=math.inf)
+    plans = [_place(tables, boundless, pieces_of) for pieces_of in PIECES]
+    fitting = [plan for plan in plans if _most(plan, boundless) <= wanted.for_tables]
+    held = [
+        max(rank_bytes(plan, rank, wanted, on_host=True) for rank in range(plan.ranks))
+        for plan in fitting
+    ]
+    return min(held, default=None)
 
 
-def rank_costs(plan: Plan, rank: int, wanted: Wanted) -> list[tuple[int, int, int]]:
-    """Return the bytes of a rank's tables: of each weights, optimizer and gradient."""
-    costs = []
-    for placed in plan.tables:
-        shard = placed.of_rank(rank)
-        gradient = gradient_bytes(shard, wanted.optimizer, wanted.samples * placed.table.lookups)
-        costs.append((shard.weights, slot_bytes(shard, wanted.optimizer), gradient))
-    return costs
+def _fits(tables: list[Table], wanted: Wanted) -> bool:
+    """Tell whether there is a plan of these tables for so little memory."""
+    return least_memory(tables, wanted) <= wanted.for_tables
 
 
 def _most(plan: Plan, wanted: Wanted) -> int:
@@ -150,7 +136,7 @@ def _place(tables: list[Table], wanted: Wanted, pieces_of: int) -> Plan:
             part = shard.weights / table.weights
             load[shard.rank] += shard.weights / weights + part * _numbers(table, wanted) / numbers
     placed = tuple(Placed(table, shards.get(table.name, ())) for table in tables)
-    return Plan(wanted.ranks, placed)
+    return move_to_host(Plan(wanted.ranks, placed), wanted)
 
 
 def _numbers(table: Table, wanted: Wanted) -> int:

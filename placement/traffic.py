@@ -40,3 +40,18 @@ def _add(sent: Bytes, placed: Placed, own: int) -> None:
         vectors = distinct * share * shard.columns * FLOAT
         sent[:, shard.rank] += others[:, shard.rank] * (distinct * share * ID + vectors)
         sent[shard.rank, :] += others[shard.rank, :] * vectors
+
+
+def bytes_to_host(placed: Placed, rank: int, samples: int) -> float:
+    """Return what travels in a step between a device and a rank's part that is in host memory.
+
+    Ids and gradients there, vectors back; counted as :func:`bytes_between` does.
+
+    Args:
+        placed: a table.
+        rank: whose part.
+        samples: of a step, over all ranks.
+    """
+    shard, table = placed.of_rank(rank), placed.table
+    distinct = min(samples * table.lookups, table.rows) * shard.rows / table.rows
+    return distinct * (ID + 2 * shard.columns * FLOAT)

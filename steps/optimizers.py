@@ -58,13 +58,14 @@ class Optimizer(tf.keras.optimizers.Optimizer):
         return _zeros(variable, name)
 
     def update_step(self, gradient: Gradient, variable: tf.Variable) -> None:
-        """Change one variable, as Keras asks for it."""
+        """Change one variable, as Keras asks for it, on the device that has it."""
         index = self._index_dict[self._var_key(variable)]
-        if isinstance(gradient, tf.IndexedSlices):
-            self.update_rows(index, variable, gradient)
-        else:
-            self.decay(variable)
-            self.update_dense(index, variable, gradient)
+        with tf.device(variable.device):
+            if isinstance(gradient, tf.IndexedSlices):
+                self.update_rows(index, variable, gradient)
+            else:
+                self.decay(variable)
+                self.update_dense(index, variable, gradient)
 
     def update_dense(self, index: int, variable: tf.Variable, gradient: tf.Tensor) -> None:
         """Change all of ``variable``."""
@@ -212,8 +213,9 @@ class SGD(Optimizer):
         super().__init__(learning_rate, weight_decay, name=name, **keras)
 
     def update_dense(self, index: int, variable: tf.Variable, gradient: tf.Tensor) -> None:
-        """Take the learning rate times the gradient off."""
-        variable.assign_sub(self.learning_rate * gradient)
+        """Take the learning rate times the gradient off, in one go."""
+        rate = tf.cast(self.learning_rate, variable.dtype)
+        tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=rate, delta=gradient)
 
     def update_rows(self, index: int, variable: tf.Variable, slices: tf.IndexedSlices) -> None:
         """Take the learning rate times the rows' gradients off; repeated rows add up."""
@@ -311,5 +313,6 @@ def make_optimizer(
 def _zeros(variable: tf.Variable, name: str, columns: int | None = None) -> tf.Variable:
     place = variable.name.partition(":")[0]
     shape = variable.shape if columns is None else [variable.shape[0], columns]
-    zeros = tf.zeros(shape, variable.dtype)
-    return tf.Variable(zeros, trainable=False, name=f"{place}/{name}")
+    with tf.device(variable.device):
+        zeros = tf.zeros(shape, variable.dtype)
+        return tf.Variable(zeros, trainable=False, name=f"{place}/{name}")

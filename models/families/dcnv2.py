@@ -16,6 +16,8 @@ FAMILY = Family(
     looked_up=(CATEGORICAL,),
     request=Request.ROWS,
     metrics=("auc", "log_loss", "calibration_error"),
+    large_operations=True,
+    compiles_after_lookups=True,
     help={
         **HELP,
         "embedding_dims": "Lengths of the vectors, feature by feature.",

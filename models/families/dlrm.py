@@ -22,5 +22,7 @@ FAMILY = Family(
     looked_up=(CATEGORICAL,),
     request=Request.ROWS,
     metrics=("auc", "log_loss", "calibration_error"),
+    large_operations=True,
+    compiles_after_lookups=True,
     help=HELP,
 )

@@ -58,6 +58,11 @@ class Family:
     """The channels whose ids are looked up in tables that a plan may spread over ranks; all else
     that is trained is on every rank. Its options then tell ``widths`` of vectors, and its model
     looks ids up with :class:`..blocks.embeddings.feature_embedding.FeatureEmbedding`."""
+    large_operations: bool = False
+    """Whether a step is a chain of large products: they are shared out among threads even where
+    cores are few, as little else can be computed beside one."""
+    compiles_after_lookups: bool = False
+    """Whether XLA can compile what follows the lookups by itself, as spread tables need it."""
     help: Mapping[str, str] = field(default_factory=dict)
     """What the command line says of an option."""
 

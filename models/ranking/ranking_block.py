@@ -9,6 +9,7 @@ import tensorflow as tf
 from merlin.schema import Schema
 
 from ..blocks.embeddings.feature_embedding import FeatureEmbedding
+from ..blocks.embeddings.spread_tables import current_spread
 from ..blocks.heads.relu_layers import ReLULayers
 from ..frame.columns_block import ColumnsBlock
 from .options import AnyOptions
@@ -51,6 +52,8 @@ class RankingBlock(ColumnsBlock[AnyOptions]):
             parsed.bottom_mlp_dims if self.channels.numerical else (), dtype=policy, name="bottom"
         )
         self.top = ReLULayers(parsed.top_mlp_dims[:-1], dtype=policy, name="top")
+        spread = current_spread()
+        self._compiles = spread is not None and spread.compiles
         self.make_blocks()
 
     def read_channels(self, schema: Schema) -> RankingChannels:
@@ -115,9 +118,16 @@ class RankingBlock(ColumnsBlock[AnyOptions]):
             ids = {name: features.categorical[name] for name in embedding.domain_of}
             found |= embedding(ids, with_gradient=training)
         vectors = [found[name] for name in self.channels.categorical]
-        if features.numerical is not None:
-            numbers = tf.cast(features.numerical, self.compute_dtype)
-            vectors.insert(0, self.bottom(numbers))
+        after_lookups = self._after_lookups
+        if self._compiles:
+            after_lookups = tf.function(after_lookups, jit_compile=True, autograph=False)
+        hidden: tf.Tensor = after_lookups(features.numerical, vectors)
+        return hidden
+
+    def _after_lookups(self, numerical: tf.Tensor | None, vectors: list[tf.Tensor]) -> tf.Tensor:
+        if numerical is not None:
+            numbers = tf.cast(numerical, self.compute_dtype)
+            vectors = [self.bottom(numbers), *vectors]
         return self.top(self.join(vectors))
 
     def call(

@@ -9,10 +9,11 @@ import click
 import numpy as np
 
 from ...foundation.exceptions import MerlinSimError
+from ...placement.costs import rank_bytes, rank_costs
 from ...placement.plan import Cut, Placed, Plan
-from ...placement.planner import Wanted, rank_costs
 from ...placement.sizes import shown_size
-from ...placement.traffic import bytes_between
+from ...placement.traffic import bytes_between, bytes_to_host
+from ...placement.wanted import Wanted
 from ...training.runs.run_config import SPREAD, RunConfig
 from ...training.runs.table_plan import plan_of, wanted_of
 from ..options.run_options import MODEL, setting_options, settle, take_model_options
@@ -20,7 +21,7 @@ from ..options.run_options import MODEL, setting_options, settle, take_model_opt
 OF_TRAIN = [
     *setting_options(["dataset_dir", "feature_spec"]),
     *MODEL,
-    *setting_options(["optimizer", "global_batch_size", "cut", "memory"]),
+    *setting_options(["optimizer", "global_batch_size", "cut", "memory", "host_memory"]),
 ]
 """What ``train`` has too, with its defaults."""
 
@@ -83,10 +84,16 @@ def _where(placed: Placed) -> str:
     >>> from ...placement.table import Table
     >>> _where(Placed(Table("item", 10, 4)))
     'every rank'
+    >>> _where(Placed(Table("item", 10, 4), on_host=frozenset({0, 1})))
+    'every rank, in host memory'
     """
+    in_host = ", in host memory"
     if placed.cut is Cut.REPLICATED:
-        return "every rank"
-    on = ", ".join(str(shard.rank) for shard in placed.shards)
+        return "every rank" + in_host * bool(placed.on_host)
+    ranks = [shard.rank for shard in placed.shards]
+    if placed.on_host and placed.on_host != set(ranks):
+        in_host += " on " + ", ".join(map(str, sorted(placed.on_host)))
+    on = ", ".join(map(str, ranks)) + in_host * bool(placed.on_host)
     if placed.cut is Cut.WHOLE:
         return f"rank {on}"
     return f"{placed.cut.value} in {len(placed.shards)}: ranks {on}"
@@ -96,27 +103,39 @@ def _print_ranks(plan: Plan, wanted: Wanted) -> None:
     sent = bytes_between(plan, wanted.samples)
     rows = []
     for rank in range(plan.ranks):
-        weights, slots, gradients = (sum(part) for part in zip(*rank_costs(plan, rank, wanted)))  # noqa: B905
-        sizes = (weights, slots, gradients, weights + slots + gradients)
+        parts = [sum(part) for part in zip(*rank_costs(plan, rank, wanted))]  # noqa: B905
+        held = [rank_bytes(plan, rank, wanted, on_host) for on_host in (False, True)]
         travel = (sent[rank].sum(), sent[:, rank].sum())
-        rows.append([str(rank), *(shown_size(size) for size in (*sizes, *travel))])
-    head = ["rank", "weights", wanted.optimizer, "gradients", "in all", "sends", "receives"]
+        sizes = (*parts, *held[: 2 if wanted.host_memory else 1], *travel)
+        rows.append([str(rank), *map(shown_size, sizes)])
+    places = ["device", "host"] if wanted.host_memory else ["in all"]
+    head = ["rank", "weights", wanted.optimizer, "gradients", *places, "sends", "receives"]
     _print(f"Ranks, per step of {wanted.samples:,} samples", head, rows)
 
 
 def _print_sums(plan: Plan, wanted: Wanted, nodes: int) -> None:
-    held = [sum(map(sum, rank_costs(plan, rank, wanted))) for rank in range(plan.ranks)]
+    held = [rank_bytes(plan, rank, wanted) for rank in range(plan.ranks)]
     sent = bytes_between(plan, wanted.samples)
     weights = sum(placed.table.weights for placed in plan.tables)
     click.echo(f"{len(plan.tables)} tables, {shown_size(weights)} of weights.")
     click.echo(
-        f"Balance, the fullest rank over the mean: memory {_ratio(held)}, "
+        f"Balance, the fullest rank over the mean: device memory {_ratio(held)}, "
         f"received per step {_ratio(sent.sum(0))}."
     )
     if nodes > 1:
         node = np.arange(plan.ranks) // (plan.ranks // nodes)
         between = sent[node[:, None] != node[None, :]].sum()
         click.echo(f"Between nodes: {shown_size(between)} of {shown_size(sent.sum())} per step.")
+    if wanted.host_memory:
+        own = [rank_bytes(plan, rank, wanted, on_host=True) for rank in range(plan.ranks)]
+        crossing = [
+            sum(bytes_to_host(p, rank, wanted.samples) for p in plan.tables if rank in p.on_host)
+            for rank in range(plan.ranks)
+        ]
+        click.echo(
+            f"In host memory: {shown_size(sum(own))}; a rank's device exchanges at most "
+            f"{shown_size(max(crossing))} per step with it."
+        )
     click.echo(
         "Ids and vectors are counted as if all of a batch differed, rows as if they were asked for "
         "evenly; layers other than tables are on every rank and not counted."

@@ -10,10 +10,11 @@ from typing import Any
 
 import click
 
-from ...foundation.exceptions import MerlinSimError
+from ...foundation.exceptions import MerlinSimError, SpecError
 from ...schemas import SPEC_FILE
 from ...schemas.channels import USER_FEATURES
 from ...schemas.dataset import DatasetDirectory
+from ...schemas.dataset_checks import check_metadata
 from ...schemas.specs.feature_spec import FeatureSpec
 from ...schemas.specs.layout_names import PUBLISHED, LayoutNames
 from ...schemas.specs.spec_file import read_spec
@@ -121,6 +122,15 @@ def _layout(form: str, of_tfrecord: dict[str, int | None]) -> TfrecordForm:
     )
 
 
+def _check_cardinalities(directory: Path, spec: FeatureSpec) -> None:
+    """Refuse a metadata.json that does not say what the spec says; `auto` says nothing yet."""
+    if any(feature.cardinality == "auto" for feature in spec.feature_spec.values()):
+        return
+    problems = check_metadata(directory, spec)
+    if problems:
+        raise SpecError(directory, problems)
+
+
 def _spec_of(
     source: Path, feature_spec: str, user_features: int | None, names: LayoutNames
 ) -> FeatureSpec:
@@ -132,6 +142,7 @@ def _spec_of(
         )
     if user_features is None or os.path.lexists(source / feature_spec):
         spec = read_spec(source / feature_spec)
+        _check_cardinalities((source / feature_spec).parent, spec)
         found = len(spec.channel_spec.get(USER_FEATURES, ()))
         if user_features not in (None, found):
             raise MerlinSimError(

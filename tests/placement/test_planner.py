@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.placement.costs import rank_bytes
 from merlin_sim.placement.plan import Cut
-from merlin_sim.placement.planner import CUTS, DoesNotFit, Wanted, make_plan, rank_bytes
+from merlin_sim.placement.planner import DoesNotFit, make_plan
 from merlin_sim.placement.sizes import parse_size
 from merlin_sim.placement.table import Table
+from merlin_sim.placement.wanted import CUTS, Wanted
 
 # Of the published small model: keys seen at least 15 times.
 CARDINALITIES = (
@@ -94,7 +96,7 @@ def test_what_does_not_fit_is_told_with_what_would():
         make_plan(published(), wanted)
     said = str(caught.value)
     assert "do not fit 2 rank(s)" in said and "has 6.71 GiB for them" in said
-    ranks = int(said.split(" ranks.")[0].split()[-1])
+    ranks = int(said.split(" ranks,")[0].split()[-1])
     make_plan(published(), replace(wanted, ranks=ranks))
     with pytest.raises(DoesNotFit):
         make_plan(published(), replace(wanted, ranks=ranks - 1))
@@ -106,9 +108,68 @@ def test_what_does_not_fit_is_told_with_what_would():
 
 def test_another_optimizer_may_be_enough():
     wanted = Wanted(8, 65536, "adam", 4 * GIB)
-    with pytest.raises(DoesNotFit, match="or --optimizer adagrad"):
+    with pytest.raises(DoesNotFit, match=", or --optimizer adagrad"):
         make_plan(published(), wanted)
     make_plan(published(), replace(wanted, optimizer="adagrad"))
+
+
+def names_on_host(plan, rank: int = 0) -> set[str]:
+    return {placed.table.name for placed in plan.tables if rank in placed.on_host}
+
+
+def test_what_a_device_has_no_room_for_is_in_host_memory():
+    """15.6 GiB of tables on a device that has 9 for them: two of the five large ones move."""
+    wanted = Wanted(1, 65536, "sgd", 10 * GIB, host_memory=20 * GIB)
+    plan = make_plan(published(), wanted)
+    assert names_on_host(plan) == {"c0", "c19"}
+    assert rank_bytes(plan, 0, wanted) <= wanted.for_tables
+    both = rank_bytes(plan, 0, wanted) + rank_bytes(plan, 0, wanted, on_host=True)
+    whole = Wanted(1, 65536, "sgd")
+    assert both == rank_bytes(make_plan(published(), whole), 0, whole)
+    assert plan.spread == ()
+
+
+def test_what_frees_most_for_a_row_that_travels_moves_and_what_has_room_comes_back():
+    """Of the long one 50 rows travel for a sample: the other goes first, and is not enough."""
+    tables = [Table("long", 10_000, 8, lookups=50), Table("short", 1000, 8)]
+    held = {"long": 10_000 * 32 + 400 * 36, "short": 1000 * 32 + 8 * 36}
+
+    def moved(room: float, host_memory: float = 10**6) -> set[str]:
+        wanted = Wanted(1, 8, "sgd", room / 0.9, host_memory=host_memory)
+        return names_on_host(make_plan(tables, wanted))
+
+    assert moved(held["long"] + 9) == {"short"}
+    assert moved(held["long"] - 9) == {"long"}
+    assert moved(held["short"] - 9) == {"long", "short"}
+    assert moved(sum(held.values()) + 9) == set()
+
+
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_every_rank_moves_what_it_has_no_room_for(ranks):
+    wanted = Wanted(ranks, 65536, "adam", 25 * GIB / ranks, host_memory=64 * GIB / ranks)
+    plan = make_plan(published(), wanted)
+    for rank in range(ranks):
+        assert rank_bytes(plan, rank, wanted) <= wanted.for_tables
+        assert 0 < rank_bytes(plan, rank, wanted, on_host=True) <= wanted.for_host_tables
+    for placed in plan.tables:
+        assert not placed.on_host - {shard.rank for shard in placed.shards or placed.on_host}
+
+
+def test_a_table_on_every_rank_moves_on_every_rank():
+    tables = [Table("a", 100, 8), Table("b", 1000, 8)]
+    wanted = Wanted(2, 4096, "sgd", 2000 * 8 * 4, cut="replicated", host_memory=10**6)
+    plan = make_plan(tables, replace(wanted, memory=500 * 8 * 4))
+    assert plan.by_name["b"].on_host == {0, 1} and not plan.by_name["a"].on_host
+
+
+def test_host_memory_is_told_where_it_would_do_and_where_it_does_not():
+    wanted = Wanted(1, 65536, "adagrad", 10 * GIB)
+    with pytest.raises(DoesNotFit, match="What would: .*--host_memory of ") as caught:
+        make_plan(published(), wanted)
+    size = str(caught.value).split("--host_memory of ")[1].split(" a rank")[0].replace(" ", "")
+    make_plan(published(), replace(wanted, host_memory=1.001 * parse_size(size)))
+    with pytest.raises(DoesNotFit, match="has 9.00 GiB for them there, and 1.80 GiB beside it"):
+        make_plan(published(), replace(wanted, host_memory=2 * GIB))
 
 
 @pytest.mark.parametrize(

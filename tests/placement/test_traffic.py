@@ -7,7 +7,7 @@ import pytest
 
 from merlin_sim.placement.plan import Placed, Plan
 from merlin_sim.placement.table import Shard, Table, gradient_bytes, slot_bytes
-from merlin_sim.placement.traffic import bytes_between
+from merlin_sim.placement.traffic import bytes_between, bytes_to_host
 
 TABLE = Table("item", 1000, 8)
 
@@ -37,6 +37,13 @@ def test_a_replicated_table_sends_the_rows_of_its_gradient():
 def test_an_id_looked_up_many_times_travels_once():
     plan = Plan(2, (Placed(Table("item", 50, 8, 9), (Shard("item", 1, 0, 50, 0, 8),)),))
     assert bytes_between(plan, 20)[1, 0] == 50 * 8 * 4
+
+
+def test_host_memory_is_sent_ids_and_gradients_and_sends_vectors():
+    """Of all ranks' samples: 20 ids, 20 rows there and back; of a table of half the rows, 10."""
+    rows = Placed(TABLE, tuple(Shard("item", r, 500 * r, 500, 0, 8) for r in (0, 1)))
+    assert bytes_to_host(Placed(TABLE), 0, 20) == 20 * (4 + 2 * 8 * 4)
+    assert bytes_to_host(rows, 1, 20) == 10 * (4 + 2 * 8 * 4)
 
 
 @pytest.mark.parametrize(

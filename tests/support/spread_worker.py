@@ -4,15 +4,17 @@
 
 writes to FOLDER/<case> a checkpoint of what all ranks have after the last step, to
 FOLDER/losses.json the losses of each case's steps, and what the trained model gives for the first
-batch.
+batches, with its AUC.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -23,7 +25,8 @@ from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import build_model
 from merlin_sim.models.blocks.embeddings.spread_tables import own_variables, spread_tables
 from merlin_sim.models.families.registry import find_family
-from merlin_sim.placement.planner import Wanted, make_plan
+from merlin_sim.placement.planner import make_plan
+from merlin_sim.placement.wanted import Wanted
 from merlin_sim.ranks import collectives
 from merlin_sim.steps.loss_scale import LossScale
 from merlin_sim.steps.optimizers import make_optimizer
@@ -36,6 +39,8 @@ from merlin_sim.training.evaluation.metrics import AUCCounts
 ROWS = (3, 50, 200)
 OPTIONS = {"embedding_dim": 8, "bottom_mlp_dims": (16, 8), "top_mlp_dims": (16, 1)}
 BATCH, STEPS = 24, 50
+SCORED = 4
+"""Batches of all ranks that the trained model scores: the fifth has rows for one rank only."""
 
 
 @dataclass(frozen=True)
@@ -94,19 +99,28 @@ def train(case: Case, ranks: Ranks, folder: Path) -> dict[str, list[float]]:
     state = RunState(model, optimizer, LossScale(False), facts)
     step = TrainStep(model, optimizer, state.loss_scale, ranks, own=own_variables(model))
     losses: list[float] = []
-    first = None
     for columns, labels, rows in batches(ranks):
         batch = SampleBatch(columns, labels)
         losses.append(float(step.on_batch(batch, rows).losses[0]))
-        first = first or columns
-    logits = tf.reshape(model.forward(first).logits, [-1]).numpy()
+    logits, auc = score(model, ranks)
     store = CheckpointStore(folder / case.name)
     if state.parts:
         save_together(store, state, AUCCounts(), None, ranks)
     elif ranks.is_first:
         described, arrays = state.to_checkpoint(AUCCounts())
         store.save(0, described, arrays)
-    return {"losses": losses, "logits": collectives.gather_rows(logits, ranks).tolist()}
+    return {"losses": losses, "logits": logits.tolist(), "auc": [auc]}
+
+
+def score(model: Any, ranks: Ranks) -> tuple[np.ndarray, float]:
+    """Return the logits of the first batches, and their AUC."""
+    counts, logits = AUCCounts(), []
+    for columns, labels, _ in itertools.islice(batches(ranks), SCORED):
+        own = tf.reshape(model.forward(columns).logits, [-1]).numpy()
+        found = collectives.gather_rows(own, ranks)
+        counts.update(collectives.gather_rows(labels.numpy(), ranks), 1 / (1 + np.exp(-found)))
+        logits.append(found)
+    return np.concatenate(logits), float(counts.result() or 0)
 
 
 def train_all(ranks: Ranks, folder: Path) -> dict[str, dict[str, list[float]]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from ...foundation.cores import count_cores
 from ...foundation.gpus import Gpus
 from ...foundation.ranks import LocalRank
+from ...models.families.registry import families
 from .run_config import RunConfig
 
 Core = list[int]
@@ -34,7 +35,9 @@ def set_up_process(
         near: see :func:`set_affinity`.
     """
     set_affinity(config.affinity, *local, near)
-    choose_threads(config.inter_op_parallelism, config.intra_op_parallelism)
+    family = families().get(str(config.model_type))  # one's own may import TensorFlow
+    large = config.mode == "train" and family is not None and family.large_operations
+    choose_threads(config.inter_op_parallelism, config.intra_op_parallelism, large)
 
 
 def near_cores(gpus: Gpus, local: LocalRank) -> list[frozenset[int]] | None:
@@ -43,19 +46,22 @@ def near_cores(gpus: Gpus, local: LocalRank) -> list[frozenset[int]] | None:
     return near if len(near) == local.size and all(near) else None
 
 
-def choose_threads(inter_op: int | None = None, intra_op: int | None = None) -> None:
+def choose_threads(
+    inter_op: int | None = None, intra_op: int | None = None, large_operations: bool = False
+) -> None:
     """Say how many operations run side by side, and how many threads share one.
 
     Args:
         inter_op: operations; None leaves it to TensorFlow.
         intra_op: threads in an operation; None makes it one where there are few cores, and
             leaves it to TensorFlow where there are more.
+        large_operations: leaves it to TensorFlow there too, as one waits for another.
     """
     if inter_op is not None:
         os.environ["TF_NUM_INTEROP_THREADS"] = str(inter_op)
     if intra_op is not None:
         os.environ[_THREADS_IN_AN_OPERATION] = str(intra_op)
-    elif count_cores() <= FEW_CORES:
+    elif count_cores() <= FEW_CORES and not large_operations:
         os.environ.setdefault(_THREADS_IN_AN_OPERATION, "1")
 
 

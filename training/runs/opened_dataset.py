@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ...foundation.exceptions import MerlinSimError
+from ...models.families.family import Family
 from ...models.families.registry import find_family
 from ...schemas.dataset import DatasetDirectory
 from ..evaluation.best_so_far import VALIDATION
-from .run_config import RunConfig
+from .run_config import SPREAD, RunConfig
 
 
 def open_dataset(config: RunConfig) -> DatasetDirectory:
@@ -15,14 +16,20 @@ def open_dataset(config: RunConfig) -> DatasetDirectory:
     Where only a checkpoint knows the model, :func:`check_model` comes when that is read.
 
     Raises:
-        MerlinSimError: with everything in which the dataset is not what the model takes.
+        MerlinSimError: with everything in which the dataset is not what the model takes; where the
+            model's options are not what they should be.
     """
-    if config.model_type is not None:
-        find_family(config.model_type)
+    family = None if config.model_type is None else find_family(config.model_type)
+    options = None
+    if family is not None and not config.scores_checkpoint:  # whose options are not all given here
+        options = family.options.parse(dict(config.model_options))
     directory, feature_spec = config.read_from or (config.dataset_dir, config.feature_spec)
     dataset = DatasetDirectory.open(directory, feature_spec=feature_spec)
-    if config.model_type is not None:
-        check_model(dataset, config.model_type)
+    if family is not None:
+        check_model(dataset, str(config.model_type))
+        _check_xla(config, family)
+        if options is not None:
+            family.tables(dataset.schema, options)
     for mapping in ("train", "test"):
         dataset.stored_files(mapping)
     if config.early_stopping is not None and VALIDATION not in dataset.spec.source_spec:
@@ -31,6 +38,14 @@ def open_dataset(config: RunConfig) -> DatasetDirectory:
             "dataset with a part that validates, as with --validation_users 0.1."
         )
     return dataset
+
+
+def _check_xla(config: RunConfig, family: Family) -> None:
+    if config.tables == SPREAD and config.xla and not family.compiles_after_lookups:
+        raise MerlinSimError(
+            f"`xla` cannot be given with spread tables of {family.name}: XLA does not compile what "
+            "ranks exchange, which is in the middle of it."
+        )
 
 
 def check_model(dataset: DatasetDirectory, model_type: str) -> None:

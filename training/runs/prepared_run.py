@@ -82,11 +82,16 @@ class RunParts:
 
         return collectives.on_every_rank(read, self.ranks)
 
+    @property
+    def compiles_all(self) -> bool:
+        """Whether XLA compiles all that is computed; of spread tables' models it does a part."""
+        return self.config.xla and self.config.tables != SPREAD
+
     def predictor(self) -> Predictor:
         """Make the compiled forward pass."""
         parts = not shares_operations() and not tf.config.list_logical_devices("GPU")
         parts = parts and self.config.tables != SPREAD  # ranks must call the model equally often
-        return Predictor(self.model, self.config.xla, parts)
+        return Predictor(self.model, self.compiles_all, parts)
 
     def test_feed(self, columns: list[str] | None = None, mapping: str = "test") -> Loader:
         """Open this rank's rows of the test data, or of another mapping, as stored.

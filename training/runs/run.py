@@ -143,6 +143,11 @@ class Run:
                 log.say(
                     "no GPU: --amp computes float16 in software, many times slower than float32"
                 )
+            if self.config.host_memory is not None and not tf.config.list_physical_devices("GPU"):
+                log.say(
+                    "no GPU: the tables that --host_memory is for lie in the memory that all else "
+                    "is in"
+                )
             options = self._model_options(checkpoint)
             with self._placement(dataset, options):
                 model = build_model(str(self.config.model_type), dataset.schema, **options)
@@ -157,7 +162,8 @@ class Run:
         """Let the model be built by a plan where its tables are spread."""
         if self.config.tables != SPREAD:
             return nullcontext()
-        return spread_tables(plan_of(self.config, dataset, options, self.ranks.size), self.ranks)
+        plan = plan_of(self.config, dataset, options, self.ranks.size)
+        return spread_tables(plan, self.ranks, self.config.xla)
 
     def _find_checkpoint(self) -> Checkpoint | None:
         if self.config.load_checkpoint_path is None:

@@ -14,8 +14,8 @@ import yaml
 
 from ...foundation.exceptions import MerlinSimError
 from ...models.families.registry import DEFAULT, families
-from ...placement.planner import CUTS
 from ...placement.sizes import parse_size
+from ...placement.wanted import CUTS
 from ...steps import OPTIMIZERS
 from ..reports.published_lines import LOG_FORMATS
 from .settings import Setting, kind_of, setting, setting_of, what_it_should_be
@@ -173,7 +173,8 @@ class RunConfig:
     )
     intra_op_parallelism: int | None = setting(
         None,
-        "Threads in an operation; 0: one on at most two cores, TensorFlow's choice on more.",
+        "Threads in an operation; 0: TensorFlow's choice, but on at most two cores one in "
+        "inference and for models of short operations.",
         at_least=1,
         off=0,
     )
@@ -207,8 +208,14 @@ class RunConfig:
     )
     memory: str | None = setting(
         None,
-        "Memory of a rank, as 80GB, of which a plan gives nine tenths to tables, their gradients "
-        'and the optimizer; "": any.',
+        "Memory of a rank's device, as 80GB, of which a plan gives nine tenths to tables, their "
+        'gradients and the optimizer; "": any.',
+        off="",
+    )
+    host_memory: str | None = setting(
+        None,
+        "Memory of a rank in its machine, as 400GB, for tables that its device has no room for: "
+        'they are looked up and trained there; "": none.',
         off="",
     )
     start_timeout: float = setting(300.0, "Seconds that a rank waits for others to start.", above=0)
@@ -309,18 +316,28 @@ def _problems(config: RunConfig) -> Iterator[str]:
             "`decay_start_step` and `decay_steps` belong together. Received: "
             f"{config.decay_start_step} and {config.decay_steps}"
         )
-    if config.memory is not None:
+    for name in ("memory", "host_memory"):
         try:
-            parse_size(config.memory)
+            if getattr(config, name) is not None:
+                parse_size(getattr(config, name))
         except MerlinSimError as error:
-            yield f"`memory`: {error}"
-    if config.tables != SPREAD and (config.memory is not None or config.cut != "auto"):
+            yield f"`{name}`: {error}"
+    of_plan = (config.memory, config.host_memory, config.cut)
+    if config.tables != SPREAD and of_plan != (None, None, "auto"):
         yield (
-            "`memory` and `cut` should be given with spread `tables` only. "
-            f"Received: {config.memory} and {config.cut}"
+            "`memory`, `host_memory` and `cut` should be given with spread `tables` only. "
+            f"Received: {config.memory}, {config.host_memory} and {config.cut}"
         )
-    if config.tables == SPREAD and config.xla:
-        yield "`xla` cannot be given with spread tables: XLA does not compile what ranks exchange."
+    if config.host_memory is not None and config.memory is None:
+        yield (
+            "`host_memory` should be given with `memory`, that of the device, which decides what "
+            f"does not fit there. Received: {config.host_memory} and {config.memory}"
+        )
+    if config.host_memory is not None and config.gradient_exchange == "dense":
+        yield (
+            "`gradient_exchange` should be sparse with `host_memory`: whole tables would have to "
+            "fit the device. Received: dense"
+        )
     if config.loss_scale is not None and not config.amp:
         yield (
             "`loss_scale` should be given with amp only: float32 needs none. "

@@ -8,8 +8,9 @@ from typing import Any
 from ...foundation.exceptions import MerlinSimError
 from ...models.families.registry import find_family
 from ...placement.plan import Plan
-from ...placement.planner import Wanted, make_plan
+from ...placement.planner import make_plan
 from ...placement.sizes import parse_size
+from ...placement.wanted import Wanted
 from ...schemas.dataset import DatasetDirectory
 from .run_config import RunConfig
 
@@ -17,7 +18,8 @@ from .run_config import RunConfig
 def wanted_of(config: RunConfig, ranks: int) -> Wanted:
     """Say what a run of so many ranks wants of a plan."""
     memory = None if config.memory is None else parse_size(config.memory)
-    return Wanted(ranks, config.global_batch_size, config.optimizer, memory, config.cut)
+    host = 0 if config.host_memory is None else parse_size(config.host_memory)
+    return Wanted(ranks, config.global_batch_size, config.optimizer, memory, config.cut, host)
 
 
 def plan_of(

@@ -42,7 +42,7 @@ class TrainingRun(RunParts):
             state.optimizer,
             state.loss_scale,
             self.ranks,
-            self.config.xla,
+            self.compiles_all,
             self.config.fp16_compression,
             self.config.gradient_exchange == "dense",
             self.own_variables,

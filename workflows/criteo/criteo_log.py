@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,9 +82,18 @@ def day_blocks(files: list[Path]) -> list[LineBlock]:
 
 
 def read_days(block: LineBlock) -> Iterator[DayPiece]:
-    """Read a block, a gzipped one piece by piece."""
-    for text, done in block.texts():
+    """Read a block, a gzipped one piece by piece: the next is unpacked while one is worked on."""
+    texts = block.texts()
+    for text, done in _one_ahead(texts) if block.is_stream else texts:
         yield parse(text, done)
+
+
+def _one_ahead(texts: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(next, texts, None)
+        while (text := coming.result()) is not None:
+            coming = thread.submit(next, texts, None)
+            yield text
 
 
 def parse(text: bytes, done: int = 0) -> DayPiece:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import tensorflow as tf
@@ -48,13 +49,14 @@ class FeatureEmbedding(Block):
         self.domain_of = {
             name: domain for domain, table in self.tables.items() for name in table.features
         }
+        self._device_of = spread.device_of if spread else _as_ever
         self._lookup = _spread_lookup(spread, list(self.tables), f"{self.name}_lookup")
 
     def build(self, input_shape: Any) -> None:
         """Create the tables; their sizes stand in the schema."""
-        for table in self.tables.values():
+        for name, table in self.tables.items():
             if not table.table.built:
-                with tf.name_scope(table.name):
+                with tf.name_scope(table.name), self._device_of(name):
                     table.table.build(tf.TensorShape([None]))
                 table.built = True
         super().build(input_shape)
@@ -100,6 +102,10 @@ class FeatureEmbedding(Block):
             "schema": schema_json(self.schema),
             "dim": self.dim,
         }
+
+
+def _as_ever(table: str) -> Any:
+    return nullcontext()
 
 
 def _spread_lookup(spread: Spread | None, tables: list[str], name: str) -> SpreadLookup | None:

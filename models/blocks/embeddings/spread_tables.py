@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,9 @@ from ....placement.plan import Plan
 from ....placement.table import Shard
 from .initial_table import InitialTable
 
+HOST = "CPU:0"
+"""TensorFlow's device of a machine's own memory."""
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -23,13 +26,23 @@ class Spread:
 
     plan: Plan
     ranks: Ranks
+    compiles: bool = False
+    """Whether XLA is to compile what follows the lookups; it cannot compile what ranks exchange."""
+
+    def device_of(self, table: str) -> Any:
+        """Enter with ``with``, where this rank's part of a table is made: host memory, or as ever.
+
+        What is computed with it follows its variables.
+        """
+        is_on_host = self.ranks.rank in self.plan.by_name[table].on_host
+        return tf.device(HOST) if is_on_host else nullcontext()
 
 
 _spread: ContextVar[Spread | None] = ContextVar("spread", default=None)
 
 
 @contextmanager
-def spread_tables(plan: Plan, ranks: Ranks) -> Iterator[None]:
+def spread_tables(plan: Plan, ranks: Ranks, compiles: bool = False) -> Iterator[None]:
     """Build the models in this block by a plan: each rank has its part of their tables.
 
     All ranks call such a model together: ids travel to the ranks that have their vectors, and
@@ -38,8 +51,9 @@ def spread_tables(plan: Plan, ranks: Ranks) -> Iterator[None]:
     Args:
         plan: names every table of the model.
         ranks: this run.
+        compiles: whether XLA is to compile what follows the lookups.
     """
-    token = _spread.set(Spread(plan, ranks))
+    token = _spread.set(Spread(plan, ranks, compiles))
     try:
         yield
     finally:

@@ -8,8 +8,13 @@ import pytest
 import tensorflow as tf
 from ranking_rows import random_rows, ranking_schema, write_ranking_dataset
 
+from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import OptionError, build_model, load_model
+from merlin_sim.models.blocks.embeddings.spread_tables import spread_tables
+from merlin_sim.models.families.registry import find_family
 from merlin_sim.models.ranking.dlrm import DLRMBlock
+from merlin_sim.placement.planner import make_plan
+from merlin_sim.placement.wanted import Wanted
 from merlin_sim.schemas.dataset import DatasetDirectory
 
 SMALL = {"embedding_dim": 8, "bottom_mlp_dims": (16, 8), "top_mlp_dims": (16, 1)}
@@ -118,3 +123,32 @@ def test_a_model_refuses_what_it_would_ignore(model_type):
     model = build_model(model_type, ranking_schema(), **OPTIONS[model_type])
     with pytest.raises(OptionError, match="does not take `post`.*mm.Model"):
         type(model)(ranking_schema(), model.options, post=tf.keras.layers.Activation("relu"))
+
+
+@every_model
+def test_what_follows_the_lookups_of_spread_tables_is_compiled_by_itself(model_type):
+    options, (columns, labels) = OPTIONS[model_type], batch_of(6)
+    family = find_family(model_type)
+    tables = family.tables(ranking_schema(), family.options.parse(dict(options)))
+    plan, found = make_plan(tables, Wanted(ranks=1, samples=8, cut="whole")), []
+    for compiles in (False, True):
+        tf.keras.utils.set_random_seed(1)
+        with spread_tables(plan, Ranks(), compiles):
+            model = build_model(model_type, ranking_schema(), **options)
+
+        @tf.function(autograph=False)
+        def step(model=model):
+            with tf.GradientTape() as tape:
+                losses, logits = model.compute_step(columns, labels)
+            gradients = tape.gradient(losses[0], model.trainable_variables)
+            return [logits, *map(tf.convert_to_tensor, gradients)]
+
+        found.append([value.numpy() for value in step()])
+        calls = [
+            node.attr["_XlaMustCompile"].b
+            for node in step.get_concrete_function().graph.as_graph_def().node
+            if node.op.endswith("PartitionedCall")
+        ]
+        assert sum(calls) == (2 if compiles else 0)  # forward and backward
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)

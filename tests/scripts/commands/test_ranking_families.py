@@ -99,6 +99,8 @@ def test_inference_and_raw_rows_give_what_was_trained(model_type, dataset, train
     ],
 )
 def test_options_that_cannot_be_are_refused(model_type, options, said, dataset, tmp_path):
-    arguments = ["--dataset_dir", dataset, "--results_dir", tmp_path, *OPTIONS.get(model_type, [])]
+    results = tmp_path / "results"
+    arguments = ["--dataset_dir", dataset, "--results_dir", results, *OPTIONS.get(model_type, [])]
     with pytest.raises(MerlinSimError, match=said):
         run("train", *arguments, "--model_type", model_type, *options)
+    assert not results.exists()

@@ -10,9 +10,10 @@ from merlin_sim.training.runs.affinity import (
     choose_near_cores,
     choose_threads,
     near_cores,
+    set_up_process,
     shares_operations,
 )
-from merlin_sim.training.runs.run_config import AFFINITIES
+from merlin_sim.training.runs.run_config import AFFINITIES, RunConfig
 
 HYPERTHREADED = [[[0, 8], [1, 9], [2, 10], [3, 11]], [[4, 12], [5, 13], [6, 14], [7, 15]]]
 
@@ -61,6 +62,25 @@ def test_operations_have_one_thread_where_cores_are_few(
     choose_threads(intra_op=asked)
     assert environment.get("TF_NUM_INTRAOP_THREADS") == expected
     assert shares_operations() == (expected != "1")
+
+
+@pytest.mark.parametrize(
+    ("model", "mode", "threads"),
+    [
+        ("sim", "train", "1"),
+        ("dlrm", "train", None),
+        ("dcnv2", "train", None),
+        ("dlrm", "inference", "1"),
+        ("somewhere:FAMILY", "train", "1"),
+    ],
+)
+def test_large_operations_are_shared_out_in_training(monkeypatch, model, mode, threads):
+    environment = {}
+    monkeypatch.setattr(affinity.os, "environ", environment)
+    monkeypatch.setattr(affinity, "count_cores", lambda: 2)
+    config = RunConfig("data", model_type=model, mode=mode, affinity="disabled")
+    set_up_process(config, LocalRank())
+    assert environment.get("TF_NUM_INTRAOP_THREADS") == threads
 
 
 def test_ranks_take_the_cores_of_their_gpus():

@@ -26,7 +26,9 @@ from merlin_sim.models import DINModel, SIMModel, load_model
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.steps.train_step import TrainStep
 from merlin_sim.training.runs import training_loop
+from merlin_sim.training.runs.opened_dataset import open_dataset
 from merlin_sim.training.runs.run import run
+from merlin_sim.training.runs.run_config import RunConfig
 
 
 @pytest.fixture
@@ -481,3 +483,9 @@ def test_the_rate_follows_the_schedule(config, tmp_path):
     run(config(epochs=3, decay_start_step=0, decay_steps=5, **changes))
     found = list(losses(tmp_path / "results").values())
     assert found[5:10] == found[10:15] and found[:5] != found[5:10]
+
+
+def test_xla_is_refused_where_spread_tables_are_in_the_middle(sim_dataset):
+    config = RunConfig(sim_dataset, model_type="sim", tables="spread", xla=True)
+    with pytest.raises(MerlinSimError, match="`xla` cannot be given with spread tables of sim"):
+        open_dataset(config)

@@ -65,16 +65,30 @@ def test_a_wrong_value_is_refused(name, value):
         RunConfig("data", **{name: value})
 
 
-@pytest.mark.parametrize("values", [{"memory": "8GB"}, {"cut": "rows"}])
+@pytest.mark.parametrize(
+    "values",
+    [{"memory": "8GB"}, {"cut": "rows"}, {"memory": "8GB", "host_memory": "64GB"}],
+)
 def test_what_belongs_to_spread_tables_is_refused_without_them(values):
     with pytest.raises(MerlinSimError, match="with spread `tables` only"):
         RunConfig("data", **values)
     RunConfig("data", tables="spread", **values)
 
 
-def test_spread_tables_are_not_compiled():
-    with pytest.raises(MerlinSimError, match="`xla` cannot be given with spread tables"):
-        RunConfig("data", tables="spread", xla=True)
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"host_memory": "much", "memory": "8GB"}, "`host_memory`: a size should be written"),
+        ({"host_memory": "64GB"}, "`host_memory` should be given with `memory`"),
+        (
+            {"host_memory": "64GB", "memory": "8GB", "gradient_exchange": "dense"},
+            "`gradient_exchange` should be sparse with `host_memory`",
+        ),
+    ],
+)
+def test_host_memory_is_refused_where_it_means_nothing(values, said):
+    with pytest.raises(MerlinSimError, match=said):
+        RunConfig("data", tables="spread", **values)
 
 
 def test_what_is_written_is_read_again(tmp_path):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import threading
 
 import numpy as np
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.workflows.criteo.criteo_log import find_days, parse, read_days
+from merlin_sim.workflows.logs import line_blocks as line_blocks_module
 from merlin_sim.workflows.logs.line_blocks import line_blocks
 
 
@@ -73,6 +75,34 @@ def test_a_gzipped_day_is_read_as_a_plain_one(tmp_path):
         pieces = [piece for block in line_blocks(path) for piece in read_days(block)]
         labels = [label for piece in pieces for label in piece.labels.tolist()]
         assert labels == [0, 1] * 25 and sum(piece.lines for piece in pieces) == 50
+
+
+@pytest.fixture
+def gzipped(tmp_path, monkeypatch):
+    """A day that is read in pieces of a few lines."""
+    monkeypatch.setattr(line_blocks_module, "BLOCK_BYTES", 500)
+    text = "\n".join(line(str(row % 2)) for row in range(50)).encode()
+    (tmp_path / "day_0.gz").write_bytes(gzip.compress(text))
+    return tmp_path / "day_0.gz"
+
+
+def test_a_gzipped_day_is_unpacked_while_it_is_worked_on(gzipped):
+    (block,) = line_blocks(gzipped)
+    pieces = list(read_days(block))
+    assert len(pieces) > 5
+    assert [label for piece in pieces for label in piece.labels.tolist()] == [0, 1] * 25
+    assert all(not thread.name.startswith("ThreadPool") for thread in threading.enumerate())
+    stopped = read_days(block)
+    next(stopped)
+    stopped.close()
+    assert all(not thread.name.startswith("ThreadPool") for thread in threading.enumerate())
+
+
+def test_what_is_damaged_in_the_middle_of_a_gzipped_day_is_told(gzipped):
+    gzipped.write_bytes(gzipped.read_bytes()[:-20])
+    (block,) = line_blocks(gzipped)
+    with pytest.raises(MerlinSimError, match="the gzip stream is damaged or cut short"):
+        list(read_days(block))
 
 
 def test_days_are_found_in_the_order_of_their_numbers(tmp_path):

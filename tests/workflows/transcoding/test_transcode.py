@@ -115,6 +115,18 @@ def test_what_does_not_fit_is_refused_with_file_and_row(
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
+def test_cardinalities_that_disagree_are_refused(published, tmp_path, transcode):
+    values = [{"name": "user_gender", "value": 3}, {"name": "user_id", "value": 2655}]
+    stated = {"cardinalities": [*values, {"name": "item_id", "value": 857}]}
+    (published / "metadata.json").write_text(json.dumps(stated))
+    with pytest.raises(MerlinSimError, match="expected 856 for item_id, as in the spec, got 857"):
+        transcode(published, tmp_path / "dataset")
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+    text = PUBLISHED.replace("2655", "auto")  # which says nothing that could disagree
+    (published / "feature_spec.yaml").write_text(text)
+    transcode(published, tmp_path / "dataset")
+
+
 def test_auto_cardinalities_are_counted(published, tmp_path, transcode):
     text = PUBLISHED.replace("2655", "auto").replace("856", "auto")
     (published / "feature_spec.yaml").write_text(text)

@@ -14,8 +14,9 @@ from merlin_sim.models.blocks.embeddings import initial_table
 from merlin_sim.models.blocks.embeddings.initial_table import InitialTable
 from merlin_sim.models.blocks.embeddings.spread_tables import spread_tables, table_parts
 from merlin_sim.models.families.registry import find_family
-from merlin_sim.placement.planner import Wanted, make_plan
+from merlin_sim.placement.planner import make_plan
 from merlin_sim.placement.table import Shard, Table
+from merlin_sim.placement.wanted import Wanted
 
 
 def draw(shard: Shard) -> np.ndarray:

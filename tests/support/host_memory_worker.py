@@ -1,0 +1,98 @@
+"""Trains small DLRMs with all tables on a device, and with some of them in host memory.
+
+    python host_memory_worker.py FOLDER
+
+The device is TensorFlow's second logical CPU, host memory its first. Writes FOLDER/told.json: for
+each optimizer the losses of both models, where every variable is, and where the operations on
+tables ran; and FOLDER/<optimizer>-<memory>, a checkpoint after the last step.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import tensorflow as tf
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+
+from spread_worker import BATCH, OPTIONS, STEPS, batches, make_schema  # noqa: E402
+from tensorflow.python.eager import context  # noqa: E402
+
+from merlin_sim.checkpoints.checkpoint_store import CheckpointStore  # noqa: E402
+from merlin_sim.foundation.ranks import Ranks  # noqa: E402
+from merlin_sim.models import build_model  # noqa: E402
+from merlin_sim.models.blocks.embeddings.spread_tables import spread_tables  # noqa: E402
+from merlin_sim.models.families.registry import find_family  # noqa: E402
+from merlin_sim.models.variable_names import table_names  # noqa: E402
+from merlin_sim.placement.planner import make_plan  # noqa: E402
+from merlin_sim.placement.wanted import Wanted  # noqa: E402
+from merlin_sim.steps.loss_scale import LossScale  # noqa: E402
+from merlin_sim.steps.optimizers import make_optimizer  # noqa: E402
+from merlin_sim.steps.sample_batch import SampleBatch  # noqa: E402
+from merlin_sim.steps.train_step import TrainStep  # noqa: E402
+from merlin_sim.training.checkpoints.run_state import RunFacts, RunState  # noqa: E402
+from merlin_sim.training.evaluation.metrics import AUCCounts  # noqa: E402
+
+OPTIMIZERS = ("sgd", "adagrad", "adam", "lazy_adam")
+CUT = {"sgd": "whole", "adagrad": "auto", "adam": "auto", "lazy_adam": "rows"}
+ON_TABLES = ("ResourceGather", "ResourceScatter", "ResourceApply")
+MEMORY = 10_000
+"""Bytes that hold the two smaller tables with any optimizer, and not the largest."""
+
+
+def make_state(optimizer: str, memory: int | None) -> RunState:
+    tf.keras.utils.set_random_seed(7)
+    schema, family = make_schema(), find_family("dlrm")
+    host = 0 if memory is None else 10**6
+    wanted = Wanted(1, BATCH, optimizer, memory, CUT[optimizer], host_memory=host)
+    plan = make_plan(family.tables(schema, family.options.parse(OPTIONS)), wanted)
+    with spread_tables(plan, Ranks()):
+        model = build_model("dlrm", schema, **OPTIONS)
+    made = make_optimizer(optimizer, model.trainable_variables, 0.05)
+    facts = RunFacts("dlrm", {}, optimizer, "data", False, {})
+    return RunState(model, made, LossScale(False), facts)
+
+
+def train(optimizer: str, memory: int | None, folder: Path) -> dict[str, object]:
+    state = make_state(optimizer, memory)
+    step = TrainStep(state.model, state.optimizer, state.loss_scale, Ranks())
+    losses, first = [], None
+    context.enable_run_metadata()
+    context.export_run_metadata()  # what ran before
+    for columns, labels, rows in batches(Ranks()):
+        losses.append(float(step.on_batch(SampleBatch(columns, labels), rows).losses[0]))
+        first = first or columns
+    ran = context.export_run_metadata()
+    context.disable_run_metadata()
+    store = CheckpointStore(folder / f"{optimizer}-{memory}")
+    facts, parts = state.to_checkpoint(AUCCounts())
+    store.save(STEPS, facts, parts)
+    again = make_state(optimizer, memory)
+    again.restore(store.load())
+    tables = {name: state.variables[name] for name in table_names(state.model)}
+    return {
+        "losses": losses,
+        "tables": {table_names(state.model)[name]: v.device for name, v in tables.items()},
+        "devices": {name: v.device for name, v in state.variables.items()},
+        "restored": {name: v.device for name, v in again.variables.items()},
+        "logits": tf.reshape(state.model.forward(first).logits, [-1]).numpy().tolist(),
+        "restored_logits": tf.reshape(again.model.forward(first).logits, [-1]).numpy().tolist(),
+        "operations": operations(ran),
+    }
+
+
+def operations(ran: object) -> list[tuple[str, str]]:
+    """Name the kernels on tables that ran, each with its device."""
+    nodes = [node for graph in ran.partition_graphs for node in graph.node]
+    return sorted({(n.op, n.device) for n in nodes if n.op.startswith(ON_TABLES)})
+
+
+if __name__ == "__main__":
+    home, told = Path(sys.argv[1]), {}
+    with tf.device("CPU:1"):
+        for name in OPTIMIZERS:
+            told[name] = [train(name, memory, home) for memory in (None, MEMORY)]
+    (home / "told.json").write_text(json.dumps(told))

@@ -1,0 +1,47 @@
+"""Runs a command on every rank, one of which kills itself while it writes a checkpoint.
+
+    horovodrun -np N python killed_rank_worker.py RANK STEP EVENT WORD ...
+
+EVENT is what that rank is about to do first with a file of the checkpoint of that step: open,
+fsync or os.rename.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from in_process import run
+
+from merlin_sim.foundation.ranks import local_rank
+
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+
+def kill_before(event: str, step: int) -> None:
+    """End this process as ``kill -9`` does, before it does such a thing."""
+    unfinished = f".step-{step:010d}."
+
+    def see(found: str, path: object) -> None:
+        if found == event and unfinished in str(path):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def watch(found: str, arguments: tuple) -> None:
+        if found == "os.rename" or (found == "open" and (arguments[2] or 0) & WRITING):
+            see(found, arguments[0])
+
+    fsync = os.fsync
+
+    def seen_fsync(descriptor: int) -> None:
+        see("fsync", os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    os.fsync = seen_fsync
+    sys.addaudithook(watch)
+
+
+if __name__ == "__main__":
+    if local_rank().rank == int(sys.argv[1]):
+        kill_before(sys.argv[3], int(sys.argv[2]))
+    run(*sys.argv[4:])

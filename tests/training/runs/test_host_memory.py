@@ -1,0 +1,101 @@
+"""Tables in host memory: where they and all that changes them are, and the same numbers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from in_process import run as run_here
+from processes import entries, run
+from ranking_rows import write_ranking_dataset
+
+from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
+
+pytestmark = pytest.mark.slow
+WORKER = Path(__file__).parents[2] / "support/host_memory_worker.py"
+OPTIMIZERS = ("sgd", "adagrad", "adam", "lazy_adam")
+HOST, DEVICE = (f"/job:localhost/replica:0/task:0/device:CPU:{place}" for place in (0, 1))
+MODEL = ["--embedding_dim", "8", "--bottom_mlp_dims", "16,8", "--top_mlp_dims", "16,1"]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """Two logical CPUs are made before TensorFlow starts: in a process of its own."""
+    folder = tmp_path_factory.mktemp("host")
+    done = run([sys.executable, str(WORKER), str(folder)], seconds=240)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return folder, json.loads((folder / "told.json").read_text())
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_the_largest_table_and_its_moments_are_on_the_host_and_all_else_on_the_device(
+    optimizer, told
+):
+    without, with_host = told[1][optimizer]
+    assert set(without["devices"].values()) == {DEVICE}
+    assert with_host["tables"] == {"c0": DEVICE, "c1": DEVICE, "c2": HOST}
+    own = {name for name, device in with_host["devices"].items() if device == HOST}
+    moments = {"sgd": 0, "adagrad": 1, "adam": 2, "lazy_adam": 2}[optimizer]
+    assert len(own) == 1 + moments and all("/c2/" in name for name in own)
+    assert with_host["restored"] == with_host["devices"]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_rows_are_read_and_changed_where_their_table_is(optimizer, told):
+    without, with_host = told[1][optimizer]
+    changes = {
+        "sgd": {"ResourceScatterSub"},
+        "adagrad": {"ResourceScatterSub", "ResourceScatterUpdate"},
+        "adam": {"ResourceApplyAdam"},
+        "lazy_adam": {"ResourceScatterSub", "ResourceScatterUpdate"},
+    }[optimizer]
+    assert {device for _, device in without["operations"]} == {DEVICE}
+    on_host = {name for name, device in with_host["operations"] if device == HOST}
+    assert on_host == {"ResourceGather", *changes}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_fifty_steps_are_those_without_host_memory(optimizer, told):
+    folder, found = told
+    without, with_host = found[optimizer]
+    np.testing.assert_allclose(with_host["losses"], without["losses"], rtol=1e-6)
+    for logits in (with_host["logits"], with_host["restored_logits"]):
+        np.testing.assert_allclose(logits, without["logits"], rtol=1e-5, atol=1e-6)
+    theirs, ours = (
+        CheckpointStore(path).load().arrays for path in sorted(folder.glob(f"{optimizer}-*"))
+    )
+    assert set(ours) == set(theirs)
+    for name in theirs:
+        np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-5, atol=1e-7, err_msg=name)
+
+
+def test_a_run_goes_on_with_and_without_host_memory(tmp_path):
+    """On a machine without GPU host memory is where all else is, which is said."""
+    dataset = write_ranking_dataset(tmp_path / "dataset", rows=501)
+    common = ["--dataset_dir", str(dataset), "--model_type", "dlrm", *MODEL, "--epochs", "2"]
+    common += ["--global_batch_size", "100", "--seed", "3", "--optimizer", "adagrad"]
+    host = ["--tables", "spread", "--memory", "2KB", "--host_memory", "1MB"]
+    saved = str(tmp_path / "saved")
+    whole, ended = tmp_path / "whole", tmp_path / "ended"
+    run_here("train", *common, *host, "--results_dir", whole)
+    begun = ["--save_checkpoint_path", saved, "--max_steps", "8"]
+    said = run_here("train", *common, *host, *begun, "--results_dir", tmp_path / "begun")
+    assert "no GPU: the tables that --host_memory is for lie in the memory" in said
+    spread = ["--tables", "spread"]
+    run_here("train", *common, *spread, "--load_checkpoint_path", saved, "--results_dir", ended)
+    losses = [
+        {entry["step"]: entry["total_loss"] for entry in entries(folder, "step")}
+        for folder in (whole, ended)
+    ]
+    assert list(losses[1]) == list(range(9, 13))
+    assert losses[1] == {step: losses[0][step] for step in losses[1]}
+    read = ["--dataset_dir", str(dataset), "--load_checkpoint_path", saved]
+    aucs = [
+        run_here("inference", *read, *more, "--results_dir", tmp_path / "scored")
+        and entries(tmp_path / "scored", "inference")[-1]["test_auc"]
+        for more in ([], host)
+    ]
+    assert aucs[0] == aucs[1]
