@@ -19,7 +19,7 @@ from ..foundation.row_numbers import for_each_element
 from .batch_form import binary_labels, largest_ids
 from .data_error import DataError
 from .epoch_plan import EpochPlan, Rows
-from .row_check import RowCheck, aligned_lists
+from .row_check import LARGEST_NUMBER, RowCheck, aligned_lists
 from .rows.decoded_rows import Column, DecodedRows, ListColumn, ScalarColumn, decode
 from .rows.row_source import ParquetRows
 
@@ -216,7 +216,7 @@ class QuickCheck:
             return wrong | (xp.floor(values) != values) if is_float else wrong
         if name in self._labels and values.dtype != np.bool_:
             return (values != 0) & (values != 1)
-        return ~xp.isfinite(values) if is_float else xp.zeros(1, bool)
+        return ~(xp.abs(values) <= LARGEST_NUMBER) if is_float else xp.zeros(1, bool)
 
 
 class DeviceWindow:

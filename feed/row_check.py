@@ -12,6 +12,8 @@ from .batch_form import binary_labels, largest_ids, tags_of
 from .data_error import DataError
 from .rows.decoded_rows import DecodedRows, ListColumn
 
+LARGEST_NUMBER = float(np.finfo(np.float32).max)
+
 
 class RowCheck:
     """Checks decoded rows against the Merlin schema; called once for each decoded piece.
@@ -45,8 +47,8 @@ class RowCheck:
                     bad = ~((values == 0) | (values == 1))
                     if bad.any():
                         self._refuse(decoded, name, bad, "a label other than 0 and 1")
-            elif values.dtype.kind == "f" and not np.isfinite(values.sum()):
-                self._refuse(decoded, name, ~np.isfinite(values), "a number that is not finite")
+            elif values.dtype.kind == "f":
+                self._check_numbers(decoded, name, values)
         for names in self._aligned:
             for name in names[1:]:
                 self._compare_lengths(decoded, names[0], name)
@@ -62,6 +64,13 @@ class RowCheck:
         if low < 0 or high > largest:
             bad = (values < 0) | (values > largest)
             self._refuse(decoded, name, bad, f"an id outside 0 to {largest}")
+
+    def _check_numbers(self, decoded: DecodedRows, name: str, values: npt.NDArray[Any]) -> None:
+        """Models compute in 32 bits: what is beyond them would be infinite there."""
+        if -LARGEST_NUMBER <= values.min() and values.max() <= LARGEST_NUMBER:  # NaN fails both
+            return
+        bad = ~(np.abs(values) <= LARGEST_NUMBER)
+        self._refuse(decoded, name, bad, "a number that is not finite in 32 bits")
 
     def _compare_lengths(self, decoded: DecodedRows, first: str, second: str) -> None:
         """Refuse histories of two features that do not go through the same interactions."""

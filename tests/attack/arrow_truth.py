@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 from .descriptions import Descriptions
 
 Cell = Any
+LARGEST_NUMBER = 3.4028234663852886e38
+"""Numbers are fed as float32."""
 KINDS = {"label": [pa.float32(), pa.int8()], "numerical": [pa.float32()]}
 """Channel -> in which types its values are stored without a doubt; ids else."""
 
@@ -130,7 +132,8 @@ def _fault_of(cell: Cell, feature: Any, truth: Truth) -> str:
             if value not in (0, 1):
                 return f"the label {value}"
         elif feature.channel == "numerical":
-            continue
+            if abs(value) > LARGEST_NUMBER:
+                return f"{value} beyond float32"
         elif isinstance(value, float) and value != int(value):
             return f"the fraction {value}"
         elif feature.largest is not None and not 0 <= value <= feature.largest:

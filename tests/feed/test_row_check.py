@@ -57,3 +57,15 @@ def test_a_table_of_one_row_has_the_id_0_alone():
     rows = {"constant": ScalarColumn(np.array([0, 0, 1]))}
     with pytest.raises(DataError, match=r"row 102: column constant holds an id outside 0 to 0.*1"):
         RowCheck(Schema([column]))(DecodedRows(rows, 3, "part.0.parquet", 100))
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 1e300, -3.5e38])
+def test_numbers_that_are_not_finite_in_32_bits_are_refused(wrong):
+    check = RowCheck(Schema([ColumnSchema("price", dtype=np.float64)]))
+    largest = float(np.finfo(np.float32).max)
+    good = [-largest, 0.5, largest]
+    check(DecodedRows({"price": ScalarColumn(np.array(good))}, 3, "part.0.parquet", 100))
+    check(DecodedRows({"price": ScalarColumn(np.float32(good))}, 3, "part.0.parquet", 100))
+    rows = {"price": ScalarColumn(np.array([0.5, wrong]))}
+    with pytest.raises(DataError, match="row 101: column price holds a number that is not finite"):
+        check(DecodedRows(rows, 2, "part.0.parquet", 100))

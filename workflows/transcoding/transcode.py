@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 PARQUET = "parquet"
+LARGEST_IN_TFRECORD = float(np.finfo(np.float32).max)
 
 
 @dataclass
@@ -150,8 +151,7 @@ class Transcoder:
                 self._check_longest(piece, name, column, feature.dimensions[0])
             if self.to == TFRECORD and name in self.spec.channel_spec.get(LABEL, ()):
                 self._check_truth(piece, name, column)
-            if name in in_channels:
-                self._check_finite(piece, name, column)
+            self._check_finite(piece, name, column, name in in_channels)
             if feature.cardinality is None:
                 continue
             values = column.flatten() if feature.dimensions is not None else column
@@ -174,16 +174,28 @@ class Transcoder:
             f"(cardinality {self.spec.feature_spec[name].cardinality}), found {values[place]}."
         )
 
-    def _check_finite(self, piece: ChunkRows, name: str, column: pa.Array) -> None:
-        """Refuse what training would; a number that is too large for its dtype is infinite here."""
+    def _check_finite(
+        self, piece: ChunkRows, name: str, column: pa.Array, in_channel: bool
+    ) -> None:
+        """Refuse what training would, and what tfrecord cannot hold: it has 32 bits for a number.
+
+        What is too large for its dtype is infinite here.
+        """
         values = _leaves(column)
-        if values.dtype.kind != "f" or np.isfinite(values).all():
+        if values.dtype.kind != "f":
             return
-        place = int(np.argmin(np.isfinite(values)))
-        raise MerlinSimError(
-            f"{piece.where(_row_of(place, column))}: {name}: expected a finite number of "
-            f"{column.type}, found {values[place]}."
-        )
+        finite = np.isfinite(values)
+        wrong = ~finite if in_channel else np.zeros_like(finite)
+        bits = values.dtype.itemsize * 8
+        if self.to == TFRECORD:
+            wrong |= finite & (np.abs(values) > LARGEST_IN_TFRECORD)
+            bits = 32
+        if wrong.any():
+            place = int(np.argmax(wrong))
+            raise MerlinSimError(
+                f"{piece.where(_row_of(place, column))}: {name}: expected a finite number of "
+                f"{bits} bits, found {values[place]}."
+            )
 
     def _check_truth(self, piece: ChunkRows, name: str, column: pa.Array) -> None:
         values = np.asarray(column)

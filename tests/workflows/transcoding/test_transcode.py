@@ -363,18 +363,26 @@ def test_what_is_no_number_is_not_made_one(kind, published, tmp_path, transcode)
 def test_a_number_that_is_not_finite_is_refused(form, value, tmp_path, run_cli):
     source = tmp_path / "source"
     source.mkdir()
-    rows = {"label": [0, 1, 0], "price": [0.5, 1e38, value], "unused": [value, 0.0, 0.0]}
-    pq.write_table(pa.table(rows), source / "train.parquet")
-    pq.write_table(pa.table(rows).slice(0, 2), source / "test.parquet")
     features = {"label": {"dtype": "int8"}, "price": {"dtype": "float32"}}
     features["unused"] = {"dtype": "float64"}
     chunk = {"type": "parquet", "features": list(features)}
     sources = {name: [{**chunk, "files": [f"{name}.parquet"]}] for name in ("train", "test")}
     channels = {"label": ["label"], "numerical": ["price"]}
     write_spec(source, {"feature_spec": features, "source_spec": sources, "channel_spec": channels})
-    result = run_cli("transcode", "--input", source, "--output", tmp_path / "dataset", "--to", form)
-    message = r"train.parquet, row 3: price: expected a finite number of float"
-    assert re.search(message, str(result.exception))
+
+    def transcode(price, unused):
+        rows = {"label": [0, 1, 0], "price": [0.5, 1e38, price], "unused": [0.0, unused, 1.0]}
+        pq.write_table(pa.table(rows), source / "train.parquet")
+        pq.write_table(pa.table(rows).slice(0, 1), source / "test.parquet")
+        options = ("--input", source, "--output", tmp_path / "dataset", "--overwrite", "--to", form)
+        return str(run_cli("transcode", *options).exception)
+
+    assert re.search(
+        "train.parquet, row 3: price: expected a finite .* 32 bits", transcode(value, 2)
+    )
+    too_large = form == "tfrecord" and value == 1e300
+    said = "row 2: unused: expected a finite number of 32 bits" if too_large else "^None$"
+    assert re.search(said, transcode(1.5, value))
 
 
 def test_a_damaged_footer_is_told_with_its_file(tmp_path):
