@@ -188,6 +188,10 @@ class SearchedOptions(DIENOptions):
         return split
 
 
+PUBLISHED_SEARCHES = ("soft", "hard")
+"""Known without TensorFlow, which a run imports only after it has chosen its GPU."""
+
+
 @dataclass(frozen=True)
 class SIMOptions(SearchedOptions):
     """What can be set of SIM."""
@@ -213,7 +217,8 @@ class SIMOptions(SearchedOptions):
         """Check every option."""
         super().__post_init__()
         check_positive("top_k", self.top_k)
-        check_choice("search", self.search, _searches())
+        if self.search not in PUBLISHED_SEARCHES:
+            check_choice("search", self.search, _searches())
         if (self.search == "hard") != (self.category_feature is not None):
             raise OptionError(
                 '`category_feature` should name a column with `search` = "hard", and be None '
@@ -234,7 +239,7 @@ class SIMOptions(SearchedOptions):
 
 
 def _searches() -> list[str]:
-    """Name the search units; they are layers, so that TensorFlow is imported for them."""
+    """Name every search unit; they are layers, so that TensorFlow is imported for them."""
     from ..blocks.search.search_and_attention import SEARCH_UNITS
 
     return list(SEARCH_UNITS)

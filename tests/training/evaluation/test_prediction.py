@@ -74,5 +74,6 @@ def test_parts_are_for_processors_whose_operations_have_one_thread(
     if threads is not None:
         monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", threads)
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: devices)  # no GPU is here
-    run = SimpleNamespace(model=None, config=SimpleNamespace(xla=False, tables="replicated"))
+    config = SimpleNamespace(xla=False, tables="replicated")
+    run = SimpleNamespace(model=None, config=config, compiles_all=False)
     assert RunParts.predictor(run).parts is parts

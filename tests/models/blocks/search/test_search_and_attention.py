@@ -18,6 +18,7 @@ from merlin_sim.models.blocks.search.search_and_attention import (
     SearchUnit,
     register_search_unit,
 )
+from merlin_sim.models.interest.options import PUBLISHED_SEARCHES
 
 SMALL = {"embedding_dim": 4, "long_seq_length": 6, "top_k": 3}
 
@@ -55,7 +56,8 @@ def batch_of(schema, make_columns, as_batch, rows=5):
 
 
 def test_the_published_units_stand_in_the_tables():
-    assert {"soft", "hard"} <= set(SEARCH_UNITS) and {"dot", "multi_head"} <= set(ATTENTION_UNITS)
+    assert set(PUBLISHED_SEARCHES) <= set(SEARCH_UNITS)
+    assert {"dot", "multi_head"} <= set(ATTENTION_UNITS)
 
 
 def test_a_registered_search_is_an_option_by_its_name(newest, make_schema, make_columns, as_batch):
