@@ -37,7 +37,7 @@ class FeedBatches:
         steps = feed.plan(0).steps * int(feed._epochs)
         batches = tf.data.Dataset.from_generator(self._read, output_signature=signature)
         size = tf.data.experimental.assert_cardinality(ENDLESS if endless else steps)
-        self.batches: tf.data.Dataset = batches.apply(size)
+        self.batches: tf.data.Dataset = batches.apply(size).with_options(_untuned())
 
     def __enter__(self) -> tf.data.Dataset:
         """Give what Keras takes."""
@@ -73,6 +73,16 @@ class FeedBatches:
             raise
         finally:
             reader.stop()
+
+
+def _untuned() -> tf.data.Options:
+    """Have TensorFlow tune nothing: here is nothing to tune, and its thread ends an epoch late.
+
+    Whoever lets go of an iterator waits for that thread, now and then for a second.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return options
 
 
 def _without_none(batch: Any) -> Any:
