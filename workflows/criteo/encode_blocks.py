@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -93,9 +94,13 @@ class EncodeBlock:
     directory: Path
     on_bad_rows: str
 
+    @cached_property
+    def _workflow(self) -> Workflow:
+        """Made once in a process: it takes longer than to parse a block."""
+        return criteo_workflow(self.tables, self.schema)
+
     def __call__(self, work: BlockWork) -> EncodedBlock:
         """Encode a block."""
-        workflow = criteo_workflow(self.tables, self.schema)
         few_ids = columns_with_few_ids(self.schema)
         files: dict[str, list[str]] = {}
         rows: dict[str, int] = {}
@@ -107,7 +112,7 @@ class EncodeBlock:
                 begin, end = max(span.begin - before, 0), min(span.end - before, piece.rows)
                 if begin >= end:
                     continue
-                frame = workflow.transform(raw_frame(piece, begin, end))
+                frame = self._workflow.transform(raw_frame(piece, begin, end))
                 name = f"{span.mapping}/part.{work.number}.{place}.parquet"
                 write_samples_file(frame_to_arrow(frame), self.directory / name, few_ids)
                 files.setdefault(span.mapping, []).append(name)
