@@ -62,6 +62,11 @@ class UsersLayout:
         }
 
 
+def is_of_users(spec: FeatureSpec) -> bool:
+    """Tell whether a dataset has one row per user, whatever else is wrong with its spec."""
+    return bool(_users_mappings(spec))
+
+
 def users_layout(spec: FeatureSpec) -> UsersLayout | None:
     """Return the layout of a spec that passed :func:`users_problems`; None for samples."""
     if not _users_mappings(spec):

@@ -18,7 +18,7 @@ from ...schemas.dataset_checks import check_metadata
 from ...schemas.specs.feature_spec import FeatureSpec
 from ...schemas.specs.layout_names import PUBLISHED, LayoutNames
 from ...schemas.specs.spec_file import read_spec
-from ...schemas.users_layout import users_layout
+from ...schemas.users_layout import is_of_users
 from ...workflows.transcoding.tfrecord_form import TFRECORD, TfrecordForm
 from ..options.devices import settle_for_tables
 from ..options.shared_options import layout_names, overwrite_directory
@@ -87,7 +87,7 @@ def command(
 
     started = time.monotonic()
     spec = _spec_of(source, feature_spec, number_of_user_features, names)
-    if users_layout(spec) is not None:
+    if is_of_users(spec):
         if form != "parquet":
             raise MerlinSimError(
                 f"{source}: `--to {form}` needs a dataset with one row per sample; this one "

@@ -13,7 +13,7 @@ from ...foundation.exceptions import MerlinSimError
 from ...schemas import SPEC_FILE
 from ...schemas.source_files import named_files
 from ...schemas.specs.feature_spec import FeatureSpec
-from ...schemas.users_layout import users_layout
+from ...schemas.users_layout import is_of_users
 
 CACHE = "parquet-cache"
 """The directory of what was made, within the dataset directory; each under its sources' name."""
@@ -25,7 +25,7 @@ FED = ("train", "test")
 
 def is_fed_as_it_is(spec: FeatureSpec) -> bool:
     """Tell whether the feed reads the dataset's files: users, or one chunk of parquet."""
-    if users_layout(spec) is not None:
+    if is_of_users(spec):
         return True
     mappings = [spec.source_spec[name] for name in FED if name in spec.source_spec]
     return all(len(chunks) == 1 and chunks[0].type == "parquet" for chunks in mappings)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from in_process import run
+from small_users import write_users_dataset
 
 from merlin_sim.foundation.exceptions import MerlinSimError, SpecError, Stopped
 from merlin_sim.schemas.channels import CONTRACTS
@@ -84,6 +85,20 @@ def test_what_the_feed_reads_is_left_alone(sim_dataset, in_this_process, capsys)
     assert readable.readable_dataset(*place) == place
     assert in_this_process == [] and capsys.readouterr().err == ""
     assert not (sim_dataset / "parquet-cache").exists()
+
+
+@pytest.mark.parametrize("command", ["train", "transcode"])
+def test_users_whose_layout_is_not_told_in_full_are_refused(tmp_path, command):
+    users = write_users_dataset(tmp_path / "users", [[[5, 9]]])
+    spec = users / "feature_spec.yaml"
+    spec.write_text(spec.read_text().replace("negatives:", "others:"))
+    words = {
+        "train": ["--dataset_dir", users, "--results_dir", tmp_path / "made"],
+        "transcode": ["--input", users, "--output", tmp_path / "made"],
+    }
+    with pytest.raises(SpecError, match="a mapping with history.* negatives"):
+        run(command, *words[command])
+    assert not (tmp_path / "made").exists()
 
 
 def test_channels_that_do_not_fit_are_refused_before_anything_is_made(source, in_this_process):
