@@ -15,7 +15,16 @@ import click
     help="Directory of the report. [default: report/ in the first results directory]",
 )
 def command(results_dirs: tuple[Path, ...], output: Path | None) -> None:
-    """Draw the figures of RESULTS_DIRS, several runs side by side, as one HTML page and PNGs."""
+    """Draw the figures of RESULTS_DIRS, several runs side by side, as HTML, markdown and PNGs.
+
+    Runs that differ in their seed alone are one setting: the page tells mean and spread of each,
+    and whether what it differs from the first is more than noise. Runs with --save_scores tell that
+    best.
+    """
+    from ...foundation.progress import Terminal
     from ...training.reports.report import write_report
 
-    click.echo(write_report(list(results_dirs), output))
+    report = write_report(list(results_dirs), output, Terminal())
+    for sentence in report.sentences:
+        click.echo(sentence)
+    click.echo(report.page)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ...foundation.ranks import Ranks
 from ...ranks.collectives import gather_rows, sum_counts
+from .scored_rows import ScoredRows
 
 Array = npt.NDArray[Any]
 
@@ -74,21 +75,30 @@ class Evaluation:
     """[false positive rates, true positive rates], thinned for drawing."""
     calibration: list[list[float]]
     """[mean prediction, observed click rate, rows] of each bin that has rows."""
+    scored: ScoredRows | None = None
+    """The rows of all ranks, where they were to be kept."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
-        return asdict(self)
+        """Return what JSON can hold: all but the rows."""
+        values = asdict(replace(self, scored=None))
+        values.pop("scored")
+        return values
 
 
 class Evaluator:
     """Collects predictions on this rank, then computes the metrics over all ranks.
 
     Keeps 13 bytes of a row until :meth:`result`, where every rank holds those of all ranks.
+
+    Args:
+        ranks: the run.
+        keeps_rows: whether the result has them.
     """
 
-    def __init__(self, ranks: Ranks) -> None:
+    def __init__(self, ranks: Ranks, keeps_rows: bool = False) -> None:
         """Begin with nothing counted."""
         self._ranks = ranks
+        self._keeps_rows = keeps_rows
         self._auc = AUCCounts()
         self._batches: list[tuple[Array, Array, Array]] = []
 
@@ -124,6 +134,7 @@ class Evaluator:
             calibration_error=calibration_error(bins),
             roc=_thinned(auc),
             calibration=bins.tolist(),
+            scored=ScoredRows(users, labels, probabilities) if self._keeps_rows else None,
         )
 
 

@@ -91,6 +91,7 @@ def evaluate(
     alive: Callable[[], None] = lambda: None,
     tells_steps: bool = False,
     title: str = "test",
+    keeps_rows: bool = False,
 ) -> Evaluation | None:
     """Score every sample once and compute the metrics over all ranks.
 
@@ -104,11 +105,12 @@ def evaluate(
         alive: called with every batch.
         tells_steps: whether the log takes an entry for each step.
         title: what the line of progress is called.
+        keeps_rows: whether the result has user, label and score of each row.
 
     Returns:
         The metrics, or None where a rank was asked to stop.
     """
-    evaluator = Evaluator(ranks)
+    evaluator = Evaluator(ranks, keeps_rows)
     steps = len(feed)
     begin, samples = time.perf_counter(), 0
     before = begin

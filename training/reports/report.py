@@ -1,29 +1,20 @@
-"""One self-contained HTML page about one run or several, and its figures as PNG files."""
+"""One page about one run or several: figures, metrics, and which differences are noise."""
 
 from __future__ import annotations
 
-import base64
-import html
 import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...foundation.exceptions import MerlinSimError
+from ...foundation.progress import Narrator
+from ..statistics.settings import Setting, settings_of, shown_value
+from .comparison import HOW_TO_READ, Differences, comparison_parts, spread_table
+from .measures import MEASURES
+from .page import Figures, Page, Table, Text
 from .run_results import RunResults, read_results
 
-METRICS = {
-    "test_auc": ("Test AUC", ".4f"),
-    "test_gauc": ("Test AUC within users", ".4f"),
-    "test_log_loss": ("Test log loss", ".4f"),
-    "test_calibration_error": ("Test calibration error", ".4f"),
-    "train_auc": ("Training AUC", ".4f"),
-    "total_loss": ("Training loss", ".4f"),
-    "throughput": ("Throughput (samples/s)", ",.0f"),
-    "latency_p99": ("Step latency, 99% below (ms)", ".1f"),
-    "time_to_train": ("Time to train (s)", ",.1f"),
-    "peak_memory_gib": ("Peak memory (GiB)", ".2f"),
-    "peak_gpu_memory_gib": ("Peak GPU memory (GiB)", ".2f"),
-}
 TITLES = {
     "loss": "How well it fits what it is shown, step by step.",
     "auc": "How well it ranks: 0.5 is guessing, 1 is perfect.",
@@ -31,55 +22,99 @@ TITLES = {
     "calibration": "Whether a predicted 30% is clicked 30% of the time; on the line is right.",
     "throughput": "Rows trained on per second.",
 }
-STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem;
-  color: #1a1a1a; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-table { border-collapse: collapse; } th, td { padding: .25rem .9rem .25rem 0; text-align: left;
-  border-bottom: 1px solid #ddd; vertical-align: top; }
-td { font-variant-numeric: tabular-nums; }
-.best { font-weight: 700; }
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(26rem, 1fr)); gap: 1rem; }
-figure { margin: 0; } img { width: 100%; height: auto; } figcaption { color: #555; }
-"""
+SPREAD_OF = ("test_auc", "test_log_loss", "throughput", "time_to_train")
+"""Of which measures a page tells the spread, where it is not told which."""
+SIDE_BY_SIDE = 12
+"""Runs that a table has room for, a column each; more are told of by setting alone."""
 
 
-def write_report(results_dirs: list[Path], output: Path | None = None) -> Path:
+@dataclass(frozen=True)
+class Report:
+    """A page that was written."""
+
+    page: Path
+    sentences: Sequence[str]
+    """What it says of differences, a line each."""
+
+
+def write_report(
+    results_dirs: list[Path], output: Path | None = None, narrator: Narrator | None = None
+) -> Report:
     """Write the report of one run or several.
 
     Args:
-        results_dirs: as given to ``--results_dir``; runs are named after them.
+        results_dirs: as given to ``--results_dir``; runs are named after them. Those that differ in
+            their seed alone are one setting; the first setting is what others are compared with.
         output: directory of the report; by default ``report`` in the first results directory.
-
-    Returns:
-        The page.
+        narrator: hears of long work.
 
     Raises:
         MerlinSimError: where a directory holds no run, or the report cannot be written.
     """
     runs = _named_apart([read_results(path) for path in results_dirs])
-    output = output or results_dirs[0] / "report"
+    title = "Run " + runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
+    page = Page(title)
+    sentences: Sequence[str] = ()
+    if len(runs) > 1:
+        sentences = add_settings(page, settings_of(runs), SPREAD_OF, narrator=narrator)
+    add_runs(page, runs)
+    return Report(page.write(output or results_dirs[0] / "report", "report"), sentences)
+
+
+def add_runs(page: Page, runs: Sequence[RunResults]) -> None:
+    """Tell of runs one by one: metrics, curves, and how their configurations differ."""
     from .figures import draw
 
-    figures = draw(runs)
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        images = {}
-        for name, figure in figures.items():
-            image = _png(figure)
-            (output / f"{name}.png").write_bytes(image)
-            images[name] = image
-        page = output / "report.html"
-        page.write_text(_page(runs, images), encoding="utf-8")
-    except OSError as error:
-        raise MerlinSimError(f"{output} cannot be written: {error.strerror}") from error
-    return page
+    if len(runs) <= SIDE_BY_SIDE:
+        page.add("Metrics", _metrics_table(runs))
+    page.add("Figures", Figures(as_images(draw(list(runs)), TITLES)))
+    if len(runs) <= SIDE_BY_SIDE:
+        page.add("Configuration" if len(runs) == 1 else "What differs", _config_table(runs))
+
+
+def add_settings(
+    page: Page,
+    settings: Sequence[Setting],
+    measures: Iterable[str],
+    reference: Setting | None = None,
+    narrator: Narrator | None = None,
+) -> Sequence[str]:
+    """Tell how runs spread and how settings differ; return a sentence for each difference.
+
+    Args:
+        page: what is added to.
+        settings: at least one.
+        measures: by name; the first that runs have is what settings are compared by.
+        reference: what they are compared with; the first by default.
+        narrator: hears of long work.
+    """
+    from .setting_figures import CAPTIONS, draw_settings
+
+    tables = {name: spread_table(settings, name) for name in measures}
+    found = {name: table for name, table in tables.items() if table is not None}
+    if not found:
+        page.add("Spread", Text("No run measured anything."))
+        return ()
+    main = next(iter(found))
+    page.add("Spread", *found.values(), Text(HOW_TO_READ))
+    differences = Differences(settings, main, reference, narrator)
+    if differences.found:
+        page.add("Differences", *comparison_parts(differences))
+    images = as_images(draw_settings(settings, main), CAPTIONS)
+    if images:
+        page.add("Settings", Figures(images))
+    return differences.sentences() if differences.found else ()
+
+
+def as_images(
+    figures: Mapping[str, Any], captions: Mapping[str, str]
+) -> dict[str, tuple[bytes, str]]:
+    """Turn drawn figures into PNGs with their captions."""
+    return {name: (_png(figure), captions[name]) for name, figure in figures.items()}
 
 
 def _named_apart(runs: list[RunResults]) -> list[RunResults]:
     """Give runs whose directories have one name in common their whole path as name."""
-    from dataclasses import replace
-
     names = [run.name for run in runs]
     return [replace(run, name=str(run.path)) if names.count(run.name) > 1 else run for run in runs]
 
@@ -93,47 +128,16 @@ def _png(figure: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _page(runs: list[RunResults], images: dict[str, bytes]) -> str:
-    title = "Run " + runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
-    figures = "".join(_figure(name, image) for name, image in images.items())
-    return (
-        "<!doctype html>\n<html lang='en'><meta charset='utf-8'>"
-        "<meta name='viewport' content='width=device-width'>"
-        f"<title>{html.escape(title)}</title><style>{STYLE}</style>"
-        f"<h1>{html.escape(title)}</h1>"
-        f"<h2>Metrics</h2>{_metrics_table(runs)}"
-        f"<h2>Figures</h2><div class='figures'>{figures}</div>"
-        f"<h2>{'Configuration' if len(runs) == 1 else 'What differs'}</h2>{_config_table(runs)}"
-        "</html>\n"
-    )
-
-
-def _figure(name: str, image: bytes) -> str:
-    data = base64.b64encode(image).decode()
-    caption = html.escape(TITLES[name])
-    return (
-        f"<figure><img alt='{caption}' src='data:image/png;base64,{data}'>"
-        f"<figcaption>{caption}</figcaption></figure>"
-    )
-
-
-def _metrics_table(runs: list[RunResults]) -> str:
+def _metrics_table(runs: Sequence[RunResults]) -> Table:
     rows = []
-    for key, (title, form) in METRICS.items():
-        values = [_metric(run, key) for run in runs]
+    for name, measure in MEASURES.items():
+        values = [run.metric(name) for run in runs]
         if any(value is not None for value in values):
-            cells = ["" if value is None else format(value, form) for value in values]
-            rows.append([title, *cells])
-    return _table(["", *(run.name for run in runs)], rows)
+            rows.append([measure.title, *map(measure.shown, values)])
+    return Table(["", *(run.name for run in runs)], rows)
 
 
-def _metric(run: RunResults, key: str) -> float | None:
-    last_epoch = run.epochs[-1] if run.epochs else {}
-    value = run.last.get(key, last_epoch.get(key))
-    return None if value is None else float(value)
-
-
-def _config_table(runs: list[RunResults]) -> str:
+def _config_table(runs: Sequence[RunResults]) -> Table | Text:
     described = [
         {
             **run.config,
@@ -147,13 +151,5 @@ def _config_table(runs: list[RunResults]) -> str:
     for key in dict.fromkeys(name for config in described for name in config):
         values = [config.get(key) for config in described]
         if len(runs) == 1 or any(value != values[0] for value in values):
-            rows.append([key, *("" if value is None else str(value) for value in values)])
-    return _table(["", *(run.name for run in runs)], rows) if rows else "<p>Nothing.</p>"
-
-
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    top = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
-    return f"<table><tr>{top}</tr>{body}</table>"
+            rows.append([key, *("" if v is None else shown_value(v) for v in values)])
+    return Table(["", *(run.name for run in runs)], rows) if rows else Text("Nothing.")

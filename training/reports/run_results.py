@@ -31,6 +31,12 @@ class RunResults:
     config: Entry
     facts: Entry
 
+    def metric(self, name: str) -> float | None:
+        """Return a number of the run's end, or of its last epoch; None where it has none."""
+        last_epoch = self.epochs[-1] if self.epochs else {}
+        value = self.last.get(name, last_epoch.get(name))
+        return None if value is None else float(value)
+
 
 def read_results(path: Path, log_filename: str | None = None) -> RunResults:
     """Read a results directory.

@@ -70,6 +70,7 @@ class InferenceRun(RunParts):
             self.user,
             alive=self.watchdog.alive,
             tells_steps=True,
+            keeps_rows=self.config.save_scores,
         )
         assert evaluation is not None
         seconds = time.perf_counter() - begin

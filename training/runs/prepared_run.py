@@ -23,6 +23,7 @@ from ...ranks.watchdog import Watchdog
 from ...schemas.dataset import DatasetDirectory
 from ..evaluation.metrics import Evaluation
 from ..evaluation.prediction import Predictor
+from ..evaluation.scored_rows import TEST_SCORES
 from ..reports.run_log import RunLog
 from .affinity import shares_operations
 from .run_config import SPREAD, RunConfig
@@ -134,3 +135,5 @@ class RunParts:
             write_replacing(results / EVALUATION, json.dumps(evaluation.to_dict()))
         except OSError as error:
             raise MerlinSimError(f"{results} cannot be written: {error.strerror}") from error
+        if evaluation.scored is not None:
+            evaluation.scored.write(results / TEST_SCORES)

@@ -19,6 +19,7 @@ from tensorflow.python.framework.config import disable_op_determinism  # TensorF
 
 from ... import __version__
 from ...checkpoints.checkpoint_store import Checkpoint, CheckpointError, CheckpointStore
+from ...feed.open_feed import user_column
 from ...foundation.atomic_write import write_replacing
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.ranks import Ranks, rank_batch_size
@@ -205,6 +206,11 @@ class Run:
         seed, model_type = collectives.broadcast_object((seed, model_type), self.ranks)
         self.config = replace(self.config, seed=seed, model_type=model_type)
         check_model(dataset, str(model_type))
+        if self.config.save_scores and user_column(dataset.schema) is None:
+            raise MerlinSimError(
+                f"{dataset.path}: save_scores needs a column of users, by whom scores are "
+                "compared; there is none."
+            )
 
     @contextmanager
     def _keras(self) -> Iterator[None]:

@@ -144,6 +144,11 @@ class RunConfig:
         choices=LOG_FORMATS,
     )
     tensorboard: bool = setting(False, "Write TensorBoard summaries to results_dir/tensorboard.")
+    save_scores: bool = setting(
+        False,
+        "Write user, label and score of each test row to results_dir/test_scores.parquet, after "
+        "the last evaluation: from this `merlin-sim report` tells which differences are noise.",
+    )
     save_checkpoint_path: Path | None = setting(
         None, 'Directory of checkpoints to write; "": none.', off=""
     )
@@ -338,6 +343,8 @@ def _problems(config: RunConfig) -> Iterator[str]:
             "`gradient_exchange` should be sparse with `host_memory`: whole tables would have to "
             "fit the device. Received: dense"
         )
+    if config.save_scores and config.benchmark:
+        yield "`save_scores` should not be given with benchmark, which evaluates nothing."
     if config.loss_scale is not None and not config.amp:
         yield (
             "`loss_scale` should be given with amp only: float32 needs none. "

@@ -274,6 +274,7 @@ class TrainingLoop:
             stopped=lambda: bool(self.stop),
             alive=self.watchdog.alive,
             title=mapping,
+            keeps_rows=self.config.save_scores and mapping == "test",
         )
         if evaluation is None:
             self._leave()

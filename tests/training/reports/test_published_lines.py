@@ -65,7 +65,7 @@ def test_a_training_run_writes_the_published_lines(logged, tmp_path):
     assert [e["epoch"] for e in found.epochs] == [1, 2]
     assert found.epochs[0]["total_loss"] == epochs[0]["data"]["train_loss"]
     assert found.last["time_to_train"] == runs[0]["data"]["time_to_train"]
-    page = write_report([tmp_path / "results"]).read_text()
+    page = write_report([tmp_path / "results"]).page.read_text()
     assert f"{last['test_auc']:.4f}" in page
 
 

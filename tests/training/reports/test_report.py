@@ -3,10 +3,13 @@ from __future__ import annotations
 import json
 import re
 
+import numpy as np
 import pytest
 import yaml
 
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.training.evaluation.metrics import AUCCounts
+from merlin_sim.training.evaluation.scored_rows import ScoredRows
 from merlin_sim.training.reports.report import write_report
 from merlin_sim.training.reports.run_results import read_results
 
@@ -40,7 +43,7 @@ def test_steps_done_again_count_once(tmp_path):
 
 
 def test_one_page_that_needs_nothing_else(tmp_path):
-    page = write_report([write_run(tmp_path / "a")])
+    page = write_report([write_run(tmp_path / "a")]).page
     assert page == tmp_path / "a" / "report" / "report.html"
     text = page.read_text()
     names = {path.name for path in page.parent.glob("*.png")}
@@ -58,7 +61,7 @@ def test_several_runs_side_by_side_show_what_differs(tmp_path):
         write_run(tmp_path / "x" / "run", lr=0.01, auc=0.7),
         write_run(tmp_path / "y" / "run", lr=0.5, auc=0.8),
     ]
-    text = write_report(runs, tmp_path / "out").read_text()
+    text = write_report(runs, tmp_path / "out").page.read_text()
     assert "0.7000" in text and "0.8000" in text
     differs = text[text.index("What differs") :]
     assert "lr" in differs and "0.5" in differs and "epochs" not in differs
@@ -68,7 +71,7 @@ def test_several_runs_side_by_side_show_what_differs(tmp_path):
 def test_a_killed_run_is_reported_as_far_as_it_came(tmp_path):
     path = write_run(tmp_path / "a", extra_line='{"type": "ste')
     (path / "evaluation.json").unlink()
-    page = write_report([path])
+    page = write_report([path]).page
     assert {p.name for p in page.parent.glob("*.png")} == {"loss.png", "auc.png", "throughput.png"}
 
 
@@ -82,3 +85,46 @@ def test_refusals(tmp_path):
     (path / "log.json").write_text('not json\n{"type": "step", "step": 1}\n')
     with pytest.raises(MerlinSimError, match="line 1"):
         write_report([path])
+
+
+@pytest.mark.slow
+def test_settings_are_compared_over_seeds_and_test_users(tmp_path):
+    runs = []
+    for lr, signal in ((0.01, 1.0), (0.02, 1.001), (0.5, 0.2)):
+        for seed in (1, 2, 3):
+            scored = scored_rows(seed, signal)
+            counts = AUCCounts()
+            counts.update(scored.labels.astype(np.float32), scored.scores)
+            run = write_run(tmp_path / f"{lr}-{seed}", lr=lr, auc=counts.result())
+            scored.write(run / "test_scores.parquet")
+            runs.append(run)
+    report = write_report(runs, tmp_path / "out")
+    near, far = report.sentences
+    assert near.startswith("Test AUC of lr 0.02: ") and "noise: 95%" in near
+    assert far.startswith("Test AUC of lr 0.5: -0.") and "worse: 95%" in far
+    markdown = (tmp_path / "out" / "report.md").read_text()
+    assert re.search(r"^\| lr 0\.01 \| 3 \| 0\.7\d+ \| 0\.0\d+ ", markdown, re.MULTILINE)
+    assert "![Each run by its setting; the line is the mean.](spread.png)" in markdown
+    for name in ("spread", "cost", "loss"):
+        assert (tmp_path / "out" / f"{name}.png").is_file()
+    (runs[0] / "test_scores.parquet").unlink()
+    again = write_report(runs, tmp_path / "out")
+    assert "worse: 95%" in again.sentences[1]  # by seeds alone
+    assert "kept no scores" in again.page.read_text()
+
+
+def scored_rows(seed: int, signal: float) -> ScoredRows:
+    """Scores that share most of what they are: the same users and rows, a little of the seed."""
+    shared, own = np.random.default_rng(0), np.random.default_rng([seed, int(1000 * signal)])
+    labels = np.arange(3000) % 2 == 0
+    logits = signal * labels + shared.normal(size=3000) + 0.05 * own.normal(size=3000)
+    scores = (1 / (1 + np.exp(-logits))).astype(np.float32)
+    return ScoredRows(np.arange(3000) // 6, labels, scores)
+
+
+def test_single_runs_without_scores_leave_open_what_is_noise(tmp_path):
+    runs = [write_run(tmp_path / name, lr, auc) for name, lr, auc in (("a", 1, 0.7), ("b", 2, 0.8))]
+    (said,) = write_report(runs).sentences
+    assert said == (
+        "Test AUC of b: +0.1000, whether that is noise is not known from single runs without scores"
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -23,8 +24,10 @@ from merlin_sim.checkpoints.checkpoint_files import CheckpointError, write_check
 from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.models import DINModel, SIMModel, load_model
-from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
 from merlin_sim.steps.train_step import TrainStep
+from merlin_sim.training.evaluation.metrics import AUCCounts
+from merlin_sim.training.evaluation.scored_rows import TEST_SCORES, ScoredRows
 from merlin_sim.training.runs import training_loop
 from merlin_sim.training.runs.opened_dataset import open_dataset
 from merlin_sim.training.runs.run import run
@@ -78,12 +81,33 @@ def assert_summaries(directory, steps, epochs):
 
 @pytest.mark.slow
 def test_inference_with_saved_weights_gives_the_metrics_of_training(config, tmp_path):
-    trained = run(config())
+    trained = run(config(save_scores=True))
     loaded = {"load_checkpoint_path": tmp_path / "saved", "save_checkpoint_path": None}
-    scored = run(config(mode="inference", results_dir=tmp_path / "other", **loaded))
+    options = {**loaded, "save_scores": True, "results_dir": tmp_path / "other"}
+    scored = run(config(mode="inference", **options))
     for name in ("test_auc", "test_log_loss", "test_gauc", "test_calibration_error"):
         assert scored[name] == trained[name]
     assert scored["rows"] == 101
+    first, second = (ScoredRows.read(tmp_path / d / TEST_SCORES) for d in ("results", "other"))
+    assert len(first.users) == 101 and np.array_equal(first.users, second.users)
+    assert np.array_equal(first.scores, second.scores)
+    counts = AUCCounts()
+    counts.update(first.labels.astype(np.float32), first.scores)
+    assert counts.result() == trained["test_auc"]
+
+
+def test_scores_are_saved_by_user_or_not_at_all(config, sim_dataset, tmp_path):
+    with pytest.raises(MerlinSimError, match="`save_scores` should not be given with benchmark"):
+        config(save_scores=True, benchmark=True)
+    nobody = tmp_path / "nobody"
+    shutil.copytree(sim_dataset, nobody)
+    spec = DatasetDirectory.open(nobody).spec
+    for document in ("feature_spec.yaml", "schema.pbtxt", "metadata.json"):
+        (nobody / document).unlink(missing_ok=True)
+    channels = {name: names for name, names in spec.channel_spec.items() if name != "user_features"}
+    write_documents(nobody, replace(spec, channel_spec=channels))
+    with pytest.raises(MerlinSimError, match="save_scores needs a column of users"):
+        run(config(dataset_dir=nobody, save_scores=True))
 
 
 @pytest.mark.slow

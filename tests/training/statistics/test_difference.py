@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from merlin_sim.training.statistics.difference import difference
+
+
+def test_without_users_the_interval_over_seeds_is_welchs():
+    random = np.random.default_rng(0)
+    first, second = random.normal(size=4), random.normal(1, 3, size=9)
+    found = difference(first, second)
+    expected = stats.ttest_ind(first, second, equal_var=False).confidence_interval()
+    assert found.over_seeds == pytest.approx((expected.low, expected.high))
+    assert found.over_users is None
+
+
+def test_what_users_change_widens_the_interval_over_seeds():
+    drawn = np.random.default_rng(1).normal(0.8, 0.03, (3, 1000))
+    flat = np.full((3, 1000), 0.8)
+    values = [0.81, 0.80, 0.79]
+    narrow, wide = difference(values, values), difference(values, values, drawn, flat)
+    assert wide.over_seeds[0] < narrow.over_seeds[0] < 0 < narrow.over_seeds[1]
+    low, high = wide.over_users
+    assert high - low == pytest.approx(2 * 1.96 * 0.03 / np.sqrt(3), rel=0.1)
+
+
+def test_one_run_each_is_judged_by_test_users():
+    drawn = np.random.default_rng(1).normal(0.8, 0.001, (1, 1000))
+    found = difference([0.8], [0.7], drawn, drawn - 0.1 + 1e-4)
+    assert found.over_seeds is None and found.distributions is None
+    assert found.interval == found.over_users
+    assert found.verdict(True) == "better" and found.verdict(False) == "worse"
+    assert found.verdict(None) == "differs"
+
+
+def test_what_holds_nothing_is_noise_and_what_nobody_knows_unknown():
+    assert difference([0.8, 0.81], [0.79, 0.83]).verdict(True) == "noise"
+    assert difference([0.8], [0.7]).verdict(True) == "unknown"
+    assert difference([0.8, 0.8], [0.8, 0.8]).verdict(True) == "noise"
+
+
+def test_chance_alone_is_called_noise_in_nineteen_of_twenty_comparisons():
+    random = np.random.default_rng(2)
+    called = [difference(*random.normal(size=(2, 3))).verdict(True) == "noise" for _ in range(600)]
+    assert np.mean(called) == pytest.approx(0.95, abs=0.025)

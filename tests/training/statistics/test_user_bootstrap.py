@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.training.evaluation.metrics import AUCCounts
+from merlin_sim.training.evaluation.scored_rows import ScoredRows
+from merlin_sim.training.statistics.user_bootstrap import UserBootstrap
+
+
+def rows(users=50, seed=0, signal=1.0):
+    random = np.random.default_rng(seed)
+    count = 6 * users
+    labels = np.arange(count) % 2 == 0
+    scores = 1 / (1 + np.exp(-random.normal(signal * labels)))
+    return ScoredRows(np.repeat(np.arange(users) * 3 + 7, 6), labels, scores.astype(np.float32))
+
+
+def test_an_auc_of_drawn_users_counts_their_rows_as_often_as_they_were_drawn():
+    given = rows(users=5)
+    found = UserBootstrap(given, draws=20, seed=3).aucs(given)
+    random = np.random.default_rng(3)
+    for auc in found:
+        drawn = random.integers(0, 5, 5)
+        places = np.concatenate([np.flatnonzero(given.users == 7 + 3 * user) for user in drawn])
+        counts = AUCCounts()
+        counts.update(given.labels[places].astype(np.float32), given.scores[places])
+        assert auc == pytest.approx(counts.result(), abs=1e-12)
+
+
+def test_the_spread_is_that_of_other_users():
+    found = UserBootstrap(rows(users=200), draws=400).aucs(rows(users=200)).std()
+    others = []
+    for seed in range(100, 200):
+        counts = AUCCounts()
+        other = rows(users=200, seed=seed)
+        counts.update(other.labels.astype(np.float32), other.scores)
+        others.append(counts.result())
+    assert found == pytest.approx(np.std(others), rel=0.25)
+
+
+def test_runs_are_paired_so_that_what_they_share_does_not_count():
+    given = rows(users=200)
+    shifted = ScoredRows(given.users, given.labels, given.scores * np.float32(0.999))
+    bootstrap = UserBootstrap(given, draws=100)
+    apart = bootstrap.aucs(given) - bootstrap.aucs(shifted)
+    assert apart.std() < 0.05 * bootstrap.aucs(given).std()
+
+
+def test_other_test_rows_are_refused():
+    with pytest.raises(MerlinSimError, match="of other test rows"):
+        UserBootstrap(rows(50), draws=2).aucs(rows(49))
+
+
+def test_users_without_clicks_have_no_auc():
+    given = ScoredRows(np.array([1]), np.array([False]), np.array([0.5], np.float32))
+    assert np.isnan(UserBootstrap(given, draws=3).aucs(given)).all()
+
+
+def test_scores_are_read_as_they_were_written(tmp_path):
+    given = rows(users=3)
+    given.write(tmp_path / "scores.parquet")
+    found = ScoredRows.read(tmp_path / "scores.parquet")
+    assert np.array_equal(found.users, given.users)
+    assert np.array_equal(found.labels, given.labels) and found.labels.dtype == bool
+    assert np.array_equal(found.scores, given.scores)
+    (tmp_path / "other.parquet").write_text("no parquet")
+    with pytest.raises(MerlinSimError, match="expected the scores of a run"):
+        ScoredRows.read(tmp_path / "other.parquet")

@@ -1,0 +1,105 @@
+"""The difference of two settings, and how much of it can be chance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .kolmogorov_smirnov import Tested, two_samples
+
+Array = npt.NDArray[Any]
+
+CONFIDENCE = 0.95
+NOISE, BETTER, WORSE, UNKNOWN, OTHER = "noise", "better", "worse", "unknown", "differs"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What a setting's mean is above the reference's, with intervals of 95%."""
+
+    mean: float
+    over_users: tuple[float, float] | None
+    """By bootstrap over test users; None where no scores were kept."""
+    over_seeds: tuple[float, float] | None
+    """Over seeds too; None where a setting has one run only."""
+    distributions: Tested | None
+    """Whether the values of both can be of one distribution; None of single values."""
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The one that takes most into account; None where nothing is known."""
+        return self.over_seeds or self.over_users
+
+    def verdict(self, more_is_better: bool | None) -> str:
+        """Say in a word what to make of it."""
+        if self.interval is None:
+            return UNKNOWN
+        low, high = self.interval
+        if low <= 0 <= high:
+            return NOISE
+        if more_is_better is None:
+            return OTHER
+        return BETTER if (low > 0) == more_is_better else WORSE
+
+
+def difference(
+    values: Sequence[float],
+    reference: Sequence[float],
+    drawn: Array | None = None,
+    drawn_of_reference: Array | None = None,
+) -> Difference:
+    """Compare what the runs of two settings measured.
+
+    The interval over seeds takes runs for draws from a normal distribution of runs (Welch 1947),
+    whose variance is added to that of the test users: these are drawn independently of the seeds.
+
+    Args:
+        values: one a run.
+        reference: one a run.
+        drawn: [runs, draws], the same on sets of test users drawn with replacement, in the same
+            order for both.
+        drawn_of_reference: the same of the reference.
+    """
+    mean = float(np.mean(values) - np.mean(reference))
+    several = len(values) > 1 and len(reference) > 1
+    over_users, variance = None, 0.0
+    if drawn is not None and drawn_of_reference is not None:
+        differences = drawn.mean(axis=0) - drawn_of_reference.mean(axis=0)
+        differences = differences[np.isfinite(differences)]
+        if len(differences):
+            outside = 100 * (1 - CONFIDENCE) / 2
+            low, high = np.percentile(differences, [outside, 100 - outside])
+            over_users, variance = (float(low), float(high)), float(differences.var(ddof=1))
+    return Difference(
+        mean=mean,
+        over_users=over_users,
+        over_seeds=_over_seeds(mean, variance, values, reference) if several else None,
+        distributions=two_samples(values, reference) if several else None,
+    )
+
+
+def _over_seeds(
+    mean: float, variance_of_users: float, values: Sequence[float], reference: Sequence[float]
+) -> tuple[float, float]:
+    parts = [float(np.var(side, ddof=1)) / len(side) for side in (values, reference)]
+    variance = variance_of_users + sum(parts)
+    if variance == 0:
+        return mean, mean
+    uncertainty = sum(
+        part**2 / (len(side) - 1) for part, side in zip(parts, (values, reference), strict=True)
+    )
+    freedom = variance**2 / uncertainty if uncertainty else math.inf
+    half = _quantile(freedom) * math.sqrt(variance)
+    return mean - half, mean + half
+
+
+def _quantile(freedom: float) -> float:
+    """Return what 97.5% of Student's distribution lie below."""
+    from scipy.special import stdtrit  # a tenth of a second
+
+    return float(stdtrit(min(freedom, 1e6), (1 + CONFIDENCE) / 2))
