@@ -12,7 +12,7 @@ import pyarrow as pa
 from merlin.schema import ColumnSchema, Schema
 
 from ..behaviour.encode_and_sample import columns_with_few_ids
-from ..engine.backend import frame_from_arrow, frame_to_arrow
+from ..engine.backend import frame_to_arrow, host_frame
 from ..engine.parquet_files import write_samples_file
 from ..engine.workflow import Workflow
 from ..logs.bad_rows import FAIL
@@ -50,7 +50,11 @@ def raw_schema() -> Schema:
 
 
 def raw_frame(piece: DayPiece, begin: int = 0, end: int | None = None) -> Any:
-    """Make a frame of some of a piece's rows."""
+    """Make a frame of some of a piece's rows.
+
+    It is pandas' on machines with a GPU too: the rows were read by the host's cores, and the tables
+    that keys are looked up in lie on its disk.
+    """
     rows = slice(begin, end)
     columns = {LABEL_COLUMN: pa.array(piece.labels[rows])}
     columns |= {
@@ -60,7 +64,7 @@ def raw_frame(piece: DayPiece, begin: int = 0, end: int | None = None) -> Any:
         name: pa.array(numbers[rows])
         for name, numbers in zip(NUMBER_COLUMNS, piece.numbers, strict=True)
     }
-    return frame_from_arrow(pa.table({name: columns[name] for name in COLUMNS}))
+    return host_frame(pa.table({name: columns[name] for name in COLUMNS}))
 
 
 @dataclass(frozen=True)

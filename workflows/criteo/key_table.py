@@ -68,31 +68,10 @@ class KeyTable:
         ids: Array = key_kernels.look_up(keys, *self._opened())
         return ids
 
-    def look_up_arrays(self, keys: Any, xp: Any) -> Any:
-        """Do the same with whole arrays of numpy or cupy."""
-        mixed, ids, _, _ = self._opened()
-        if not len(mixed):
-            return xp.zeros(len(keys), "int32")
-        mixed, ids = xp.asarray(mixed), xp.asarray(ids)
-        wanted = scatter_arrays(keys, xp)
-        places = xp.minimum(xp.searchsorted(mixed, wanted), len(mixed) - 1)
-        return xp.where((mixed[places] == wanted) & (keys >= 0), ids[places], 0).astype("int32")
-
     def _opened(self) -> tuple[Array, Array, Array, int]:
         # A process may make a table anew at the same place.
         made = _files(self.directory, self.column)[0].stat().st_mtime_ns
         return _open(self.directory, self.column, made)
-
-
-def scatter_arrays(keys: Any, xp: Any) -> Any:
-    """Scatter whole arrays of keys, as :func:`.key_kernels.scatter` scatters one."""
-    low = xp.uint64(key_kernels.LOW)
-    mixed = keys.astype("uint64") & low
-    mixed ^= mixed >> xp.uint64(16)
-    mixed = (mixed * xp.uint64(0x85EBCA6B)) & low
-    mixed ^= mixed >> xp.uint64(13)
-    mixed = (mixed * xp.uint64(0xC2B2AE35)) & low
-    return (mixed ^ (mixed >> xp.uint64(16))).astype("uint32")
 
 
 def table_of_vocabulary(directory: Path, column: str, vocabulary: Path) -> KeyTable:

@@ -105,8 +105,11 @@ def arrow_lists(values: Any, offsets: Any) -> pa.Array:
 
 def frame_from_arrow(table: pa.Table) -> Any:
     """Make a frame of an arrow table: cudf's where Merlin uses a GPU, else pandas'."""
-    if uses_gpu():
-        return cudf.DataFrame.from_arrow(table)
+    return cudf.DataFrame.from_arrow(table) if uses_gpu() else host_frame(table)
+
+
+def host_frame(table: pa.Table) -> pd.DataFrame:
+    """Make a pandas frame of an arrow table, on any machine."""
     columns = {}
     for name in table.column_names:
         column = table[name].combine_chunks()

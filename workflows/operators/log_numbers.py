@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from nvtabular.ops import Operator
 
-from ..engine.backend import array_module, is_on_gpu, new_frame
+from ..engine.backend import new_frame
 
 
 class LogNumbers(Operator):
@@ -30,10 +31,8 @@ class LogNumbers(Operator):
 
     def transform(self, col_selector: Any, df: Any) -> Any:
         """Transform one partition."""
-        xp = array_module(df)
         columns = {}
         for name in col_selector.names:
-            column = df[name].fillna(xp.nan) if is_on_gpu(df) else df[name]
-            logarithms = xp.log(column.values.astype("float32") + xp.float32(self.added))
-            columns[name] = xp.nan_to_num(logarithms, copy=False)
+            logarithms = np.log(df[name].values.astype("float32") + np.float32(self.added))
+            columns[name] = np.nan_to_num(logarithms, copy=False)
         return new_frame(columns, like=df)

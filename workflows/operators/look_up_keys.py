@@ -8,7 +8,7 @@ from typing import Any
 from nvtabular.ops import Operator
 
 from ..criteo.key_table import KeyTable
-from ..engine.backend import array_module, is_on_gpu, new_frame
+from ..engine.backend import new_frame
 
 
 class LookUpKeys(Operator):
@@ -28,11 +28,5 @@ class LookUpKeys(Operator):
 
     def transform(self, col_selector: Any, df: Any) -> Any:
         """Transform one partition."""
-        columns = {}
-        for name in col_selector.names:
-            table, keys = self.tables[name], df[name].values
-            if is_on_gpu(df):
-                columns[name] = table.look_up_arrays(keys, array_module(df))
-            else:
-                columns[name] = table.look_up(keys)
+        columns = {name: self.tables[name].look_up(df[name].values) for name in col_selector.names}
         return new_frame(columns, like=df)

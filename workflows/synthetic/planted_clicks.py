@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ...foundation.exceptions import MerlinSimError
 from ..criteo.criteo_columns import KEYS, MISSING_KEY, NUMBERS
-from ..criteo.key_table import scatter_arrays
+from ..criteo.key_kernels import scatter_all
 
 PUBLISHED_KEYS = (
     *(7912888, 33822, 17138, 7338, 20045, 3, 7104, 1381, 62, 5554113, 582468, 245827, 10),
@@ -127,8 +127,7 @@ def draw_ranks(most: int, random: np.random.Generator, rows: int) -> npt.NDArray
 def keys_of(ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Give each rank of each column, [columns, rows], a key of 32 bits."""
     columns = np.arange(len(ranks))[:, np.newaxis]
-    keys: npt.NDArray[np.int64] = scatter_arrays(ranks * len(ranks) + columns, np).astype(np.int64)
-    return keys
+    return _scattered(ranks * len(ranks) + columns).astype(np.int64)
 
 
 def _say_keys(ranks: Array, has_key: Array) -> Array:
@@ -146,10 +145,14 @@ def _say_keys(ranks: Array, has_key: Array) -> Array:
 def _drawn(ranks: Array, place: int) -> Array:
     """Draw a number between -1 and 1 for each rank of each column, always the same."""
     columns = np.arange(len(ranks))[:, np.newaxis]
-    scattered: Array = scatter_arrays(
-        (ranks * KEYS + columns) * (LATENT + 1) + place + (1 << 31), np
-    )
-    return scattered / 2.0**31 - 1
+    scattered = _scattered((ranks * KEYS + columns) * (LATENT + 1) + place + (1 << 31))
+    return np.asarray(scattered / 2.0**31 - 1)
+
+
+def _scattered(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
+    """Scatter each of [columns, rows]."""
+    scattered: npt.NDArray[np.uint32] = scatter_all(numbers.ravel()).reshape(numbers.shape)
+    return scattered
 
 
 def _say_numbers(numbers: Array, has_number: Array) -> Array:

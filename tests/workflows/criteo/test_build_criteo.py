@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from stand_in import put_gpu_into
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory
@@ -143,6 +144,15 @@ def test_a_large_log_is_dealt_out_over_more_parts():
     block = line_blocks.LineBlock(Path("day_0"), 0, gibibyte)
     assert count_blocks.choose_part_bits([block]) == 0
     assert count_blocks.choose_part_bits([block] * 1000) == 8
+
+
+def test_a_gpu_is_left_to_others(raw, built, tmp_path, monkeypatch):
+    cudf = put_gpu_into(monkeypatch)
+    monkeypatch.setattr(cudf.DataFrame, "from_arrow", None)  # rows stay where they were read
+    output = tmp_path / "data"
+    builder_of(raw).build(output)
+    for mapping in ("train", "test"):
+        pd.testing.assert_frame_equal(read_rows(output, mapping), read_rows(built[0], mapping))
 
 
 @pytest.mark.slow

@@ -51,7 +51,6 @@ def test_every_key_is_found_and_no_other(tmp_path, count):
     asked = np.concatenate([known, [-1], np.setdiff1d(np.arange(100), known)])
     expected = np.concatenate([ids, np.zeros(len(asked) - len(ids), np.int32)])
     np.testing.assert_array_equal(table.look_up(asked), expected)
-    np.testing.assert_array_equal(table.look_up_arrays(asked, np), expected)
 
 
 def test_a_table_that_is_made_anew_is_read_anew(tmp_path):
