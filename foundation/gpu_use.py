@@ -11,6 +11,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import os
+import sys
 from typing import Any
 
 from .gpus import VISIBLE, Gpus
@@ -37,17 +38,10 @@ def settle_training(gpus: Gpus) -> str | None:
 
     Without TensorFlow's GPU all of it runs on the CPU; without cudf the feed does.
     """
-    if not gpus.visible:
-        return None
-    reason = why_not_tensorflow(gpus)
-    if reason is not None:
+    told = why_not_merlin(gpus)
+    if told is not None:
         hide_gpu_from_merlin()
-        return f"runs on the CPU: {reason}."
-    reason = why_not_cudf(gpus)
-    if reason is not None:
-        hide_gpu_from_merlin()
-        return f"the model runs on the GPU, its feed on the CPU: {reason}."
-    return None
+    return told
 
 
 def settle_preprocessing(gpus: Gpus) -> str | None:
@@ -59,6 +53,26 @@ def settle_preprocessing(gpus: Gpus) -> str | None:
         return None
     os.environ[VISIBLE] = ""
     return f"runs on the CPU: {reason}."
+
+
+def why_not_merlin(gpus: Gpus) -> str | None:
+    """Say what runs on the CPU, and why, where Merlin should find no GPU; None where it may."""
+    if not gpus.visible:
+        return None
+    if not _is_hidden("tensorflow"):
+        reason = why_not_tensorflow(gpus)
+        if reason is not None:
+            return f"runs on the CPU: {reason}."
+    reason = why_not_cudf(gpus)
+    if reason is None:
+        return None
+    if _is_hidden("tensorflow"):
+        return f"runs on the CPU: {reason}."
+    return f"the model runs on the GPU, its feed on the CPU: {reason}."
+
+
+def _is_hidden(module: str) -> bool:
+    return module in sys.modules and sys.modules[module] is None
 
 
 def why_not_tensorflow(gpus: Gpus) -> str | None:

@@ -6,7 +6,8 @@
   TensorFlow and Merlin say while they are imported, and of every table, is not heard.
 - :func:`hide_tensorflow`, :func:`dask_setup`: preprocessing never makes a tensor, but Merlin would
   import TensorFlow.
-- :func:`hide_gpu_from_merlin`: a GPU that cudf or TensorFlow cannot use would end Merlin's imports.
+- :func:`hide_gpu_from_merlin`, :class:`QuietImports` too: a GPU that cudf or TensorFlow cannot use
+  would end Merlin's imports.
 - :func:`put_off_dtype_mappings`: a Merlin schema is read without TensorFlow, Dask and Numba.
 - :func:`keep_freed_memory`: arrow uses the pages of one window of rows for the next.
 - :func:`collect_less_often`: Python looks for garbage less often, and not while it ends.
@@ -27,7 +28,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any, TextIO
 
@@ -108,12 +109,17 @@ def _quiet_start() -> Iterator[None]:
             os.environ.pop("TF_CPP_MIN_LOG_LEVEL", None)
 
 
+_GPU_COUNT = "merlin.core.has_gpu"
+_gpu_is_hidden = False
+
+
 class QuietImports:
     """Finds TensorFlow's and Merlin's modules as Python does, and has them start quietly.
 
     They print some ten lines about GPUs, frameworks and names that are of no use to whoever
     imports them. Set ``TF_CPP_MIN_LOG_LEVEL=0`` to hear TensorFlow, ``PYTHONWARNINGS=default`` for
-    Python's warnings.
+    Python's warnings. Where Merlin counts a GPU that TensorFlow or cudf cannot use, it is told that
+    there is none, and whoever imports it is warned with the reason.
     """
 
     packages = ("tensorflow", "merlin", "nvtabular")
@@ -121,6 +127,7 @@ class QuietImports:
     def __init__(self) -> None:
         """Nothing is being imported yet."""
         self._is_quiet = False
+        self._told: list[str] = []
 
     @classmethod
     def install(cls) -> None:
@@ -132,24 +139,39 @@ class QuietImports:
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """Find a module where Python would; None for those of others, and within a quiet one."""
+        if name == _GPU_COUNT:
+            return self._find_as_others(name, path, target, _CountingLoader)
         if self._is_quiet or name.partition(".")[0] not in self.packages:
             return None
-        spec = self._find_as_others(name, path, target)
-        if spec is not None and hasattr(spec.loader, "exec_module"):
-            quiet: Any = _QuietLoader(self, spec.loader)
-            spec.loader = quiet
-        return spec
+        return self._find_as_others(name, path, target, _QuietLoader)
 
     def _find_as_others(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None
+        self,
+        name: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None,
+        stand_in: Callable[[QuietImports, Any], Any],
     ) -> importlib.machinery.ModuleSpec | None:
-        """Ask whom Python would ask next, in their order."""
+        """Ask whom Python would ask next, in their order; put a stand-in before the loader."""
         for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
             find: Any = getattr(finder, "find_spec", None)  # Python allows one without
             spec: importlib.machinery.ModuleSpec | None = find and find(name, path, target)
             if spec is not None:
+                if hasattr(spec.loader, "exec_module"):
+                    spec.loader = stand_in(self, spec.loader)
                 return spec
         return None
+
+    def tell(self, what: str) -> None:
+        """Warn of something, after a quiet start if one is under way."""
+        self._told.append(what)
+        if not self._is_quiet:
+            self._warn()
+
+    def _warn(self) -> None:
+        told, self._told = self._told, []
+        for what in told:
+            warnings.warn(f"merlin_sim: {what}", UserWarning, stacklevel=2)
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
@@ -160,9 +182,10 @@ class QuietImports:
                 yield
         finally:
             self._is_quiet = False
+            self._warn()
 
 
-class _QuietLoader:
+class _LoaderStandIn:
     """Stands in for a module's loader until the module starts."""
 
     def __init__(self, imports: QuietImports, loader: Any) -> None:
@@ -179,8 +202,31 @@ class _QuietLoader:
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+
+
+class _QuietLoader(_LoaderStandIn):
+    """Has a module start quietly."""
+
+    def exec_module(self, module: ModuleType) -> None:
         with self._imports.quiet():
-            self._loader.exec_module(module)
+            super().exec_module(module)
+
+
+class _CountingLoader(_LoaderStandIn):
+    """Loads the module in which Merlin counts GPUs, and tries whether they can be used."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        if not module.HAS_GPU or _gpu_is_hidden:
+            return
+        from .gpu_use import why_not_merlin
+        from .gpus import look
+
+        told = why_not_merlin(look())
+        if told is not None:
+            module.HAS_GPU = False  # type: ignore[attr-defined]
+            self._imports.tell(told)
 
 
 def hide_tensorflow() -> None:
@@ -208,7 +254,9 @@ def hide_gpu_from_merlin() -> None:
     use them. It can be told otherwise in ``CUDA_VISIBLE_DEVICES`` alone, which would hide the GPU
     from TensorFlow too. To be called before anything else of Merlin is imported.
     """
-    importlib.import_module("merlin.core.has_gpu").HAS_GPU = False  # type: ignore[attr-defined]
+    global _gpu_is_hidden
+    _gpu_is_hidden = True
+    importlib.import_module(_GPU_COUNT).HAS_GPU = False  # type: ignore[attr-defined]
 
 
 def keep_freed_memory() -> None:

@@ -45,7 +45,6 @@ def start() -> Ranks:
             f"{launched} processes were started that Horovod cannot join: it was built without "
             "MPI. Start them with horovodrun, or build it with HOROVOD_WITH_MPI=1 make setup."
         )
-    _check_gpu(ranks)
     return ranks
 
 
@@ -69,10 +68,16 @@ def _check_gpu(ranks: Ranks) -> None:
 
 
 def joined() -> Ranks:
-    """Tell which rank this process is of the run that it has joined, or that it is alone."""
+    """Tell which rank this process is of the run that it has joined, or that it is alone.
+
+    Raises:
+        MerlinSimError: where several ranks would share a GPU.
+    """
     if hvd is None or not hvd.is_initialized():
         return Ranks()
-    return Ranks(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
+    ranks = Ranks(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
+    _check_gpu(ranks)
+    return ranks
 
 
 def _launched_size() -> int:

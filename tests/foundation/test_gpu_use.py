@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from types import ModuleType, SimpleNamespace
 
 import merlin.core.has_gpu
 import pytest
 import tensorflow as tf
-from stand_in import load
+from stand_in import FOLDER, load
+from stand_in import machine as machine_with
 
 from merlin_sim.foundation import gpu_use
 from merlin_sim.foundation.gpu_use import (
@@ -91,3 +93,30 @@ def test_where_there_is_no_gpu_nothing_is_said(machine):
     machine(tensorflow=False, cudf=False)
     assert settle_training(Gpus()) is None
     assert settle_preprocessing(Gpus()) is None
+
+
+def in_python(code: str, machine: str) -> subprocess.CompletedProcess[str]:
+    """Run a few lines as a person's own program, on a machine with a driver that answers."""
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={
+            **{name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"},
+            "PYTHONPATH": str(FOLDER),
+            "GPU_STAND_INS": machine,
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_a_program_of_ones_own_is_told_too():
+    if tf.config.list_physical_devices("GPU"):
+        pytest.skip("TensorFlow can use the GPU that is here")
+    code = "import merlin_sim as ms; print(ms.DINModel.__name__, ms.TableLog.__name__)"
+    done = in_python(code, machine_with({}))
+    assert (done.returncode, done.stdout) == (0, "DINModel TableLog\n"), done.stderr
+    assert done.stderr.count("UserWarning: merlin_sim: runs on the CPU: ") == 1
+    assert "make setup DEVICE=gpu" in done.stderr

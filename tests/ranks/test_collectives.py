@@ -51,6 +51,8 @@ def test_a_rank_that_sees_its_own_gpu_starts(launch, monkeypatch):
 def test_ranks_that_see_all_gpus_are_refused(launch):
     with pytest.raises(MerlinSimError, match="each rank should see one GPU. Received: 2 of them"):
         launch(launched=2, joined=2, gpus=2, local_rank=1)
+    with pytest.raises(MerlinSimError, match="sets CUDA_VISIBLE_DEVICES before it imports"):
+        collectives.joined()  # as `compile` and `fit` ask in a program of one's own
 
 
 def test_a_process_alone_may_see_several_gpus(launch):
