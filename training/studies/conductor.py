@@ -68,9 +68,9 @@ class Conductor:
             self._wait_for_others(len(others))
             left = [trial for trial in others if not trial.is_finished]
 
-    def _say_how_much(self, count: int, left: int) -> None:
+    def _say_how_much(self, count: int, left: int, what: str = "runs") -> None:
         done = f", {count - left} of them done" if left < count else ""
-        self.say(f"{self.study.file.title}: {count} runs{done}. They lie in {self.study.root}.")
+        self.say(f"{self.study.file.title}: {count} {what}{done}. They lie in {self.study.root}.")
 
     def _run(self, trial: Trial, left: int, goes_on: Callable[[Epoch], bool]) -> bool:
         """Run a trial unless another process is at it; tell whether it needs no more looks."""
@@ -130,7 +130,7 @@ class Conductor:
         why = "" if goes_by == VALIDATION else ": not all datasets have validation data"
         self.say(f"{self.study.file.title}: the search goes by AUC of {goes_by} data{why}.")
         ended = len(memory.ended())
-        self._say_how_much(search.trials, search.trials - ended)
+        self._say_how_much(search.trials, search.trials - ended, "trials")
         while True:
             number = self._take(memory)
             if number is not None:
