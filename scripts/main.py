@@ -29,6 +29,7 @@ COMMANDS = {
     "plan": ("plan", "Show where the tables of a model would be, and what that costs."),
     "train": ("train", "Train a model on a dataset directory."),
     "inference": ("inference", "Score test data, or measure throughput."),
+    "study": ("study", "Run a grid or a search of trainings, and compare them."),
     "report": ("report", "Draw figures of one or several runs."),
     "search-report": ("search_report", "Tell how good a trained model's search stage is."),
     "export": ("export", "Write a trained model as a directory that can be served."),

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 import click
 
 from ...foundation.exceptions import MerlinSimError, Stopped
 from ...foundation.ranks import local_rank
+from ...ranks.interruption import sigterm_interrupts
 from ...schemas import SPEC_FILE
 from ...schemas.channel_contract import ChannelContract
 from ...schemas.specs.feature_spec_reader import read_feature_spec
@@ -79,7 +76,7 @@ def _transcode(directory: Path, feature_spec: str, place: Path) -> None:
     hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     process = subprocess.Popen(command, env=hidden, close_fds=False)  # it holds the lock too
     try:
-        with _stoppable():
+        with sigterm_interrupts():
             code = process.wait()
     except KeyboardInterrupt:
         process.terminate()
@@ -93,17 +90,3 @@ def _transcode(directory: Path, feature_spec: str, place: Path) -> None:
         raise MerlinSimError(
             f"{directory} was not brought to parquet: `merlin-sim transcode` ended with {code}."
         )
-
-
-@contextmanager
-def _stoppable() -> Iterator[None]:
-    """Let SIGTERM interrupt as Ctrl-C does."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

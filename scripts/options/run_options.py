@@ -200,7 +200,7 @@ def settle(values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _readable(config: RunConfig) -> RunConfig:
+def readable(config: RunConfig) -> RunConfig:
     """Let a run read its dataset in a form that the feed reads."""
     contract = None if config.model_type is None else find_family(config.model_type).contract
     place = readable_dataset(config.dataset_dir, config.feature_spec, contract)
@@ -219,7 +219,7 @@ def execute(ctx: click.Context, values: dict[str, Any]) -> None:
     from ...training.runs.affinity import near_cores, set_up_process
     from ...training.runs.opened_dataset import make_results_directory, open_dataset
 
-    config = _readable(config)
+    config = readable(config)
     open_dataset(config)  # what is wrong with it is said at once
     make_results_directory(config)
     gpus = look()

@@ -11,11 +11,10 @@ import numpy.typing as npt
 from ...foundation.ranks import Ranks
 from ...ranks.collectives import gather_rows, sum_counts
 from .scored_rows import ScoredRows
+from .thresholds import THRESHOLDS, places
 
 Array = npt.NDArray[Any]
 
-THRESHOLDS = 8000
-"""Thresholds of the AUC, as published."""
 CALIBRATION_BINS = 20
 """Bins of equal width in which predicted and observed click rates are compared."""
 SMALLEST_PROBABILITY = 1e-7
@@ -35,9 +34,7 @@ class AUCCounts:
 
     def update(self, labels: Array, probabilities: Array) -> None:
         """Count one batch; both arguments have one dimension."""
-        place = np.ceil(probabilities.astype(np.float32) * np.float32(THRESHOLDS - 1)) - 1
-        place = np.clip(place, 0, THRESHOLDS - 2).astype(np.int64)
-        place += (labels > 0.5) * (THRESHOLDS - 1)
+        place = places(labels, probabilities)
         self.counts += np.bincount(place, minlength=self.counts.size).reshape(self.counts.shape)
 
     def over_ranks(self, ranks: Ranks) -> AUCCounts:

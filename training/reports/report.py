@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -78,6 +79,8 @@ def add_settings(
     measures: Iterable[str],
     reference: Setting | None = None,
     narrator: Narrator | None = None,
+    where: str = "",
+    most_compared: int | None = None,
 ) -> Sequence[str]:
     """Tell how runs spread and how settings differ; return a sentence for each difference.
 
@@ -87,23 +90,28 @@ def add_settings(
         measures: by name; the first that runs have is what settings are compared by.
         reference: what they are compared with; the first by default.
         narrator: hears of long work.
+        where: on which of several datasets.
+        most_compared: settings beside the reference, from the first on; all by default.
     """
     from .setting_figures import CAPTIONS, draw_settings
 
     tables = {name: spread_table(settings, name) for name in measures}
     found = {name: table for name, table in tables.items() if table is not None}
     if not found:
-        page.add("Spread", Text("No run measured anything."))
+        page.add(f"Spread{where}", Text("No run measured anything."))
         return ()
     main = next(iter(found))
-    page.add("Spread", *found.values(), Text(HOW_TO_READ))
-    differences = Differences(settings, main, reference, narrator)
+    page.add(f"Spread{where}", *found.values(), Text(HOW_TO_READ))
+    compared = settings if most_compared is None else settings[: most_compared + 1]
+    differences = Differences(compared, main, reference, narrator)
     if differences.found:
-        page.add("Differences", *comparison_parts(differences))
+        page.add(f"Differences{where}", *comparison_parts(differences))
     images = as_images(draw_settings(settings, main), CAPTIONS)
     if images:
-        page.add("Settings", Figures(images))
-    return differences.sentences() if differences.found else ()
+        suffix = re.sub(r"[^\w.-]+", "-", where)
+        named = {f"{name}{suffix}": image for name, image in images.items()}
+        page.add(f"Settings{where}", Figures(named))
+    return [f"{said}{where}" for said in differences.sentences()] if differences.found else ()
 
 
 def as_images(

@@ -70,7 +70,11 @@ def name_of(values: Mapping[str, Any]) -> str:
     >>> name_of({"amp": True, "stage_two_mlp_dims": [200, 80], "lr": 0.01})
     'amp true, stage_two_mlp_dims 200,80, lr 0.01'
     """
-    return ", ".join(f"{key} {shown_value(value)}" for key, value in values.items())
+    shown = (
+        f"{key} {value:.6g}" if isinstance(value, float) else f"{key} {shown_value(value)}"
+        for key, value in values.items()
+    )
+    return ", ".join(shown)
 
 
 def shown_value(value: Any) -> str:

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...foundation.exceptions import MerlinSimError
-from ..evaluation.metrics import THRESHOLDS
 from ..evaluation.scored_rows import ScoredRows
+from ..evaluation.thresholds import THRESHOLDS, places
 
 Array = npt.NDArray[Any]
 
@@ -41,9 +41,7 @@ class UserBootstrap:
             MerlinSimError: where the rows are not of the same test data.
         """
         self._check(rows)
-        place = np.ceil(rows.scores.astype(np.float32) * np.float32(THRESHOLDS - 1)) - 1
-        place = np.clip(place, 0, THRESHOLDS - 2).astype(np.int64)
-        place += rows.labels * (THRESHOLDS - 1)
+        place = places(rows.labels, rows.scores)
         user = np.searchsorted(self.users, rows.users)
         return np.array([self._auc(place, times[user]) for times in self._times_drawn()])
 

@@ -1,0 +1,228 @@
+"""Studies by the real command: whole ones, stopped ones, and files that are wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import in_process
+import pytest
+import yaml
+from processes import BIN, Started, entries, losses, run
+from warm import warm
+
+from merlin_sim.scripts.options.study_options import settle_study
+from merlin_sim.training.studies import conductor
+from merlin_sim.training.studies.launch import words_of
+from merlin_sim.training.studies.study_file import read_study
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "studies"
+SHIPPED = sorted(EXAMPLES.glob("*.yaml"))
+SMALL = {
+    "model_type": "din",
+    "embedding_dim": 4,
+    "stage_two_mlp_dims": [8, 4],
+    "global_batch_size": 64,
+    "epochs": 1,
+}
+
+
+@pytest.fixture
+def write(sim_dataset, tmp_path):
+    def study(name="study.yaml", **content):
+        path = tmp_path / name
+        options = {**SMALL, **content.pop("options", {})}
+        given = {"datasets": {"small": str(sim_dataset)}, "options": options, **content}
+        path.write_text(yaml.safe_dump(given))
+        return path
+
+    return study
+
+
+@pytest.fixture
+def warm_trials(monkeypatch):
+    """Let the runs of a study be forked from a process that has imported TensorFlow."""
+    started = []
+
+    def words(trial, command, config):
+        started.append(trial.title)
+        return warm(str(BIN / "merlin-sim"), *words_of(trial, command, config)[3:])
+
+    monkeypatch.setattr(conductor, "words_of", words)
+    return started
+
+
+@pytest.mark.slow
+def test_a_grid_is_run_compared_and_extended(write, warm_trials, tmp_path):
+    path = write(title="Rates", seeds=2, grid={"lr": [0.01, 0.05]}, reference={"lr": 0.05})
+    done = in_process.answer("study", path, "--results_dir", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert warm_trials == [f"lr {lr}, seed {seed}" for lr in (0.01, 0.05) for seed in (1, 2)]
+    said, page = done.stdout.splitlines()
+    assert re.match(r"Test AUC of lr 0\.01: [+-]0\.\d{4}, (noise|better|worse): 95% ", said)
+    assert page == str(tmp_path / "out" / "report" / "study.html")
+    markdown = (tmp_path / "out" / "report" / "study.md").read_text()
+    assert markdown.startswith("# Rates\n") and "compared with lr 0.05" in markdown
+    assert len(re.findall(r"^\| lr 0\.0[15] \| 2 \|", markdown, re.MULTILINE)) >= 6
+    directory = tmp_path / "out" / "trials" / "lr-0.01" / "small-seed-2"
+    assert (directory / "test_scores.parquet").is_file()
+    assert yaml.safe_load((directory / "config.yaml").read_text())["seed"] == 2
+    # One more value: what was run is not run again.
+    write(title="Rates", seeds=2, grid={"lr": [0.01, 0.05, 0.2]})
+    again = in_process.answer("study", path, "--results_dir", tmp_path / "out")
+    assert again.returncode == 0 and warm_trials[4:] == ["lr 0.2, seed 1", "lr 0.2, seed 2"]
+    assert "6 runs, 4 of them done" in again.stderr
+    write(title="Rates", seeds=2, grid={"lr": [0.01]}, options={"epochs": 2})
+    other = in_process.answer("study", path, "--results_dir", tmp_path / "out")
+    assert other.returncode == 2 and "epochs 1 there and 2 here" in other.stderr
+
+
+@pytest.mark.slow
+def test_a_search_is_pruned_and_goes_by_what_there_is(write, warm_trials, tmp_path):
+    space = {"lr": {"low": 0.0001, "high": 0.1, "log": True}, "optimizer": ["adam", "sgd"]}
+    search = {"trials": 5, "space": space, "startup_trials": 1}
+    path = write(search=search, options={"epochs": 2})
+    done = in_process.answer("study", path, "--results_dir", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "the search goes by AUC of test data: not all datasets have" in done.stderr
+    markdown = (tmp_path / "out" / "report" / "study.md").read_text()
+    rows = re.findall(
+        r"^\| (\d) \| (complete|pruned) \| .* \| (0\.\d+) \|$", markdown, re.MULTILINE
+    )
+    assert sorted(number for number, _, _ in rows) == list("01234")
+    complete = [float(auc) for _, how, auc in rows if how == "complete"]
+    assert complete == sorted(complete, reverse=True) and len(complete) < 5
+    logged = {
+        number: entries(tmp_path / "out/trials" / f"trial-000{number}" / "small-seed-1", "epoch")
+        for number, _, _ in rows
+    }
+    for number, how, auc in rows:
+        if how == "complete":
+            assert f"{logged[number][-1]['test_auc']:.4f}" == auc
+    again = in_process.answer("study", path, "--results_dir", tmp_path / "out")
+    assert again.returncode == 0 and len(warm_trials) == 5
+
+
+@pytest.mark.slow
+def test_a_study_that_is_stopped_and_killed_goes_on_where_it_was(write, sim_dataset, tmp_path):
+    options = {"epochs": 40, "global_batch_size": 16}
+    path = write(seeds=2, options=options)
+    first, second = (tmp_path / "out/trials/all" / f"small-seed-{seed}" for seed in (1, 2))
+    words = [str(BIN / "merlin-sim"), "study", str(path), "--results_dir", str(tmp_path / "out")]
+    with Started(words, tmp_path / "log 1") as started:
+        started.wait_for_steps(first, 30)
+        started.process.send_signal(signal.SIGINT)  # Ctrl-C
+        assert started.wait(60) == 75
+        assert "goes on where it was" in started.log.read_text()
+    stopped_after = max(losses(first))
+    assert 30 <= stopped_after < 760  # of 19 steps in each of 40 epochs
+    with Started(words, tmp_path / "log 2") as started:
+        started.wait_for_steps(first, stopped_after + 25)
+        for process in reversed(started.family()):
+            process.kill()  # the study first
+        assert started.wait(20) == -signal.SIGKILL
+        assert "seed 1: goes on" in started.log.read_text()
+    assert not (first / "evaluation.json").exists() and not losses(second)
+    done = run(words)
+    assert done.returncode == 0, done.stderr
+    assert "seed 1: goes on" in done.stderr and "seed 2: begins" in done.stderr
+    # To the bit what a run is that nobody stopped.
+    (tmp_path / "undisturbed.yaml").write_text(
+        yaml.safe_dump({**SMALL, **options, "dataset_dir": str(sim_dataset), "seed": 1})
+    )
+    alone = tmp_path / "alone"
+    merlin_sim = str(BIN / "merlin-sim")
+    config = ["--config", str(tmp_path / "undisturbed.yaml"), "--results_dir", str(alone)]
+    assert run(warm(merlin_sim, "train", *config)).returncode == 0
+    assert losses(first) == losses(alone) and len(losses(first)) == 760
+    assert len(losses(second)) == 760
+
+
+@pytest.mark.slow
+def test_processes_share_the_runs_of_a_study(write, warm_trials, tmp_path):
+    path = write(seeds=4)
+    words = [str(BIN / "merlin-sim"), "study", str(path), "--results_dir", str(tmp_path / "out")]
+    with Started(words, tmp_path / "log") as started:
+        while "begins" not in started.log.read_text():
+            assert started.process.poll() is None
+            time.sleep(0.1)
+        here = in_process.answer(*words[1:])
+        assert here.returncode == 0, here.stderr
+        assert started.wait(100) == 0
+    there = re.findall(r"(seed \d): begins", started.log.read_text())
+    assert (
+        there
+        and warm_trials
+        and sorted([*there, *warm_trials]) == [f"seed {n}" for n in (1, 2, 3, 4)]
+    )
+    assert "4 ended of 4" in (tmp_path / "out/report/study.md").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.horovod
+def test_a_study_scales_over_ranks(write, tmp_path):
+    options = {"benchmark": True, "benchmark_steps": 3, "benchmark_warmup_steps": 1}
+    path = write(options=options, grid={"ranks": [2]}, measures=["throughput"])
+    done = in_process.answer("study", path, "--results_dir", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    results = tmp_path / "out" / "trials" / "ranks-2" / "small-seed-1"
+    assert json.loads((results / "run.json").read_text())["ranks"] == 2
+    assert entries(results, "benchmark")[0]["throughput"] > 0
+
+
+def test_failed_runs_are_named_and_the_others_reported(write, warm_trials, tmp_path):
+    path = write(grid={"lr": [1e30, 0.01]})
+    done = in_process.answer("study", path, "--results_dir", tmp_path / "out")
+    assert done.returncode == 2
+    assert "runs that failed, 1: lr 1e+30, seed 1" in done.stderr
+    assert re.search(r"lr 1e\+30, seed 1: failed with 2: merlin-sim: the loss is", done.stderr)
+    assert "1 ended of 2" in (tmp_path / "out/report/study.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"options": {"learning_rate": 1}}, "options.learning_rate: expected an option of"),
+        ({"options": {"epochs": 2.5}}, "options.epochs: expected a whole number, got the number"),
+        ({"options": {"amp": "yes"}}, "options.amp: expected true or false, got the text 'yes'"),
+        ({"options": {"optimizer": "adamw"}}, "options.optimizer: expected one of adam, lazy_adam"),
+        (
+            {"options": {"results_dir": "x"}},
+            "options.results_dir: expected no option that the study",
+        ),
+        ({"options": {"load_checkpoint_path": "x"}}, "runs go on from their own"),
+        ({"options": {"ranks": 0}}, "options.ranks: expected a positive integer"),
+        ({"grid": {"lr": [0.1, "much"]}}, "grid.lr: expected a number, got the text 'much'"),
+        ({"grid": {"lr": []}}, "grid.lr: expected a list of at least one value"),
+        ({"grid": {"lr": [0.1, -1]}}, "with lr -1 on small: `lr` should be positive"),
+        ({"grid": {"top_k": [5]}}, "with top_k 5 on small: Unknown option: top_k"),
+        ({"datasets": {"other": "nowhere"}}, "datasets.other: expected a dataset directory"),
+        (
+            {"search": {"trials": 1, "space": {"dropout_rate": {"low": 0.1, "high": 2.0}}}},
+            "with dropout_rate 2.0 on small:",
+        ),
+    ],
+)
+def test_what_a_study_cannot_have_is_refused_before_it_begins(write, tmp_path, content, said):
+    done = in_process.answer("study", write(**content), "--results_dir", tmp_path / "out")
+    assert done.returncode == 2 and said in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", [path.name for path in SHIPPED])
+def test_the_shipped_studies_are_ones_that_can_run(name, sim_dataset, tmp_path):
+    file = read_study(EXAMPLES / name)
+    assert file.title and len(file.seeds) >= 5
+    for place in file.datasets:
+        assert str(file.datasets[place]) == "demo/dataset"
+    study = settle_study(replace(file, datasets={"demo": sim_dataset}), tmp_path)
+    assert len(study.grid) >= 1 and study.with_users == {"demo"}
+
+
+def test_a_report_of_nothing_is_refused(write, tmp_path):
+    done = in_process.answer("study", write(), "--results_dir", tmp_path / "out", "--report_only")
+    assert done.returncode == 2 and "no run of this study has ended yet" in done.stderr

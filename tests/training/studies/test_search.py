@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import builtins
+
+import pytest
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.training.studies.search import SearchMemory, require_optuna
+from merlin_sim.training.studies.study_file import Range, Search
+
+SPACE = {"lr": Range(0.001, 0.1, log=True), "epochs": Range(1, 5), "optimizer": ("adam", "sgd")}
+
+
+def search(**changes):
+    return Search(**{"trials": 6, "space": SPACE, "startup_trials": 1, **changes})
+
+
+def test_a_search_that_was_left_goes_on_as_if_it_had_not_been(tmp_path):
+    aucs = {}
+    for name, reopened in (("whole", False), ("left", True)):
+        (tmp_path / name).mkdir()
+        memory = SearchMemory(tmp_path / name, search())
+        for _ in range(6):
+            number = memory.ask()
+            if reopened:  # the process is killed, another one takes the trial up
+                memory = SearchMemory(tmp_path / name, search())
+                assert memory.begun() == [number]
+            values = memory.values(number)
+            memory.end(number, -abs(values["lr"] - 0.02))
+        aucs[name] = [(values, auc) for _, _, values, auc in memory.ended()]
+        assert memory.begun() == [] and list(memory.numbers_to_take()) == []
+    assert aucs["whole"] == aucs["left"]
+    assert len({values["lr"] for values, _ in aucs["whole"]}) == 6
+    assert all(0.001 <= v["lr"] <= 0.1 and 1 <= v["epochs"] <= 5 for v, _ in aucs["whole"])
+
+
+def test_processes_share_a_search(tmp_path):
+    first, second = (SearchMemory(tmp_path, search()) for _ in range(2))
+    assert (first.ask(), second.ask()) == (0, 1)
+    assert first.count == second.count == 2
+    first.end(1, 0.5)
+    assert second.begun() == [0]
+    assert next(second.numbers_to_take()) == 0  # what was begun comes before another one
+
+
+def test_trials_below_the_median_end_early(tmp_path):
+    memory = SearchMemory(tmp_path, search())
+    good, bad = memory.ask(), memory.ask()
+    assert memory.tell_epoch(good, 1, 0.8)
+    assert memory.tell_epoch(good, 1, 0.8)  # a run that went on tells it again
+    memory.end(good, 0.8)
+    assert not memory.tell_epoch(bad, 1, 0.6)
+    memory.end_early(bad)
+    assert [how for _, how, _, _ in memory.ended()] == ["complete", "pruned"]
+    other = SearchMemory(tmp_path, search(prune=False))
+    assert other.tell_epoch(other.ask(), 1, 0.1)
+
+
+def test_another_space_is_refused(tmp_path):
+    SearchMemory(tmp_path, search())
+    with pytest.raises(MerlinSimError, match="a search of another space"):
+        SearchMemory(tmp_path, search(space={"lr": (0.1, 0.2)}))
+    SearchMemory(tmp_path, search(trials=20))
+
+
+def test_without_optuna_it_is_said_how_to_get_it(monkeypatch):
+    real = builtins.__import__
+
+    def missing(name, *rest):
+        if name == "optuna":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(MerlinSimError, match=r"merlin-sim\[study\]"):
+        require_optuna()

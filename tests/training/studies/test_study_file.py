@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from merlin_sim.foundation.exceptions import MerlinSimError, SpecError
+from merlin_sim.training.studies.study_file import Range, read_study
+from merlin_sim.training.studies.trial import folder_of, grid_of
+
+WHOLE = {"datasets": {"books": "data/books"}}
+
+
+def read(tmp_path, **content):
+    path = tmp_path / "question.yaml"
+    path.write_text(yaml.safe_dump({**WHOLE, **content}))
+    return read_study(path)
+
+
+def test_a_study_of_a_dataset_alone(tmp_path):
+    study = read(tmp_path)
+    assert study.title == "question" and study.seeds == (1,) and study.command == "train"
+    assert grid_of(study) == [{}]
+
+
+def test_a_grid_is_every_value_with_every_other(tmp_path):
+    study = read(
+        tmp_path, seeds=3, grid={"amp": [False, True], "stage_two_mlp_dims": [[8, 4], [8]]}
+    )
+    assert study.seeds == (1, 2, 3)
+    assert [tuple(setting.values()) for setting in grid_of(study)] == [
+        (False, "8,4"),
+        (False, "8"),
+        (True, "8,4"),
+        (True, "8"),
+    ]
+
+
+def test_a_search_has_ranges_and_choices(tmp_path):
+    space = {"lr": {"low": 0.001, "high": 0.1, "log": True}, "epochs": [1, 2]}
+    search = read(tmp_path, search={"trials": 5, "space": space, "prune": False}).search
+    assert search.space == {"lr": Range(0.001, 0.1, True), "epochs": (1, 2)}
+    assert search.trials == 5 and not search.prune
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"epoks": 3}, "epoks: expected one of title, command"),
+        ({"datasets": {}}, "datasets: expected at least one, got none"),
+        ({"datasets": {"a b": "x"}}, "datasets.a b: expected a name of letters"),
+        ({"datasets": "data"}, "datasets: expected names with values, got data"),
+        ({"seeds": 0}, "seeds: expected a positive number of them"),
+        ({"seeds": [1, 1]}, "a list of different ones, got a list of 2"),
+        ({"command": "serve"}, "command: expected train or inference, got serve"),
+        ({"grid": {}}, "grid: expected at least one option with its values, got none"),
+        ({"grid": {"lr": []}}, "grid.lr: expected a list of at least one value, got an empty list"),
+        ({"grid": {"lr": 0.1}}, "grid.lr: expected a list of at least one value, got the number"),
+        ({"grid": {"lr": [0.1, 0.1]}}, "grid.lr: expected different values"),
+        ({"options": [1]}, "options: expected names with values, got a list of 1"),
+        ({"options": {"lr": 1}, "grid": {"lr": [1]}}, "options.lr: expected an option that is not"),
+        ({"measures": ["auc"]}, "measures: expected a list of test_auc"),
+        ({"reference": {"lr": 1}}, "reference.lr: expected a value of the grid"),
+        ({"checkpoints": "no"}, "checkpoints: expected true or false"),
+        ({"grid": {"lr": [1]}, "search": {"trials": 1, "space": {"lr": [2]}}}, "got both"),
+        ({"search": {"trials": 2}}, "search.space: expected options, each with"),
+        (
+            {"search": {"space": {"lr": [1]}}},
+            "search.trials: expected a whole number of at least 1",
+        ),
+        (
+            {"search": {"trials": 1, "space": {"lr": {"low": 2, "high": 1}}}},
+            "low and high, numbers",
+        ),
+        (
+            {"search": {"trials": 1, "space": {"lr": {"low": 0, "high": 1, "log": True}}}},
+            "search.space.lr.log: expected a low above 0",
+        ),
+        ({"search": {"trials": 1, "space": {"lr": [1]}, "x": 1}}, "search.x: expected one of"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path, content, said):
+    with pytest.raises(SpecError) as error:
+        read(tmp_path, **content)
+    assert said in str(error.value)
+
+
+def test_everything_wrong_is_said_at_once(tmp_path):
+    with pytest.raises(SpecError) as error:
+        read(tmp_path, seeds=0, epoks=1, grid={})
+    assert len(error.value.problems) == 3
+
+
+def test_other_files_are_refused(tmp_path):
+    path = tmp_path / "study.yaml"
+    for text in ("", "- 1", "a: {"):
+        path.write_text(text)
+        with pytest.raises(MerlinSimError, match=r"study\.yaml"):
+            read_study(path)
+
+
+def test_the_folders_of_settings_differ_as_they_do():
+    assert folder_of({"stage_two_mlp_dims": "8,4"}) == "stage_two_mlp_dims-8,4"
+    slashed, dashed = folder_of({"model_type": "a/b:C"}), folder_of({"model_type": "a-b-C"})
+    assert slashed != dashed and "/" not in slashed
+    assert len(folder_of({f"option_{n}": n for n in range(50)})) < 100

@@ -1,0 +1,1 @@
+"""Studies: many runs of one question, described by a file, and what they say together."""

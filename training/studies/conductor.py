@@ -1,0 +1,240 @@
+"""Runs a study: takes up what is left of it, one run at a time, beside other processes at it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...foundation.exceptions import MerlinSimError, Stopped
+from ...ranks.interruption import sigterm_interrupts
+from ..evaluation.best_so_far import VALIDATION
+from .launch import Epoch, Launched, words_of
+from .search import SearchMemory
+from .settled import SettledStudy
+from .trial import LOG, Trial
+
+WAIT = 1.0
+"""Seconds between two looks at whether other processes have ended their runs."""
+TELL_EVERY = 60.0
+"""Seconds between two lines that say that others are waited for."""
+
+
+@dataclass
+class Conductor:
+    """Brings the runs of a study to their end."""
+
+    study: SettledStudy
+    say: Callable[[str], None]
+    failed: dict[str, str] = field(default_factory=dict)
+    """Runs that ended with an error, by title: their last words."""
+    _seconds: list[float] = field(default_factory=list)
+    _told: float = -TELL_EVERY
+
+    def run(self) -> None:
+        """Run what is left.
+
+        Raises:
+            Stopped: on Ctrl-C or SIGTERM, after the run in progress has saved.
+        """
+        try:
+            with sigterm_interrupts():
+                if self.study.file.search is None:
+                    self._grid()
+                else:
+                    self._search(SearchMemory(self.study.root, self.study.file.search))
+        except KeyboardInterrupt as error:
+            raise Stopped(
+                f"{self.study.file.path.name}: stopped on request. The same command goes on where "
+                "it was."
+            ) from error
+
+    def _grid(self) -> None:
+        trials = [trial for _, runs in self.study.grid for trial in runs]
+        left = []
+        for trial in trials:
+            trial.prepare()  # what cannot be continued is said before hours of work
+            if not trial.is_finished:
+                left.append(trial)
+        self._say_how_much(len(trials), len(left))
+        while left:
+            others = []
+            for place, trial in enumerate(left):
+                if not self._run(trial, len(left) - place, lambda entry: True):
+                    others.append(trial)
+            self._wait_for_others(len(others))
+            left = [trial for trial in others if not trial.is_finished]
+
+    def _say_how_much(self, count: int, left: int, what: str = "runs") -> None:
+        done = f", {count - left} of them done" if left < count else ""
+        self.say(f"{self.study.file.title}: {count} {what}{done}. They lie in {self.study.root}.")
+
+    def _run(self, trial: Trial, left: int, goes_on: Callable[[Epoch], bool]) -> bool:
+        """Run a trial unless another process is at it; tell whether it needs no more looks."""
+        with trial.claimed() as lock:
+            if lock is None:
+                return False
+            if not trial.is_finished:
+                self._launch(trial, lock, left, goes_on)
+        return True
+
+    def _launch(self, trial: Trial, lock: int, left: int, goes_on: Callable[[Epoch], bool]) -> None:
+        config = trial.prepare()
+        if trial.resume_from is None:
+            (trial.directory / LOG).unlink(missing_ok=True)  # it begins anew
+        words = words_of(trial, self.study.file.command, config)
+        begins = "goes on" if trial.resume_from is not None else "begins"
+        seconds = left * float(np.mean(self._seconds)) if self._seconds else None
+        left_over = "" if seconds is None else f"; about {_duration(seconds)} left"
+        self.say(f"{trial.title}: {begins}{left_over}")
+        begin = time.monotonic()
+        run = Launched(trial, words, lock)
+        heard: set[int] = set()
+
+        def on_epoch(entry: Epoch) -> bool:
+            if entry["epoch"] not in heard:
+                heard.add(entry["epoch"])
+                self.say(f"{trial.title}: epoch {entry['epoch']}  {_measured(entry)}")
+            return goes_on(entry)
+
+        code = run.wait(on_epoch)
+        seconds = time.monotonic() - begin
+        if code is None:
+            self.say(f"{trial.title}: ended early, it does worse than most")
+        elif trial.is_finished:
+            self._seconds.append(seconds)
+            results = trial.results()
+            self.say(
+                f"{trial.title}: {_measured(results.last if results else {})}  {seconds:.0f} s"
+            )
+        else:
+            self.failed[trial.title] = run.last_words()
+            self.say(f"{trial.title}: failed with {code}: {self.failed[trial.title]}")
+
+    def _wait_for_others(self, count: int) -> None:
+        if not count:
+            return
+        now = time.monotonic()
+        if now - self._told >= TELL_EVERY:
+            self._told = now
+            self.say(f"another process is at {count} runs that are left: waiting for it")
+        time.sleep(WAIT)
+
+    def _search(self, memory: SearchMemory) -> None:
+        search = self.study.file.search
+        assert search is not None
+        goes_by = self.study.goes_by
+        why = "" if goes_by == VALIDATION else ": not all datasets have validation data"
+        self.say(f"{self.study.file.title}: the search goes by AUC of {goes_by} data{why}.")
+        ended = len(memory.ended())
+        self._say_how_much(search.trials, search.trials - ended, "trials")
+        while True:
+            number = self._take(memory)
+            if number is not None:
+                continue
+            begun = memory.begun()
+            if not begun:
+                return
+            self._wait_for_others(len(begun))
+
+    def _take(self, memory: SearchMemory) -> int | None:
+        """Bring one trial to its end; None where there is none that no other process is at."""
+        with contextlib.ExitStack() as held:
+            with memory.locked():
+                for number in memory.numbers_to_take():
+                    runs = self.study.trials(memory.values(number), search_folder(number))
+                    # The first run stands for the trial.
+                    lock = held.enter_context(runs[0].claimed())
+                    if lock is not None:
+                        break
+                else:
+                    return None
+            self._run_searched(memory, number, runs, lock)
+        return number
+
+    def _run_searched(
+        self, memory: SearchMemory, number: int, runs: Sequence[Trial], lock: int
+    ) -> None:
+        key = f"{self.study.goes_by}_auc"
+        before: list[float] = []
+        left = memory.search.trials - len(memory.ended())
+        for trial in runs:
+            goes_on = True
+
+            def hear(entry: Epoch, trial: Trial = trial) -> bool:
+                nonlocal goes_on
+                auc, epochs = entry.get(key), self._epochs(trial)
+                if auc is not None and (trial is not runs[-1] or entry["epoch"] < epochs):
+                    # Over all runs of the trial, so that trials compare after as many epochs.
+                    epoch = runs.index(trial) * epochs + int(entry["epoch"])
+                    goes_on = memory.tell_epoch(number, epoch, float(np.mean([*before, auc])))
+                return goes_on
+
+            trial.prepare()
+            if not trial.is_finished:
+                self._launch(trial, lock, left * len(runs), hear)
+            if not goes_on:
+                memory.end_early(number)
+                return
+            auc = self._auc(trial)
+            if auc is None:
+                memory.end(number, None)
+                return
+            before.append(auc)
+        memory.end(number, float(np.mean(before)))
+
+    @staticmethod
+    def _epochs(trial: Trial) -> int:
+        from ..runs.run_config import RunConfig
+
+        return int(trial.options.get("epochs") or RunConfig.epochs)
+
+    def _auc(self, trial: Trial) -> float | None:
+        results = trial.results()
+        if results is None or not results.last:
+            return None
+        if self.study.goes_by == VALIDATION:
+            return results.metric(f"best_{VALIDATION}_auc")
+        return results.metric("test_auc")
+
+
+def search_folder(number: int) -> str:
+    """Name the directory of a search's trial."""
+    return f"trial-{number:04}"
+
+
+def require_all(conductor: Conductor) -> None:
+    """Refuse to end well where runs failed.
+
+    Raises:
+        MerlinSimError: naming them.
+    """
+    if conductor.failed:
+        names = "; ".join(conductor.failed)
+        raise MerlinSimError(
+            f"runs that failed, {len(conductor.failed)}: {names}. What they said is in output.txt "
+            "in their directories."
+        )
+
+
+def _measured(values: Epoch) -> str:
+    shown = ("validation_auc", "test_auc", "throughput")
+    found = [(name, values[name]) for name in shown if values.get(name) is not None]
+    return "  ".join(
+        f"{name} {value:,.0f}" if name == "throughput" else f"{name} {value:.4f}"
+        for name, value in found
+    )
+
+
+def _duration(seconds: float) -> str:
+    """Write a time as a person says it.
+
+    >>> _duration(42.0), _duration(250.0), _duration(9000.0)
+    ('42 s', '4 min', '2.5 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,179 @@
+"""A search's memory: Optuna's storage in SQLite, which any number of processes share."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ...foundation.exceptions import MerlinSimError
+from .study_file import Range, Search
+
+STORAGE = "search.db"
+LOCK = "search.lock"
+NAME = "study"
+WAIT_FOR_STORAGE = 60
+"""Seconds that a process waits while another writes."""
+NO_OPTUNA = (
+    "a search needs Optuna, which is not installed: `pip install 'merlin-sim[study]'`, or name the "
+    "values as a grid, which needs nothing."
+)
+
+
+def require_optuna() -> None:
+    """Refuse a search where there is no Optuna.
+
+    Raises:
+        MerlinSimError: saying how to get it.
+    """
+    try:
+        import optuna
+    except ImportError as error:
+        raise MerlinSimError(NO_OPTUNA) from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+class SearchMemory:
+    """What was tried, what came of it, and what is tried next.
+
+    Args:
+        root: the study's results directory.
+        search: what is searched.
+
+    Raises:
+        MerlinSimError: where the directory holds the search of another space.
+    """
+
+    def __init__(self, root: Path, search: Search) -> None:
+        """Open the storage, or make it."""
+        require_optuna()
+        import optuna
+
+        self.root, self.search = root, search
+        connection = {"connect_args": {"timeout": WAIT_FOR_STORAGE}}
+        with self.locked():
+            storage = optuna.storages.RDBStorage(f"sqlite:///{root / STORAGE}", connection)
+            self._study = optuna.create_study(
+                storage=storage, study_name=NAME, direction="maximize", load_if_exists=True
+            )
+            space = json.dumps(_described(search.space), sort_keys=True)
+            before = self._study.user_attrs.setdefault("space", space)
+            if before != space:
+                raise MerlinSimError(
+                    f"{root} holds a search of another space: {before} there and {space} here. "
+                    "Name another results_dir."
+                )
+            self._study.set_user_attr("space", space)
+        if search.prune:
+            self._study.pruner = optuna.pruners.MedianPruner(
+                search.startup_trials, search.warmup_epochs
+            )
+        else:
+            self._study.pruner = optuna.pruners.NopPruner()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from beginning or taking up a trial."""
+        lock = os.open(self.root / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+    def numbers_to_take(self) -> Iterator[int]:
+        """Name trials that were begun and did not end, then another one where some are left."""
+        yield from self.begun()
+        if self.count < self.search.trials:
+            yield self.ask()
+
+    def begun(self) -> list[int]:
+        """List the trials that were begun and did not end."""
+        return [trial.number for trial in self._trials() if not trial.state.is_finished()]
+
+    @property
+    def count(self) -> int:
+        """How many trials there are, begun and ended."""
+        return len(self._trials())
+
+    def ask(self) -> int:
+        """Begin another trial."""
+        self._use_sampler(self.count)
+        number = int(self._study.ask().number)
+        self.values(number)
+        return number
+
+    def values(self, number: int) -> dict[str, Any]:
+        """Return a trial's values; those are drawn that have not been before it was killed."""
+        self._use_sampler(number)
+        trial = self._trial(number)
+        return {name: _suggest(trial, name, entry) for name, entry in self.search.space.items()}
+
+    def tell_epoch(self, number: int, epoch: int, auc: float) -> bool:
+        """Note an AUC; tell whether the trial is worth going on with."""
+        trial = self._trial(number)
+        if epoch not in self._frozen(number).intermediate_values:
+            trial.report(auc, epoch)
+        return not trial.should_prune()
+
+    def end(self, number: int, auc: float | None) -> None:
+        """End a trial with its AUC; one without has failed."""
+        import optuna
+
+        state = optuna.trial.TrialState
+        if auc is None:
+            self._study.tell(number, state=state.FAIL, skip_if_finished=True)
+        else:
+            self._study.tell(number, auc, skip_if_finished=True)
+
+    def end_early(self, number: int) -> None:
+        """End a trial that is not worth going on with."""
+        import optuna
+
+        state = optuna.trial.TrialState.PRUNED
+        self._study.tell(number, state=state, skip_if_finished=True)
+
+    def ended(self) -> list[tuple[int, str, dict[str, Any], float | None]]:
+        """List the trials that have ended: number, how, values and AUC."""
+        return [
+            (t.number, t.state.name.lower(), dict(t.params), t.value if t.values else None)
+            for t in self._trials()
+            if t.state.is_finished()
+        ]
+
+    def _use_sampler(self, number: int) -> None:
+        """Draw a trial by its number: a search that was stopped draws what it would have drawn."""
+        import optuna
+
+        self._study.sampler = optuna.samplers.TPESampler(seed=1000 * self.search.seed + number)
+
+    def _trials(self) -> list[Any]:
+        return list(self._study.get_trials(deepcopy=False))
+
+    def _frozen(self, number: int) -> Any:
+        return self._trials()[number]
+
+    def _trial(self, number: int) -> Any:
+        import optuna
+
+        return optuna.trial.Trial(self._study, self._frozen(number)._trial_id)
+
+
+def _suggest(trial: Any, name: str, entry: Range | tuple[Any, ...]) -> Any:
+    if isinstance(entry, tuple):
+        return trial.suggest_categorical(name, entry)
+    if isinstance(entry.low, int) and isinstance(entry.high, int):
+        return trial.suggest_int(name, entry.low, entry.high, step=entry.step or 1, log=entry.log)
+    return trial.suggest_float(name, entry.low, entry.high, step=entry.step, log=entry.log)
+
+
+def _described(space: Mapping[str, Range | tuple[Any, ...]]) -> dict[str, Any]:
+    return {
+        name: list(entry) if isinstance(entry, tuple) else asdict(entry)
+        for name, entry in space.items()
+    }

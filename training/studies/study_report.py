@@ -1,0 +1,159 @@
+"""The page of a study: what its settings reached, by dataset, and which differences are noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...foundation.exceptions import MerlinSimError
+from ...foundation.progress import Narrator
+from ..reports.page import Page, Table, Text
+from ..reports.report import Report, add_settings
+from ..statistics.settings import Setting, name_of, shown_value
+from .conductor import search_folder
+from .search import STORAGE, SearchMemory
+from .settled import SettledStudy
+from .trial import Trial
+
+Runs = tuple[str, Mapping[str, Any], Sequence[Trial]]
+"""A setting's name, its values and its runs."""
+
+REPORT = "report"
+NAME = "study"
+MEASURES_OF_A_STUDY = ("test_auc", "test_log_loss", "throughput", "latency_mean", "time_to_train")
+MOST_COMPARED = 10
+"""Trials of a search that are compared with its best."""
+
+
+def write_study_report(study: SettledStudy, narrator: Narrator | None = None) -> Report:
+    """Write report/study.html, study.md and the figures of what there is by now.
+
+    Raises:
+        MerlinSimError: where there is nothing yet, or it cannot be written.
+    """
+    page = Page(study.file.title)
+    searched = _Searched.of(study)
+    trials = _of_grid(study) if searched is None else searched.trials
+    sentences: list[str] = []
+    if searched is not None:
+        page.add("Search", *searched.parts())
+    any_done = False
+    for dataset in study.file.datasets:
+        settings = _settings(trials, dataset)
+        if searched is not None:
+            settings = searched.best_first(settings)
+        if not settings:
+            continue
+        any_done = True
+        several = f" on {dataset}" if len(study.file.datasets) > 1 else ""
+        said = add_settings(
+            page,
+            settings,
+            study.file.measures or _measures(study, searched is not None),
+            _reference(study, settings, searched is not None),
+            narrator,
+            where=several,
+            most_compared=MOST_COMPARED if searched is not None else None,
+        )
+        sentences += said
+    if not any_done:
+        raise MerlinSimError(f"{study.root}: no run of this study has ended yet.")
+    page.add("The study", *_described(study, trials))
+    return Report(page.write(study.root / REPORT, NAME), sentences)
+
+
+def _of_grid(study: SettledStudy) -> list[Runs]:
+    return [(name_of(values) or study.file.title, values, runs) for values, runs in study.grid]
+
+
+def _settings(trials: Sequence[Runs], dataset: str) -> list[Setting]:
+    settings = []
+    for name, values, runs in trials:
+        found = [run.results() for run in runs if run.dataset == dataset and run.is_finished]
+        done = [results for results in found if results is not None]
+        if done:
+            settings.append(Setting(name, values, done))
+    return settings
+
+
+def _measures(study: SettledStudy, searches: bool) -> Sequence[str]:
+    if not searches or study.goes_by == "test":
+        return MEASURES_OF_A_STUDY
+    return ("best_test_auc", "best_validation_auc", *MEASURES_OF_A_STUDY)
+
+
+def _reference(study: SettledStudy, settings: Sequence[Setting], searches: bool) -> Setting | None:
+    wanted = study.file.reference
+    if searches or not wanted:
+        return settings[0]
+    fitting = [s for s in settings if all(s.values.get(n) == v for n, v in wanted.items())]
+    return fitting[0] if fitting else settings[0]
+
+
+def _described(study: SettledStudy, trials: Sequence[Runs]) -> list[Table | Text]:
+    runs = [run for _, _, runs in trials for run in runs]
+    done = [results for run in runs if (results := run.results()) is not None and results.last]
+    machines = sorted({shown_value(results.facts.get("ranks")) for results in done})
+    rows = [
+        ["command", study.file.command],
+        *([f"dataset {name}", str(path)] for name, path in study.file.datasets.items()),
+        ["seeds", shown_value(list(study.file.seeds))],
+        ["runs", f"{len(done)} ended of {len(runs)}"],
+        ["ranks", ", ".join(machines)],
+        *([name, shown_value(value)] for name, value in study.file.options.items()),
+    ]
+    return [Table(["", ""], rows)]
+
+
+def _shortly(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else shown_value(value)
+
+
+class _Searched:
+    """A search as far as it is."""
+
+    def __init__(self, study: SettledStudy, memory: SearchMemory) -> None:
+        self.study = study
+        self.ended = memory.ended()
+        self.trials: list[Runs] = [
+            (f"trial {number}", values, study.trials(values, search_folder(number)))
+            for number, how, values, _ in self.ended
+            if how == "complete"
+        ]
+        self._auc = {
+            f"trial {number}": auc for number, how, _, auc in self.ended if how == "complete"
+        }
+
+    @classmethod
+    def of(cls, study: SettledStudy) -> _Searched | None:
+        if study.file.search is None:
+            return None
+        if not (study.root / STORAGE).is_file():
+            raise MerlinSimError(f"{study.root}: no run of this study has ended yet.")
+        return cls(study, SearchMemory(study.root, study.file.search))
+
+    def best_first(self, settings: Sequence[Setting]) -> list[Setting]:
+        return sorted(settings, key=lambda setting: -(self._auc[setting.name] or 0.0))
+
+    def parts(self) -> list[Table | Text]:
+        assert self.study.file.search is not None
+        names = list(self.study.file.search.space)
+        goes_by = self.study.goes_by
+        rows = [
+            [
+                str(number),
+                how,
+                *(_shortly(values.get(name)) for name in names),
+                "" if auc is None else f"{auc:.4f}",
+            ]
+            for number, how, values, auc in sorted(
+                self.ended, key=lambda entry: -(entry[3] or 0.0 if entry[1] == "complete" else -1.0)
+            )
+        ]
+        said = f"The search goes by AUC of {goes_by} data."
+        if goes_by == "test":
+            said += (
+                " Not all datasets have validation data, so the best trial's AUC is chosen as the "
+                "largest of many and is flattered by that."
+            )
+        return [Text(said), Table(["Trial", "", *names, f"{goes_by} AUC"], rows)]

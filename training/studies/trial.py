@@ -1,0 +1,201 @@
+"""One run of a study: what it is told, where it lies, how far it has come, and who is at it."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import itertools
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ...checkpoints.checkpoint_store import CheckpointStore
+from ...foundation.atomic_write import write_text_atomically
+from ...foundation.exceptions import MerlinSimError
+from ..reports.run_results import RunResults, read_results
+from ..statistics.settings import name_of, shown_value
+from .study_file import RANKS, StudyFile
+
+CONFIG = "trial.yaml"
+FACTS = "run.json"
+LOG = "log.json"
+LOCK = "trial.lock"
+OUTPUT = "output.txt"
+CHECKPOINTS = "checkpoints"
+LONGEST_NAME = 80
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A run of some values on a dataset with a seed."""
+
+    directory: Path
+    """Its results directory."""
+    dataset: str
+    values: Mapping[str, Any]
+    """What is varied."""
+    seed: int
+    options: Mapping[str, Any]
+    """All that the command is told, by name; None for its default."""
+    title: str
+    """What a person calls it."""
+
+    @property
+    def ranks(self) -> int:
+        """How many processes it has."""
+        return int(self.options.get(RANKS) or 1)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What ``--config`` reads."""
+        return {n: v for n, v in self.options.items() if v is not None and n != RANKS}
+
+    def results(self) -> RunResults | None:
+        """Read what it left; None where it has not begun to log."""
+        if not (self.directory / LOG).is_file():
+            return None
+        return read_results(self.directory)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it has come to its end."""
+        results = self.results()
+        return results is not None and bool(results.last)
+
+    @property
+    def resume_from(self) -> Path | None:
+        """The checkpoints from which it goes on; None where it begins."""
+        saved = self.options.get("save_checkpoint_path")
+        if saved is None or not (self.directory / LOG).is_file():
+            return None
+        return Path(saved) if CheckpointStore(Path(saved)).names() else None
+
+    def prepare(self) -> Path:
+        """Write its configuration, or compare it with the one that is there.
+
+        Raises:
+            MerlinSimError: where the directory is of a run with other options.
+        """
+        path = self.directory / CONFIG
+        wanted = self.config
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            before = yaml.safe_load(path.read_text()) if path.is_file() else None
+            facts = self.directory / FACTS
+            if before is not None and facts.is_file():
+                before[RANKS] = json.loads(facts.read_text()).get("ranks")
+                wanted = {**wanted, RANKS: self.ranks}
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            raise MerlinSimError(f"{self.directory} cannot be written or read: {error}") from error
+        if before is None:
+            write_text_atomically(path, yaml.safe_dump(wanted, sort_keys=False))
+        elif before != wanted:
+            names = [n for n in {**before, **wanted} if before.get(n) != wanted.get(n)]
+            changed = ", ".join(
+                f"{name} {before.get(name)} there and {wanted.get(name)} here" for name in names
+            )
+            raise MerlinSimError(
+                f"{self.directory} holds a run with other options: {changed}. Name another "
+                "results_dir for the changed study, or remove that directory."
+            )
+        return path
+
+    @contextmanager
+    def claimed(self) -> Iterator[int | None]:
+        """Hold the trial for this process: gives what its children inherit to hold it as well.
+
+        None where another process has it. The system lets go where a process is killed, and not
+        before the run that it started has ended too.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        lock = os.open(self.directory / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield None
+            else:
+                yield lock
+        finally:
+            os.close(lock)
+
+
+def grid_of(study: StudyFile) -> list[dict[str, Any]]:
+    """List the settings of a grid, the first option varying slowest; one without values for none.
+
+    >>> grid_of(StudyFile(Path("s"), "s", {}, grid={"a": (1, 2), "b": (3,)}))
+    [{'a': 1, 'b': 3}, {'a': 2, 'b': 3}]
+    """
+    return [
+        dict(zip(study.grid, values, strict=True))
+        for values in itertools.product(*study.grid.values())
+    ]
+
+
+def trials_of(
+    study: StudyFile,
+    root: Path,
+    values: Mapping[str, Any],
+    folder: str,
+    keeps_scores: frozenset[str],
+) -> list[Trial]:
+    """List the runs of one setting: each dataset with each seed.
+
+    Args:
+        study: what is studied.
+        root: its results directory.
+        values: of the setting.
+        folder: of the setting, in ``root/trials``.
+        keeps_scores: names of the datasets whose test rows have users.
+    """
+    return [
+        _trial(study, root / "trials" / folder, values, dataset, seed, dataset in keeps_scores)
+        for dataset in study.datasets
+        for seed in study.seeds
+    ]
+
+
+def folder_of(values: Mapping[str, Any]) -> str:
+    """Name the directory of a setting.
+
+    >>> folder_of({"amp": True, "lr": 0.01}), folder_of({})
+    ('amp-true_lr-0.01', 'all')
+    """
+    name = "_".join(f"{key}-{shown_value(value)}" for key, value in values.items()) or "all"
+    plain = re.sub(r"[^\w.,-]", "-", name)
+    if plain == name and len(name) <= LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(repr(sorted(values.items())).encode()).hexdigest()[:8]
+    return f"{plain[:LONGEST_NAME]}_{digest}"
+
+
+def _trial(
+    study: StudyFile,
+    folder: Path,
+    values: Mapping[str, Any],
+    dataset: str,
+    seed: int,
+    keeps_scores: bool,
+) -> Trial:
+    directory = folder / f"{dataset}-seed-{seed}"
+    options: dict[str, Any] = {
+        "dataset_dir": str(study.datasets[dataset]),
+        "results_dir": str(directory),
+        "seed": seed,
+    }
+    benchmark = {**study.options, **values}.get("benchmark")
+    if keeps_scores and not benchmark:
+        options["save_scores"] = True
+    if study.checkpoints and study.command == "train" and not benchmark:
+        options |= {"save_checkpoint_path": str(directory / CHECKPOINTS), "keep_checkpoints": 1}
+    options |= {**study.options, **values}
+    several = dataset if len(study.datasets) > 1 else ""
+    title = ", ".join(filter(None, (several, name_of(values), f"seed {seed}")))
+    return Trial(directory, dataset, values, seed, options, title)
