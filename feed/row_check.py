@@ -28,6 +28,7 @@ class RowCheck:
         self._largest = largest_ids(schema)
         self._labels = binary_labels(schema)
         self._aligned = aligned_lists(schema)
+        self._widths = vector_widths(schema)
 
     def __call__(self, decoded: DecodedRows) -> None:
         """Raise a :class:`DataError` that names the file, row, column and value."""
@@ -37,6 +38,8 @@ class RowCheck:
                     f"{decoded.origin}, row {decoded.first_row + column.missing}: column {name}"
                     " holds a missing value. Received: null."
                 )
+            if name in self._widths:
+                self._check_widths(decoded, name, self._widths[name])
             values = column.values
             if not len(values):
                 continue
@@ -72,6 +75,18 @@ class RowCheck:
         bad = ~(np.abs(values) <= LARGEST_NUMBER)
         self._refuse(decoded, name, bad, "a number that is not finite in 32 bits")
 
+    def _check_widths(self, decoded: DecodedRows, name: str, width: int) -> None:
+        column = decoded.columns[name]
+        if not isinstance(column, ListColumn):
+            return
+        lengths = np.diff(column.offsets)
+        if (lengths != width).any():
+            row = int(np.argmax(lengths != width))
+            raise DataError(
+                f"{decoded.origin}, row {decoded.first_row + row}: column {name} should hold"
+                f" vectors of {width} numbers. Received: {lengths[row]}."
+            )
+
     def _compare_lengths(self, decoded: DecodedRows, first: str, second: str) -> None:
         """Refuse histories of two features that do not go through the same interactions."""
         one, other = decoded.columns[first], decoded.columns[second]
@@ -99,6 +114,16 @@ class RowCheck:
             f"{decoded.origin}, row {decoded.first_row + row}: column {name} holds {what}."
             f" Received: {value}."
         )
+
+
+def vector_widths(schema: Any) -> dict[str, int]:
+    """Name the columns of vectors, with their length."""
+    channels = {column.name: map(known_channel, tags_of(column)) for column in schema}
+    return {
+        name: int(schema[name].value_count.max)
+        for name, found in channels.items()
+        if schema[name].is_list and any(channel and channel.takes_vectors for channel in found)
+    }
 
 
 def aligned_lists(schema: Any) -> list[list[str]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..schemas.users_layout import POPULARITY, UNIFORM
@@ -33,6 +34,18 @@ class ItemTable:
         """Ids of a feature by item id; id 0, which pads, has 0."""
         return _column(self.path, name, _stamp(self.path))
 
+    def numbers(self, name: str) -> npt.NDArray[np.float32]:
+        """Numbers by item id; id 0, which pads, has 0."""
+        return _rows(self.path, name, 1, _stamp(self.path))[:, 0]
+
+    def vectors(self, name: str, size: int) -> npt.NDArray[np.float32]:
+        """Vectors by item id, [items + 1, size]; id 0 has zeros."""
+        return _rows(self.path, name, size, _stamp(self.path))
+
+    def lists(self, name: str, longest: int) -> npt.NDArray[np.int64]:
+        """Lists of ids by item id, [items + 1, longest], 0 behind their end; id 0 has none."""
+        return _lists(self.path, name, longest, _stamp(self.path))
+
     def population(self, negatives: str = POPULARITY) -> Population:
         """What items are drawn from: all interactions, or every item once."""
         return _population(self.path, negatives, _stamp(self.path))
@@ -50,6 +63,30 @@ def _column(path: Path, name: str, stamp: tuple[int, int, int]) -> npt.NDArray[n
     by_id = np.zeros(table.num_rows + 1, np.int64)
     by_id[np.asarray(table[ID])] = np.asarray(table[name])
     return by_id
+
+
+@lru_cache(maxsize=32)
+def _rows(path: Path, name: str, size: int, stamp: tuple[int, int, int]) -> npt.NDArray[np.float32]:
+    table = pq.read_table(path, columns=[ID, name])
+    column = table[name].combine_chunks()
+    values = column.flatten() if size > 1 or pa.types.is_list(column.type) else column
+    rows = np.zeros((table.num_rows + 1, size), np.float32)
+    rows[np.asarray(table[ID])] = np.asarray(values).reshape(-1, size)
+    return rows
+
+
+@lru_cache(maxsize=32)
+def _lists(
+    path: Path, name: str, longest: int, stamp: tuple[int, int, int]
+) -> npt.NDArray[np.int64]:
+    table = pq.read_table(path, columns=[ID, name])
+    lists = table[name].combine_chunks()
+    ids = np.asarray(table[ID])
+    lengths = np.diff(np.asarray(lists.offsets))
+    rows = np.zeros((table.num_rows + 1, longest), np.int64)
+    elements = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    rows[np.repeat(ids, lengths), elements] = np.asarray(lists.flatten())
+    return rows
 
 
 @lru_cache(maxsize=8)

@@ -32,6 +32,12 @@ class Channel:
     is_categorical: bool = False
     """Whether each feature is ids, with a cardinality, looked up in a table."""
 
+    takes_vectors: bool = False
+    """Whether a feature may be a vector of one length, beside one number."""
+
+    is_pooled: bool = False
+    """Whether each feature is a list of ids without an order, whose vectors become their mean."""
+
     tags: tuple[str, ...] = ()
     """Merlin's tags of each of its columns, beside the channel's name."""
 
@@ -229,11 +235,16 @@ def _check_feature(spec: FeatureSpec, name: str, place: int, channel: Channel) -
 
 def _mismatches(feature: Feature, channel: Channel) -> list[tuple[str, str, str]]:
     found = []
-    if channel.is_list and (feature.dimensions is None or len(feature.dimensions) != 1):
-        received = "none" if feature.dimensions is None else str(list(feature.dimensions))
-        found.append(("dimensions", "one length, such as [100]", received))
-    if not channel.is_list and feature.dimensions is not None:
-        found.append(("dimensions", "none: one value a row", str(list(feature.dimensions))))
+    lengths = feature.dimensions
+    received = "none" if lengths is None else str(list(lengths))
+    if channel.is_list or channel.is_pooled:
+        if lengths is None or len(lengths) != 1:
+            found.append(("dimensions", "one length, such as [100]", received))
+    elif channel.takes_vectors:
+        if lengths is not None and len(lengths) != 1:
+            found.append(("dimensions", "none, or the length of a vector", received))
+    elif lengths is not None:
+        found.append(("dimensions", "none: one value a row", received))
     if channel.is_categorical:
         if not isinstance(feature.cardinality, int):
             received = "none" if feature.cardinality is None else "auto"

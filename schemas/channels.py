@@ -22,6 +22,9 @@ TARGET_ITEM_FEATURES = "target_item_features"
 POSITIVE_HISTORY = "positive_history"
 NEGATIVE_HISTORY = "negative_history"
 HISTORY_TIME_INTERVALS = "history_time_intervals"
+TARGET_ITEM_LISTS = "target_item_lists"
+USER_NUMERICAL = "user_numerical"
+TARGET_ITEM_NUMERICAL = "target_item_numerical"
 CATEGORICAL = "categorical"
 NUMERICAL = "numerical"
 
@@ -74,6 +77,21 @@ _SIM_FAMILY = {
         tags=("sequence", "list", "time", "continuous"),
         aligned_with=POSITIVE_HISTORY,
         signs=_signs("sequence time"),
+    ),
+    TARGET_ITEM_LISTS: Channel(
+        fewest=0, is_pooled=True, is_categorical=True, tags=("item", "categorical")
+    ),
+    USER_NUMERICAL: Channel(
+        fewest=0,
+        takes_vectors=True,
+        tags=("user", "continuous"),
+        signs=_signs("user continuous"),
+    ),
+    TARGET_ITEM_NUMERICAL: Channel(
+        fewest=0,
+        takes_vectors=True,
+        tags=("item", "continuous"),
+        signs=_signs("item continuous"),
     ),
 }
 _SHARED = (TARGET_ITEM_FEATURES, POSITIVE_HISTORY, NEGATIVE_HISTORY)

@@ -7,14 +7,18 @@ from ...schemas.channels import (
     NEGATIVE_HISTORY,
     POSITIVE_HISTORY,
     TARGET_ITEM_FEATURES,
+    TARGET_ITEM_LISTS,
+    TARGET_ITEM_NUMERICAL,
     USER_FEATURES,
+    USER_NUMERICAL,
 )
 from ..interest.options import DINOptions
 from .family import Family, Request
 
 LOSSES = ("total_loss", "classification_loss", "dien_aux_loss")
-SERVED = (USER_FEATURES, TARGET_ITEM_FEATURES, POSITIVE_HISTORY)
-LOOKED_UP = (*SERVED, NEGATIVE_HISTORY)
+_SERVED_IDS = (USER_FEATURES, TARGET_ITEM_FEATURES, POSITIVE_HISTORY, TARGET_ITEM_LISTS)
+SERVED = (*_SERVED_IDS, USER_NUMERICAL, TARGET_ITEM_NUMERICAL)
+LOOKED_UP = (*_SERVED_IDS, NEGATIVE_HISTORY)
 HELP = {
     "embedding_dim": "Length of the vector of one feature.",
     "stage_two_mlp_dims": "Hidden sizes of the classifier.",

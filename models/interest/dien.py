@@ -47,15 +47,15 @@ class DIENBlock(InterestBlock[DIENOptions]):
 
     @property
     def classified_dim(self) -> int:
-        """Length of target, final state, counts and user."""
+        """Length of target, final state, further features and user."""
         width: int = self.item_dim + self.interest.units + self.user_dim
-        return width + self.counts_dim
+        return width + self.further_dim
 
     def forward(
         self, features: Features, training: bool = False, with_objective: bool = False
     ) -> BlockOutputs:
         """Return the last hidden layer, and with the objective the auxiliary network's logits."""
-        ids = {**features.user, **features.target_item}
+        ids = {**features.user, **features.target_item, **features.listed}
         histories = [features.positive, *([features.negative] if with_objective else [])]
         for history in histories:
             ids |= {n: self.split(c, features.window_ends).short for n, c in history.items()}
@@ -65,7 +65,7 @@ class DIENBlock(InterestBlock[DIENOptions]):
         short = ShortHistory(self.join([vectors[n] for n in self.channels.positive], mask), mask)
 
         evolution = self.interest(target, *short)
-        parts = [target, evolution.final_state, *self.counted(features)]
+        parts = [target, evolution.final_state, *self.further(features, vectors)]
         rows = self.join_rows(parts, vectors)
         hidden = self.classifier(rows, training=training)
         if not with_objective:

@@ -43,15 +43,15 @@ class DINBlock(InterestBlock[DINOptions]):
 
     @property
     def classified_dim(self) -> int:
-        """Length of target, interest, sums, counts and user."""
+        """Length of target, interest, sums, further features and user."""
         sums_dim = 0 if self.sums is None else self.sums.summed_dim
-        return 2 * self.item_dim + sums_dim + self.counts_dim + self.user_dim
+        return 2 * self.item_dim + sums_dim + self.further_dim + self.user_dim
 
     def forward(
         self, features: Features, training: bool = False, with_objective: bool = False
     ) -> BlockOutputs:
         """Return the last hidden layer of a batch; DIN's objective needs nothing else."""
-        ids = {**features.user, **features.target_item, **features.positive}
+        ids = {**features.user, **features.target_item, **features.positive, **features.listed}
         vectors = self.embedding(ids, with_gradient=training or with_objective)
         target = self.join_target(vectors)  # [users, candidates, dim]
         history = self.join([vectors[n] for n in self.channels.positive])  # [users, places, dim]
@@ -60,7 +60,7 @@ class DINBlock(InterestBlock[DINOptions]):
         parts = [target, interest]
         if self.sums is not None:
             parts.append(self.sums(target, history, mask))
-        rows = self.join_rows([*parts, *self.counted(features)], vectors)
+        rows = self.join_rows([*parts, *self.further(features, vectors)], vectors)
         return BlockOutputs(self.classifier(rows, training=training))
 
 

@@ -13,6 +13,7 @@ from ..blocks.attention.summed_attention import SummedAttention
 from ..blocks.counts.history_counts import HistoryCounts, Seen
 from ..blocks.embeddings.feature_embedding import FeatureEmbedding
 from ..blocks.embeddings.left_padding import LeftPadding
+from ..blocks.embeddings.mean_vectors import mean_vectors
 from ..blocks.heads.hidden_layers import HiddenLayers
 from ..blocks.shapes import as_rows, beside_candidates, sizes
 from ..frame.columns_block import ColumnsBlock
@@ -160,21 +161,40 @@ class InterestBlock(ColumnsBlock[AnyOptions]):
         return HistoryCounts(length, dtype=self._dtype_policy, name="counts")
 
     @property
-    def counts_dim(self) -> int:
-        """Length of what :meth:`counted` gives."""
-        return 0 if self.counts is None else self.counts.counts_dim(len(self.channels.positive))
+    def further_dim(self) -> int:
+        """Length of what :meth:`further` gives."""
+        channels, features = self.channels, len(self.channels.positive)
+        counts = 0 if self.counts is None else self.counts.counts_dim(features)
+        lists = self.options.embedding_dim * len(channels.target_lists)
+        return int(counts + lists + channels.target_numbers_dim + channels.user_numbers_dim)
 
-    def counted(self, features: Features) -> list[tf.Tensor]:
-        """Return how often and how recently the candidates' features occur, if the model reads it.
+    def further(self, features: Features, vectors: Mapping[str, Any]) -> list[tf.Tensor]:
+        """Return what the last classifier alone reads of the candidates beside their vectors.
+
+        How often and how recently their features occur, if the model reads it; of their lists the
+        mean of each one's vectors; their numbers, and those beside the user.
+
+        Args:
+            features: One batch, by channel.
+            vectors: Those of the batch, by column.
 
         Returns:
-            None of it, or one of [users, candidates, counts_dim], for a classifier.
+            Parts of [users, candidates, dim]; none where the data has no such features.
         """
-        if self.counts is None:
-            return []
-        history = {name: features.positive[n] for name, n in self.channels.history_of.items()}
-        seen = Seen(features.real, features.ends)
-        return [self.counts(features.target_item, history, seen)]
+        parts = []
+        if self.counts is not None:
+            history = {name: features.positive[n] for name, n in self.channels.history_of.items()}
+            seen = Seen(features.real, features.ends)
+            parts.append(self.counts(features.target_item, history, seen))
+        for name, ids in features.listed.items():
+            parts.append(mean_vectors(vectors[name], ids))
+        if features.target_numbers is not None:
+            parts.append(tf.cast(features.target_numbers, self.compute_dtype))
+        if features.user_numbers is not None:
+            numbers = tf.cast(features.user_numbers, self.compute_dtype)[:, tf.newaxis]
+            first = next(iter(features.target_item.values()))
+            parts.append(tf.repeat(numbers, sizes(first)[1], axis=1))
+        return parts
 
     def join(self, vectors: list[tf.Tensor], mask: tf.Tensor | None = None) -> tf.Tensor:
         """Concatenate a channel's vectors: [...] -> [..., dim x features], 0 where masked."""

@@ -16,7 +16,10 @@ from ...schemas.channels import (
     NEGATIVE_HISTORY,
     POSITIVE_HISTORY,
     TARGET_ITEM_FEATURES,
+    TARGET_ITEM_LISTS,
+    TARGET_ITEM_NUMERICAL,
     USER_FEATURES,
+    USER_NUMERICAL,
     channels_of,
 )
 from ..blocks.checks import OptionError
@@ -53,6 +56,21 @@ class Features(NamedTuple):
     window_ends: tf.Tensor | None = None
     """The same once for candidates one after the other that see the same: [users, windows]."""
 
+    lists: dict[str, tf.Tensor] | None = None
+    """Lists of the candidates, ids without an order, each [users, candidates, length], 0 where
+    a list has ended; None without any."""
+
+    user_numbers: tf.Tensor | None = None
+    """Numbers beside the user, vectors too, side by side: [users, numbers], float32."""
+
+    target_numbers: tf.Tensor | None = None
+    """The candidates', likewise: [users, candidates, numbers], float32."""
+
+    @property
+    def listed(self) -> dict[str, tf.Tensor]:
+        """The lists by column; empty without any."""
+        return self.lists or {}
+
 
 @dataclass(frozen=True)
 class Channels:
@@ -81,6 +99,15 @@ class Channels:
 
     schema: Schema
     """The schema of all columns."""
+
+    target_lists: tuple[str, ...] = ()
+    """Columns of lists of ids of the target item."""
+
+    user_numerical: tuple[str, ...] = ()
+    """Columns of numbers, and of vectors, beside the user."""
+
+    target_numerical: tuple[str, ...] = ()
+    """Columns of numbers, and of vectors, of the target item."""
 
     @classmethod
     def read(cls, schema: Schema) -> Channels:
@@ -121,13 +148,18 @@ class Channels:
             time_intervals=intervals[0] if intervals else None,
             history_length=int(lengths[positive[0]] or 0),
             schema=schema,
+            target_lists=names.get(TARGET_ITEM_LISTS, ()),
+            user_numerical=names.get(USER_NUMERICAL, ()),
+            target_numerical=names.get(TARGET_ITEM_NUMERICAL, ()),
         )
 
     @property
     def served(self) -> tuple[str, ...]:
         """The columns that inference reads: all but label and negative history."""
         intervals = (self.time_intervals,) if self.time_intervals else ()
-        return (*self.user, *self.target_item, *self.positive, *intervals)
+        numerical = (*self.user_numerical, *self.target_numerical)
+        histories = (*self.positive, *intervals)
+        return (*self.user, *self.target_item, *histories, *self.target_lists, *numerical)
 
     @property
     def history_of(self) -> dict[str, str]:
@@ -143,7 +175,18 @@ class Channels:
     @property
     def categorical(self) -> tuple[str, ...]:
         """The columns that are looked up in tables."""
-        return (*self.user, *self.target_item, *self.positive, *self.negative)
+        histories = (*self.positive, *self.negative)
+        return (*self.user, *self.target_item, *histories, *self.target_lists)
+
+    @property
+    def user_numbers_dim(self) -> int:
+        """How many numbers stand beside a user."""
+        return sum(_width(self.schema[name]) or 1 for name in self.user_numerical)
+
+    @property
+    def target_numbers_dim(self) -> int:
+        """How many numbers a target item has."""
+        return sum(_width(self.schema[name]) or 1 for name in self.target_numerical)
 
     @property
     def histories(self) -> dict[str, int]:
@@ -187,7 +230,30 @@ class Channels:
             time_intervals=intervals,
             ends=ends,
             window_ends=window_ends,
+            lists={n: self._list(n, columns[n]) for n in self.target_lists} or None,
+            user_numbers=self._user_numbers(columns),
+            target_numbers=self._target_numbers(columns),
         )
+
+    def _list(self, name: str, column: tf.Tensor) -> tf.Tensor:
+        return _beside_candidates(tf.cast(column, tf.int32), _width(self.schema[name]))
+
+    def _user_numbers(self, columns: Mapping[str, tf.Tensor]) -> tf.Tensor | None:
+        """[users, numbers], or None."""
+        found = []
+        for name in self.user_numerical:
+            width = _width(self.schema[name]) or 1
+            found.append(tf.reshape(tf.cast(columns[name], tf.float32), [-1, width]))
+        return tf.concat(found, axis=-1) if found else None
+
+    def _target_numbers(self, columns: Mapping[str, tf.Tensor]) -> tf.Tensor | None:
+        """[users, candidates, numbers], or None."""
+        found = []
+        for name in self.target_numerical:
+            width = _width(self.schema[name])
+            numbers = _beside_candidates(tf.cast(columns[name], tf.float32), width)
+            found.append(numbers if width else numbers[..., tf.newaxis])
+        return tf.concat(found, axis=-1) if found else None
 
     def _check_places(self, columns: Mapping[str, tf.Tensor]) -> tuple[int, int]:
         """Return how many places the histories have, and how many candidates share an end."""
@@ -232,6 +298,24 @@ def _candidates(column: tf.Tensor) -> tf.Tensor:
     """Return ids as [users, candidates]; of plain rows, [users], one candidate each."""
     ids = tf.cast(column, tf.int32)
     return ids if ids.shape.rank == 2 else tf.reshape(ids, [-1, 1])
+
+
+def _beside_candidates(column: tf.Tensor, width: int | None) -> tf.Tensor:
+    """Return values as [users, candidates], and lists as [users, candidates, width].
+
+    Plain rows have one candidate each: of single values [rows] or [rows, 1], of lists
+    [rows, width], or as Merlin has them [rows, width, 1].
+    """
+    if width is None:
+        return column if column.shape.rank == 2 else tf.reshape(column, [-1, 1])
+    if column.shape.rank == 3 and column.shape[2] in (width, None):
+        return tf.ensure_shape(column, [None, None, width])
+    return tf.reshape(column, [-1, 1, width])
+
+
+def _width(column: ColumnSchema) -> int | None:
+    """Return how many values a row has: None for one that is no list."""
+    return int(column.value_count.max) if column.is_list else None
 
 
 def _length(column: ColumnSchema) -> int | None:

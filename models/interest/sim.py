@@ -163,12 +163,12 @@ class SearchedBlock(InterestBlock[AnySearched]):
 
     @property
     def classified_dim(self) -> int:
-        """Length of attention, mean, target, short history, sums, counts and user."""
+        """Length of attention, mean, target, short history, sums, further features and user."""
         attended = self.attention_unit.attended_dim(self.item_dim)
         items = 1 + int(self.attention_unit.has_mean)
         width: int = attended + items * self.item_dim + self._short_dim + self.user_dim
         width += 0 if self.sums is None else self.sums.summed_dim
-        return width + self.counts_dim
+        return width + self.further_dim
 
     @property
     def _short_dim(self) -> int:
@@ -200,7 +200,7 @@ class SearchedBlock(InterestBlock[AnySearched]):
             parts.append(attend_to_short(self.short_attention, target.vector, short))
         if self.sums is not None:
             parts.append(self.sums(target.vector, history.vectors, history.mask))
-        parts += self.counted(features)
+        parts += self.further(features, vectors)
         rows = self.join_rows([part for part in parts if part is not None], vectors)
         hidden = self.classifier(rows, training=training)
         stage_one_logits = auxiliary = None
@@ -217,7 +217,7 @@ class SearchedBlock(InterestBlock[AnySearched]):
     ) -> dict[str, Any]:
         """Look a batch up; of a history both parts, of a negative one the short part alone."""
         ends = features.window_ends
-        ids = {**features.user, **features.target_item}
+        ids = {**features.user, **features.target_item, **features.listed}
         ids |= {name: self.split(column, ends) for name, column in features.positive.items()}
         if with_negatives:
             negative = features.negative.items()

@@ -10,11 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...workflows.vocabularies.vocabulary import Vocabularies
 from ..limits import Limits, RequestError
-from ..servables.servable import Servable
+from ..servables.servable import CATEGORIES, Servable
 from ..servables.served_columns import Column
 from .csv_cells import csv_key, csv_list, csv_numbers
 from .event import CANDIDATES, HISTORY, NOT_GIVEN, Event, Item, parse_event
+from .event_numbers import NumberEncoder, PlainNumbers, WorkflowNumbers
+from .log_lookup import as_in_log, read_workflow
 from .vocabulary_lookup import UNSEEN, IdLookup, Lookup, VocabularyLookup
 
 Ids = dict[str, npt.NDArray[np.generic]]
@@ -30,6 +33,8 @@ class EncodedEvent:
     """Each [candidates]."""
     histories: Ids
     """Each [positions], oldest first; no longer than the model reads."""
+    keys: tuple[str, ...] = ()
+    """Those of the user's columns that are ids."""
 
     @property
     def candidates(self) -> int:
@@ -44,7 +49,7 @@ class EncodedEvent:
     @property
     def unseen_user(self) -> bool:
         """Whether the user, in any of its keys, was not."""
-        return any(ids[0] == UNSEEN for ids in self.users.values())
+        return any(self.users[name][0] == UNSEEN for name in self.keys)
 
 
 class EventEncoder:
@@ -71,12 +76,23 @@ class EventEncoder:
             find_lookup(servable, first, features),
             *(find_lookup(servable, column) for column in others),
         ]
+        workflow = read_workflow(servable)
+        self.numbers: NumberEncoder = PlainNumbers(self.columns)
+        if workflow is not None:
+            self.users = [as_in_log(lookup, *workflow) for lookup in self.users]
+            self.items = [as_in_log(lookup, *workflow) for lookup in self.items]
+            lists = [find_lookup(servable, column) for column in self.columns.target_lists]
+            names = (feature.name for feature in workflow[0].lists)
+            by_name = dict(zip(names, lists, strict=True))
+            table = Vocabularies(servable.path / CATEGORIES).items(first.domain)
+            self.numbers = WorkflowNumbers(*workflow, table, by_name, self.columns)
 
     @property
     def fields(self) -> tuple[str, ...]:
         """The names that a row of a file has."""
         intervals = (self.columns.intervals.name,) if self.columns.intervals else ()
-        return (*(column.name for column in self.columns.users), HISTORY, CANDIDATES, *intervals)
+        users = (*(column.name for column in self.columns.users), *self.numbers.user_fields)
+        return (*users, HISTORY, CANDIDATES, *intervals)
 
     def from_cells(self, cells: Mapping[str, str]) -> dict[str, Any]:
         """Read the cells of a row of CSV; a list is JSON, or keys separated by ``|``.
@@ -89,6 +105,8 @@ class EventEncoder:
             found[column.name] = csv_key(cells[column.name], column.name, lookup.is_text)
         for name in (HISTORY, CANDIDATES):
             found[name] = csv_list(cells[name], name, self.items[0].is_text)
+        for name in self.numbers.user_fields:
+            found[name] = self.numbers.from_cell(name, cells[name])
         if self.columns.intervals is not None:
             name = self.columns.intervals.name
             found[name] = csv_numbers(cells[name], name)
@@ -104,12 +122,16 @@ class EventEncoder:
 
     def output_row(self, event: Event) -> dict[str, Any]:
         """Return what a file of scores says of an event."""
-        users = {column.name: event.users[column.name] for column in self.columns.users}
+        users = {
+            column.name: lookup.shown(event.users[column.name])
+            for column, lookup in zip(self.columns.users, self.users, strict=True)
+        }
         return {**users, CANDIDATES: [item[0] for item in event.candidates]}
 
     def parse(self, fields: Any) -> Event:
         """Check the form of an event; see :func:`~merlin_sim.serving.events.event.parse_event`."""
-        return parse_event(fields, self.columns, self.limits)
+        beside = (self.numbers.user_fields, self.numbers.item_fields)
+        return parse_event(fields, self.columns, self.limits, beside)
 
     def encode(self, event: Event) -> EncodedEvent:
         """Look up an event's keys.
@@ -133,10 +155,16 @@ class EventEncoder:
         if columns.intervals is not None and event.intervals is not None:
             column = columns.intervals
             histories[column.name] = np.array(event.intervals, column.dtype)[seen]
+        ids = {
+            c.name: found.astype(c.dtype) for c, found in zip(columns.targets, targets, strict=True)
+        }
+        given = event.given or [{}] * len(event.candidates)
         return EncodedEvent(
-            {c.name: users[c.name].astype(c.dtype) for c in columns.users},
-            {c.name: ids.astype(c.dtype) for c, ids in zip(columns.targets, targets, strict=True)},
+            {c.name: users[c.name].astype(c.dtype) for c in columns.users}
+            | self.numbers.of_user(event.beside_user),
+            ids | self.numbers.of_items(targets[0], given, CANDIDATES),
             histories,
+            tuple(column.name for column in columns.users),
         )
 
     def _items(self, items: Sequence[Item], where: str) -> list[npt.NDArray[np.int64]]:

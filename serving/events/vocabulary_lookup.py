@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +54,10 @@ class VocabularyLookup:
         """The arrow type of its keys."""
         return pa.string() if self.is_text else pa.int64()
 
+    def shown(self, key: Any) -> Any:
+        """Return a key as a file of scores shows it."""
+        return key
+
     def look_up(self, key: Any, where: str) -> int:
         """Return the id of a key; of none, what the workflow has for features without a value.
 
@@ -87,6 +91,10 @@ class IdLookup:
         """Nothing is known of an item."""
         return {}
 
+    def shown(self, key: Any) -> Any:
+        """Return a key as a file of scores shows it."""
+        return key
+
     def look_up(self, key: Any, where: str) -> int:
         """Return the id if it is one."""
         if key is None:
@@ -96,4 +104,27 @@ class IdLookup:
         return int(key) if 1 <= key <= self.largest else UNSEEN
 
 
-Lookup = VocabularyLookup | IdLookup
+class Lookup(Protocol):
+    """Raw keys -> ids of one domain."""
+
+    @property
+    def domain(self) -> str:
+        """The domain's name."""
+
+    @property
+    def is_text(self) -> bool:
+        """Whether keys are text; whole numbers otherwise."""
+
+    @property
+    def key_type(self) -> Any:
+        """The arrow type of its keys."""
+
+    @property
+    def features(self) -> dict[str, npt.NDArray[np.int64]]:
+        """Ids of an item's features by item id, where they are known."""
+
+    def look_up(self, key: Any, where: str) -> int:
+        """Return the id of a key."""
+
+    def shown(self, key: Any) -> Any:
+        """Return a key as a file of scores shows it."""

@@ -43,13 +43,13 @@ def check_request(
     limits.check_candidates(rows, f"{columns.targets[0].name}: rows")
     users = _user_rows(checked, columns)
     _check_rows("rows of the user's columns", users, (rows, 1))
-    for column in columns.targets:
+    for column in columns.of_target:
         _check_rows(column.name, len(checked[column.name]), (rows,))
-    for column in columns.users:
+    for column in columns.of_user:
         _check_rows(column.name, len(checked[column.name]), (users,))
     for column in columns.lists:
         _check_list(checked, column, columns, users, limits)
-    for column in (*columns.users, *columns.targets, *columns.lists):
+    for column in (*columns.of_user, *columns.of_target, *columns.lists):
         _check_values(checked, column)
     return IdsRequest(checked, rows, is_one_user=users != rows)
 
@@ -85,8 +85,8 @@ def _array(value: object, name: str, dtype: Any, shape: tuple[int, ...]) -> npt.
 
 
 def _user_rows(tensors: Tensors, columns: ServedColumns) -> int:
-    if columns.users:
-        return len(tensors[columns.users[0].name])
+    if columns.of_user:
+        return len(tensors[columns.of_user[0].name])
     if not columns.histories:
         return len(tensors[columns.targets[0].name])
     first = columns.histories[0].name

@@ -18,7 +18,7 @@ def candidate_parts(tensors: Tensors, columns: ServedColumns, most: int) -> Iter
         columns: The servable's columns.
         most: Candidates of a part.
     """
-    names = [column.name for column in columns.targets]
+    names = [column.name for column in columns.of_target]
     rows = len(tensors[names[0]])
     for begin in _starts(rows, most):
         yield {**tensors, **{name: tensors[name][begin : begin + most] for name in names}}
@@ -35,7 +35,7 @@ def row_parts(tensors: Tensors, columns: ServedColumns, most: int) -> Iterator[T
             offsets = tensors[name + OFFSETS][begin : end + 1]
             part[name + VALUES] = tensors[name + VALUES][offsets[0] : offsets[-1]]
             part[name + OFFSETS] = (offsets - offsets[0]).astype(np.int32)
-        for column in (*columns.users, *columns.targets, *columns.lists):
+        for column in (*columns.of_user, *columns.of_target, *columns.lists):
             if column.name not in lists:
                 part[column.name] = tensors[column.name][begin:end]
         yield part

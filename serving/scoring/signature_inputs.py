@@ -19,11 +19,11 @@ def plain_batch(events: Sequence[EncodedEvent], columns: ServedColumns) -> Tenso
     """One row for each candidate of each event, the user repeated beside it."""
     counts = np.array([event.candidates for event in events])
     tensors: Tensors = {}
-    for column in columns.users:
+    for column in columns.of_user:
         tensors[column.name] = np.repeat(
             np.concatenate([event.users[column.name] for event in events]), counts
         )
-    for column in columns.targets:
+    for column in columns.of_target:
         tensors[column.name] = np.concatenate([event.targets[column.name] for event in events])
     for column in columns.lists:
         rows = [event.histories[column.name] for event in events]

@@ -102,7 +102,7 @@ def served_schema(schema: Schema, pad: bool) -> Schema:
 
 
 def _domains(columns: ServedColumns) -> dict[str, int]:
-    everything = (*columns.users, *columns.targets, *columns.histories)
+    everything = (*columns.users, *columns.targets, *columns.target_lists, *columns.histories)
     return {c.domain: c.largest_id for c in everything if c.largest_id is not None}
 
 

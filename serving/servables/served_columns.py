@@ -14,7 +14,10 @@ from ...schemas.channels import (
     HISTORY_TIME_INTERVALS,
     POSITIVE_HISTORY,
     TARGET_ITEM_FEATURES,
+    TARGET_ITEM_LISTS,
+    TARGET_ITEM_NUMERICAL,
     USER_FEATURES,
+    USER_NUMERICAL,
     channels_of,
 )
 
@@ -35,6 +38,14 @@ class Column:
     dtype: npt.DTypeLike
     largest_id: int | None
     """The domain's largest id; None for a column of numbers."""
+    width: int | None = None
+    """How many values a row has where that is fixed: of a vector, of a list of ids without an
+    order, which 0 fills up; None for a single value, and for a history."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a column that is no history."""
+        return (-1,) if self.width is None else (-1, self.width)
 
 
 @dataclass(frozen=True)
@@ -51,6 +62,12 @@ class ServedColumns:
     """Positions of a history that the model reads, the newest."""
     is_ragged: bool
     """Whether histories are values and offsets, or padded rows."""
+    user_numbers: tuple[Column, ...] = ()
+    """Numbers and vectors beside the user."""
+    target_lists: tuple[Column, ...] = ()
+    """Lists of ids of each candidate."""
+    target_numbers: tuple[Column, ...] = ()
+    """Numbers and vectors of each candidate."""
 
     @classmethod
     def read(cls, schema: Schema) -> ServedColumns:
@@ -69,6 +86,9 @@ class ServedColumns:
             intervals=next(iter(columns(HISTORY_TIME_INTERVALS)), None),
             longest=int(first.value_count.max),
             is_ragged=bool(first.is_ragged),
+            user_numbers=columns(USER_NUMERICAL),
+            target_lists=columns(TARGET_ITEM_LISTS),
+            target_numbers=columns(TARGET_ITEM_NUMERICAL),
         )
 
     @classmethod
@@ -78,16 +98,26 @@ class ServedColumns:
         return cls((), targets, (), None, longest=0, is_ragged=False)
 
     @property
+    def of_user(self) -> tuple[Column, ...]:
+        """All columns with one row for each user."""
+        return (*self.users, *self.user_numbers)
+
+    @property
+    def of_target(self) -> tuple[Column, ...]:
+        """All columns with one row for each candidate."""
+        return (*self.targets, *self.target_lists, *self.target_numbers)
+
+    @property
     def lists(self) -> tuple[Column, ...]:
-        """All columns with a list in each row."""
+        """All columns with a history in each row."""
         return (*self.histories, *((self.intervals,) if self.intervals else ()))
 
     @property
     def inputs(self) -> dict[str, tuple[npt.DTypeLike, tuple[int, ...]]]:
         """The signature: input -> dtype and shape, -1 where any length goes."""
         found: dict[str, tuple[npt.DTypeLike, tuple[int, ...]]] = {}
-        for column in (*self.users, *self.targets):
-            found[column.name] = (column.dtype, (-1,))
+        for column in (*self.of_user, *self.of_target):
+            found[column.name] = (column.dtype, column.shape)
         for column in self.lists:
             if self.is_ragged:
                 found[column.name + VALUES] = (column.dtype, (-1,))
@@ -100,6 +130,7 @@ class ServedColumns:
 def _column(column: ColumnSchema) -> Column:
     domain = column.int_domain
     dtype = np.dtype(column.dtype.to("numpy"))
+    width = int(column.value_count.max) if column.is_list and not column.is_ragged else None
     if domain is None or domain.max is None:
-        return Column(column.name, column.name, dtype, None)
-    return Column(column.name, domain.name or column.name, dtype, int(domain.max))
+        return Column(column.name, column.name, dtype, None, width)
+    return Column(column.name, domain.name or column.name, dtype, int(domain.max), width)

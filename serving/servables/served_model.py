@@ -11,7 +11,12 @@ from merlin.schema import Schema
 from ...foundation.batch_names import OFFSETS, VALUES
 from ...models.row_parts import in_parts
 from ...models.serving_signature import columns_signature
-from ...schemas.channels import TARGET_ITEM_FEATURES, channels_of
+from ...schemas.channels import (
+    TARGET_ITEM_FEATURES,
+    TARGET_ITEM_LISTS,
+    TARGET_ITEM_NUMERICAL,
+    channels_of,
+)
 from .servable import ONE_USER_SIGNATURE, PLAIN_SIGNATURE, SCORE
 
 
@@ -29,7 +34,9 @@ def save_served_model(model: Any, schema: Schema, path: Path, takes_rows: bool) 
         takes_rows: Whether requests are plain rows: there is no signature for one user then.
     """
     signature = columns_signature(schema)
-    targets = channels_of(schema).get(TARGET_ITEM_FEATURES, [])
+    of_target = (TARGET_ITEM_FEATURES, TARGET_ITEM_LISTS, TARGET_ITEM_NUMERICAL)
+    channels = channels_of(schema)
+    targets = [name for channel in of_target for name in channels.get(channel, ())]
 
     def score(columns: dict[str, Any]) -> tf.Tensor:
         return tf.cast(model.forward(columns).logits, tf.float32)

@@ -85,7 +85,7 @@ def test_dlrm():
             with_channel(AMAZON, user_feature=("user_id",)),
             "channel_spec.user_feature: expected a channel of sim: label, user_features, "
             "target_item_features, positive_history, negative_history, history_time_intervals, "
-            "got 'user_feature'",
+            "target_item_lists, user_numerical, target_item_numerical, got 'user_feature'",
         ),
         (
             with_feature(AMAZON, "item_id_pos", dimensions=None),

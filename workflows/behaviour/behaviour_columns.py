@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...foundation.exceptions import MerlinSimError
+from ..features.feature import INTERACTION, ITEM, USER, Time
+from ..features.feature_set import NO_FEATURES, SINCE_SUFFIX, TARGET_SUFFIX, FeatureSet
 
 LABEL = "label"
 POSITION = "position"
-TARGET_SUFFIX = "_trgt"
 POSITIVE_SUFFIX = "_pos"
 NEGATIVE_SUFFIX = "_neg"
+SECONDS = "seconds since 1970"
+"""The timestamp on its way through the workflow, where more than its order counts."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +40,17 @@ class BehaviourColumns:
     label: str | None = None
     """1 where the item was taken (clicked), 0 where it was shown and not taken. None: the log has
     only what was taken."""
+    features: FeatureSet = NO_FEATURES
+    """What is made of further columns: numbers, times, lists and vectors. Those that become ids
+    are added to the features above."""
 
     def __post_init__(self) -> None:
         """Refuse names that would collide in the dataset, or could not name a file."""
+        for of, name in ((USER, "user_features"), (ITEM, "item_features")):
+            given = getattr(self, name)
+            more = [n for n in self.features.categories(of) if n not in given]
+            object.__setattr__(self, name, (*given, *more))
+        self._check_roles()
         for name in self.log:
             if not name or "/" in name or name[-1] in "_-. " or name.startswith("."):
                 raise MerlinSimError(
@@ -47,7 +58,9 @@ class BehaviourColumns:
                     f"with `.` or end in one of `_-. `. Received: {name!r}."
                 )
         # The column of labels becomes the dataset's label, so it may be called like that.
-        names = [*self.log, POSITION, *([] if self.label == LABEL else [LABEL])]
+        read = [name for name in self.features.columns if name not in self.keyed]
+        names = [*self.keyed, *read, POSITION, *([] if self.label == LABEL else [LABEL])]
+        names += [SECONDS] * bool(self.features)
         twice = sorted({name for name in [*names, *self.output] if names.count(name) > 1})
         outputs = list(self.output)
         twice += sorted({name for name in outputs if outputs.count(name) > 1} - set(twice))
@@ -57,9 +70,27 @@ class BehaviourColumns:
                 f"`{POSITION}`. Received more than once: {', '.join(twice)}."
             )
 
+    def _check_roles(self) -> None:
+        """Refuse a column that is a key or a label and something else as well."""
+        for feature in self.features:
+            name = feature.name
+            is_id = name in self.features.categories(feature.of)
+            is_time = isinstance(feature, Time) and feature.of == INTERACTION
+            if self.keyed.count(name) != int(is_id or (is_time and name == self.timestamp)):
+                raise MerlinSimError(
+                    f"{name!r}: expected a column that plays one part: `--features` makes "
+                    "something else of it than what it is named for. (The timestamp may be a "
+                    f"feature of the type time, of an {INTERACTION}.)"
+                )
+
     @property
     def log(self) -> tuple[str, ...]:
         """The columns read from the log."""
+        return tuple(dict.fromkeys((*self.keyed, *self.features.columns)))
+
+    @property
+    def keyed(self) -> tuple[str, ...]:
+        """Those of them that are keys, the timestamp and the label."""
         return (
             self.user,
             self.item,
@@ -75,6 +106,37 @@ class BehaviourColumns:
         return () if self.label is None else (self.label,)
 
     @property
+    def of_interactions(self) -> tuple[str, ...]:
+        """Columns of numbers that each interaction has, on the way through the workflow."""
+        numbers = self.features.numbers(INTERACTION)
+        return (*numbers, SECONDS) if self.features.time_intervals else numbers
+
+    @property
+    def of_users(self) -> tuple[str, ...]:
+        """Columns of numbers that each user has."""
+        return self.features.numbers(USER)
+
+    @property
+    def of_items(self) -> tuple[str, ...]:
+        """Columns of an item that are no ids: numbers, vectors, lists."""
+        features = self.features
+        vectors = (feature.name for feature in features.vectors)
+        lists = (feature.name for feature in features.lists)
+        return (*features.numbers(ITEM), *vectors, *lists)
+
+    @property
+    def intervals(self) -> tuple[str, ...]:
+        """The column of time intervals, if there is one."""
+        return (self.timestamp + SINCE_SUFFIX,) if self.features.time_intervals else ()
+
+    @property
+    def beside_target(self) -> tuple[str, ...]:
+        """The dataset's columns beside those of ids and histories of ids."""
+        features = self.features
+        numbers = (*features.beside_user, *features.target_numbers)
+        return (*self.intervals, *features.target_lists, *numbers)
+
+    @property
     def users(self) -> tuple[str, ...]:
         """The user features of the dataset; names of domains as well."""
         return (self.user, *self.user_features)
@@ -83,6 +145,12 @@ class BehaviourColumns:
     def items(self) -> tuple[str, ...]:
         """The domains of the item: the item itself, then its features."""
         return (self.item, *self.item_features)
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """The names of all vocabularies."""
+        lists = (feature.name for feature in self.features.lists)
+        return (*self.users, *self.items, *lists)
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -102,4 +170,5 @@ class BehaviourColumns:
     @property
     def output(self) -> tuple[str, ...]:
         """The dataset's columns in the published order."""
-        return (LABEL, *self.users, *self.targets, *self.positives, *self.negatives)
+        histories = (*self.positives, *self.negatives)
+        return (LABEL, *self.users, *self.targets, *histories, *self.beside_target)

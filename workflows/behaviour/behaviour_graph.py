@@ -17,10 +17,12 @@ from merlin.schema import Schema
 
 from ...foundation.process_wide import quiet_merlin
 from ..engine.workflow import Workflow
+from ..features.fitted_numbers import FittedNumbers
 from ..operators.contract_ids import ContractIds
 from ..operators.draw_negatives import DrawNegatives
 from ..operators.emit_dataset import EmitDataset
 from ..operators.explode_histories import ExplodeHistories
+from ..operators.fitted_features import FittedFeatures
 from ..operators.group_histories import GroupHistories
 from ..operators.look_up_item_features import LookUpItemFeatures
 from ..vocabularies.vocabulary import Vocabularies
@@ -35,6 +37,7 @@ def encode_histories(
     encodings: Path,
     equal_times: str = LOG_ORDER,
     split: Split | None = None,
+    fitted: FittedNumbers | None = None,
 ) -> nvt.WorkflowNode:
     """Raw interactions -> one row a user, keys encoded by NVTabular's Categorify.
 
@@ -45,17 +48,22 @@ def encode_histories(
             worker has to see it.
         equal_times: See :class:`~merlin_sim.workflows.behaviour.rules.SampleRules`.
         split: See there.
+        fitted: What the operators of numbers have learned, where there are any.
     """
     encoded = [*columns.users, columns.item]
     keys = {name: vocabularies.keys(name) for name in encoded}
-    interactions = [*encoded, columns.timestamp, *columns.labels]
+    numbers = (*columns.of_users, *columns.of_interactions)
+    interactions: Any = [*encoded, columns.timestamp, *columns.labels, *numbers]
     categorify = nvt.ops.Categorify(vocabs=keys, out_path=str(encodings), cat_cache="host")
+    if fitted is not None:
+        interactions = interactions >> FittedFeatures(columns, fitted)
     grouped = interactions >> GroupHistories(columns, equal_times, split)
-    beside = (*columns.labels, *([PART] if split else []))
-    if not beside:
+    beside = (*columns.labels, *([PART] if split else []), *columns.of_interactions)
+    more = [*beside, *columns.of_users]
+    if not more:
         return grouped >> categorify >> ContractIds()
     codes = grouped[encoded] >> categorify
-    return codes + grouped[list(beside)] >> ContractIds({columns.item: beside})
+    return codes + grouped[more] >> ContractIds({columns.item: beside}, numbers)
 
 
 def explode_histories(

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ from ...schemas.dataset import write_documents
 from ...schemas.users_layout import POPULARITY
 from ...schemas.users_layout import USERS as USERS_LAYOUT
 from ..engine.schedulers import Scheduler, SingleProcess
+from ..features.fitted_numbers import FittedNumbers
 from ..logs.bad_rows import FAIL, POLICIES, BadRows
 from ..logs.log_source import LogSource
 from ..vocabularies.fit_vocabularies import fit_vocabularies
@@ -88,18 +90,20 @@ class DatasetBuilder:
             buckets = self._deal_out(work, summary)
             in_log = () if fitted else self.columns.item_features
             in_log = tuple(name for name in in_log if name not in given)
+            in_log += () if fitted else self.columns.of_items
             self._keep_long_users(work, buckets, in_log, summary)
             vocabularies = Vocabularies(directory / CATEGORIES)
             if fitted is None:
-                self._fit(work, vocabularies, given, summary)
+                numbers = self._fit(work, vocabularies, given, split, summary)
             else:
+                numbers = fitted.numbers
                 shutil.copytree(fitted.vocabularies.directory, vocabularies.directory)
                 summary.domains = dict(fitted.sizes)
             self._refuse_a_single_item(vocabularies, summary)
-            histories = self._encode(work, vocabularies, split, summary)
+            histories = self._encode(work, vocabularies, split, numbers, summary)
             self._choose_positions(histories, split, summary)
             self._write(directory, histories, vocabularies, summary)
-            write_fitted(directory, self.columns, self.rules, summary.domains)
+            write_fitted(directory, self.columns, self.rules, summary.domains, numbers)
             shutil.rmtree(work)
         return summary
 
@@ -125,6 +129,13 @@ class DatasetBuilder:
                 )
 
     def _refuse_what_users_cannot_hold(self) -> None:
+        beside = self.columns.beside_target
+        if beside:
+            raise MerlinSimError(
+                "Numbers, vectors, lists and time intervals need `--layout samples`: with "
+                "`--layout users` a sample is made of ids (buckets make ids of a user's and an "
+                f"item's numbers). Received: {', '.join(beside)}."
+            )
         if self.columns.label is not None:
             raise MerlinSimError(
                 f"A column of labels ({self.columns.label!r}) needs `--layout samples`: with "
@@ -208,13 +219,28 @@ class DatasetBuilder:
         shutil.rmtree(work / BUCKETS)
 
     def _fit(
-        self, work: Path, vocabularies: Vocabularies, given: Features, summary: Summary
-    ) -> None:
+        self,
+        work: Path,
+        vocabularies: Vocabularies,
+        given: Features,
+        split: Split | None,
+        summary: Summary,
+    ) -> FittedNumbers:
+        columns = self.columns
+
+        def train(events: pa.Table) -> Any:
+            names = (columns.user, columns.timestamp)
+            assert split is not None
+            return split.parts(*(events[name].combine_chunks() for name in names)) == 0
+
         with self.narrator.phase("fitting vocabularies", 1) as report:
-            summary.unknown = fit_vocabularies(self.columns, work, vocabularies, given)
-            for name in (*self.columns.users, *self.columns.items):
+            summary.unknown, fitted = fit_vocabularies(
+                columns, work, vocabularies, given, None if split is None else train
+            )
+            for name in columns.domains:
                 summary.domains[name] = vocabularies.size(name)
             report(1, sum(summary.domains.values()))
+        return fitted
 
     def _refuse_a_single_item(self, vocabularies: Vocabularies, summary: Summary) -> None:
         name = self.columns.item
@@ -259,7 +285,12 @@ class DatasetBuilder:
                 )
 
     def _encode(
-        self, work: Path, vocabularies: Vocabularies, split: Split | None, summary: Summary
+        self,
+        work: Path,
+        vocabularies: Vocabularies,
+        split: Split | None,
+        numbers: FittedNumbers,
+        summary: Summary,
     ) -> Histories:
         encoded = work / "encoded"
         histories = Histories(work / "histories", self.columns)
@@ -272,6 +303,7 @@ class DatasetBuilder:
                 self.rules.equal_times,
                 split,
                 self.scheduler,
+                numbers if self.columns.features else None,
             ):
                 report(rows, rows)
             histories.gather(sorted(encoded.glob("*.arrow")), split)

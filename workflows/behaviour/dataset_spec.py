@@ -6,14 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...schemas.channels import (
+    HISTORY_TIME_INTERVALS,
     LABEL,
     NEGATIVE_HISTORY,
     POSITIVE_HISTORY,
     TARGET_ITEM_FEATURES,
+    TARGET_ITEM_LISTS,
+    TARGET_ITEM_NUMERICAL,
     USER_FEATURES,
+    USER_NUMERICAL,
 )
 from ...schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
 from ...schemas.users_layout import USERS, UsersLayout
+from ..features.feature_set import TARGET_SUFFIX
 from ..vocabularies.vocabulary import CATEGORIES
 from .behaviour_columns import LABEL as LABEL_COLUMN
 from .behaviour_columns import BehaviourColumns
@@ -21,6 +26,7 @@ from .rules import SampleRules
 
 LABEL_DTYPE = "int8"  # as in the published parquet; the loader and Keras take it as it is
 ID_DTYPE = "int64"
+NUMBER_DTYPE = "float32"
 
 
 def dataset_spec(
@@ -44,6 +50,18 @@ def dataset_spec(
     for histories in (columns.positives, columns.negatives):
         for name, history in zip(columns.items, histories, strict=True):
             features[history] = Feature(ID_DTYPE, sizes[name], (longest,))
+    features |= {name: Feature(NUMBER_DTYPE, None, (longest,)) for name in columns.intervals}
+    for feature, name in zip(columns.features.lists, columns.features.target_lists, strict=True):
+        features[name] = Feature(ID_DTYPE, sizes[feature.name], (feature.longest,))
+    beside = (*columns.features.beside_user, *columns.features.target_numbers)
+    widths = {feature.name + TARGET_SUFFIX: (feature.size,) for feature in columns.features.vectors}
+    features |= {name: Feature(NUMBER_DTYPE, None, widths.get(name)) for name in beside}
+    more = {
+        HISTORY_TIME_INTERVALS: columns.intervals,
+        TARGET_ITEM_LISTS: columns.features.target_lists,
+        USER_NUMERICAL: columns.features.beside_user,
+        TARGET_ITEM_NUMERICAL: columns.features.target_numbers,
+    }
     return FeatureSpec(
         feature_spec=features,
         source_spec={
@@ -56,6 +74,7 @@ def dataset_spec(
             TARGET_ITEM_FEATURES: columns.targets,
             POSITIVE_HISTORY: columns.positives,
             NEGATIVE_HISTORY: columns.negatives,
+            **{channel: names for channel, names in more.items() if names},
         },
     )
 

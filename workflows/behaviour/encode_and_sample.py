@@ -13,6 +13,7 @@ from typing import Any
 
 import dask
 import dask.dataframe as dd
+import numpy as np
 import nvtabular as nvt
 import pyarrow as pa
 from merlin.io import Dataset
@@ -24,6 +25,9 @@ from ..engine.backend import arrow_lists, frame_from_arrow, frame_to_arrow
 from ..engine.parquet_files import LARGEST_DICTIONARY, ROWS_PER_FILE, write_samples_file
 from ..engine.schedulers import Scheduler
 from ..engine.workflow import Workflow
+from ..features.feature import USER
+from ..features.fitted_numbers import FittedNumbers
+from ..operators.prefix_numbers import PrefixNumbers
 from ..vocabularies.vocabulary import Vocabularies
 from .behaviour_columns import LABEL, POSITION, BehaviourColumns
 from .behaviour_graph import encode_histories, fitted_workflow, make_samples
@@ -52,14 +56,18 @@ def encode_all(
     equal_times: str,
     split: Split | None,
     scheduler: Scheduler,
+    fitted: FittedNumbers | None = None,
 ) -> Iterator[int]:
     """Encode every bucket's histories; yields the number of histories of each partition."""
     output.mkdir()
     names = sorted(path.name for path in events.glob("*.arrow"))
     load = LoadEvents(events)
-    node = encode_histories(columns, vocabularies, output / "encodings", equal_times, split)
+    encodings = output / "encodings"
+    node = encode_histories(columns, vocabularies, encodings, equal_times, split, fitted)
     # A row of known keys: NVTabular cannot tell what is in lists that stay empty.
-    known = {name: vocabularies.first_key(name) for name in (*columns.users, columns.item)}
+    bucketed = {number.name for number in columns.features.bucketed(USER)}
+    keys = [name for name in (*columns.users, columns.item) if name not in bucketed]
+    known = {name: vocabularies.first_key(name) for name in keys}
     workflow = fitted_workflow(node, load(names[0]).iloc[:1].assign(**known))
     partitions = _transform(workflow, load, names)
     write = dask.delayed(_write_arrow, pure=False)
@@ -104,23 +112,36 @@ class LoadPrefixes:
         rows, positions = sample_kernels.select_prefixes(
             users, begins, ends, self.rules.seed, part.number, part.of
         )
-        targets, *labels, values, stops = self._cut(rows, positions)
+        histories = self.histories
+        lists = [histories.items]
+        if columns.labels:
+            lists = [histories.items, histories.taken, histories.before]
+        targets, *labels, values, stops = self._cut(lists, rows, positions)
         table = {name: pa.array(self.histories.column(name)[rows]) for name in columns.users}
         table[POSITION] = pa.array(positions)
         if labels:
             table[LABEL] = pa.array(labels[0])
         table[columns.targets[0]] = pa.array(targets)
         table[columns.positives[0]] = arrow_lists(values, stops)
+
+        def cut_seconds(seconds: Any) -> tuple[Any, Any, Any]:
+            of_lists = [seconds]
+            if columns.labels:
+                of_lists = [seconds, histories.taken_seconds, histories.before]
+            now, *_, then, new_stops = self._cut(of_lists, rows, positions)
+            return now, then, new_stops
+
+        cut_numbers = PrefixNumbers(columns, histories.numbers, histories.numbers, np)
+        numbers, of_lists = cut_numbers(histories.offsets, rows, positions, cut_seconds)
+        table |= {name: pa.array(found) for name, found in numbers.items()}
+        table |= {name: arrow_lists(*found) for name, found in of_lists.items()}
         return frame_from_arrow(pa.table(table))
 
-    def _cut(self, rows: Any, positions: Any) -> tuple[Any, ...]:
-        """The targets, their labels if the log has any, and the histories."""
+    def _cut(self, lists: Any, rows: Any, positions: Any) -> tuple[Any, ...]:
+        """What stands at positions, its labels if the log has any, and what was before it."""
         histories, longest = self.histories, self.rules.max_sequence_length
-        where = (histories.offsets, rows, positions, longest)
-        if not histories.columns.labels:
-            return (*sample_kernels.cut_prefixes(histories.items, *where),)
-        lists = (histories.items, histories.taken, histories.before)
-        return (*sample_kernels.cut_taken(*lists, *where),)
+        cut = sample_kernels.cut_taken if histories.columns.labels else sample_kernels.cut_prefixes
+        return (*cut(*lists, histories.offsets, rows, positions, longest),)
 
 
 def count_parts(rows: int) -> int:
@@ -145,6 +166,7 @@ def sample_all(
     columns = histories.columns
     labels = [LABEL] if columns.labels else []
     prefixes = [*columns.users, POSITION, *labels, columns.targets[0], columns.positives[0]]
+    prefixes += [*columns.features.beside_user, *columns.intervals]
     load = LoadPrefixes(histories, rules)
     node = make_samples(prefixes, columns, rules, vocabularies, schema)
     workflow = Workflow(node).fit_schema(Schema(prefixes))

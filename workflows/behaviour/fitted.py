@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,10 @@ from ...foundation.json_file import read_json
 from ...foundation.own_digest import DIGEST, require_own_digest, with_own_digest
 from ...schemas.translation.merlin_schema import to_merlin_schema
 from ..engine.workflow import Workflow
+from ..features.feature import USER, Number
+from ..features.feature_file import features_from_plain
+from ..features.feature_set import FeatureSet
+from ..features.fitted_numbers import FittedNumbers, learned_from_plain
 from ..operators.emit_dataset import EmitDataset
 from ..operators.make_samples import MakeSamples
 from ..vocabularies.vocabulary import CATEGORIES, Vocabularies
@@ -35,9 +39,10 @@ from .rules import ITEM_ORDER, SPLIT_RULES, SampleRules
 from .split import Split
 
 WORKFLOW_FILE = "workflow.json"
-FORMAT = 3
-FORMER = 2
-"""A format that is read too: of logs without labels, in which equal times went by the item."""
+FORMAT = 4
+FORMER = (2, 3)
+"""Formats that are read too: 2 is of logs without labels, in which equal times went by the item; 3
+knows no features beside ids."""
 ADDED: dict[str, dict[str, Any]] = {
     "columns": {"label": None},
     "rules": {
@@ -47,7 +52,9 @@ ADDED: dict[str, dict[str, Any]] = {
     },
 }
 """What format 3 says beside format 2."""
-SECTIONS = ("format", "merlin_sim", "nvtabular", "columns", "rules", "categories", DIGEST)
+NOTHING: dict[str, Any] = {"stated": None, "learned": {}}
+OBJECTS = ("columns", "rules", "features", "categories")
+SECTIONS = ("format", "merlin_sim", "nvtabular", *OBJECTS, DIGEST)
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,8 @@ class FittedWorkflow:
     columns: BehaviourColumns
     rules: SampleRules
     vocabularies: Vocabularies
+    numbers: FittedNumbers = field(default_factory=FittedNumbers)
+    """What the operators of numbers have learned."""
 
     @classmethod
     def load(cls, directory: Path | str) -> FittedWorkflow:
@@ -73,10 +82,13 @@ class FittedWorkflow:
         """
         path = Path(directory) / WORKFLOW_FILE
         document = _read_document(path)
+        features, numbers = _features(path, document["features"])
+        stated = _checked(path, document, "columns", BehaviourColumns, leave_out="features")
         workflow = cls(
-            BehaviourColumns(**_checked(path, document, "columns", BehaviourColumns)),
+            BehaviourColumns(**stated, features=features),
             SampleRules(**_checked(path, document, "rules", SampleRules)),
             Vocabularies(Path(directory) / CATEGORIES),
+            numbers,
         )
         workflow._check_vocabularies(path, document["categories"])
         return workflow
@@ -84,7 +96,7 @@ class FittedWorkflow:
     @property
     def domains(self) -> tuple[str, ...]:
         """The names of the vocabularies."""
-        return (*self.columns.users, *self.columns.items)
+        return self.columns.domains
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -110,13 +122,17 @@ class FittedWorkflow:
 
     def _encode(self, split: Split | None) -> nvt.WorkflowNode:
         encodings, order = Path(self._encodings.name), self.rules.equal_times
-        return encode_histories(self.columns, self.vocabularies, encodings, order, split)
+        numbers = self.numbers if self.columns.features else None
+        return encode_histories(self.columns, self.vocabularies, encodings, order, split, numbers)
 
     def _finish(self, node: nvt.WorkflowNode) -> Workflow:
         names = (*self.columns.users, self.columns.item)
         first = {name: self.vocabularies.keys(name).iloc[:1].repeat(3).array for name in names}
         # Three interactions, so that train and test have a row to look at.
         first |= {name: [1, 1, 1] for name in (self.columns.timestamp, *self.columns.labels)}
+        bucketed = (number.name for number in self.columns.features.bucketed(USER))
+        numbers = (*self.columns.of_users, *self.columns.of_interactions, *bucketed)
+        first |= {name: [1.0, 1.0, 1.0] for name in numbers}
         return fitted_workflow(node, pd.DataFrame(first))
 
     def _check_vocabularies(self, path: Path, stated: Mapping[str, Any]) -> None:
@@ -139,56 +155,83 @@ class FittedWorkflow:
 def _read_document(path: Path) -> dict[str, Any]:
     document = read_json(path, "JSON, a fitted workflow")
     version = document.get("format") if isinstance(document, dict) else None
-    if version not in (FORMAT, FORMER):
+    if version not in (FORMAT, *FORMER):
+        known = f"{', '.join(map(str, FORMER))} or {FORMAT}"
         raise MerlinSimError(
-            f"{path}: format: expected {FORMAT} or {FORMER}, those that merlin-sim {__version__} "
+            f"{path}: format: expected {known}, those that merlin-sim {__version__} "
             f"knows. Found {version!r}. `merlin-sim preprocess` writes it anew."
         )
     require_own_digest(path)
+    if version in FORMER and "features" not in document:
+        document["features"] = NOTHING
     if sorted(document) != sorted(SECTIONS):
         raise MerlinSimError(
             f"{path}: expected the keys {', '.join(SECTIONS)}, found {', '.join(document)}."
         )
-    if not all(isinstance(document[name], dict) for name in SECTIONS[3:-1]):
-        names = ", ".join(SECTIONS[3:-1])
+    if not all(isinstance(document[name], dict) for name in OBJECTS):
+        names = ", ".join(OBJECTS)
         raise MerlinSimError(f"{path}: expected an object under each of {names}.")
     if not all(isinstance(entry, dict) for entry in document["categories"].values()):
         raise MerlinSimError(f"{path}: categories: expected an object per domain.")
     found: dict[str, Any] = document
-    if version == FORMER:
+    if version == 2:
         found |= {name: {**added, **found[name]} for name, added in ADDED.items()}
     return found
 
 
-def _checked(path: Path, document: dict[str, Any], section: str, kind: Any) -> dict[str, Any]:
+def read_fitted_features(path: Path) -> tuple[FeatureSet, FittedNumbers]:
+    """Read, of a workflow.json that was checked, what it says of features beside ids."""
+    return _features(path, _read_document(path)["features"])
+
+
+def _features(path: Path, section: Mapping[str, Any]) -> tuple[FeatureSet, FittedNumbers]:
+    where = f"{path}: features"
+    if set(section) != set(NOTHING):
+        raise MerlinSimError(f"{where}: expected {', '.join(NOTHING)}, found {', '.join(section)}.")
+    stated = section["stated"]
+    features = FeatureSet() if stated is None else features_from_plain(stated, where)
+    numbers = [feature for feature in features if isinstance(feature, Number)]
+    learned = learned_from_plain(section["learned"], numbers, f"{where}.learned")
+    return features, FittedNumbers(learned)
+
+
+def _checked(
+    path: Path, document: dict[str, Any], section: str, kind: Any, leave_out: str = ""
+) -> dict[str, Any]:
     """The arguments of a dataclass of str, int, bool, tuples of str and None."""
     values = document[section]
-    names = [field.name for field in fields(kind)]
+    names = [entry.name for entry in fields(kind) if entry.name != leave_out]
     if sorted(values) != sorted(names):
         raise MerlinSimError(
             f"{path}: {section}: expected the keys {', '.join(names)}, found {', '.join(values)}."
         )
     arguments: dict[str, Any] = {}
-    for field in fields(kind):
-        value = values[field.name]
-        of, _, optional = str(field.type).partition(" | ")
+    for name, kind_of in ((entry.name, str(entry.type)) for entry in fields(kind)):
+        if name == leave_out:
+            continue
+        value = values[name]
+        of, _, optional = kind_of.partition(" | ")
         wanted: Any = {"str": str, "int": int, "bool": bool, "float": float}.get(of, list)
         if optional and value is None:
-            arguments[field.name] = None
+            arguments[name] = None
             continue
         fits = type(value) is wanted and (
             wanted is not list or all(isinstance(entry, str) for entry in value)
         )
         if not fits:
             raise MerlinSimError(
-                f"{path}: {section}.{field.name}: expected {wanted.__name__}, found {value!r:.60}."
+                f"{path}: {section}.{name}: expected {wanted.__name__}, found {value!r:.60}."
             )
-        arguments[field.name] = tuple(value) if wanted is list else value
+        arguments[name] = tuple(value) if wanted is list else value
     return arguments
 
 
 def write_fitted(
-    directory: Path, columns: BehaviourColumns, rules: SampleRules, sizes: Mapping[str, int]
+    directory: Path,
+    columns: BehaviourColumns,
+    rules: SampleRules,
+    sizes: Mapping[str, int],
+    numbers: FittedNumbers,
 ) -> None:
     """Write ``workflow.json`` beside finished vocabularies."""
     vocabularies = Vocabularies(directory / CATEGORIES)
@@ -205,6 +248,10 @@ def write_fitted(
             "label": columns.label,
         },
         "rules": rules.to_dict(),
+        "features": {
+            "stated": columns.features.to_plain() if columns.features else None,
+            "learned": dict(numbers.learned),
+        },
         "categories": {
             name: {
                 "file": f"{CATEGORIES}/{name}.parquet",

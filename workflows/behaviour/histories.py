@@ -21,11 +21,12 @@ from ...sampling.positions import (
     taken_before,
 )
 from ..engine.backend import lists_of_arrow
-from .behaviour_columns import BehaviourColumns
+from .behaviour_columns import SECONDS, BehaviourColumns
 from .split import PART, Split
 
 ITEMS = "items"
 TAKEN = "taken"
+TAKEN_SECONDS = "taken seconds"
 BEFORE = "before"
 BEGINS = "begins"
 ENDS = "ends"
@@ -45,6 +46,15 @@ class Histories:
     def column(self, name: str) -> npt.NDArray[np.int64]:
         """A user's column, by history."""
         return self._map(f"user.{name}")
+
+    def numbers(self, name: str) -> npt.NDArray[np.float64]:
+        """A user's number, by history; an interaction's, beside the items."""
+        return self._map(f"number.{name}", np.float64)
+
+    @property
+    def taken_seconds(self) -> npt.NDArray[np.float64]:
+        """Of a log with labels and time intervals: the times of the items that were taken."""
+        return self._map(TAKEN_SECONDS, np.float64)
 
     @property
     def items(self) -> npt.NDArray[np.int64]:
@@ -71,11 +81,11 @@ class Histories:
         begins, ends = (self._map(f"{mapping}.{name}") for name in (BEGINS, ENDS))
         return begins, ends
 
-    def _map(self, name: str) -> npt.NDArray[np.int64]:
+    def _map(self, name: str, dtype: Any = np.int64) -> npt.NDArray[Any]:
         path = self.directory / name
         if path.stat().st_size == 0:
-            return np.empty(0, np.int64)
-        return np.memmap(path, np.int64, "r")
+            return np.empty(0, dtype)
+        return np.memmap(path, dtype, "r")
 
     def choose_positions(self, least_before: int, split: Split | None = None) -> None:
         """Say which interactions are samples; see ``sample_positions`` and ``part_positions``."""
@@ -115,16 +125,24 @@ class Histories:
     def fill(self, tables: Iterable[pa.Table], split: Split | None = None) -> None:
         """Append tables with the user's columns and the lists of the items, labels and parts."""
         self.directory.mkdir(parents=True)
-        names = self.columns.users
+        names, columns = self.columns.users, self.columns
         last = taken = 0
-        writers = {name: open(self.directory / name, "wb") for name in (ITEMS, ENDS, TAKEN, BEFORE)}
-        writers |= {name: open(self.directory / f"user.{name}", "wb") for name in names}
+        files = [ITEMS, ENDS, TAKEN, BEFORE, TAKEN_SECONDS]
+        files += [f"user.{name}" for name in names]
+        files += [f"number.{name}" for name in (*columns.of_users, *columns.of_interactions)]
+        writers = {name: open(self.directory / name, "wb") for name in files}
         mappings = () if split is None else split.mappings
         part_files = [open(self.directory / f"{name}.{PART_ENDS}", "wb") for name in mappings]
         try:
             for table in tables:
                 for name in names:
-                    np.asarray(table[name]).astype(np.int64).tofile(writers[name])
+                    np.asarray(table[name]).astype(np.int64).tofile(writers[f"user.{name}"])
+                for name in columns.of_users:
+                    np.asarray(table[name]).astype(np.float64).tofile(writers[f"number.{name}"])
+                numbers = {}
+                for name in columns.of_interactions:
+                    numbers[name], _ = lists_of_arrow(table[name].combine_chunks(), "float64")
+                    numbers[name].tofile(writers[f"number.{name}"])
                 values, offsets = lists_of_arrow(table[self.columns.item].combine_chunks())
                 values.tofile(writers[ITEMS])
                 (offsets[1:] + last).tofile(writers[ENDS])
@@ -135,6 +153,8 @@ class Histories:
                 for name in self.columns.labels:
                     labels, _ = lists_of_arrow(table[name].combine_chunks())
                     values[labels == 1].tofile(writers[TAKEN])
+                    if SECONDS in numbers:
+                        numbers[SECONDS][labels == 1].tofile(writers[TAKEN_SECONDS])
                     before = taken_before(labels, np) + taken
                     before[:-1].tofile(writers[BEFORE])
                     taken = int(before[-1])

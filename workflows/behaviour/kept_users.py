@@ -49,7 +49,7 @@ class KeepLongUsers:
     """Where the log stands, dealt out by user."""
     directory: Path
     item_features: tuple[str, ...]
-    """Features that stand in the log itself."""
+    """Features that stand in the log itself, those that are no ids too."""
 
     def __call__(self, bucket: int) -> KeptBucket:
         """Work on a bucket; what is kept goes to ``directory`` in files named by its number."""
@@ -64,7 +64,7 @@ class KeepLongUsers:
             self._write(USERS, bucket, pa.table({KEY: keys}))
             self._write(ITEMS, bucket, self._items(kept))
             names = (*self.columns.users, self.columns.item, self.columns.timestamp)
-            names += self.columns.labels
+            names += (*self.columns.labels, *self.columns.of_users, *self.columns.of_interactions)
             self._write(EVENTS, bucket, kept.select(names))
         repeated, same_time = self._count_repeated(kept)
         return KeptBucket(
@@ -123,7 +123,15 @@ def _count_distinct(codes: list[npt.NDArray[np.int32]]) -> int:
 
 
 def last_row_of_each(codes: npt.NDArray[np.int64], time: pa.Array, values: pa.Array) -> pa.Array:
-    """The row of each code with the greatest (time, value), in the order of codes."""
+    """The row of each code with the greatest (time, value), in the order of codes.
+
+    No value is the least one.
+    """
+    if values.null_count:
+        given = ranks(values.drop_null()) + 1
+        place = np.zeros(len(values), np.int64)
+        place[np.asarray(values.is_valid())] = given
+        values = pa.array(place)
     order = order_of_rows([codes, ranks(time), ranks(values)])
     ends = np.flatnonzero(np.diff(codes[order], append=-1))
     return pa.array(order[ends])

@@ -71,21 +71,28 @@ def values_of(series: Any) -> Any:
     return np.asarray(series).astype(np.int64, copy=False)
 
 
-def lists_of(series: Any) -> tuple[Any, Any]:
-    """Return a column of lists of numbers as int64 values and offsets."""
+def numbers_of(series: Any) -> Any:
+    """Return a column of numbers as a float64 array."""
+    if is_on_gpu(series):
+        return series.values.astype("float64")
+    return np.asarray(series).astype(np.float64, copy=False)
+
+
+def lists_of(series: Any, dtype: str = "int64") -> tuple[Any, Any]:
+    """Return a column of lists of numbers as values of a dtype and offsets."""
     if is_on_gpu(series):
         xp = array_module(series)
         series = series.copy(deep=True)  # the leaves of a slice are those of the whole column
         lengths = series.list.len().values.astype("int64")
         offsets = xp.concatenate([xp.zeros(1, xp.int64), xp.cumsum(lengths)])
-        return series.list.leaves.values.astype("int64"), offsets
-    return lists_of_arrow(arrow_of(series))
+        return series.list.leaves.values.astype(dtype), offsets
+    return lists_of_arrow(arrow_of(series), dtype)
 
 
-def lists_of_arrow(array: pa.Array) -> tuple[Any, Any]:
-    """Return an arrow array of lists of numbers as int64 values and offsets."""
+def lists_of_arrow(array: pa.Array, dtype: str = "int64") -> tuple[Any, Any]:
+    """Return an arrow array of lists of numbers as values of a dtype and offsets."""
     offsets = np.asarray(array.offsets).astype(np.int64)
-    values = np.asarray(array.flatten()).astype(np.int64, copy=False)
+    values = np.asarray(array.flatten()).astype(dtype, copy=False)
     return values, offsets - offsets[0]
 
 

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...foundation.exceptions import MerlinSimError
 from ...schemas.stored_types import type_in_words
-from ..behaviour.behaviour_columns import BehaviourColumns
+from ..behaviour.behaviour_columns import SECONDS, BehaviourColumns
+from ..features.feature import ITEM, USER
+from ..features.raw_features import ReadFeature, fits_feature, read_feature
+from ..features.raw_times import seconds_of
+from ..features.raw_vectors import category_of
 from .bad_rows import BadRow
+from .decimal_keys import NUMBER_HINT
 
 LABEL_WORDS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
 EXPECTED_LABEL = "0 or 1"
@@ -56,7 +62,7 @@ def check_types(schemas: Sequence[tuple[Path, pa.Schema]], columns: BehaviourCol
                 problems.append(f"{path}: column {name!r}: expected {wanted}, found {found}.")
                 continue
             other = first.setdefault(name, (path, kind))
-            if name != columns.label and _form(other[1]) != _form(kind):
+            if name in columns.keyed and name != columns.label and _form(other[1]) != _form(kind):
                 problems.append(
                     f"{path}: column {name!r}: expected {type_in_words(other[1])} as in "
                     f"{other[0]}, found {type_in_words(kind)}."
@@ -71,7 +77,14 @@ def _fits(name: str, kind: pa.DataType, columns: BehaviourColumns) -> tuple[bool
         return _is_time(kind), "numbers or dates, or text of them"
     if name == columns.label:
         return can_be_label(kind), "0 and 1"
-    return _is_key(kind), "text or whole numbers"
+    for feature in columns.features:
+        if feature.name == name:
+            return fits_feature(feature, kind)
+    wanted = "text or whole numbers"
+    is_feature = name in (*columns.user_features, *columns.item_features)
+    if is_feature and (pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        wanted += f" ({NUMBER_HINT})"
+    return _is_key(kind), wanted
 
 
 def can_be_label(kind: pa.DataType) -> bool:
@@ -138,25 +151,54 @@ def clean_columns(
         table = pa.table({name: pa.array([], pa.binary()) for name in columns.log})
     good = np.ones(table.num_rows, bool)
     reasons: dict[int, str] = {}
-    cleaned = {}
-    for name in columns.log:
+    cleaned: dict[str, pa.Array] = {}
+    made = columns.features.columns
+    bucketed = {n.name for of in (USER, ITEM) for n in columns.features.bucketed(of)}
+
+    def refuse(name: str, bad: npt.NDArray[np.bool_], expected: str) -> None:
+        for row in np.flatnonzero(bad & good):
+            found = _shown(table[name][int(row)])
+            reasons[int(row)] = f"{name!r}: expected {expected}, found {found}"
+        good[bad] = False
+
+    for name in columns.keyed:
         values = table[name].combine_chunks()
         if name == columns.timestamp:
             column, expected = _time(values, timestamp_kind)
         elif name == columns.label:
             column, expected = labels_of(values), EXPECTED_LABEL
+        elif name in made and name in bucketed:
+            continue  # a number that buckets make an id of
         else:
             is_feature = name in (*columns.user_features, *columns.item_features)
+            values = category_of(values) if name in made else values
             column, expected = _key(values, f"no_{name}" if is_feature else None), "a value"
-        missing = np.asarray(column.is_null())
-        for row in np.flatnonzero(missing & good):
-            reasons[int(row)] = f"{name!r}: expected {expected}, found {_shown(values[row])}"
-        good &= ~missing
+        refuse(name, np.asarray(column.is_null()), expected)
         cleaned[name] = column
+    for read in _read_features(table, columns, timestamp_kind):
+        refuse(read.name, read.bad, read.expected)
+        cleaned |= read.stored
     rows = pa.table(cleaned)
     if not good.all():
         rows = rows.filter(pa.array(good))
     return rows, [BadRow(row + 1, reason) for row, reason in sorted(reasons.items())]
+
+
+def _read_features(
+    table: pa.Table, columns: BehaviourColumns, timestamp_kind: str
+) -> Iterator[ReadFeature]:
+    """Read what stands beside keys; the timestamp once for all that is made of it."""
+    if not columns.features:
+        return
+    values = table[columns.timestamp].combine_chunks()
+    unit = columns.features.timestamp_unit or "s"
+    seconds, _ = seconds_of(values, None if timestamp_kind == DATE else unit)
+    if columns.features.time_intervals:
+        no_row = np.zeros(table.num_rows, bool)
+        yield ReadFeature(columns.timestamp, {SECONDS: seconds.fill_null(0.0)}, no_row, "")
+    for feature in columns.features:
+        given = None if feature.name != columns.timestamp else seconds
+        yield read_feature(feature, table[feature.name].combine_chunks(), given)
 
 
 def _key(values: pa.Array, otherwise: str | None) -> pa.Array:

@@ -18,6 +18,7 @@ from ...schemas.parquet.footer import UNREADABLE, read_footer, why
 from ..behaviour.behaviour_columns import BehaviourColumns
 from .bad_rows import BadRow
 from .csv_file import CsvReader, header_of, is_csv
+from .decimal_keys import decimal_problems
 from .log_source import Piece
 from .table_columns import (
     INTEGER,
@@ -77,12 +78,14 @@ class TableLog:
             )
         blocks: list[TableBlock] = []
         schemas = []
+        decimals: list[str] = []
         for path in map(Path, self.files):
             if not path.is_file():
                 raise MerlinSimError(f"{path}: no such file.")
             try:
                 if is_csv(path):
                     schemas.append((path, text_columns(header_of(path), self.columns)))
+                    decimals += decimal_problems(path, header_of(path), self.columns)
                     blocks.append(TableBlock(path, path.stat().st_size, None, 0))
                 else:
                     metadata, schema = read_footer(path)
@@ -95,6 +98,8 @@ class TableLog:
             except pa.ArrowInvalid as error:
                 raise MerlinSimError(f"{path}: expected CSV or parquet ({error}).") from error
         check_types(schemas, self.columns)
+        if decimals:
+            raise MerlinSimError("\n".join(decimals))
         return blocks
 
     @cached_property

@@ -29,12 +29,18 @@ class ContractIds(Operator):
 
     Args:
         beside: A column of lists -> columns whose lists say more of its elements, and are no keys.
+        numbers: Columns of numbers: what is not whole stays so, in lists too.
     """
 
-    def __init__(self, beside: Mapping[str, tuple[str, ...]] | None = None) -> None:
-        """Store the argument."""
+    def __init__(
+        self,
+        beside: Mapping[str, tuple[str, ...]] | None = None,
+        numbers: tuple[str, ...] = (),
+    ) -> None:
+        """Store the arguments."""
         super().__init__()
         self.beside = dict(beside or {})
+        self.numbers = numbers
 
     def transform(self, col_selector: Any, df: Any) -> Any:
         """Shift one partition."""
@@ -42,7 +48,7 @@ class ContractIds(Operator):
         shifted = df.copy(deep=False)
         no_keys = {name for names in self.beside.values() for name in names}
         for name in col_selector.names:
-            if name in no_keys:
+            if name in no_keys or name in self.numbers:
                 continue
             if not is_list_dtype(df[name]):
                 codes = values_of(df[name])
@@ -54,6 +60,7 @@ class ContractIds(Operator):
             ids = codes[known] - (CODE_OF_FIRST_KEY - 1)
             shifted[name] = list_column(ids, kept[offsets], like=df)
             for other in self.beside.get(name, ()):
-                values, _ = lists_of(df[other])
+                dtype = "float64" if other in self.numbers else "int64"
+                values, _ = lists_of(df[other], dtype)
                 shifted[other] = list_column(values[known], kept[offsets], like=df)
         return shifted

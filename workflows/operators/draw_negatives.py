@@ -6,6 +6,7 @@ from typing import Any
 
 from merlin.schema import ColumnSchema, Schema
 
+from ...foundation.row_numbers import for_each_element
 from ...sampling import sample_arrays, sample_kernels
 from ...sampling.item_table import ItemTable
 from ...schemas.users_layout import POPULARITY
@@ -16,9 +17,16 @@ from ..engine.backend import (
     list_column,
     lists_of,
     new_frame,
+    numbers_of,
     values_of,
 )
-from .row_operator import RowOperator, id_column, id_list_column
+from .row_operator import (
+    RowOperator,
+    id_column,
+    id_list_column,
+    number_column,
+    number_list_column,
+)
 
 
 class DrawNegatives(RowOperator):
@@ -59,13 +67,17 @@ class DrawNegatives(RowOperator):
         """What ExplodeHistories makes."""
         target, history = self.columns.targets[0], self.columns.positives[0]
         labels = [LABEL] if self.columns.labels else []
-        return (*self.columns.users, POSITION, *labels, target, history)
+        numbers = (*self.columns.features.beside_user, *self.columns.intervals)
+        return (*self.columns.users, POSITION, *labels, target, history, *numbers)
 
     def outputs(self) -> Schema:
         """The label, the user's columns, the target item and both histories."""
         ids = [id_column(name) for name in (*self.columns.users, self.columns.targets[0])]
         lists = (self.columns.positives[0], self.columns.negatives[0])
-        return Schema([ColumnSchema(LABEL, dtype="int8"), *ids, *map(id_list_column, lists)])
+        label = ColumnSchema(LABEL, dtype="int8")
+        numbers = map(number_column, self.columns.features.beside_user)
+        intervals = map(number_list_column, self.columns.intervals)
+        return Schema([label, *ids, *map(id_list_column, lists), *numbers, *intervals])
 
     def transform(self, col_selector: Any, df: Any) -> Any:
         """Draw for one partition."""
@@ -98,6 +110,12 @@ class DrawNegatives(RowOperator):
             )
         targets, positives, negatives, new_offsets = drawn
         own_rows, new_labels, _ = sample_arrays.samples_of_order(order, labels, self.twins, xp)
+        numbers = {name: numbers_of(df[name])[own_rows] for name in names.features.beside_user}
+        for name in names.intervals:
+            since, _ = lists_of(df[name], "float32")
+            starts = for_each_element(offsets[own_rows] - new_offsets[:-1], new_offsets, xp)
+            since = since[starts + xp.arange(int(new_offsets[-1]), dtype=xp.int64)]
+            numbers[name] = list_column(since, new_offsets, like=df)
         return new_frame(
             {
                 LABEL: new_labels.astype("int8"),
@@ -105,6 +123,7 @@ class DrawNegatives(RowOperator):
                 names.targets[0]: targets,
                 names.positives[0]: list_column(positives, new_offsets, like=df),
                 names.negatives[0]: list_column(negatives, new_offsets, like=df),
+                **numbers,
             },
             like=df,
         )

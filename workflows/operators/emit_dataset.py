@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from merlin.schema import Schema
+from merlin.schema import ColumnSchema, Schema
 
 from ..engine.backend import array_module, list_column, lists_of, new_frame, pad_left
 from .row_operator import RowOperator
@@ -38,10 +38,15 @@ class EmitDataset(RowOperator):
         for name, column in self.schema.column_schemas.items():
             if not column.is_list:
                 columns[name] = df[name].astype(column.dtype.name)
-            elif self.pad:
-                longest = int(column.value_count.max)
-                padded = pad_left(*lists_of(df[name]), longest, array_module(df))
+            elif self.pad and _is_history(column):
+                longest, dtype = int(column.value_count.max), column.dtype.name
+                padded = pad_left(*lists_of(df[name], dtype), longest, array_module(df))
                 columns[name] = list_column(*padded, like=df)
             else:
                 columns[name] = df[name]
         return new_frame(columns, like=df)
+
+
+def _is_history(column: ColumnSchema) -> bool:
+    """Whether its lists are of different lengths; vectors and lists of a target are of one."""
+    return bool(column.is_ragged)

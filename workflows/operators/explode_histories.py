@@ -24,9 +24,17 @@ from ..engine.backend import (
     list_column,
     lists_of,
     new_frame,
+    numbers_of,
     values_of,
 )
-from .row_operator import RowOperator, id_column, id_list_column
+from .prefix_numbers import PrefixNumbers
+from .row_operator import (
+    RowOperator,
+    id_column,
+    id_list_column,
+    number_column,
+    number_list_column,
+)
 
 
 class ExplodeHistories(RowOperator):
@@ -67,21 +75,26 @@ class ExplodeHistories(RowOperator):
     def inputs(self) -> tuple[str, ...]:
         """The user's columns, and the items as a list of ids, their labels and parts."""
         parts = [PART] if self.split else []
-        return (*self.columns.users, self.columns.item, *self.columns.labels, *parts)
+        names = self.columns
+        numbers = (*names.of_users, *names.of_interactions)
+        return (*names.users, names.item, *names.labels, *parts, *numbers)
 
     def outputs(self) -> Schema:
         """The user's columns, the position, the target item and the history before it."""
         target, history = self.columns.targets[0], self.columns.positives[0]
         names = [*self.columns.users, POSITION, target]
         labels = [ColumnSchema(LABEL, dtype="int8")] if self.columns.labels else []
-        return Schema([*map(id_column, names), *labels, id_list_column(history)])
+        numbers = map(number_column, self.columns.features.beside_user)
+        intervals = map(number_list_column, self.columns.intervals)
+        ids = [*map(id_column, names), *labels, id_list_column(history)]
+        return Schema([*ids, *numbers, *intervals])
 
     def transform(self, col_selector: Any, df: Any) -> Any:
         """Explode one partition."""
         values, offsets = lists_of(df[self.columns.item])
         users = {name: values_of(df[name]) for name in self.columns.users}
         user, xp = users[self.columns.user], array_module(df)
-        least, lists = self.least_before, [values]
+        least, lists, before, labels = self.least_before, [values], None, None
         if self.columns.label is not None:
             labels, _ = lists_of(df[self.columns.label])
             before = taken_before(labels, xp)
@@ -102,6 +115,25 @@ class ExplodeHistories(RowOperator):
             columns[LABEL] = own_labels[0]
         columns[self.columns.targets[0]] = targets
         columns[self.columns.positives[0]] = list_column(history, history_offsets, like=df)
+        cut_numbers = PrefixNumbers(
+            self.columns,
+            lambda name: numbers_of(df[name]),
+            lambda name: lists_of(df[name], "float64")[0],
+            xp,
+        )
+
+        def cut_seconds(seconds: Any) -> tuple[Any, Any, Any]:
+            of_lists = [seconds]
+            if own_labels:
+                of_lists = [seconds, seconds[labels == 1], before]
+            made_by, more = (sample_arrays, (xp,)) if is_on_gpu(df) else (sample_kernels, ())
+            where = (offsets, rows, positions, self.longest, *more)
+            now, *_, then, new_offsets = self._cut(made_by)(*of_lists, *where)
+            return now, then, new_offsets
+
+        numbers, of_lists = cut_numbers(offsets, rows, positions, cut_seconds)
+        columns |= numbers
+        columns |= {name: list_column(*found, like=df) for name, found in of_lists.items()}
         return new_frame(columns, like=df)
 
     def _ranges(self, df: Any, offsets: Any, least: Any) -> tuple[Any, Any]:

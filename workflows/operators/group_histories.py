@@ -10,7 +10,7 @@ from ..behaviour.behaviour_columns import BehaviourColumns
 from ..behaviour.rules import ITEM_ORDER, LOG_ORDER
 from ..behaviour.split import PART, Split
 from ..engine.backend import array_module, frame_to_arrow, group_sorted, new_frame
-from .row_operator import RowOperator, id_list_column
+from .row_operator import RowOperator, id_list_column, number_column, number_list_column
 
 
 class GroupHistories(RowOperator):
@@ -40,14 +40,17 @@ class GroupHistories(RowOperator):
     def inputs(self) -> tuple[str, ...]:
         """The user's columns, the item, the timestamp, and the label."""
         names = self.columns
-        return (*names.users, names.item, names.timestamp, *names.labels)
+        numbers = (*names.of_users, *names.of_interactions)
+        return (*names.users, names.item, names.timestamp, *names.labels, *numbers)
 
     def outputs(self) -> Schema:
-        """The user's columns, and the items as a list, and the labels."""
+        """The user's columns, and the items as a list, and what stands beside them."""
         users = [ColumnSchema(name) for name in self.columns.users]
+        users += map(number_column, self.columns.of_users)
         items = ColumnSchema(self.columns.item, dims=(None, (0, None)))
         beside = (*self.columns.labels, *([PART] if self.split else []))
-        return Schema([*users, items, *map(id_list_column, beside)])
+        numbers = map(number_list_column, self.columns.of_interactions)
+        return Schema([*users, items, *map(id_list_column, beside), *numbers])
 
     def transform(self, col_selector: Any, df: Any) -> Any:
         """Group one partition."""
@@ -58,8 +61,13 @@ class GroupHistories(RowOperator):
             df,
             by=names.user,
             then=(names.timestamp, *([names.item] if self.equal_times == ITEM_ORDER else [])),
-            collected=(names.item, *names.labels, *([PART] if self.split else [])),
-            last=names.user_features,
+            collected=(
+                names.item,
+                *names.labels,
+                *([PART] if self.split else []),
+                *names.of_interactions,
+            ),
+            last=(*names.user_features, *names.of_users),
         )
 
     def _with_parts(self, df: Any, split: Split) -> Any:

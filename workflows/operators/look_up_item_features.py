@@ -9,7 +9,15 @@ from merlin.schema import Schema
 from ...sampling.item_table import ItemTable
 from ..behaviour.behaviour_columns import BehaviourColumns
 from ..engine.backend import array_module, list_column, lists_of, values_of
-from .row_operator import RowOperator, id_column, id_list_column
+from ..features.feature import ITEM
+from ..features.feature_set import TARGET_SUFFIX
+from .row_operator import (
+    RowOperator,
+    id_column,
+    id_list_column,
+    number_column,
+    number_list_column,
+)
 
 
 class LookUpItemFeatures(RowOperator):
@@ -42,7 +50,11 @@ class LookUpItemFeatures(RowOperator):
         """The columns of the features' ids."""
         names = self.columns
         lists = (*names.positives[1:], *names.negatives[1:])
-        return Schema([*map(id_column, names.targets[1:]), *map(id_list_column, lists)])
+        ids = [*map(id_column, names.targets[1:]), *map(id_list_column, lists)]
+        features = names.features
+        numbers = map(number_column, (name + TARGET_SUFFIX for name in features.numbers(ITEM)))
+        vectors = [number_list_column(v.name + TARGET_SUFFIX) for v in features.vectors]
+        return Schema([*ids, *numbers, *vectors, *map(id_list_column, features.target_lists)])
 
     def column_mapping(self, col_selector: Any) -> dict[str, list[str]]:
         """Columns that come in go out; the features' columns depend on the items'."""
@@ -59,4 +71,21 @@ class LookUpItemFeatures(RowOperator):
             for columns in (names.positives, names.negatives):
                 items, offsets = lists_of(df[columns[0]])
                 found[columns[place]] = list_column(table[items], offsets, like=df)
+        targets = values_of(df[names.targets[0]])
+        for name in names.features.numbers(ITEM):
+            found[name + TARGET_SUFFIX] = xp.asarray(self.items.numbers(name))[targets]
+        widths = {feature.name: feature.size for feature in names.features.vectors}
+        for name, width in widths.items():
+            rows = self.items.vectors(name, width)
+            found[name + TARGET_SUFFIX] = self._rows_of(rows, targets, df)
+        lengths = {feature.name: feature.longest for feature in names.features.lists}
+        for name, longest in lengths.items():
+            found[name] = self._rows_of(self.items.lists(name, longest), targets, df)
         return found
+
+    def _rows_of(self, table: Any, targets: Any, like: Any) -> Any:
+        """Give each target item its row, as a column of lists of one length."""
+        xp, width = array_module(like), table.shape[1]
+        rows = xp.asarray(table)[targets].reshape(-1)
+        offsets = xp.arange(len(targets) + 1, dtype=xp.int64) * width
+        return list_column(rows, offsets, like=like)

@@ -45,6 +45,16 @@ def id_column(name: str) -> ColumnSchema:
     return ColumnSchema(name, dtype="int64")
 
 
+def number_column(name: str) -> ColumnSchema:
+    """Describe a column of one number a row."""
+    return ColumnSchema(name, dtype="float64")
+
+
+def number_list_column(name: str) -> ColumnSchema:
+    """Describe a column of a list of numbers a row."""
+    return ColumnSchema(name, dtype="float64", dims=(None, (0, None)))
+
+
 def id_list_column(name: str) -> ColumnSchema:
     """Describe a column of a list of ids a row."""
     return ColumnSchema(name, dtype="int64", dims=(None, (0, None)))

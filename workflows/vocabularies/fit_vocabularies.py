@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...foundation.exceptions import MerlinSimError
 from ...sampling.item_table import COUNT, KEY
 from ..behaviour.behaviour_columns import BehaviourColumns
 from ..behaviour.kept_users import EVENTS, ITEMS, USERS, last_row_of_each
+from ..features.feature import INTERACTION, ITEM, USER, Number
+from ..features.fitted_numbers import FittedNumbers, Learned, fit_numbers
+from ..features.raw_vectors import keys_of_lists, matrix_of
 from .vocabulary import Vocabularies, sorted_distinct
 
 
@@ -20,7 +26,8 @@ def fit_vocabularies(
     kept: Path,
     vocabularies: Vocabularies,
     given: Mapping[str, tuple[pa.Array, pa.Array, str]],
-) -> dict[str, int]:
+    train: Callable[[pa.Table], Any] | None = None,
+) -> tuple[dict[str, int], FittedNumbers]:
     """Write the vocabularies of users, items and features.
 
     Args:
@@ -29,15 +36,22 @@ def fit_vocabularies(
         vocabularies: Where to write.
         given: For item features that do not stand in the log: items, their values, and the
             value of items that are not among them.
+        train: Tells which of the events train; None for all. Users' and interactions' numbers are
+            fitted on these.
 
     Returns:
-        By name of a given feature, how many items of the log are not among its items.
+        By name of a given feature, how many items of the log are not among its items; and what
+        the operators of numbers have learned.
     """
     users = read_all(kept / USERS)
     vocabularies.write(columns.user, sorted_distinct(users[KEY].combine_chunks()))
+    learned = _fit_events(columns, kept, train)
+    bucketed = {number.name: number for number in columns.features.bucketed(USER)}
     for name in columns.user_features:
-        values = read_all(kept / EVENTS, [name])
-        vocabularies.write(name, sorted_distinct(values[name].combine_chunks()))
+        values = read_all(kept / EVENTS, [name])[name].combine_chunks()
+        if name in bucketed:
+            values = FittedNumbers(learned).bucket_array(bucketed[name], values)
+        vocabularies.write(name, sorted_distinct(values))
 
     found = read_all(kept / ITEMS)
     items = found[KEY].combine_chunks()
@@ -54,8 +68,79 @@ def fit_vocabularies(
             values = found[name].combine_chunks()
             time = found[f"{name} at"].combine_chunks()
             features[name] = values.take(last_row_of_each(codes, time, values))
-    vocabularies.write_items(columns.item, keys, pa.array(counts), features)
-    return unknown
+    more = {}
+    for name in columns.of_items:
+        values, time = (found[n].combine_chunks() for n in (name, f"{name} at"))
+        more[name] = values.take(last_row_of_each(codes, time, values))
+    learned |= _fit_items(columns, {**features, **more})
+    fitted = FittedNumbers(learned)
+    for number in columns.features.bucketed(ITEM):
+        features[number.name] = fitted.bucket_array(number, features[number.name])
+    more = _items_columns(columns, fitted, more, vocabularies)
+    vocabularies.write_items(columns.item, keys, pa.array(counts), features, more)
+    return unknown, fitted
+
+
+def _fit_events(
+    columns: BehaviourColumns, kept: Path, train: Callable[[pa.Table], Any] | None
+) -> dict[str, Learned]:
+    """Fit the numbers of users and interactions on the events that train."""
+    numbers = [number for of in (USER, INTERACTION) for number in _numbers(columns, of)]
+    if not numbers:
+        return {}
+    names = [number.name for number in numbers]
+    events = read_all(kept / EVENTS, [*names, columns.user, columns.timestamp])
+    if train is not None:
+        events = events.filter(pa.array(train(events)))
+    values = {name: _plain(events[name].combine_chunks()) for name in names}
+    return fit_numbers(numbers, values)
+
+
+def _fit_items(columns: BehaviourColumns, values: Mapping[str, pa.Array]) -> dict[str, Learned]:
+    """Fit the numbers of items, each item's once."""
+    numbers = _numbers(columns, ITEM)
+    return fit_numbers(numbers, {number.name: _plain(values[number.name]) for number in numbers})
+
+
+def _numbers(columns: BehaviourColumns, of: str) -> list[Number]:
+    return [f for f in columns.features if isinstance(f, Number) and f.of == of]
+
+
+def _plain(values: pa.Array) -> npt.NDArray[np.float64]:
+    plain: npt.NDArray[np.float64] = np.asarray(values.fill_null(np.nan))
+    return plain
+
+
+def _items_columns(
+    columns: BehaviourColumns,
+    fitted: FittedNumbers,
+    values: Mapping[str, pa.Array],
+    vocabularies: Vocabularies,
+) -> dict[str, pa.Array]:
+    """What the item table says of items beside ids, as models read it."""
+    found: dict[str, pa.Array] = {}
+    plain = {number.name: number for number in _numbers(columns, ITEM) if number.stored}
+    for name in columns.features.numbers(ITEM):
+        numbers = _plain(values[name])
+        numbers = fitted.values(plain[name], numbers) if name in plain else numbers
+        found[name] = pa.array(numbers.astype(np.float32))
+    for vector in columns.features.vectors:
+        matrix = matrix_of(values[vector.name], vector.size)
+        flat = pa.array(matrix.reshape(-1))
+        found[vector.name] = pa.FixedSizeListArray.from_arrays(flat, vector.size)
+    for feature in columns.features.lists:
+        keys, rows = keys_of_lists(values[feature.name], feature.longest)
+        distinct = sorted_distinct(keys)
+        if not len(distinct):
+            raise MerlinSimError(
+                f"{feature.name!r}: expected lists of keys, found none: all are empty."
+            )
+        vocabularies.write(feature.name, distinct)
+        ids = pc.add(pc.cast(pc.index_in(keys, distinct), pa.int64()), 1)
+        counts = np.bincount(rows, minlength=len(values[feature.name]))
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        found[feature.name] = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), ids)
+    return found
 
 
 def look_up(keys: pa.Array, known: pa.Array, values: pa.Array, otherwise: str) -> pa.Array:

@@ -53,16 +53,24 @@ class Vocabularies:
         pq.write_table(table, self.path(domain), compression="zstd")
 
     def write_items(
-        self, domain: str, keys: pa.Array, counts: pa.Array, features: dict[str, pa.Array]
+        self,
+        domain: str,
+        keys: pa.Array,
+        counts: pa.Array,
+        features: dict[str, pa.Array],
+        more: dict[str, pa.Array] | None = None,
     ) -> None:
-        """Write the item's keys with counts and features (raw), and the features' vocabularies."""
+        """Write the item's keys with counts and features (raw), and the features' vocabularies.
+
+        ``more`` stands beside them as it is: numbers, vectors and lists of ids.
+        """
         ids = {}
         for name, values in features.items():
             distinct = sorted_distinct(values)
             self.write(name, distinct)
             places = pc.index_in(values, distinct)
             ids[name] = pc.add(pc.cast(places, pa.int64()), 1)
-        self.write(domain, keys, **{COUNT: counts}, **ids)
+        self.write(domain, keys, **{COUNT: counts}, **ids, **(more or {}))
 
 
 def sorted_distinct(values: pa.Array) -> pa.Array:

@@ -12,6 +12,7 @@ from click.core import ParameterSource
 from ....foundation.exceptions import MerlinSimError
 from ....schemas.users_layout import POPULARITY
 from ....workflows.behaviour.rules import NONE, SPLIT_RULES, SampleRules
+from ....workflows.features.feature_set import FeatureSet
 from .findings import say_findings
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ COLUMN_OPTIONS = {
     "user_features": "--user_feature_columns",
     "item_features": "--item_feature_columns",
     "label": "--label_column",
+    "features": "--features",
 }
 LISTS = ("user_features", "item_features")
 
@@ -41,9 +43,12 @@ def columns_of(
             if given[name] is None:
                 raise click.UsageError(f"Missing option '{COLUMN_OPTIONS[name]}'.")
         lists = {name: given[name] or () for name in LISTS}
-        return BehaviourColumns(**{**given, **lists})
+        features = given["features"] or FeatureSet()
+        return BehaviourColumns(**{**given, **lists, "features": features})
     for name, value in given.items():
         wanted = getattr(fitted.columns, name)
+        if name in LISTS:  # those that buckets made ids of were not given there
+            wanted = tuple(n for n in wanted if n not in fitted.columns.features.columns)
         if value not in (None, wanted):
             raise MerlinSimError(
                 f"{COLUMN_OPTIONS[name]}: expected {_in_words(wanted)}, as {directory} was fitted "
@@ -52,8 +57,17 @@ def columns_of(
     return fitted.columns
 
 
-def _in_words(names: str | tuple[str, ...] | None) -> str:
-    return (names if isinstance(names, str) else ", ".join(names or ())) or "none"
+def _in_words(value: str | tuple[str, ...] | FeatureSet | None) -> str:
+    if isinstance(value, FeatureSet):
+        return f"those of {', '.join(value.columns) or 'no column'}"
+    return (value if isinstance(value, str) else ", ".join(value or ())) or "none"
+
+
+def features_of(path: Path | None) -> FeatureSet | None:
+    """Read the file of ``--features``."""
+    from ....workflows.features.feature_file import read_features
+
+    return None if path is None else read_features(path)
 
 
 def load_fitted(directory: Path | None) -> FittedWorkflow | None:

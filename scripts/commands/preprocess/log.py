@@ -21,7 +21,7 @@ from ...options.preprocess_options import (
     names,
     with_options,
 )
-from .fitted_settings import columns_of, load_fitted, rules_of, say_done
+from .fitted_settings import columns_of, features_of, load_fitted, rules_of, say_done
 
 
 @click.command("log")
@@ -41,6 +41,12 @@ from .fitted_settings import columns_of, load_fitted, rules_of, say_done
     help="1 where the item was taken (clicked): it joins the history; 0 where it was shown and "
     "not taken. Both become samples. Without it every row is taken.",
 )
+@click.option(
+    "--features",
+    "features_file",
+    type=Path,
+    help="YAML that names columns of numbers, times, lists and vectors, and what becomes of them.",
+)
 @with_options(RULES)
 @with_options(NEGATIVES_OR_NONE)
 @with_options(SPLIT)
@@ -56,6 +62,7 @@ def log(
     user_feature_columns: tuple[str, ...] | None,
     item_feature_columns: tuple[str, ...] | None,
     label_column: str | None,
+    features_file: Path | None,
     workers: int | None,
     scheduler: str,
     on_bad_rows: str,
@@ -88,6 +95,7 @@ def log(
         "user_features": user_feature_columns,
         "item_features": item_feature_columns,
         "label": label_column,
+        "features": features_of(features_file),
     }
     columns = columns_of(given, fitted, workflow)
     source = TableLog(files, columns)

@@ -322,3 +322,34 @@ def test_a_header_that_is_no_text(tmp_path, run):
     (tmp_path / "log.csv").write_bytes(b"who,what,when,\xff\nu,1,1,x\n")
     with pytest.raises(MerlinSimError, match="log.csv: expected a header in UTF-8"):
         run(tmp_path / "log.csv", "--output_path", tmp_path / "dataset", *NAMES)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_prices_are_no_keys_from_either_kind_of_file(kind, tmp_path, run):
+    log = make_log().assign(**{"price band": lambda frame: frame["what"] / 8})
+    file = tmp_path / f"log.{kind}"
+    log.to_csv(file, index=False) if kind == "csv" else log.to_parquet(file)
+    with pytest.raises(MerlinSimError, match="'price band': expected text or whole numbers") as e:
+        run(file, "--output_path", tmp_path / "dataset", *OPTIONS)
+    assert "`--features` names columns of numbers" in str(e.value)
+    # Versions, and numbers among other text, are text.
+    text = log.assign(**{"price band": [f"{n % 3}.0.{n % 2}" for n in range(len(log))]})
+    text.to_csv(tmp_path / "text.csv", index=False)
+    run(tmp_path / "text.csv", "--output_path", tmp_path / "dataset", *OPTIONS)
+
+
+def test_decimal_categories_are_the_same_keys_from_csv_and_parquet(tmp_path, run):
+    log = make_log().assign(**{"price band": lambda frame: frame["what"] % 4 / 2})
+    (tmp_path / "f.yaml").write_text("features: {price band: {type: category, of: item}}")
+    found = []
+    for kind in ("csv", "parquet"):
+        file = tmp_path / f"log.{kind}"
+        if kind == "csv":
+            log.assign(**{"price band": log["price band"].map("{:.2f}".format)}).to_csv(file)
+        else:
+            log.to_parquet(file)
+        output = tmp_path / f"of {kind}"
+        run(file, "--output_path", output, *OPTIONS[:-4], "--item_feature_columns", "brand",
+            "--shortest_sequence_for_user", 3, "--features", tmp_path / "f.yaml")  # fmt: skip
+        found.append(pd.read_parquet(output / "categories" / "price band.parquet")["key"].tolist())
+    assert found == [["0", "0.5", "1", "1.5"]] * 2

@@ -1,0 +1,226 @@
+"""Numbers, vectors and lists of raw events become what the model reads, as the workflow makes them.
+
+Of a dataset that `preprocess log --features` made they stand in an event as in the log, under the
+log's names, and an item that the dataset knows brings its own along. Of any other dataset they are
+what the model reads, under the names of the dataset's columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...workflows.features.feature import INTERACTION, ITEM, USER, AnyFeature, Number, Time
+from ...workflows.features.feature_set import TARGET_SUFFIX, FeatureSet
+from ...workflows.features.fitted_numbers import FittedNumbers
+from ...workflows.features.raw_features import fits_feature, read_feature
+from ...workflows.features.raw_vectors import keys_of_lists, matrix_of
+from ..limits import RequestError
+from ..servables.served_columns import Column, ServedColumns
+from .csv_cells import csv_numbers, number_of
+from .vocabulary_lookup import Lookup
+
+Array = npt.NDArray[Any]
+Raw = Mapping[str, Any]
+
+
+class KnownItems(Protocol):
+    """What a workflow knows of items, by id; id 0 has zeros."""
+
+    def numbers(self, name: str) -> Array:
+        """Numbers, [items + 1]."""
+
+    def vectors(self, name: str, size: int) -> Array:
+        """Vectors, [items + 1, size]."""
+
+    def lists(self, name: str, longest: int) -> Array:
+        """Lists of ids, [items + 1, longest]."""
+
+
+class PlainNumbers:
+    """Numbers as the model reads them: each has to be given.
+
+    Args:
+        columns: The servable's columns.
+    """
+
+    def __init__(self, columns: ServedColumns) -> None:
+        """Name the fields of a request."""
+        self._user = {column.name: column for column in columns.user_numbers}
+        self._items = {c.name: c for c in (*columns.target_lists, *columns.target_numbers)}
+        self.user_fields = tuple(self._user)
+        self.item_fields = tuple(self._items)
+
+    def from_cell(self, field: str, cell: str) -> Any:
+        """Read a cell of CSV."""
+        numbers = csv_numbers(cell, field)
+        if self._user[field].width is not None:
+            return numbers
+        return numbers[0] if len(numbers) == 1 else None
+
+    def of_user(self, raw: Raw) -> dict[str, Array]:
+        """Read what stands beside the user: column -> [1] or [1, width]."""
+        return {
+            name: np.array([_plain(column, raw.get(name), name)], column.dtype)
+            for name, column in self._user.items()
+        }
+
+    def of_items(self, ids: Array, given: Sequence[Raw], where: str) -> dict[str, Array]:
+        """Read what candidates bring along: column -> [candidates] or [candidates, width]."""
+        found = {}
+        for name, column in self._items.items():
+            rows = [
+                _plain(column, raw.get(name), f"{where}[{i}].{name}") for i, raw in enumerate(given)
+            ]
+            found[name] = np.array(rows, column.dtype).reshape(len(rows), *column.shape[1:])
+        return found
+
+
+def _plain(column: Column, value: Any, where: str) -> Any:
+    if column.width is None:
+        return number_of(value, where)
+    if not isinstance(value, list):
+        raise RequestError(f"{where}: expected a list, received {value!r:.60}")
+    numbers = [number_of(entry, f"{where}[{i}]") for i, entry in enumerate(value)]
+    if column.largest_id is None:
+        if len(numbers) != column.width:
+            raise RequestError(f"{where}: expected {column.width} numbers, received {len(numbers)}")
+        return numbers
+    ids = [number for number in numbers if number in range(1, column.largest_id + 1)]
+    return (ids + [0] * column.width)[: column.width]
+
+
+class WorkflowNumbers:
+    """Numbers as the log has them.
+
+    Args:
+        features: What the workflow makes of the log's columns.
+        fitted: What its operators have learned.
+        items: The item's vocabulary with what is known of each item.
+        lists: The lookups of lists of keys.
+        columns: The servable's columns.
+    """
+
+    def __init__(
+        self,
+        features: FeatureSet,
+        fitted: FittedNumbers,
+        items: KnownItems,
+        lists: Mapping[str, Lookup],
+        columns: ServedColumns,
+    ) -> None:
+        """Read what is known of items."""
+        self._fitted = fitted
+        self._lookups = lists
+        self._of_user = [f for of in (USER, INTERACTION) for f in _plain_features(features, of)]
+        self._of_item = _plain_features(features, ITEM)
+        self._dtypes = {
+            column.name: column.dtype for column in (*columns.of_user, *columns.of_target)
+        }
+        self.user_fields = tuple(feature.name for feature in self._of_user)
+        self.item_fields = tuple(feature.name for feature in self._of_item)
+        self._known: dict[str, Array] = {}
+        for name in features.numbers(ITEM):
+            self._known[name] = items.numbers(name)
+        for vector in features.vectors:
+            self._known[vector.name] = items.vectors(vector.name, vector.size)
+        for keys in features.lists:
+            self._known[keys.name] = items.lists(keys.name, keys.longest)
+
+    def from_cell(self, field: str, cell: str) -> Any:
+        """Leave a cell of CSV as it is: the workflow reads the log's, too."""
+        return cell or None
+
+    def of_user(self, raw: Raw) -> dict[str, Array]:
+        """Read what stands beside the user: column -> [1]."""
+        found: dict[str, Array] = {}
+        for feature in self._of_user:
+            made = self._made(feature, [raw.get(feature.name)], [feature.name], 1)
+            found |= {name: values.astype(self._dtypes[name]) for name, values in made.items()}
+        return found
+
+    def of_items(self, ids: Array, given: Sequence[Raw], where: str) -> dict[str, Array]:
+        """Give what candidates bring along: their own, or what the workflow knows of them."""
+        found = {name: rows[ids] for name, rows in self._known.items()}
+        for feature in self._of_item:
+            own = [i for i, raw in enumerate(given) if feature.name in raw]
+            unknown = [i for i in np.flatnonzero(ids == 0).tolist() if i not in set(own)]
+            chosen = [*own, *unknown]
+            if not chosen:
+                continue
+            values = [given[i].get(feature.name) for i in chosen]
+            places = [f"{where}[{i}].{feature.name}" for i in chosen]
+            for name, rows in self._made(feature, values, places, len(own)).items():
+                found[name][chosen] = rows
+        named = {
+            name if name in self._lookups else name + TARGET_SUFFIX: rows
+            for name, rows in found.items()
+        }
+        return {name: rows.astype(self._dtypes[name]) for name, rows in named.items()}
+
+    def _made(
+        self, feature: AnyFeature, values: Sequence[Any], where: Sequence[str], given: int
+    ) -> dict[str, Array]:
+        """What the workflow makes of raw values; only ``given`` of them, the first, were given."""
+        raw = _arrow(values, where)
+        if pa.types.is_null(raw.type):
+            raw = raw.cast(pa.string())
+        fits, expected = fits_feature(feature, raw.type)
+        if not fits:
+            raise RequestError(f"{where[0]}: expected {expected}, received {values[0]!r:.60}")
+        read = read_feature(feature, raw, None)
+        if read.bad[:given].any():
+            place = int(np.argmax(read.bad))
+            raise RequestError(
+                f"{where[place]}: expected {read.expected}, received {values[place]!r:.60}"
+            )
+        if isinstance(feature, Number):
+            numbers = np.asarray(read.stored[feature.name].fill_null(np.nan))
+            return {feature.name: np.nan_to_num(self._fitted.values(feature, numbers))}
+        if isinstance(feature, Time):
+            return {name: np.asarray(column) for name, column in read.stored.items()}
+        return {feature.name: self._rows(feature, read.stored[feature.name])}
+
+    def _rows(self, feature: Any, stored: pa.Array) -> Array:
+        if feature.name not in self._lookups:
+            return matrix_of(stored, feature.size)
+        lookup = self._lookups[feature.name]
+        keys, rows = keys_of_lists(stored, feature.longest)
+        made = np.zeros((len(stored), feature.longest), np.int64)
+        filled = np.zeros(len(stored), np.int64)
+        for key, row in zip(keys.to_pylist(), rows.tolist(), strict=True):
+            found = lookup.look_up(key, feature.name)
+            if found:
+                made[row, filled[row]] = found
+                filled[row] += 1
+        return made
+
+
+NumberEncoder = PlainNumbers | WorkflowNumbers
+"""What makes numbers of requests."""
+
+
+def _plain_features(features: FeatureSet, of: str) -> list[AnyFeature]:
+    return [f for f in features if f.of == of and f.name not in features.categories(of)]
+
+
+def _arrow(values: Sequence[Any], where: Sequence[str]) -> pa.Array:
+    """Raw values of one column as arrow has them; each by itself where they are of many types."""
+    try:
+        return pa.array([None if value == "" else value for value in values])
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        return pa.array([_text(value, place) for value, place in zip(values, where, strict=True)])
+
+
+def _text(value: Any, where: str) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(isinstance(entry, str | int | float) for entry in value):
+        return "|".join(map(str, value))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    raise RequestError(f"{where}: expected a number, text or a list, received {value!r:.60}")

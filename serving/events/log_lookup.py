@@ -1,0 +1,86 @@
+"""Keys that the workflow makes of numbers: an event has the number, as the log has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...foundation.json_file import read_json
+from ...workflows.behaviour.fitted import read_fitted_features
+from ...workflows.features.feature import ITEM, USER, Number
+from ...workflows.features.feature_set import FeatureSet
+from ...workflows.features.fitted_numbers import FittedNumbers
+from ...workflows.features.raw_numbers import numbers_of
+from ...workflows.features.raw_vectors import category_of
+from ..limits import RequestError
+from ..servables.servable import WORKFLOW, Servable
+from .vocabulary_lookup import Lookup
+
+
+def read_workflow(servable: Servable) -> tuple[FeatureSet, FittedNumbers] | None:
+    """Read the features beside ids of a servable's workflow; None where it has none."""
+    path = servable.path / WORKFLOW
+    if not path.exists():
+        return None
+    document = read_json(path, "JSON, a fitted workflow")
+    section = document.get("features") if isinstance(document, dict) else None
+    if not isinstance(section, dict) or section.get("stated") is None:
+        return None
+    return read_fitted_features(path)
+
+
+def as_in_log(lookup: Lookup, features: FeatureSet, fitted: FittedNumbers) -> Lookup:
+    """Have a domain take what the log has, where the workflow makes its keys of numbers."""
+    for number in (*features.bucketed(USER), *features.bucketed(ITEM)):
+        if number.name == lookup.domain:
+            return LogLookup(lookup, number, fitted)
+    if lookup.domain in (*features.categories(USER), *features.categories(ITEM)):
+        return LogLookup(lookup, None, fitted)
+    return lookup
+
+
+@dataclass(frozen=True)
+class LogLookup:
+    """A domain whose keys are buckets of numbers, or decimal numbers as text."""
+
+    keys: Lookup
+    number: Number | None
+    """What buckets are made of; None for decimal numbers as text."""
+    fitted: FittedNumbers
+    is_text: bool = True
+
+    @property
+    def domain(self) -> str:
+        """The domain's name."""
+        return self.keys.domain
+
+    @property
+    def key_type(self) -> Any:
+        """The arrow type of what a file of scores shows."""
+        return pa.string()
+
+    @property
+    def features(self) -> dict[str, npt.NDArray[np.int64]]:
+        """Nothing: these are no items."""
+        return {}
+
+    def shown(self, key: Any) -> Any:
+        """Return a number as text."""
+        return None if key is None else str(key)
+
+    def look_up(self, key: Any, where: str) -> int:
+        """Return the id of a number, given as such or as text; of none, what the workflow has."""
+        if key is not None and (isinstance(key, bool) or not isinstance(key, str | int | float)):
+            raise RequestError(f"{where}: expected a number or null, received {key!r:.60}")
+        if self.number is None:
+            text = pa.array([None if key is None else str(key)], pa.string())
+            word = category_of(text)[0].as_py()
+            return self.keys.look_up(None if word is None else word.decode(), where)
+        numbers, bad = numbers_of(pa.array([key], pa.string() if isinstance(key, str) else None))
+        if bad[0]:
+            raise RequestError(f"{where}: expected a number, received {key!r:.60}")
+        return self.keys.look_up(self.fitted.bucket_array(self.number, numbers)[0].as_py(), where)

@@ -1,0 +1,152 @@
+"""Numbers, vectors and lists beside ids: every model reads them in its last classifier."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from interest_kinds import OPTIONS
+from merlin.schema import ColumnSchema, Schema, Tags
+
+from merlin_sim.foundation.batch_names import HISTORY_END
+from merlin_sim.models import build_model
+from merlin_sim.models.interest.interest_channels import Channels
+from merlin_sim.models.registry import load_model
+
+WIDTH, LONGEST, GENRES = 3, 2, 5
+BESIDE = ("age", "taste", "price", "look", "genres")
+KINDS = ["din", "dien", "sim", "eta", "sdim", "twin"]
+
+
+def with_numbers(schema):
+    """Numbers and a vector of the user, and of the target item; a list of the target item."""
+    domain = {"domain": {"min": 0, "max": GENRES, "name": "genres"}}
+
+    def numbers(name, *tags, width=None):
+        dims = None if width is None else (None, width)
+        kinds = [*tags, Tags.CONTINUOUS]
+        return ColumnSchema(name, dtype="float32", tags=kinds, dims=dims)
+
+    return schema + Schema(
+        [
+            numbers("age", "user_numerical", Tags.USER),
+            numbers("taste", "user_numerical", Tags.USER, width=WIDTH),
+            numbers("price", "target_item_numerical", Tags.ITEM),
+            numbers("look", "target_item_numerical", Tags.ITEM, width=WIDTH),
+            ColumnSchema(
+                "genres",
+                dtype="int64",
+                tags=["target_item_lists", Tags.ITEM, Tags.CATEGORICAL],
+                dims=(None, LONGEST),
+                properties=domain,
+            ),
+        ]
+    )
+
+
+def batch_of(users, candidates, seed=0, length=10):
+    """A batch of users x candidates, and the same as plain rows."""
+    random = np.random.default_rng(seed)
+
+    def floats(*shape):
+        return random.normal(size=shape).astype(np.float32)
+
+    history = {
+        f"item_{i}{part}": random.integers(1, most + 1, (users, length))
+        for i, most in enumerate((20, 6))
+        for part in ("_hist", "_neg_hist")
+    }
+    user = {
+        "user_0": random.integers(1, 10, users),
+        "age": floats(users),
+        "taste": floats(users, WIDTH),
+        **history,
+    }
+    target = {
+        "item_0": random.integers(1, 21, (users, candidates)),
+        "item_1": random.integers(1, 7, (users, candidates)),
+        "price": floats(users, candidates),
+        "look": floats(users, candidates, WIDTH),
+        "genres": random.integers(0, GENRES + 1, (users, candidates, LONGEST)),
+    }
+    rows = {name: np.repeat(values, candidates, axis=0) for name, values in user.items()}
+    rows |= {n: v.reshape(users * candidates, *v.shape[2:]) for n, v in target.items()}
+    grouped = {**user, **target, HISTORY_END: np.full((users, candidates), length, np.int32)}
+    return [{n: tf.constant(v) for n, v in columns.items()} for columns in (grouped, rows)]
+
+
+@pytest.fixture(scope="module")
+def models(make_schema):
+    made = {}
+    for kind in KINDS:
+        tf.keras.utils.set_random_seed(5)
+        schema = with_numbers(make_schema())
+        made[kind] = build_model(kind, schema, embedding_dim=4, **OPTIONS[kind])
+        for variable in made[kind].trainable_variables:
+            variable.assign_add(tf.random.normal(variable.shape, stddev=0.3))
+    return made
+
+
+def test_the_channels_are_told_by_their_tags(make_schema):
+    channels = Channels.read(with_numbers(make_schema()))
+    assert channels.user_numerical == ("age", "taste") and channels.user_numbers_dim == 1 + WIDTH
+    assert channels.target_numerical == ("price", "look") and channels.target_lists == ("genres",)
+    assert set(BESIDE) <= set(channels.served) and "genres" in channels.categorical
+    plain = Channels.read(make_schema())
+    assert plain.user_numbers_dim == plain.target_numbers_dim == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_one_of_them_counts_and_gets_its_gradient(kind, models):
+    model = models[kind]
+    _, rows = batch_of(3, 2)
+    before = model.forward(rows).logits.numpy()
+    for name in BESIDE:
+        values = rows[name]
+        changed = (values + 1) % (GENRES + 1) if name == "genres" else values + 1.0
+        after = model.forward({**rows, name: changed}).logits.numpy()
+        assert np.abs(after - before).max() > 1e-3, name
+    with tf.GradientTape() as tape:
+        losses, _ = model.compute_step(rows, tf.ones(6))
+    table = next(v for v in model.trainable_variables if "genres" in v.name)
+    gradient = tape.gradient(losses[0], table)
+    assert float(tf.norm(tf.convert_to_tensor(gradient))) > 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_users_x_candidates_get_the_scores_of_their_rows(kind, models):
+    grouped, rows = batch_of(3, 4)
+    expected = models[kind].forward(rows).logits.numpy()
+    np.testing.assert_allclose(models[kind].forward(grouped).logits, expected, atol=1e-5)
+    del grouped[HISTORY_END]
+    np.testing.assert_allclose(models[kind].forward(grouped).logits, expected, atol=1e-5)
+
+
+def test_columns_as_merlins_loader_gives_them(models):
+    _, rows = batch_of(4, 1)
+    as_merlin = dict(rows)
+    for name in ("look", "genres", "taste"):
+        as_merlin[name] = rows[name][..., tf.newaxis]
+    for name in ("age", "price"):
+        as_merlin[name] = rows[name][:, tf.newaxis]
+    expected = models["sim"].forward(rows).logits.numpy()
+    np.testing.assert_allclose(models["sim"].forward(as_merlin).logits, expected, atol=1e-6)
+
+
+def test_a_lists_places_do_not_matter_and_zeros_are_none(models):
+    _, rows = batch_of(2, 2)
+    left = {**rows, "genres": tf.constant([[0, 3]] * 4, tf.int64)}
+    right = {**rows, "genres": tf.constant([[3, 0]] * 4, tf.int64)}
+    twice = {**rows, "genres": tf.constant([[3, 3]] * 4, tf.int64)}
+    expected = models["din"].forward(left).logits.numpy()
+    for columns in (right, twice):
+        np.testing.assert_allclose(models["din"].forward(columns).logits, expected, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_saved_model_is_the_same(models, tmp_path):
+    _, rows = batch_of(3, 2)
+    models["sim"].save(tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    expected = models["sim"].forward(rows).logits.numpy()
+    np.testing.assert_allclose(loaded.forward(rows).logits, expected, atol=1e-6)

@@ -1,0 +1,170 @@
+"""Numbers, lists and vectors the whole way: log, dataset, training, servable, scores of events."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from feature_logs import OPTIONS, feature_log, write_features
+from in_process import run
+
+from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.serving.events.event_encoder import EventEncoder
+from merlin_sim.serving.limits import RequestError
+from merlin_sim.serving.scoring.scorer import Scorer
+from merlin_sim.serving.servables.export_checkpoint import restore_model
+from merlin_sim.serving.servables.servable import Servable
+
+pytestmark = pytest.mark.slow
+MODEL = ("--model_type", "sim", "--embedding_dim", 4, "--long_seq_length", 8, "--top_k", 3)
+TRAINING = ("--epochs", 1, "--global_batch_size", 64, "--lr", 0.02, "--seed", 3)
+
+
+@pytest.fixture(scope="module")
+def log():
+    return feature_log()
+
+
+@pytest.fixture(scope="module")
+def walked(log, tmp_path_factory):
+    """Dataset, checkpoints and servable, each by its command."""
+    home = tmp_path_factory.mktemp("features")
+    log.to_parquet(home / "log.parquet")
+    features = write_features(home / "features.yaml")
+    labels = ("--label_column", "clicked", "--features", features)
+    run("preprocess", "log", home / "log.parquet", "--output_path", home / "d", *OPTIONS, *labels)
+    saved = ("--results_dir", home / "run", "--save_checkpoint_path", home / "run/checkpoints")
+    run("train", "--dataset_dir", home / "d", *MODEL, *TRAINING, *saved)
+    source = ("--load_checkpoint_path", home / "run/checkpoints", "--dataset_dir", home / "d")
+    run("export", *source, "--output", home / "servable")
+    return home
+
+
+@pytest.fixture(scope="module")
+def servable(walked):
+    return Servable.open(walked / "servable")
+
+
+@pytest.fixture(scope="module")
+def encoder(servable):
+    return EventEncoder(servable)
+
+
+def event_of(log, who, candidates=None):
+    """The user's last row as a request: everything as the log has it."""
+    rows = log[log["who"] == who]
+    last, before = rows.iloc[-1], rows[:-1]
+    taken = before[before["clicked"] == 1]
+    since = (last["when"] - taken["when"]).dt.total_seconds() / 3600
+    age = last["age"]
+    return {
+        "who": who,
+        "income": float(last["income"]),
+        "age": None if np.isnan(age) else float(age),
+        "place": float(last["place"]),
+        "when": str(last["when"]),
+        "history": taken["what"].tolist(),
+        "when_since_pos": since.tolist(),
+        "candidates": candidates or [last["what"]],
+    }
+
+
+@pytest.fixture(scope="module")
+def expected(walked):
+    """What the model itself gives the rows of test, by user."""
+    dataset = DatasetDirectory.open(walked / "d")
+    model = restore_model(CheckpointStore(walked / "run/checkpoints").load(), dataset)
+    rows = pq.read_table(walked / "d/test").to_pandas()
+    users = pd.read_parquet(walked / "d/categories/who.parquet").set_index("id")["key"]
+    scores = model.predict(dataset, batch_size=16)[:, 0]
+    return dict(zip(users.loc[rows["who"]], scores, strict=True))
+
+
+def test_raw_events_get_the_scores_of_their_rows(walked, log, expected, tmp_path):
+    lines = [json.dumps(event_of(log, who)) for who in expected]
+    (tmp_path / "events.jsonl").write_text("\n".join(lines))
+    output = tmp_path / "scores.parquet"
+    run("score", walked / "servable", "--input", tmp_path / "events.jsonl", "--output", output)
+    scored = pq.read_table(output).to_pydict()
+    assert np.ptp(list(expected.values())) > 0.05
+    np.testing.assert_allclose(
+        [scores[0] for scores in scored["scores"]], list(expected.values()), atol=1e-5
+    )
+
+
+def test_events_of_csv_and_parquet_are_read_alike(walked, log, expected, tmp_path):
+    events = [event_of(log, who) for who in list(expected)[:12]]
+    pq.write_table(pa.Table.from_pylist(events), tmp_path / "events.parquet")
+    frame = pd.DataFrame(events)
+    for name in ("history", "candidates", "when_since_pos"):
+        frame[name] = ["|".join(map(str, values)) for values in frame[name]]
+    frame.to_csv(tmp_path / "events.csv", index=False)
+    for kind in ("csv", "parquet"):
+        output = tmp_path / f"{kind}.parquet"
+        source = tmp_path / f"events.{kind}"
+        run("score", walked / "servable", "--input", source, "--output", output)
+        scores = [scores[0] for scores in pq.read_table(output)["scores"].to_pylist()]
+        np.testing.assert_allclose(scores, list(expected.values())[:12], atol=1e-5)
+
+
+def test_one_user_with_many_candidates_is_scored_as_rows_are(servable, encoder, log):
+    who = log["who"].iloc[0]
+    items = log["what"].unique().tolist()
+    event = encoder.encode(encoder.parse(event_of(log, who, items)))
+    together = Scorer(servable, one_user_from=2).score_events([event])[0]
+    apart = Scorer(servable, one_user_from=None).score_events([event])[0]
+    np.testing.assert_allclose(together, apart, atol=1e-5)
+    assert np.ptp(together) > 0.01
+
+
+def test_what_an_item_has_of_its_own_may_be_given(encoder, log):
+    item = log.iloc[0]
+    own = {"what": item["what"], "price": float(item["price"]), "genres": list(item["genres"])}
+    own |= {"weight": float(item["weight"]), "released": str(item["released"])}
+    own |= {"look": None if item["look"] is None else list(item["look"]), "size": item["size"]}
+    event = event_of(log, item["who"], [item["what"], own, {"what": item["what"], "price": 9e3}])
+    targets = encoder.encode(encoder.parse(event)).targets
+    for name, values in targets.items():
+        np.testing.assert_allclose(values[0], values[1], atol=1e-5, err_msg=name)
+    assert targets["price_trgt"][2] > targets["price_trgt"][0]
+
+
+def test_an_unseen_item_has_what_stands_for_missing_values(encoder, log):
+    event = event_of(log, log["who"].iloc[0], ["never seen", {"what": "new", "price": None}])
+    targets = encoder.encode(encoder.parse(event)).targets
+    assert targets["price_trgt"][0] == targets["price_trgt"][1]
+    assert not targets["look_trgt"].any() and not targets["genres"].any()
+    assert not targets["weight_trgt"].any() and not targets["size_trgt"].any()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"place": None}, "place: expected a number"),
+        ({"place": "near"}, "place: expected a number"),
+        ({"when": "soon"}, "when: expected a date and time"),
+        ({"income": "much"}, "income: expected a number, received 'much'"),
+        (
+            {"candidates": [{"what": "i1", "look": [1, 2]}]},
+            r"candidates\[0\].look: expected 4 numbers",
+        ),
+        ({"candidates": [{"what": "i1", "colour": 1}]}, "expected only what, brand, weight"),
+    ],
+)
+def test_what_is_wrong_with_a_request_is_said(change, reason, encoder, log):
+    event = {**event_of(log, log["who"].iloc[0]), **change}
+    with pytest.raises(RequestError, match=reason):
+        encoder.encode(encoder.parse(event))
+
+
+def test_a_request_without_a_number_is_refused(encoder, log):
+    event = event_of(log, log["who"].iloc[0])
+    del event["place"]
+    with pytest.raises(MerlinSimError, match="expected the key 'place'"):
+        encoder.parse(event)

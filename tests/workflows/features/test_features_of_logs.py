@@ -1,0 +1,239 @@
+"""`preprocess log --features`: the same from CSV and parquet, as a person reads the rules."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from feature_logs import OPTIONS, feature_log, write_csv, write_features
+
+from merlin_sim.foundation.own_digest import DIGEST, with_own_digest
+from merlin_sim.schemas.channels import CONTRACTS
+from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
+
+
+@pytest.fixture(scope="module")
+def log():
+    return feature_log()
+
+
+@pytest.fixture(scope="module")
+def files(log, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("features")
+    write_csv(log, directory / "log.csv")
+    log.to_parquet(directory / "log.parquet", row_group_size=300)
+    write_features(directory / "features.yaml")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def run(run_cli, files):
+    def run(output, *more, log="log.parquet", features="features.yaml"):
+        given = () if "--fitted" in more else (*OPTIONS, "--features", files / features)
+        result = run_cli(
+            "preprocess", "log", files / log, "--output_path", files / output, *given, *more
+        )
+        if result.exception:
+            raise result.exception
+        return files / output
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def dataset(run):
+    return run("dataset")
+
+
+@pytest.fixture(scope="module")
+def labelled(run):
+    return run("labelled", "--label_column", "clicked")
+
+
+def keys(dataset, domain):
+    table = pd.read_parquet(dataset / "categories" / f"{domain}.parquet")
+    return dict(zip(table["id"], table["key"], strict=True))
+
+
+def test_csv_and_parquet_give_the_same_bytes(run, dataset):
+    from_csv = run("of_csv", log="log.csv")
+    for mapping in ("train", "test"):
+        assert pq.read_table(from_csv / mapping).equals(pq.read_table(dataset / mapping))
+    learned = [json.loads((d / "workflow.json").read_text()) for d in (from_csv, dataset)]
+    assert learned[0]["features"] == learned[1]["features"]
+
+
+def test_the_dataset_fits_the_models_and_says_what_it_holds(dataset):
+    opened = DatasetDirectory.open(dataset)
+    for family in ("sim", "dien", "din"):
+        CONTRACTS[family].check(opened.spec)
+    channels = opened.channels
+    assert channels["user_features"] == ["who", "income"]
+    assert channels["target_item_features"] == [
+        "what_trgt", "brand_trgt", "weight_trgt", "size_trgt",
+    ]  # fmt: skip
+    assert channels["history_time_intervals"] == ["when_since_pos"]
+    assert channels["target_item_lists"] == ["genres"]
+    assert channels["user_numerical"][:3] == ["age", "place", "when_hour_sin"]
+    assert channels["target_item_numerical"] == [
+        "price_trgt", "released_month_sin_trgt", "released_month_cos_trgt", "look_trgt",
+    ]  # fmt: skip
+
+
+def test_each_sample_has_what_its_row_of_the_log_has(log, labelled):
+    """With labels every sample is a row of the log: test has each user's last one."""
+    rows = pq.read_table(labelled / "test").to_pandas()
+    last = log.groupby("who").tail(1).set_index("who")
+    items = log.drop_duplicates("what").set_index("what")
+    price = items["price"].fillna(items["price"].median()).clip(lower=1)
+    price = np.log(price.astype(np.float32) + 1)
+    price = (price - price.mean()) / price.std(ddof=1)
+    names = {name: keys(labelled, name) for name in ("who", "what", "genres", "size", "income")}
+    events = log["age"].fillna(30)
+    place = log["place"]
+    for row in rows.to_dict("records"):
+        event = last.loc[names["who"][row["who"]]]
+        item = items.loc[event["what"]]
+        assert names["what"][row["what_trgt"]] == event["what"]
+        assert row["label"] == event["clicked"]
+        assert row["price_trgt"] == pytest.approx(price[event["what"]], abs=2e-3)
+        age = 30 if np.isnan(event["age"]) else event["age"]
+        assert row["age"] == pytest.approx((age - events.mean()) / events.std(ddof=1), abs=2e-3)
+        assert row["place"] == pytest.approx(
+            (event["place"] - place.min()) / (place.max() - place.min()), abs=1e-6
+        )
+        angle = event["when"].hour * 2 * np.pi / 24
+        assert row["when_hour_sin"] == pytest.approx(np.sin(angle), abs=1e-6)
+        angle = event["when"].weekday() * 2 * np.pi / 7
+        assert row["when_weekday_cos"] == pytest.approx(np.cos(angle), abs=1e-6)
+        angle = (item["released"].month - 1) * 2 * np.pi / 12
+        assert row["released_month_sin_trgt"] == pytest.approx(np.sin(angle), abs=1e-6)
+        assert [names["genres"][i] for i in row["genres"] if i] == list(item["genres"])
+        look = np.zeros(4) if item["look"] is None else item["look"]
+        look = look / max(np.linalg.norm(look), 1e-9)
+        np.testing.assert_allclose(row["look_trgt"], look, atol=1e-6)
+        assert names["size"][row["size_trgt"]] == str(item["size"])
+        bucket = np.searchsorted([0.25, 0.5], event["income"], side="right")
+        assert names["income"][row["income"]] == f"bucket {bucket}"
+
+
+def test_time_intervals_are_those_of_what_was_taken(log, labelled):
+    rows = pq.read_table(labelled / "test").to_pandas()
+    who = keys(labelled, "who")
+    for row in rows.to_dict("records"):
+        events = log[log["who"] == who[row["who"]]]
+        now, before = events["when"].iloc[-1], events[:-1]
+        taken = before[before["clicked"] == 1]["when"][-12:]
+        hours = (now - taken).dt.total_seconds() / 3600
+        np.testing.assert_allclose(row["when_since_pos"], hours, rtol=1e-6)
+
+
+def test_buckets_hold_about_as_many_items_each(dataset):
+    items = pd.read_parquet(dataset / "categories" / "what.parquet")
+    assert items["weight"].value_counts().between(6, 9).all() and items["weight"].nunique() == 4
+
+
+def test_a_twin_has_its_own_items_numbers_and_its_positives_moment(dataset):
+    items = pd.read_parquet(dataset / "categories" / "what.parquet").set_index("id")
+    rows = pq.read_table(dataset / "test").to_pandas()
+    assert set(rows["label"]) == {0, 1}
+    expected = items.loc[rows["what_trgt"], "price"].to_numpy()
+    np.testing.assert_array_equal(rows["price_trgt"], expected)
+    moments = rows.groupby("who")[["place", "when_hour_sin", "age"]].nunique()
+    assert (moments == 1).all(axis=None)
+    lengths = rows["when_since_pos"].map(len)
+    assert (lengths == rows["what_pos"].map(len)).all()
+
+
+@pytest.mark.parametrize("kind", ["dataset", "labelled"])
+def test_the_fitted_workflow_does_the_same(kind, log, request):
+    stored = request.getfixturevalue(kind)
+    fitted = FittedWorkflow.load(stored)
+    raw = raw_frame(log, fitted)
+    for mapping in ("train", "test"):
+        made = fitted.samples(mapping).transform(raw)
+        assert rows_of(made) == rows_of(pq.read_table(stored / mapping).to_pandas())
+
+
+def raw_frame(log, fitted):
+    """A log as its reader gives it: what a workflow is handed."""
+    import pyarrow as pa
+
+    from merlin_sim.workflows.engine.backend import frame_from_arrow
+    from merlin_sim.workflows.logs.table_columns import clean_columns
+
+    table = pa.Table.from_pandas(log, preserve_index=False)
+    return frame_from_arrow(clean_columns(table, fitted.columns, "")[0])
+
+
+def rows_of(frame):
+    def plain(value):
+        if np.ndim(value):
+            return tuple(round(float(v), 4) for v in value)
+        return round(float(value), 4)
+
+    names = sorted(frame.columns)
+    return sorted(tuple(plain(row[name]) for name in names) for row in frame.to_dict("records"))
+
+
+def test_the_next_day_gets_what_was_learned(log, run, files, dataset):
+    more = feature_log(seed=1)
+    more["price"] = more["price"] * 3
+    more.to_parquet(files / "next.parquet")
+    output = run("next", "--fitted", files / "dataset", log="next.parquet")
+    old, new = (json.loads((d / "workflow.json").read_text()) for d in (dataset, output))
+    assert old["features"] == new["features"]
+    ages = pq.read_table(output / "test")["age"].to_numpy()
+    learned = old["features"]["learned"]["age"]["1"]
+    raw = pd.Series(ages * learned["stds"] + learned["means"])
+    assert raw.between(0, 41).all() and raw.nunique() > 20
+
+
+def test_a_workflow_that_was_changed_is_refused(dataset, tmp_path):
+    document = json.loads((dataset / "workflow.json").read_text())
+    document.pop(DIGEST)
+    document["features"]["learned"]["age"]["1"]["stds"] = "wide"
+    (tmp_path / "workflow.json").write_text(with_own_digest(document))
+    with pytest.raises(Exception, match="learned.age: expected what its operators learned"):
+        FittedWorkflow.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "reason"),
+    [
+        ("place", "near", "'place': expected a number (FillMissing or FillMedian fills"),
+        ("place", "", "'place': expected a number (FillMissing or FillMedian fills"),
+        ("price", "1e300", "'price': expected a number, found '1e300'"),
+        ("look", "1|2|3", "'look': expected 4 numbers, as a list or between |, found '1|2|3'"),
+        ("released", "in May", "'released': expected a date and time such as"),
+    ],
+)
+def test_a_value_that_is_none_is_told_with_its_row(column, value, reason, files, run):
+    lines = (files / "log.csv").read_text().splitlines()
+    cells = lines[3].split(",")
+    cells[lines[0].split(",").index(column)] = value
+    name = f"bad {column} {len(value)}.csv"
+    (files / name).write_text("\n".join([*lines[:3], ",".join(cells), *lines[4:]]))
+    with pytest.raises(Exception) as error:
+        run(f"bad {column}", log=name)
+    assert f"{name}, line 4: {reason}" in str(error.value)
+
+
+def test_numbers_need_the_samples_layout(run):
+    with pytest.raises(Exception, match="need `--layout samples`.*when_since_pos, genres, age"):
+        run("users", "--layout", "users")
+
+
+def test_buckets_and_categories_go_into_the_users_layout_too(run, files):
+    write_features(
+        files / "ids.yaml",
+        "features: {weight: {type: number, of: item, buckets: 4}, "
+        "income: {type: number, of: user, buckets: 3}, size: {type: category, of: item}}",
+    )
+    opened = DatasetDirectory.open(run("ids", "--layout", "users", features="ids.yaml"))
+    assert opened.channels["user_features"] == ["who", "income"]
+    assert opened.channels["positive_history"][1:] == ["brand_pos", "weight_pos", "size_pos"]

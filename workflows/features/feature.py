@@ -1,0 +1,139 @@
+"""What a column of a log may become beside an id, and what that is called in a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+USER, ITEM, INTERACTION = "user", "item", "interaction"
+CYCLES = {"hour": 24, "weekday": 7, "month": 12}
+"""What a time may become, and how many steps bring it back to where it began."""
+UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+"""What numbers that are times may count, in seconds."""
+FILLING = ("FillMissing", "FillMedian")
+OPERATORS: dict[str, tuple[str, ...]] = {
+    "FillMissing": ("fill_val",),
+    "FillMedian": (),
+    "Clip": ("min_value", "max_value"),
+    "LogOp": (),
+    "Normalize": (),
+    "NormalizeMinMax": (),
+}
+"""NVTabular's operators that a number may go through, with their arguments."""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One of NVTabular's operators, by its name and arguments."""
+
+    name: str
+    arguments: Mapping[str, float]
+
+    def to_plain(self) -> Any:
+        """Return it as YAML has it."""
+        return {self.name: dict(self.arguments)} if self.arguments else self.name
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number, which operators bring to the range that a model likes, or buckets make an id."""
+
+    name: str
+    """The log's column."""
+    of: str
+    """Whose it is: a user's or an item's, which have the one of their last interaction, or each
+    interaction's own."""
+    operators: tuple[Operator, ...] = ()
+    buckets: int | tuple[float, ...] | None = None
+    """As many buckets, each with about as many values, or where they begin; None for a number."""
+
+    @property
+    def may_be_missing(self) -> bool:
+        """Whether something stands for a missing value."""
+        fills = any(operator.name in FILLING for operator in self.operators)
+        return fills or self.buckets is not None
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """The columns of numbers that it becomes; none where buckets make an id of it."""
+        return () if self.buckets is not None else (self.name,)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return it as YAML has it."""
+        plain: dict[str, Any] = {"type": "number", "of": self.of}
+        if self.operators:
+            plain["operators"] = [operator.to_plain() for operator in self.operators]
+        if self.buckets is not None:
+            given = self.buckets
+            plain["buckets"] = given if isinstance(given, int) else list(given)
+        return plain
+
+
+@dataclass(frozen=True)
+class Time:
+    """A date and time as hour, weekday and month: each a point on a circle, sine and cosine."""
+
+    name: str
+    of: str
+    cycles: tuple[str, ...] = tuple(CYCLES)
+    unit: str | None = None
+    """Of times that are numbers since 1970: ``s``, ``ms``...; None where they are dates."""
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """The columns of numbers that it becomes; both are 0 where the time is missing."""
+        return tuple(f"{self.name}_{cycle}_{part}" for cycle in self.cycles for part in PARTS)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return it as YAML has it."""
+        plain: dict[str, Any] = {"type": "time", "of": self.of, "cycles": list(self.cycles)}
+        return plain if self.unit is None else {**plain, "unit": self.unit}
+
+
+PARTS = ("sin", "cos")
+
+
+@dataclass(frozen=True)
+class Vector:
+    """A vector of an item, brought to length 1; zeros where it is missing."""
+
+    name: str
+    size: int
+    of: str = ITEM
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return it as YAML has it."""
+        return {"type": "vector", "of": self.of, "size": self.size}
+
+
+@dataclass(frozen=True)
+class KeyList:
+    """Keys of an item without an order, such as genres: the mean of their vectors is read."""
+
+    name: str
+    longest: int
+    """How many of them are kept, the first."""
+    separator: str = "|"
+    """Between the keys, where they stand in one text."""
+    of: str = ITEM
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return it as YAML has it."""
+        plain: dict[str, Any] = {"type": "list", "of": self.of, "longest": self.longest}
+        return {**plain, "separator": self.separator}
+
+
+@dataclass(frozen=True)
+class Category:
+    """Decimal numbers that are names: 12.50 and 12.5 are one key, from CSV as from parquet."""
+
+    name: str
+    of: str
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return it as YAML has it."""
+        return {"type": "category", "of": self.of}
+
+
+AnyFeature = Number | Time | Vector | KeyList | Category

@@ -1,0 +1,111 @@
+"""All features beside ids that a log is read for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from .feature import INTERACTION, ITEM, USER, AnyFeature, Category, KeyList, Number, Time, Vector
+
+TARGET_SUFFIX = "_trgt"
+SINCE_SUFFIX = "_since_pos"
+UNITS_OF_INTERVALS = {
+    "seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86400.0,
+}  # fmt: skip
+"""Units of time intervals, in seconds."""
+
+
+@dataclass(frozen=True)
+class FeatureSet:
+    """What ``--features`` names; nothing by default.
+
+    >>> features = FeatureSet((Number("price", ITEM), Time("when", INTERACTION, ("hour",))))
+    >>> features.target_numbers, features.beside_user
+    (('price_trgt',), ('when_hour_sin', 'when_hour_cos'))
+    """
+
+    features: tuple[AnyFeature, ...] = ()
+    time_intervals: str | None = None
+    """The unit of the time between each interaction and the candidate; None for no such column."""
+    timestamp_unit: str | None = None
+    """Of the log's timestamps, where they are numbers since 1970; None for seconds."""
+
+    def __bool__(self) -> bool:
+        """Tell whether there is any."""
+        return bool(self.features) or self.time_intervals is not None
+
+    def __iter__(self) -> Iterator[AnyFeature]:
+        """Go through the features."""
+        return iter(self.features)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the log that they are made of."""
+        return tuple(feature.name for feature in self.features)
+
+    def numbers(self, of: str) -> tuple[str, ...]:
+        """Name the columns of numbers that are somebody's, as they are stored on the way."""
+        kinds = (Number, Time)
+        return tuple(
+            name
+            for feature in self.features
+            if isinstance(feature, kinds) and feature.of == of
+            for name in feature.stored
+        )
+
+    def bucketed(self, of: str) -> tuple[Number, ...]:
+        """Give the numbers that become ids."""
+        numbers = (feature for feature in self.features if isinstance(feature, Number))
+        return tuple(n for n in numbers if n.of == of and n.buckets is not None)
+
+    def categories(self, of: str) -> tuple[str, ...]:
+        """Name the further columns of ids: of numbers in buckets, and of decimal categories."""
+        return tuple(
+            feature.name
+            for feature in self.features
+            if feature.of == of
+            and (
+                isinstance(feature, Category)
+                or (isinstance(feature, Number) and feature.buckets is not None)
+            )
+        )
+
+    @property
+    def vectors(self) -> tuple[Vector, ...]:
+        """The vectors of items."""
+        return tuple(feature for feature in self.features if isinstance(feature, Vector))
+
+    @property
+    def lists(self) -> tuple[KeyList, ...]:
+        """The lists of items."""
+        return tuple(feature for feature in self.features if isinstance(feature, KeyList))
+
+    @property
+    def beside_user(self) -> tuple[str, ...]:
+        """The dataset's columns of numbers beside the user: the user's own, the interaction's."""
+        return (*self.numbers(USER), *self.numbers(INTERACTION))
+
+    @property
+    def target_numbers(self) -> tuple[str, ...]:
+        """The dataset's columns of numbers and vectors of the target item."""
+        vectors = (feature.name for feature in self.vectors)
+        return tuple(name + TARGET_SUFFIX for name in (*self.numbers(ITEM), *vectors))
+
+    @property
+    def target_lists(self) -> tuple[str, ...]:
+        """The dataset's columns of lists of the target item, each the name of its domain."""
+        return tuple(feature.name for feature in self.lists)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the set as YAML and JSON hold it."""
+        plain: dict[str, Any] = {
+            "features": {feature.name: feature.to_plain() for feature in self.features}
+        }
+        for name in ("time_intervals", "timestamp_unit"):
+            if getattr(self, name) is not None:
+                plain[name] = getattr(self, name)
+        return plain
+
+
+NO_FEATURES = FeatureSet()

@@ -1,0 +1,188 @@
+"""Numbers brought to the range that a model likes, by NVTabular's operators, once they are fitted.
+
+NVTabular's Workflow.save would write a pickle. What an operator has learned is a few numbers: they
+stand in workflow.json, and the operators are made again with them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import nvtabular as nvt
+import pandas as pd
+import pyarrow as pa
+from merlin.io import Dataset
+from nvtabular import ColumnSelector
+
+from ...foundation.exceptions import MerlinSimError
+from ...foundation.process_wide import quiet_merlin
+from .feature import Number, Operator
+
+LEARNED: dict[str, tuple[str, ...]] = {
+    "FillMedian": ("medians",),
+    "Normalize": ("means", "stds"),
+    "NormalizeMinMax": ("mins", "maxs"),
+}
+"""NVTabular's operator -> the dictionaries of what it learns, column by column."""
+BOUNDARIES = "boundaries"
+Learned = Mapping[str, Any]
+"""By place of its operator, what each one of a number has learned; and its buckets' boundaries."""
+
+
+@dataclass(frozen=True)
+class FittedNumbers:
+    """What the operators have learned, number by number."""
+
+    learned: Mapping[str, Learned] = field(default_factory=dict)
+
+    def transform(self, frame: Any, numbers: Iterable[Number]) -> Any:
+        """Bring the columns of some numbers to their range: a frame with new columns of float64.
+
+        Args:
+            frame: Of pandas or cudf, the columns as float64.
+            numbers: The numbers whose columns these are.
+        """
+        changed = frame.copy(deep=False)
+        for number in numbers:
+            column = frame[[number.name]]
+            for place, operator in enumerate(number.operators):
+                made = _operator(operator, number.name, self.learned[number.name].get(str(place)))
+                column = made.transform(ColumnSelector([number.name]), column.copy())
+            changed[number.name] = column[number.name].astype("float64")
+        return changed
+
+    def values(self, number: Number, values: Any) -> npt.NDArray[np.float64]:
+        """The same for an array of raw numbers, NaN where one is missing."""
+        frame = pd.DataFrame({number.name: np.asarray(values, np.float64)})
+        transformed: npt.NDArray[np.float64] = self.transform(frame, [number])[number.name].values
+        return transformed
+
+    def bucket_keys(self, number: Number, values: Any) -> npt.NDArray[np.object_]:
+        """The key of each raw number's bucket.
+
+        >>> fitted = FittedNumbers({"price": {"boundaries": [2.0, 5.0]}})
+        >>> fitted.bucket_keys(Number("price", "item", (), 3), [1, 2, 7, np.nan]).tolist()
+        ['bucket 0', 'bucket 1', 'bucket 2', 'no_price']
+        """
+        numbers = self.values(number, values)
+        boundaries = np.asarray(self.learned[number.name][BOUNDARIES], np.float64)
+        places = np.searchsorted(boundaries, numbers, side="right")
+        digits = len(str(len(boundaries)))
+        keys = np.array(
+            [f"bucket {place:0{digits}d}" for place in range(len(boundaries) + 1)], object
+        )[places]
+        keys[np.isnan(numbers)] = f"no_{number.name}"
+        return np.asarray(keys, np.object_)
+
+    def bucket_array(self, number: Number, values: pa.Array) -> pa.Array:
+        """The same for raw numbers of arrow, null where one is missing."""
+        raw = np.asarray(values.fill_null(np.nan))
+        return pa.array(self.bucket_keys(number, raw), pa.string())
+
+
+def fit_numbers(
+    numbers: Sequence[Number], values: Mapping[str, npt.NDArray[np.float64]]
+) -> dict[str, Learned]:
+    """Fit the operators of some numbers.
+
+    Args:
+        numbers: The numbers.
+        values: What each is fitted on, NaN where it is missing.
+
+    Raises:
+        MerlinSimError: Where an operator makes of a value what is no number, or all values are
+            missing.
+    """
+    return {number.name: _fit(number, values[number.name]) for number in numbers}
+
+
+def _fit(number: Number, values: npt.NDArray[np.float64]) -> Learned:
+    if np.isnan(values).all():
+        raise MerlinSimError(f"{number.name!r}: expected numbers, found none: all are missing.")
+    learned: dict[str, Any] = {}
+    column = pd.DataFrame({number.name: np.asarray(values, np.float64)})
+    for place, stated in enumerate(number.operators):
+        operator = _operator(stated, number.name, None)
+        if stated.name in LEARNED:
+            with quiet_merlin():
+                selector = [number.name] >> operator
+                nvt.Workflow(selector).fit(Dataset(column, cpu=True))
+            found = {
+                name: float(getattr(operator, name)[number.name]) for name in LEARNED[stated.name]
+            }
+            learned[str(place)] = found
+            operator = _operator(stated, number.name, found)
+        column = operator.transform(ColumnSelector([number.name]), column.copy())
+    made = column[number.name].to_numpy(np.float64)
+    _check_fitted(number, values, made)
+    if isinstance(number.buckets, tuple):
+        learned[BOUNDARIES] = list(number.buckets)
+    elif number.buckets is not None:
+        shares = np.arange(1, number.buckets) / number.buckets
+        borders = np.quantile(made[~np.isnan(made)], shares, method="inverted_cdf")
+        learned[BOUNDARIES] = [float(border) for border in np.unique(borders)]
+    return learned
+
+
+def _check_fitted(number: Number, values: Any, made: npt.NDArray[np.float64]) -> None:
+    is_wrong = np.isinf(made) | (np.isnan(made) & ~np.isnan(values))
+    if is_wrong.any():
+        names = ", ".join(operator.name for operator in number.operators)
+        place = int(np.argmax(is_wrong))
+        raise MerlinSimError(
+            f"{number.name!r}: {names} should make a number of each value. Of {values[place]:g} "
+            f"they made {made[place]:g}."
+        )
+
+
+def _operator(stated: Operator, column: str, learned: Mapping[str, float] | None) -> Any:
+    operator = getattr(nvt.ops, stated.name)(**stated.arguments)
+    for name, value in (learned or {}).items():
+        setattr(operator, name, {column: value})
+    return operator
+
+
+def learned_from_plain(plain: Any, numbers: Iterable[Number], where: str) -> dict[str, Learned]:
+    """Check what operators have learned, as a workflow.json holds it.
+
+    Raises:
+        MerlinSimError: Where it is not what these numbers' operators learn.
+    """
+    found: dict[str, Learned] = {}
+    expected = {number.name: number for number in numbers}
+    if not isinstance(plain, Mapping) or set(plain) != set(expected):
+        raise MerlinSimError(f"{where}: expected what {', '.join(expected)} learned.")
+    for name, number in expected.items():
+        wanted = {
+            str(place): LEARNED[operator.name]
+            for place, operator in enumerate(number.operators)
+            if operator.name in LEARNED
+        }
+        entry = plain[name]
+        keys = {*wanted, *([BOUNDARIES] if number.buckets is not None else [])}
+        fits = isinstance(entry, Mapping) and set(entry) == keys
+        fits = fits and all(
+            isinstance(entry[place], Mapping)
+            and set(entry[place]) == set(names)
+            and all(map(_is_number, entry[place].values()))
+            for place, names in wanted.items()
+        )
+        if fits and BOUNDARIES in keys:
+            borders = entry[BOUNDARIES]
+            fits = isinstance(borders, list) and all(map(_is_number, borders))
+        if not fits:
+            raise MerlinSimError(
+                f"{where}.{name}: expected what its operators learned: numbers under "
+                f"{', '.join(sorted(keys)) or 'nothing'}."
+            )
+        found[name] = entry
+    return found
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float | int) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,74 @@
+"""A column of a log becomes what its feature makes of it, and says which rows cannot be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from .feature import AnyFeature, Category, KeyList, Number, Time, Vector
+from .raw_numbers import EXPECTED_NUMBER, Mask, can_be_number, is_words, numbers_of
+from .raw_times import EXPECTED_DATE, circle_of, seconds_of
+from .raw_vectors import can_be_list, can_be_vector, lists_of, vectors_of
+
+
+@dataclass(frozen=True)
+class ReadFeature:
+    """What was read of a column."""
+
+    name: str
+    stored: dict[str, pa.Array]
+    """By name on the way through the workflow."""
+    bad: Mask
+    """Rows that cannot be read."""
+    expected: str
+    """What was expected of them."""
+
+
+def fits_feature(feature: AnyFeature, kind: pa.DataType) -> tuple[bool, str]:
+    """Whether a column of a type may become a feature, and what was expected."""
+    if isinstance(feature, Time):
+        is_date = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+        return is_date or can_be_number(kind), "dates, or numbers or text of them"
+    if isinstance(feature, Vector):
+        return can_be_vector(kind), "lists of numbers, or text of them"
+    if isinstance(feature, KeyList):
+        return can_be_list(kind), "lists of keys, or text of them"
+    if isinstance(feature, Category):
+        return can_be_number(kind), "numbers, or text"
+    return can_be_number(kind), "numbers, or text of them"
+
+
+def read_feature(feature: AnyFeature, values: pa.Array, seconds: pa.Array | None) -> ReadFeature:
+    """Read a column.
+
+    Args:
+        feature: What becomes of it.
+        values: The log's, those of CSV as bytes.
+        seconds: Its seconds since 1970, where they were read already.
+    """
+    name, nowhere = feature.name, np.zeros(len(values), bool)
+    if isinstance(feature, Number):
+        numbers, bad = numbers_of(values)
+        if not feature.may_be_missing:
+            bad = bad | np.asarray(numbers.is_null())
+            expected = f"{EXPECTED_NUMBER} (FillMissing or FillMedian fills what is missing)"
+            return ReadFeature(name, {name: numbers}, bad, expected)
+        return ReadFeature(name, {name: numbers}, bad, EXPECTED_NUMBER)
+    if isinstance(feature, Time):
+        bad = nowhere
+        if seconds is None:
+            numbers_are_seconds = "s" if not is_words(values.type) else None
+            seconds, bad = seconds_of(values, feature.unit or numbers_are_seconds)
+        circle = circle_of(seconds, name, feature.cycles)
+        expected = EXPECTED_DATE if feature.unit is None else EXPECTED_NUMBER
+        return ReadFeature(name, {k: pa.array(v) for k, v in circle.items()}, bad, expected)
+    if isinstance(feature, Vector):
+        vectors, bad = vectors_of(values, feature.size)
+        expected = f"{feature.size} numbers, as a list or between |"
+        return ReadFeature(name, {name: vectors}, bad, expected)
+    if isinstance(feature, KeyList):
+        lists, bad = lists_of(values, feature.separator)
+        return ReadFeature(name, {name: lists}, bad, "UTF-8")
+    return ReadFeature(name, {}, nowhere, "")

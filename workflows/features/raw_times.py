@@ -1,0 +1,85 @@
+"""Times of a log as seconds since 1970, and as places on the circles of hour, weekday and month."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .feature import CYCLES, PARTS, UNITS
+from .raw_numbers import LARGEST_OF_64_BITS, decoded_text, numbers_of, whole_or_in_pieces
+
+EXPECTED_DATE = "a date and time such as 2014-07-23 10:00:00 (`unit` says what numbers count)"
+
+
+def seconds_of(values: pa.Array, unit: str | None) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    """Read times of any type.
+
+    Args:
+        values: Times, dates, or numbers or text of either.
+        unit: What numbers count; where it is None, text is dates, and numbers count seconds.
+
+    Returns:
+        Seconds since 1970 in UTC, null where there is no time; and which values are none.
+    """
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        values, kind = values.dictionary_decode(), kind.value_type
+    if pa.types.is_date(kind):
+        values, kind = pc.cast(values, pa.timestamp("s"), safe=False), pa.timestamp("s")
+    if pa.types.is_timestamp(kind):
+        counts = pc.cast(pc.cast(values, pa.int64()), pa.float64(), safe=False)
+        return pc.multiply(counts, UNITS[kind.unit]), np.zeros(len(values), bool)
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    if is_number or unit is not None:
+        numbers, bad = numbers_of(values, largest=LARGEST_OF_64_BITS)
+        return pc.multiply(numbers, UNITS[unit or "s"]), bad
+    text, is_bad = decoded_text(values)
+    micros = whole_or_in_pieces(text, _micros, pa.float64())
+    return pc.multiply(micros, 1e-6), is_bad | (np.asarray(micros.is_null()) & ~_is_null(text))
+
+
+def _micros(text: pa.Array) -> pa.Array:
+    micros = pc.cast(pc.cast(text, pa.timestamp("us")), pa.int64())
+    return pc.cast(micros, pa.float64(), safe=False)
+
+
+def _is_null(array: pa.Array) -> npt.NDArray[np.bool_]:
+    nulls: npt.NDArray[np.bool_] = np.asarray(array.is_null())
+    return nulls
+
+
+def steps_of(seconds: npt.NDArray[np.float64], cycle: str) -> npt.NDArray[np.float64]:
+    """The hour, the weekday (Monday is 0) or the month (January is 0) of times in UTC.
+
+    >>> [int(steps_of(np.array([1_704_290_400.0]), c)[0]) for c in ("hour", "weekday", "month")]
+    [14, 2, 0]
+    """
+    if cycle == "hour":
+        steps = np.floor(seconds / 3600) % CYCLES[cycle]
+    elif cycle == "weekday":
+        steps = (np.floor(seconds / 86400) + 3) % CYCLES[cycle]  # 1970 began on a Thursday
+    else:
+        days = np.floor(np.nan_to_num(seconds) / 86400).astype("datetime64[D]")
+        steps = days.astype("datetime64[M]").astype(np.int64) % CYCLES[cycle]
+    return np.asarray(steps, np.float64)
+
+
+def circle_of(seconds: pa.Array, name: str, cycles: tuple[str, ...]) -> dict[str, Any]:
+    """Sine and cosine of each cycle of times; both are 0 where the time is missing.
+
+    >>> found = circle_of(pa.array([21_600.0, None]), "when", ("hour",))
+    >>> {name: [round(value, 3) for value in values] for name, values in found.items()}
+    {'when_hour_sin': [1.0, 0.0], 'when_hour_cos': [0.0, 0.0]}
+    """
+    numbers = np.asarray(seconds.fill_null(np.nan))
+    missing = np.isnan(numbers)
+    found = {}
+    for cycle in cycles:
+        angle = steps_of(numbers, cycle) * (2 * np.pi / CYCLES[cycle])
+        for part, place in zip(PARTS, (np.sin(angle), np.cos(angle)), strict=True):
+            found[f"{name}_{cycle}_{part}"] = np.where(missing, 0.0, place)
+    return found

@@ -1,0 +1,161 @@
+"""Vectors and lists of a log, from CSV as from parquet, in forms that can be compared and moved.
+
+On the way through the workflow a vector is the bytes of its float32 numbers, and a list is one text
+with a separator that no key holds: rows are dealt out, sorted and chosen by them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...schemas.stored_types import is_list, value_type
+from .raw_numbers import LARGEST, LARGEST_OF_64_BITS, Mask, decoded_text, is_words, numbers_of
+
+SEPARATOR = "\x1f"
+
+
+def can_be_vector(kind: pa.DataType) -> bool:
+    """Whether a column of this type may hold vectors: lists of numbers, or text of them."""
+    inner = value_type(kind)
+    is_number = pa.types.is_floating(inner) or pa.types.is_integer(inner)
+    return bool((is_list(kind) and is_number) or is_words(inner) and not is_list(kind))
+
+
+def can_be_list(kind: pa.DataType) -> bool:
+    """Whether a column of this type may hold lists of keys, or text of them."""
+    inner = value_type(kind)
+    return bool(is_words(inner) or (is_list(kind) and pa.types.is_integer(inner)))
+
+
+def vectors_of(values: pa.Array, size: int) -> tuple[pa.Array, Mask]:
+    """Read vectors, and bring each to length 1.
+
+    >>> vectors, bad = vectors_of(pa.array(["3|4", "[0, 2]", "", "1|2|3", "1|x"]), 2)
+    >>> [value and [f"{number:.1f}" for number in np.frombuffer(value, np.float32)]
+    ...  for value in vectors.to_pylist()]
+    [['0.6', '0.8'], ['0.0', '1.0'], None, None, None]
+    >>> bad.tolist()
+    [False, False, False, True, True]
+
+    Returns:
+        The bytes of ``size`` numbers of 32 bits, null where there is none; and which values are
+        no vectors of that size. One of zeros stays as it is.
+    """
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    is_bad = np.zeros(len(values), bool)
+    lists = values
+    if is_words(values.type):
+        text, is_bad = decoded_text(values)
+        plain = pc.replace_substring_regex(text, r"[\[\]\s]", "")
+        lists = pc.split_pattern(pc.replace_substring(plain, ",", "|"), "|")
+    flat, offsets = flat_lists(lists)
+    numbers, wrong = numbers_of(flat)
+    rows = np.asarray(numbers.fill_null(np.nan)).astype(np.float64)
+    missing = np.asarray(lists.is_null())
+    lengths = np.diff(offsets)
+    fits = (lengths == size) & ~missing
+    whole = np.isfinite(rows) & ~wrong
+    matrix = np.zeros((len(lists), size), np.float64)
+    starts = offsets[:-1][fits]
+    places = starts[:, np.newaxis] + np.arange(size)
+    matrix[fits] = np.nan_to_num(rows[places]) if len(rows) else 0
+    good = fits.copy()
+    good[fits] = whole[places].all(axis=1) if len(rows) else False
+    norms = np.linalg.norm(matrix, axis=1, keepdims=True)
+    unit = np.divide(matrix, norms, out=np.zeros_like(matrix), where=norms > 0)
+    stored = pa.array(
+        pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(4 * size), len(lists), [None, pa.py_buffer(unit.astype("<f4").tobytes())]
+        )
+    )
+    nothing = pa.scalar(None, pa.binary(4 * size))
+    stored = pc.if_else(pa.array(good), stored, nothing)
+    return stored, is_bad | (~missing & ~good)
+
+
+def flat_lists(lists: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """Return the values of lists one after the other, and where each list begins; null is empty."""
+    if pa.types.is_fixed_size_list(lists.type):
+        lists = pc.cast(lists, pa.list_(lists.type.value_type))
+    lengths = np.asarray(pc.list_value_length(lists).fill_null(0)).astype(np.int64)
+    return lists.flatten(), np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+def matrix_of(stored: pa.Array, size: int) -> npt.NDArray[np.float32]:
+    """The vectors of stored bytes, [rows, size]; zeros where there is none."""
+    filled = stored.fill_null(bytes(4 * size))
+    return np.frombuffer(b"".join(filled.to_pylist()), "<f4").reshape(-1, size)
+
+
+def lists_of(values: pa.Array, separator: str) -> tuple[pa.Array, Mask]:
+    r"""Read lists of keys.
+
+    >>> lists, bad = lists_of(pa.array(["Drama| Crime", "", None]), "|")
+    >>> lists.to_pylist(), bad.tolist()
+    (['Drama\x1fCrime', '', ''], [False, False, False])
+
+    Returns:
+        The keys of each row with a separator between them, no text where there is none; and
+        which rows are not UTF-8.
+    """
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if not is_list(values.type):
+        text, is_bad = decoded_text(values)
+        distinct = text.fill_null("").dictionary_encode()
+        lists = pc.split_pattern(distinct.dictionary, separator)
+        return _joined(lists).take(distinct.indices), is_bad
+    return _joined(values), np.zeros(len(values), bool)
+
+
+def _joined(lists: pa.Array) -> pa.Array:
+    flat, offsets = flat_lists(lists)
+    if not is_words(flat.type):
+        flat = pc.cast(flat, pa.string())
+    keys, _ = decoded_text(flat)
+    given = np.asarray(keys.is_valid())
+    before = np.concatenate([[0], np.cumsum(given)]).astype(np.int64)
+    starts = pa.array(before[offsets], pa.int32())
+    return pc.binary_join(pa.ListArray.from_arrays(starts, keys.drop_null()), SEPARATOR)
+
+
+def keys_of_lists(stored: pa.Array, longest: int) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """Return the keys of stored lists, the first ``longest`` of each, and whose row each is."""
+    lists = pc.split_pattern(stored, SEPARATOR)
+    flat, offsets = flat_lists(lists)
+    rows = np.repeat(np.arange(len(stored)), np.diff(offsets))
+    places = np.arange(len(flat)) - offsets[rows]
+    kept = (places < longest) & np.asarray(pc.greater(pc.binary_length(flat), 0))
+    return flat.filter(pa.array(kept)), rows[kept]
+
+
+def category_of(values: pa.Array) -> pa.Array:
+    """Decimal numbers as text that is one for each number: 12.50 is 12.5; other text as it is.
+
+    >>> category_of(pa.array(["12.50", "x", "", "1.20e1"])).to_pylist()
+    [b'12.5', b'x', b'', b'12']
+    >>> category_of(pa.array([12.5, 12.0, None])).to_pylist()
+    ['12.5', '12', None]
+    """
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if not is_words(values.type):
+        numbers, _ = numbers_of(values, largest=LARGEST_OF_64_BITS)
+        return pc.cast(numbers, pa.string())
+    distinct = pc.cast(values, pa.binary()).dictionary_encode()
+    words = pa.array([_canonical(word) for word in distinct.dictionary.to_pylist()], pa.binary())
+    return words.take(distinct.indices)
+
+
+def _canonical(word: bytes) -> Any:
+    is_decimal = any(sign in word for sign in (b".", b"e", b"E"))
+    if not is_decimal:
+        return word
+    numbers, bad = numbers_of(pa.array([word], pa.binary()), largest=LARGEST)
+    return word if bad[0] or not numbers[0].is_valid else str(numbers.cast(pa.string())[0]).encode()
