@@ -82,8 +82,7 @@ class EventEncoder:
             self.users = [as_in_log(lookup, *workflow) for lookup in self.users]
             self.items = [as_in_log(lookup, *workflow) for lookup in self.items]
             lists = [find_lookup(servable, column) for column in self.columns.target_lists]
-            names = (feature.name for feature in workflow[0].lists)
-            by_name = dict(zip(names, lists, strict=True))
+            by_name = {lookup.domain: lookup for lookup in lists}
             table = Vocabularies(servable.path / CATEGORIES).items(first.domain)
             self.numbers = WorkflowNumbers(*workflow, table, by_name, self.columns)
 
@@ -162,7 +161,7 @@ class EventEncoder:
         return EncodedEvent(
             {c.name: users[c.name].astype(c.dtype) for c in columns.users}
             | self.numbers.of_user(event.beside_user),
-            ids | self.numbers.of_items(targets[0], given, CANDIDATES),
+            ids | self.numbers.of_items(users, targets, given, CANDIDATES),
             histories,
             tuple(column.name for column in columns.users),
         )

@@ -14,7 +14,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...workflows.features.feature import INTERACTION, ITEM, USER, AnyFeature, Number, Time
+from ...workflows.features.crosses import cross_ids
+from ...workflows.features.feature import (
+    INTERACTION,
+    ITEM,
+    USER,
+    AnyFeature,
+    Cross,
+    Encoding,
+    Number,
+    Time,
+)
 from ...workflows.features.feature_set import TARGET_SUFFIX, FeatureSet
 from ...workflows.features.fitted_numbers import FittedNumbers
 from ...workflows.features.raw_features import fits_feature, read_feature
@@ -30,6 +40,9 @@ Raw = Mapping[str, Any]
 
 class KnownItems(Protocol):
     """What a workflow knows of items, by id; id 0 has zeros."""
+
+    def feature(self, name: str) -> Array:
+        """Ids of a feature, [items + 1]."""
 
     def numbers(self, name: str) -> Array:
         """Numbers, [items + 1]."""
@@ -69,8 +82,17 @@ class PlainNumbers:
             for name, column in self._user.items()
         }
 
-    def of_items(self, ids: Array, given: Sequence[Raw], where: str) -> dict[str, Array]:
-        """Read what candidates bring along: column -> [candidates] or [candidates, width]."""
+    def of_items(
+        self, users: Mapping[str, Array], ids: Sequence[Array], given: Sequence[Raw], where: str
+    ) -> dict[str, Array]:
+        """Read what candidates bring along: column -> [candidates] or [candidates, width].
+
+        Args:
+            users: The user's ids by column.
+            ids: Those of the candidates, feature by feature.
+            given: What stands in each candidate's object.
+            where: What the candidates are, for messages.
+        """
         found = {}
         for name, column in self._items.items():
             rows = [
@@ -114,8 +136,10 @@ class WorkflowNumbers:
         columns: ServedColumns,
     ) -> None:
         """Read what is known of items."""
+        self._features = features
         self._fitted = fitted
         self._lookups = lists
+        self._domains = [column.domain for column in columns.targets]
         self._of_user = [f for of in (USER, INTERACTION) for f in _plain_features(features, of)]
         self._of_item = _plain_features(features, ITEM)
         self._dtypes = {
@@ -123,6 +147,9 @@ class WorkflowNumbers:
         }
         self.user_fields = tuple(feature.name for feature in self._of_user)
         self.item_fields = tuple(feature.name for feature in self._of_item)
+        self._encoded: dict[str, tuple[int, Array]] = {}
+        for encoding in features.encodings:
+            self._encoded |= self._by_key(encoding, items)
         self._known: dict[str, Array] = {}
         for name in features.numbers(ITEM):
             self._known[name] = items.numbers(name)
@@ -143,12 +170,17 @@ class WorkflowNumbers:
             found |= {name: values.astype(self._dtypes[name]) for name, values in made.items()}
         return found
 
-    def of_items(self, ids: Array, given: Sequence[Raw], where: str) -> dict[str, Array]:
+    def of_items(
+        self, users: Mapping[str, Array], ids: Sequence[Array], given: Sequence[Raw], where: str
+    ) -> dict[str, Array]:
         """Give what candidates bring along: their own, or what the workflow knows of them."""
-        found = {name: rows[ids] for name, rows in self._known.items()}
+        item = ids[0]
+        found = {name: rows[item] for name, rows in self._known.items()}
+        for name, (place, of_key) in self._encoded.items():
+            found[name] = of_key[ids[place]]
         for feature in self._of_item:
             own = [i for i, raw in enumerate(given) if feature.name in raw]
-            unknown = [i for i in np.flatnonzero(ids == 0).tolist() if i not in set(own)]
+            unknown = [i for i in np.flatnonzero(item == 0).tolist() if i not in set(own)]
             chosen = [*own, *unknown]
             if not chosen:
                 continue
@@ -156,11 +188,36 @@ class WorkflowNumbers:
             places = [f"{where}[{i}].{feature.name}" for i in chosen]
             for name, rows in self._made(feature, values, places, len(own)).items():
                 found[name][chosen] = rows
+        for cross in self._features.crosses:
+            found[cross.name] = self._cross(cross, users, ids)
         named = {
-            name if name in self._lookups else name + TARGET_SUFFIX: rows
+            name if name in self._features.target_lists else name + TARGET_SUFFIX: rows
             for name, rows in found.items()
         }
         return {name: rows.astype(self._dtypes[name]) for name, rows in named.items()}
+
+    def _cross(self, cross: Cross, users: Mapping[str, Array], ids: Sequence[Array]) -> Array:
+        of_item = dict(zip(self._domains, ids, strict=True))
+        count = len(ids[0])
+        crossed = [
+            np.repeat(users[name], count) if name in users else of_item[name]
+            for name in cross.columns
+        ]
+        made: Array = cross_ids(cross, crossed, np)[:, np.newaxis]
+        return made
+
+    def _by_key(self, encoding: Encoding, items: KnownItems) -> dict[str, tuple[int, Array]]:
+        """What all events said of each id of a key; of an unknown one nothing is known."""
+        place = self._domains.index(encoding.column)
+        unseen = self._fitted.encode(encoding, self._features.smoothing, np.zeros(1), np.zeros(1))
+        found = {}
+        for name in encoding.names:
+            of_item = items.numbers(name)
+            keys = np.arange(len(of_item)) if place == 0 else items.feature(encoding.column)
+            of_key = np.full(keys.max(initial=0) + 1, unseen[name][0], np.float32)
+            of_key[keys[1:]] = of_item[1:]
+            found[name] = place, of_key
+        return found
 
     def _made(
         self, feature: AnyFeature, values: Sequence[Any], where: Sequence[str], given: int

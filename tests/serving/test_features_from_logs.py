@@ -14,10 +14,12 @@ from in_process import run
 
 from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.models import build_model
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.serving.events.event_encoder import EventEncoder
 from merlin_sim.serving.limits import RequestError
 from merlin_sim.serving.scoring.scorer import Scorer
+from merlin_sim.serving.servables.export import export_model
 from merlin_sim.serving.servables.export_checkpoint import restore_model
 from merlin_sim.serving.servables.servable import Servable
 
@@ -141,6 +143,33 @@ def test_an_unseen_item_has_what_stands_for_missing_values(encoder, log):
     assert targets["price_trgt"][0] == targets["price_trgt"][1]
     assert not targets["look_trgt"].any() and not targets["genres"].any()
     assert not targets["weight_trgt"].any() and not targets["size_trgt"].any()
+
+
+@pytest.fixture(scope="module")
+def counting(log, walked, tmp_path_factory):
+    """Of a log with encodings: what reads its events; the model is not trained."""
+    home = tmp_path_factory.mktemp("encodings")
+    text = "encodings: {what: [count], brand: [target]}\nsmoothing: 3"
+    features = ("--features", write_features(home / "f.yaml", text), "--label_column", "clicked")
+    source = walked / "log.parquet"
+    run("preprocess", "log", source, "--output_path", home / "d", *OPTIONS, *features)
+    dataset = DatasetDirectory.open(home / "d")
+    model = build_model("din", dataset.schema, embedding_dim=4)
+    return EventEncoder(Servable.open(export_model(model, dataset, home / "servable")))
+
+
+def test_a_request_gets_what_the_whole_log_said_of_its_keys(counting, log):
+    who, item = log["who"].iloc[0], log["what"].iloc[0]
+    brand = log["brand"].iloc[0]
+    items = [item, {"what": "never seen", "brand": brand}, "never seen"]
+    items[2] = {"what": "never seen", "brand": "nor this"}
+    event = counting.parse({"who": who, "history": [item], "candidates": items})
+    targets = counting.encode(event).targets
+    shown = (log["what"] == item).sum()
+    np.testing.assert_allclose(targets["what_count_trgt"], [np.log1p(shown), 0, 0], rtol=1e-5)
+    prior, clicks = log["clicked"].mean(), log[log["brand"] == brand]["clicked"]
+    share = (clicks.sum() + 3 * prior) / (len(clicks) + 3)
+    np.testing.assert_allclose(targets["brand_target_trgt"], [share, share, prior], rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,8 @@ features:
   look: {type: vector, of: item, size: 4}
   size: {type: category, of: item}
 time_intervals: hours
+crosses:
+  income_brand: {columns: [income, brand], buckets: 50}
 """
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...foundation.exceptions import MerlinSimError
-from ..features.feature import INTERACTION, ITEM, USER, Time
+from ..features.feature import INTERACTION, ITEM, TARGET, USER, Time
 from ..features.feature_set import NO_FEATURES, SINCE_SUFFIX, TARGET_SUFFIX, FeatureSet
 
 LABEL = "label"
@@ -61,6 +61,7 @@ class BehaviourColumns:
         read = [name for name in self.features.columns if name not in self.keyed]
         names = [*self.keyed, *read, POSITION, *([] if self.label == LABEL else [LABEL])]
         names += [SECONDS] * bool(self.features)
+        names += [cross.name for cross in self.features.crosses]
         twice = sorted({name for name in [*names, *self.output] if names.count(name) > 1})
         outputs = list(self.output)
         twice += sorted({name for name in outputs if outputs.count(name) > 1} - set(twice))
@@ -81,6 +82,25 @@ class BehaviourColumns:
                     f"{name!r}: expected a column that plays one part: `--features` makes "
                     "something else of it than what it is named for. (The timestamp may be a "
                     f"feature of the type time, of an {INTERACTION}.)"
+                )
+
+        for encoding in self.features.encodings:
+            if encoding.column not in self.items:
+                raise MerlinSimError(
+                    f"encodings.{encoding.column}: expected the item or a feature of it: "
+                    f"{', '.join(self.items)}."
+                )
+            if TARGET in encoding.kinds and self.label is None:
+                raise MerlinSimError(
+                    f"encodings.{encoding.column}: {TARGET!r} needs a column of labels "
+                    "(`--label_column`): without one every row was taken."
+                )
+        for cross in self.features.crosses:
+            unknown = [name for name in cross.columns if name not in (*self.users, *self.items)]
+            if unknown:
+                raise MerlinSimError(
+                    f"crosses.{cross.name}.columns: expected features of users and items: "
+                    f"{', '.join((*self.users, *self.items))}. Received: {', '.join(unknown)}."
                 )
 
     @property
@@ -109,7 +129,7 @@ class BehaviourColumns:
     def of_interactions(self) -> tuple[str, ...]:
         """Columns of numbers that each interaction has, on the way through the workflow."""
         numbers = self.features.numbers(INTERACTION)
-        return (*numbers, SECONDS) if self.features.time_intervals else numbers
+        return (*numbers, SECONDS) if self.features.needs_seconds else numbers
 
     @property
     def of_users(self) -> tuple[str, ...]:

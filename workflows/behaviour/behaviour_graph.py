@@ -21,9 +21,11 @@ from ..features.fitted_numbers import FittedNumbers
 from ..operators.contract_ids import ContractIds
 from ..operators.draw_negatives import DrawNegatives
 from ..operators.emit_dataset import EmitDataset
+from ..operators.encode_by_time import EncodeByTime
 from ..operators.explode_histories import ExplodeHistories
 from ..operators.fitted_features import FittedFeatures
 from ..operators.group_histories import GroupHistories
+from ..operators.hash_crosses import HashCrosses
 from ..operators.look_up_item_features import LookUpItemFeatures
 from ..vocabularies.vocabulary import Vocabularies
 from .behaviour_columns import BehaviourColumns
@@ -85,15 +87,24 @@ def make_samples(
     rules: SampleRules,
     vocabularies: Vocabularies,
     schema: Schema,
+    events: tuple[Path, FittedNumbers] | None = None,
 ) -> nvt.WorkflowNode:
-    """Interactions to predict -> positives and negative twins, as the dataset has them."""
+    """Interactions to predict -> positives and negative twins, as the dataset has them.
+
+    ``events`` are what counts and shares before each sample are counted in; without them, and with
+    a workflow that was fitted before, they are those of the log that it was fitted on.
+    """
     items = vocabularies.items(columns.item)
-    return (
-        prefixes
-        >> DrawNegatives(columns, items, rules.seed, rules.drawn_by, rules.twins)
-        >> LookUpItemFeatures(columns, items)
-        >> EmitDataset(schema, rules.pad)
+    by_time = events is not None
+    drawing = DrawNegatives(
+        columns, items, rules.seed, rules.drawn_by, rules.twins, moments=by_time
     )
+    node = prefixes >> drawing >> LookUpItemFeatures(columns, items)
+    if events is not None:
+        node = node >> EncodeByTime(columns, items, *events)
+    if columns.features.crosses:
+        node = node >> HashCrosses(columns)
+    return node >> EmitDataset(schema, rules.pad)
 
 
 def fitted_workflow(node: nvt.WorkflowNode, example: pd.DataFrame) -> Workflow:

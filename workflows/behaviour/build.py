@@ -102,7 +102,11 @@ class DatasetBuilder:
             self._refuse_a_single_item(vocabularies, summary)
             histories = self._encode(work, vocabularies, split, numbers, summary)
             self._choose_positions(histories, split, summary)
-            self._write(directory, histories, vocabularies, summary)
+            events = None
+            if fitted is None and self.columns.features.encodings:
+                events = work / "events of keys", numbers
+                histories.write_events(events[0], vocabularies)
+            self._write(directory, histories, vocabularies, events, summary)
             write_fitted(directory, self.columns, self.rules, summary.domains, numbers)
             shutil.rmtree(work)
         return summary
@@ -310,7 +314,12 @@ class DatasetBuilder:
         return histories
 
     def _write(
-        self, directory: Path, histories: Histories, vocabularies: Vocabularies, summary: Summary
+        self,
+        directory: Path,
+        histories: Histories,
+        vocabularies: Vocabularies,
+        events: tuple[Path, FittedNumbers] | None,
+        summary: Summary,
     ) -> None:
         if self.layout == USERS_LAYOUT:
             self._write_users(directory, histories, summary)
@@ -324,6 +333,7 @@ class DatasetBuilder:
                 self.scheduler,
                 self.narrator,
                 self.rules.mappings,
+                events,
             )
             summary.rows = rows
         files = directory.glob("*/part.*.parquet")

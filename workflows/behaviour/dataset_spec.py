@@ -51,8 +51,10 @@ def dataset_spec(
         for name, history in zip(columns.items, histories, strict=True):
             features[history] = Feature(ID_DTYPE, sizes[name], (longest,))
     features |= {name: Feature(NUMBER_DTYPE, None, (longest,)) for name in columns.intervals}
-    for feature, name in zip(columns.features.lists, columns.features.target_lists, strict=True):
-        features[name] = Feature(ID_DTYPE, sizes[feature.name], (feature.longest,))
+    for feature in columns.features.lists:
+        features[feature.name] = Feature(ID_DTYPE, sizes[feature.name], (feature.longest,))
+    for cross in columns.features.crosses:
+        features[cross.name] = Feature(ID_DTYPE, cross.buckets, (1,))
     beside = (*columns.features.beside_user, *columns.features.target_numbers)
     widths = {feature.name + TARGET_SUFFIX: (feature.size,) for feature in columns.features.vectors}
     features |= {name: Feature(NUMBER_DTYPE, None, widths.get(name)) for name in beside}

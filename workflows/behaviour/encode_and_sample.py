@@ -29,7 +29,7 @@ from ..features.feature import USER
 from ..features.fitted_numbers import FittedNumbers
 from ..operators.prefix_numbers import PrefixNumbers
 from ..vocabularies.vocabulary import Vocabularies
-from .behaviour_columns import LABEL, POSITION, BehaviourColumns
+from .behaviour_columns import LABEL, POSITION, SECONDS, BehaviourColumns
 from .behaviour_graph import encode_histories, fitted_workflow, make_samples
 from .histories import Histories
 from .rules import SampleRules
@@ -103,6 +103,8 @@ class LoadPrefixes:
 
     histories: Histories
     rules: SampleRules
+    moments: bool = False
+    """Whether rows bring their time along."""
 
     def __call__(self, part: Part) -> Any:
         """Give the part's rows as ``ExplodeHistories`` gives all rows."""
@@ -133,6 +135,9 @@ class LoadPrefixes:
 
         cut_numbers = PrefixNumbers(columns, histories.numbers, histories.numbers, np)
         numbers, of_lists = cut_numbers(histories.offsets, rows, positions, cut_seconds)
+        if self.moments:
+            places = histories.offsets[rows] + positions
+            numbers[SECONDS] = histories.numbers(SECONDS)[places]
         table |= {name: pa.array(found) for name, found in numbers.items()}
         table |= {name: arrow_lists(*found) for name, found in of_lists.items()}
         return frame_from_arrow(pa.table(table))
@@ -161,14 +166,16 @@ def sample_all(
     schema: Schema,
     output: Path,
     scheduler: Scheduler,
+    events: tuple[Path, FittedNumbers] | None = None,
 ) -> Iterator[tuple[str, int]]:
     """Make every part's samples; yields each part's mapping and number of rows."""
     columns = histories.columns
     labels = [LABEL] if columns.labels else []
     prefixes = [*columns.users, POSITION, *labels, columns.targets[0], columns.positives[0]]
     prefixes += [*columns.features.beside_user, *columns.intervals]
-    load = LoadPrefixes(histories, rules)
-    node = make_samples(prefixes, columns, rules, vocabularies, schema)
+    prefixes += [SECONDS] if events else []
+    load = LoadPrefixes(histories, rules, moments=events is not None)
+    node = make_samples(prefixes, columns, rules, vocabularies, schema, events)
     workflow = Workflow(node).fit_schema(Schema(prefixes))
     partitions = _transform(workflow, load, parts)
     few_ids = columns_with_few_ids(schema)

@@ -52,7 +52,7 @@ ADDED: dict[str, dict[str, Any]] = {
     },
 }
 """What format 3 says beside format 2."""
-NOTHING: dict[str, Any] = {"stated": None, "learned": {}}
+NOTHING: dict[str, Any] = {"stated": None, "learned": {}, "prior": 0.0}
 OBJECTS = ("columns", "rules", "features", "categories")
 SECTIONS = ("format", "merlin_sim", "nvtabular", *OBJECTS, DIGEST)
 
@@ -192,7 +192,10 @@ def _features(path: Path, section: Mapping[str, Any]) -> tuple[FeatureSet, Fitte
     features = FeatureSet() if stated is None else features_from_plain(stated, where)
     numbers = [feature for feature in features if isinstance(feature, Number)]
     learned = learned_from_plain(section["learned"], numbers, f"{where}.learned")
-    return features, FittedNumbers(learned)
+    prior = section["prior"]
+    if not isinstance(prior, float) or not 0 <= prior <= 1:
+        raise MerlinSimError(f"{where}.prior: expected a share of 0.0 to 1.0, found {prior!r:.60}.")
+    return features, FittedNumbers(learned, prior)
 
 
 def _checked(
@@ -251,6 +254,7 @@ def write_fitted(
         "features": {
             "stated": columns.features.to_plain() if columns.features else None,
             "learned": dict(numbers.learned),
+            "prior": numbers.prior,
         },
         "categories": {
             name: {

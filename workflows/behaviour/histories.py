@@ -21,6 +21,8 @@ from ...sampling.positions import (
     taken_before,
 )
 from ..engine.backend import lists_of_arrow
+from ..features.event_counts import EventCounts
+from ..vocabularies.vocabulary import Vocabularies
 from .behaviour_columns import SECONDS, BehaviourColumns
 from .split import PART, Split
 
@@ -86,6 +88,17 @@ class Histories:
         if path.stat().st_size == 0:
             return np.empty(0, dtype)
         return np.memmap(path, dtype, "r")
+
+    def write_events(self, directory: Path, vocabularies: Vocabularies) -> None:
+        """Keep, for counts and shares by time, the events of each encoded key."""
+        items, seconds = self.items, self.numbers(SECONDS)
+        taken = np.diff(self.before) if self.columns.labels else np.ones(len(items), np.int64)
+        table = vocabularies.items(self.columns.item)
+        for encoding in self.columns.features.encodings:
+            name, ids = encoding.column, items
+            if name != self.columns.item:
+                ids = table.feature(name)[items]
+            EventCounts(directory / name).write(ids, seconds, taken, vocabularies.size(name))
 
     def choose_positions(self, least_before: int, split: Split | None = None) -> None:
         """Say which interactions are samples; see ``sample_positions`` and ``part_positions``."""

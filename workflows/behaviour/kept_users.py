@@ -18,6 +18,7 @@ from .user_buckets import read_bucket
 EVENTS = "events"
 ITEMS = "items"
 USERS = "users"
+SHOWN = "rows of the item"
 
 
 @dataclass(frozen=True)
@@ -96,10 +97,13 @@ class KeepLongUsers:
             KEY: items.dictionary,
             COUNT: np.bincount(codes[self._taken(kept) == 1], minlength=len(items.dictionary)),
         }
+        if self.columns.features.encodings:
+            columns[SHOWN] = np.bincount(codes, minlength=len(items.dictionary))
         time = kept[self.columns.timestamp].combine_chunks()
+        latest = latest_rows(codes, time) if self.item_features else np.empty(0, np.int64)
         for name in self.item_features:
             values = kept[name].combine_chunks()
-            last = last_row_of_each(codes, time, values)
+            last = last_row_of_each(codes, latest, values)
             columns[name] = values.take(last)
             columns[f"{name} at"] = time.take(last)
         return pa.table(columns)
@@ -122,16 +126,33 @@ def _count_distinct(codes: list[npt.NDArray[np.int32]]) -> int:
     return int(np.unique(np.stack(codes), axis=1).shape[1])
 
 
-def last_row_of_each(codes: npt.NDArray[np.int64], time: pa.Array, values: pa.Array) -> pa.Array:
+def latest_rows(codes: npt.NDArray[np.int64], time: pa.Array) -> npt.NDArray[np.int64]:
+    """The rows with the greatest time of their code; several of a code where they share it."""
+    moments = ranks(time)
+    order = order_of_rows([codes, moments])
+    latest = np.full(int(codes.max(initial=-1)) + 1, -1, np.int64)
+    latest[codes[order]] = moments[order]  # of each code the last one stays
+    return np.flatnonzero(moments == latest[codes])
+
+
+def last_row_of_each(
+    codes: npt.NDArray[np.int64], latest: npt.NDArray[np.int64], values: pa.Array
+) -> pa.Array:
     """The row of each code with the greatest (time, value), in the order of codes.
 
     No value is the least one.
+
+    Args:
+        codes: [rows] Whose each is.
+        latest: What :func:`latest_rows` gives.
+        values: [rows] Only those of rows that share their time are compared.
     """
-    if values.null_count:
-        given = ranks(values.drop_null()) + 1
-        place = np.zeros(len(values), np.int64)
-        place[np.asarray(values.is_valid())] = given
-        values = pa.array(place)
-    order = order_of_rows([codes, ranks(time), ranks(values)])
-    ends = np.flatnonzero(np.diff(codes[order], append=-1))
-    return pa.array(order[ends])
+    own = codes[latest]
+    place = np.zeros(len(latest), np.int64)
+    several = np.flatnonzero(np.bincount(own)[own] > 1)
+    compared = values.take(pa.array(latest[several]))
+    given = np.asarray(compared.is_valid())
+    place[several[given]] = ranks(compared.drop_null()) + 1
+    order = order_of_rows([own, place])
+    ends = np.flatnonzero(np.diff(own[order], append=-1))
+    return pa.array(latest[order[ends]])

@@ -9,6 +9,7 @@ from ...foundation.progress import Narrator
 from ...schemas.dataset import write_documents
 from ...schemas.translation.merlin_schema import to_merlin_schema
 from ..engine.schedulers import Scheduler
+from ..features.fitted_numbers import FittedNumbers
 from ..vocabularies.vocabulary import Vocabularies
 from .dataset_spec import dataset_spec
 from .encode_and_sample import Part, count_parts, sample_all
@@ -25,6 +26,7 @@ def write_samples_files(
     scheduler: Scheduler,
     narrator: Narrator,
     mappings: Sequence[str],
+    events: tuple[Path, FittedNumbers] | None = None,
 ) -> dict[str, int]:
     """Write the samples of train and test; the same histories and rules give the same files.
 
@@ -36,6 +38,7 @@ def write_samples_files(
         sizes: How many ids each domain has.
         scheduler: Where to work.
         narrator: Hears of every part.
+        events: Of each encoded key, and the mean share; None for what was fitted before.
         mappings: What to write, ``train`` and ``test`` as a rule.
 
     Returns:
@@ -55,7 +58,7 @@ def write_samples_files(
     with narrator.phase("writing samples", sum(expected.values())) as report:
         schema = to_merlin_schema(spec)
         for mapping, rows in sample_all(
-            histories, parts, rules, vocabularies, schema, directory, scheduler
+            histories, parts, rules, vocabularies, schema, directory, scheduler, events
         ):
             report(rows, rows)
             written[mapping] += rows

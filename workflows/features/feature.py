@@ -136,4 +136,37 @@ class Category:
         return {"type": "category", "of": self.of}
 
 
+@dataclass(frozen=True)
+class Cross:
+    """Keys that are looked at together: an id by a hash of theirs."""
+
+    name: str
+    columns: tuple[str, ...]
+    """Features of users and items, as the log calls them."""
+    buckets: int
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return it as YAML has it."""
+        return {"columns": list(self.columns), "buckets": self.buckets}
+
+
+COUNT, TARGET = "count", "target"
+ENCODINGS = (COUNT, TARGET)
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """What was seen of an item's key before a sample's own time, of all users."""
+
+    column: str
+    """The item, or one of its features."""
+    kinds: tuple[str, ...]
+    """``count``: log(1 + how often it was seen); ``target``: at what share it was taken."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Name the columns of numbers."""
+        return tuple(f"{self.column}_{kind}" for kind in self.kinds)
+
+
 AnyFeature = Number | Time | Vector | KeyList | Category

@@ -13,6 +13,7 @@ from ...foundation.problem import KeyPath, Problem, describe
 from ...schemas.specs.yaml_document import read_yaml
 from .feature import (
     CYCLES,
+    ENCODINGS,
     INTERACTION,
     ITEM,
     OPERATORS,
@@ -20,6 +21,8 @@ from .feature import (
     USER,
     AnyFeature,
     Category,
+    Cross,
+    Encoding,
     KeyList,
     Number,
     Operator,
@@ -31,6 +34,10 @@ from .feature_set import UNITS_OF_INTERVALS, FeatureSet
 LARGEST_VECTOR = 4096
 LONGEST_LIST = 1024
 MOST_BUCKETS = 10_000
+MOST_HASHES = 2**31 - 2
+SECTIONS = (
+    "features", "time_intervals", "timestamp_unit", "crosses", "encodings", "smoothing",
+)  # fmt: skip
 LEVELS = (USER, ITEM, INTERACTION)
 KEYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "number": (LEVELS, ("operators", "buckets")),
@@ -84,7 +91,7 @@ class _Reader:
         if not isinstance(plain, Mapping):
             self._wrong((), "a mapping with `features`", plain)
             return FeatureSet()
-        self._known((), plain, ("features", "time_intervals", "timestamp_unit"))
+        self._known((), plain, SECTIONS)
         entries = plain.get("features", {})
         if not isinstance(entries, Mapping):
             self._wrong(("features",), "a mapping: column -> what becomes of it", entries)
@@ -92,9 +99,55 @@ class _Reader:
         found = [self._feature(name, entry) for name, entry in entries.items()]
         intervals = self._choice(("time_intervals",), plain, tuple(UNITS_OF_INTERVALS))
         unit = self._choice(("timestamp_unit",), plain, tuple(UNITS))
-        if not found and intervals is None and not self.problems:
+        crosses = [self._cross(*entry) for entry in self._section(plain, "crosses")]
+        encodings = [self._encoding(*entry) for entry in self._section(plain, "encodings")]
+        smoothing = plain.get("smoothing", 20.0)
+        if not _is_number(smoothing) or smoothing < 0:
+            self._wrong(("smoothing",), "a number of at least 0", smoothing)
+            smoothing = 20.0
+        features = FeatureSet(
+            tuple(f for f in found if f is not None),
+            intervals,
+            unit,
+            tuple(cross for cross in crosses if cross is not None),
+            tuple(encoding for encoding in encodings if encoding is not None),
+            float(smoothing),
+        )
+        if not features and not self.problems:
             self._wrong(("features",), "at least one feature, or `time_intervals`", None)
-        return FeatureSet(tuple(f for f in found if f is not None), intervals, unit)
+        return features
+
+    def _section(self, plain: Mapping[str, Any], name: str) -> list[tuple[str, Any]]:
+        entries = plain.get(name, {})
+        if isinstance(entries, Mapping):
+            return list(entries.items())
+        self._wrong((name,), "a mapping", entries)
+        return []
+
+    def _cross(self, name: str, entry: Any) -> Cross | None:
+        path: KeyPath = ("crosses", name)
+        if not isinstance(entry, Mapping):
+            self._wrong(path, "a mapping with `columns` and `buckets`", entry)
+            return None
+        self._known(path, entry, ("columns", "buckets"))
+        columns = entry.get("columns")
+        if (
+            not isinstance(columns, list)
+            or not all(isinstance(column, str) for column in columns)
+            or len(columns) < 2
+            or len(set(columns)) < len(columns)
+        ):
+            self._wrong((*path, "columns"), "a list of at least two features", columns)
+            return None
+        buckets = self._count((*path, "buckets"), entry.get("buckets"), MOST_HASHES)
+        return Cross(name, tuple(columns), buckets)
+
+    def _encoding(self, column: str, kinds: Any) -> Encoding | None:
+        fits = isinstance(kinds, list) and kinds and all(isinstance(k, str) for k in kinds)
+        if not fits or not set(kinds) <= set(ENCODINGS) or len(set(kinds)) < len(kinds):
+            self._wrong(("encodings", column), f"a list of {', '.join(ENCODINGS)}", kinds)
+            return None
+        return Encoding(column, tuple(kinds))
 
     def _feature(self, name: str, entry: Any) -> AnyFeature | None:
         path: KeyPath = ("features", name)

@@ -6,7 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .feature import INTERACTION, ITEM, USER, AnyFeature, Category, KeyList, Number, Time, Vector
+from .feature import (
+    INTERACTION,
+    ITEM,
+    USER,
+    AnyFeature,
+    Category,
+    Cross,
+    Encoding,
+    KeyList,
+    Number,
+    Time,
+    Vector,
+)
 
 TARGET_SUFFIX = "_trgt"
 SINCE_SUFFIX = "_since_pos"
@@ -30,10 +42,14 @@ class FeatureSet:
     """The unit of the time between each interaction and the candidate; None for no such column."""
     timestamp_unit: str | None = None
     """Of the log's timestamps, where they are numbers since 1970; None for seconds."""
+    crosses: tuple[Cross, ...] = ()
+    encodings: tuple[Encoding, ...] = ()
+    smoothing: float = 20.0
+    """How many rows at the mean share are added to each key's own, for ``target``."""
 
     def __bool__(self) -> bool:
         """Tell whether there is any."""
-        return bool(self.features) or self.time_intervals is not None
+        return bool(self.features or self.crosses or self.encodings or self.time_intervals)
 
     def __iter__(self) -> Iterator[AnyFeature]:
         """Go through the features."""
@@ -82,6 +98,16 @@ class FeatureSet:
         return tuple(feature for feature in self.features if isinstance(feature, KeyList))
 
     @property
+    def encoded(self) -> tuple[str, ...]:
+        """Name the numbers that count what came before."""
+        return tuple(name for encoding in self.encodings for name in encoding.names)
+
+    @property
+    def needs_seconds(self) -> bool:
+        """Whether more of a timestamp counts than its order."""
+        return bool(self.encodings) or self.time_intervals is not None
+
+    @property
     def beside_user(self) -> tuple[str, ...]:
         """The dataset's columns of numbers beside the user: the user's own, the interaction's."""
         return (*self.numbers(USER), *self.numbers(INTERACTION))
@@ -90,12 +116,17 @@ class FeatureSet:
     def target_numbers(self) -> tuple[str, ...]:
         """The dataset's columns of numbers and vectors of the target item."""
         vectors = (feature.name for feature in self.vectors)
-        return tuple(name + TARGET_SUFFIX for name in (*self.numbers(ITEM), *vectors))
+        names = (*self.numbers(ITEM), *self.encoded, *vectors)
+        return tuple(name + TARGET_SUFFIX for name in names)
 
     @property
     def target_lists(self) -> tuple[str, ...]:
-        """The dataset's columns of lists of the target item, each the name of its domain."""
-        return tuple(feature.name for feature in self.lists)
+        """The dataset's columns of lists of the target item, each the name of its domain.
+
+        A cross is a list of one.
+        """
+        lists = (feature.name for feature in self.lists)
+        return (*lists, *(cross.name for cross in self.crosses))
 
     def to_plain(self) -> dict[str, Any]:
         """Return the set as YAML and JSON hold it."""
@@ -105,6 +136,11 @@ class FeatureSet:
         for name in ("time_intervals", "timestamp_unit"):
             if getattr(self, name) is not None:
                 plain[name] = getattr(self, name)
+        if self.crosses:
+            plain["crosses"] = {cross.name: cross.to_plain() for cross in self.crosses}
+        if self.encodings:
+            plain["encodings"] = {e.column: list(e.kinds) for e in self.encodings}
+            plain["smoothing"] = self.smoothing
         return plain
 
 

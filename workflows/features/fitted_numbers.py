@@ -21,7 +21,7 @@ from nvtabular import ColumnSelector
 
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.process_wide import quiet_merlin
-from .feature import Number, Operator
+from .feature import COUNT, TARGET, Encoding, Number, Operator
 
 LEARNED: dict[str, tuple[str, ...]] = {
     "FillMedian": ("medians",),
@@ -39,6 +39,24 @@ class FittedNumbers:
     """What the operators have learned, number by number."""
 
     learned: Mapping[str, Learned] = field(default_factory=dict)
+    prior: float = 0.0
+    """At what share what trains was taken, where shares are encoded."""
+
+    def encode(
+        self, encoding: Encoding, smoothing: float, shown: Any, taken: Any
+    ) -> dict[str, Any]:
+        """Make numbers of how often keys were seen and taken.
+
+        >>> encoding = Encoding("brand", ("count", "target"))
+        >>> seen = np.array([0, 6]), np.array([0, 3])
+        >>> found = FittedNumbers(prior=0.5).encode(encoding, 2.0, *seen)
+        >>> {name: [f"{value:.2f}" for value in values] for name, values in found.items()}
+        {'brand_count': ['0.00', '1.95'], 'brand_target': ['0.50', '0.50']}
+        """
+        share = (taken + smoothing * self.prior) / np.maximum(shown + smoothing, 1e-9)
+        made = {COUNT: np.log1p(shown), TARGET: share}
+        named = zip(encoding.names, encoding.kinds, strict=True)
+        return {name: made[kind].astype(np.float32) for name, kind in named}
 
     def transform(self, frame: Any, numbers: Iterable[Number]) -> Any:
         """Bring the columns of some numbers to their range: a frame with new columns of float64.

@@ -33,18 +33,17 @@ def can_be_list(kind: pa.DataType) -> bool:
 
 
 def vectors_of(values: pa.Array, size: int) -> tuple[pa.Array, Mask]:
-    """Read vectors, and bring each to length 1.
+    """Read vectors.
 
     >>> vectors, bad = vectors_of(pa.array(["3|4", "[0, 2]", "", "1|2|3", "1|x"]), 2)
-    >>> [value and [f"{number:.1f}" for number in np.frombuffer(value, np.float32)]
-    ...  for value in vectors.to_pylist()]
-    [['0.6', '0.8'], ['0.0', '1.0'], None, None, None]
+    >>> [value and np.frombuffer(value, "<f4").tolist() for value in vectors.to_pylist()]
+    [[3.0, 4.0], [0.0, 2.0], None, None, None]
     >>> bad.tolist()
     [False, False, False, True, True]
 
     Returns:
         The bytes of ``size`` numbers of 32 bits, null where there is none; and which values are
-        no vectors of that size. One of zeros stays as it is.
+        no vectors of that size.
     """
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
@@ -55,28 +54,31 @@ def vectors_of(values: pa.Array, size: int) -> tuple[pa.Array, Mask]:
         plain = pc.replace_substring_regex(text, r"[\[\]\s]", "")
         lists = pc.split_pattern(pc.replace_substring(plain, ",", "|"), "|")
     flat, offsets = flat_lists(lists)
-    numbers, wrong = numbers_of(flat)
-    rows = np.asarray(numbers.fill_null(np.nan)).astype(np.float64)
     missing = np.asarray(lists.is_null())
-    lengths = np.diff(offsets)
-    fits = (lengths == size) & ~missing
-    whole = np.isfinite(rows) & ~wrong
-    matrix = np.zeros((len(lists), size), np.float64)
-    starts = offsets[:-1][fits]
-    places = starts[:, np.newaxis] + np.arange(size)
-    matrix[fits] = np.nan_to_num(rows[places]) if len(rows) else 0
-    good = fits.copy()
-    good[fits] = whole[places].all(axis=1) if len(rows) else False
-    norms = np.linalg.norm(matrix, axis=1, keepdims=True)
-    unit = np.divide(matrix, norms, out=np.zeros_like(matrix), where=norms > 0)
-    stored = pa.array(
-        pa.FixedSizeBinaryArray.from_buffers(
-            pa.binary(4 * size), len(lists), [None, pa.py_buffer(unit.astype("<f4").tobytes())]
-        )
-    )
-    nothing = pa.scalar(None, pa.binary(4 * size))
-    stored = pc.if_else(pa.array(good), stored, nothing)
+    fits = (np.diff(offsets) == size) & ~missing
+    matrix = np.zeros((len(lists), size), "<f4")
+    if len(lists):
+        rows = _numbers_of_32_bits(flat)
+        if fits.all():
+            matrix = rows.reshape(-1, size)
+        elif fits.any():
+            matrix[fits] = rows[offsets[:-1][fits][:, np.newaxis] + np.arange(size)]
+    good = fits & np.isfinite(matrix).all(axis=1)
+    data = pa.py_buffer(np.ascontiguousarray(matrix, "<f4"))
+    stored = pa.FixedSizeBinaryArray.from_buffers(pa.binary(4 * size), len(lists), [None, data])
+    if not good.all():
+        stored = pc.if_else(pa.array(good), stored, pa.scalar(None, pa.binary(4 * size)))
     return stored, is_bad | (~missing & ~good)
+
+
+def _numbers_of_32_bits(flat: pa.Array) -> npt.NDArray[np.float32]:
+    """Numbers, NaN where there is none: what 32 bits do not hold is infinite."""
+    if pa.types.is_floating(flat.type) and not flat.null_count:
+        with np.errstate(over="ignore"):
+            plain: npt.NDArray[np.float32] = np.asarray(flat).astype("<f4", copy=False)
+        return plain
+    numbers, _ = numbers_of(flat)
+    return np.asarray(numbers.fill_null(np.nan)).astype("<f4")
 
 
 def flat_lists(lists: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
@@ -88,9 +90,17 @@ def flat_lists(lists: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
 
 
 def matrix_of(stored: pa.Array, size: int) -> npt.NDArray[np.float32]:
-    """The vectors of stored bytes, [rows, size]; zeros where there is none."""
+    """The vectors of stored bytes, each brought to length 1: [rows, size].
+
+    >>> matrix_of(vectors_of(pa.array(["3|4", ""]), 2)[0], 2).round(1).tolist()[1]
+    [0.0, 0.0]
+
+    One of zeros stays as it is, and where there is none are zeros.
+    """
     filled = stored.fill_null(bytes(4 * size))
-    return np.frombuffer(b"".join(filled.to_pylist()), "<f4").reshape(-1, size)
+    rows = np.frombuffer(b"".join(filled.to_pylist()), "<f4").reshape(-1, size).astype(np.float64)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0).astype(np.float32)
 
 
 def lists_of(values: pa.Array, separator: str) -> tuple[pa.Array, Mask]:

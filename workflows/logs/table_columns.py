@@ -193,7 +193,7 @@ def _read_features(
     values = table[columns.timestamp].combine_chunks()
     unit = columns.features.timestamp_unit or "s"
     seconds, _ = seconds_of(values, None if timestamp_kind == DATE else unit)
-    if columns.features.time_intervals:
+    if columns.features.needs_seconds:
         no_row = np.zeros(table.num_rows, bool)
         yield ReadFeature(columns.timestamp, {SECONDS: seconds.fill_null(0.0)}, no_row, "")
     for feature in columns.features:

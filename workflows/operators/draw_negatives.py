@@ -10,7 +10,7 @@ from ...foundation.row_numbers import for_each_element
 from ...sampling import sample_arrays, sample_kernels
 from ...sampling.item_table import ItemTable
 from ...schemas.users_layout import POPULARITY
-from ..behaviour.behaviour_columns import LABEL, POSITION, BehaviourColumns
+from ..behaviour.behaviour_columns import LABEL, POSITION, SECONDS, BehaviourColumns
 from ..engine.backend import (
     array_module,
     is_on_gpu,
@@ -45,6 +45,7 @@ class DrawNegatives(RowOperator):
         seed: The same seed draws the same.
         negatives: ``"popularity"`` draws items from all interactions, ``"uniform"`` from all items.
         twins: How many negative samples are drawn for each positive one.
+        moments: Whether rows bring their time along, which operators behind this one read.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class DrawNegatives(RowOperator):
         seed: int,
         negatives: str = POPULARITY,
         twins: int = 1,
+        moments: bool = False,
     ) -> None:
         """Store the arguments."""
         super().__init__()
@@ -62,20 +64,27 @@ class DrawNegatives(RowOperator):
         self.seed = seed
         self.negatives = negatives
         self.twins = twins
+        self.moments = moments
 
     def inputs(self) -> tuple[str, ...]:
         """What ExplodeHistories makes."""
         target, history = self.columns.targets[0], self.columns.positives[0]
         labels = [LABEL] if self.columns.labels else []
-        numbers = (*self.columns.features.beside_user, *self.columns.intervals)
+        numbers = (*self._numbers, *self.columns.intervals)
         return (*self.columns.users, POSITION, *labels, target, history, *numbers)
+
+    @property
+    def _numbers(self) -> tuple[str, ...]:
+        """The numbers of a row, which its twins have too."""
+        features = self.columns.features
+        return (*features.beside_user, SECONDS) if self.moments else features.beside_user
 
     def outputs(self) -> Schema:
         """The label, the user's columns, the target item and both histories."""
         ids = [id_column(name) for name in (*self.columns.users, self.columns.targets[0])]
         lists = (self.columns.positives[0], self.columns.negatives[0])
         label = ColumnSchema(LABEL, dtype="int8")
-        numbers = map(number_column, self.columns.features.beside_user)
+        numbers = map(number_column, self._numbers)
         intervals = map(number_list_column, self.columns.intervals)
         return Schema([label, *ids, *map(id_list_column, lists), *numbers, *intervals])
 
@@ -110,7 +119,7 @@ class DrawNegatives(RowOperator):
             )
         targets, positives, negatives, new_offsets = drawn
         own_rows, new_labels, _ = sample_arrays.samples_of_order(order, labels, self.twins, xp)
-        numbers = {name: numbers_of(df[name])[own_rows] for name in names.features.beside_user}
+        numbers = {name: numbers_of(df[name])[own_rows] for name in self._numbers}
         for name in names.intervals:
             since, _ = lists_of(df[name], "float32")
             starts = for_each_element(offsets[own_rows] - new_offsets[:-1], new_offsets, xp)

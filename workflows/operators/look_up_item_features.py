@@ -52,9 +52,12 @@ class LookUpItemFeatures(RowOperator):
         lists = (*names.positives[1:], *names.negatives[1:])
         ids = [*map(id_column, names.targets[1:]), *map(id_list_column, lists)]
         features = names.features
-        numbers = map(number_column, (name + TARGET_SUFFIX for name in features.numbers(ITEM)))
+        of_items = (*features.numbers(ITEM), *features.encoded)
+        numbers = map(number_column, (name + TARGET_SUFFIX for name in of_items))
         vectors = [number_list_column(v.name + TARGET_SUFFIX) for v in features.vectors]
-        return Schema([*ids, *numbers, *vectors, *map(id_list_column, features.target_lists)])
+        return Schema(
+            [*ids, *numbers, *vectors, *map(id_list_column, (f.name for f in features.lists))]
+        )
 
     def column_mapping(self, col_selector: Any) -> dict[str, list[str]]:
         """Columns that come in go out; the features' columns depend on the items'."""
@@ -72,7 +75,7 @@ class LookUpItemFeatures(RowOperator):
                 items, offsets = lists_of(df[columns[0]])
                 found[columns[place]] = list_column(table[items], offsets, like=df)
         targets = values_of(df[names.targets[0]])
-        for name in names.features.numbers(ITEM):
+        for name in (*names.features.numbers(ITEM), *names.features.encoded):
             found[name + TARGET_SUFFIX] = xp.asarray(self.items.numbers(name))[targets]
         widths = {feature.name: feature.size for feature in names.features.vectors}
         for name, width in widths.items():

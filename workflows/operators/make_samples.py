@@ -11,6 +11,7 @@ from ..behaviour.behaviour_columns import BehaviourColumns
 from ..behaviour.rules import SampleRules
 from .draw_negatives import DrawNegatives
 from .explode_histories import ExplodeHistories
+from .hash_crosses import HashCrosses
 from .look_up_item_features import LookUpItemFeatures
 from .row_operator import RowOperator
 
@@ -43,6 +44,7 @@ class MakeSamples(RowOperator):
         )
         self.draw = DrawNegatives(columns, items, rules.seed, rules.drawn_by, rules.twins)
         self.look_up = LookUpItemFeatures(columns, items)
+        self.cross = HashCrosses(columns)
 
     def inputs(self) -> tuple[str, ...]:
         """The user's columns, and the items as a list of ids, and their labels."""
@@ -50,10 +52,10 @@ class MakeSamples(RowOperator):
 
     def outputs(self) -> Schema:
         """The label, the user's columns, the target item and both histories with features."""
-        return self.draw.outputs() + self.look_up.outputs()
+        return self.draw.outputs() + self.look_up.outputs() + self.cross.outputs()
 
     def transform(self, col_selector: Any, df: Any) -> Any:
         """Make the samples of one partition."""
-        for step in (self.explode, self.draw, self.look_up):
+        for step in (self.explode, self.draw, self.look_up, self.cross):
             df = step.transform(col_selector, df)
         return df

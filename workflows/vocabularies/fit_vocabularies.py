@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 from ...foundation.exceptions import MerlinSimError
 from ...sampling.item_table import COUNT, KEY
 from ..behaviour.behaviour_columns import BehaviourColumns
-from ..behaviour.kept_users import EVENTS, ITEMS, USERS, last_row_of_each
+from ..behaviour.kept_users import EVENTS, ITEMS, SHOWN, USERS, last_row_of_each, latest_rows
 from ..features.feature import INTERACTION, ITEM, USER, Number
 from ..features.fitted_numbers import FittedNumbers, Learned, fit_numbers
 from ..features.raw_vectors import keys_of_lists, matrix_of
@@ -67,18 +68,51 @@ def fit_vocabularies(
         else:
             values = found[name].combine_chunks()
             time = found[f"{name} at"].combine_chunks()
-            features[name] = values.take(last_row_of_each(codes, time, values))
+            features[name] = values.take(last_row_of_each(codes, latest_rows(codes, time), values))
     more = {}
     for name in columns.of_items:
         values, time = (found[n].combine_chunks() for n in (name, f"{name} at"))
-        more[name] = values.take(last_row_of_each(codes, time, values))
+        more[name] = values.take(last_row_of_each(codes, latest_rows(codes, time), values))
     learned |= _fit_items(columns, {**features, **more})
     fitted = FittedNumbers(learned)
     for number in columns.features.bucketed(ITEM):
         features[number.name] = fitted.bucket_array(number, features[number.name])
     more = _items_columns(columns, fitted, more, vocabularies)
+    if columns.features.encodings:
+        shown = np.bincount(codes, np.asarray(found[SHOWN]).astype(np.float64), len(keys))
+        fitted = replace(fitted, prior=_prior(columns, kept, train))
+        more |= _totals(columns, fitted, keys, features, shown, counts)
     vocabularies.write_items(columns.item, keys, pa.array(counts), features, more)
     return unknown, fitted
+
+
+def _prior(columns: BehaviourColumns, kept: Path, train: Callable[[pa.Table], Any] | None) -> float:
+    """At what share the events that train were taken."""
+    if not columns.labels:
+        return 1.0
+    events = read_all(kept / EVENTS, [columns.user, columns.timestamp, *columns.labels])
+    if train is not None:
+        events = events.filter(pa.array(train(events)))
+    return float(np.mean(np.asarray(events[columns.labels[0]]))) if events.num_rows else 0.0
+
+
+def _totals(
+    columns: BehaviourColumns,
+    fitted: FittedNumbers,
+    keys: pa.Array,
+    features: Mapping[str, pa.Array],
+    shown: npt.NDArray[Any],
+    taken: npt.NDArray[Any],
+) -> dict[str, pa.Array]:
+    """What all events say of each item's keys: for requests, and the next day's log."""
+    found: dict[str, pa.Array] = {}
+    for encoding in columns.features.encodings:
+        values = keys if encoding.column == columns.item else features[encoding.column]
+        ids = np.asarray(values.dictionary_encode().indices)
+        of_key = [np.bincount(ids, of_item)[ids] for of_item in (shown, taken)]
+        numbers = fitted.encode(encoding, columns.features.smoothing, *of_key)
+        found |= {name: pa.array(column) for name, column in numbers.items()}
+    return found
 
 
 def _fit_events(

@@ -77,7 +77,7 @@ def test_the_dataset_fits_the_models_and_says_what_it_holds(dataset):
         "what_trgt", "brand_trgt", "weight_trgt", "size_trgt",
     ]  # fmt: skip
     assert channels["history_time_intervals"] == ["when_since_pos"]
-    assert channels["target_item_lists"] == ["genres"]
+    assert channels["target_item_lists"] == ["genres", "income_brand"]
     assert channels["user_numerical"][:3] == ["age", "place", "when_hour_sin"]
     assert channels["target_item_numerical"] == [
         "price_trgt", "released_month_sin_trgt", "released_month_cos_trgt", "look_trgt",
@@ -224,7 +224,9 @@ def test_a_value_that_is_none_is_told_with_its_row(column, value, reason, files,
 
 
 def test_numbers_need_the_samples_layout(run):
-    with pytest.raises(Exception, match="need `--layout samples`.*when_since_pos, genres, age"):
+    with pytest.raises(
+        Exception, match="need `--layout samples`.*when_since_pos, genres, income_brand, age"
+    ):
         run("users", "--layout", "users")
 
 

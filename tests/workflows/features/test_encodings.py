@@ -1,0 +1,184 @@
+"""Counts and shares of what came before, which tell nothing of the sample itself; crosses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from feature_logs import COLUMNS
+
+from merlin_sim.schemas.dataset import DatasetDirectory
+
+SMOOTHING = 5.0
+FEATURES = """
+encodings:
+  what: [count, target]
+  brand: [target]
+smoothing: 5
+crosses:
+  country_brand: {columns: [country, brand], buckets: 500}
+"""
+OPTIONS = (
+    *COLUMNS, "--item_feature_columns", "brand", "--user_feature_columns", "country",
+    "--shortest_sequence_for_user", 2, "--scheduler", "single",
+)  # fmt: skip
+
+
+def random_log(rows=4000, seed=3) -> pd.DataFrame:
+    """Nothing tells a label: whoever finds one in an encoding has looked at the label itself."""
+    random = np.random.default_rng(seed)
+    item, who = random.integers(0, 900, rows), random.integers(0, 60, rows)
+    return pd.DataFrame(
+        {
+            "who": who,
+            "what": item,
+            "when": np.sort(random.integers(0, 3 * rows, rows)) + 1_700_000_000,
+            "brand": item % 40,
+            "country": [f"c{number % 5}" for number in who],
+            "clicked": (random.random(rows) < 0.4).astype(int),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def log():
+    return random_log()
+
+
+@pytest.fixture(scope="module")
+def run(run_cli, log, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("encodings")
+    log.to_parquet(directory / "log.parquet", row_group_size=700)
+    (directory / "features.yaml").write_text(FEATURES)
+
+    def run(output, *more, features="features.yaml"):
+        given = () if "--fitted" in more else (*OPTIONS, "--features", directory / features)
+        result = run_cli(
+            "preprocess", "log", directory / "log.parquet", "--output_path", directory / output,
+            *given, *more,
+        )  # fmt: skip
+        if result.exception:
+            raise result.exception
+        return directory / output
+
+    run.directory = directory
+    return run
+
+
+@pytest.fixture(scope="module")
+def dataset(run):
+    return run("dataset", "--label_column", "clicked")
+
+
+def raw_rows(dataset, mapping):
+    """A mapping's rows, with the keys in place of ids."""
+    rows = pq.read_table(dataset / mapping).to_pandas()
+    for domain, name in (("who", "who"), ("what", "what_trgt"), ("brand", "brand_trgt")):
+        table = pd.read_parquet(dataset / "categories" / f"{domain}.parquet").set_index("id")
+        rows[name] = table["key"].loc[rows[name]].to_numpy()
+    return rows
+
+
+def auc(labels, scores):
+    order = pd.Series(scores).rank()
+    ones = labels == 1
+    below = order[ones].sum() - ones.sum() * (ones.sum() + 1) / 2
+    return below / (ones.sum() * (~ones).sum())
+
+
+def test_an_encoding_that_leaks_would_show_and_ours_tells_nothing(log, dataset):
+    rows = raw_rows(dataset, "train")
+    share = log.groupby("what")["clicked"].mean()
+    leaking = auc(rows["label"].to_numpy(), share.loc[rows["what_trgt"]].to_numpy())
+    assert leaking > 0.65  # what the whole log says of an item holds each row's own label
+    for name in ("what_target_trgt", "brand_target_trgt"):
+        assert abs(auc(rows["label"].to_numpy(), rows[name].to_numpy()) - 0.5) < 0.03, name
+
+
+def test_each_sample_is_told_what_came_before_it_and_nothing_else(log, dataset):
+    rows = raw_rows(dataset, "test")
+    last = log.groupby("who").tail(1).set_index("who")
+    prior = log["clicked"].mean()
+    assert len(rows) == 60
+    for row in rows.to_dict("records"):
+        event = last.loc[row["who"]]
+        assert event["what"] == row["what_trgt"]
+        before = log[log["when"] < event["when"]]
+        for name, key in (("what", event["what"]), ("brand", event["brand"])):
+            seen = before[before[name] == key]["clicked"]
+            expected = (seen.sum() + SMOOTHING * prior) / (len(seen) + SMOOTHING)
+            assert row[f"{name}_target_trgt"] == pytest.approx(expected, rel=1e-5)
+        seen = (before["what"] == event["what"]).sum()
+        assert row["what_count_trgt"] == pytest.approx(np.log1p(seen), rel=1e-5)
+
+
+def test_a_label_changes_no_sample_of_its_own_time_or_before(log, run, dataset):
+    changed = log.copy()
+    place = len(log) // 2
+    changed.loc[place, "clicked"] = 1 - changed.loc[place, "clicked"]
+    changed.to_parquet(run.directory / "changed.parquet")
+    moment, key = log.loc[place, "when"], log.loc[place, "what"]
+    found = {}
+    for name in ("log", "changed"):
+        from merlin_sim.workflows.features.event_counts import EventCounts
+
+        events = EventCounts(run.directory / f"events of {name}")
+        table = pd.read_parquet(run.directory / f"{name}.parquet")
+        ids, seconds = table["what"].to_numpy() + 1, table["when"].to_numpy().astype(float)
+        events.write(ids, seconds, table["clicked"].to_numpy(), 900)
+        times = np.array([moment - 1, moment, moment + 1], float)
+        found[name] = events.before(np.full(3, key + 1), times)[1]
+    difference = (found["changed"] - found["log"]).tolist()
+    assert difference[:2] == [0, 0] and abs(difference[2]) == 1
+
+
+def test_a_twin_has_the_count_of_its_own_item_at_its_positives_time(log, run):
+    (run.directory / "count.yaml").write_text("encodings: {what: [count]}")
+    stored = run("twins", features="count.yaml")
+    rows = pq.read_table(stored / "test").to_pandas()
+    table = pd.read_parquet(stored / "categories" / "what.parquet").set_index("id")["key"]
+    users = pd.read_parquet(stored / "categories" / "who.parquet").set_index("id")["key"]
+    last = log.groupby("who")["when"].last()
+    for row in rows.to_dict("records"):
+        before = log[log["when"] < last.loc[users[row["who"]]]]
+        seen = (before["what"] == table[row["what_trgt"]]).sum()
+        assert row["what_count_trgt"] == pytest.approx(np.log1p(seen), rel=1e-5)
+
+
+def test_the_next_day_gets_what_the_whole_log_said(log, run, dataset):
+    output = run("next", "--fitted", dataset)
+    rows = raw_rows(output, "test")
+    shown = log.groupby("what")["clicked"].agg(["sum", "size"]).loc[rows["what_trgt"]]
+    prior = log["clicked"].mean()
+    expected = (shown["sum"] + SMOOTHING * prior) / (shown["size"] + SMOOTHING)
+    np.testing.assert_allclose(rows["what_target_trgt"], expected, rtol=1e-5)
+
+
+def test_equal_pairs_have_one_cross_and_other_pairs_hardly_ever(dataset):
+    rows = pq.read_table(dataset / "train").to_pandas()
+    rows["cross"] = rows["country_brand"].map(lambda ids: ids[0])
+    pairs = rows.groupby(["country", "brand_trgt"])["cross"].agg(["nunique", "first"])
+    assert (pairs["nunique"] == 1).all() and len(pairs) == 200
+    assert pairs["first"].between(1, 500).all() and pairs["first"].nunique() > 150
+    opened = DatasetDirectory.open(dataset)
+    assert opened.channels["target_item_lists"] == ["country_brand"]
+    assert opened.spec.feature_spec["country_brand"].cardinality == 500
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "reason"),
+    [
+        ("encodings: {what: [target]}", (), "'target' needs a column of labels"),
+        ("encodings: {who: [count]}", (), "encodings.who: expected the item or a feature of it"),
+        ("encodings: {what: [mean]}", (), "expected a list of count, target"),
+        ("crosses: {x: {columns: [brand], buckets: 3}}", (), "at least two features"),
+        ("crosses: {x: {columns: [brand, shop], buckets: 3}}", (), "Received: shop"),
+        ("crosses: {brand: {columns: [brand, who], buckets: 3}}", (), "different from each other"),
+        ("encodings: {what: [count]}", ("--layout", "users"), "need `--layout samples`"),
+    ],
+)
+def test_what_cannot_be_is_refused(text, options, reason, run):
+    (run.directory / "wrong.yaml").write_text(text)
+    with pytest.raises(Exception, match=reason.replace("(", r"\(")):
+        run("wrong", *options, features="wrong.yaml")

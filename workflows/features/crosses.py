@@ -1,0 +1,34 @@
+"""The id of several ids together, the same wherever it is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...sampling.hashing import mix_arrays
+from .feature import Cross
+
+SALT = 0xC205
+
+
+def cross_ids(cross: Cross, ids: Sequence[Any], xp: Any) -> Any:
+    """Hash ids to 1..buckets; 0 where one of them is 0.
+
+    >>> import numpy as np
+    >>> cross = Cross("where", ("country", "brand"), 1000)
+    >>> found = cross_ids(cross, [np.array([1, 1, 2, 0]), np.array([1, 2, 1, 1])], np)
+    >>> len(set(found.tolist())), int(found[3])
+    (4, 0)
+
+    Args:
+        cross: How many buckets.
+        ids: By feature, [rows].
+        xp: numpy or cupy.
+    """
+    hashed = xp.full(len(ids[0]), SALT, dtype=xp.uint64)
+    known = xp.ones(len(ids[0]), dtype=bool)
+    for column in ids:
+        hashed = mix_arrays(hashed ^ column.astype(xp.uint64), xp)
+        known &= column > 0
+    found = (hashed % xp.uint64(cross.buckets)).astype(xp.int64) + 1
+    return xp.where(known, found, 0)

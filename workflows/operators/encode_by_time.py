@@ -1,0 +1,51 @@
+"""Counts and shares of a target item's keys, of what came before the sample."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from nvtabular.ops import Operator
+
+from ...sampling.item_table import ItemTable
+from ..behaviour.behaviour_columns import SECONDS, BehaviourColumns
+from ..engine.backend import array_module, is_on_gpu, numbers_of, values_of
+from ..features.event_counts import EventCounts
+from ..features.feature_set import TARGET_SUFFIX
+from ..features.fitted_numbers import FittedNumbers
+
+
+class EncodeByTime(Operator):
+    """Put what came before a sample's own time in the place of what the whole log says.
+
+    Args:
+        columns: The log's columns.
+        items: The ids of items' features.
+        events: Directory of the events of each domain.
+        fitted: Holds the mean share.
+    """
+
+    def __init__(
+        self, columns: BehaviourColumns, items: ItemTable, events: Path, fitted: FittedNumbers
+    ) -> None:
+        """Store the arguments."""
+        super().__init__()
+        self.columns = columns
+        self.items = items
+        self.events = events
+        self.fitted = fitted
+
+    def transform(self, col_selector: Any, df: Any) -> Any:
+        """Count for one partition."""
+        features, xp = self.columns.features, array_module(df)
+        place = dict(zip(self.columns.items, self.columns.targets, strict=True))
+        moments = numbers_of(df[SECONDS])
+        changed = df.copy(deep=False)
+        for encoding in features.encodings:
+            ids = values_of(df[place[encoding.column]])
+            where = (ids, moments) if not is_on_gpu(df) else (ids.get(), moments.get())
+            counted = EventCounts(self.events / encoding.column).before(*where)
+            made = self.fitted.encode(encoding, features.smoothing, *counted)
+            for name, values in made.items():
+                changed[name + TARGET_SUFFIX] = xp.asarray(values)
+        return changed
