@@ -1,7 +1,7 @@
 """Whether TensorFlow and cudf can use the GPU that there is, and what happens where they cannot.
 
 Merlin counts GPUs and takes for granted that both can: a driver with a TensorFlow or a cudf that
-does not fit it ends Merlin's imports. Here it is tried first, and Merlin told.
+does not fit it ends Merlin's imports. Here it is tried first.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ import ctypes
 import importlib
 import importlib.metadata
 import importlib.util
-import os
 import sys
 from typing import Any
 
-from .gpus import VISIBLE, Gpus
-from .process_wide import hide_gpu_from_merlin
+from .gpus import Gpus
 
 SETUP = "make setup DEVICE=gpu"
 
@@ -31,28 +29,6 @@ _LIBRARIES = {
         "libcudnn.so.8",
     )
 }
-
-
-def settle_training(gpus: Gpus) -> str | None:
-    """Decide what a run uses, before Merlin is imported; return what to tell, None for nothing.
-
-    Without TensorFlow's GPU all of it runs on the CPU; without cudf the feed does.
-    """
-    told = why_not_merlin(gpus)
-    if told is not None:
-        hide_gpu_from_merlin()
-    return told
-
-
-def settle_preprocessing(gpus: Gpus) -> str | None:
-    """The same for what makes no tensors; workers that are started later hear of it too."""
-    if not gpus.visible:
-        return None
-    reason = why_not_cudf(gpus)
-    if reason is None:
-        return None
-    os.environ[VISIBLE] = ""
-    return f"runs on the CPU: {reason}."
 
 
 def why_not_merlin(gpus: Gpus) -> str | None:

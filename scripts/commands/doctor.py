@@ -14,8 +14,9 @@ import click
 import psutil
 
 from ...foundation.exceptions import MerlinSimError
-from ...foundation.gpu_use import settle_training, why_not_cudf, why_not_tensorflow
+from ...foundation.gpu_use import why_not_cudf, why_not_tensorflow
 from ...foundation.gpus import Gpus, look
+from ..options.devices import settle_training
 
 PACKAGES = (
     "merlin-sim",

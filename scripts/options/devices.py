@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
-from ...foundation.gpu_use import settle_preprocessing, settle_training
-from ...foundation.gpus import Gpus, look
+from ...foundation.gpu_use import why_not_cudf, why_not_merlin
+from ...foundation.gpus import VISIBLE, Gpus, look
+from ...foundation.process_wide import hide_gpu_from_merlin
 from ...foundation.ranks import local_rank
 
 
@@ -17,6 +20,28 @@ def settle_for_model(gpus: Gpus | None = None) -> None:
 def settle_for_tables() -> None:
     """The same for a command that makes no tensors, and for the workers that it starts."""
     _say(settle_preprocessing(look()))
+
+
+def settle_training(gpus: Gpus) -> str | None:
+    """Decide what a run uses, before Merlin is imported; return what to tell, None for nothing.
+
+    Without TensorFlow's GPU all of it runs on the CPU; without cudf the feed does.
+    """
+    told = why_not_merlin(gpus)
+    if told is not None:
+        hide_gpu_from_merlin()
+    return told
+
+
+def settle_preprocessing(gpus: Gpus) -> str | None:
+    """The same for what makes no tensors; workers that are started later hear of it too."""
+    if not gpus.visible:
+        return None
+    reason = why_not_cudf(gpus)
+    if reason is None:
+        return None
+    os.environ[VISIBLE] = ""
+    return f"runs on the CPU: {reason}."
 
 
 def _say(told: str | None) -> None:

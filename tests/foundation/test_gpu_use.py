@@ -14,13 +14,9 @@ from stand_in import FOLDER, load
 from stand_in import machine as machine_with
 
 from merlin_sim.foundation import gpu_use
-from merlin_sim.foundation.gpu_use import (
-    settle_preprocessing,
-    settle_training,
-    why_not_cudf,
-    why_not_tensorflow,
-)
+from merlin_sim.foundation.gpu_use import why_not_cudf, why_not_tensorflow
 from merlin_sim.foundation.gpus import Gpu, Gpus
+from merlin_sim.scripts.options.devices import settle_preprocessing, settle_training
 
 CUPY = load("cupy")
 ONE = Gpus((Gpu("0"),), "535.104.05", (12, 2))

@@ -79,10 +79,10 @@ def arrays(library: str = "cupy") -> dict[str, Any]:
 
 def memory() -> dict[str, Any]:
     """Take the GPU as a run does, and tell what TensorFlow holds of it then."""
-    from merlin_sim.foundation.gpu_use import settle_training
     from merlin_sim.foundation.gpus import look
     from merlin_sim.foundation.ranks import local_rank
     from merlin_sim.ranks.own_gpu import take
+    from merlin_sim.scripts.options.devices import settle_training
 
     gpus = look()
     place = take(gpus, local_rank())
