@@ -13,7 +13,7 @@ from ...schemas.channel_contract import ChannelContract
 from ...schemas.channels import LABEL
 from .tables import tables_of
 
-METRICS = ("auc", "log_loss", "gauc", "calibration_error")
+METRICS = ("auc", "exact_auc", "log_loss", "gauc", "calibration_error")
 """What is known of every family's test data, where the dataset tells users apart."""
 
 

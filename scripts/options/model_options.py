@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
 import yaml
 
 from ...foundation.exceptions import MerlinSimError
+from ...models.families.family import Family
 from ...models.families.registry import DEFAULT, families
 
 
@@ -42,10 +43,23 @@ def model_options(off: Mapping[str, Any]) -> dict[str, Callable[[Any], Any]]:
         types_of = typing.get_type_hints(family.options)
         for entry in dataclasses.fields(family.options):
             if entry.name not in found:
-                default = f"{off[entry.name]}: off" if entry.name in off else shown(entry.default)
+                default = _default(entry.name, ordered, off)
                 kind = _kind(types_of[entry.name])
                 found[entry.name] = option(entry.name, kind, default, family.help[entry.name])
     return found
+
+
+def _default(name: str, ordered: Sequence[Family], off: Mapping[str, Any]) -> str:
+    """Tell an option's default: the first family's that has it, then those that differ."""
+    if name in off:
+        return f"{off[name]}: off"
+    of_families: dict[str, list[str]] = {}
+    for family in ordered:
+        for entry in dataclasses.fields(family.options):
+            if entry.name == name:
+                of_families.setdefault(shown(entry.default), []).append(family.name)
+    first, *others = of_families
+    return "; ".join([first, *(f"{value} for {', '.join(of_families[value])}" for value in others)])
 
 
 def option(name: str, kind: Any, default: str, help_text: str) -> Callable[[Any], Any]:

@@ -16,15 +16,25 @@ from merlin_sim.placement.table import Table
 from merlin_sim.placement.wanted import CUTS, Wanted
 
 # Of the published small model: keys seen at least 15 times.
-CARDINALITIES = (
+SMALL = (
     *(7912889, 33823, 17139, 7339, 20046, 4, 7105, 1382, 63, 5554114, 582469, 245828, 11, 2209),
     *(10667, 104, 4, 968, 15, 8165896, 2675940, 7156453, 302516, 12022, 97, 35),
+)
+# The large one: at least 3 times.
+LARGE = (
+    *(45833188, 36747, 1572176, 345139, 11, 2209, 11268, 128, 4, 975, 15, 48937457, 17246),
+    *(11316796, 40094537, 452104, 12607, 105, 36, 7414, 20244, 4, 7115, 1442, 63, 29275261),
+)
+# The extra large one: all keys.
+EXTRA_LARGE = (
+    *(227605432, 39061, 3067956, 405283, 11, 2209, 11939, 155, 4, 977, 15, 292775614, 17296),
+    *(40790948, 187188510, 590152, 12974, 109, 37, 7425, 20266, 4, 7123, 1544, 64, 130229467),
 )
 GIB = 2**30
 
 
-def published(times: float = 1.0, width: int = 128) -> list[Table]:
-    return [Table(f"c{i}", round(rows * times), width) for i, rows in enumerate(CARDINALITIES)]
+def published(cardinalities: tuple[int, ...] = SMALL, width: int = 128) -> list[Table]:
+    return [Table(f"c{i}", rows, width) for i, rows in enumerate(cardinalities)]
 
 
 def total(tables: list[Table]) -> int:
@@ -35,8 +45,11 @@ def loads(plan, wanted: Wanted) -> list[int]:
     return [rank_bytes(plan, rank, wanted) for rank in range(plan.ranks)]
 
 
-def test_the_published_small_model_has_its_size():
-    assert round(total(published()) / GIB, 2) == 15.60
+@pytest.mark.parametrize(
+    ("cardinalities", "size"), [(SMALL, 15.60), (LARGE, 84.85), (EXTRA_LARGE, 420.94)]
+)
+def test_the_published_models_have_their_sizes(cardinalities, size):
+    assert round(total(published(cardinalities)) / GIB, 2) == size
 
 
 @pytest.mark.parametrize("cut", CUTS)
@@ -81,10 +94,18 @@ def test_ranks_hold_about_as_much(ranks, optimizer):
     assert max(held) < 1.15 * np.mean(held)
 
 
+def test_the_extra_large_model_fits_8_gpus_or_one_with_memory_beside_it():
+    tables = published(EXTRA_LARGE)
+    for ranks, host in ((8, 0), (1, parse_size("600GB"))):
+        wanted = Wanted(ranks, 65536, "sgd", parse_size("80GB"), host_memory=host)
+        make_plan(tables, wanted)
+    with pytest.raises(DoesNotFit):
+        make_plan(tables, Wanted(1, 65536, "sgd", parse_size("80GB")))
+
+
 def test_a_model_of_1_68_terabytes_fits_32_gpus():
-    """512 wide, with 27 times the rows: the published extra large model's weights, four times."""
-    tables = published(421 / 15.6, 512)
-    assert round(total(tables) / GIB) == pytest.approx(1684, rel=2e-3)
+    tables = published(EXTRA_LARGE, 512)
+    assert round(total(tables) / GIB) == 1684
     wanted = Wanted(32, 65536, "sgd", parse_size("80GB"))
     held = loads(make_plan(tables, wanted), wanted)
     assert max(held) <= 0.9 * wanted.memory

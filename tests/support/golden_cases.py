@@ -19,7 +19,9 @@ RELATIVE, ABSOLUTE = 1e-5, 1e-7
 def golden_cases(models):
     """Find the cases of these models."""
     folders = [HERE, *map(Path, filter(None, [os.environ.get("GOLDEN_DIR")]))]
-    paths = sorted(path for folder in folders for path in folder.glob("*.npz"))
+    found = {folder: sorted(folder.glob("*.npz")) for folder in folders}
+    assert all(found.values()), f"no cases in one of {', '.join(map(str, folders))}"
+    paths = [path for folder in folders for path in found[folder]]
     return [path for path in paths if model_of(read_golden(path)["config"]) in models]
 
 

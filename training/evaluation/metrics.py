@@ -63,6 +63,9 @@ class Evaluation:
 
     rows: int
     auc: float | None
+    """By 8,000 thresholds, as published."""
+    exact_auc: float | None
+    """By every score: the share of pairs of a click and another row that are in order."""
     log_loss: float
     gauc: float | None
     """AUC within users, weighted by their rows; None without users who have both labels."""
@@ -126,6 +129,7 @@ class Evaluator:
         return Evaluation(
             rows=len(labels),
             auc=auc.result(),
+            exact_auc=grouped_auc(labels, probabilities, np.zeros(len(labels), np.int64)),
             log_loss=log_loss(labels, probabilities),
             gauc=grouped_auc(labels, probabilities, users) if with_users else None,
             calibration_error=calibration_error(bins),

@@ -23,6 +23,7 @@ class Measure(NamedTuple):
 
 MEASURES = {
     "test_auc": Measure("Test AUC", ".4f"),
+    "test_exact_auc": Measure("Test AUC, exact", ".4f"),
     "validation_auc": Measure("Validation AUC", ".4f"),
     "best_validation_auc": Measure("Best validation AUC", ".4f"),
     "best_test_auc": Measure("Test AUC where validation AUC was best", ".4f"),

@@ -32,15 +32,16 @@ def is_fed_as_it_is(spec: FeatureSpec) -> bool:
 
 
 def types_of(spec: FeatureSpec) -> str:
-    """Name the types of the chunks, for a person.
+    """Say in what types of chunks a dataset is, for a person.
 
     >>> from ...schemas.specs.feature_spec import Chunk
     >>> two = (Chunk("csv", ("a",), ("a.csv",)), Chunk("csv", ("b",), ("b.csv",)))
     >>> types_of(FeatureSpec({}, {"train": two, "test": two[:1]}, {}))
-    'csv + csv'
+    'several chunks of csv'
     """
-    kinds = [" + ".join(chunk.type for chunk in chunks) for chunks in spec.source_spec.values()]
-    return max(kinds, key=len)
+    mappings = spec.source_spec.values()
+    types = " and ".join(dict.fromkeys(chunk.type for chunks in mappings for chunk in chunks))
+    return f"several chunks of {types}" if any(len(chunks) > 1 for chunks in mappings) else types
 
 
 def parquet_cache(
