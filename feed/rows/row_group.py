@@ -46,6 +46,9 @@ def column_readers(
         path: where it lies; pages are read of local files only.
         group: the row group.
         columns: their names.
+
+    Raises:
+        PageError: where pages would lie behind the file's end.
     """
     histories = _list_readers(file, path, group, columns)
     readers: list[ColumnsReader] = [
@@ -77,6 +80,8 @@ def _list_readers(
                     start = min(start, chunk.dictionary_page_offset)
                 memory.seek(start)
                 data = memory.read_buffer(chunk.total_compressed_size)
+                if len(data) < chunk.total_compressed_size:
+                    raise PageError(f"its footer says that the pages of {name} end behind the file")
                 readers[name] = ListColumnReader(data, form, chunk)
     return readers
 

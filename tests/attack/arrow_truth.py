@@ -84,15 +84,28 @@ def _read_file(path: Path, name: str, facts: Descriptions, truth: Truth) -> None
 
 
 def one_column(file: pq.ParquetFile, column: str) -> pa.Array:
-    """Read one column; arrow takes a dot in a name for a path and reads others along."""
-    table = file.read(columns=[column], use_threads=False)
+    """Read one column; arrow takes a dot in a name for a path and reads others along.
+
+    Each row group is read by itself. Of a page that tells of more values than its row group has,
+    arrow then takes those that belong there; of the whole file it loses rows of the next one.
+    """
+    table = _read_groups(file, [column])
     if column not in table.column_names:  # a name that arrow takes for a path of nested columns
-        table = file.read(use_threads=False)
+        table = _read_groups(file, None)
     array = table.column(table.column_names.index(column))
     array.validate(full=True)
     if pa.types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
     return array
+
+
+def _read_groups(file: pq.ParquetFile, columns: list[str] | None) -> pa.Table:
+    if not file.num_row_groups:
+        return file.read(columns=columns, use_threads=False)
+    groups = range(file.num_row_groups)
+    return pa.concat_tables(
+        file.read_row_group(group, columns=columns, use_threads=False) for group in groups
+    )
 
 
 def _cells(array: Any, name: str, column: str, facts: Descriptions, truth: Truth) -> list[Cell]:

@@ -285,3 +285,30 @@ def test_a_columns_name_that_is_no_text(tmp_path):
     path.write_bytes(data[:in_schema] + b"\xff" + data[in_schema + 1 :])
     with pytest.raises(MerlinSimError, match="part.0.parquet"):
         Directory.open(tmp_path / "dataset")
+
+
+def test_pages_that_would_end_behind_the_file(tmp_path):
+    """As arrow does: what the footer says of a column's bytes is wrong, whatever they hold."""
+    path = tmp_path / "rows.parquet"
+    write(path, make_table(ROWS))
+    group = pq.ParquetFile(path).metadata.row_group(2)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    lists = [column for column in columns if column.path_in_schema.startswith("history.")]
+    stored = _varint(2 * lists[0].total_compressed_size)
+    data = path.read_bytes()
+    longer = stored[:-1] + bytes([stored[-1] | 0x40])
+    before, _, after = data.rpartition(stored)
+    path.write_bytes(before + longer + after)
+    with pytest.raises(
+        MerlinSimError, match="rows.parquet is damaged in rows 20 to 29.*end behind the file"
+    ):
+        feed(str(path))
+
+
+def _varint(number: int) -> bytes:
+    """Write a whole number as a footer holds it, seven bits a byte."""
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*found, number])
