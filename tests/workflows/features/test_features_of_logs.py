@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from feature_logs import OPTIONS, feature_log, write_csv, write_features
 
+from merlin_sim.feed.open_feed import open_feed
+from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.own_digest import DIGEST, with_own_digest
+from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.channels import CONTRACTS
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
@@ -161,8 +166,6 @@ def test_the_fitted_workflow_does_the_same(kind, log, request):
 
 def raw_frame(log, fitted):
     """A log as its reader gives it: what a workflow is handed."""
-    import pyarrow as pa
-
     from merlin_sim.workflows.engine.backend import frame_from_arrow
     from merlin_sim.workflows.logs.table_columns import clean_columns
 
@@ -239,3 +242,33 @@ def test_buckets_and_categories_go_into_the_users_layout_too(run, files):
     opened = DatasetDirectory.open(run("ids", "--layout", "users", features="ids.yaml"))
     assert opened.channels["user_features"] == ["who", "income"]
     assert opened.channels["positive_history"][1:] == ["brand_pos", "weight_pos", "size_pos"]
+
+
+def test_tfrecord_holds_all_of_it_and_gives_it_back(run_cli, dataset, files):
+    for source, output, to in ((dataset, "tf", "tfrecord"), (files / "tf", "back", "parquet")):
+        arguments = ("transcode", "--input", source, "--output", files / output, "--to", to)
+        result = run_cli(*arguments)
+        if result.exception:
+            raise result.exception
+    stored, back = (pq.read_table(d / "test").to_pandas() for d in (dataset, files / "back"))
+    for name in ("look_trgt", "genres", "income_brand"):
+        np.testing.assert_array_equal(np.stack(stored[name]), np.stack(back[name]))
+    for name in ("age", "price_trgt", "when_hour_sin"):
+        np.testing.assert_array_equal(stored[name], back[name])
+
+
+@pytest.mark.parametrize("length", [0, 3, 5])
+def test_a_vector_of_another_length_is_not_fed(length, dataset, tmp_path):
+    copied = tmp_path / "dataset"
+    shutil.copytree(dataset, copied)
+    (path,) = (copied / "test").glob("*.parquet")
+    table = pq.read_table(path)
+    rows = table["look_trgt"].to_pylist()
+    rows[7] = [0.5] * length
+    place = table.column_names.index("look_trgt")
+    table = table.set_column(place, "look_trgt", pa.array(rows, pa.list_(pa.float32())))
+    pq.write_table(table, path)
+    opened = DatasetDirectory.open(copied)
+    feed = open_feed(opened, "test", ["label", "look_trgt"], 16, Ranks())
+    with pytest.raises(MerlinSimError, match=f"row 7: .*vectors of 4 numbers. Received: {length}"):
+        list(feed)
