@@ -111,6 +111,10 @@ def test_each_sample_has_what_its_row_of_the_log_has(log, labelled):
         assert row["place"] == pytest.approx(
             (event["place"] - place.min()) / (place.max() - place.min()), abs=1e-6
         )
+        seen = log[log["who"] == names["who"][row["who"]]]["place"].to_numpy()
+        for lag in (1, 3):
+            scaled = (seen[-1 - lag] - place.min()) / (place.max() - place.min())
+            assert row[f"place_lag_{lag}"] == pytest.approx(scaled, abs=1e-6)
         angle = event["when"].hour * 2 * np.pi / 24
         assert row["when_hour_sin"] == pytest.approx(np.sin(angle), abs=1e-6)
         angle = event["when"].weekday() * 2 * np.pi / 7
@@ -135,6 +139,21 @@ def test_time_intervals_are_those_of_what_was_taken(log, labelled):
         taken = before[before["clicked"] == 1]["when"][-12:]
         hours = (now - taken).dt.total_seconds() / 3600
         np.testing.assert_allclose(row["when_since_pos"], hours, rtol=1e-6)
+
+
+def test_a_lag_beyond_the_first_interaction_is_zero(log, run, files):
+    few = pd.DataFrame(
+        {"who": ["u"] * 5, "what": list("abcab"), "when": range(5), "place": [5.0, 2, 9, 4, 7]}
+    )
+    few.to_parquet(files / "few.parquet")
+    write_features(
+        files / "lags.yaml", "features: {place: {type: number, of: interaction, lags: [2]}}"
+    )
+    result = run("few", "--item_feature_columns", "", log="few.parquet", features="lags.yaml")
+    rows = pq.read_table(result / "train").to_pandas()
+    found = rows[rows["label"] == 1].set_index("place")["place_lag_2"].to_dict()
+    assert found == {2: 0, 9: 5, 4: 2}
+    assert pq.read_table(result / "test")["place_lag_2"].to_pylist() == [9, 9]
 
 
 def test_buckets_hold_about_as_many_items_each(dataset):
