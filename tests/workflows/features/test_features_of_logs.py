@@ -245,6 +245,24 @@ def test_a_value_that_is_none_is_told_with_its_row(column, value, reason, files,
     assert f"{name}, line 4: {reason}" in str(error.value)
 
 
+def test_files_of_other_types_of_numbers_are_one_log(log, run, files, dataset):
+    parts = (
+        log[:400],
+        log[400:].assign(
+            weight=log["weight"][400:].astype(np.float32), size=log["size"][400:].map(str)
+        ),
+    )
+    directory = files / "parts"
+    directory.mkdir()
+    for number, part in enumerate(parts):
+        part.to_parquet(directory / f"{number}.parquet")
+    output = run("of parts", directory / "1.parquet", log="parts/0.parquet")
+    for mapping in ("train", "test"):
+        stored, again = (pq.read_table(d / mapping) for d in (dataset, output))
+        for name in ("price_trgt", "size_trgt", "weight_trgt"):
+            assert stored[name].equals(again[name])
+
+
 def test_numbers_need_the_samples_layout(run):
     with pytest.raises(
         Exception, match="need `--layout samples`.*when_since_pos, genres, income_brand, age"
