@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from ..foundation.problem import KeyPath, Problem, describe
-from .channels import CONTRACTS, TARGET_ITEM_FEATURES
+from .channels import (
+    CONTRACTS,
+    TARGET_ITEM_FEATURES,
+    TARGET_ITEM_LISTS,
+    TARGET_ITEM_NUMERICAL,
+    USER_NUMERICAL,
+)
 from .specs.feature_spec import FeatureSpec
 
 USERS = "users"
@@ -132,6 +138,10 @@ def _wrong_features(spec: FeatureSpec) -> Iterator[tuple[KeyPath, str, str]]:
             yield ("feature_spec", name), "a feature of a channel: samples are made of those", name
     for name in spec.channel_spec.get("history_time_intervals", ()):
         yield ("feature_spec", name), "no time intervals: the users' rows hold no times", name
+    for channel in (USER_NUMERICAL, TARGET_ITEM_NUMERICAL, TARGET_ITEM_LISTS):
+        for name in spec.channel_spec.get(channel, ()):
+            expected = "ids and histories alone: samples of users are made of those"
+            yield ("feature_spec", name), expected, name
 
 
 def _wrong_columns(

@@ -145,7 +145,8 @@ class WorkflowNumbers:
         self._dtypes = {
             column.name: column.dtype for column in (*columns.of_user, *columns.of_target)
         }
-        self.user_fields = tuple(feature.name for feature in self._of_user)
+        lagged = (name for number in features.lagging for name in number.lagged)
+        self.user_fields = (*(feature.name for feature in self._of_user), *lagged)
         self.item_fields = tuple(feature.name for feature in self._of_item)
         self._encoded: dict[str, tuple[int, Array]] = {}
         for encoding in features.encodings:
@@ -168,6 +169,13 @@ class WorkflowNumbers:
         for feature in self._of_user:
             made = self._made(feature, [raw.get(feature.name)], [feature.name], 1)
             found |= {name: values.astype(self._dtypes[name]) for name, values in made.items()}
+        for number in self._features.lagging:
+            for name in number.lagged:
+                value = raw.get(name)
+                values = np.zeros(1)  # there was no such interaction
+                if value is not None:
+                    values = self._made(number, [value], [name], 1)[number.name]
+                found[name] = values.astype(self._dtypes[name])
         return found
 
     def of_items(

@@ -21,7 +21,7 @@ def plain_batch(events: Sequence[EncodedEvent], columns: ServedColumns) -> Tenso
     tensors: Tensors = {}
     for column in columns.of_user:
         tensors[column.name] = np.repeat(
-            np.concatenate([event.users[column.name] for event in events]), counts
+            np.concatenate([event.users[column.name] for event in events]), counts, axis=0
         )
     for column in columns.of_target:
         tensors[column.name] = np.concatenate([event.targets[column.name] for event in events])

@@ -102,7 +102,13 @@ def a_feature_of_its_own(spec):
         chunks[0]["features"].append("price")
 
 
+def a_number_of_users(spec):
+    a_feature_of_its_own(spec)
+    spec["channel_spec"]["user_numerical"] = ["price"]
+
+
 WRONG = {
+    "a number": (a_number_of_users, "feature_spec.price: expected ids and histories alone"),
     "nothing said": (lambda s: s.pop("metadata"), "metadata.users: expected a mapping with"),
     "something missing": (without("seed"), "metadata.users: expected a mapping with"),
     "no column": (of_users(history=3), "metadata.users.history: expected the name of a column"),

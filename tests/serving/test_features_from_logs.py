@@ -70,6 +70,8 @@ def event_of(log, who, candidates=None):
         "income": float(last["income"]),
         "age": None if np.isnan(age) else float(age),
         "place": float(last["place"]),
+        "place_lag_1": float(before["place"].iloc[-1]),
+        "place_lag_3": float(before["place"].iloc[-3]) if len(before) > 2 else None,
         "when": str(last["when"]),
         "history": taken["what"].tolist(),
         "when_since_pos": since.tolist(),

@@ -22,7 +22,7 @@ features:
   weight: {type: number, of: item, buckets: 4}
   age: {type: number, of: user, operators: [{FillMissing: {fill_val: 30}}, Normalize]}
   income: {type: number, of: user, buckets: [0.25, 0.5]}
-  place: {type: number, of: interaction, operators: [NormalizeMinMax]}
+  place: {type: number, of: interaction, operators: [NormalizeMinMax], lags: [1, 3]}
   when: {type: time, of: interaction, cycles: [hour, weekday]}
   released: {type: time, of: item, cycles: [month]}
   genres: {type: list, of: item, longest: 3}

@@ -25,8 +25,8 @@ def cross_ids(cross: Cross, ids: Sequence[Any], xp: Any) -> Any:
         ids: By feature, [rows].
         xp: numpy or cupy.
     """
-    hashed = xp.full(len(ids[0]), SALT, dtype=xp.uint64)
-    known = xp.ones(len(ids[0]), dtype=bool)
+    hashed = xp.zeros(len(ids[0]), xp.uint64) + xp.uint64(SALT)
+    known = ids[0] > 0
     for column in ids:
         hashed = mix_arrays(hashed ^ column.astype(xp.uint64), xp)
         known &= column > 0

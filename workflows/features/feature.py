@@ -45,6 +45,8 @@ class Number:
     """Whose it is: a user's or an item's, which have the one of their last interaction, or each
     interaction's own."""
     operators: tuple[Operator, ...] = ()
+    lags: tuple[int, ...] = ()
+    """Of an interaction's number: its value so many interactions of the user ago, too."""
     buckets: int | tuple[float, ...] | None = None
     """As many buckets, each with about as many values, or where they begin; None for a number."""
 
@@ -59,11 +61,18 @@ class Number:
         """The columns of numbers that it becomes; none where buckets make an id of it."""
         return () if self.buckets is not None else (self.name,)
 
+    @property
+    def lagged(self) -> dict[str, int]:
+        """Name the columns of its values some interactions ago, and how many ago that is."""
+        return {f"{self.name}_lag_{lag}": lag for lag in self.lags}
+
     def to_plain(self) -> dict[str, Any]:
         """Return it as YAML has it."""
         plain: dict[str, Any] = {"type": "number", "of": self.of}
         if self.operators:
             plain["operators"] = [operator.to_plain() for operator in self.operators]
+        if self.lags:
+            plain["lags"] = list(self.lags)
         if self.buckets is not None:
             given = self.buckets
             plain["buckets"] = given if isinstance(given, int) else list(given)

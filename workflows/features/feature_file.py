@@ -34,13 +34,14 @@ from .feature_set import UNITS_OF_INTERVALS, FeatureSet
 LARGEST_VECTOR = 4096
 LONGEST_LIST = 1024
 MOST_BUCKETS = 10_000
+LONGEST_LAG = 1000
 MOST_HASHES = 2**31 - 2
 SECTIONS = (
     "features", "time_intervals", "timestamp_unit", "crosses", "encodings", "smoothing",
 )  # fmt: skip
 LEVELS = (USER, ITEM, INTERACTION)
 KEYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "number": (LEVELS, ("operators", "buckets")),
+    "number": (LEVELS, ("operators", "buckets", "lags")),
     "time": (LEVELS, ("cycles", "unit")),
     "vector": ((ITEM,), ("size",)),
     "list": ((ITEM,), ("longest", "separator")),
@@ -172,7 +173,19 @@ class _Reader:
         places = enumerate(stated)
         operators = [self._operator((*path, "operators", place), given) for place, given in places]
         buckets = self._buckets((*path, "buckets"), of, entry.get("buckets"))
-        return Number(name, of, tuple(o for o in operators if o is not None), buckets)
+        lags = self._lags((*path, "lags"), of, entry.get("lags", []))
+        return Number(name, of, tuple(o for o in operators if o is not None), lags, buckets)
+
+    def _lags(self, path: KeyPath, of: str, given: Any) -> tuple[int, ...]:
+        fits = isinstance(given, list) and all(
+            isinstance(lag, int) and not isinstance(lag, bool) and 1 <= lag <= LONGEST_LAG
+            for lag in given
+        )
+        if not fits or len(set(given)) < len(given) or (given and of != INTERACTION):
+            expected = f"of an {INTERACTION}'s number, a list of 1 to {LONGEST_LAG:,}"
+            self._wrong(path, expected, given)
+            return ()
+        return tuple(given)
 
     def _operator(self, path: KeyPath, given: Any) -> Operator | None:
         name: Any = given

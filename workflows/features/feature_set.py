@@ -98,6 +98,12 @@ class FeatureSet:
         return tuple(feature for feature in self.features if isinstance(feature, KeyList))
 
     @property
+    def lagging(self) -> tuple[Number, ...]:
+        """Give the numbers whose values some interactions ago are read too."""
+        numbers = (feature for feature in self.features if isinstance(feature, Number))
+        return tuple(number for number in numbers if number.lags)
+
+    @property
     def encoded(self) -> tuple[str, ...]:
         """Name the numbers that count what came before."""
         return tuple(name for encoding in self.encodings for name in encoding.names)
@@ -110,7 +116,8 @@ class FeatureSet:
     @property
     def beside_user(self) -> tuple[str, ...]:
         """The dataset's columns of numbers beside the user: the user's own, the interaction's."""
-        return (*self.numbers(USER), *self.numbers(INTERACTION))
+        lagged = (name for number in self.lagging for name in number.lagged)
+        return (*self.numbers(USER), *self.numbers(INTERACTION), *lagged)
 
     @property
     def target_numbers(self) -> tuple[str, ...]:

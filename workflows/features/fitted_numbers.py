@@ -58,26 +58,18 @@ class FittedNumbers:
         named = zip(encoding.names, encoding.kinds, strict=True)
         return {name: made[kind].astype(np.float32) for name, kind in named}
 
-    def transform(self, frame: Any, numbers: Iterable[Number]) -> Any:
-        """Bring the columns of some numbers to their range: a frame with new columns of float64.
-
-        Args:
-            frame: Of pandas or cudf, the columns as float64.
-            numbers: The numbers whose columns these are.
-        """
-        changed = frame.copy(deep=False)
-        for number in numbers:
-            column = frame[[number.name]]
-            for place, operator in enumerate(number.operators):
-                made = _operator(operator, number.name, self.learned[number.name].get(str(place)))
-                column = made.transform(ColumnSelector([number.name]), column.copy())
-            changed[number.name] = column[number.name].astype("float64")
-        return changed
-
     def values(self, number: Number, values: Any) -> npt.NDArray[np.float64]:
-        """The same for an array of raw numbers, NaN where one is missing."""
-        frame = pd.DataFrame({number.name: np.asarray(values, np.float64)})
-        transformed: npt.NDArray[np.float64] = self.transform(frame, [number])[number.name].values
+        """Bring raw numbers to their range; NaN is a missing one.
+
+        >>> number = Number("price", "item", (Operator("Clip", {"max_value": 5.0}),))
+        >>> FittedNumbers({"price": {}}).values(number, [3, 7]).tolist()
+        [3.0, 5.0]
+        """
+        column = pd.DataFrame({number.name: np.array(values, np.float64)})
+        for place, operator in enumerate(number.operators):
+            made = _operator(operator, number.name, self.learned[number.name].get(str(place)))
+            column = made.transform(ColumnSelector([number.name]), column)
+        transformed: npt.NDArray[np.float64] = column[number.name].to_numpy(np.float64)
         return transformed
 
     def bucket_keys(self, number: Number, values: Any) -> npt.NDArray[np.object_]:

@@ -49,6 +49,7 @@ def check_types(schemas: Sequence[tuple[Path, pa.Schema]], columns: BehaviourCol
     """
     problems = []
     first: dict[str, tuple[Path, pa.DataType]] = {}
+    made = [name for name in columns.features.columns if name != columns.timestamp]
     for path, schema in schemas:
         for name in columns.log:
             if name not in schema.names:
@@ -62,7 +63,8 @@ def check_types(schemas: Sequence[tuple[Path, pa.Schema]], columns: BehaviourCol
                 problems.append(f"{path}: column {name!r}: expected {wanted}, found {found}.")
                 continue
             other = first.setdefault(name, (path, kind))
-            if name in columns.keyed and name != columns.label and _form(other[1]) != _form(kind):
+            is_key = name in columns.keyed and name not in (columns.label, *made)
+            if is_key and _form(other[1]) != _form(kind):
                 problems.append(
                     f"{path}: column {name!r}: expected {type_in_words(other[1])} as in "
                     f"{other[0]}, found {type_in_words(kind)}."

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from nvtabular.ops import Operator
 
 from ..behaviour.behaviour_columns import BehaviourColumns
-from ..engine.backend import frame_from_arrow, is_on_gpu, numbers_of
+from ..engine.backend import array_module, frame_from_arrow, frame_to_arrow, new_frame
 from ..features.feature import INTERACTION, USER, Number
 from ..features.fitted_numbers import FittedNumbers
 
@@ -33,12 +34,14 @@ class FittedFeatures(Operator):
         )
 
     def transform(self, col_selector: Any, df: Any) -> Any:
-        """Transform one partition."""
-        plain = tuple(number for number in self.numbers if number.buckets is None)
-        changed = self.fitted.transform(df, plain)
-        for number in self.columns.features.bucketed(USER):
-            raw = numbers_of(df[number.name])
-            raw = raw.get() if is_on_gpu(df) else raw
+        """Transform one partition; the few numbers a row has are brought to the host for it."""
+        changed, xp = df.copy(deep=False), array_module(df)
+        for number in self.numbers:
+            table = frame_to_arrow(new_frame({number.name: df[number.name]}, like=df))
+            raw = np.asarray(table[number.name].combine_chunks().fill_null(np.nan))
+            if number.buckets is None:
+                changed[number.name] = xp.asarray(self.fitted.values(number, raw))
+                continue
             keys = pa.array(self.fitted.bucket_keys(number, raw), pa.string())
             changed[number.name] = frame_from_arrow(pa.table({number.name: keys}))[number.name]
         return changed

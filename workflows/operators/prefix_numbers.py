@@ -44,6 +44,13 @@ class PrefixNumbers:
         places = offsets[rows] + positions
         for name in self.columns.features.numbers(INTERACTION):
             found[name] = self.of_interaction(name)[places]
+        for number in self.columns.features.lagging:
+            values = self.of_interaction(number.name)
+            for name, lag in number.lagged.items():
+                # 0 where there was none: what operators bring to 0 is in the middle, or the least.
+                found[name] = self.xp.where(
+                    positions >= lag, values[self.xp.maximum(places - lag, 0)], 0.0
+                )
         lists = {}
         unit = self.columns.features.time_intervals
         if unit is not None:

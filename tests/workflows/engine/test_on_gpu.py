@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -17,15 +18,21 @@ from stand_in import differences, load, put_gpu_into
 
 from merlin_sim.foundation.row_numbers import for_each_element
 from merlin_sim.schemas.translation.merlin_schema import to_merlin_schema
-from merlin_sim.workflows.behaviour.behaviour_columns import BehaviourColumns
+from merlin_sim.workflows.behaviour.behaviour_columns import SECONDS, BehaviourColumns
 from merlin_sim.workflows.behaviour.dataset_spec import dataset_spec
 from merlin_sim.workflows.behaviour.split import PART, Split
 from merlin_sim.workflows.engine import backend
+from merlin_sim.workflows.features.event_counts import EventCounts
+from merlin_sim.workflows.features.feature_file import features_from_plain
+from merlin_sim.workflows.features.fitted_numbers import FittedNumbers
 from merlin_sim.workflows.operators.contract_ids import ContractIds
 from merlin_sim.workflows.operators.draw_negatives import DrawNegatives
 from merlin_sim.workflows.operators.emit_dataset import EmitDataset
+from merlin_sim.workflows.operators.encode_by_time import EncodeByTime
 from merlin_sim.workflows.operators.explode_histories import ExplodeHistories
+from merlin_sim.workflows.operators.fitted_features import FittedFeatures
 from merlin_sim.workflows.operators.group_histories import GroupHistories
+from merlin_sim.workflows.operators.hash_crosses import HashCrosses
 from merlin_sim.workflows.operators.look_up_item_features import LookUpItemFeatures
 from merlin_sim.workflows.vocabularies.vocabulary import Vocabularies
 
@@ -104,6 +111,96 @@ def test_samples_with_labels_and_parts_are_those_of_the_cpu(gpu, items, mapping,
     gpu()
     assert through(table, *operators) == expected
     assert len(expected["label"]) >= (1 if twins == 0 else 2)
+
+
+@pytest.fixture
+def featured(tmp_path):
+    """A log with numbers of everybody, lists, vectors, crosses and what came before."""
+    plain = {
+        "features": {
+            "age": {"type": "number", "of": "user", "operators": ["Normalize"]},
+            "place": {
+                "type": "number", "of": "interaction", "lags": [1],
+                "operators": [{"FillMissing": {"fill_val": 2}}, {"Clip": {"max_value": 1}}],
+            },
+            "price": {"type": "number", "of": "item"},
+            "look": {"type": "vector", "of": "item", "size": 2},
+            "genres": {"type": "list", "of": "item", "longest": 2},
+        },
+        "time_intervals": "seconds",
+        "encodings": {"item": ["count"], "cat": ["target"]},
+        "crosses": {"pair": {"columns": ["country", "cat"], "buckets": 9}},
+    }  # fmt: skip
+    features = features_from_plain(plain, "test")
+    columns = replace(LABELLED, features=features)
+    vocabularies = Vocabularies(tmp_path / "featured")
+    numbers = pa.array([0.5, -1, 2, 0], pa.float32())
+    vocabularies.write_items(
+        "item",
+        pa.array(["a", "b", "c", "d"]),
+        pa.array([4, 3, 2, 1]),
+        {"cat": pa.array(["x", "y", "x", "z"])},
+        {
+            "price": numbers,
+            "look": pa.array([[1.0, 0], [0, 1], [0, 0], [0.6, 0.8]], pa.list_(pa.float32(), 2)),
+            "genres": pa.array([[1, 2], [], [3], [2]], pa.list_(pa.int64())),
+            "item_count": numbers,
+            "cat_target": numbers,
+        },
+    )
+    fitted = FittedNumbers(
+        {"age": {"0": {"means": 3.0, "stds": 2.0}}, "place": {}, "price": {}}, 0.4
+    )
+    for name, size in (("item", 4), ("cat", 3)):
+        ids, taken = np.arange(20) % size + 1, np.arange(20) % 3 % 2
+        EventCounts(tmp_path / "events" / name).write(ids, np.arange(20.0) / 4, taken, size)
+    return columns, vocabularies.items("item"), fitted, tmp_path / "events"
+
+
+def test_numbers_are_grouped_as_on_the_cpu(gpu, featured):
+    columns, _, fitted, _ = featured
+    log = LOG.append_column("clicked", pa.array([1, 0, 1, 1, 0, 1, 0, 0]))
+    for name in ("age", "place", SECONDS):
+        log = log.append_column(name, pa.array([float(n) for n in range(8)]))
+    log = log.set_column(log.column_names.index("place"), "place", pa.array([None, *[1.0] * 7]))
+    steps = FittedFeatures(columns, fitted), GroupHistories(columns)
+    expected = through(log, *steps)
+    assert len(expected["place"]) == 3 and expected["age"][0] == pytest.approx(
+        (max(expected[SECONDS][0]) - 3) / 2
+    )
+    gpu()
+    assert through(log, *steps) == expected
+
+
+@pytest.mark.parametrize("pad", [False, True])
+def test_numbers_of_samples_are_those_of_the_cpu(gpu, featured, pad):
+    columns, items, fitted, events = featured
+    table = HISTORIES.append_column("clicked", pa.array([[1, 0, 1], [1], [1, 1, 0, 0, 1], [0, 1]]))
+    lengths = [3, 1, 5, 2]
+    table = table.append_column("age", pa.array([0.5, 1.5, 2.5, 3.5]))
+    for name in ("place", SECONDS):
+        table = table.append_column(name, pa.array([[n / 2 for n in range(k)] for k in lengths]))
+    sizes = {"user": 4, "country": 2, "item": 4, "cat": 3, "genres": 3}
+    explode = ExplodeHistories(columns, "train", longest=3)
+    draw = DrawNegatives(columns, items, seed=5, twins=1)
+    spec = dataset_spec(columns, sizes, 3, {})
+    emit = EmitDataset(to_merlin_schema(spec), pad)
+    steps = [explode, draw, LookUpItemFeatures(columns, items), HashCrosses(columns), emit]
+    expected = through(table, *steps)
+    assert set(spec.feature_spec) == set(expected) and len(expected["label"]) > 4
+    assert expected["price_trgt"] == expected["item_count_trgt"]
+    gpu()
+    assert through(table, *steps) == expected
+
+
+def test_what_came_before_is_counted_as_on_the_cpu(gpu, featured):
+    columns, items, fitted, events = featured
+    targets = {"item_trgt": [1, 2, 3, 4], "cat_trgt": [1, 2, 3, 1]}
+    table = pa.table({**targets, SECONDS: [0.0, 1.25, 2.5, 9.0]})
+    expected = through(table, EncodeByTime(columns, items, events, fitted))
+    assert expected["item_count_trgt"][0] == 0 and expected["item_count_trgt"][3] > 1
+    gpu()
+    assert through(table, EncodeByTime(columns, items, events, fitted)) == expected
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,8 @@ features:
   n: {type: list, of: item, longest: 3, separator: 1}
   o: {type: number, of: item, operators: [{FillMissing: {fill_val: .nan}}]}
   p: {type: category, of: interaction}
+  q: {type: number, of: user, lags: [1]}
+  r: {type: number, of: interaction, lags: [0]}
 time_intervals: weeks
 more: 1
 """
@@ -53,7 +55,7 @@ def test_everything_that_is_wrong_is_said_with_its_line(tmp_path):
     with pytest.raises(SpecError) as error:
         read_features(path)
     lines = [problem.line for problem in error.value.problems]
-    assert lines == [*range(2, 18), 18, 19]
+    assert lines == [*range(2, 20), 20, 21]
     message = str(error.value)
     assert "features.c.operators[0]: expected one of NVTabular's FillMissing, FillMed" in message
     assert "features.b.of: expected whose it is: user or item or interaction, got the" in message

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from feature_logs import OPTIONS, feature_log, write_csv, write_features
 
+from merlin_sim.feed.open_feed import open_feed
+from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.own_digest import DIGEST, with_own_digest
+from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.channels import CONTRACTS
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
@@ -106,6 +111,10 @@ def test_each_sample_has_what_its_row_of_the_log_has(log, labelled):
         assert row["place"] == pytest.approx(
             (event["place"] - place.min()) / (place.max() - place.min()), abs=1e-6
         )
+        seen = log[log["who"] == names["who"][row["who"]]]["place"].to_numpy()
+        for lag in (1, 3):
+            scaled = (seen[-1 - lag] - place.min()) / (place.max() - place.min())
+            assert row[f"place_lag_{lag}"] == pytest.approx(scaled, abs=1e-6)
         angle = event["when"].hour * 2 * np.pi / 24
         assert row["when_hour_sin"] == pytest.approx(np.sin(angle), abs=1e-6)
         angle = event["when"].weekday() * 2 * np.pi / 7
@@ -130,6 +139,21 @@ def test_time_intervals_are_those_of_what_was_taken(log, labelled):
         taken = before[before["clicked"] == 1]["when"][-12:]
         hours = (now - taken).dt.total_seconds() / 3600
         np.testing.assert_allclose(row["when_since_pos"], hours, rtol=1e-6)
+
+
+def test_a_lag_beyond_the_first_interaction_is_zero(log, run, files):
+    few = pd.DataFrame(
+        {"who": ["u"] * 5, "what": list("abcab"), "when": range(5), "place": [5.0, 2, 9, 4, 7]}
+    )
+    few.to_parquet(files / "few.parquet")
+    write_features(
+        files / "lags.yaml", "features: {place: {type: number, of: interaction, lags: [2]}}"
+    )
+    result = run("few", "--item_feature_columns", "", log="few.parquet", features="lags.yaml")
+    rows = pq.read_table(result / "train").to_pandas()
+    found = rows[rows["label"] == 1].set_index("place")["place_lag_2"].to_dict()
+    assert found == {2: 0, 9: 5, 4: 2}
+    assert pq.read_table(result / "test")["place_lag_2"].to_pylist() == [9, 9]
 
 
 def test_buckets_hold_about_as_many_items_each(dataset):
@@ -161,8 +185,6 @@ def test_the_fitted_workflow_does_the_same(kind, log, request):
 
 def raw_frame(log, fitted):
     """A log as its reader gives it: what a workflow is handed."""
-    import pyarrow as pa
-
     from merlin_sim.workflows.engine.backend import frame_from_arrow
     from merlin_sim.workflows.logs.table_columns import clean_columns
 
@@ -223,6 +245,24 @@ def test_a_value_that_is_none_is_told_with_its_row(column, value, reason, files,
     assert f"{name}, line 4: {reason}" in str(error.value)
 
 
+def test_files_of_other_types_of_numbers_are_one_log(log, run, files, dataset):
+    parts = (
+        log[:400],
+        log[400:].assign(
+            weight=log["weight"][400:].astype(np.float32), size=log["size"][400:].map(str)
+        ),
+    )
+    directory = files / "parts"
+    directory.mkdir()
+    for number, part in enumerate(parts):
+        part.to_parquet(directory / f"{number}.parquet")
+    output = run("of parts", directory / "1.parquet", log="parts/0.parquet")
+    for mapping in ("train", "test"):
+        stored, again = (pq.read_table(d / mapping) for d in (dataset, output))
+        for name in ("price_trgt", "size_trgt", "weight_trgt"):
+            assert stored[name].equals(again[name])
+
+
 def test_numbers_need_the_samples_layout(run):
     with pytest.raises(
         Exception, match="need `--layout samples`.*when_since_pos, genres, income_brand, age"
@@ -239,3 +279,33 @@ def test_buckets_and_categories_go_into_the_users_layout_too(run, files):
     opened = DatasetDirectory.open(run("ids", "--layout", "users", features="ids.yaml"))
     assert opened.channels["user_features"] == ["who", "income"]
     assert opened.channels["positive_history"][1:] == ["brand_pos", "weight_pos", "size_pos"]
+
+
+def test_tfrecord_holds_all_of_it_and_gives_it_back(run_cli, dataset, files):
+    for source, output, to in ((dataset, "tf", "tfrecord"), (files / "tf", "back", "parquet")):
+        arguments = ("transcode", "--input", source, "--output", files / output, "--to", to)
+        result = run_cli(*arguments)
+        if result.exception:
+            raise result.exception
+    stored, back = (pq.read_table(d / "test").to_pandas() for d in (dataset, files / "back"))
+    for name in ("look_trgt", "genres", "income_brand"):
+        np.testing.assert_array_equal(np.stack(stored[name]), np.stack(back[name]))
+    for name in ("age", "price_trgt", "when_hour_sin"):
+        np.testing.assert_array_equal(stored[name], back[name])
+
+
+@pytest.mark.parametrize("length", [0, 3, 5])
+def test_a_vector_of_another_length_is_not_fed(length, dataset, tmp_path):
+    copied = tmp_path / "dataset"
+    shutil.copytree(dataset, copied)
+    (path,) = (copied / "test").glob("*.parquet")
+    table = pq.read_table(path)
+    rows = table["look_trgt"].to_pylist()
+    rows[7] = [0.5] * length
+    place = table.column_names.index("look_trgt")
+    table = table.set_column(place, "look_trgt", pa.array(rows, pa.list_(pa.float32())))
+    pq.write_table(table, path)
+    opened = DatasetDirectory.open(copied)
+    feed = open_feed(opened, "test", ["label", "look_trgt"], 16, Ranks())
+    with pytest.raises(MerlinSimError, match=f"row 7: .*vectors of 4 numbers. Received: {length}"):
+        list(feed)
