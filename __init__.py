@@ -15,8 +15,11 @@ imported of TensorFlow and Merlin afterwards says nothing while it starts
 from importlib import import_module
 
 from .foundation.process_wide import QuietImports
+from .schemas.contracts.known_contracts import families_from
 
 QuietImports.install()
+# A dataset is opened for a family by its name before any module of the models need be imported.
+families_from(lambda: import_module(".models.families.registry", __name__).families())
 __version__ = "0.1.0.dev0"
 
 _NAMES = {
@@ -26,7 +29,7 @@ _NAMES = {
     ".schemas.specs.feature_spec": ("FeatureSpec",),
     ".schemas.translation.merlin_schema": ("to_feature_spec", "to_merlin_schema"),
     ".feed.loader": ("Loader",),
-    ".steps.optimizers": ("SGD", "Adam", "LazyAdam"),
+    ".steps.optimizers": ("SGD", "Adagrad", "Adam", "LazyAdam"),
     ".models": (
         "DCNv2Block",
         "DCNv2Model",

@@ -31,6 +31,7 @@ from .schemas.specs.feature_spec import FeatureSpec as FeatureSpec
 from .schemas.translation.merlin_schema import to_feature_spec as to_feature_spec
 from .schemas.translation.merlin_schema import to_merlin_schema as to_merlin_schema
 from .steps.optimizers import SGD as SGD
+from .steps.optimizers import Adagrad as Adagrad
 from .steps.optimizers import Adam as Adam
 from .steps.optimizers import LazyAdam as LazyAdam
 from .workflows.amazon.amazon_books import AmazonReviews as AmazonReviews

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..schemas.channels import known_channel
+from ..schemas.contracts.known_contracts import known_channel
 from .batch_form import binary_labels, largest_ids, tags_of
 from .data_error import DataError
 from .rows.decoded_rows import DecodedRows, ListColumn

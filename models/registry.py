@@ -34,7 +34,7 @@ def build_model(model_type: str, schema: Schema, **options: Any) -> Any:
 def model_class(model_type: str) -> Any:
     """Return a model's class by its type, as :func:`build_model` takes it."""
     if ":" not in model_type:
-        check_choice("model_type", model_type, list(MODELS))
+        check_choice("model_type", model_type, list(families()))
     return find_family(model_type).model_class()
 
 
@@ -44,7 +44,7 @@ def family_of(model: Any) -> Family:
     A model of a family of one's own has the attribute ``family``.
     """
     for family in families().values():
-        if type(model) is MODELS[family.name]:
+        if type(model) is family.model_class():
             return family
     found = getattr(model, "family", None)
     if not isinstance(found, Family):
@@ -74,5 +74,5 @@ def options_type(model_type: str) -> type[Any]:
     >>> "top_k" in options_type("sim").__dataclass_fields__
     True
     """
-    check_choice("model_type", model_type, list(MODELS))
+    check_choice("model_type", model_type, list(families()))
     return find_family(model_type).options

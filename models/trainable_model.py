@@ -84,9 +84,9 @@ class TrainableModel(mm.Model):
         """Choose how to train.
 
         Args:
-            optimizer: ``"adam"``, ``"lazy_adam"`` and ``"sgd"`` are those of this package; any
-                other name or Keras optimizer is taken as it is. Its learning rate is used as
-                given, whatever the number of ranks.
+            optimizer: ``"adam"``, ``"lazy_adam"``, ``"sgd"`` and ``"adagrad"`` (of embedding
+                tables by rows) are those of this package; any other name or Keras optimizer is
+                taken as it is. Its learning rate is used as given, whatever the number of ranks.
             loss: Loss of the evaluated output, of labels and probabilities; None for binary
                 cross-entropy, as published.
             metrics: Metrics of the evaluated output; None for Merlin's for binary outputs.

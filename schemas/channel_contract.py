@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..foundation.exceptions import MerlinSimError, SpecError
@@ -73,13 +73,13 @@ class Channel:
 
 @dataclass(frozen=True)
 class ChannelContract:
-    """The channels of one family of models."""
+    """The channels of one family of models, or of one kind of dataset."""
 
-    family: str
-    """The family's name, as `--model` takes it."""
+    name: str
+    """Whose they are, for messages."""
 
     channels: Mapping[str, Channel]
-    """Channel name -> what the family expects of it; other channels are refused."""
+    """Channel name -> what is expected of it; other channels are refused."""
 
     shared_tables: tuple[str, ...] = ()
     """Channels whose features share tables place by place, so must match in number and size."""
@@ -88,8 +88,9 @@ class ChannelContract:
     """1: ids run 1..cardinality, 0 pads, and tables have cardinality + 1 rows. 0: ids run
     0..cardinality - 1."""
 
-    reads_any_schema: bool = False
-    """Whether it reads schemas that bear the signs of no family."""
+    def of(self, family: str) -> ChannelContract:
+        """Return the same contract as that of a family of models."""
+        return replace(self, name=family)
 
     @property
     def histories(self) -> tuple[str, ...]:
@@ -169,7 +170,7 @@ class ChannelContract:
                     problems += _check_feature(spec, name, place, channel)
         for name in spec.channel_spec:
             if name not in self.channels:
-                expected = f"a channel of {self.family}: " + ", ".join(self.channels)
+                expected = f"a channel of {self.name}: " + ", ".join(self.channels)
                 problems.append(spec.problem(("channel_spec", name), expected, repr(name)))
         return problems + self._check_shared(spec) + _check_lengths(spec, self.histories)
 
@@ -181,7 +182,7 @@ class ChannelContract:
         """
         problems = self.problems(spec)
         if problems:
-            raise SpecError(spec.path or f"the dataset, as input of {self.family}", problems)
+            raise SpecError(spec.path or f"the dataset, as input of {self.name}", problems)
 
     def _check_count(self, spec: FeatureSpec, name: str, channel: Channel) -> list[Problem]:
         count = len(spec.channel_spec.get(name, ()))
@@ -194,7 +195,7 @@ class ChannelContract:
         else:
             expected = f"{channel.fewest} to {channel.most} features"
         received = str(count) if name in spec.channel_spec else "no such channel"
-        return [spec.problem(("channel_spec", name), f"{expected} for {self.family}", received)]
+        return [spec.problem(("channel_spec", name), f"{expected} for {self.name}", received)]
 
     def _check_shared(self, spec: FeatureSpec) -> list[Problem]:
         present = [name for name in self.shared_tables if spec.channel_spec.get(name)]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..foundation.atomic_write import write_text_atomically
 from ..foundation.exceptions import MerlinSimError, SpecError
 from . import METADATA_FILE, SCHEMA_FILE, SPEC_FILE
-from .channels import CONTRACTS, require_channels
+from .contracts.known_contracts import contract_named, require_channels
 from .dataset_checks import check_metadata
 from .doubts import warn_of_doubts
 from .source_files import repeated_files
@@ -122,7 +122,7 @@ class DatasetDirectory:
         spec = replace(to_feature_spec(schema), source_spec=sources, path=schema_file)
         problems = check_metadata(directory, spec) + repeated_files(spec, directory)
         if model is not None:
-            problems += CONTRACTS[model].problems(spec)
+            problems += contract_named(model).problems(spec)
         if problems:
             raise SpecError(directory, problems)
         warn_of_doubts(spec, directory)

@@ -16,12 +16,12 @@ from typing import Any
 
 from ..foundation.problem import KeyPath, Problem, describe
 from .channels import (
-    CONTRACTS,
     TARGET_ITEM_FEATURES,
     TARGET_ITEM_LISTS,
     TARGET_ITEM_NUMERICAL,
     USER_NUMERICAL,
 )
+from .contracts.behaviour import BEHAVIOUR
 from .specs.feature_spec import FeatureSpec
 
 USERS = "users"
@@ -128,7 +128,7 @@ def _wrong_chunks(spec: FeatureSpec, mappings: list[str]) -> Iterator[tuple[KeyP
 
 
 def _wrong_features(spec: FeatureSpec) -> Iterator[tuple[KeyPath, str, str]]:
-    for problem in CONTRACTS["sim"].problems(spec):
+    for problem in BEHAVIOUR.problems(spec):
         yield problem.path, problem.expected, problem.received
     if not spec.channel_spec.get("user_features"):
         yield ("channel_spec", "user_features"), "at least one feature: it tells users apart", "0"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from ...schemas.channels import CATEGORICAL, CONTRACTS
+from ...schemas.channels import CATEGORICAL
+from ...schemas.contracts.plain_rows import PLAIN_ROWS
 from ..ranking.options import DCNv2Options
 from .dlrm import HELP, SERVED
 from .family import Family, Request
 
 FAMILY = Family(
     name="dcnv2",
-    contract=CONTRACTS["dcnv2"],
+    contract=PLAIN_ROWS.of("dcnv2"),
     options=DCNv2Options,
     model="merlin_sim.models.ranking.dcnv2:DCNv2Model",
     served=SERVED,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...schemas.channels import CONTRACTS
+from ...schemas.contracts.behaviour import BEHAVIOUR
 from ..interest.options import DIENOptions
 from .din import HELP as DIN_HELP
 from .din import LOOKED_UP, LOSSES, SERVED
@@ -17,13 +17,12 @@ HELP = {
 
 FAMILY = Family(
     name="dien",
-    contract=CONTRACTS["dien"],
+    contract=BEHAVIOUR.of("dien"),
     options=DIENOptions,
     model="merlin_sim.models.interest.dien:DIENModel",
     served=SERVED,
     looked_up=LOOKED_UP,
     request=Request.EVENTS,
-    takes_candidates=True,
     losses=LOSSES,
     help=HELP,
 )

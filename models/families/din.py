@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ...schemas.channels import (
-    CONTRACTS,
     NEGATIVE_HISTORY,
     POSITIVE_HISTORY,
     TARGET_ITEM_FEATURES,
@@ -12,6 +11,7 @@ from ...schemas.channels import (
     USER_FEATURES,
     USER_NUMERICAL,
 )
+from ...schemas.contracts.behaviour import BEHAVIOUR
 from ..interest.options import DINOptions
 from .family import Family, Request
 
@@ -30,13 +30,12 @@ SUMS = "Whether the classifier reads attention without a softmax, too: sums besi
 
 FAMILY = Family(
     name="din",
-    contract=CONTRACTS["din"],
+    contract=BEHAVIOUR.of("din"),
     options=DINOptions,
     model="merlin_sim.models.interest.din:DINModel",
     served=SERVED,
     looked_up=LOOKED_UP,
     request=Request.EVENTS,
-    takes_candidates=True,
     losses=LOSSES,
     help={
         **HELP,

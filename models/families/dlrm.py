@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ...schemas.channels import CATEGORICAL, CONTRACTS, NUMERICAL
+from ...schemas.channels import CATEGORICAL, NUMERICAL
+from ...schemas.contracts.plain_rows import PLAIN_ROWS
 from ..ranking.options import DLRMOptions
 from .family import Family, Request
 
@@ -15,7 +16,7 @@ HELP = {
 
 FAMILY = Family(
     name="dlrm",
-    contract=CONTRACTS["dlrm"],
+    contract=PLAIN_ROWS.of("dlrm"),
     options=DLRMOptions,
     model="merlin_sim.models.ranking.dlrm:DLRMModel",
     served=SERVED,

@@ -33,7 +33,8 @@ class Family:
     The model class is a Keras model with ``from_schema(schema, **options)``, ``options`` (of the
     options class), ``compute_step(columns, labels, sample_weight, training)``, which gives the
     losses in the order of ``losses`` and the logits, ``forward(columns)``, whose ``logits`` are
-    those of inference, ``get_config`` and ``from_config``.
+    those of inference, ``get_config`` and ``from_config``. Where it takes batches of users x
+    candidates, with ``history_end``, it has the class attribute ``takes_candidates = True``.
     """
 
     name: str
@@ -48,8 +49,6 @@ class Family:
     """The channels that inference reads."""
     request: Request
     """What a served request is made of."""
-    takes_candidates: bool = False
-    """Whether the model takes batches of users x candidates, with ``history_end``."""
     losses: tuple[str, ...] = ("total_loss",)
     """Names of the losses; the first is what is minimised."""
     metrics: tuple[str, ...] = METRICS
@@ -70,6 +69,11 @@ class Family:
         """Import the model's class."""
         module, _, name = self.model.partition(":")
         return getattr(importlib.import_module(module), name)
+
+    @property
+    def takes_candidates(self) -> bool:
+        """Whether the model takes batches of users x candidates; its class says so."""
+        return bool(getattr(self.model_class(), "takes_candidates", False))
 
     def tables(self, schema: Any, options: Any) -> list[Table]:
         """Return the tables that a plan may spread over ranks."""

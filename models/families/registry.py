@@ -8,7 +8,7 @@ from dataclasses import fields
 from functools import cache
 
 from ...foundation.exceptions import MerlinSimError
-from ...schemas.channels import register_contract
+from ...schemas.contracts.known_contracts import register_contract
 from .family import Family
 
 DEFAULT = "sim"
@@ -17,7 +17,10 @@ DEFAULT = "sim"
 
 @cache
 def families() -> dict[str, Family]:
-    """Return the families that are files of this folder, the plainest first: name -> family."""
+    """Return the families that are files of this folder, the plainest first: name -> family.
+
+    Their channels are made known.
+    """
     package = importlib.import_module(__package__)
     modules = [
         importlib.import_module(f"{__package__}.{entry.name}")
@@ -25,6 +28,8 @@ def families() -> dict[str, Family]:
     ]
     found = [module.FAMILY for module in modules if hasattr(module, "FAMILY")]
     found.sort(key=lambda family: (len(fields(family.options)), family.name))
+    for family in found:
+        register_contract(family.name, family.contract)
     return {family.name: family for family in found}
 
 
@@ -59,5 +64,5 @@ def _own_family(name: str) -> Family:
             f"`model_type` = {name}: should be a merlin_sim.models.families.family.Family. "
             f"Received: {type(family).__name__}"
         )
-    register_contract(family.contract)
+    register_contract(family.name, family.contract)
     return family

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...schemas.channels import CONTRACTS
+from ...schemas.contracts.behaviour import BEHAVIOUR
 from ..interest.long_options import SDIMOptions
 from .din import LOOKED_UP, LOSSES, SERVED
 from .family import Family, Request
@@ -10,12 +10,11 @@ from .sim import HELP
 
 FAMILY = Family(
     name="sdim",
-    contract=CONTRACTS["sdim"],
+    contract=BEHAVIOUR.of("sdim"),
     options=SDIMOptions,
     model="merlin_sim.models.interest.sdim:SDIMModel",
     served=SERVED,
     looked_up=LOOKED_UP,
-    takes_candidates=True,
     request=Request.EVENTS,
     losses=LOSSES,
     help={

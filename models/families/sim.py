@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ...schemas.channels import CONTRACTS, HISTORY_TIME_INTERVALS
+from ...schemas.channels import HISTORY_TIME_INTERVALS
+from ...schemas.contracts.behaviour import BEHAVIOUR
 from ..interest.options import SIMOptions
 from .dien import HELP as DIEN_HELP
 from .din import LOOKED_UP, LOSSES, SERVED, SUMS
@@ -26,13 +27,12 @@ HELP = {
 
 FAMILY = Family(
     name="sim",
-    contract=CONTRACTS["sim"],
+    contract=BEHAVIOUR.of("sim"),
     options=SIMOptions,
     model="merlin_sim.models.interest.sim:SIMModel",
     served=(*SERVED, HISTORY_TIME_INTERVALS),
     looked_up=LOOKED_UP,
     request=Request.EVENTS,
-    takes_candidates=True,
     losses=LOSSES,
     help=HELP,
 )

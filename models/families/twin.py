@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ...schemas.channels import CONTRACTS, HISTORY_TIME_INTERVALS
+from ...schemas.channels import HISTORY_TIME_INTERVALS
+from ...schemas.contracts.behaviour import BEHAVIOUR
 from ..interest.long_options import TWINOptions
 from .din import LOOKED_UP, LOSSES, SERVED
 from .family import Family, Request
@@ -10,12 +11,11 @@ from .sim import HELP
 
 FAMILY = Family(
     name="twin",
-    contract=CONTRACTS["twin"],
+    contract=BEHAVIOUR.of("twin"),
     options=TWINOptions,
     model="merlin_sim.models.interest.twin:TWINModel",
     served=(*SERVED, HISTORY_TIME_INTERVALS),
     looked_up=LOOKED_UP,
-    takes_candidates=True,
     request=Request.EVENTS,
     losses=LOSSES,
     help=HELP,

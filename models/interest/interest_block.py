@@ -40,7 +40,6 @@ class InterestBlock(ColumnsBlock[AnyOptions]):
 
     channels: Channels
     has_auxiliary_loss: bool = False
-    has_stage_one: bool = False
     reads_time_intervals: ClassVar[bool] = False
 
     def __init__(

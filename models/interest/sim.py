@@ -79,7 +79,6 @@ class SearchedBlock(InterestBlock[AnySearched]):
         self._history_of = self.channels.history_of
         short_length = self.channels.history_length - options.long_length
         self.split = HistorySplit(options.long_length, short_length, name="split")
-        self.has_stage_one = options.stage_one
         self.has_auxiliary_loss = options.short_history == "dien"
         self.interest = self.auxiliary = self.short_attention = self.stage_one = None
         if options.short_history == "dien":
@@ -189,7 +188,7 @@ class SearchedBlock(InterestBlock[AnySearched]):
 
         found = self.search_unit(target, history)
         interest: LongInterest = self.attention_unit(
-            target, history, found, stage_one=with_objective and self.has_stage_one
+            target, history, found, stage_one=with_objective and self.options.stage_one
         )
         parts = [interest.attended, interest.mean, target.vector]
         evolution = None

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from merlin.schema import Schema
 
-from ...schemas.channels import CATEGORICAL, CONTRACTS, LABEL, NUMERICAL
+from ...schemas.channels import CATEGORICAL, LABEL, NUMERICAL
+from ...schemas.contracts.plain_rows import PLAIN_ROWS
 
 
 class RankingFeatures(NamedTuple):
@@ -45,7 +46,7 @@ class RankingChannels:
         Raises:
             MerlinSimError: Naming the channels that no column is of.
         """
-        found = CONTRACTS["dlrm"].require(schema, "The dataset")
+        found = PLAIN_ROWS.require(schema, "The dataset")
         numerical, categorical = found.get(NUMERICAL, ()), found[CATEGORICAL]
         return cls(found[LABEL][0], tuple(numerical), tuple(categorical), schema)
 

@@ -19,13 +19,13 @@ from ...foundation.exceptions import MerlinSimError, SpecError
 from ...foundation.problem import Problem
 from .. import SCHEMA_FILE, SPEC_FILE
 from ..channels import (
-    CONTRACTS,
     LABEL,
     NEGATIVE_HISTORY,
     POSITIVE_HISTORY,
     TARGET_ITEM_FEATURES,
     USER_FEATURES,
 )
+from ..contracts.behaviour import BEHAVIOUR
 from ..dataset import natural_order
 from ..parquet.footer import UnreadableFooter, read_footer
 from ..stored_types import is_list, type_in_words
@@ -96,7 +96,7 @@ def describe(
     _refuse_faults(directory, files, names, checks)
     longest = max(1, *(check.longest for check in checks.values()))
     spec = _spec(directory, files, schema, channels, cardinality, longest)
-    CONTRACTS["sim"].check(spec)
+    BEHAVIOUR.check(spec)
     return spec
 
 

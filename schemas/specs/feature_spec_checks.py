@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...foundation.problem import KeyPath, Problem, describe
-from ..channels import CONTRACTS, may_be_empty
+from ..contracts.known_contracts import contract_named, may_be_empty
 from ..source_files import repeated_files
 from ..users_layout import USERS, users_problems
 from .feature_spec import Chunk, FeatureSpec
@@ -43,7 +43,7 @@ def gather_problems(
         if not reading.problems:
             found += users_problems(reading.spec, directory)
         if model is not None:
-            found += CONTRACTS[model].problems(reading.spec)
+            found += contract_named(model).problems(reading.spec)
         said = {problem.path for problem in problems}
         found = list(dict.fromkeys(found))
         problems += [problem for problem in found if problem.path not in said & reading.replaced]

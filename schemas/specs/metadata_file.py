@@ -8,7 +8,7 @@ from typing import Any
 
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.json_file import read_json
-from ..channels import contract_of
+from ..contracts.known_contracts import contract_of
 from .feature_spec import FeatureSpec
 
 FORM = '{"cardinalities": [{"name": ..., "value": ...}, ...]}'

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..channels import channels_of
+from ..contracts.known_contracts import channels_of
 from ..specs.feature_spec import Chunk, Feature, FeatureSpec
 from .column_record import same_column
 from .merlin_import import ColumnSchema, Schema, TagSet

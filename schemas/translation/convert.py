@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...foundation.exceptions import MerlinSimError, SpecError
-from ..channels import CONTRACTS, require_channels
+from ..contracts.known_contracts import contract_named, require_channels
 from ..dataset import DatasetDirectory
 from ..specs.feature_spec import FeatureSpec
 from ..specs.feature_spec_checks import check_feature_spec
@@ -39,7 +39,7 @@ def load_spec(path: Path, *, check_files: bool = True, model: str | None = None)
     elif spec.source_spec:
         problems += check_feature_spec(spec, path.parent if check_files else None)
     if model is not None:
-        problems += CONTRACTS[model].problems(spec)
+        problems += contract_named(model).problems(spec)
     if problems:
         raise SpecError(path, problems)
     return spec

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ...schemas.channels import CONTRACTS
+from ...models.families.registry import families, find_family
 from ...schemas.specs.layout_names import LayoutNames
 from ...schemas.translation.convert import convert as convert_file
 from ...schemas.translation.convert import load_spec, read_shape
@@ -27,13 +27,15 @@ def command() -> None:
 @click.argument("path", type=PATH)
 @click.option(
     "--model",
-    type=click.Choice(list(CONTRACTS)),
-    help="Check that the channels are what this model needs.",
+    metavar="FAMILY",
+    help="Check that the channels are what this model needs: "
+    f"{', '.join(families())}, or package.module:FAMILY for one of your own.",
 )
 @click.option("--skip_files", is_flag=True, help="Do not ask whether the data files exist.")
 def validate(path: Path, model: str | None, skip_files: bool) -> None:
     """Say everything that is wrong with the specification at PATH; exit 2 if anything is."""
-    spec = load_spec(path, check_files=not skip_files, model=model)
+    family = None if model is None else find_family(model).name
+    spec = load_spec(path, check_files=not skip_files, model=family)
     channels = ", ".join(f"{name} ({len(names)})" for name, names in spec.channel_spec.items())
     fit = "" if model is None else f"; fits {model}"
     click.echo(f"{path}: valid: {len(spec.feature_spec)} features; channels {channels}{fit}")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...schemas import SCHEMA_FILE, SPEC_FILE
-from ...schemas.channels import channels_of
+from ...schemas.contracts.known_contracts import channels_of
 from ...schemas.specs.feature_spec import FeatureSpec
 from ...schemas.specs.spec_file import read_spec
 from ...schemas.translation.schema_file import read_schema

@@ -15,8 +15,8 @@ from ...schemas.channels import (
     TARGET_ITEM_FEATURES,
     TARGET_ITEM_LISTS,
     TARGET_ITEM_NUMERICAL,
-    channels_of,
 )
+from ...schemas.contracts.known_contracts import channels_of
 from .servable import ONE_USER_SIGNATURE, PLAIN_SIGNATURE, SCORE
 
 

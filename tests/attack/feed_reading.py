@@ -13,7 +13,7 @@ import numpy as np
 from merlin_sim.feed.batches.memory_blocks import MemoryBlocks
 from merlin_sim.feed.open_feed import open_feed, user_column
 from merlin_sim.foundation.ranks import Ranks
-from merlin_sim.schemas.channels import CONTRACTS
+from merlin_sim.schemas.contracts.known_contracts import contract_named
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.schemas.fingerprint import fingerprint
 
@@ -40,7 +40,7 @@ def poisoned_memory() -> Iterator[None]:
 def open_whole(directory: Path, model: str) -> DatasetDirectory:
     """Open a directory as a run of a model does."""
     dataset = DatasetDirectory.open(directory)
-    CONTRACTS[model].check(dataset.spec)
+    contract_named(model).check(dataset.spec)
     for mapping in ("train", "test"):
         dataset.stored_files(mapping)
     fingerprint(dataset)

@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from ...foundation.exceptions import MerlinSimError, SpecError
 from ...foundation.problem import Problem
-from ...schemas.channels import CATEGORICAL, CONTRACTS, LABEL, NUMERICAL
+from ...schemas.channels import CATEGORICAL, LABEL, NUMERICAL
+from ...schemas.contracts.plain_rows import PLAIN_ROWS
 from ...schemas.dtypes import canonical_dtype
 from ...schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
 
@@ -147,7 +148,7 @@ def split_binary_spec(spec: FeatureSpec) -> FeatureSpec:
     Raises:
         SpecError: Where it is not a dataset of numbers and categories.
     """
-    problems = CONTRACTS["dlrm"].problems(spec)
+    problems = PLAIN_ROWS.problems(spec)
     problems += [
         Problem(str(spec.path or "the dataset"), ("feature_spec", name, "cardinality"), *reason)
         for name in spec.channel_spec.get(CATEGORICAL, ())

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator, Silence
 from ...foundation.staging import check_apart, staged_directory
-from ...schemas.channels import LABEL, contract_of
+from ...schemas.channels import LABEL
+from ...schemas.contracts.known_contracts import contract_of
 from ...schemas.dataset import write_documents
 from ...schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
 from ...schemas.translation.natural_translation import ids_start_at_one

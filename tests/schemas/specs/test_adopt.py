@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.schemas.channels import CONTRACTS
+from merlin_sim.schemas.contracts.behaviour import BEHAVIOUR
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.schemas.specs.adopt import adopt, count_rows
 
@@ -39,7 +39,7 @@ def test_adopt_describes_and_copies_nothing(tmp_path, padded):
     assert (directory / "metadata.json").read_bytes() == metadata
     assert sum(rows) == count_rows(directory) == 120
     assert {file: file.read_bytes() for file in directory.rglob("*.parquet")} == before
-    assert CONTRACTS["sim"].problems(spec) == []
+    assert BEHAVIOUR.problems(spec) == []
     assert spec.feature_spec["item_id_neg"].dimensions == (6,)
     assert spec.feature_spec["cat_id_pos"].cardinality == 7
     assert spec.feature_spec["label"].dtype == "int8"
@@ -55,7 +55,7 @@ def test_no_user_features(tmp_path):
     del metadata["cardinalities"][0]
     (directory / "metadata.json").write_text(json.dumps(metadata))
     assert adopt(directory, 0).channel_spec["user_features"] == ()
-    assert CONTRACTS["sim"].problems(DatasetDirectory.open(directory).spec) == []
+    assert BEHAVIOUR.problems(DatasetDirectory.open(directory).spec) == []
 
 
 @pytest.mark.parametrize("count", [0, 2, 3, -1, 9])

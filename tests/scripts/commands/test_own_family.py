@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -12,9 +13,13 @@ from logistic_family import FACTORS, FAMILY, NAME, chance_of_sale, write_logisti
 from processes import entries
 
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.models import families as package
 from merlin_sim.models import load_model
-from merlin_sim.models.families.registry import find_family
-from merlin_sim.schemas.channels import CONTRACTS
+from merlin_sim.models.families.registry import families, find_family
+from merlin_sim.schemas.contracts.known_contracts import CONTRACTS, channels_of
+from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.schemas.translation.merlin_schema import to_merlin_schema
+from merlin_sim.scripts.commands import train as train_command
 from merlin_sim.serving.events.row_encoder import open_encoder
 from merlin_sim.serving.limits import Limits
 from merlin_sim.serving.scoring.ids_request import check_request, merge_requests
@@ -23,13 +28,16 @@ from merlin_sim.serving.servables.servable import Servable
 from merlin_sim.serving.triton.python_models.event_texts import encode_events
 from merlin_sim.serving.triton.repository import stock_models, write_stock_repository
 
+# Options of the command line are made of the families when it is imported: here, of the real ones.
+assert train_command.command
+
 
 @pytest.fixture(scope="module", autouse=True)
 def known():
     """Whatever else is tested knows nothing of this family."""
     find_family(NAME)
     yield
-    del CONTRACTS[FAMILY.contract.family]
+    del CONTRACTS[NAME]
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +66,45 @@ def exported(dataset, trained, tmp_path_factory):
     arguments = ["--load_checkpoint_path", trained / "saved", "--dataset_dir", dataset]
     run("export", *arguments, "--output", output)
     return output
+
+
+@pytest.fixture
+def file_of_its_own(tmp_path, monkeypatch):
+    """The family as a file beside those of the package, under a name without a module."""
+    lines = "from dataclasses import replace\nfrom logistic_family import FAMILY as OWN\n\n"
+    lines += "FAMILY = replace(OWN, name='logistic', help={'start': 'Where weights start.'})\n"
+    (tmp_path / "families").mkdir()
+    (tmp_path / "families/logistic.py").write_text(lines)
+    monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path / "families")])
+    families.cache_clear()
+    yield "logistic"
+    families.cache_clear()
+    CONTRACTS.pop("logistic", None)
+    sys.modules.pop(f"{package.__name__}.logistic", None)
+    vars(package).pop("logistic", None)
+
+
+def test_a_family_that_is_a_file_of_the_package_is_known_by_its_name(file_of_its_own, dataset):
+    opened = DatasetDirectory.open(dataset, model=file_of_its_own)
+    assert CONTRACTS[file_of_its_own] is FAMILY.contract
+    found = channels_of(to_merlin_schema(opened.spec))
+    assert found == {"label": ["sold"], FACTORS: ["color", "size"]}
+    with pytest.raises(MerlinSimError, match=f"a channel of sim.*{FACTORS}"):
+        DatasetDirectory.open(dataset, model="sim")
+
+
+def test_a_spec_is_checked_for_either(file_of_its_own, dataset):
+    for name in (file_of_its_own, NAME):
+        assert f"fits {name}" in run("spec", "validate", dataset, "--model", name)
+    with pytest.raises(MerlinSimError, match=f"should be one of .*{file_of_its_own}.*'mind'"):
+        run("spec", "validate", dataset, "--model", "mind")
+
+
+def test_a_family_that_is_a_file_of_the_package_trains(file_of_its_own, dataset, tmp_path):
+    arguments = ["--dataset_dir", dataset, "--results_dir", tmp_path, "--seed", 3]
+    run("train", *arguments, "--model_type", file_of_its_own, "--global_batch_size", 200)
+    (epoch,) = entries(tmp_path, "epoch")
+    assert {"log_loss", "test_auc", "test_log_loss"} <= set(epoch)
 
 
 def test_what_is_logged_is_the_family_s(trained):

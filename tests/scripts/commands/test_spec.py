@@ -69,7 +69,7 @@ def test_wrong_input_is_answered(tmp_path):
     )
     assert "ends in .yaml or .pbtxt" in merlin_sim("spec", "convert", "a.yaml", "b.json", code=2)
     assert "No such command" in merlin_sim("speck", code=2)
-    assert "Invalid value for '--model'" in merlin_sim(
+    assert "should be one of dlrm, " in merlin_sim(
         "spec", "validate", tmp_path, "--model", "gru", code=2
     )
     file = tmp_path / "schema.pbtxt"

@@ -14,7 +14,8 @@ from in_process import run
 from small_users import write_users_dataset
 
 from merlin_sim.foundation.exceptions import MerlinSimError, SpecError, Stopped
-from merlin_sim.schemas.channels import CONTRACTS
+from merlin_sim.schemas.contracts.behaviour import BEHAVIOUR
+from merlin_sim.schemas.contracts.plain_rows import PLAIN_ROWS
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.schemas.specs.spec_file import read_spec
 from merlin_sim.scripts.options import readable_dataset as readable
@@ -64,7 +65,7 @@ def in_this_process(monkeypatch) -> list[Path]:
 
 
 def test_it_is_made_once_and_anew_when_a_file_has_changed(source, in_this_process, capsys):
-    place, name = readable.readable_dataset(source, "feature_spec.yaml", CONTRACTS["dlrm"])
+    place, name = readable.readable_dataset(source, "feature_spec.yaml", PLAIN_ROWS)
     assert place.parent == source / "parquet-cache" and name == "feature_spec.yaml"
     told = f"is in several chunks of csv: it is brought to parquet once, in {place}."
     assert told in capsys.readouterr().err
@@ -104,7 +105,7 @@ def test_users_whose_layout_is_not_told_in_full_are_refused(tmp_path, command):
 
 def test_channels_that_do_not_fit_are_refused_before_anything_is_made(source, in_this_process):
     with pytest.raises(SpecError, match="positive_history"):
-        readable.readable_dataset(source, "feature_spec.yaml", CONTRACTS["sim"])
+        readable.readable_dataset(source, "feature_spec.yaml", BEHAVIOUR)
     assert in_this_process == [] and not (source / "parquet-cache").exists()
 
 

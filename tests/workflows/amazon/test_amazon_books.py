@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from merlin_sim.schemas.channels import CONTRACTS
+from merlin_sim.schemas.contracts.behaviour import BEHAVIOUR
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.workflows.behaviour import encode_and_sample, user_buckets
 from merlin_sim.workflows.logs import line_blocks
@@ -105,7 +105,7 @@ def test_negatives_are_drawn_from_all_interactions_with_their_categories(
 def test_ids_run_from_one_to_the_cardinality(raw, dataset, plain_rules):
     rules = plain_rules(raw)
     opened = DatasetDirectory.open(dataset)
-    CONTRACTS["sim"].check(opened.spec)
+    BEHAVIOUR.check(opened.spec)
     values = {
         entry["name"]: entry["value"]
         for entry in json.loads((dataset / "metadata.json").read_text())["cardinalities"]

@@ -16,7 +16,7 @@ from merlin_sim.feed.open_feed import open_feed
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.own_digest import DIGEST, with_own_digest
 from merlin_sim.foundation.ranks import Ranks
-from merlin_sim.schemas.channels import CONTRACTS
+from merlin_sim.schemas.contracts.known_contracts import contract_named
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
 
@@ -75,7 +75,7 @@ def test_csv_and_parquet_give_the_same_bytes(run, dataset):
 def test_the_dataset_fits_the_models_and_says_what_it_holds(dataset):
     opened = DatasetDirectory.open(dataset)
     for family in ("sim", "dien", "din"):
-        CONTRACTS[family].check(opened.spec)
+        contract_named(family).check(opened.spec)
     channels = opened.channels
     assert channels["user_features"] == ["who", "income"]
     assert channels["target_item_features"] == [

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.schemas.channels import CONTRACTS
+from merlin_sim.schemas.contracts.behaviour import BEHAVIOUR
 from merlin_sim.schemas.dataset import DatasetDirectory
 
 OPTIONS = (
@@ -87,7 +87,7 @@ def test_any_columns_become_a_dataset(kind, tmp_path, run):
     run(*files, "--output_path", tmp_path / "dataset", *OPTIONS)
 
     opened = DatasetDirectory.open(tmp_path / "dataset")
-    CONTRACTS["sim"].check(opened.spec)
+    BEHAVIOUR.check(opened.spec)
     assert opened.channels["user_features"] == ["who", "country", "device"]
     assert opened.channels["positive_history"] == ["what_pos", "brand_pos", "price band_pos"]
     rows = raw_keys(tmp_path / "dataset", "test")

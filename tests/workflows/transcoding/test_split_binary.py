@@ -122,7 +122,7 @@ def test_a_type_without_a_size_is_refused(spoiled):
 
 
 def test_what_cannot_be_written_is_refused(dataset, tmp_path, sim_dataset):
-    with pytest.raises(MerlinSimError, match="a channel of dlrm"):
+    with pytest.raises(MerlinSimError, match="a channel of plain rows"):
         transcode(sim_dataset, tmp_path / "out", "split_binary")
     spec = read_spec(dataset / "feature_spec.yaml")
     auto = {**spec.feature_spec, "category_0": Feature("int64", "auto")}

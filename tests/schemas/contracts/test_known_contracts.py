@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +12,21 @@ from hypothesis import given, settings
 from spec_strategies import sim_specs
 
 from merlin_sim.foundation.exceptions import MerlinSimError, SpecError
-from merlin_sim.schemas.channels import CONTRACTS, channels_of, require_channels
+from merlin_sim.models.families.registry import families
+from merlin_sim.schemas.contracts.behaviour import BEHAVIOUR
+from merlin_sim.schemas.contracts.known_contracts import (
+    channels_of,
+    contract_named,
+    register_contract,
+    require_channels,
+)
+from merlin_sim.schemas.contracts.plain_rows import PLAIN_ROWS
 from merlin_sim.schemas.specs.feature_spec import Feature, FeatureSpec
 from merlin_sim.schemas.specs.spec_file import read_spec
 from merlin_sim.schemas.translation.merlin_import import ColumnSchema, Schema, Tags
 from merlin_sim.schemas.translation.merlin_schema import to_merlin_schema
 
-AMAZON = read_spec(Path(__file__).parent / "published" / "amazon_books.yaml", check_files=False)
+AMAZON = read_spec(Path(__file__).parents[1] / "published" / "amazon_books.yaml", check_files=False)
 DLRM = FeatureSpec(
     {"label": Feature("bool"), "cat_0": Feature("int32", 10), "num_0": Feature("float16")},
     {},
@@ -34,25 +44,48 @@ def with_feature(spec, name, **changes):
     return replace(spec, feature_spec={**spec.feature_spec, name: feature})
 
 
+def test_a_family_is_known_by_name_before_any_model_is_imported():
+    program = (
+        "import sys; from merlin_sim.schemas.contracts.known_contracts import contract_named; "
+        "print(contract_named('twin').name, 'tensorflow' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
+    assert (found.stdout, found.stderr) == (b"twin False\n", b"")
+
+
+def test_a_name_that_is_no_family_s_is_refused():
+    with pytest.raises(MerlinSimError, match="known family of models: .*sim.*Received: 'mind'"):
+        contract_named("mind")
+
+
+def test_a_contract_that_another_contradicts_is_refused():
+    families()
+    with pytest.raises(MerlinSimError, match="'sim' has a contract of channels already"):
+        register_contract("sim", PLAIN_ROWS)
+    from_zero = replace(BEHAVIOUR, first_id=0)
+    with pytest.raises(MerlinSimError, match="'mind' counts ids from 0, but 'behaviour', which"):
+        register_contract("mind", from_zero)
+
+
 @pytest.mark.parametrize("family", ["sim", "dien", "din"])
 def test_the_published_dataset_fits_its_family(family):
-    assert CONTRACTS[family].problems(AMAZON) == []
-    assert CONTRACTS[family].problems(with_channel(AMAZON, user_features=())) == []
-    assert CONTRACTS[family].problems(with_channel(AMAZON, user_features=None)) == []
+    assert contract_named(family).problems(AMAZON) == []
+    assert contract_named(family).problems(with_channel(AMAZON, user_features=())) == []
+    assert contract_named(family).problems(with_channel(AMAZON, user_features=None)) == []
 
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=50)
 @given(sim_specs())
 def test_any_number_of_features_fits(spec):
-    assert CONTRACTS["sim"].problems(spec) == []
+    assert contract_named("sim").problems(spec) == []
     assert {name for name, names in spec.channel_spec.items() if names} == set(
         channels_of(to_merlin_schema(spec))
     )
 
 
 def test_dlrm():
-    assert CONTRACTS["dlrm"].problems(DLRM) == []
+    assert contract_named("dlrm").problems(DLRM) == []
     assert channels_of(to_merlin_schema(DLRM)) == {
         "label": ["label"],
         "categorical": ["cat_0"],
@@ -120,12 +153,12 @@ def test_dlrm():
 )
 def test_what_does_not_fit_is_said(spec, problem):
     with pytest.raises(SpecError) as caught:
-        CONTRACTS["sim"].check(spec)
+        contract_named("sim").check(spec)
     assert problem in [str(found).split(": ", 1)[1] for found in caught.value.problems]
 
 
 def test_problems_of_a_spec_from_a_file_have_lines():
-    problems = CONTRACTS["dlrm"].problems(AMAZON)
+    problems = contract_named("dlrm").problems(AMAZON)
     assert all(problem.line for problem in problems)
     assert "amazon_books.yaml:4: channel_spec.negative_history" in " ".join(map(str, problems))
 
