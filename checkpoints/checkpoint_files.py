@@ -85,7 +85,7 @@ def write_checkpoint(
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Open one checkpoint, every file of it held against its digest.
+    """Open one checkpoint and compare every file of it with its digest.
 
     Raises:
         CheckpointError: where anything of it is missing, damaged or of another version.
@@ -104,7 +104,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """Read the manifest alone, held against its digest.
+    """Read the manifest alone and compare it with its digest.
 
     Raises:
         CheckpointError: where it is missing, damaged or of another version.

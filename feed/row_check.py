@@ -61,7 +61,7 @@ class RowCheck:
         values = column.values
         if values.dtype.kind == "f":
             whole = np.isfinite(values) & (np.floor(values) == values)
-            self._refuse(decoded, name, ~whole, "an id that is no whole number")
+            self._refuse(decoded, name, ~whole, "an id that is not a whole number")
         bounds = column.bounds if isinstance(column, ListColumn) else None
         low, high = bounds or (values.min(), values.max())
         if low < 0 or high > largest:

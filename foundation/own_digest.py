@@ -29,7 +29,7 @@ def with_own_digest(document: Mapping[str, Any]) -> str:
 
 
 def require_own_digest(path: Path, error: type[MerlinSimError] = MerlinSimError) -> None:
-    """Hold a file's lines against its digest; it is known to be JSON.
+    """Compare a file, known to be JSON, with the digest in it.
 
     Raises:
         MerlinSimError: Or ``error``, where a byte of it is not as it was written.

@@ -95,7 +95,7 @@ def what_would_fit(tables: list[Table], wanted: Wanted) -> list[str]:
 
 
 def least_host_memory(tables: list[Table], wanted: Wanted) -> int | None:
-    """Return what the fullest rank has to hold in host memory; None where that is no way out."""
+    """Return what the fullest rank has to hold in host memory; None where that would not help."""
     boundless = replace(wanted, host_memory=math.inf)
     plans = [_place(tables, boundless, pieces_of) for pieces_of in PIECES]
     fitting = [plan for plan in plans if _most(plan, boundless) <= wanted.for_tables]

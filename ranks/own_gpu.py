@@ -63,7 +63,8 @@ def _set_memory_up() -> None:
     """Let TensorFlow's share of the GPU's memory grow as needed.
 
     Importing Merlin makes a logical device with a limit, on which TensorFlow refuses
-    ``set_memory_growth``; both can be told of the limit and the growth in the environment.
+    ``set_memory_growth``; the environment sets the limit for Merlin and the growth for
+    TensorFlow.
     """
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     os.environ.setdefault("TF_MEMORY_ALLOCATION", SHARE_OF_TENSORFLOW)

@@ -175,7 +175,7 @@ class ChannelContract:
         return problems + self._check_shared(spec) + _check_lengths(spec, self.histories)
 
     def check(self, spec: FeatureSpec) -> None:
-        """Hold a dataset's spec against the contract.
+        """Refuse a dataset whose spec is not what the contract asks for.
 
         Raises:
             SpecError: With everything that does not match.

@@ -74,7 +74,7 @@ class ListColumnReader:
 
     @property
     def bounds(self) -> tuple[Any, Any] | None:
-        """The smallest and the largest value, against which every integer that is read is held."""
+        """The smallest and the largest value, with which every integer that is read is compared."""
         return self._bounds if self._form.stored.kind == "i" else None
 
     def read(self, rows: int) -> tuple[Array, Array]:

@@ -314,7 +314,7 @@ def _beside_candidates(column: tf.Tensor, width: int | None) -> tf.Tensor:
 
 
 def _width(column: ColumnSchema) -> int | None:
-    """Return how many values a row has: None for one that is no list."""
+    """Return how many values a row has: None for one that is not a list."""
     return int(column.value_count.max) if column.is_list else None
 
 

@@ -5,7 +5,7 @@ then looks whether the way back gives what it started from. Where it does not, t
 along: a spec as JSON in the property ``feature_spec`` of the schema's first column, a schema as
 plain data in the spec's ``metadata.merlin_schema``. On the way back the original is taken if what
 it was carried in still says the same; where that was edited, the edits are carried out on the
-original (:mod:`.edited`).
+original (:mod:`.carried_originals`).
 """
 
 from __future__ import annotations

@@ -129,10 +129,10 @@ def _restored(column: ColumnSchema) -> ColumnSchema:
         return column
     record = to_record(column)
     carried = record["properties"].pop(RECORD_PROPERTY)
-    edited = from_record(record)
+    current = from_record(record)
     try:
         original = from_record(json.loads(carried))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return column  # somebody else's property
     seen = _through_merlin(_writable(original))
-    return original if seen is not None and same_column(seen, edited) else edited
+    return original if seen is not None and same_column(seen, current) else current

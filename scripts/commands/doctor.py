@@ -156,7 +156,7 @@ def _feed(gpus: Gpus) -> list[Finding]:
 
 
 def _settled(gpus: Gpus) -> list[Finding]:
-    """What a run would do with the GPU; Merlin, which is imported next, is told of it too."""
+    """Say what a run would do with the GPU, and set Merlin up for it, which is imported next."""
     told = settle_training(gpus)
     return [] if told is None else [Finding("a run", told)]
 

@@ -90,7 +90,7 @@ def _problems_of_options(file: StudyFile, command: click.Command) -> Iterator[Pr
                     yield Problem(file.path.name, place, "a positive integer", describe(value))
         elif name not in known:
             expected = f"an option of `merlin-sim {file.command}`, or {RANKS}"
-            yield Problem(file.path.name, place, expected, "a name that is none")
+            yield Problem(file.path.name, place, expected, "an unknown name")
         else:
             for value in values:
                 wrong = _what_is_wrong(known[name], value, command)

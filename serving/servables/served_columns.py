@@ -44,7 +44,7 @@ class Column:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of a column that is no history."""
+        """The shape of a column that is not a history."""
         return (-1,) if self.width is None else (-1, self.width)
 
 

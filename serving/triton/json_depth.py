@@ -17,7 +17,7 @@ _STEPS[list(_OPENING)], _STEPS[list(_CLOSING)] = 1, -1
 def is_deeper(text: bytes, depth: int) -> bool:
     """Whether lists and objects are nested deeper than ``depth`` anywhere in a JSON text.
 
-    Of a text that is no JSON the answer holds for the part before its first mistake.
+    Where the text is not JSON, the answer is about the part before its first mistake.
 
     >>> is_deeper(b'{"a": [[1], ["[[["]]}', 3), is_deeper(b'{"a": [[1], ["[[["]]}', 2)
     (False, True)

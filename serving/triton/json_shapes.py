@@ -1,4 +1,4 @@
-"""The shapes that a JSON request claims for its data, held against what it can hold."""
+"""The shapes that a JSON request claims for its data, compared with how much data it can have."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ class ClickLogFamily:
         return directory / "days"
 
     def judge(self, plan: Plan, phase: Callable[[str], None]) -> Outcome:
-        """Write the days, preprocess them, hold rows and vocabularies against the lines."""
+        """Write the days, preprocess them, compare rows and vocabularies with the lines."""
         with tempfile.TemporaryDirectory(prefix="attack-") as parent:
             directory = Path(parent)
             days = self.write(plan, directory)
@@ -261,7 +261,7 @@ def _judged_refusal(
 
 
 def _read_day(path: Path) -> tuple[list[Row], list[int]]:
-    """The rows of a day, and the lines (from 1) that are none."""
+    """The rows of a day, and the lines (from 1) that are not rows."""
     content = path.read_bytes()
     text = gzip.decompress(content) if path.suffix == ".gz" else content
     rows, wrong = [], []

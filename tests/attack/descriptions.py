@@ -18,7 +18,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 
 
 class NoFacts(Exception):
-    """The descriptions cannot be read, or say nothing that can be held against a reading."""
+    """The descriptions cannot be read, or say nothing with which a reading can be compared."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Descriptions:
 
 
 def read_descriptions(directory: Path) -> Descriptions:
-    """Read feature_spec.yaml, held against the other two; the schema alone where it is missing.
+    """Read feature_spec.yaml and compare it with the others; the schema alone where it is missing.
 
     Raises:
         NoFacts: Where an independent reader would give up.

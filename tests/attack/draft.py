@@ -77,7 +77,7 @@ class Form:
     columns: dict[str, list[str]]
     """File -> its columns."""
     largest: dict[str, int | None]
-    """Column of the spec -> its largest id; None for what is no id."""
+    """Column of the spec -> its largest id; None for a column without ids."""
     lists: list[str]
     """Columns of files that hold lists."""
     labels: list[str]

@@ -85,7 +85,7 @@ def put_content(directory: Path, number: int, what: str) -> None:
 
 
 def put_thing(directory: Path, number: int, what: str) -> None:
-    """Put something that is no file in a file's place, or nothing."""
+    """Put something else than a file in a file's place, or nothing."""
     path = _file(directory, number)
     if path is None:
         return

@@ -132,7 +132,7 @@ class KillFamily:
         return int(was_running)
 
     def _finish(self, directory: Path, base: dict[str, Any], ending: dict[str, Any]) -> None:
-        """Let the run go to its end, and hold that against the undisturbed one."""
+        """Let the run go to its end, and compare that with the undisturbed one."""
         with RunProcess(
             self._arguments(directory, base), WAYS[self.name][0], directory / "out"
         ) as process:

@@ -259,7 +259,7 @@ class LogFamily:
         return log.write(directory)
 
     def judge(self, plan: Plan, phase: Callable[[str], None]) -> Outcome:
-        """Write the log, preprocess it, hold the rows against the rules."""
+        """Write the log, preprocess it, compare the rows with the rules."""
         with tempfile.TemporaryDirectory(prefix="attack-") as parent:
             directory = Path(parent)
             path = self.write(plan, directory)

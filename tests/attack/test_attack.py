@@ -1,4 +1,4 @@
-"""The attack's small share in the suite, and the attack itself held against planted faults."""
+"""The attack's small share in the suite, and whether the attack finds planted faults."""
 
 from __future__ import annotations
 

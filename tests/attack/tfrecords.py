@@ -13,7 +13,7 @@ Features = dict[str, tuple[str, list[Any]]]
 
 
 class BadRecord(ValueError):
-    """A record that is none; its number, from 1, stands in the message."""
+    """A record that cannot be read; its number, from 1, stands in the message."""
 
 
 @functools.cache

@@ -34,7 +34,7 @@ def patience(seconds: float) -> float:
 
 
 Work = Callable[[Any, Callable[[str], None]], Any]
-"""Takes an item and what is told of the phases; gives what is sent back."""
+"""Takes an item and what to call at each phase; gives what is sent back."""
 
 FORK, SPAWN = "fork", "spawn"
 """How a worker is begun: a copy of this process, or a new one that imports for itself."""

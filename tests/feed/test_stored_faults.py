@@ -141,7 +141,9 @@ def test_ids_declared_as_floats_are_whole(tmp_path, name, value):
     values = make_table(ROWS)[name].to_pylist()
     values[17] = value if name == "item" else [1, value]
     path = write(tmp_path / "part.0.parquet", with_column(name, values, FLOAT[name]))
-    message = rf"part.0.parquet, row 17: column {name} holds an id that is no whole number.*{value}"
+    message = (
+        rf"part.0.parquet, row 17: column {name} holds an id that is not a whole number.*{value}"
+    )
     with pytest.raises(MerlinSimError, match=message):
         feed(path, float_schema(name))
 

@@ -1,4 +1,4 @@
-"""What NVML tells of the GPUs, by a stand-in for pynvml that is held against the real one."""
+"""What NVML tells of the GPUs, by a stand-in for pynvml that is compared with the real one."""
 
 from __future__ import annotations
 

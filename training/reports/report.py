@@ -26,7 +26,7 @@ TITLES = {
 SPREAD_OF = ("test_auc", "test_log_loss", "throughput", "time_to_train")
 """Of which measures a page tells the spread, where it is not told which."""
 SIDE_BY_SIDE = 12
-"""Runs that a table has room for, a column each; more are told of by setting alone."""
+"""Runs that a table has room for, a column each; of more, the page shows settings alone."""
 
 
 @dataclass(frozen=True)

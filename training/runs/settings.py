@@ -33,7 +33,7 @@ def setting(default: Any, help_text: str, **known: Any) -> Any:
 
 
 def setting_of(entry: Field[Any]) -> Setting | None:
-    """Return what a field carries; None for one that is no setting."""
+    """Return what a field carries; None for one that is not a setting."""
     found: Setting | None = entry.metadata.get("setting")
     return found
 

@@ -115,7 +115,7 @@ class _Reader:
             return None
         for key in content:
             if key not in KEYS:
-                self.wrong((str(key),), "one of " + ", ".join(KEYS), "a key that is none")
+                self.wrong((str(key),), "one of " + ", ".join(KEYS), "an unknown key")
         found: dict[str, Any] = {
             name: read(content[name])
             for name, read in self._readers().items()
@@ -230,7 +230,7 @@ class _Reader:
         for key in value:
             if key not in SEARCH_KEYS:
                 place = ("search", str(key))
-                self.wrong(place, "one of " + ", ".join(SEARCH_KEYS), "a key that is none")
+                self.wrong(place, "one of " + ", ".join(SEARCH_KEYS), "an unknown key")
         numbers: dict[str, int] = {}
         for name, least in (
             ("trials", 1),
@@ -270,9 +270,7 @@ class _Reader:
         nothing = Range(0, 1)
         for key in entry:
             if key not in RANGE_KEYS:
-                self.wrong(
-                    (*place, str(key)), "one of " + ", ".join(RANGE_KEYS), "a key that is none"
-                )
+                self.wrong((*place, str(key)), "one of " + ", ".join(RANGE_KEYS), "an unknown key")
         low: Any
         high: Any
         low, high = entry.get("low"), entry.get("high")

@@ -138,7 +138,7 @@ class BehaviourColumns:
 
     @property
     def of_items(self) -> tuple[str, ...]:
-        """Columns of an item that are no ids: numbers, vectors, lists."""
+        """Columns of an item without ids: numbers, vectors, lists."""
         features = self.features
         vectors = (feature.name for feature in features.vectors)
         lists = (feature.name for feature in features.lists)

@@ -50,7 +50,7 @@ class KeepLongUsers:
     """Where the log stands, dealt out by user."""
     directory: Path
     item_features: tuple[str, ...]
-    """Features that stand in the log itself, those that are no ids too."""
+    """Features that stand in the log itself, those without ids too."""
 
     def __call__(self, bucket: int) -> KeptBucket:
         """Work on a bucket; what is kept goes to ``directory`` in files named by its number."""

@@ -58,7 +58,7 @@ class FeatureCounts:
         return self._buckets(values) if self._is_number else values
 
     def _buckets(self, values: Array) -> Array:
-        """A number's bucket; what is no number has one of its own."""
+        """A number's bucket; what is not a number has one of its own."""
         if self._edges is None:
             shares = np.linspace(0, 1, BUCKETS + 1)[1:-1]
             known = values[np.isfinite(values)]

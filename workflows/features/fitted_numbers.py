@@ -105,8 +105,8 @@ def fit_numbers(
         values: What each is fitted on, NaN where it is missing.
 
     Raises:
-        MerlinSimError: Where an operator makes of a value what is no number, or all values are
-            missing.
+        MerlinSimError: Where an operator makes something else than a number of a value, or
+            all values are missing.
     """
     return {number.name: _fit(number, values[number.name]) for number in numbers}
 

@@ -122,7 +122,7 @@ class CsvReader:
 
 @contextlib.contextmanager
 def _told_once() -> Iterator[None]:
-    """Leave to arrow's error what is no UTF-8 in a row of too many or too few fields.
+    """Let arrow's error alone speak of a row with a wrong number of fields that is not UTF-8.
 
     Arrow cannot give such a row to whoever asked for it: it prints a traceback that nobody can
     catch, and then raises an error that says the row.

@@ -18,7 +18,7 @@ NUMBER_HINT = "`--features` names columns of numbers; its type `category` takes 
 def decimal_problems(path: Path, names: list[str], columns: BehaviourColumns) -> list[str]:
     """Say which features of a CSV file's beginning hold decimal numbers and nothing else.
 
-    Parquet has such columns as floating-point numbers, which are no keys either.
+    Parquet has such columns as floating-point numbers, which cannot be keys either.
 
     Args:
         path: The file.

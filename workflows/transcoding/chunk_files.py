@@ -126,7 +126,7 @@ def _parquet_tables(path: Path, types: pa.Schema) -> Iterator[pa.Table]:
 
 
 def _require_numbers(path: Path, stored: pa.Schema, names: list[str]) -> None:
-    """Refuse what is not there once, and what is no number: text of digits is not made one."""
+    """Refuse what is not there once, and what is not a number, text of digits among it."""
     missing = [name for name in names if name not in stored.names]
     if missing:
         raise MerlinSimError(

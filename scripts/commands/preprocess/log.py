@@ -100,7 +100,7 @@ def log(
     columns = columns_of(given, fitted, workflow)
     source = TableLog(files, columns)
     sample_rules = rules_of(rules, workflow, NONE if columns.label else POPULARITY)
-    source.blocks()  # a file without the columns is refused before anything is told of it
+    source.blocks()  # refuses a file without the columns, before any advice about it
     for name in unread_labels(source):
         click.echo(
             f"merlin-sim: the log has a column {name!r} of 0 and 1, which is not read: every row "

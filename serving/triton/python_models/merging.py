@@ -32,7 +32,7 @@ class MergingWorker:
 
     Args:
         scorer: The model.
-        observe: Told of each call of the model: requests merged and rows.
+        observe: Called after each call of the model, with the requests merged and the rows.
     """
 
     def __init__(

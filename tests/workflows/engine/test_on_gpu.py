@@ -1,6 +1,6 @@
 """The operators' GPU paths on stand-ins for cudf and cupy: the tables are those of the CPU.
 
-The stand-ins refuse what cudf and cupy refuse, and are held against the real ones where these are
+The stand-ins refuse what cudf and cupy refuse, and are compared with the real ones where these are
 installed (they import without a GPU).
 """
 
