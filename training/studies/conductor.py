@@ -53,7 +53,9 @@ class Conductor:
             ) from error
 
     def _grid(self) -> None:
-        trials = [trial for _, runs in self.study.grid for trial in runs]
+        # One run of each setting by turns: what slows the machine for a while slows all of them.
+        rounds = zip(*(runs for _, runs in self.study.grid), strict=True)
+        trials = [trial for turn in rounds for trial in turn]
         left = []
         for trial in trials:
             trial.prepare()  # what cannot be continued is said before hours of work

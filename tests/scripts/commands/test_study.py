@@ -61,7 +61,7 @@ def test_a_grid_is_run_compared_and_extended(write, warm_trials, tmp_path):
     path = write(title="Rates", seeds=2, grid={"lr": [0.01, 0.05]}, reference={"lr": 0.05})
     done = in_process.answer("study", path, "--results_dir", tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    assert warm_trials == [f"lr {lr}, seed {seed}" for lr in (0.01, 0.05) for seed in (1, 2)]
+    assert warm_trials == [f"lr {lr}, seed {seed}" for seed in (1, 2) for lr in (0.01, 0.05)]
     said, page = done.stdout.splitlines()
     assert re.match(r"Test AUC of lr 0\.01: [+-]0\.\d{4}, (noise|better|worse): 95% ", said)
     assert page == str(tmp_path / "out" / "report" / "study.html")
