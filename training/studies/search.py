@@ -55,12 +55,8 @@ class SearchMemory:
         import optuna
 
         self.root, self.search = root, search
-        connection = {"connect_args": {"timeout": WAIT_FOR_STORAGE}}
         with self.locked():
-            storage = optuna.storages.RDBStorage(f"sqlite:///{root / STORAGE}", connection)
-            self._study = optuna.create_study(
-                storage=storage, study_name=NAME, direction="maximize", load_if_exists=True
-            )
+            self._study = self._open()
             space = json.dumps(_described(search.space), sort_keys=True)
             before = self._study.user_attrs.setdefault("space", space)
             if before != space:
@@ -75,6 +71,23 @@ class SearchMemory:
             )
         else:
             self._study.pruner = optuna.pruners.NopPruner()
+
+    def _open(self) -> Any:
+        import optuna
+        from sqlalchemy.exc import SQLAlchemyError
+
+        path = self.root / STORAGE
+        connection = {"connect_args": {"timeout": WAIT_FOR_STORAGE}}
+        try:
+            return optuna.create_study(
+                storage=optuna.storages.RDBStorage(f"sqlite:///{path}", connection),
+                study_name=NAME,
+                direction="maximize",
+                load_if_exists=True,
+            )
+        except (SQLAlchemyError, RuntimeError) as error:  # the latter of another version's storage
+            said = " ".join(str(error).split())
+            raise MerlinSimError(f"{path}: expected the storage of a search: {said}") from error
 
     @contextmanager
     def locked(self) -> Iterator[None]:

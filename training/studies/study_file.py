@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -283,8 +284,11 @@ class _Reader:
             self.wrong((*place, "log"), "true or false", log)
         elif log and (low <= 0 or step is not None):
             self.wrong((*place, "log"), "a low above 0 and no step", f"low {low}, step {step}")
+        whole = _is_whole(low) and _is_whole(high)
         if step is not None and not (_is_number(step) and step > 0):
             self.wrong((*place, "step"), "a positive number", step)
+        elif step is not None and whole and not _is_whole(step):
+            self.wrong((*place, "step"), "a whole number, as low and high are", step)
         return Range(low, high, log is True, step)
 
 
@@ -298,7 +302,8 @@ def plain(value: Any) -> Any:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and math.isfinite(value)
 
 
 def _is_whole(value: Any) -> bool:

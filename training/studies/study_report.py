@@ -7,6 +7,7 @@ from typing import Any
 
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator
+from ..reports.comparison import WITH_SCORES
 from ..reports.page import Page, Table, Text
 from ..reports.report import Report, add_settings
 from ..statistics.settings import Setting, name_of, shown_value
@@ -79,7 +80,8 @@ def _settings(trials: Sequence[Runs], dataset: str) -> list[Setting]:
 def _measures(study: SettledStudy, searches: bool) -> Sequence[str]:
     if not searches or study.goes_by == "test":
         return MEASURES_OF_A_STUDY
-    return ("best_test_auc", "best_validation_auc", *MEASURES_OF_A_STUDY)
+    # By the first settings are compared: scores of test rows are those of a run's last epoch.
+    return (WITH_SCORES, "best_test_auc", "best_validation_auc", *MEASURES_OF_A_STUDY)
 
 
 def _reference(study: SettledStudy, settings: Sequence[Setting], searches: bool) -> Setting | None:

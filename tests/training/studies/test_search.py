@@ -63,6 +63,12 @@ def test_another_space_is_refused(tmp_path):
     SearchMemory(tmp_path, search(trials=20))
 
 
+def test_a_storage_that_is_none_is_named(tmp_path):
+    (tmp_path / "search.db").write_text("no database " * 500)
+    with pytest.raises(MerlinSimError, match=r"search\.db: expected the storage of a search"):
+        SearchMemory(tmp_path, search())
+
+
 def test_without_optuna_it_is_said_how_to_get_it(monkeypatch):
     real = builtins.__import__
 

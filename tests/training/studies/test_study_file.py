@@ -76,6 +76,14 @@ def test_a_search_has_ranges_and_choices(tmp_path):
             "search.space.lr.log: expected a low above 0",
         ),
         ({"search": {"trials": 1, "space": {"lr": [1]}, "x": 1}}, "search.x: expected one of"),
+        (
+            {"search": {"trials": 1, "space": {"lr": {"low": 0.1, "high": float("inf")}}}},
+            "search.space.lr: expected low and high, numbers",
+        ),
+        (
+            {"search": {"trials": 1, "space": {"epochs": {"low": 1, "high": 3, "step": 0.5}}}},
+            "search.space.epochs.step: expected a whole number",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, content, said):

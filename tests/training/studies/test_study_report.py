@@ -58,7 +58,7 @@ def test_a_search_by_validation_data_tells_what_it_reaches_on_test_data(tmp_path
         number = memory.ask()
         for trial in given.trials(memory.values(number), search_folder(number)):
             found = {"best_validation_auc": 0.7 + gain, "best_test_auc": 0.65 + gain}
-            end(trial, 0.6, **found)
+            end(trial, 0.6 + gain, **found)
         memory.end(number, 0.7 + gain)
     report = write_study_report(given)
     markdown = report.page.with_suffix(".md").read_text()
@@ -66,8 +66,10 @@ def test_a_search_by_validation_data_tells_what_it_reaches_on_test_data(tmp_path
     assert "flattered" not in markdown
     first, second = [line for line in markdown.splitlines() if "| complete |" in line]
     assert first.startswith("| 1 |") and first.endswith("| 0.8000 |") and second.startswith("| 0 |")
-    said = "Test AUC where validation AUC was best of trial 0: -0.1000, worse"
+    said = "Test AUC of trial 0: -0.1000, worse"
     assert all(sentence.startswith(said) for sentence in report.sentences)
+    assert "| Test AUC where validation AUC was best | Runs |" in markdown
+    assert "| trial 1 | 2 | 0.7500 |" in markdown
 
 
 def test_a_search_goes_by_validation_only_where_all_datasets_have_it(tmp_path):
