@@ -112,6 +112,10 @@ class Conductor:
             self.say(
                 f"{trial.title}: {_measured(results.last if results else {})}  {seconds:.0f} s"
             )
+        elif code == Stopped.exit_code:
+            raise Stopped(
+                f"{trial.title}: somebody stopped the run. The same command goes on where it was."
+            )
         else:
             self.failed[trial.title] = run.last_words()
             self.say(f"{trial.title}: failed with {code}: {self.failed[trial.title]}")
@@ -150,10 +154,11 @@ class Conductor:
                     runs = self.study.trials(memory.values(number), search_folder(number))
                     # The first run stands for the trial.
                     lock = held.enter_context(runs[0].claimed())
-                    if lock is not None:
+                    if lock is not None and number in memory.begun():  # it may just have ended
                         break
                 else:
                     return None
+            assert lock is not None
             self._run_searched(memory, number, runs, lock)
         return number
 

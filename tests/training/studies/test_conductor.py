@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from merlin_sim.foundation.exceptions import Stopped
+from merlin_sim.training.studies import conductor
+from merlin_sim.training.studies.conductor import Conductor, search_folder
+from merlin_sim.training.studies.search import SearchMemory
+from merlin_sim.training.studies.settled import SettledStudy
+from merlin_sim.training.studies.study_file import Search, StudyFile
+
+SEARCH = Search(2, {"lr": (0.1, 0.2)})
+
+
+@pytest.fixture
+def study(tmp_path):
+    def make(**changes):
+        file = StudyFile(tmp_path / "s.yaml", "Question", {"books": Path("books")}, **changes)
+        return SettledStudy(file, tmp_path, frozenset(), frozenset())
+
+    return make
+
+
+@pytest.fixture
+def programs(monkeypatch):
+    """Let runs be Python programs; gives those that were started."""
+    started = []
+
+    def set_program(program):
+        def words(trial, command, config):
+            started.append(trial.directory.parent.name)
+            return [sys.executable, "-c", program, str(trial.directory)]
+
+        monkeypatch.setattr(conductor, "words_of", words)
+        return started
+
+    return set_program
+
+
+def test_a_run_that_somebody_stopped_stops_the_study_and_has_not_failed(study, programs):
+    started = programs("raise SystemExit(75)")
+    with pytest.raises(Stopped, match="seed 1: somebody stopped the run"):
+        Conductor(study(seeds=(1, 2)), print).run()
+    given = study(search=SEARCH)
+    with pytest.raises(Stopped):
+        Conductor(given, print).run()
+    memory = SearchMemory(given.root, SEARCH)
+    assert memory.begun() == [0] and memory.ended() == []
+    assert started == ["all", search_folder(0)]
+
+
+def test_a_trial_that_another_process_has_just_ended_is_not_run_again(study, programs, monkeypatch):
+    started = programs("")
+    given = study(search=SEARCH)
+    memory = SearchMemory(given.root, SEARCH)
+    memory.end_early(memory.ask())
+    monkeypatch.setattr(memory, "numbers_to_take", lambda: iter([0]))
+    assert Conductor(given, print)._take(memory) is None
+    assert started == []
+
+
+def test_a_trial_that_fails_ends_and_the_next_is_tried(study, programs):
+    programs("print('merlin-sim: no'); raise SystemExit(2)")
+    given, said = study(search=SEARCH), []
+    found = Conductor(given, said.append)
+    found.run()
+    assert [how for _, how, _, _ in SearchMemory(given.root, SEARCH).ended()] == ["fail", "fail"]
+    assert sum("failed with 2: merlin-sim: no" in line for line in said) == 2
+
+
+def test_the_settings_of_a_grid_take_turns(study, programs):
+    program = """if True:
+        import json, pathlib, sys
+        log = pathlib.Path(sys.argv[1], "log.json")
+        log.write_text(json.dumps({"type": "result", "test_auc": 0.5}) + "\\n")
+    """
+    started = programs(program)
+    Conductor(study(grid={"lr": (0.1, 0.2)}, seeds=(1, 2)), print).run()
+    assert started == ["lr-0.1", "lr-0.2"] * 2
