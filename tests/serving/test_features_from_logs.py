@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from feature_logs import OPTIONS, feature_log, write_features
 from in_process import run
+from serving_process import reached, serving
 
 from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.foundation.exceptions import MerlinSimError
@@ -19,6 +20,7 @@ from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.serving.events.event_encoder import EventEncoder
 from merlin_sim.serving.limits import RequestError
 from merlin_sim.serving.scoring.scorer import Scorer
+from merlin_sim.serving.scoring.signature_inputs import plain_batch
 from merlin_sim.serving.servables.export import export_model
 from merlin_sim.serving.servables.export_checkpoint import restore_model
 from merlin_sim.serving.servables.servable import Servable
@@ -115,6 +117,22 @@ def test_events_of_csv_and_parquet_are_read_alike(walked, log, expected, tmp_pat
         run("score", walked / "servable", "--input", source, "--output", output)
         scores = [scores[0] for scores in pq.read_table(output)["scores"].to_pylist()]
         np.testing.assert_allclose(scores, list(expected.values())[:12], atol=1e-5)
+
+
+def test_a_server_gives_the_same_of_events_and_of_columns(walked, encoder, log, expected):
+    pytest.importorskip("pytriton")
+    calls = pytest.importorskip("triton_calls")
+    users = list(expected)[:6]
+    events = [event_of(log, who) for who in users]
+    with serving(walked / "servable") as process:
+        server = reached(process)
+        of_events = calls.infer_events(server, "http", events)[:, 0]
+        tensors = plain_batch([encoder.encode(encoder.parse(e)) for e in events], encoder.columns)
+        of_columns = calls.infer(server, "http", "ids", tensors, "score")[:, 0]
+        process.terminate()
+        assert process.wait(60) == 0
+    for scores in (of_events, of_columns):
+        np.testing.assert_allclose(scores, [expected[who] for who in users], atol=1e-5)
 
 
 def test_one_user_with_many_candidates_is_scored_as_rows_are(servable, encoder, log):
