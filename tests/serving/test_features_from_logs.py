@@ -192,6 +192,32 @@ def test_a_request_gets_what_the_whole_log_said_of_its_keys(counting, log):
     np.testing.assert_allclose(targets["brand_target_trgt"], [share, share, prior], rtol=1e-5)
 
 
+@pytest.mark.parametrize("unit", ["ms", None])
+def test_a_moment_is_read_as_the_logs_timestamps_are(unit, log, tmp_path):
+    whole = log["when"].astype("datetime64[ns]").astype("int64") // (10**6 if unit else 10**9)
+    log.assign(when=whole).to_parquet(tmp_path / "log.parquet")
+    text = "features: {when: {type: time, of: interaction, cycles: [hour]}}\n"
+    text += f"timestamp_unit: {unit}" if unit else ""
+    features = ("--features", write_features(tmp_path / "f.yaml", text))
+    output = ("--output_path", tmp_path / "d")
+    run("preprocess", "log", tmp_path / "log.parquet", *output, *OPTIONS, *features)
+    dataset = DatasetDirectory.open(tmp_path / "d")
+    model = build_model("din", dataset.schema, embedding_dim=4)
+    servable = Servable.open(export_model(model, dataset, tmp_path / "servable"))
+    encoder = EventEncoder(servable)
+    rows = pq.read_table(tmp_path / "d/test").to_pandas()
+    users = pd.read_parquet(tmp_path / "d/categories/who.parquet").set_index("id")["key"]
+    for row in rows.head(6).to_dict("records"):
+        who = users[row["who"]]
+        moment = int(whole[log["who"] == who].iloc[-1])
+        date = str(log[log["who"] == who]["when"].iloc[-1])
+        for given in (moment, str(moment), date):
+            event = {"who": who, "when": given, "history": ["i1"], "candidates": ["i2"]}
+            found = encoder.encode(encoder.parse(event)).users
+            assert found["when_hour_sin"][0] == pytest.approx(row["when_hour_sin"], abs=1e-6)
+            assert found["when_hour_cos"][0] == pytest.approx(row["when_hour_cos"], abs=1e-6)
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

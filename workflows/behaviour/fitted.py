@@ -198,9 +198,10 @@ def _read_document(path: Path) -> dict[str, Any]:
     return found
 
 
-def read_fitted_features(path: Path) -> tuple[FeatureSet, FittedNumbers]:
-    """Read, of a workflow.json that was checked, what it says of features beside ids."""
-    return _features(path, _read_document(path)["features"])
+def read_fitted_features(path: Path) -> tuple[FeatureSet, FittedNumbers, str]:
+    """Read, of a workflow.json, what it says of features beside ids, and the timestamp's column."""
+    document = _read_document(path)
+    return (*_features(path, document["features"]), str(document["columns"].get("timestamp")))
 
 
 def _features(path: Path, section: Mapping[str, Any]) -> tuple[FeatureSet, FittedNumbers]:

@@ -263,6 +263,25 @@ def test_files_of_other_types_of_numbers_are_one_log(log, run, files, dataset):
             assert stored[name].equals(again[name])
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_times_that_are_numbers_need_a_unit_from_either_kind_of_file(kind, log, run, files):
+    days = log.assign(released=(log["released"] - pd.Timestamp("1970-01-01")).dt.days * 86_400_000)
+    if kind == "csv":
+        write_csv(days, files / "numbers.csv")
+    else:
+        days.to_parquet(files / "numbers.parquet")
+    feature = "{type: time, of: item, cycles: [month]"
+    write_features(files / "no unit.yaml", f"features: {{released: {feature}}}}}")
+    with pytest.raises(MerlinSimError, match="'released': expected .*`unit` says what numbers"):
+        run("no unit", log=f"numbers.{kind}", features="no unit.yaml")
+    write_features(files / "unit.yaml", f"features: {{released: {feature}, unit: ms}}}}")
+    output = run(f"unit of {kind}", log=f"numbers.{kind}", features="unit.yaml")
+    found = pd.read_parquet(output / "categories" / "what.parquet").set_index("key")
+    items = log.drop_duplicates("what").set_index("what")
+    angle = (items["released"].dt.month - 1).loc[found.index] * 2 * np.pi / 12
+    np.testing.assert_allclose(found["released_month_sin"], np.sin(angle), atol=1e-6)
+
+
 def test_numbers_need_the_samples_layout(run):
     with pytest.raises(
         Exception, match="need `--layout samples`.*when_since_pos, genres, income_brand, age"
