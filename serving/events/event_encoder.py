@@ -79,8 +79,9 @@ class EventEncoder:
         workflow = read_workflow(servable)
         self.numbers: NumberEncoder = PlainNumbers(self.columns)
         if workflow is not None:
-            self.users = [as_in_log(lookup, *workflow) for lookup in self.users]
-            self.items = [as_in_log(lookup, *workflow) for lookup in self.items]
+            stated, fitted, _ = workflow
+            self.users = [as_in_log(lookup, stated, fitted) for lookup in self.users]
+            self.items = [as_in_log(lookup, stated, fitted) for lookup in self.items]
             lists = [find_lookup(servable, column) for column in self.columns.target_lists]
             by_name = {lookup.domain: lookup for lookup in lists}
             table = Vocabularies(servable.path / CATEGORIES).items(first.domain)

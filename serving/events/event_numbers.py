@@ -28,6 +28,8 @@ from ...workflows.features.feature import (
 from ...workflows.features.feature_set import TARGET_SUFFIX, FeatureSet
 from ...workflows.features.fitted_numbers import FittedNumbers
 from ...workflows.features.raw_features import fits_feature, read_feature
+from ...workflows.features.raw_numbers import can_be_number
+from ...workflows.features.raw_times import moments_of
 from ...workflows.features.raw_vectors import keys_of_lists, matrix_of
 from ..limits import RequestError
 from ..servables.served_columns import Column, ServedColumns
@@ -122,6 +124,7 @@ class WorkflowNumbers:
     Args:
         features: What the workflow makes of the log's columns.
         fitted: What its operators have learned.
+        timestamp: The log's column of times.
         items: The item's vocabulary with what is known of each item.
         lists: The lookups of lists of keys.
         columns: The servable's columns.
@@ -131,6 +134,7 @@ class WorkflowNumbers:
         self,
         features: FeatureSet,
         fitted: FittedNumbers,
+        timestamp: str,
         items: KnownItems,
         lists: Mapping[str, Lookup],
         columns: ServedColumns,
@@ -138,6 +142,7 @@ class WorkflowNumbers:
         """Read what is known of items."""
         self._features = features
         self._fitted = fitted
+        self._timestamp = timestamp
         self._lookups = lists
         self._domains = [column.domain for column in columns.targets]
         self._of_user = [f for of in (USER, INTERACTION) for f in _plain_features(features, of)]
@@ -234,12 +239,16 @@ class WorkflowNumbers:
         raw = _arrow(values, where)
         if pa.types.is_null(raw.type):
             raw = raw.cast(pa.string())
+        seconds, bad = None, np.zeros(len(values), bool)
         fits, expected = fits_feature(feature, raw.type)
-        if not fits:
+        if feature.name == self._timestamp and can_be_number(raw.type):
+            seconds, bad = moments_of(raw, self._features.timestamp_unit)
+        elif not fits:
             raise RequestError(f"{where[0]}: expected {expected}, received {values[0]!r:.60}")
-        read = read_feature(feature, raw, None)
-        if read.bad[:given].any():
-            place = int(np.argmax(read.bad))
+        read = read_feature(feature, raw, seconds)
+        bad = bad | read.bad
+        if bad[:given].any():
+            place = int(np.argmax(bad))
             raise RequestError(
                 f"{where[place]}: expected {read.expected}, received {values[place]!r:.60}"
             )

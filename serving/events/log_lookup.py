@@ -21,8 +21,12 @@ from ..servables.servable import WORKFLOW, Servable
 from .vocabulary_lookup import Lookup
 
 
-def read_workflow(servable: Servable) -> tuple[FeatureSet, FittedNumbers] | None:
-    """Read the features beside ids of a servable's workflow; None where it has none."""
+def read_workflow(servable: Servable) -> tuple[FeatureSet, FittedNumbers, str] | None:
+    """Read the features beside ids of a servable's workflow, and what its timestamp is called.
+
+    Returns:
+        None where it has no such features.
+    """
     path = servable.path / WORKFLOW
     if not path.exists():
         return None

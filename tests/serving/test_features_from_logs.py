@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from feature_logs import OPTIONS, feature_log, write_features
 from in_process import run
+from serving_process import reached, serving
 
 from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.foundation.exceptions import MerlinSimError
@@ -19,6 +20,7 @@ from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.serving.events.event_encoder import EventEncoder
 from merlin_sim.serving.limits import RequestError
 from merlin_sim.serving.scoring.scorer import Scorer
+from merlin_sim.serving.scoring.signature_inputs import plain_batch
 from merlin_sim.serving.servables.export import export_model
 from merlin_sim.serving.servables.export_checkpoint import restore_model
 from merlin_sim.serving.servables.servable import Servable
@@ -117,6 +119,22 @@ def test_events_of_csv_and_parquet_are_read_alike(walked, log, expected, tmp_pat
         np.testing.assert_allclose(scores, list(expected.values())[:12], atol=1e-5)
 
 
+def test_a_server_gives_the_same_of_events_and_of_columns(walked, encoder, log, expected):
+    pytest.importorskip("pytriton")
+    calls = pytest.importorskip("triton_calls")
+    users = list(expected)[:6]
+    events = [event_of(log, who) for who in users]
+    with serving(walked / "servable") as process:
+        server = reached(process)
+        of_events = calls.infer_events(server, "http", events)[:, 0]
+        tensors = plain_batch([encoder.encode(encoder.parse(e)) for e in events], encoder.columns)
+        of_columns = calls.infer(server, "http", "ids", tensors, "score")[:, 0]
+        process.terminate()
+        assert process.wait(60) == 0
+    for scores in (of_events, of_columns):
+        np.testing.assert_allclose(scores, [expected[who] for who in users], atol=1e-5)
+
+
 def test_one_user_with_many_candidates_is_scored_as_rows_are(servable, encoder, log):
     who = log["who"].iloc[0]
     items = log["what"].unique().tolist()
@@ -172,6 +190,32 @@ def test_a_request_gets_what_the_whole_log_said_of_its_keys(counting, log):
     prior, clicks = log["clicked"].mean(), log[log["brand"] == brand]["clicked"]
     share = (clicks.sum() + 3 * prior) / (len(clicks) + 3)
     np.testing.assert_allclose(targets["brand_target_trgt"], [share, share, prior], rtol=1e-5)
+
+
+@pytest.mark.parametrize("unit", ["ms", None])
+def test_a_moment_is_read_as_the_logs_timestamps_are(unit, log, tmp_path):
+    whole = log["when"].astype("datetime64[ns]").astype("int64") // (10**6 if unit else 10**9)
+    log.assign(when=whole).to_parquet(tmp_path / "log.parquet")
+    text = "features: {when: {type: time, of: interaction, cycles: [hour]}}\n"
+    text += f"timestamp_unit: {unit}" if unit else ""
+    features = ("--features", write_features(tmp_path / "f.yaml", text))
+    output = ("--output_path", tmp_path / "d")
+    run("preprocess", "log", tmp_path / "log.parquet", *output, *OPTIONS, *features)
+    dataset = DatasetDirectory.open(tmp_path / "d")
+    model = build_model("din", dataset.schema, embedding_dim=4)
+    servable = Servable.open(export_model(model, dataset, tmp_path / "servable"))
+    encoder = EventEncoder(servable)
+    rows = pq.read_table(tmp_path / "d/test").to_pandas()
+    users = pd.read_parquet(tmp_path / "d/categories/who.parquet").set_index("id")["key"]
+    for row in rows.head(6).to_dict("records"):
+        who = users[row["who"]]
+        moment = int(whole[log["who"] == who].iloc[-1])
+        date = str(log[log["who"] == who]["when"].iloc[-1])
+        for given in (moment, str(moment), date):
+            event = {"who": who, "when": given, "history": ["i1"], "candidates": ["i2"]}
+            found = encoder.encode(encoder.parse(event)).users
+            assert found["when_hour_sin"][0] == pytest.approx(row["when_hour_sin"], abs=1e-6)
+            assert found["when_hour_cos"][0] == pytest.approx(row["when_hour_cos"], abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from typing import Any
 
 import nvtabular as nvt
 import pandas as pd
+import pyarrow as pa
 
 from ... import __version__
 from ...foundation.atomic_write import write_text_atomically
@@ -24,11 +25,13 @@ from ...foundation.exceptions import MerlinSimError
 from ...foundation.json_file import read_json
 from ...foundation.own_digest import DIGEST, require_own_digest, with_own_digest
 from ...schemas.translation.merlin_schema import to_merlin_schema
+from ..engine.backend import frame_from_arrow
 from ..engine.workflow import Workflow
 from ..features.feature import USER, Number
 from ..features.feature_file import features_from_plain
 from ..features.feature_set import FeatureSet
 from ..features.fitted_numbers import FittedNumbers, learned_from_plain
+from ..logs.table_columns import clean_columns, is_text, kind_of_timestamp
 from ..operators.emit_dataset import EmitDataset
 from ..operators.make_samples import MakeSamples
 from ..vocabularies.vocabulary import CATEGORIES, Vocabularies
@@ -107,6 +110,22 @@ class FittedWorkflow:
     def _encodings(self) -> tempfile.TemporaryDirectory[str]:
         return tempfile.TemporaryDirectory(prefix="merlin-sim-encodings-")
 
+    def rows(self, log: pd.DataFrame) -> Any:
+        """Read rows of a log as files are read: what the two workflows below take.
+
+        Without features beside ids they take a log's frame as it is, too.
+
+        Raises:
+            MerlinSimError: With the first row that cannot be read, from 1.
+        """
+        table = pa.Table.from_pandas(log, preserve_index=False)
+        times = table[self.columns.timestamp].combine_chunks()
+        kind = kind_of_timestamp(times) if is_text(times.type) else None
+        rows, bad = clean_columns(table, self.columns, kind or "")
+        if bad:
+            raise MerlinSimError(f"the log, row {bad[0].line}: {bad[0].reason}.")
+        return frame_from_arrow(rows)
+
     def histories(self) -> Workflow:
         """The NVTabular workflow from raw interactions to one row of ids a user."""
         return self._finish(self._encode(None))
@@ -179,9 +198,10 @@ def _read_document(path: Path) -> dict[str, Any]:
     return found
 
 
-def read_fitted_features(path: Path) -> tuple[FeatureSet, FittedNumbers]:
-    """Read, of a workflow.json that was checked, what it says of features beside ids."""
-    return _features(path, _read_document(path)["features"])
+def read_fitted_features(path: Path) -> tuple[FeatureSet, FittedNumbers, str]:
+    """Read, of a workflow.json, what it says of features beside ids, and the timestamp's column."""
+    document = _read_document(path)
+    return (*_features(path, document["features"]), str(document["columns"].get("timestamp")))
 
 
 def _features(path: Path, section: Mapping[str, Any]) -> tuple[FeatureSet, FittedNumbers]:

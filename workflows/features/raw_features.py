@@ -29,7 +29,9 @@ class ReadFeature:
 def fits_feature(feature: AnyFeature, kind: pa.DataType) -> tuple[bool, str]:
     """Whether a column of a type may become a feature, and what was expected."""
     if isinstance(feature, Time):
-        is_date = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+        is_date = pa.types.is_timestamp(kind) or pa.types.is_date(kind) or is_words(kind)
+        if feature.unit is None:
+            return is_date, "dates, or text of them (`unit` says what numbers count)"
         return is_date or can_be_number(kind), "dates, or numbers or text of them"
     if isinstance(feature, Vector):
         return can_be_vector(kind), "lists of numbers, or text of them"
@@ -59,8 +61,7 @@ def read_feature(feature: AnyFeature, values: pa.Array, seconds: pa.Array | None
     if isinstance(feature, Time):
         bad = nowhere
         if seconds is None:
-            numbers_are_seconds = "s" if not is_words(values.type) else None
-            seconds, bad = seconds_of(values, feature.unit or numbers_are_seconds)
+            seconds, bad = seconds_of(values, feature.unit)
         circle = circle_of(seconds, name, feature.cycles)
         expected = EXPECTED_DATE if feature.unit is None else EXPECTED_NUMBER
         return ReadFeature(name, {k: pa.array(v) for k, v in circle.items()}, bad, expected)

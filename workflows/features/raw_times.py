@@ -42,6 +42,20 @@ def seconds_of(values: pa.Array, unit: str | None) -> tuple[pa.Array, npt.NDArra
     return pc.multiply(micros, 1e-6), is_bad | (np.asarray(micros.is_null()) & ~_is_null(text))
 
 
+def moments_of(values: pa.Array, unit: str | None) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    """Read single times of a request: numbers, and text of numbers, count ``unit``; or dates.
+
+    >>> moments_of(pa.array(["5000", "1970-01-01 00:00:07"]), "ms")[0].to_pylist()
+    [5.0, 7.0]
+    """
+    numbers, is_none = numbers_of(values, LARGEST_OF_64_BITS)
+    seconds = pc.multiply(numbers, UNITS[unit or "s"])
+    if not is_none.any():
+        return seconds, is_none
+    dates, bad = seconds_of(values, None)
+    return pc.if_else(pa.array(is_none), dates, seconds), bad & is_none
+
+
 def _micros(text: pa.Array) -> pa.Array:
     micros = pc.cast(pc.cast(text, pa.timestamp("us")), pa.int64())
     return pc.cast(micros, pa.float64(), safe=False)

@@ -177,19 +177,10 @@ def test_a_twin_has_its_own_items_numbers_and_its_positives_moment(dataset):
 def test_the_fitted_workflow_does_the_same(kind, log, request):
     stored = request.getfixturevalue(kind)
     fitted = FittedWorkflow.load(stored)
-    raw = raw_frame(log, fitted)
+    raw = fitted.rows(log)
     for mapping in ("train", "test"):
         made = fitted.samples(mapping).transform(raw)
         assert rows_of(made) == rows_of(pq.read_table(stored / mapping).to_pandas())
-
-
-def raw_frame(log, fitted):
-    """A log as its reader gives it: what a workflow is handed."""
-    from merlin_sim.workflows.engine.backend import frame_from_arrow
-    from merlin_sim.workflows.logs.table_columns import clean_columns
-
-    table = pa.Table.from_pandas(log, preserve_index=False)
-    return frame_from_arrow(clean_columns(table, fitted.columns, "")[0])
 
 
 def rows_of(frame):
@@ -200,6 +191,15 @@ def rows_of(frame):
 
     names = sorted(frame.columns)
     return sorted(tuple(plain(row[name]) for name in names) for row in frame.to_dict("records"))
+
+
+def test_rows_of_a_frame_are_read_as_those_of_files(log, dataset):
+    fitted = FittedWorkflow.load(dataset)
+    text = log.head(3).assign(when=log["when"].astype(str), price=["1.5", "", "2"])
+    rows = fitted.rows(text)
+    assert rows["price"].fillna(-1).tolist() == [1.5, -1, 2]
+    with pytest.raises(MerlinSimError, match="the log, row 2: 'place': expected a number"):
+        fitted.rows(text.assign(place=["1", "far", "2"]))
 
 
 def test_the_next_day_gets_what_was_learned(log, run, files, dataset):
@@ -261,6 +261,25 @@ def test_files_of_other_types_of_numbers_are_one_log(log, run, files, dataset):
         stored, again = (pq.read_table(d / mapping) for d in (dataset, output))
         for name in ("price_trgt", "size_trgt", "weight_trgt"):
             assert stored[name].equals(again[name])
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_times_that_are_numbers_need_a_unit_from_either_kind_of_file(kind, log, run, files):
+    days = log.assign(released=(log["released"] - pd.Timestamp("1970-01-01")).dt.days * 86_400_000)
+    if kind == "csv":
+        write_csv(days, files / "numbers.csv")
+    else:
+        days.to_parquet(files / "numbers.parquet")
+    feature = "{type: time, of: item, cycles: [month]"
+    write_features(files / "no unit.yaml", f"features: {{released: {feature}}}}}")
+    with pytest.raises(MerlinSimError, match="'released': expected .*`unit` says what numbers"):
+        run("no unit", log=f"numbers.{kind}", features="no unit.yaml")
+    write_features(files / "unit.yaml", f"features: {{released: {feature}, unit: ms}}}}")
+    output = run(f"unit of {kind}", log=f"numbers.{kind}", features="unit.yaml")
+    found = pd.read_parquet(output / "categories" / "what.parquet").set_index("key")
+    items = log.drop_duplicates("what").set_index("what")
+    angle = (items["released"].dt.month - 1).loc[found.index] * 2 * np.pi / 12
+    np.testing.assert_allclose(found["released_month_sin"], np.sin(angle), atol=1e-6)
 
 
 def test_numbers_need_the_samples_layout(run):
