@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..foundation.atomic_write import sync_directory
+from ..foundation.staging import REPLACED, finish_replacement, put_in_place
 from .array_part import ArrayPart
 from .checkpoint_files import (
     Checkpoint,
@@ -26,8 +27,6 @@ from .checkpoint_files import (
 
 __all__ = ["Checkpoint", "CheckpointError", "CheckpointStore"]
 
-REPLACED = ".replaced"
-"""Ends the name of a checkpoint while another one of the same step takes its place."""
 AUC = "auc"
 """The fact by which checkpoints are compared."""
 _NAME = re.compile(r"step-\d{10}")
@@ -76,9 +75,9 @@ class CheckpointStore:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             with _locked(self.directory, fcntl.LOCK_EX):
-                self._clear_replaced()
+                self._finish_replacements()
                 write_checkpoint(partial, described, parts, write)
-                self._put_in_place(partial, final)
+                put_in_place(partial, final, self._remove_behind)
                 self._prune(final.name)
         except CheckpointError:
             shutil.rmtree(partial, ignore_errors=True)
@@ -148,21 +147,12 @@ class CheckpointStore:
                 return auc if isinstance(auc, int | float) and math.isfinite(auc) else None
         return None
 
-    def _clear_replaced(self) -> None:
-        """Finish what a process that was killed in :meth:`_put_in_place` left."""
+    def _finish_replacements(self) -> None:
         for replaced in self.directory.glob(f"step-*{REPLACED}"):
-            final = replaced.with_name(replaced.name.removesuffix(REPLACED))
-            if final.exists():
-                _remove(replaced)
-            else:
-                os.rename(replaced, final)
+            finish_replacement(replaced.with_name(replaced.name.removesuffix(REPLACED)), _remove)
 
-    def _put_in_place(self, partial: Path, final: Path) -> None:
-        """Rename; one of the same step can be read under a second name until this one can."""
-        replaced = final.with_name(final.name + REPLACED)
-        if final.exists():
-            os.rename(final, replaced)
-        os.rename(partial, final)
+    def _remove_behind(self, replaced: Path) -> None:
+        """Remove what can be read until then, once the new one's name is on the disk."""
         sync_directory(self.directory)
         _remove(replaced)
 

@@ -24,7 +24,10 @@ def write_text_atomically(path: Path, text: str) -> None:
 
 
 def write_replacing(path: Path, text: str) -> None:
-    """Write a file that readers see either as it was or as it will be."""
+    """Write a file that readers see either as it was or as it will be, on the disk.
+
+    Several processes may write it at once, each beside it under a name of its own.
+    """
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         write_synced(partial, text)
@@ -38,7 +41,9 @@ def write_replacing(path: Path, text: str) -> None:
 def open_replacing(path: Path) -> Iterator[IO[bytes]]:
     """Open a long file that stands under its name when the block has ended well.
 
-    Until then it is ``<path>.partial``, which a run that ends early leaves behind.
+    Until then it is ``<path>.partial``, which a run that ends early leaves behind: in sight, as it
+    may be large, and where the next run writes over it. It is not waited for until it is on the
+    disk, as what can be made again is not.
 
     Raises:
         MerlinSimError: Where the file cannot be written.

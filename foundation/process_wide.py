@@ -1,4 +1,4 @@
-"""Every trick that reaches into the whole process, and why it is played.
+"""The tricks that reach into the whole process, and why each is played.
 
 - :func:`silence_third_party_noise`, :func:`show_dataset_warnings`: a person at a terminal hears our
   warnings as sentences, and other libraries' not.
@@ -11,9 +11,24 @@
 - :func:`put_off_dtype_mappings`: a Merlin schema is read without TensorFlow, Dask and Numba.
 - :func:`keep_freed_memory`: arrow uses the pages of one window of rows for the next.
 - :func:`collect_less_often`: Python looks for garbage less often, and not while it ends.
+- :func:`deterministic_operations`: TensorFlow turns them on for good; a run in a program turns
+  them off again, for which TensorFlow has a private name only.
+- :func:`one_report_of_undecodable_rows`: arrow prints a traceback beside its error.
 
-One more reaches into a single object of Merlin's, and stands beside it:
-``workflows/engine/workflow.py`` exchanges the executor of its own workflows.
+What cannot stand here:
+
+- ``scripts/gpu_environment.py`` is copied into an environment with a GPU, where no other file of
+  this package need be. It stands first among those whom Python asks for a module, to open CUDA's
+  libraries before TensorFlow and cupy look for them; gives a name back to ``cudf.core.column``
+  that Merlin imports; and sets what CUDA, XLA, numba and Dask read in the environment.
+- Environment variables are set beside what they are about, as they are the way to talk to
+  libraries that are not imported yet, and to children: ``ranks/own_gpu.py`` (a rank's GPU and its
+  memory), ``training/runs/affinity.py`` (cores and threads), ``scripts/options/devices.py`` (no
+  GPU for preprocessing).
+- Handlers of signals stand with those who wait for one: ``ranks/interruption.py``,
+  ``training/runs/run.py``, ``serving/triton/serve.py``.
+- Two reach into a single object of Merlin's: ``workflows/engine/workflow.py`` exchanges the
+  executor of its own workflows, ``feed/open_feed.py`` the order of its own dataset's files.
 """
 
 from __future__ import annotations
@@ -358,3 +373,39 @@ def put_off_dtype_mappings() -> None:
     by_place = sorted(registry.mappings.items(), key=lambda entry: place.get(entry[0], last))
     registry.mappings.clear()
     registry.mappings.update(by_place)
+
+
+@contextlib.contextmanager
+def deterministic_operations(wanted: bool) -> Iterator[None]:
+    """Have TensorFlow use deterministic operations only, if wanted, until the block ends."""
+    if not wanted:
+        yield
+        return
+    import tensorflow as tf
+    from tensorflow.python.framework.config import disable_op_determinism
+
+    tf.config.experimental.enable_op_determinism()
+    try:
+        yield
+    finally:
+        disable_op_determinism()
+
+
+@contextlib.contextmanager
+def one_report_of_undecodable_rows() -> Iterator[None]:
+    """Let arrow's error alone speak of a row with a wrong number of fields that is not UTF-8.
+
+    Arrow cannot give such a row to whoever asked for it: it prints a traceback that nobody can
+    catch, and then raises an error that says the row.
+    """
+    kept = sys.unraisablehook
+
+    def tell(problem: Any) -> None:
+        if not isinstance(problem.exc_value, UnicodeDecodeError):
+            kept(problem)
+
+    sys.unraisablehook = tell
+    try:
+        yield
+    finally:
+        sys.unraisablehook = kept

@@ -14,6 +14,7 @@ from .exceptions import MerlinSimError, Stopped
 
 PARTIAL = ".partial"
 REPLACED = ".replaced"
+"""Ends the name of a directory while another one takes its place."""
 LOCK = ".lock"
 
 
@@ -39,7 +40,8 @@ def staged_directory(
     partial = target.with_name(target.name + PARTIAL)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _restore_what_a_killed_replacement_left(target, say)
+        if finish_replacement(target, shutil.rmtree):
+            say(f"An earlier run was killed while it replaced {target}; the old one was put back.")
         _check_free(target, overwrite)
         lock = _claim(partial, target, say)
     except OSError as error:
@@ -47,7 +49,7 @@ def staged_directory(
     try:
         yield partial
         (partial / LOCK).unlink()
-        _put_in_place(partial, target)
+        put_in_place(partial, target, _remove)
     except OSError as error:
         shutil.rmtree(partial, ignore_errors=True)
         raise cannot_write(error.filename or target, error) from error
@@ -121,20 +123,36 @@ def _try_lock(partial: Path, target: Path) -> IO[str]:
     return lock
 
 
-def _put_in_place(partial: Path, target: Path) -> None:
+def put_in_place(made: Path, target: Path, remove: Callable[[Path], None]) -> None:
+    """Rename a directory; the one that stands there has a second name until this one has its own.
+
+    Args:
+        made: The directory that is complete.
+        target: Its place.
+        remove: Removes what had the place, if anything had, by its second name.
+    """
     replaced = target.with_name(target.name + REPLACED)
-    if target.is_dir() and any(target.iterdir()):
+    if target.exists():
         os.rename(target, replaced)
-    os.rename(partial, target)
-    shutil.rmtree(replaced, ignore_errors=True)
+    os.rename(made, target)
+    remove(replaced)
 
 
-def _restore_what_a_killed_replacement_left(target: Path, say: Callable[[str], None]) -> None:
+def finish_replacement(target: Path, remove: Callable[[Path], None]) -> bool:
+    """Finish what a process that was killed in :func:`put_in_place` left.
+
+    Returns:
+        Whether the old directory has its place again.
+    """
     replaced = target.with_name(target.name + REPLACED)
     if not replaced.exists():
-        return
+        return False
     if target.exists():
-        shutil.rmtree(replaced)
-    else:
-        os.rename(replaced, target)
-        say(f"An earlier run was killed while it replaced {target}; the old one was put back.")
+        remove(replaced)
+        return False
+    os.rename(replaced, target)
+    return True
+
+
+def _remove(replaced: Path) -> None:
+    shutil.rmtree(replaced, ignore_errors=True)

@@ -20,7 +20,7 @@ Usage: scripts/run_model.sh [flags]
   --load_checkpoint_path DIR  Checkpoints to go on from, or to infer with.
   --prebatch_train_size N     Samples in a record of a prebatched tfrecord dataset, as it was made.
   --prebatch_test_size N      The same for its test data.
-  --model_type TYPE           din, dien, sim, eta, sdim or twin. Default: sim.
+  --model_type TYPE           As in merlin-sim train. Default: sim.
   --help                      This text.
 LAUNCHER=mpi in the environment starts ranks with mpiexec instead of horovodrun.
 The script ends as its ranks do: 2 wrong input, 70 a rank was lost, 75 stopped on request.

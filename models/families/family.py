@@ -27,6 +27,16 @@ class Request(Enum):
 
 
 @dataclass(frozen=True)
+class Preset:
+    """A named set of settings and options, for what the published defaults are not made for."""
+
+    values: Mapping[str, Any]
+    """By name, as a config file has them; what is given beside a preset wins."""
+    help: str
+    """What the command line says of it."""
+
+
+@dataclass(frozen=True)
 class Family:
     """One family of models.
 
@@ -64,6 +74,8 @@ class Family:
     """Whether XLA can compile what follows the lookups by itself, as spread tables need it."""
     help: Mapping[str, str] = field(default_factory=dict)
     """What the command line says of an option."""
+    presets: Mapping[str, Preset] = field(default_factory=dict)
+    """Its presets by name."""
 
     def model_class(self) -> Any:
         """Import the model's class."""
@@ -74,6 +86,11 @@ class Family:
     def takes_candidates(self) -> bool:
         """Whether the model takes batches of users x candidates; its class says so."""
         return bool(getattr(self.model_class(), "takes_candidates", False))
+
+    @property
+    def has_search(self) -> bool:
+        """Whether the model searches a long history; its class says so."""
+        return bool(getattr(self.model_class(), "has_search", False))
 
     def tables(self, schema: Any, options: Any) -> list[Table]:
         """Return the tables that a plan may spread over ranks."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 
 from ...foundation.exceptions import MerlinSimError
 from ...schemas.contracts.known_contracts import register_contract
-from .family import Family
+from .family import Family, Preset
 
 DEFAULT = "sim"
 """The family of a run that names none."""
@@ -31,6 +31,15 @@ def families() -> dict[str, Family]:
     for family in found:
         register_contract(family.name, family.contract)
     return {family.name: family for family in found}
+
+
+def presets() -> dict[str, Preset]:
+    """Return the presets of all families; each one's values name its family too."""
+    return {
+        name: replace(preset, values={"model_type": family.name, **preset.values})
+        for family in families().values()
+        for name, preset in family.presets.items()
+    }
 
 
 def find_family(name: str) -> Family:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import tensorflow as tf
 from merlin.schema import Schema
@@ -269,6 +269,8 @@ class SearchedModel(InterestModel):
     """
 
     part_names = ("search_unit", "attention_unit")
+    has_search: ClassVar[bool] = True
+    """Whether it searches a long history, of which a report tells what the search keeps."""
 
 
 @register_block

@@ -22,7 +22,7 @@ from ..options.shared_options import checkpoint_options
     "--best",
     type=click.IntRange(min=1),
     help="How many positions by exact attention are to be found. "
-    "[default: as many as the model's search keeps; SDIM's: 100]",
+    "[default: as many as the model's search keeps; of any number: 100]",
 )
 @click.option(
     "--rows",

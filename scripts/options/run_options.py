@@ -14,8 +14,7 @@ import click
 from click.core import ParameterSource
 
 from ...foundation.exceptions import MerlinSimError
-from ...models.families.registry import DEFAULT, families, find_family
-from ...training.runs.presets import PRESETS
+from ...models.families.registry import DEFAULT, families, find_family, presets
 from ...training.runs.run_config import MODES, RunConfig, read_config, settings
 from ...training.runs.settings import kind_of
 from .devices import settle_for_model
@@ -38,6 +37,7 @@ SETTINGS = {name: (known, hint) for name, known, hint in settings()}
 OFF = {"dropout_rate": -1}
 """What is given in place of None, as the published command line has it."""
 OFF |= {name: known.off for name, (known, _) in SETTINGS.items() if known.off is not None}
+PRESETS = presets()
 
 
 def _read_config_file(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:
@@ -55,7 +55,7 @@ def _read_config_file(ctx: click.Context, param: click.Parameter, path: Path | N
 
 def _take_preset(ctx: click.Context, param: click.Parameter, name: str | None) -> None:
     if name is not None:  # what a config file says wins
-        ctx.default_map = {**PRESETS[name], **(ctx.default_map or {})}
+        ctx.default_map = {**PRESETS[name].values, **(ctx.default_map or {})}
 
 
 def _flag(name: str, default: bool, flags: str, help_text: str) -> Callable[[Any], Any]:
@@ -123,8 +123,8 @@ OPTIONS = [
         is_eager=True,
         expose_value=False,
         callback=_take_preset,
-        help="A named set of values, for those of these options that are not given. lifelong: TWIN "
-        "that reads how often and how recently, with dropout.",
+        help="A named set of values, for those of these options that are not given. "
+        + " ".join(f"{name}: {preset.help}" for name, preset in PRESETS.items()),
     ),
     *setting_options(["dataset_dir", "feature_spec"]),
     *MODEL,

@@ -9,8 +9,9 @@ from ...feed.open_feed import open_feed
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator
 from ...foundation.ranks import Ranks
+from ...models.families.registry import families
 from ...models.interest.search_report import SearchRow, search_report
-from ...models.interest.sim import SearchedModel
+from ...models.registry import family_of
 from ...schemas.dataset import DatasetDirectory
 
 ROWS_PER_BATCH = 1024
@@ -37,9 +38,10 @@ def search_rows(
     Raises:
         MerlinSimError: Where the model has no search stage.
     """
-    if not isinstance(model, SearchedModel):
+    if not family_of(model).has_search:
+        having = ", ".join(name for name, family in families().items() if family.has_search)
         raise MerlinSimError(
-            "expected a model with a search stage (`model_type` sim, eta, sdim or twin). "
+            f"expected a model with a search stage (`model_type` {having}). "
             f"Received: {type(model).__name__}."
         )
     feed = open_feed(dataset, "test", list(model.channels.served), ROWS_PER_BATCH, Ranks())

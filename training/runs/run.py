@@ -15,13 +15,13 @@ from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework.config import disable_op_determinism  # TensorFlow names no other
 
 from ... import __version__
 from ...checkpoints.checkpoint_store import Checkpoint, CheckpointError, CheckpointStore
 from ...feed.open_feed import user_column
 from ...foundation.atomic_write import write_replacing
 from ...foundation.exceptions import MerlinSimError
+from ...foundation.process_wide import deterministic_operations
 from ...foundation.ranks import Ranks, rank_batch_size
 from ...models import build_model
 from ...models.blocks.embeddings.spread_tables import spread_tables
@@ -223,15 +223,12 @@ class Run:
         )
         DropoutSeeds.prepare()
         tf.keras.utils.set_random_seed(self.config.seed)
-        if self.config.deterministic:
-            tf.config.experimental.enable_op_determinism()
         try:
-            yield
+            with deterministic_operations(self.config.deterministic):
+                yield
         finally:
             tf.keras.mixed_precision.set_global_policy(policy)
             tf.config.experimental.enable_tensor_float_32_execution(tf32)
-            if self.config.deterministic:
-                disable_op_determinism()
 
     def _write_facts(self, dataset: DatasetDirectory, name: str) -> None:
         results = self.config.results_dir

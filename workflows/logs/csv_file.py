@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import threading
 import weakref
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 
+from ...foundation.process_wide import one_report_of_undecodable_rows
 from .bad_rows import BadRow
 
 LONGEST_WAIT = 60.0
@@ -73,7 +73,7 @@ class CsvReader:
         """Open the file and read its first block."""
         with contextlib.ExitStack() as around:
             around.callback(self._release)
-            around.enter_context(_told_once())
+            around.enter_context(one_report_of_undecodable_rows())
             self._open()
             self._around = around.pop_all()
         return self
@@ -118,23 +118,3 @@ class CsvReader:
         """
         self._raw = self._reader = None
         self._released.wait(LONGEST_WAIT)
-
-
-@contextlib.contextmanager
-def _told_once() -> Iterator[None]:
-    """Let arrow's error alone speak of a row with a wrong number of fields that is not UTF-8.
-
-    Arrow cannot give such a row to whoever asked for it: it prints a traceback that nobody can
-    catch, and then raises an error that says the row.
-    """
-    kept = sys.unraisablehook
-
-    def tell(problem: Any) -> None:
-        if not isinstance(problem.exc_value, UnicodeDecodeError):
-            kept(problem)
-
-    sys.unraisablehook = tell
-    try:
-        yield
-    finally:
-        sys.unraisablehook = kept

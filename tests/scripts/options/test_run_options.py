@@ -11,9 +11,8 @@ from click.testing import CliRunner
 from small_logs import write_sim_dataset
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.models.families.registry import find_family
+from merlin_sim.models.families.registry import find_family, presets
 from merlin_sim.scripts.options.run_options import run_options, to_run_config
-from merlin_sim.training.runs.presets import PRESETS
 
 ROOT = Path(__file__).parents[3]
 
@@ -202,7 +201,7 @@ def test_results_that_cannot_be_written_are_refused_before_tensorflow_is_importe
 def test_a_preset_sets_what_is_not_given(tmp_path):
     preset = ("--preset", "lifelong")
     config, _ = parse(*DATASET, *preset)
-    values = dict(PRESETS["lifelong"])
+    values = dict(presets()["lifelong"].values)
     assert (config.model_type, config.lr) == (values.pop("model_type"), values.pop("lr"))
     assert config.model_options.items() <= values.items() and config.model_options["history_counts"]
     given, _ = parse(*DATASET, *preset, "--model_type", "sdim", "--history_counts", "false")
@@ -218,7 +217,7 @@ def test_a_preset_sets_what_is_not_given(tmp_path):
     assert parse("--config", str(path))[0] == config, "what was resolved is written"
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", presets())
 def test_the_values_of_a_preset_are_options_with_values_that_fit(name):
     config, _ = parse(*DATASET, "--preset", name)
     family = find_family(config.model_type)
