@@ -297,7 +297,7 @@ def precision_line(root: Path):
     """AUC with AMP beside FP32, trained as `make demo` trains, from its logs."""
 
     def figures() -> str:
-        preprocess(root, "demo", *DEMO)
+        preprocess(root, "demo", *DEMO, layout="users")
         aucs = {}
         for precision in ("FP32", "AMP"):
             with tempfile.TemporaryDirectory() as results:
@@ -315,13 +315,17 @@ def precision_line(root: Path):
     yield "test AUC with AMP, on the demo's logs", figures
 
 
-def preprocess(root: Path, place: str, *size: object, **variables: str) -> float:
+def preprocess(
+    root: Path, place: str, *size: object, layout: str = "samples", **variables: str
+) -> float:
     """Preprocess synthetic logs of Amazon Books' form, and return the seconds."""
     raw = root / f"raw of {' '.join(map(str, size))}"
     if not raw.exists():
         run(PROGRAM, "synthesize", "--output", raw, *size)
     words = (PROGRAM, "preprocess", "amazon-books", "--amazon_dataset_path", raw)
-    return run(*words, "--output_path", root / place, "--overwrite", **variables)
+    return run(
+        *words, "--output_path", root / place, "--overwrite", "--layout", layout, **variables
+    )
 
 
 def preprocessing_lines(root: Path):

@@ -14,6 +14,7 @@ from ..foundation.exceptions import MerlinSimError
 from ..foundation.process_wide import quiet_merlin
 from ..foundation.ranks import Ranks, rank_batch_size
 from ..schemas.dataset import DatasetDirectory
+from ..schemas.users_layout import UsersLayout
 from .data_error import READ_ERRORS, DataError
 from .loader import Loader
 from .rows.footer import require_whole_footer
@@ -90,7 +91,7 @@ def open_feed(
     }
     given = {name: value for name, value in of_users.items() if value is not None}
     if dataset.users is not None:
-        check_candidates(global_batch_size, candidates, ranks)
+        check_candidates(dataset.users, global_batch_size, candidates, ranks)
         loader = _users_loader(source, batch_size, dataset, mapping, {**options, **given})
     elif given:
         raise MerlinSimError(
@@ -133,18 +134,23 @@ def _users_loader(
     return GroupedLoader(source, size // candidates, directory=dataset, mapping=mapping, **options)
 
 
-def check_candidates(global_batch_size: int, candidates: int | None, ranks: Ranks) -> None:
+def check_candidates(
+    layout: UsersLayout, global_batch_size: int, candidates: int | None, ranks: Ranks
+) -> None:
     """Refuse what no batch of users x candidates can be made of.
 
     Raises:
-        MerlinSimError: where a row would not hold pairs, or the ranks not whole rows.
+        MerlinSimError: where a row would not hold whole positions, or the ranks not whole rows.
     """
     if candidates is None or candidates == 1:
         return
-    if candidates < 2 or candidates % 2:
+    of_position = layout.samples_per_position
+    if candidates < 1 or candidates % of_position:
+        negatives = f"{of_position - 1} negatives" if of_position > 2 else "a twin"
+        number = f"multiple of {of_position}" if of_position > 2 else "even number"
         raise MerlinSimError(
-            "`candidates` should be a positive even number, or 1 for plain rows: a position has a "
-            f"positive and a twin. Received: `candidates` = {candidates}."
+            f"`candidates` should be a positive {number}, or 1 for plain rows: a position has a "
+            f"positive and {negatives}. Received: `candidates` = {candidates}."
         )
     if global_batch_size % (candidates * ranks.size):
         of_ranks = f" x {ranks.size} ranks" if ranks.size > 1 else ""

@@ -15,6 +15,7 @@ import tensorflow as tf
 from ..feed.loader import Loader
 from ..feed.open_feed import open_feed
 from ..feed.users.evaluation_rows import EvaluationRows
+from ..feed.users.grouped_loader import usual_candidates
 from ..foundation.process_wide import quiet_merlin
 from ..foundation.ranks import Ranks
 from ..ranks.collectives import broadcast_object
@@ -73,8 +74,8 @@ class Input:
     """What pads histories."""
     batch_size: int | None
     """Samples of a batch, over all ranks; a loader has its own."""
-    candidates: int = 1
-    """Samples of a row that the model takes at most, of a directory with one row per user."""
+    takes_candidates: bool = False
+    """Whether the model takes users x candidates, of a directory with one row per user."""
 
     def training(self, data: Any, ranks: Ranks, shuffle: bool, epoch: int, endless: bool) -> Any:
         """Return what ``fit`` reads, of a directory this rank's part.
@@ -120,7 +121,9 @@ class Input:
         return PaddedBatches(data, self.padding) if isinstance(data, mm.Loader) else data
 
     def _candidates(self, data: DatasetDirectory) -> int:
-        return 1 if data.users is None else self.candidates
+        if data.users is None or not self.takes_candidates:
+            return 1
+        return usual_candidates(data.users)
 
     def _needed_batch_size(self) -> int:
         if not self.batch_size:

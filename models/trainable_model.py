@@ -10,7 +10,6 @@ from merlin.models.tf.core.prediction import Prediction
 from merlin.models.tf.distributed.backend import hvd
 from merlin.models.tf.utils.tf_utils import call_layer
 
-from ..feed.users.grouped_loader import CANDIDATES
 from ..foundation.batch_names import HISTORY_END
 from ..foundation.ranks import Ranks
 from ..ranks import collectives
@@ -246,8 +245,7 @@ class TrainableModel(mm.Model):
             return super().predict(x, batch_size, **kwargs)
 
     def _input(self, batch_size: int | None, takes_candidates: bool) -> Input:
-        candidates = CANDIDATES if takes_candidates else 1
-        return Input(self.training_columns, self._prepare_features, batch_size, candidates)
+        return Input(self.training_columns, self._prepare_features, batch_size, takes_candidates)
 
     def _share_state(self, ranks: Ranks) -> None:
         """Give every rank the first rank's weights and optimizer, before the first step."""

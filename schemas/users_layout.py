@@ -31,6 +31,9 @@ UNIFORM = "uniform"
 NEGATIVES = (POPULARITY, UNIFORM)
 """How items are drawn: as often as they were taken, or each as often as any other."""
 KEYS = ("history", "positions", "item_table", "item_features", "negatives", "seed")
+PER_POSITIVE = "negatives_per_positive"
+"""A key that may be missing, for 1."""
+MOST_PER_POSITIVE = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -56,9 +59,17 @@ class UsersLayout:
     seed: int
     """Decides, with user, position and label, what is drawn."""
 
+    negatives_per_positive: int = 1
+    """Negative samples of each position."""
+
+    @property
+    def samples_per_position(self) -> int:
+        """The negatives, and after them the positive."""
+        return self.negatives_per_positive + 1
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as the spec's metadata holds it."""
-        return {
+        stated = {
             "history": self.history,
             "positions": {name: list(columns) for name, columns in self.positions.items()},
             "item_table": self.item_table,
@@ -66,6 +77,8 @@ class UsersLayout:
             "negatives": self.negatives,
             "seed": self.seed,
         }
+        several = {PER_POSITIVE: self.negatives_per_positive}
+        return stated | (several if self.negatives_per_positive != 1 else {})
 
 
 def is_of_users(spec: FeatureSpec) -> bool:
@@ -85,6 +98,7 @@ def users_layout(spec: FeatureSpec) -> UsersLayout | None:
         tuple(stated["item_features"]),
         stated["negatives"],
         stated["seed"],
+        stated.get(PER_POSITIVE, 1),
     )
 
 
@@ -101,7 +115,7 @@ def users_problems(spec: FeatureSpec, directory: Path | None) -> list[Problem]:
     found = [spec.problem(*problem) for problem in _wrong_chunks(spec, mappings)]
     found += [spec.problem(*problem) for problem in _wrong_features(spec)]
     stated = spec.metadata.get(USERS)
-    if not isinstance(stated, Mapping) or set(stated) != set(KEYS):
+    if not isinstance(stated, Mapping) or set(stated) - {PER_POSITIVE} != set(KEYS):
         received = ", ".join(map(str, stated)) if isinstance(stated, Mapping) else describe(stated)
         expected = f"a mapping with {', '.join(KEYS)}: there are chunks of users"
         return [*found, spec.problem(("metadata", USERS), expected, received)]
@@ -185,6 +199,9 @@ def _wrong_draws(
         yield ("negatives",), " or ".join(NEGATIVES), stated["negatives"]
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63:
         yield ("seed",), "a whole number in 0..2**63 - 1", seed
+    count = stated.get(PER_POSITIVE, 1)
+    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_PER_POSITIVE:
+        yield (PER_POSITIVE,), "a whole number in 1..2**31 - 1", count
 
 
 def _is_name(value: Any) -> bool:

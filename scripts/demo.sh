@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From raw logs to a trained SIM and its report, on synthetic logs: a few minutes on two cores.
+# From raw logs to a trained SIM and its report, on synthetic logs: about a minute on two cores.
 #
 #   scripts/demo.sh [DIRECTORY]   writes to DIRECTORY (default: demo); what is there is made anew
 set -euo pipefail
@@ -22,7 +22,8 @@ mkdir -p "$directory"
 # Readers with three lifelong interests each, to which most of what they read returns.
 merlin_sim synthesize --output "$raw" --users 2500 --items 2000 --categories 20 \
   --interests 3 --long_term 0.6 --short_term 0.2 --seed 1
-merlin_sim preprocess amazon-books --amazon_dataset_path "$raw" --output_path "$dataset"
+merlin_sim preprocess amazon-books --amazon_dataset_path "$raw" --output_path "$dataset" \
+  --layout users
 merlin_sim train --dataset_dir "$dataset" --model_type sim --global_batch_size 1024 --epochs 2 \
   --seed 1 --results_dir "$run" --save_checkpoint_path "$run/checkpoints"
 merlin_sim inference --dataset_dir "$dataset" --model_type sim --global_batch_size 1024 \

@@ -41,7 +41,8 @@ class EvaluationRows(NamedTuple):
         if candidates == 1 or dataset.users is None:
             return cls(candidates, global_batch_size)
         counts = UserRows(dataset, mapping).part_positions
-        most = 2 * max((int(np.max(of_part)) for of_part in counts), default=1)
+        of_position = dataset.users.samples_per_position
+        most = of_position * max((int(np.max(of_part)) for of_part in counts), default=1)
         candidates = min(candidates, most)
         step = candidates * ranks.size
         return cls(candidates, step * max(1, global_batch_size // step))

@@ -50,7 +50,7 @@ class GroupedBatch:
 
     Args:
         rows: stretches.
-        candidates: of each row, two for a position.
+        candidates: of each row, as many for each position as it has samples.
         recipe: how columns are made.
         seed: of this epoch's draws.
         blocks: memory to use again.
@@ -61,9 +61,10 @@ class GroupedBatch:
     ) -> None:
         """Get memory; a feature that is asked for without its item needs the item's too."""
         self._recipe, self._seed = recipe, seed
-        self._length = recipe.width + candidates // 2 - 1
+        windows = candidates // recipe.of_position
+        self._length = recipe.width + windows - 1
         shapes: dict[Any, tuple[tuple[int, ...], Any]] = {
-            (HISTORY_END,): ((rows, candidates // 2), np.dtype(np.int32)),
+            (HISTORY_END,): ((rows, windows), np.dtype(np.int32)),
             (LABEL,): ((rows, candidates), np.dtype(np.float32)),
             (WEIGHT,): ((rows, candidates), np.dtype(np.float32)),
         }
@@ -102,8 +103,8 @@ class GroupedBatch:
         draws = (drawing.cumulative, drawing.guide, drawing.shift)
         stretch = (starts, groups.begins, groups.counts)
         kernels.write_candidates(
-            block.items, *stretch, np.uint64(self._seed), user, *draws, self._length, places,
-            items[TARGET_ITEM_FEATURES],
+            block.items, *stretch, np.uint64(self._seed), user, *draws, recipe.of_position,
+            self._length, places, items[TARGET_ITEM_FEATURES],
             self._arrays[HISTORY_END,], self._arrays[LABEL,], self._arrays[WEIGHT,],
         )  # fmt: skip
         if POSITIVE_HISTORY in items:

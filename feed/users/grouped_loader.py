@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ...schemas.dataset import DatasetDirectory
+from ...schemas.users_layout import UsersLayout
 from ..epoch_plan import Rows
 from ..hand_over import to_tensor
 from .grouped_batch import GroupedBatch, Groups
@@ -16,6 +18,12 @@ from .users_loader import UsersLoader, UserSource
 
 CANDIDATES = 16
 """Samples of a user that share a history, unless set (see ``benchmarks/bench_grouped.py``)."""
+
+
+def usual_candidates(layout: UsersLayout) -> int:
+    """About :data:`CANDIDATES`: the samples of as many whole positions, of one at least."""
+    of_position = layout.samples_per_position
+    return max(1, CANDIDATES // of_position) * of_position
 
 
 @dataclass(frozen=True)
@@ -36,21 +44,22 @@ class GroupedLoader(UsersLoader):
     """A :class:`~.users_loader.UsersLoader` whose batches are users x candidates.
 
     A row is a stretch of a user's consecutive positions; its candidates are their samples, the
-    twin before the positive of each. All it promises of rows it promises of stretches: each comes
+    twins before the positive of each. All it promises of rows it promises of stretches: each comes
     once, whatever the ranks. A batch is ``(inputs, labels, weights)``, with U rows, m candidates a
-    row and S = max_sequence_length + m / 2 - 1 places:
+    row, p = m / (negatives_per_positive + 1) positions and S = max_sequence_length + p - 1 places:
 
     - a user feature [U], a target item feature [U, m];
     - a positive history [U, S], left-padded with 0, oldest first: what any candidate of the row
       may see; a negative history [U, S]: an item drawn for each of the same places;
-    - ``history_end`` [U, m / 2], int32, of a twin and its positive: both see the
+    - ``history_end`` [U, p], int32, of a positive and its twins: all of them see the
       max_sequence_length places before it that are not padding, never a place at or after it;
-    - labels [U, m], weights [U, m], float32: 0 for a filler, where a stretch is shorter than m / 2.
+    - labels [U, m], weights [U, m], float32: 0 for a filler, where a stretch is shorter than p.
 
     Args:
         dataset: as of UsersLoader.
         batch_size: rows (stretches) a step on this rank.
-        candidates: m: an even number, see
+        directory: the opened directory of users.
+        candidates: m: those of whole positions, see
             :func:`~merlin_sim.feed.open_feed.check_candidates`.
         window_rows: rows that are shuffled together, counted in candidates.
         options: of UsersLoader; what stays together is what a row holds.
@@ -61,21 +70,29 @@ class GroupedLoader(UsersLoader):
         dataset: Any,
         batch_size: int,
         *,
+        directory: DatasetDirectory,
         candidates: int,
         window_rows: int = 65536,
         **options: Any,
     ) -> None:
         """Keep together what a row holds."""
         rows = max(1, window_rows // candidates)
+        assert directory.users is not None
         super().__init__(
-            dataset, batch_size, positions_together=candidates // 2, window_rows=rows, **options
+            dataset,
+            batch_size,
+            directory=directory,
+            positions_together=candidates // directory.users.samples_per_position,
+            window_rows=rows,
+            **options,
         )
         self.candidates = candidates
 
     @property
     def samples(self) -> int:
         """Samples of an epoch; rows hold several."""
-        return 2 * sum(int(counts.sum()) for counts in self.source.users.part_positions)
+        counts = self.source.users.part_positions
+        return self.source.recipe.of_position * sum(int(of_part.sum()) for of_part in counts)
 
     def _open_source(self) -> UserSource:
         source = super()._open_source()

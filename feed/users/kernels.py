@@ -13,17 +13,19 @@ import numpy as np
 import numpy.typing as npt
 
 from ...sampling.drawing import draw_item, search
-from ...sampling.hashing import GOLDEN, UNIT, mix, row_key, user_key
+from ...sampling.hashing import GOLDEN, UNIT, mix, sample_key, user_key
 
 Array = npt.NDArray[Any]
 
 
 @numba.njit(cache=True, nogil=True)
-def keys_of(seed: Any, users: Array, positions: Array, labels: Array) -> Array:
-    """The numbers that stand for samples, as :func:`~merlin_sim.sampling.hashing.row_key`."""
+def keys_of(seed: Any, users: Array, positions: Array, labels: Array, twins: Array) -> Array:
+    """The numbers that stand for samples, as :func:`~merlin_sim.sampling.hashing.sample_key`."""
     keys = np.empty(len(users), np.uint64)
     for i in range(len(users)):
-        keys[i] = row_key(np.uint64(seed), users[i], positions[i], np.int64(labels[i]))
+        keys[i] = sample_key(
+            np.uint64(seed), users[i], positions[i], np.int64(labels[i]), np.int64(twins[i])
+        )
     return keys
 
 
@@ -105,30 +107,33 @@ def look_up_rows(table: Array, ids: Array, places: Array, result: Array) -> None
 
 @numba.njit(cache=True, nogil=True)
 def expand(
-    starts: Array, rows: Array, begins: Array, first: int, stop: int
-) -> tuple[Array, Array, Array]:
+    starts: Array, rows: Array, begins: Array, of_position: int, first: int, stop: int
+) -> tuple[Array, Array, Array, Array]:
     """Say which samples stand at the places ``first`` to ``stop`` of a part's order.
 
     Args:
         starts: [stretches + 1] How many positions stand before each stretch.
         rows: [stretches] Whose it is.
         begins: [stretches] Its first position.
-        first: A place: twice as many as positions, a twin before each positive.
+        of_position: Samples of each position: its twins, and after them the positive.
+        first: A place among all samples.
         stop: The place after the last one.
     """
     count = stop - first
     of_rows = np.empty(count, np.int64)
     positions = np.empty(count, np.int64)
     labels = np.empty(count, np.int8)
-    stretch = np.searchsorted(starts, first >> 1, side="right") - 1
+    twins = np.empty(count, np.int32)
+    stretch = np.searchsorted(starts, first // of_position, side="right") - 1
     for i in range(count):
-        place = (first + i) >> 1
+        place, slot = (first + i) // of_position, (first + i) % of_position
         while starts[stretch + 1] <= place:
             stretch += 1
         of_rows[i] = rows[stretch]
         positions[i] = begins[stretch] + (place - starts[stretch])
-        labels[i] = (first + i) & 1
-    return of_rows, positions, labels
+        labels[i] = slot == of_position - 1
+        twins[i] = 0 if labels[i] else slot
+    return of_rows, positions, labels, twins
 
 
 @numba.njit(cache=True, nogil=True)
@@ -193,17 +198,18 @@ def write_stretch_negatives(
 @numba.njit(cache=True, nogil=True)
 def write_candidates(
     items: Array, starts: Array, begins: Array, counts: Array, seed: Any, users: Array,
-    cumulative: Array, guide: Array, shift: int, length: int, places: Array,
+    cumulative: Array, guide: Array, shift: int, of_position: int, length: int, places: Array,
     targets: Array, ends: Array, labels: Array, weights: Array,
 ) -> None:  # fmt: skip
-    """Write each stretch's candidates: of every position its twin and its positive, of one end.
+    """Write each stretch's candidates: of every position its twins and its positive, of one end.
 
     Where a stretch is short, what is left are fillers: item 0, weight 0, ends that exist.
     """
     for i in range(len(places)):
         row = places[i]
         for candidate in range(targets.shape[1]):
-            step, label = candidate >> 1, candidate & 1
+            step, slot = candidate // of_position, candidate % of_position
+            label = slot == of_position - 1
             ends[row, step] = length - (counts[i] - 1) + min(step, counts[i] - 1)
             targets[row, candidate] = 0
             labels[row, candidate] = 0.0
@@ -213,8 +219,8 @@ def write_candidates(
             weights[row, candidate] = 1.0
             labels[row, candidate] = label
             position = begins[i] + step
-            if label == 1:
+            if label:
                 targets[row, candidate] = items[starts[i] + position]
             else:
-                key = row_key(np.uint64(seed), users[i], position, np.int64(0))
+                key = sample_key(np.uint64(seed), users[i], position, np.int64(0), np.int64(slot))
                 targets[row, candidate] = draw_item(key, 0, cumulative, guide, shift)

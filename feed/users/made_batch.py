@@ -25,6 +25,8 @@ class Samples:
     """Whose they are."""
     positions: Array
     labels: Array
+    twins: Array
+    """Which of its position's negatives each is; 0 for a positive."""
 
     @classmethod
     def of(cls, stretches: Stretches, first: int, stop: int) -> Samples:
@@ -33,7 +35,7 @@ class Samples:
 
     def take(self, chosen: Array) -> Samples:
         """Choose some of them."""
-        parts = (self.rows, self.positions, self.labels)
+        parts = (self.rows, self.positions, self.labels, self.twins)
         return Samples(self.block, *(part[chosen] for part in parts))
 
 
@@ -85,10 +87,11 @@ class MadeBatch:
         drawing = self._recipe.lookup.drawing
         draws = (drawing.cumulative, drawing.guide, drawing.shift)
         user = next(iter(block.users.values()))[samples.rows]
-        keys = kernels.keys_of(np.uint64(self._seed), user, positions, samples.labels)
+        labels, twins = samples.labels, samples.twins
+        keys = kernels.keys_of(np.uint64(self._seed), user, positions, labels, twins)
         if TARGET_ITEM_FEATURES in items:
             kernels.write_targets(
-                block.items, starts, positions, samples.labels, keys, *draws, places,
+                block.items, starts, positions, labels, keys, *draws, places,
                 items[TARGET_ITEM_FEATURES],
             )  # fmt: skip
         if POSITIVE_HISTORY in items:

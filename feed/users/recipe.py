@@ -40,6 +40,8 @@ class Recipe:
     """The items' features, and what negatives are drawn from."""
     seed: int
     """Of the fixed draws."""
+    of_position: int
+    """Samples of a position: its negatives, and after them the positive."""
     fresh_negatives: bool
     """Whether each epoch has draws of its own."""
 
@@ -70,6 +72,7 @@ class Recipe:
             width,
             ItemLookup.read(dataset.path / layout.item_table, layout, largest),
             layout.seed,
+            layout.samples_per_position,
             fresh_negatives,
         )
 

@@ -23,16 +23,23 @@ class Stretches:
     """[stretches] How many positions it has."""
     starts: Array
     """[stretches + 1] How many positions stand before each in this order."""
+    of_position: int
+    """How many samples a position has."""
 
     @classmethod
     def of(
-        cls, block: UserBlock, longest: int, random: np.random.Generator | None = None
+        cls,
+        block: UserBlock,
+        longest: int,
+        of_position: int,
+        random: np.random.Generator | None = None,
     ) -> Stretches:
         """Cut the users' samples into stretches of at most ``longest`` positions.
 
         Args:
             block: The users.
             longest: Positions that stay together.
+            of_position: Samples of each.
             random: Puts the stretches into its order; None leaves them in the users'.
         """
         counts = block.ends - block.begins
@@ -45,11 +52,13 @@ class Stretches:
             order = random.permutation(len(rows))
             rows, begins, lengths = rows[order], begins[order], lengths[order]
         starts = np.concatenate([[0], np.cumsum(lengths)])
-        return cls(block, rows, begins, lengths, starts)
+        return cls(block, rows, begins, lengths, starts, of_position)
 
-    def samples(self, first: int, stop: int) -> tuple[Array, Array, Array]:
-        """Whose the samples ``first`` to ``stop`` are, their positions and their labels."""
-        found: tuple[Array, Array, Array] = expand(self.starts, self.rows, self.begins, first, stop)
+    def samples(self, first: int, stop: int) -> tuple[Array, Array, Array, Array]:
+        """Whose the samples ``first`` to ``stop`` are, their positions, labels and twins."""
+        found: tuple[Array, Array, Array, Array] = expand(
+            self.starts, self.rows, self.begins, self.of_position, first, stop
+        )
         return found
 
 

@@ -37,7 +37,8 @@ class UserSource:
     @property
     def part_rows(self) -> list[int]:
         """The number of samples of each row group."""
-        return [2 * int(counts.sum()) for counts in self.users.part_positions]
+        of_position = self.recipe.of_position
+        return [of_position * int(counts.sum()) for counts in self.users.part_positions]
 
 
 class UsersLoader(Loader):
@@ -92,9 +93,9 @@ class UsersLoader(Loader):
         return UserSource(UserRows(self._directory, self._mapping), recipe)
 
     def _read_windows(self, plan: EpochPlan, first_step: int) -> Generator[Any, None, None]:
-        recipe, users = self.source.recipe, self.source.users
+        recipe = self.source.recipe
         seed = fresh_seed(recipe.seed, plan.epoch) if recipe.fresh_negatives else recipe.seed
-        parts = _OpenPart(users, plan, self.positions_together)
+        parts = _OpenPart(self.source, plan, self.positions_together)
 
         def begin_batch(rows: int) -> Batch:
             return self._begin_batch(rows, recipe, seed)
@@ -133,8 +134,8 @@ class _Threads:
 class _OpenPart:
     """Finds ranges of the epoch's sequence, ascending, reading each part once."""
 
-    def __init__(self, users: UserRows, plan: EpochPlan, positions_together: int) -> None:
-        self._users = users
+    def __init__(self, source: UserSource, plan: EpochPlan, positions_together: int) -> None:
+        self._users, self._of_position = source.users, source.recipe.of_position
         self._plan = plan
         self._together = positions_together
         self._place = -1
@@ -155,6 +156,8 @@ class _OpenPart:
             random = None
             if plan.shuffle:
                 random = np.random.default_rng([plan.seed, plan.epoch, ORDER_OF_STRETCHES, part])
-            self._stretches = Stretches.of(self._users.read(part), self._together, random)
+            self._stretches = Stretches.of(
+                self._users.read(part), self._together, self._of_position, random
+            )
             self._place = place
         return self._stretches

@@ -42,6 +42,7 @@ class Layout:
     item_features: list[str]
     negatives: str
     seed: int
+    negatives_per_positive: int = 1
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from .descriptions import Descriptions
 MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
 PLACE_SALT = 0x91ACE
+TWIN_SALT = 0x7713
 
 
 def mix(value: int) -> int:
@@ -55,42 +56,49 @@ class Maker:
         self._features = [[0, *(items[name][row] for row in by_id)] for name in features]
         self.longest = facts.length or 0
 
-    def drawn(self, seed: int, user: int, position: int, label: int, draw: int) -> int:
+    def drawn(
+        self, seed: int, user: int, position: int, label: int, draw: int, twin: int = 0
+    ) -> int:
         """The item of a draw of a row."""
         key = mix(mix(mix(seed) ^ (user & MASK)) ^ (2 * position + label))
+        key = mix(key ^ (TWIN_SALT + twin)) if twin else key
         bits = mix((key + draw * GOLDEN) & MASK)
         index = int(float(bits >> 11) * (1.0 / (1 << 53)) * float(self._cumulative[-1]))
         return bisect_right(self._cumulative, index)
 
-    def target(self, user: User, position: int, label: int) -> int:
-        if label:
+    def target(self, user: User, position: int, slot: int) -> int:
+        if slot == self.layout.negatives_per_positive:
             return user.history[position]
-        return self.drawn(self.layout.seed, user.features[0], position, 0, 0)
+        return self.drawn(self.layout.seed, user.features[0], position, 0, 0, slot)
 
-    def sample(self, user: User, position: int, label: int) -> dict[str, Any]:
-        """One sample by column."""
+    def sample(self, user: User, position: int, slot: int) -> dict[str, Any]:
+        """One sample by column: a negative of the position, or after them its positive."""
+        label = int(slot == self.layout.negatives_per_positive)
+        twin = 0 if label else slot
         seen = user.history[max(0, position - self.longest) : position]
         drawn = [
-            self.drawn(self.layout.seed, user.features[0], position, label, place + 1)
+            self.drawn(self.layout.seed, user.features[0], position, label, place + 1, twin)
             for place in range(len(seen))
         ]
-        return self._row(user, label, self.target(user, position, label), seen, drawn)
+        return self._row(user, label, self.target(user, position, slot), seen, drawn)
 
     def stretch(self, user: User, begin: int, end: int, candidates: int) -> dict[str, Any]:
         """One row of users x candidates: the positions from ``begin`` to before ``end``."""
         first, count = max(0, begin - self.longest), end - begin
         seed = mix(PLACE_SALT ^ self.layout.seed)
         beside = [self.drawn(seed, user.features[0], p, 0, 0) for p in range(first, end - 1)]
-        labels, fill = [0, 1] * count, [0] * (candidates - 2 * count)
-        targets = [self.target(user, begin + k // 2, label) for k, label in enumerate(labels)]
+        of = self.layout.negatives_per_positive + 1
+        labels = [int(k % of == of - 1) for k in range(of * count)]
+        fill = [0] * (candidates - len(labels))
+        targets = [self.target(user, begin + k // of, k % of) for k in range(len(labels))]
         row = self._row(user, 0, 0, user.history[first : end - 1], beside)
         row |= self._items("target_item_features", [*targets, *fill])
-        newest = self.longest + candidates // 2 - count
+        newest = self.longest + candidates // of - count
         return {
             **row,
             self.facts.channels["label"][0]: [*labels, *fill],
-            "weight": [1] * (2 * count) + fill,
-            "history_end": [*(newest + k // 2 for k in range(2 * count)), *fill],
+            "weight": [1] * len(labels) + fill,
+            "history_end": [*(newest + k // of for k in range(len(labels))), *fill],
         }
 
     def _row(
@@ -112,7 +120,7 @@ class Maker:
 
 
 def read_samples(directory: Path, mapping: str, facts: Descriptions) -> Truth:
-    """Read all samples of a mapping, in the users' order, a twin before each positive."""
+    """Read all samples of a mapping, in the users' order, the twins before each positive."""
     truth = Truth(columns={name: [] for name in facts.columns})
     items, users = read_items(directory, facts, truth), read_users(directory, mapping, facts, truth)
     if truth.must_refuse:
@@ -120,8 +128,8 @@ def read_samples(directory: Path, mapping: str, facts: Descriptions) -> Truth:
     maker = Maker(facts, items)
     for user in users:
         for position in range(*user.spans[mapping]):
-            for label in (0, 1):
-                for name, value in maker.sample(user, position, label).items():
+            for slot in range(maker.layout.negatives_per_positive + 1):
+                for name, value in maker.sample(user, position, slot).items():
                     truth.columns[name].append(value)
     if not truth.columns[facts.channels["label"][0]]:
         truth.wrong_files.append(("", "no samples"))

@@ -107,8 +107,22 @@ def a_number_of_users(spec):
     spec["channel_spec"]["user_numerical"] = ["price"]
 
 
+def test_several_negatives_of_a_position_are_said_and_one_is_not(users):
+    one = DatasetDirectory.open(users).users
+    assert one.samples_per_position == 2
+    assert "negatives_per_positive" not in one.to_dict()
+    edit(users, of_users(negatives_per_positive=4))
+    several = DatasetDirectory.open(users).users
+    assert several.samples_per_position == 5
+    assert several.to_dict() == {**one.to_dict(), "negatives_per_positive": 4}
+
+
 WRONG = {
     "a number": (a_number_of_users, "feature_spec.price: expected ids and histories alone"),
+    "no negatives": (
+        of_users(negatives_per_positive=0),
+        r"users.negatives_per_positive: expected a whole number in 1\.\.",
+    ),
     "nothing said": (lambda s: s.pop("metadata"), "metadata.users: expected a mapping with"),
     "something missing": (without("seed"), "metadata.users: expected a mapping with"),
     "no column": (of_users(history=3), "metadata.users.history: expected the name of a column"),

@@ -68,7 +68,9 @@ def write_users_dataset(
     return directory
 
 
-def samples_of(directory: Path, mapping: str, seed: int = RULES.seed) -> dict[str, np.ndarray]:
+def samples_of(
+    directory: Path, mapping: str, seed: int = RULES.seed, twins: int = 1
+) -> dict[str, np.ndarray]:
     """The samples in the users' order, made one by one; histories padded on the left."""
     table = pa.concat_tables([pq.read_table(p) for p in sorted(directory.glob("users/*"))])
     items = item_table()
@@ -81,17 +83,19 @@ def samples_of(directory: Path, mapping: str, seed: int = RULES.seed) -> dict[st
             drawn = sample_kernels.draw_negatives(
                 np.array([user["user"]]), np.array([position]), np.ones(1, np.int8),
                 np.array([user["thing"][position]]),
-                np.array(before, np.int64), np.array([0, len(before)]), np.array([0, 1]), 1,
+                np.array(before, np.int64), np.array([0, len(before)]), np.arange(twins + 1), twins,
                 seed, population.cumulative, population.first, population.block,
             )  # fmt: skip
             targets, positives, negatives, offsets = drawn
-            for label in (0, 1):
-                part = slice(offsets[label], offsets[label + 1])
+            for slot in range(twins + 1):
+                part = slice(offsets[slot], offsets[slot + 1])
                 histories = [
                     np.concatenate([np.zeros(LONGEST - len(before), np.int64), values[part]])
                     for values in (positives, negatives)
                 ]
-                rows.append((label, user["user"], user["country"], targets[label], *histories))
+                rows.append(
+                    (slot == twins, user["user"], user["country"], targets[slot], *histories)
+                )
     label, user, country, target, positive, negative = (
         np.array([row[place] for row in rows]) for place in range(6)
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from ...feed.open_feed import check_candidates
-from ...feed.users.grouped_loader import CANDIDATES
+from ...feed.users.grouped_loader import usual_candidates
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.ranks import Ranks
 from ...models.families.family import Family
 from ...schemas.dataset import DatasetDirectory
+from ...schemas.users_layout import UsersLayout
 from .run_config import RunConfig
 
 
@@ -21,19 +22,21 @@ def settle_candidates(
     """
     candidates = config.candidates
     if candidates is None:
-        may = dataset.users is not None and family.takes_candidates
-        return _default(config, ranks) if may and config.positions_together is None else 1
+        if dataset.users is None or not family.takes_candidates or config.positions_together:
+            return 1
+        return _default(config, dataset.users, ranks)
     if candidates > 1 and not family.takes_candidates:
         raise MerlinSimError(
             f"`candidates` should be left out, or 1: {family.name} takes plain rows. "
             f"Received: {candidates}"
         )
     if dataset.users is not None:
-        check_candidates(config.global_batch_size, candidates, ranks)
+        check_candidates(dataset.users, config.global_batch_size, candidates, ranks)
     return candidates
 
 
-def _default(config: RunConfig, ranks: Ranks) -> int:
+def _default(config: RunConfig, layout: UsersLayout, ranks: Ranks) -> int:
+    candidates = usual_candidates(layout)
     if config.mode == "train":
-        check_candidates(config.global_batch_size, CANDIDATES, ranks)
-    return CANDIDATES
+        check_candidates(layout, config.global_batch_size, candidates, ranks)
+    return candidates

@@ -105,8 +105,9 @@ class RunConfig:
     )
     candidates: int | None = setting(
         None,
-        "Of a dataset of users: samples of a user that share one history in a batch, an even "
-        "number; 1: plain rows, each with its own. [default: 16; 1 with positions_together]",
+        "Of a dataset of users: samples of a user that share one history in a batch, those of "
+        "whole positions, two each as a rule; 1: plain rows, each with its own. [default: 16, or "
+        "about as many; 1 with positions_together]",
         at_least=1,
     )
     positions_together: int | None = setting(

@@ -145,11 +145,6 @@ class DatasetBuilder:
                 f"A column of labels ({self.columns.label!r}) needs `--layout samples`: with "
                 "`--layout users` a user's row holds what was taken, not what was shown."
             )
-        if self.rules.twins != 1:
-            raise MerlinSimError(
-                "With `--layout users` each positive sample has one negative. Received: "
-                f"`negatives_per_positive` = {self.rules.twins} (`--layout samples` takes it)."
-            )
 
     def with_features(self, read: Callable[[], tuple[Features, BadRows]]) -> DatasetBuilder:
         """The same, with a reader of item features."""

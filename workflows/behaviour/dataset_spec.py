@@ -90,6 +90,7 @@ def users_layout_of(columns: BehaviourColumns, rules: SampleRules) -> UsersLayou
         item_features=columns.item_features,
         negatives=rules.drawn_by,
         seed=rules.seed,
+        negatives_per_positive=rules.twins,
     )
 
 

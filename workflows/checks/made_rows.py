@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from ...foundation.exceptions import MerlinSimError
-from ...sampling.hashing import draw_below_arrays, row_key_arrays
+from ...sampling.hashing import draw_below_arrays, sample_key_arrays
 from ...sampling.item_table import ItemTable
 from ...sampling.sample_kernels import select_prefixes
 from ...sampling.user_check import StoredUsers, UserCheck
@@ -64,7 +64,8 @@ class MadeRows:
         with pq.ParquetFile(path) as file:
             table = file.read_row_group(group, columns=list(self._layout.positions[self.mapping]))
         begins, ends = (np.asarray(column) for column in table.columns)
-        return 2 * int((ends.astype(np.int64) - begins.astype(np.int64)).sum())
+        positions = int((ends.astype(np.int64) - begins.astype(np.int64)).sum())
+        return self._layout.samples_per_position * positions
 
     def read(self, part: tuple[Path, int]) -> Iterator[CheckedRows]:
         """Make the samples of a row group of users, some at a time."""
@@ -89,28 +90,33 @@ class MadeRows:
         ranges = {self.mapping: (begins[0], ends[0])}
         self._check(StoredUsers(str(path), first, of_users, items, starts, ranges))
         rows, positions = select_prefixes(ids[0], *begins, *ends, 0, 0, 1)
-        for begin in range(0, len(rows), SAMPLES):
-            chosen = slice(begin, begin + SAMPLES)
+        step = max(1, SAMPLES // self._layout.negatives_per_positive)
+        for begin in range(0, len(rows), step):
+            chosen = slice(begin, begin + step)
             of_users = {name: i[rows[chosen]] for name, i in zip(users, ids, strict=True)}
             yield self._samples(of_users, items, starts, rows[chosen], positions[chosen])
 
     def _samples(
         self, users: dict[str, Array], items: Array, starts: Array, rows: Array, positions: Array
     ) -> CheckedRows:
-        """Each position's positive, and its twin."""
+        """Each position's positive, and its twins."""
         layout, channels = self._layout, self.dataset.channels
         history = self.dataset.spec.feature_spec[channels[POSITIVE_HISTORY][0]]
         (longest,) = history.dimensions or (1,)
         hashes, lengths = kernels.hash_windows(items, starts, rows, positions, longest)
         table = ItemTable(self.dataset.path / layout.item_table)
         population = table.population(layout.negatives)
-        user, twins = next(iter(users.values())), np.zeros(len(rows), np.int64)
-        keys = row_key_arrays(layout.seed, user, positions, twins, np)
-        drawn = population.at(draw_below_arrays(keys, twins, population.size, np), np)
+        count, several = len(rows), layout.negatives_per_positive
+        twins = np.repeat(np.arange(several), count)
+        user, of_twins = np.tile(next(iter(users.values())), several), np.tile(positions, several)
+        first = np.zeros_like(twins)  # draw 0 of a sample of label 0 is its target
+        keys = sample_key_arrays(layout.seed, user, of_twins, first, twins, np)
+        drawn = population.at(draw_below_arrays(keys, first, population.size, np), np)
         targets = np.concatenate([items[starts[rows] + positions], drawn])
+        times = several + 1
         item, *features = channels[TARGET_ITEM_FEATURES]
-        columns = {name: np.tile(values, 2) for name, values in users.items()} | {item: targets}
+        columns = {name: np.tile(values, times) for name, values in users.items()} | {item: targets}
         for name, feature in zip(features, layout.item_features, strict=True):
             columns[name] = table.feature(feature)[targets]
-        labels = np.repeat(np.array([1, 0], np.int8), len(rows))
-        return CheckedRows.of(labels, columns, (np.tile(hashes, 2), np.tile(lengths, 2)))
+        labels = np.repeat(np.array([1, 0], np.int8), [count, several * count])
+        return CheckedRows.of(labels, columns, (np.tile(hashes, times), np.tile(lengths, times)))

@@ -102,7 +102,12 @@ class UsersTranscoder:
         (longest,) = spec.feature_spec[self.dataset.channels["positive_history"][0]].dimensions or (
             1,
         )
-        return SampleRules(longest, seed=layout.seed, negatives=layout.negatives)
+        return SampleRules(
+            longest,
+            seed=layout.seed,
+            negatives=layout.negatives,
+            negatives_per_positive=layout.negatives_per_positive,
+        )
 
     def _sizes(self) -> dict[str, int]:
         columns, spec, channels = self._columns(), self.dataset.spec, self.dataset.channels

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -39,12 +41,12 @@ def users(tmp_path_factory):
     return write_users_dataset(directory, [[lengths[:30], lengths[30:40]], [lengths[40:]]])
 
 
-def samples_in(batches):
+def samples_in(batches, of_position=2):
     """What each candidate that counts sees, as a row of samples has it."""
     rows = []
     for batch in batches:
         for row, candidate in zip(*np.nonzero(batch["weight"]), strict=True):
-            end = batch["history_end"][row, candidate // 2]
+            end = batch["history_end"][row, candidate // of_position]
             one = {name: batch[name][row] for name in ("user", "country")}
             one |= {n: batch[n][row, candidate] for n in ("label", "thing_trgt", "kind_trgt")}
             one |= {n: batch[n][row, end - LONGEST : end] for n in ("thing_pos", "kind_pos")}
@@ -52,8 +54,8 @@ def samples_in(batches):
     return as_rows({name: np.concatenate([row[name] for row in rows]) for name in SEEN})
 
 
-def truth_of(directory, mapping):
-    samples = samples_of(directory, mapping)
+def truth_of(directory, mapping, twins=1):
+    samples = samples_of(directory, mapping, twins=twins)
     return as_rows({name: samples[name] for name in SEEN})
 
 
@@ -63,6 +65,25 @@ def test_the_candidates_are_the_samples_and_see_what_those_see(users, mapping, c
     feed = feed_of(users, 10 * candidates, mapping=mapping, candidates=candidates, shuffle=True)
     rows = samples_in(batches_of(feed))
     np.testing.assert_array_equal(in_order(rows), in_order(truth_of(users, mapping)))
+
+
+@pytest.mark.parametrize("candidates", [4, 12])
+def test_a_position_has_as_many_negatives_as_the_dataset_says(tmp_path, candidates):
+    rules = replace(RULES, negatives_per_positive=3)
+    users = write_users_dataset(tmp_path / "dataset", [[[0, 9, 2, 14, 5], [3, 7]]], rules)
+    for mapping in ("train", "test"):
+        options = {"mapping": mapping, "candidates": candidates, "shuffle": True}
+        feed = feed_of(users, 2 * candidates, **options)
+        batches = batches_of(feed)
+        truth = truth_of(users, mapping, twins=3)
+        np.testing.assert_array_equal(in_order(samples_in(batches, 4)), in_order(truth))
+        assert feed.samples == len(truth)
+        assert all(batch["history_end"].shape[1] == candidates // 4 for batch in batches)
+        whole = np.concatenate([batch["weight"] for batch in batches]).all(axis=1)
+        labels = np.concatenate([batch["label"] for batch in batches])[whole]
+        assert (labels.reshape(-1, 4) == [0, 0, 0, 1]).all()
+    with pytest.raises(MerlinSimError, match="positive multiple of 4.*and 3 negatives"):
+        feed_of(users, 16, candidates=2)
 
 
 def test_a_batch_has_the_agreed_form(users):

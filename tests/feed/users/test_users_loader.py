@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -53,6 +54,21 @@ def users(tmp_path_factory):
 def test_without_shuffling_the_samples_come_in_the_order_of_the_users(users, mapping):
     (rows,) = [np.concatenate(batches_of(feed_of(users, 50, mapping=mapping)))]
     np.testing.assert_array_equal(rows, as_rows(samples_of(users, mapping)))
+
+
+@pytest.mark.parametrize("mapping", ["train", "test"])
+def test_a_position_has_as_many_negatives_as_the_dataset_says(tmp_path, mapping):
+    lengths = np.random.default_rng(1).integers(0, 12, 30).tolist()
+    rules = replace(RULES, negatives_per_positive=3)
+    directory = write_users_dataset(tmp_path / "dataset", [[lengths[:20], lengths[20:]]], rules)
+    expected = as_rows(samples_of(directory, mapping, twins=3))
+    rows = np.concatenate(batches_of(feed_of(directory, 10, mapping=mapping)))
+    np.testing.assert_array_equal(rows, expected)
+    by_rank = [
+        np.concatenate(batches_of(feed_of(directory, 9, Ranks(r, 3), mapping, shuffle=True)))
+        for r in range(3)
+    ]
+    np.testing.assert_array_equal(in_order(np.concatenate(by_rank)), in_order(expected))
 
 
 def test_batches_have_the_form_of_those_of_samples(users):

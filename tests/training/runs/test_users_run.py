@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import in_process
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import tensorflow as tf
 from processes import command, entries, horovodrun, losses
 from processes import run as run_command
-from small_users import LONGEST, write_users_dataset
+from small_users import LONGEST, RULES, write_users_dataset
 from warm import warm
 
 from merlin_sim.feed.open_feed import open_feed
@@ -96,6 +97,23 @@ def test_inference_scores_the_same_test_samples(users, whole, candidates, tmp_pa
     assert inferred["rows"] == 2 * len(LENGTHS)
     for name in ("test_auc", "test_gauc", "test_log_loss"):
         assert inferred[name] == pytest.approx(ended[name], abs=1e-6)
+
+
+def test_many_negatives_of_a_position_share_a_row(tmp_path):
+    """By default 14 candidates of 2 positions with 7 samples each; of test one has 7."""
+    rules = replace(RULES, negatives_per_positive=6)
+    users = write_users_dataset(tmp_path / "users", [[LENGTHS[:12]]], rules)
+    batch, saved = {"global_batch_size": 56}, tmp_path / "saved"
+    ended = run(config_of(users, tmp_path / "train", save_checkpoint_path=saved, **batch))
+    assert ended["samples"] == 2 * 7 * sum(length - 2 for length in LENGTHS[:12])
+    for candidates in (None, 7, 1):
+        loading = {"mode": "inference", "load_checkpoint_path": saved, "candidates": candidates}
+        inferred = run(config_of(users, tmp_path / f"{candidates}", **loading, **batch))
+        assert inferred["rows"] == 7 * 12
+        for name in ("test_auc", "test_gauc", "test_log_loss"):
+            assert inferred[name] == pytest.approx(ended[name], abs=1e-6)
+    with pytest.raises(MerlinSimError, match="multiple of `candidates`.*`candidates` = 14"):
+        run(config_of(users, tmp_path / "odd", global_batch_size=128))
 
 
 def test_projections_come_back_with_a_checkpoint(users, tmp_path):

@@ -252,7 +252,6 @@ def test_bad_labels_in_csv_are_left_out_and_counted_on_request(run, files):
     [
         (("--negatives", "none"), "needs a column of labels (`--label_column`)"),
         (("--label_column", "clicked", "--layout", "users"), "needs `--layout samples`"),
-        (("--negatives_per_positive", 2, "--layout", "users"), "has one negative. Received"),
         (("--negatives_per_positive", 0), "`negatives_per_positive` should be at least 1"),
         (("--label_column", "clicked", "--negatives_per_positive", 2), "needs --negatives"),
         (("--label_column", "pressed"), "expected a column 'pressed', found only"),

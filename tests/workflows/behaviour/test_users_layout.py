@@ -110,17 +110,27 @@ def write_log(path):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("negatives", ["popularity", "uniform"])
-def test_a_log_of_its_own_with_features_of_users_and_items(run_cli, tmp_path, negatives):
+@pytest.mark.parametrize(
+    "options", [["--negatives", "uniform"], ["--negatives_per_positive", "3"]], ids=str
+)
+def test_a_log_of_its_own_with_features_of_users_and_items(run_cli, tmp_path, options):
     log = write_log(tmp_path / "log.csv")
+    told = []
     for layout in ("samples", "users"):
         result = run_cli(
             "preprocess", "log", *log, "--output_path", tmp_path / layout,
-            "--layout", layout, "--negatives", negatives,
+            "--layout", layout, *options,
         )  # fmt: skip
         assert result.exit_code == 0, result.output
+        told.append(result.output.partition("rows")[0])
+    assert told[0] == told[1]
     stored, made = (fed(tmp_path / layout, "train") for layout in ("samples", "users"))
     np.testing.assert_array_equal(in_order(made), in_order(stored))
+    again = run_cli("transcode", "--input", tmp_path / "users", "--output", tmp_path / "again")
+    assert again.exit_code == 0, again.output
+    parts = sorted(path.name for path in (tmp_path / "samples/train").iterdir())
+    same = filecmp.cmpfiles(tmp_path / "samples/train", tmp_path / "again/train", parts, False)
+    assert same == (parts, [], [])
 
 
 def test_uniform_negatives_do_not_follow_popularity(run_cli, tmp_path):

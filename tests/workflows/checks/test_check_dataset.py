@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -202,14 +203,17 @@ def test_click_logs_are_checked_alike(tmp_path, check):
     assert ("users without history", "train") not in values
 
 
-def test_users_have_the_samples_that_the_feed_makes(tmp_path):
+@pytest.mark.parametrize("twins", [1, 3])
+def test_users_have_the_samples_that_the_feed_makes(tmp_path, twins):
     """Row for row: label, columns, and a history of the same hash and length."""
-    users = small_users.write_users_dataset(tmp_path / "users", [[[3, 12, 1], [7]], [[25]]])
+    rules = replace(small_users.RULES, negatives_per_positive=twins)
+    lengths = [[[3, 12, 1], [7]], [[25]]]
+    users = small_users.write_users_dataset(tmp_path / "users", lengths, rules)
     dataset = DatasetDirectory.open(users)
     for mapping in ("train", "test"):
         made = MadeRows(dataset, mapping)
         rows = [rows for part in made.parts for rows in made.read(part)]
-        expected = small_users.samples_of(users, mapping)
+        expected = small_users.samples_of(users, mapping, twins=twins)
         names = ["user", "country", "thing_trgt", "kind_trgt"]
         history = expected["thing_pos"]
         offsets = np.arange(len(history) + 1) * history.shape[1]
