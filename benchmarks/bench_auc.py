@@ -26,7 +26,7 @@ silence_third_party_noise()
 
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
-from plain_sim import PlainSIM, plain_step  # noqa: E402
+from baselines.plain_sim import PlainSIM, plain_step  # noqa: E402
 
 from merlin_sim.feed.open_feed import open_feed  # noqa: E402
 from merlin_sim.foundation.ranks import Ranks  # noqa: E402

@@ -25,11 +25,11 @@ silence_third_party_noise()
 
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
+from baselines.plain_dlrm import PlainDLRM, plain_step  # noqa: E402
 from bench_preprocess import MAIN, measure  # noqa: E402
+from measuring.own_process import OwnProcess, Works  # noqa: E402
+from measuring.timing import in_turn, show  # noqa: E402
 from merlin.schema import ColumnSchema, Schema, Tags  # noqa: E402
-from own_process import OwnProcess, Works  # noqa: E402
-from plain_dlrm import PlainDLRM, plain_step  # noqa: E402
-from timing import in_turn, show  # noqa: E402
 
 from merlin_sim.feed.open_feed import open_feed  # noqa: E402
 from merlin_sim.foundation.ranks import Ranks  # noqa: E402
@@ -190,7 +190,7 @@ def preprocess(work: Path) -> tuple[Path, tuple[float, float, float]]:
 
 def bench_preprocess(work: Path) -> None:
     """Time preprocessing beside plain pandas."""
-    text = (HERE / "plain_pandas_criteo.py").read_text()
+    text = (HERE / "baselines/plain_pandas_criteo.py").read_text()
     plain = measure("plain pandas", [text, str(synthesize(work)), str(work / "pandas")])
     _, ours = preprocess(work)
     rows = DAYS * ROWS_PER_DAY

@@ -9,7 +9,7 @@ from pathlib import Path
 
 def main() -> None:
     """Start two ranks."""
-    worker = Path(__file__).with_name("exchange_worker.py")
+    worker = Path(__file__).parent / "measuring/exchange_worker.py"
     launch = [str(Path(sys.executable).with_name("horovodrun")), "-np", "2", "-H", "localhost:2"]
     subprocess.run([*launch, sys.executable, str(worker)], check=True)
 

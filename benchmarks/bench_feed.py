@@ -19,13 +19,13 @@ silence_third_party_noise()
 import merlin.dataloader.tensorflow  # noqa: E402
 import merlin.io  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
-from sim_rows import (  # noqa: E402
+from measuring.timing import in_turn, show  # noqa: E402
+from rows.sim_rows import (  # noqa: E402
     prebatched_batches,
     tfrecord_batches,
     write_dataset,
     write_tfrecord,
 )
-from timing import in_turn, show  # noqa: E402
 
 from merlin_sim.feed.open_feed import open_feed  # noqa: E402
 from merlin_sim.foundation.ranks import Ranks  # noqa: E402

@@ -23,10 +23,10 @@ silence_third_party_noise()
 
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
-from own_process import OwnProcess, Works  # noqa: E402
-from plain_sim import PlainSIM, plain_step  # noqa: E402
-from sim_rows import LISTS, SCALARS, describe, largest_ids  # noqa: E402
-from timing import in_turn, show  # noqa: E402
+from baselines.plain_sim import PlainSIM, plain_step  # noqa: E402
+from measuring.own_process import OwnProcess, Works  # noqa: E402
+from measuring.timing import in_turn, show  # noqa: E402
+from rows.sim_rows import LISTS, SCALARS, describe, largest_ids  # noqa: E402
 
 from merlin_sim.foundation.ranks import Ranks  # noqa: E402
 from merlin_sim.models import build_model  # noqa: E402

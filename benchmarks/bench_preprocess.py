@@ -84,7 +84,11 @@ def main() -> None:
         results = {"interactions": interactions}
         plain = None
         if not options.amazon_size:
-            arguments = [(HERE / "plain_pandas.py").read_text(), str(raw), str(work / "pandas")]
+            arguments = [
+                (HERE / "baselines/plain_pandas.py").read_text(),
+                str(raw),
+                str(work / "pandas"),
+            ]
             plain = measure("plain pandas", arguments)
             results["plain pandas"] = plain
         for name, scheduler in (

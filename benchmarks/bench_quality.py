@@ -32,8 +32,8 @@ silence_third_party_noise()
 
 import numpy as np  # noqa: E402
 import pandas as pd  # noqa: E402
-from count_trees import popularity_and_trees  # noqa: E402
-from quality_table import Outcome, draw, print_table  # noqa: E402
+from baselines.count_trees import popularity_and_trees  # noqa: E402
+from measuring.quality_table import Outcome, draw, print_table  # noqa: E402
 
 COMMAND = str(Path(sys.executable).parent / "merlin-sim")
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "merlin-sim/real-data"

@@ -16,11 +16,11 @@ from merlin_sim.foundation.process_wide import silence_third_party_noise
 
 silence_third_party_noise()
 
+from baselines.plain_sim import PlainSIM, plain_step  # noqa: E402
 from bench_step import trainer  # noqa: E402
-from own_process import OwnProcess, Works  # noqa: E402
-from plain_sim import PlainSIM, plain_step  # noqa: E402
-from sim_rows import tfrecord_batches, write_dataset, write_tfrecord  # noqa: E402
-from timing import in_turn, show  # noqa: E402
+from measuring.own_process import OwnProcess, Works  # noqa: E402
+from measuring.timing import in_turn, show  # noqa: E402
+from rows.sim_rows import tfrecord_batches, write_dataset, write_tfrecord  # noqa: E402
 
 from merlin_sim.feed.open_feed import open_feed  # noqa: E402
 from merlin_sim.foundation.ranks import Ranks  # noqa: E402

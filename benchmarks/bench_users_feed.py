@@ -18,9 +18,9 @@ from merlin_sim.foundation.process_wide import silence_third_party_noise
 
 silence_third_party_noise()
 
-from sim_rows import LENGTH, write_dataset  # noqa: E402
-from timing import in_turn, show  # noqa: E402
-from user_rows import write_users  # noqa: E402
+from measuring.timing import in_turn, show  # noqa: E402
+from rows.sim_rows import LENGTH, write_dataset  # noqa: E402
+from rows.user_rows import write_users  # noqa: E402
 
 from merlin_sim.feed.open_feed import open_feed  # noqa: E402
 from merlin_sim.foundation.ranks import Ranks  # noqa: E402

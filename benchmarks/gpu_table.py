@@ -258,7 +258,7 @@ def users_lines(root: Path):
     """Training from users x candidates: 16 samples of a user share the user's history."""
 
     def figures(model: str) -> str:
-        import user_rows
+        from rows import user_rows
 
         if not (root / "users").exists():
             user_rows.write_users(root / "users", ROWS // 16, 108, 100)
@@ -392,7 +392,7 @@ def main() -> None:
     print("| what | measured |\n|---|---|")
     for name, value in head(gpus):
         print(f"| {name} | {value} |", flush=True)
-    import sim_rows
+    from rows import sim_rows
 
     sim_rows.TEST_ROWS = max(BATCHES)  # one whole batch of the largest
     with tempfile.TemporaryDirectory() as folder:

@@ -104,7 +104,19 @@ def test_no_imports_run_in_a_circle():
         pytest.fail(" imports ".join(reversed(error.args[1])))
 
 
-@pytest.mark.parametrize("folder", folders(), ids=lambda folder: str(folder.relative_to(ROOT)))
+def beside_the_rooms() -> list[Path]:
+    """The folders of what is not the library: tests, benchmarks, examples."""
+    return [
+        folder
+        for place in ("tests", "benchmarks", "examples")
+        for folder in [ROOT / place, *(ROOT / place).rglob("*")]
+        if folder.is_dir() and any(folder.glob("*.py"))
+    ]
+
+
+@pytest.mark.parametrize(
+    "folder", [*folders(), *beside_the_rooms()], ids=lambda folder: str(folder.relative_to(ROOT))
+)
 def test_no_folder_holds_more_files_than_a_person_takes_in(folder):
     files = [file.name for file in folder.glob("*.py") if file.name != "__init__.py"]
     assert len(files) <= MOST_FILES

@@ -8,24 +8,24 @@ import sys
 import time
 from pathlib import Path
 
-from . import good_servable
 from .campaign import Campaign, Family, Limits
-from .checkpoints import CheckpointFamily
-from .chunk_sources import ChunkSourceFamily
-from .click_logs import ClickLogFamily
-from .click_requests import ClickRequestFamily
 from .command_share import CommandFamily
-from .dataset_family import DatasetFamily
-from .good_files import GoodFilesFamily
-from .kills import KILLS_PER_CHAIN, KillFamily
-from .labelled_logs import LabelledLogFamily
-from .layouts import LayoutFamily
-from .raw_logs import LogFamily
+from .datasets.dataset_family import DatasetFamily
+from .datasets.layouts import LayoutFamily
+from .logs.click_logs import ClickLogFamily
+from .logs.labelled_logs import LabelledLogFamily
+from .logs.raw_logs import LogFamily
 from .report import failures_text, table_text
-from .requests import RequestFamily
-from .server_requests import ServerFamily
-from .split_binary import SplitBinaryFamily
-from .transcodes import TranscodeFamily
+from .runs.checkpoints import CheckpointFamily
+from .runs.kills import KILLS_PER_CHAIN, KillFamily
+from .serving import good_servable
+from .serving.click_requests import ClickRequestFamily
+from .serving.good_files import GoodFilesFamily
+from .serving.requests import RequestFamily
+from .serving.server_requests import ServerFamily
+from .transcoding.chunk_sources import ChunkSourceFamily
+from .transcoding.split_binary import SplitBinaryFamily
+from .transcoding.transcodes import TranscodeFamily
 from .worker import SPAWN
 
 SHARES = {

@@ -11,19 +11,19 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from .chunk_sources import ChunkSourceFamily
-from .click_logs import THRESHOLD, ClickLogFamily
-from .dataset_family import DatasetFamily
-from .good_servable import good_servable
-from .kills import RUNS
+from .datasets.dataset_family import DatasetFamily
 from .kinds import pick
-from .labelled_logs import LABEL, LabelledLogFamily
+from .logs.click_logs import THRESHOLD, ClickLogFamily
+from .logs.labelled_logs import LABEL, LabelledLogFamily
+from .logs.raw_logs import NAMES, LogFamily
 from .outcome import NO_TRUTH, READ, REFUSED, Outcome
 from .plan import Plan
-from .raw_logs import NAMES, LogFamily
-from .run_process import BIN
-from .split_binary import SplitBinaryFamily
-from .transcodes import USERS, TranscodeFamily
+from .runs.kills import RUNS
+from .runs.run_process import BIN
+from .serving.good_servable import good_servable
+from .transcoding.chunk_sources import ChunkSourceFamily
+from .transcoding.split_binary import SplitBinaryFamily
+from .transcoding.transcodes import USERS, TranscodeFamily
 from .worker import patience
 
 TRAINED = {"parquet": "samples", "spec": "samples", "users": "users", "clicks": "clicks"}

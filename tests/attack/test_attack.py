@@ -29,7 +29,7 @@ FORKED = [
 @pytest.mark.slow
 def test_a_share_of_the_attack_finds_nothing(tmp_path):
     """What is attacked is made here, where everything is imported."""
-    from attack import good_servable
+    from attack.serving import good_servable
 
     good_servable.make(tmp_path)
     words = ["--mutations", "56", "--layouts", "4", "--seed", "7", "--workers", "1"]
@@ -98,8 +98,8 @@ def test_the_same_seed_and_number_make_the_same_case():
 
 
 def test_a_rank_without_rows_is_a_matrix_too(tmp_path):
-    from attack.draft import LISTS, LONGEST, SIZES
-    from attack.laid_out import Laid
+    from attack.datasets.draft import LISTS, LONGEST, SIZES
+    from attack.datasets.laid_out import Laid
 
     empty = {name: np.empty((0, LONGEST) if name in LISTS else 0) for name in SIZES}
     rows = Laid(tmp_path, {}).matrix(empty)
@@ -107,7 +107,7 @@ def test_a_rank_without_rows_is_a_matrix_too(tmp_path):
 
 
 def test_rows_that_are_lost_are_counted():
-    from attack.layouts import _counted
+    from attack.datasets.layouts import _counted
 
     wanted = np.array([[1, 2], [1, 2], [3, 4]])
     assert _counted(np.array([[1, 2], [3, 4], [9, 9]]), wanted) == (1, 1)

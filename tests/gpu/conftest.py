@@ -14,7 +14,7 @@ import pytest
 from merlin_sim.foundation.gpus import look
 
 PROGRAM = Path(sys.executable).with_name("merlin-sim")
-WORKER = Path(__file__).parents[1] / "support" / "gpu_worker.py"
+WORKER = Path(__file__).parents[1] / "support/workers/gpu_worker.py"
 FOLDER = Path(__file__).parent
 
 

@@ -17,7 +17,7 @@ from merlin_sim.ranks.arrival import (
     wait_for_ranks,
 )
 
-HELD = Path(__file__).parents[1] / "support" / "held_rank.py"
+HELD = Path(__file__).parents[1] / "support/workers/held_rank.py"
 
 
 @pytest.fixture

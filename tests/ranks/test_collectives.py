@@ -62,7 +62,7 @@ def test_a_process_alone_may_see_several_gpus(launch):
 @pytest.mark.slow
 def test_a_run_starts_on_a_gpu_that_merlin_has_configured():
     environment = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
-    worker = Path(__file__).parents[1] / "support" / "merlin_on_gpus.py"
+    worker = Path(__file__).parents[1] / "support/workers/merlin_on_gpus.py"
     result = subprocess.run(
         [sys.executable, worker], capture_output=True, text=True, timeout=120, env=environment
     )

@@ -15,7 +15,7 @@ from ranking_rows import write_ranking_dataset
 from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 
 pytestmark = pytest.mark.slow
-WORKER = Path(__file__).parents[2] / "support/host_memory_worker.py"
+WORKER = Path(__file__).parents[2] / "support/workers/host_memory_worker.py"
 OPTIMIZERS = ("sgd", "adagrad", "adam", "lazy_adam")
 HOST, DEVICE = (f"/job:localhost/replica:0/task:0/device:CPU:{place}" for place in (0, 1))
 MODEL = ["--embedding_dim", "8", "--bottom_mlp_dims", "16,8", "--top_mlp_dims", "16,1"]

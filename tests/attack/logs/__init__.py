@@ -1,0 +1,1 @@
+"""Raw logs, and what preprocessing makes of them."""

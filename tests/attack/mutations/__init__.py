@@ -1,0 +1,1 @@
+"""Changes to tables, files, descriptions and bytes."""

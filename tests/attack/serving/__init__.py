@@ -1,0 +1,1 @@
+"""Servables, and what is asked of them."""

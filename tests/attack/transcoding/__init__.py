@@ -1,0 +1,1 @@
+"""Datasets in other forms than parquet, there and back."""
