@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from ...foundation.exceptions import MerlinSimError
-from ...placement.costs import rank_bytes, rank_costs
+from ...placement.costs import Costs, part_costs, rank_bytes, rank_costs
 from ...placement.plan import Cut, Placed, Plan
 from ...placement.sizes import shown_size
 from ...placement.traffic import bytes_between, bytes_to_host
@@ -59,23 +59,26 @@ def command(ranks: int, nodes: int, **values: Any) -> None:
     )
     plan = plan_of(config, dataset, options, ranks)
     wanted = wanted_of(config, ranks)
-    _print_tables(plan)
+    _print_tables(plan, wanted)
     _print_ranks(plan, wanted)
     _print_sums(plan, wanted, nodes)
 
 
-def _print_tables(plan: Plan) -> None:
-    rows = [
-        [
-            p.table.name,
-            f"{p.table.rows:,}",
-            str(p.table.width),
-            shown_size(p.table.weights),
-            _where(p),
-        ]
-        for p in plan.tables
-    ]
-    _print("Tables", ["table", "rows", "width", "weights", "where"], rows)
+def _print_tables(plan: Plan, wanted: Wanted) -> None:
+    rows = []
+    for placed in plan.tables:
+        table, held = placed.table, _held(placed, wanted)
+        sizes = map(shown_size, (table.weights, held.slots, held.gradient))
+        rows.append([table.name, f"{table.rows:,}", str(table.width), *sizes, _where(placed)])
+    head = ["table", "rows", "width", "weights", wanted.optimizer, "gradient", "where"]
+    _print("Tables", head, rows)
+
+
+def _held(placed: Placed, wanted: Wanted) -> Costs:
+    """Add up the parts of a table; of one that is on every rank, count one."""
+    ranks = {0} if placed.cut is Cut.REPLICATED else {shard.rank for shard in placed.shards}
+    parts = [part_costs(placed, rank, wanted) for rank in ranks]
+    return Costs(*(sum(sizes) for sizes in zip(*parts)))  # noqa: B905
 
 
 def _where(placed: Placed) -> str:

@@ -31,21 +31,29 @@ def plan(dataset, *more):
 def test_tables_ranks_and_sums_are_shown(dataset):
     lines = plan(dataset, "--ranks", 4, "--nodes", 2, "--optimizer", "sgd").splitlines()
     of = {line.split()[0]: " ".join(line.split()) for line in lines if line.strip()}
-    assert of["device"] == "device 40 128 20.00 KiB every rank"
-    assert of["site"].startswith("site 5,000,000 128 2.38 GiB columns in 4: ranks 0, 1, 2, 3")
-    assert of["page"] == "page 300,000 128 146.48 MiB columns in 2: ranks 0, 1"
+    assert of["device"] == "device 40 128 20.00 KiB 0 20.16 KiB every rank"
+    assert of["site"].startswith("site 5,000,000 128 2.38 GiB 0 66.00 MiB columns in 4: ranks 0, 1")
+    assert of["page"] == "page 300,000 128 146.48 MiB 0 65.00 MiB columns in 2: ranks 0, 1"
     assert {"0", "1", "2", "3"} <= of.keys()
     said = " ".join(lines)
     assert "3 tables, 2.53 GiB of weights." in said
     assert "Between nodes: " in said and "memory 1.0" in said
 
 
+def test_what_the_optimizer_keeps_of_a_table_is_shown(dataset):
+    lines = plan(dataset, "--ranks", 2, "--optimizer", "adam").splitlines()
+    of = {line.split()[0]: " ".join(line.split()) for line in lines if line.strip()}
+    assert of["table"] == "table rows width weights adam gradient where"
+    assert of["device"] == "device 40 128 20.00 KiB 40.00 KiB 20.00 KiB every rank"
+
+
 def test_the_model_s_options_count(dataset):
-    said = plan(
+    lines = plan(
         *(dataset, "--ranks", 2, "--embedding_dim", 16, "--bottom_mlp_dims", "32,16"),
         *("--cut", "rows", "--optimizer", "adagrad"),
     )
-    assert "5,000,000 16" in " ".join(said.split())
+    said = " ".join(lines.split())
+    assert "5,000,000 16" in said
     assert "rows in 2: ranks 0, 1" in said
 
 
@@ -55,8 +63,8 @@ def test_what_goes_to_host_memory_is_shown(dataset):
         plan(dataset, *options)
     lines = plan(dataset, *options, "--host_memory", "4GB").splitlines()
     of = {line.split()[0]: " ".join(line.split()) for line in lines if line.strip()}
-    assert of["site"] == "site 5,000,000 128 2.38 GiB every rank, in host memory"
-    assert of["page"] == "page 300,000 128 146.48 MiB every rank"
+    assert of["site"] == "site 5,000,000 128 2.38 GiB 0 64.50 MiB every rank, in host memory"
+    assert of["page"] == "page 300,000 128 146.48 MiB 0 64.50 MiB every rank"
     assert of["rank"] == "rank weights sgd gradients device host sends receives"
     # A step asks for at most 131,072 rows: an id, a vector, a gradient.
     said = " ".join(lines)
