@@ -17,14 +17,15 @@ from .repository import EVENTS, IDS, write_bundled_repository
 from .restarts import Restarts, describe_end
 from .server_files import HTTP, METRICS, ServerFiles, clear_abandoned
 from .server_options import ServerOptions
+from .standstill import Standstill
 from .triton_process import TritonProcess, triton_command
 
 if TYPE_CHECKING:
     from .front import Front
 
 MOST_STARTS = 5
-"""Tries until it is ready, where a signal ends it: on a loaded machine its Python backend may find
-a lock in shared memory broken (``boost::interprocess::lock_exception``)."""
+"""Tries until it is ready, where a signal ends it or it stands still: on a loaded machine its
+Python backend may find a lock in shared memory broken (``boost::interprocess::lock_exception``)."""
 
 
 class Server:
@@ -112,7 +113,9 @@ class Server:
             connection.close()
 
     def wait_until_ready(self, asked_to_stop: Callable[[], bool] = lambda: False) -> None:
-        """Wait until the server is ready; one that a signal ends is started again, within bounds.
+        """Wait until the server is ready.
+
+        One that a signal ends, or that stands still, is started again, within bounds.
 
         Raises:
             ServerError: Where it ends before, or takes too long.
@@ -120,11 +123,17 @@ class Server:
         assert self.process is not None
         end = time.monotonic() + self.options.start_timeout
         starts = 1
+        standstill = Standstill(self.process.pid)
         while not self.is_ready():
             if asked_to_stop():
                 return
+            stood_still = standstill.lasts()
+            if stood_still:
+                self.process.kill()
             if (code := self.process.ended()) is not None:
-                ended = f"Triton ended {describe_end(code)} before it was ready"
+                still = f"did nothing for {standstill.patience:.0f} s"
+                how = still if stood_still else f"ended {describe_end(code)}"
+                ended = f"Triton {how} before it was ready"
                 if code >= 0 or starts == MOST_STARTS:
                     times = f", {starts} times" if starts > 1 else ""
                     raise ServerError(
@@ -133,6 +142,7 @@ class Server:
                 starts += 1
                 self._say(f"{ended}: starting it again ({starts} of {MOST_STARTS})")
                 self._launch()
+                standstill = Standstill(self.process.pid)
             if time.monotonic() > end:
                 raise ServerError(
                     f"Triton was not ready after {self.options.start_timeout:.0f} s "

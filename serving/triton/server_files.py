@@ -30,7 +30,7 @@ class ServerFiles:
         """Make the folder."""
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
         self.lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(self.lock, fcntl.LOCK_EX)  # another server may be looking at it just now
         # A lock file that is empty is one that its owner has not locked yet.
         os.write(self.lock, str(os.getpid()).encode())
         if len(os.fsencode(self.path / METRICS)) > _LONGEST_SOCKET:

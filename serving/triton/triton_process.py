@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 from .bundled_server import (
@@ -71,6 +73,12 @@ class TritonProcess:
         if code is not None:
             self._relay.finish()
         return code
+
+    def kill(self) -> None:
+        """End it at once, with all that it started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # it has a group of its own
+        self._process.wait()
 
     def end(self) -> int:
         """Tell it to end: it answers what is in flight first. Returns its exit code."""

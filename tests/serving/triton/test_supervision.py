@@ -10,11 +10,12 @@ pytest.importorskip("pytriton")
 from merlin_sim.serving.triton.bundled_server import ServerError  # noqa: E402
 from merlin_sim.serving.triton.serve import Server  # noqa: E402
 from merlin_sim.serving.triton.server_options import ServerOptions  # noqa: E402
+from merlin_sim.serving.triton.standstill import Standstill  # noqa: E402
 
 pytestmark = pytest.mark.timeout(300)
-# What it does at each of its starts: aborts, exits, serves, or dies once it has said it is ready.
+# What it does at each of its starts: aborts, exits, hangs, serves, or dies once it was ready.
 STAND_IN = """
-import os, socketserver, sys
+import os, socketserver, sys, time
 from http.server import BaseHTTPRequestHandler
 
 folder, *plan = sys.argv[1:]
@@ -26,6 +27,8 @@ if act == "abort":
     os.kill(os.getpid(), 6)
 if act == "exit":
     sys.exit(3)
+if act == "hang":
+    time.sleep(300)
 
 class Ready(BaseHTTPRequestHandler):
     def do_GET(self):
@@ -75,6 +78,30 @@ def test_one_that_a_signal_ends_at_start_is_tried_again(stand_in):
         assert server.is_ready()
     assert starts_said(server) == ["starting it again (2 of 5)", "starting it again (3 of 5)"]
     assert not files.exists()
+
+
+def test_one_that_stands_still_at_start_is_tried_again(stand_in, monkeypatch):
+    monkeypatch.setattr(Standstill, "patience", 1.0)
+    with stand_in.plays("hang", "serve") as server:
+        assert server.is_ready()
+    (said,) = [line for line in server.said if "starting it again" in line]
+    assert said == "Triton did nothing for 1 s before it was ready: starting it again (2 of 5)"
+
+
+def test_one_that_computes_or_reads_does_not_stand_still():
+    now, done = [0.0], [(0.0, 0)]
+    watched = Standstill(0, lambda pid: done[0], lambda: now[0])
+    for second, work, still in [
+        (59, (0.4, 0), False),
+        (61, (0.6, 0), False),  # begins anew
+        (120, (0.6, 1 << 19), False),
+        (121.5, (0.6, 1 << 19), True),
+        (122, (0.6, 2 << 20), False),
+        (183, (0.1, 0), True),
+        (184, (0.7, 0), False),
+    ]:
+        now[0], done[0] = second, work
+        assert watched.lasts() == still
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -42,6 +43,11 @@ def run(words: list[str], seconds: float = 150) -> subprocess.CompletedProcess:
     )
 
 
+def take_interrupts() -> None:
+    """Let Ctrl-C reach the program, as in a person's terminal: the tests may run without it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Started:
     """A run in the background; what it starts ends with the test."""
 
@@ -49,7 +55,11 @@ class Started:
         self.log = log
         with open(log, "w") as file:
             self.process = subprocess.Popen(
-                words, env=environment(), stdout=file, stderr=subprocess.STDOUT
+                words,
+                env=environment(),
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                preexec_fn=take_interrupts,
             )
 
     def __enter__(self) -> Started:

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 
-KINDS = {"int64": "INT64", "int32": "INT32", "object": "BYTES"}
+KINDS = {"int64": "INT64", "int32": "INT32", "float32": "FP32", "object": "BYTES"}
 
 
 def client(server, protocol):
