@@ -3,7 +3,7 @@
 #
 #   scripts/check_gpu.sh [TABLE]     TABLE: where the table goes (default: gpu-table.md)
 #
-# benchmarks/gpu_table.py names the variables that make it shorter or longer. It exits with 2 where there is no GPU,
+# benchmarks/gpu/gpu_table.py names the variables that make it shorter or longer. It exits with 2 where there is no GPU,
 # with 1 where a test fails; the table is made in either case that there is a GPU.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -20,7 +20,7 @@ if not gpus.visible:
 PY
 failed=0
 "$PYTHON" -m pytest -m gpu tests/gpu || failed=1
-PYTHONPATH=benchmarks "$PYTHON" benchmarks/gpu_table.py | tee "$TABLE.partial"
+PYTHONPATH=benchmarks "$PYTHON" benchmarks/gpu/gpu_table.py | tee "$TABLE.partial"
 mv "$TABLE.partial" "$TABLE"
 echo "check_gpu: the table is $TABLE" >&2
 exit "$failed"
