@@ -277,12 +277,18 @@ def _kept(rows: list[PlainRow]) -> list[PlainRow]:
 
 
 def plain_rows(path: Path, base: dict[str, Any]) -> tuple[list[PlainRow] | None, list[int]]:
-    """The good rows, None where any leaves a doubt; and which rows (from 0) have no label."""
+    """The good rows, None where any leaves a doubt; and which rows (from 0) are bad.
+
+    Bad is a row without a label, and one without a kind where kinds are numbers: a missing text
+    is a kind of its own.
+    """
     try:
         stored = list(read_plain(path))
     except Exception:
         return None, []
     rows, bad = [], []
+    kind = NAMES["kind"]
+    numbers = any(isinstance(row, dict) and type(row.get(kind)) is int for row in stored)
     for place, row in enumerate(stored):
         if not isinstance(row, dict):
             return None, []
@@ -292,7 +298,7 @@ def plain_rows(path: Path, base: dict[str, Any]) -> tuple[list[PlainRow] | None,
         if not known or time is None or (base["labelled"] and LABEL not in row):
             return None, []
         label = _plain_label(row.get(LABEL)) if base["labelled"] else 1
-        if label is None:
+        if label is None or (numbers and row.get(kind) is None):
             bad.append(place)
         else:
             rows.append((str(user), str(item), time, label))
