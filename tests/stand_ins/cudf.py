@@ -92,6 +92,12 @@ class Series:
             raise AttributeError("Can only use .list accessor with a 'list' dtype")
         return ListMethods(self)
 
+    def sum(self, axis: Any = 0) -> Any:
+        """Add the rows up; the result is on the host."""
+        import pyarrow.compute as pc
+
+        return pc.sum(self._arrow).as_py()
+
     def isnull(self) -> Series:
         """Tell which rows are missing."""
         return Series(self._arrow.is_null())

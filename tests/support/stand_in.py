@@ -26,6 +26,18 @@ def load(name: str) -> ModuleType:
     return module
 
 
+SHORT_OF_MEMORY = {
+    "rmm": MemoryError("std::bad_alloc: out_of_memory: CUDA error at: /rmm/mr/cuda.hpp:62: 2"),
+    "a pool of rmm": MemoryError(
+        "std::bad_alloc: out_of_memory: RMM failure at:/rmm/mr/pool.hpp:257: Maximum pool size"
+        " exceeded"
+    ),
+    "cupy": load("cupy").cuda.memory.OutOfMemoryError(1024, 4096),
+    "the driver": RuntimeError("cudaErrorMemoryAllocation: out of memory"),
+}
+"""What libraries raise where a GPU's memory is short."""
+
+
 def machine(*gpus: dict, driver: str = "535.104.05", cuda: int = 12020) -> str:
     """Describe a machine for the stand-in of pynvml."""
     return json.dumps({"driver": driver, "cuda": cuda, "gpus": list(gpus)})
