@@ -162,7 +162,7 @@ def test_each_worker_of_dask_cuda_has_its_gpu_a_pool_and_the_cores_near_it():
         [sys.executable, "-W", "ignore", WORKER],
         env={
             **{name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"},
-            "PYTHONPATH": os.pathsep.join([*folders, os.environ.get("PYTHONPATH", "")]),
+            "PYTHONPATH": os.pathsep.join(filter(None, [*folders, os.environ.get("PYTHONPATH")])),
             "GPU_STAND_INS": machine(*({"cores": cores, "memory": 10**9} for cores in near)),
         },
         capture_output=True,
