@@ -88,6 +88,38 @@ def put_gpu_into(monkeypatch: Any) -> Any:
     return cudf
 
 
+def put_gpu_into_workflows(monkeypatch: Any) -> Any:
+    """Let whole workflows of NVTabular run on the stand-ins, over Dask; return cudf's.
+
+    Categorify alone computes on the host: it is NVTabular's own, and so are its calls of cudf.
+    """
+    import merlin.core.dispatch as dispatch
+    import merlin.dag.executors as executors
+    import merlin.io.dataframe_engine as frames
+    import merlin.io.dataset as datasets
+    from nvtabular.ops import Categorify
+
+    from merlin_sim.workflows.engine import backend
+
+    cudf, dask_cudf = put_gpu_into(monkeypatch), load("dask_cudf")
+    for module in (dispatch, executors, frames, datasets):
+        for name, found in {"cudf": cudf, "dask_cudf": dask_cudf, "HAS_GPU": True}.items():
+            monkeypatch.setattr(module, name, found, raising=False)
+    monkeypatch.setattr(dispatch, "cp", load("cupy"))
+    monkeypatch.setattr(executors, "cupy", load("cupy"))
+    on_host = Categorify.transform
+
+    def transform(self: Any, selector: Any, frame: Any) -> Any:
+        with monkeypatch.context() as host:
+            host.setattr(dispatch, "cudf", None)
+            host.setattr(backend, "cudf", None)
+            codes = on_host(self, selector, backend.frame_from_arrow(frame.to_arrow()))
+            return cudf.DataFrame.from_arrow(backend.frame_to_arrow(codes))
+
+    monkeypatch.setattr(Categorify, "transform", transform)
+    return cudf
+
+
 _SPECIAL = ("__getitem__", "__setitem__", "__len__", "__dlpack__")
 
 
