@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from merlin.schema import Schema
 
+from ..foundation.gpu_use import short_of_memory
 from ..foundation.row_numbers import for_each_element
 from .batch_form import binary_labels, largest_ids
 from .data_error import DataError
@@ -93,6 +94,8 @@ class FrameRows:
                 [path], row_groups=[[group]], columns=self._parquet.columns
             )
         except (OSError, RuntimeError) as error:
+            if short_of_memory(error) is not None:
+                raise
             raise DataError(
                 f"{path} is damaged in rows {first_row} to {first_row + rows - 1}"
                 f" (row group {group}): {error}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
+import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
@@ -17,6 +18,7 @@ from merlin.schema import Schema
 
 from ..foundation.batch_names import OFFSETS, VALUES
 from ..foundation.exceptions import MerlinSimError
+from ..foundation.gpu_use import short_of_memory
 from .background import Background
 from .batches.filled_window import FilledWindow
 from .batches.memory_blocks import MemoryBlocks
@@ -264,7 +266,18 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         for index in range(int(self._epochs)):
             seed = self.seed_fn() if self.seed_fn else self.seed
             plan = self.plan(epoch + index, seed)
-            yield from self._read_epoch(plan, step if index == 0 else 0)
+            try:
+                yield from self._read_epoch(plan, step if index == 0 else 0)
+            except (MemoryError, RuntimeError) as error:
+                short = short_of_memory(error)
+                if short is None:
+                    raise
+                raise MerlinSimError(
+                    f"the feed is out of GPU memory: {short} Smaller `window_rows` "
+                    f"({self.window_rows}) need less; TF_MEMORY_ALLOCATION "
+                    f"({os.environ.get('TF_MEMORY_ALLOCATION', '0.5')}) is what TensorFlow may "
+                    "take of it."
+                ) from error
 
     def _read_epoch(self, plan: EpochPlan, first_step: int) -> Iterator[Any]:
         with contextlib.closing(self._read_windows(plan, first_step)) as windows:

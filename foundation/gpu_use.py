@@ -1,7 +1,8 @@
 """Whether TensorFlow and cudf can use the GPU that there is, and what happens where they cannot.
 
 Merlin counts GPUs and takes for granted that both can: a driver with a TensorFlow or a cudf that
-does not fit it ends Merlin's imports. Here it is tried first.
+does not fit it ends Merlin's imports. Here it is tried first. How each library says that a GPU's
+memory is short is known here too.
 """
 
 from __future__ import annotations
@@ -45,6 +46,30 @@ def why_not_merlin(gpus: Gpus) -> str | None:
     if _is_hidden("tensorflow"):
         return f"runs on the CPU: {reason}."
     return f"the model runs on the GPU, its feed on the CPU: {reason}."
+
+
+def short_of_memory(error: BaseException) -> str | None:
+    """Say in a sentence what a GPU had no memory for; None where an error is another.
+
+    cudf's come from rmm, whose pool does not speak of CUDA; cupy has a class of its own, and hands
+    on what the driver says.
+
+    >>> short_of_memory(MemoryError("std::bad_alloc: out_of_memory: RMM failure at: pool.hpp"))
+    'std::bad_alloc: out_of_memory: RMM failure at: pool.hpp.'
+    >>> short_of_memory(MemoryError("Unable to allocate 3 GiB for an array"))
+    """
+    text = str(error)
+    if isinstance(error, MemoryError):
+        is_gpu = type(error).__module__.startswith("cupy") or "CUDA" in text or "RMM" in text
+    else:
+        is_gpu = "cudaErrorMemoryAllocation" in text
+    return first_line(text) if is_gpu else None
+
+
+def first_line(text: str) -> str:
+    """Return a long message's first line, ended as a sentence."""
+    line = (text.splitlines() or [""])[0].rstrip()
+    return line if line.endswith(".") else f"{line}."
 
 
 def _is_hidden(module: str) -> bool:

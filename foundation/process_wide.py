@@ -311,7 +311,8 @@ class DeferredMapping:
 
     def matches_external(self, external_dtype: Any) -> bool:
         """Answer as the real mapping does; no dtype is of a framework that nobody imported."""
-        return self.framework in sys.modules and self._real().matches_external(external_dtype)
+        real = self._registered()
+        return real is not None and bool(real.matches_external(external_dtype))
 
     def matches_merlin(self, merlin_dtype: Any) -> bool:
         """Answer as the real mapping does."""
@@ -328,16 +329,29 @@ class DeferredMapping:
     @property
     def translator(self) -> Any:
         """Return the real mapping's translator, None while its framework is not imported."""
-        return self._real().translator if self.framework in sys.modules else None
+        real = self._registered()
+        return None if real is None else real.translator
+
+    def _registered(self) -> Any:
+        """Return the real mapping; None while its framework is not imported, or of no use.
+
+        That is what cudf is to Merlin where there is no GPU that can be used, though whoever tried
+        has imported it.
+        """
+        return self._looked_up() if self.framework in sys.modules else None
 
     def _real(self) -> Any:
+        real = self._looked_up()
+        if real is None:
+            raise KeyError(f"Merlin has no dtypes of {self.framework} here")
+        return real
+
+    def _looked_up(self) -> Any:
         from merlin.dtypes.registry import _dtype_registry
 
         importlib.import_module(self.module)  # registers itself in this one's place
         real = _dtype_registry.mappings[self.name]
-        if real is self:
-            raise KeyError(f"{self.framework} is not installed")
-        return real
+        return None if real is self else real
 
 
 def put_off_dtype_mappings() -> None:

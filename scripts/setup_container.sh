@@ -17,9 +17,13 @@ for line in open(sys.argv[1], encoding="utf-8"):
     if not line.strip() or line.startswith("#"):
         continue
     wanted = Requirement(line.strip())
-    try:
-        found = importlib.metadata.version(wanted.name)
-    except importlib.metadata.PackageNotFoundError:
+    for name in (wanted.name, *importlib.metadata.packages_distributions().get(wanted.name, ())):
+        try:
+            found = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        break
+    else:
         print(f"setup_container: {wanted.name} is not installed here")
         continue
     if not wanted.specifier.contains(found, prereleases=True):

@@ -70,6 +70,23 @@ def test_the_packages_of_this_environment_are_the_locked_ones():
     assert "usage" in run(ROOT / "scripts" / "setup.sh", "--nonsense", code=2)
 
 
+# The packages of the base that need a GPU, as its own Dockerfile installs them.
+OF_A_GPU = {
+    "cudf": "23.2.0",
+    "dask_cudf": "23.2.0",
+    "rmm": "23.2.0",
+    "cupy-cuda12x": "12.0.0",
+}
+
+
+def note_installed(site: Path, name: str, version: str) -> None:
+    """Leave what pip leaves beside a package, whose module has the first part of its name."""
+    info = site / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    (info / "top_level.txt").write_text(name.partition("-")[0] + "\n")
+
+
 @pytest.mark.slow
 def test_setup_container_adds_the_package_to_an_environment_that_has_tensorflow(tmp_path):
     """The environment sees this one's packages, so pip finds them there and fetches nothing."""
@@ -77,6 +94,8 @@ def test_setup_container_adds_the_package_to_an_environment_that_has_tensorflow(
     python = tmp_path / "env" / "bin" / "python"
     site = run(python, "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])").strip()
     (Path(site) / "container.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    for name, version in OF_A_GPU.items():
+        note_installed(Path(site), name, version)
     clone = tmp_path / "merlin_sim"
     shutil.copytree(
         ROOT, clone, ignore=shutil.ignore_patterns(".venv*", ".git", "*_cache", ".hypothesis")
@@ -108,6 +127,30 @@ def test_setup_container_refuses_what_it_does_not_know(tmp_path):
     said = run(clone / "scripts" / "setup_container.sh", code=2, env=environment)
     assert re.search(r"setup_container: pandas>=9 is assumed, [12]\.\S+ is installed here", said)
     assert "click" not in said
+
+
+def test_setup_container_finds_a_package_by_the_module_that_it_brings(tmp_path):
+    """cupy is cupy-cuda12x in one container and cupy-cuda11x in another."""
+    clone, site = tmp_path / "merlin_sim", tmp_path / "site"
+    shutil.copytree(ROOT / "scripts", clone / "scripts")
+    shutil.copytree(ROOT / "requirements", clone / "requirements")
+    assumed = "zupy>=11,<14\nzudf>=23\nno-zmm\n"
+    (clone / "requirements" / "container-assumed.txt").write_text(assumed)
+    site.mkdir()
+    for name, version in {"zupy-cuda12x": "14.0", "zudf-cu12": "24.12"}.items():
+        note_installed(site, name, version)
+    environment = {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": str(site)}
+    said = run(clone / "scripts" / "setup_container.sh", code=2, env=environment)
+    assert "setup_container: zupy<14,>=11 is assumed, 14.0 is installed here" in said
+    assert "no-zmm is not installed here" in said
+    assert "zudf" not in said
+
+
+def test_what_the_gpu_code_imports_is_assumed_of_the_container():
+    lines = (ROOT / "requirements" / "container-assumed.txt").read_text().splitlines()
+    assumed = {re.split(r"[<>=]", line)[0] for line in lines if not line.startswith("#")}
+    assert assumed >= {"cudf", "dask_cudf", "rmm", "cupy", "dask_cuda", "tensorflow", "horovod"}
+    assert all(re.fullmatch(r"#.*|[a-z0-9_-]+[<>=]=?\S+", line) for line in lines)
 
 
 def test_what_the_container_lacks_is_pinned():

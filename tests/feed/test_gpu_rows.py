@@ -10,11 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 from small_logs import LONGEST, make_table, open_dataset, write_files
-from stand_in import load
+from stand_in import SHORT_OF_MEMORY, load
 
 from merlin_sim.feed import gpu_rows
 from merlin_sim.feed.data_error import DataError
 from merlin_sim.feed.loader import Loader
+from merlin_sim.foundation.exceptions import MerlinSimError
 
 CUPY = load("cupy")
 
@@ -204,6 +205,41 @@ def test_what_the_cpu_refuses_is_refused_with_the_same_words(tmp_path, gpu, faul
     assert str(received.value) == str(expected.value)
     unchecked = collect(Loader(dataset, 4, check=False))
     assert sum(len(labels) for _, labels in unchecked) == 6
+
+
+@pytest.mark.parametrize("error", SHORT_OF_MEMORY)
+@pytest.mark.parametrize("at", ["reading", "a batch"])
+def test_a_feed_without_memory_says_what_to_lower(tmp_path, gpu, monkeypatch, error, at):
+    dataset = open_dataset(write_files(tmp_path, [[9]]))
+    gpu()
+
+    def fail(*arguments, **options):
+        raise SHORT_OF_MEMORY[error]
+
+    if at == "reading":
+        monkeypatch.setattr(load("cudf"), "read_parquet", fail)
+    else:
+        monkeypatch.setattr(gpu_rows.DeviceWindow, "batch", fail)
+    monkeypatch.delenv("TF_MEMORY_ALLOCATION", raising=False)
+    with pytest.raises(MerlinSimError) as said:
+        collect(Loader(dataset, 4, window_rows=512))
+    assert str(said.value).startswith("the feed is out of GPU memory: ")
+    assert str(said.value).endswith(
+        "Smaller `window_rows` (512) need less; TF_MEMORY_ALLOCATION (0.5) is what TensorFlow may"
+        " take of it."
+    )
+
+
+def test_what_the_host_has_no_memory_for_is_not_taken_for_a_gpus(tmp_path, gpu, monkeypatch):
+    dataset = open_dataset(write_files(tmp_path, [[9]]))
+    gpu()
+
+    def fail(*arguments, **options):
+        raise MemoryError("Unable to allocate 3.00 GiB")
+
+    monkeypatch.setattr(gpu_rows.DeviceWindow, "batch", fail)
+    with pytest.raises(MemoryError, match="^Unable to allocate"):
+        collect(Loader(dataset, 4))
 
 
 def test_tensorflow_gets_what_is_computed_and_keeps_it(tmp_path, gpu):

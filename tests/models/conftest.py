@@ -140,9 +140,9 @@ def as_batch_fixture():
 def make_dataset(tmp_path):
     """Return a function that writes and opens a dataset directory of random rows."""
 
-    def make(*, ragged, rows=60, seed=0):
+    def make(*, ragged, rows=60, seed=0, lengths=None):
         schema = make_schema(ragged=ragged)
-        columns = make_columns(schema, rows, seed)
+        columns = make_columns(schema, rows, seed, lengths)
         directory = tmp_path / f"{'ragged' if ragged else 'padded'}_{rows}_{seed}"
         return write_dataset(
             directory, columns, 10, lambda name: schema[name].int_domain.max, ragged=ragged

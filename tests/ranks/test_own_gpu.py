@@ -68,11 +68,17 @@ def test_without_gpus_nothing_is_set():
     assert not {name for name in NAMES if name in os.environ}
 
 
-def test_train_takes_its_gpu_before_tensorflow_is_imported(tmp_path, sim_dataset):
+@pytest.mark.parametrize("rank", [0, 1])
+def test_each_of_two_ranks_takes_its_gpu_and_the_cores_near_it_before_tensorflow_is_imported(
+    tmp_path, sim_dataset, rank
+):
+    cores = sorted(os.sched_getaffinity(0))
+    near = [cores[-1], cores[0]]  # not those that a rank would be dealt by its number
     (tmp_path / "tensorflow.py").write_text(
         "import os, sys\n"
         "early = {'merlin.core', 'numba', 'cudf', 'cupy', 'horovod'} & set(sys.modules)\n"
         "print('sees', os.environ['CUDA_VISIBLE_DEVICES'], 'after', sorted(early))\n"
+        "print('on', sorted(os.sched_getaffinity(0)))\n"
         "sys.exit(0)\n"
     )
     result = subprocess.run(
@@ -83,9 +89,9 @@ def test_train_takes_its_gpu_before_tensorflow_is_imported(tmp_path, sim_dataset
         env={
             **{name: value for name, value in os.environ.items() if name not in NAMES},
             "PYTHONPATH": os.pathsep.join([str(tmp_path), str(FOLDER)]),
-            "GPU_STAND_INS": machine({}, {}),
-            "HOROVOD_LOCAL_RANK": "1",
+            "GPU_STAND_INS": machine(*({"cores": [core]} for core in near)),
+            "HOROVOD_LOCAL_RANK": str(rank),
             "HOROVOD_LOCAL_SIZE": "2",
         },
     )
-    assert result.stdout == "sees 1 after []\n", result.stderr
+    assert result.stdout == f"sees {rank} after []\non [{near[rank]}]\n", result.stderr

@@ -36,7 +36,7 @@ class Series:
         if isinstance(data, cupy.ndarray):
             data = pa.array(data.get())
         elif isinstance(data, list):
-            data = pa.array(data)
+            data = pa.array(data) if data else pa.array(data, pa.float64())
         if isinstance(data, pa.ChunkedArray):
             data = data.combine_chunks() if data.num_chunks != 1 else data.chunk(0)
         if not isinstance(data, pa.Array):
@@ -91,6 +91,12 @@ class Series:
         if not pa.types.is_list(self._arrow.type):
             raise AttributeError("Can only use .list accessor with a 'list' dtype")
         return ListMethods(self)
+
+    def sum(self, axis: Any = 0) -> Any:
+        """Add the rows up; the result is on the host."""
+        import pyarrow.compute as pc
+
+        return pc.sum(self._arrow).as_py()
 
     def isnull(self) -> Series:
         """Tell which rows are missing."""
@@ -156,17 +162,44 @@ class DataFrame:
         return pd.Index(list(self._columns))
 
     @property
+    def dtypes(self) -> pd.Series:
+        """The columns' dtypes, on the host."""
+        return pd.Series({name: column.dtype for name, column in self._columns.items()})
+
+    @property
     def iloc(self) -> _Rows:
         """Rows by number."""
         return _Rows(self)
+
+    def head(self, n: int = 5) -> DataFrame:
+        """Take the first rows."""
+        return self.iloc[:n]
+
+    def keys(self) -> pd.Index:
+        """The names."""
+        return self.columns
+
+    def assign(self, **kwargs: Any) -> DataFrame:
+        """Put columns in; of a single value, in every row."""
+        assigned = self.copy(deep=False)
+        for name, value in kwargs.items():
+            whole = isinstance(value, (Series, cupy.ndarray))
+            assigned[name] = value if whole else Series([value] * len(self))
+        return assigned
 
     def __len__(self) -> int:
         """Count the rows."""
         return len(next(iter(self._columns.values()))) if self._columns else 0
 
-    def __getitem__(self, arg: str) -> Series:
-        """Take a column."""
+    def __getitem__(self, arg: str | list[str]) -> Any:
+        """Take a column, or a frame of several."""
+        if isinstance(arg, list):
+            return DataFrame({name: self._columns[name] for name in arg})
         return self._columns[arg]
+
+    def __contains__(self, name: str) -> bool:
+        """Tell whether there is a column of that name."""
+        return name in self._columns
 
     def __setitem__(self, arg: str, value: Any) -> None:
         """Put a column in."""
@@ -252,9 +285,14 @@ class DataFrameGroupBy:
 
 
 def concat(objs: Any, axis: int = 0, join: str = "outer", ignore_index: bool = False) -> DataFrame:
-    """Join the rows of frames; of one alone, the frame itself."""
+    """Join the rows of frames, or with ``axis=1`` their columns; of one alone, the frame itself."""
     if not objs:
         raise ValueError("No objects to concatenate")
+    if axis == 1:
+        names = [name for frame in objs for name in frame.columns]
+        if len({*names}) < len(names) or len({len(frame) for frame in objs}) > 1:
+            raise NotImplementedError("A Column with duplicate names found, or other rows.")
+        return DataFrame({name: frame[name] for frame in objs for name in frame.columns})
     if len(objs) == 1:
         return objs[0].copy(deep=False)
     return DataFrame.from_arrow(pa.concat_tables([frame.to_arrow() for frame in objs]))

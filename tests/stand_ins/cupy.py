@@ -268,6 +268,24 @@ def _device(value: Any) -> np.ndarray:
     return value._host
 
 
+class OutOfMemoryError(MemoryError):
+    """There is no memory left on the device; its words do not say of which."""
+
+    __module__ = "cupy.cuda.memory"
+
+    def __init__(self, size: int, total: int, limit: int = 0) -> None:
+        """Say how much was asked for, and how much there is."""
+        self._given = size, total, limit
+        limited = f", limit set to: {limit:,} bytes" if limit else ""
+        super().__init__(
+            f"Out of memory allocating {size:,} bytes (allocated so far: {total:,} bytes{limited})."
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel between processes."""
+        return type(self), self._given
+
+
 class _Stream:
     synchronized = 0
 
@@ -277,4 +295,11 @@ class _Stream:
 
 
 _stream = _Stream()
-cuda = types.SimpleNamespace(get_current_stream=lambda: _stream)
+allocators: list[Any] = []
+"""What gives memory, the latest last; for the tests."""
+_memory = types.ModuleType("cupy.cuda.memory")
+_memory.OutOfMemoryError = OutOfMemoryError
+cuda = types.SimpleNamespace(
+    get_current_stream=lambda: _stream, memory=_memory, set_allocator=allocators.append
+)
+del OutOfMemoryError

@@ -1,16 +1,18 @@
 """Stands in for pynvml where there is no GPU: a driver that tells of the GPUs in GPU_STAND_INS.
 
-That variable holds JSON: {"driver": "535.104.05", "cuda": 12020, "gpus": [{"cores": [0, 1]}]}. It
-has the functions that are called and no others, and refuses what the driver's library refuses: a
-call before nvmlInit or after nvmlShutdown, an index or UUID that is not there, and text where the
-library takes bytes.
+That variable holds JSON: {"driver": "535.104.05", "cuda": 12020, "gpus": [{"cores": [0, 1]}]}; a
+GPU may tell its name and its bytes of memory too. It has the functions that are called and no
+others, and refuses what the driver's library refuses: a call before nvmlInit or after nvmlShutdown,
+an index or UUID that is not there, and text where the library takes bytes.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import types
 
+NVML_DEVICE_MIG_DISABLE, NVML_DEVICE_MIG_ENABLE = 0, 1
 _open = 0
 
 
@@ -28,6 +30,10 @@ class NVMLError_DriverNotLoaded(NVMLError):
 
 class NVMLError_Unknown(NVMLError):
     """As its name says."""
+
+
+class NVMLError_NotSupported(NVMLError):
+    """This GPU does not tell."""
 
 
 def _machine():
@@ -88,8 +94,33 @@ def nvmlDeviceGetName(handle):
 
 def nvmlDeviceGetCpuAffinity(handle, cpuSetSize):
     if "cores" not in _gpu(handle):
-        raise NVMLError("Not Supported")
+        raise NVMLError_NotSupported("Not Supported")
     words = [0] * cpuSetSize
     for core in _gpu(handle)["cores"]:
         words[core // 64] |= 1 << core % 64
     return words
+
+
+def nvmlDeviceGetUUID(handle):
+    _gpu(handle)
+    return f"GPU-{handle:08d}-0000"
+
+
+def nvmlDeviceGetMemoryInfo(handle):
+    total = _gpu(handle).get("memory", 16 * 2**30)
+    return types.SimpleNamespace(total=total, free=total, used=0)
+
+
+def nvmlDeviceGetComputeRunningProcesses(handle):
+    _gpu(handle)
+    return []
+
+
+def nvmlDeviceGetMigMode(device):
+    _gpu(device)
+    raise NVMLError_NotSupported("Not Supported")
+
+
+def nvmlDeviceGetUtilizationRates(handle):
+    _gpu(handle)
+    raise NVMLError_NotSupported("Not Supported")

@@ -26,6 +26,18 @@ def load(name: str) -> ModuleType:
     return module
 
 
+SHORT_OF_MEMORY = {
+    "rmm": MemoryError("std::bad_alloc: out_of_memory: CUDA error at: /rmm/mr/cuda.hpp:62: 2"),
+    "a pool of rmm": MemoryError(
+        "std::bad_alloc: out_of_memory: RMM failure at:/rmm/mr/pool.hpp:257: Maximum pool size"
+        " exceeded"
+    ),
+    "cupy": load("cupy").cuda.memory.OutOfMemoryError(1024, 4096),
+    "the driver": RuntimeError("cudaErrorMemoryAllocation: out of memory"),
+}
+"""What libraries raise where a GPU's memory is short."""
+
+
 def machine(*gpus: dict, driver: str = "535.104.05", cuda: int = 12020) -> str:
     """Describe a machine for the stand-in of pynvml."""
     return json.dumps({"driver": driver, "cuda": cuda, "gpus": list(gpus)})
@@ -73,6 +85,38 @@ def put_gpu_into(monkeypatch: Any) -> Any:
         "build_column": cudf.build_column,
     }.items():
         monkeypatch.setattr(dispatch, name, function, raising=False)
+    return cudf
+
+
+def put_gpu_into_workflows(monkeypatch: Any) -> Any:
+    """Let whole workflows of NVTabular run on the stand-ins, over Dask; return cudf's.
+
+    Categorify alone computes on the host: it is NVTabular's own, and so are its calls of cudf.
+    """
+    import merlin.core.dispatch as dispatch
+    import merlin.dag.executors as executors
+    import merlin.io.dataframe_engine as frames
+    import merlin.io.dataset as datasets
+    from nvtabular.ops import Categorify
+
+    from merlin_sim.workflows.engine import backend
+
+    cudf, dask_cudf = put_gpu_into(monkeypatch), load("dask_cudf")
+    for module in (dispatch, executors, frames, datasets):
+        for name, found in {"cudf": cudf, "dask_cudf": dask_cudf, "HAS_GPU": True}.items():
+            monkeypatch.setattr(module, name, found, raising=False)
+    monkeypatch.setattr(dispatch, "cp", load("cupy"))
+    monkeypatch.setattr(executors, "cupy", load("cupy"))
+    on_host = Categorify.transform
+
+    def transform(self: Any, selector: Any, frame: Any) -> Any:
+        with monkeypatch.context() as host:
+            host.setattr(dispatch, "cudf", None)
+            host.setattr(backend, "cudf", None)
+            codes = on_host(self, selector, backend.frame_from_arrow(frame.to_arrow()))
+            return cudf.DataFrame.from_arrow(backend.frame_to_arrow(codes))
+
+    monkeypatch.setattr(Categorify, "transform", transform)
     return cudf
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import os
 import platform
 import secrets
 import signal
@@ -21,6 +20,7 @@ from ...checkpoints.checkpoint_store import Checkpoint, CheckpointError, Checkpo
 from ...feed.open_feed import user_column
 from ...foundation.atomic_write import write_replacing
 from ...foundation.exceptions import MerlinSimError
+from ...foundation.gpu_use import first_line
 from ...foundation.process_wide import deterministic_operations
 from ...foundation.ranks import Ranks, rank_batch_size
 from ...models import build_model
@@ -56,7 +56,7 @@ def run(config: RunConfig) -> dict[str, Any]:
         with Watchdog(ranks, config.stall_timeout) as watchdog:
             try:
                 return Run(config, ranks, watchdog).run()
-            except (tf.errors.OpError, RuntimeError, MemoryError) as error:
+            except (tf.errors.OpError, RuntimeError) as error:
                 raise _explained(error, config, ranks) from error
     except MerlinSimError as error:
         if ranks.is_first:
@@ -72,22 +72,10 @@ def _explained(error: Exception, config: RunConfig, ranks: Ranks) -> Exception:
     if isinstance(error, tf.errors.ResourceExhaustedError):
         size = config.global_batch_size
         return MerlinSimError(
-            f"out of memory with `global_batch_size` = {size}: {_first_line(error.message)}"
+            f"out of memory with `global_batch_size` = {size}: {first_line(error.message)}"
             f" A smaller batch needs less{'' if config.amp else ', and --amp about half'}."
         )
-    if isinstance(error, MemoryError) and "CUDA" in (text := str(error)).upper():
-        return MerlinSimError(
-            f"the feed is out of GPU memory: {_first_line(text)} Smaller `window_rows`"
-            f" ({config.window_rows}) need less; TF_MEMORY_ALLOCATION"
-            f" ({os.environ.get('TF_MEMORY_ALLOCATION', '0.5')}) is what TensorFlow may take of it."
-        )
     return error
-
-
-def _first_line(text: str) -> str:
-    """Return a long message's first line, ended as a sentence."""
-    line = (text.splitlines() or [""])[0].rstrip()
-    return line if line.endswith(".") else f"{line}."
 
 
 class RankLost(MerlinSimError):

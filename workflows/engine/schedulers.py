@@ -13,6 +13,7 @@ import dask
 from ...foundation import process_wide
 from ...foundation.cores import count_cores
 from ...foundation.exceptions import MerlinSimError
+from ...foundation.gpu_use import short_of_memory
 from ...foundation.gpus import Gpu, look
 from .backend import spill, uses_gpu
 
@@ -135,12 +136,13 @@ class GpuCluster(DaskCluster):
 def _explained() -> Iterator[None]:
     try:
         yield
-    except MemoryError as error:
-        if "CUDA" not in str(error).upper():
+    except (MemoryError, RuntimeError) as error:
+        short = short_of_memory(error)
+        if short is None:
             raise
         raise MerlinSimError(
-            f"a GPU is out of memory ({str(error).splitlines()[0]}): --scheduler {LOCAL} spills to"
-            " the host's, CUDA_VISIBLE_DEVICES= computes on the CPU."
+            f"a GPU is out of memory: {short} --scheduler {LOCAL} moves what is not in use to the"
+            " host's; with CUDA_VISIBLE_DEVICES= the CPU computes."
         ) from error
 
 
@@ -209,12 +211,20 @@ def _gpus() -> tuple[Gpu, ...]:
 
 @contextmanager
 def _gpu_client() -> Iterator[Any]:
-    """Start one worker a GPU, each with half of its memory as a pool that grows, and spilling."""
+    """Start one worker a GPU, each with half of its memory as a pool that grows, and spilling.
+
+    cupy takes from that pool too: it would keep what it once had, and what is short for it would
+    have nothing spilled.
+    """
     from dask_cuda import LocalCUDACluster
     from distributed import Client
 
-    spilling = {"enable_cudf_spill": True, "device_memory_limit": SPILL_ABOVE}
-    known = inspect.signature(LocalCUDACluster).parameters  # that of 23.8 spills results only
+    memory = {
+        "device_memory_limit": SPILL_ABOVE,
+        "enable_cudf_spill": True,
+        "rmm_allocator_external_lib_list": "cupy",
+    }
+    known = inspect.signature(LocalCUDACluster).parameters  # 23.8 spills results, and no more
     if "enable_cudf_spill" in known:  # what workers send can then only be taken by one that does
         spill()
     with (
@@ -226,7 +236,7 @@ def _gpu_client() -> Iterator[Any]:
             dashboard_address=None,
             silence_logs=40,
             preload=[process_wide.__name__],
-            **{name: value for name, value in spilling.items() if name in known},
+            **{name: value for name, value in memory.items() if name in known},
         ) as cluster,
         Client(cluster) as client,
     ):

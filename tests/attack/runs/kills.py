@@ -1,6 +1,6 @@
 """Runs that are killed at random moments, again and again, and end as if nothing had happened.
 
-A chain is one run: it is started, killed, gone on with, killed ... and at last left to its end.
+A chain is one run: it is started, killed, continued, killed ... and at last left to its end.
 Its losses, weights and metrics are then those of a run that nobody disturbed, to the bit.
 """
 

@@ -52,3 +52,21 @@ def test_tensorflows_dtypes_are_known_once_tensorflow_is_there():
         "print(type(md._dtype_registry.mappings['tf']).__name__)"
     )
     assert out.split() == ["int32", "int16", "int64", "float32", "DTypeMapping"]
+
+
+@pytest.mark.slow
+def test_a_cudf_that_somebody_imported_and_merlin_does_not_use_is_left_out(tmp_path):
+    """As where a command tried whether cudf can be used, and it cannot."""
+    (tmp_path / "cudf.py").write_text("")
+    out = run(
+        "import sys\n"
+        f"sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from merlin_sim.schemas.translation.merlin_import import md\n"
+        "import cudf, numpy as np\n"
+        "print(md.dtype('int32').name, md.dtype(np.dtype('int64')).name, md.dtype(object).name)\n"
+        "try:\n"
+        "    md.int64.to('cudf')\n"
+        "except ValueError:\n"
+        "    print('none of cudf')"
+    )
+    assert out == "int32 int64 object\nnone of cudf\n"

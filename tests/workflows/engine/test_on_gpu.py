@@ -6,6 +6,7 @@ installed (they import without a GPU).
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import os
 from dataclasses import replace
@@ -317,4 +318,7 @@ def test_the_stand_ins_have_what_cudf_and_cupy_have(installed):
     names = [name for name, value in vars(CUPY).items() if callable(value) and name[0] != "_"]
     arrays = type("arrays", (), {n: getattr(CUPY, n) for n in names if hasattr(np, n)})
     found += differences(arrays, cupy, "cupy")
+    pool = type("pool", (), {"reinitialize": load("rmm").reinitialize})
+    found += differences(pool, importlib.import_module("rmm"), "rmm")
+    found += differences(CUPY.cuda.memory, cupy.cuda.memory, "cupy.cuda.memory")
     assert found == []

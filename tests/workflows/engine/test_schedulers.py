@@ -13,7 +13,7 @@ import dask_cuda
 import pytest
 from dask_cuda import LocalCUDACluster
 from distributed import LocalCluster
-from stand_in import load, machine
+from stand_in import FOLDER, SHORT_OF_MEMORY, load, machine
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.gpus import look
@@ -24,6 +24,8 @@ from merlin_sim.workflows.engine.schedulers import (
     SingleProcess,
     open_scheduler,
 )
+
+WORKER = FOLDER.parent / "support/workers/cuda_cluster_worker.py"
 
 
 def square(number):
@@ -82,6 +84,8 @@ def gpus(monkeypatch):
     monkeypatch.setenv("GPU_STAND_INS", machine({}, {}))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(backend, "cudf", load("cudf"))
+    monkeypatch.setitem(sys.modules, "cupy", load("cupy"))  # from where errors are unpickled
+    monkeypatch.setitem(sys.modules, "cupy.cuda.memory", load("cupy").cuda.memory)
     monkeypatch.setattr(dask_cuda, "LocalCUDACluster", OneWorkerAGpu)
 
 
@@ -101,15 +105,17 @@ def test_a_machine_with_gpus_has_one_worker_for_each(gpus, where):
 
 def test_what_workers_spill_can_be_taken_by_this_process(gpus, monkeypatch):
     """As from dask-cuda 24 on, whose workers send what only a process that spills can take."""
-    spills = inspect.Parameter("enable_cudf_spill", inspect.Parameter.KEYWORD_ONLY, default=False)
     parameters = dict(OneWorkerAGpu.__signature__.parameters)
-    parameters.setdefault(spills.name, spills)
+    for name in ("enable_cudf_spill", "rmm_allocator_external_lib_list"):
+        given = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None)
+        parameters.setdefault(name, given)
     known = inspect.Signature([p for p in parameters.values() if p.kind is not p.VAR_KEYWORD])
     monkeypatch.setattr(OneWorkerAGpu, "__signature__", known)
     load("cudf").options.clear()
     with open_scheduler("local"):
         pass
     assert OneWorkerAGpu.asked["enable_cudf_spill"]
+    assert OneWorkerAGpu.asked["rmm_allocator_external_lib_list"] == "cupy"
     assert load("cudf").options == {"spill": True}
 
 
@@ -127,13 +133,59 @@ def test_one_process_computes_one_at_a_time_on_a_gpu(gpus):
 
 
 @pytest.mark.parametrize("where", ["single", "local"])
-def test_a_gpu_out_of_memory_is_told_what_helps(gpus, where):
+@pytest.mark.parametrize("error", SHORT_OF_MEMORY)
+def test_a_gpu_out_of_memory_is_told_what_helps(gpus, where, error):
     def fail():
-        raise MemoryError("std::bad_alloc: out_of_memory: CUDA error at: memory_resource.hpp")
+        raise SHORT_OF_MEMORY[error]
 
     with open_scheduler(where) as scheduler:
-        with pytest.raises(MerlinSimError, match="a GPU is out of memory .* spills to the host's"):
+        with pytest.raises(MerlinSimError, match="a GPU is out of memory: .* --scheduler local"):
             list(scheduler.compute([dask.delayed(fail)()]))
+
+
+def test_the_hosts_memory_is_not_taken_for_a_gpus(gpus):
+    def fail():
+        raise MemoryError("Unable to allocate 3.00 GiB for an array with shape (9,)")
+
+    with open_scheduler("single") as scheduler:
+        with pytest.raises(MemoryError, match="Unable to allocate"):
+            list(scheduler.compute([dask.delayed(fail)()]))
+
+
+@pytest.mark.slow
+def test_each_worker_of_dask_cuda_has_its_gpu_a_pool_and_the_cores_near_it():
+    """All of it dask-cuda's own, on a driver, cudf, cupy and rmm that are made up."""
+    near = [[core] for core in sorted(os.sched_getaffinity(0))[:2]]
+    near = [near[0], near[-1]]
+    folders = [*map(str, [FOLDER, FOLDER.parent / "support"])]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", WORKER],
+        env={
+            **{name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"},
+            "PYTHONPATH": os.pathsep.join(filter(None, [*folders, os.environ.get("PYTHONPATH")])),
+            "GPU_STAND_INS": machine(*({"cores": cores, "memory": 10**9} for cores in near)),
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    spills = "enable_cudf_spill" in inspect.signature(LocalCUDACluster).parameters  # not in 23.8
+    assert told["workers"] == [
+        {
+            "visible": visible,
+            "cores": cores,
+            "pools": [{"pool": True, "managed": False, "bytes": 10**9 // 2}],
+            "spills": spills or None,
+            "allocators": ["rmm_cupy_allocator"] if spills else [],
+            "tensorflow": False,
+        }
+        for visible, cores in zip(("0,1", "1,0"), near, strict=True)
+    ]
+    assert told["here"] == (spills or None)
+    assert (told["computed"], told["ran"]) == ([0, 1, 2, 3, 4], [1, 2])
 
 
 @pytest.mark.slow

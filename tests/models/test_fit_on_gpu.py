@@ -1,0 +1,83 @@
+"""fit, evaluate and predict on batches of cupy, by stand-ins: weights and scores of the CPU's."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from stand_in import SHORT_OF_MEMORY, load
+
+from merlin_sim.feed.loader import Loader
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.models import build_model
+from merlin_sim.steps.optimizers import Adam
+
+ROWS = 40
+LENGTHS = {
+    "all empty": [0] * ROWS,
+    "in some batches all empty": [0] * 24 + list(range(1, 11)) + [5] * 6,
+}
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """Let loaders find a GPU from now on."""
+
+    def put_in():
+        monkeypatch.setitem(sys.modules, "cupy", load("cupy"))
+        monkeypatch.setattr(Loader, "_frame_library", lambda self: load("cudf"))
+        load("cudf").reads.clear()
+
+    return put_in
+
+
+def small_sim(dataset):
+    tf.keras.utils.set_random_seed(1)
+    options = {"embedding_dim": 4, "stage_two_mlp_dims": (8,), "stage_one_mlp_dims": (4,)}
+    options |= {"long_seq_length": 6, "top_k": 3, "aux_mlp_dims": (4,)}
+    model = build_model("sim", dataset.schema, **options)
+    model.compile(Adam(0.05), metrics=[])
+    return model
+
+
+def used(dataset):
+    """Use a model as a notebook does; give all that it says, and its weights."""
+    model = small_sim(dataset)
+    fitted = model.fit(dataset, batch_size=8, validation_data=dataset, shuffle=False, verbose=0)
+    told = [fitted.history[name] for name in sorted(fitted.history)]
+    told.append(list(model.evaluate(dataset, batch_size=16, verbose=0, return_dict=True).values()))
+    return told, model.predict(dataset, batch_size=16), model.get_weights()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_a_notebook_is_told_the_same_whatever_histories_are_empty(make_dataset, gpu, lengths):
+    dataset = make_dataset(ragged=True, rows=ROWS, lengths=LENGTHS[lengths])
+    told, scores, weights = used(dataset)
+    gpu()
+    on_gpu, scores_on_gpu, weights_on_gpu = used(dataset)
+    assert load("cudf").reads  # all of it came from there
+    assert on_gpu == told
+    assert np.isfinite(np.concatenate([np.ravel(values) for values in told])).all()
+    np.testing.assert_array_equal(scores_on_gpu, scores)
+    for one, other in zip(weights_on_gpu, weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.slow
+def test_a_notebook_without_gpu_memory_is_told_what_to_lower(make_dataset, gpu, monkeypatch):
+    dataset = make_dataset(ragged=True, rows=ROWS)
+    gpu()
+    read, reads = load("cudf").read_parquet, []
+
+    def fail_later(*arguments, **options):
+        reads.append(options)
+        if len(reads) > 1:
+            raise SHORT_OF_MEMORY["cupy"]
+        return read(*arguments, **options)
+
+    monkeypatch.setattr(load("cudf"), "read_parquet", fail_later)
+    with pytest.raises(MerlinSimError, match="the feed is out of GPU memory: Out of memory alloc"):
+        small_sim(dataset).fit(dataset, batch_size=8, epochs=2, verbose=0)
