@@ -33,6 +33,8 @@ NEGATIVES = (POPULARITY, UNIFORM)
 KEYS = ("history", "positions", "item_table", "item_features", "negatives", "seed")
 PER_POSITIVE = "negatives_per_positive"
 """A key that may be missing, for 1."""
+NOT_IN_HISTORY = "negatives_not_in_history"
+"""A key that may be missing, for false."""
 MOST_PER_POSITIVE = 2**31 - 1
 
 
@@ -62,6 +64,9 @@ class UsersLayout:
     negatives_per_positive: int = 1
     """Negative samples of each position."""
 
+    negatives_not_in_history: bool = False
+    """Whether no negative sample is an item of its user's history, before or after it."""
+
     @property
     def samples_per_position(self) -> int:
         """The negatives, and after them the positive."""
@@ -78,7 +83,8 @@ class UsersLayout:
             "seed": self.seed,
         }
         several = {PER_POSITIVE: self.negatives_per_positive}
-        return stated | (several if self.negatives_per_positive != 1 else {})
+        stated |= several if self.negatives_per_positive != 1 else {}
+        return stated | ({NOT_IN_HISTORY: True} if self.negatives_not_in_history else {})
 
 
 def is_of_users(spec: FeatureSpec) -> bool:
@@ -99,6 +105,7 @@ def users_layout(spec: FeatureSpec) -> UsersLayout | None:
         stated["negatives"],
         stated["seed"],
         stated.get(PER_POSITIVE, 1),
+        stated.get(NOT_IN_HISTORY, False),
     )
 
 
@@ -115,7 +122,7 @@ def users_problems(spec: FeatureSpec, directory: Path | None) -> list[Problem]:
     found = [spec.problem(*problem) for problem in _wrong_chunks(spec, mappings)]
     found += [spec.problem(*problem) for problem in _wrong_features(spec)]
     stated = spec.metadata.get(USERS)
-    if not isinstance(stated, Mapping) or set(stated) - {PER_POSITIVE} != set(KEYS):
+    if not isinstance(stated, Mapping) or set(stated) - {PER_POSITIVE, NOT_IN_HISTORY} != set(KEYS):
         received = ", ".join(map(str, stated)) if isinstance(stated, Mapping) else describe(stated)
         expected = f"a mapping with {', '.join(KEYS)}: there are chunks of users"
         return [*found, spec.problem(("metadata", USERS), expected, received)]
@@ -202,6 +209,8 @@ def _wrong_draws(
     count = stated.get(PER_POSITIVE, 1)
     if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_PER_POSITIVE:
         yield (PER_POSITIVE,), "a whole number in 1..2**31 - 1", count
+    if not isinstance(stated.get(NOT_IN_HISTORY, False), bool):
+        yield (NOT_IN_HISTORY,), "true or false", stated[NOT_IN_HISTORY]
 
 
 def _is_name(value: Any) -> bool:

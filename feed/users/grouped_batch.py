@@ -103,8 +103,9 @@ class GroupedBatch:
         draws = (drawing.cumulative, drawing.guide, drawing.shift)
         stretch = (starts, groups.begins, groups.counts)
         kernels.write_candidates(
-            block.items, *stretch, np.uint64(self._seed), user, *draws, recipe.of_position,
-            self._length, places, items[TARGET_ITEM_FEATURES],
+            block.items, *stretch, np.uint64(self._seed), user, *draws,
+            *block.own_of(groups.rows), recipe.of_position, self._length,
+            places, items[TARGET_ITEM_FEATURES],
             self._arrays[HISTORY_END,], self._arrays[LABEL,], self._arrays[WEIGHT,],
         )  # fmt: skip
         if POSITIVE_HISTORY in items:

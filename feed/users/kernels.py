@@ -12,7 +12,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from ...sampling.drawing import draw_item, search
+from ...sampling.drawing import draw_unknown, search
 from ...sampling.hashing import GOLDEN, UNIT, mix, sample_key, user_key
 
 Array = npt.NDArray[Any]
@@ -32,14 +32,17 @@ def keys_of(seed: Any, users: Array, positions: Array, labels: Array, twins: Arr
 @numba.njit(cache=True, nogil=True)
 def write_targets(
     items: Array, starts: Array, positions: Array, labels: Array, keys: Array,
-    cumulative: Array, guide: Array, shift: int, places: Array, result: Array,
+    cumulative: Array, guide: Array, shift: int, own: Array, firsts: Array, stops: Array,
+    places: Array, result: Array,
 ) -> None:  # fmt: skip
     """Write each sample's item: draw 0 of its twin."""
     for i in range(len(places)):
         if labels[i] == 1:
             result[places[i]] = items[starts[i] + positions[i]]
         else:
-            result[places[i]] = draw_item(keys[i], 0, cumulative, guide, shift)
+            result[places[i]] = draw_unknown(
+                keys[i], cumulative, guide, shift, own, firsts[i], stops[i]
+            )
 
 
 @numba.njit(cache=True, nogil=True)
@@ -198,7 +201,8 @@ def write_stretch_negatives(
 @numba.njit(cache=True, nogil=True)
 def write_candidates(
     items: Array, starts: Array, begins: Array, counts: Array, seed: Any, users: Array,
-    cumulative: Array, guide: Array, shift: int, of_position: int, length: int, places: Array,
+    cumulative: Array, guide: Array, shift: int, own: Array, firsts: Array, stops: Array,
+    of_position: int, length: int, places: Array,
     targets: Array, ends: Array, labels: Array, weights: Array,
 ) -> None:  # fmt: skip
     """Write each stretch's candidates: of every position its twins and its positive, of one end.
@@ -223,4 +227,6 @@ def write_candidates(
                 targets[row, candidate] = items[starts[i] + position]
             else:
                 key = sample_key(np.uint64(seed), users[i], position, np.int64(0), np.int64(slot))
-                targets[row, candidate] = draw_item(key, 0, cumulative, guide, shift)
+                targets[row, candidate] = draw_unknown(
+                    key, cumulative, guide, shift, own, firsts[i], stops[i]
+                )

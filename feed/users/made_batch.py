@@ -91,8 +91,8 @@ class MadeBatch:
         keys = kernels.keys_of(np.uint64(self._seed), user, positions, labels, twins)
         if TARGET_ITEM_FEATURES in items:
             kernels.write_targets(
-                block.items, starts, positions, labels, keys, *draws, places,
-                items[TARGET_ITEM_FEATURES],
+                block.items, starts, positions, labels, keys, *draws, *block.own_of(samples.rows),
+                places, items[TARGET_ITEM_FEATURES],
             )  # fmt: skip
         if POSITIVE_HISTORY in items:
             kernels.write_windows(block.items, starts, positions, places, items[POSITIVE_HISTORY])

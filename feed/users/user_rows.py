@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...sampling.drawing import own_items
 from ...sampling.user_check import StoredUsers, UserCheck
 from ...schemas.channels import TARGET_ITEM_FEATURES, USER_FEATURES
 from ...schemas.dataset import DatasetDirectory
@@ -49,6 +50,7 @@ class UserRows:
         self.mapping = mapping
         self.history = layout.history
         self.positions = layout.positions
+        self.knows_own = layout.negatives_not_in_history
         ids = {name: spec.feature_spec[name] for name in spec.channel_spec[USER_FEATURES]}
         self.largest = {name: int(feature.cardinality or 0) for name, feature in ids.items()}
         item = spec.feature_spec[spec.channel_spec[TARGET_ITEM_FEATURES][0]]
@@ -116,7 +118,8 @@ class UserRows:
         kind = np.int32 if self.last_item < 2**31 else np.int64
         items = history.values.astype(kind, copy=False)
         users, positions = dict(stored.users), stored.positions[self.mapping]
-        return UserBlock(users, items, stored.starts, *positions)
+        own = own_items(items, stored.starts) if self.knows_own else None
+        return UserBlock(users, items, stored.starts, *positions, own)
 
     def _decode(self, part: UserPart) -> tuple[DecodedRows, dict[str, tuple[str, str]]]:
         try:

@@ -119,6 +119,10 @@ def test_several_negatives_of_a_position_are_said_and_one_is_not(users):
 
 WRONG = {
     "a number": (a_number_of_users, "feature_spec.price: expected ids and histories alone"),
+    "neither true nor false": (
+        of_users(negatives_not_in_history=1),
+        "users.negatives_not_in_history: expected true or false",
+    ),
     "no negatives": (
         of_users(negatives_per_positive=0),
         r"users.negatives_per_positive: expected a whole number in 1\.\.",

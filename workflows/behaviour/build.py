@@ -123,6 +123,11 @@ class DatasetBuilder:
             raise MerlinSimError(
                 f"`layout` should be {' or '.join(LAYOUTS)}. Received: `layout` = {self.layout!r}."
             )
+        if self.rules.negatives_not_in_history and self.layout != USERS_LAYOUT:
+            raise MerlinSimError(
+                "`negatives_not_in_history` needs `--layout users`: a row of samples knows a part "
+                f"of its user's history. Received: `layout` = {self.layout!r}."
+            )
         if self.layout == USERS_LAYOUT:
             self._refuse_what_users_cannot_hold()
             refuse_names_of_positions(self.columns, users_layout_of(self.columns, self.rules))

@@ -91,6 +91,7 @@ def users_layout_of(columns: BehaviourColumns, rules: SampleRules) -> UsersLayou
         negatives=rules.drawn_by,
         seed=rules.seed,
         negatives_per_positive=rules.twins,
+        negatives_not_in_history=rules.negatives_not_in_history,
     )
 
 

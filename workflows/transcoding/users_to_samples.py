@@ -53,6 +53,12 @@ class UsersTranscoder:
             Mapping -> the number of its samples.
         """
         check_apart(output, [self.dataset.path])
+        if self._layout.negatives_not_in_history:
+            raise MerlinSimError(
+                f"{self.dataset.path}: its negatives are none of their user's own items "
+                "(`--negatives_not_in_history`): expected negatives that samples can be made with "
+                "from a part of the history. Training and inference read it as it is."
+            )
         columns, rules, sizes = self._columns(), self._rules(), self._sizes()
         self._require_own_names(columns, rules)
         source = self.dataset.path

@@ -133,6 +133,24 @@ def test_a_log_of_its_own_with_features_of_users_and_items(run_cli, tmp_path, op
     assert same == (parts, [], [])
 
 
+def test_negatives_that_the_user_has_not_are_of_the_users_layout(run_cli, tmp_path):
+    log = write_log(tmp_path / "log.csv")
+    options = ("preprocess", "log", *log, "--negatives_not_in_history")
+    refused = run_cli(*options, "--output_path", tmp_path / "samples")
+    assert "`negatives_not_in_history` needs `--layout users`" in str(refused.exception)
+    users = tmp_path / "users"
+    result = run_cli(*options, "--output_path", users, "--layout", "users")
+    assert result.exit_code == 0, result.output
+    assert DatasetDirectory.open(users).users.negatives_not_in_history
+    transcoded = run_cli("transcode", "--input", users, "--output", tmp_path / "made")
+    assert "none of their user's own items" in str(transcoded.exception)
+    assert not (tmp_path / "made").exists()
+    options = ("preprocess", "log", log[0], "--output_path", tmp_path / "again", "--fitted", users)
+    result = run_cli(*options, "--layout", "users")
+    assert result.exit_code == 0, result.output
+    assert DatasetDirectory.open(tmp_path / "again").users.negatives_not_in_history
+
+
 def test_uniform_negatives_do_not_follow_popularity(run_cli, tmp_path):
     rows = 4000
     item = np.where(np.arange(rows) % 20, 0, np.arange(rows) // 20 % 10 + 1)
