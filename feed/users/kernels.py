@@ -63,6 +63,24 @@ def write_windows(
 
 
 @numba.njit(cache=True, nogil=True)
+def write_intervals(
+    times: Array, starts: Array, positions: Array, unit: float, places: Array, result: Array
+) -> None:
+    """Write how long before each sample its window's interactions were, zeros before them.
+
+    ``times`` and ``unit`` are in seconds; the rest as of :func:`write_windows`.
+    """
+    width = result.shape[1]
+    for i in range(len(places)):
+        length = min(positions[i], width)
+        stop = starts[i] + positions[i]
+        row = result[places[i]]
+        row[: width - length] = 0
+        for j in range(length):
+            row[width - length + j] = (times[stop] - times[stop - length + j]) / unit
+
+
+@numba.njit(cache=True, nogil=True)
 def write_negatives(
     positions: Array, keys: Array, cumulative: Array, guide: Array, shift: int,
     places: Array, result: Array,
@@ -165,6 +183,30 @@ def write_stretches(
         target = row[room:]
         for j in range(stop - first):
             target[j] = source[j]
+
+
+@numba.njit(cache=True, nogil=True)
+def write_stretch_intervals(
+    times: Array, starts: Array, begins: Array, counts: Array, width: int, unit: float,
+    places: Array, result: Array,
+) -> None:  # fmt: skip
+    """Write of each position of a stretch how long before it what it sees was, zeros elsewhere.
+
+    ``times`` and ``unit`` are in seconds; the rest as of :func:`write_stretches`, but for the
+    result: [rows, positions, length]. Where a stretch is short, the rest is as of its last one.
+    """
+    length = result.shape[2]
+    for i in range(len(places)):
+        first = max(begins[i] - width, 0)
+        room = length - (begins[i] + counts[i] - 1 - first)
+        for step in range(result.shape[1]):
+            position = begins[i] + min(step, counts[i] - 1)
+            seen = max(position - width, 0)
+            row = result[places[i], step]
+            row[:] = 0
+            now = times[starts[i] + position]
+            for j in range(seen, position):
+                row[room + j - first] = (now - times[starts[i] + j]) / unit
 
 
 @numba.njit(cache=True, nogil=True)

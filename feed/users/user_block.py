@@ -25,6 +25,8 @@ class UserBlock:
     """[users] The first position that is a sample."""
     ends: Array
     """[users] The position after the last one."""
+    times: Array | None = None
+    """[interactions] When each was, in seconds; None where nobody asks."""
     own: Array | None = None
     """[interactions] Each history's items, ascending; None where negatives may be among them."""
 

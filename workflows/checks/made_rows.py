@@ -57,7 +57,8 @@ class MadeRows:
         spec, channels = self.dataset.spec.feature_spec, self.dataset.channels
         largest = {name: int(spec[name].cardinality or 0) for name in channels[USER_FEATURES]}
         last_item = int(spec[channels[TARGET_ITEM_FEATURES][0]].cardinality or 0)
-        return UserCheck(largest, self._layout.history, last_item, self._layout.positions)
+        layout = self._layout
+        return UserCheck(largest, layout.history, last_item, layout.positions, layout.times)
 
     def rows_of(self, part: tuple[Path, int]) -> int:
         """How many samples a part has."""
@@ -72,7 +73,8 @@ class MadeRows:
         """Make the samples of a row group of users, some at a time."""
         path, group = part
         users = self.dataset.channels[USER_FEATURES]
-        names = [*users, *self._layout.positions[self.mapping], self._layout.history]
+        of_times = [] if self._layout.times is None else [self._layout.times]
+        names = [*users, *self._layout.positions[self.mapping], self._layout.history, *of_times]
         try:
             with pq.ParquetFile(path) as file:
                 table = file.read_row_group(group, columns=names)
@@ -89,7 +91,10 @@ class MadeRows:
         )
         of_users = dict(zip(users, ids, strict=True))
         ranges = {self.mapping: (begins[0], ends[0])}
-        self._check(StoredUsers(str(path), first, of_users, items, starts, ranges))
+        times = None
+        if of_times:
+            times = lists_of_arrow(columns[of_times[0]], "float64")
+        self._check(StoredUsers(str(path), first, of_users, items, starts, ranges, times))
         rows, positions = select_prefixes(ids[0], *begins, *ends, 0, 0, 1)
         own = own_items(items, starts) if self._layout.negatives_not_in_history else None
         step = max(1, SAMPLES // self._layout.negatives_per_positive)

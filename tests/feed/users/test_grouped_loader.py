@@ -138,6 +138,36 @@ def test_no_negative_is_an_item_of_the_history_where_the_dataset_says_so(tmp_pat
         assert not any(row[TARGET] in history[row[USER]] for row in kept)
 
 
+@pytest.mark.parametrize("candidates", [1, 2, 8])
+def test_time_intervals_are_those_of_each_position(tmp_path, candidates):
+    """In minutes; as rows, and of users x candidates a window for each position."""
+    users = write_users_dataset(
+        tmp_path / "users", [[[0, 9, 30], [14, 1]]], time_intervals="minutes"
+    )
+    truth = samples_of(users, "train")
+    wanted = [truth["user"], truth["label"], (truth["when_since_pos"] / 60).astype(np.float32)]
+    found = []
+    for batch in batches_of(feed_of(users, 16, candidates=candidates)) if candidates > 1 else ():
+        assert batch["when_since_pos"].shape == (
+            *batch["history_end"].shape,
+            LONGEST + candidates // 2 - 1,
+        )
+        for row, candidate in zip(*np.nonzero(batch["weight"]), strict=True):
+            end = batch["history_end"][row, candidate // 2]
+            since = batch["when_since_pos"][row, candidate // 2]
+            assert not since[: end - LONGEST].any() and not since[end:].any()
+            of_row = [batch["user"][row], batch["label"][row, candidate]]
+            found.append([*of_row, *since[end - LONGEST : end]])
+    if candidates == 1:
+        for inputs, labels in feed_of(users, 16):
+            columns = [inputs["user"], labels, *inputs["when_since_pos"].numpy().T]
+            found += np.stack(columns, axis=1).tolist()
+    found = np.array(found, np.float32)
+    wanted = np.column_stack(wanted).astype(np.float32)
+    assert len(np.unique(wanted[:, 2:])) > 20
+    np.testing.assert_array_equal(in_order(found), in_order(wanted))
+
+
 def test_a_batch_has_the_agreed_form(users):
     batch = batches_of(feed_of(users, 80, candidates=8))[0]
     length = LONGEST + 3
