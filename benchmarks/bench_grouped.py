@@ -1,19 +1,29 @@
 """SIM's training step on the same samples as rows and as users x candidates, by length.
 
-    .venv/bin/python benchmarks/bench_grouped.py [--length 100] [--length 1000]
+    .venv/bin/python benchmarks/bench_grouped.py [--length 100] [--length 1000] [--inference]
 
 256 users of 16 samples each, as the feed makes them: at 8 places one after the other of the user's
 history, a positive and its twin at each. Against the same 4,096 samples as plain rows, in our step
 and in that of the plain Keras model. At length 1000
 rows go in batches of 512: 4,096 of them take more memory than a machine may have. Peak memory is
 that of each alternative's own process.
+
+With ``--inference``: `merlin-sim inference` of test users with 100 candidates each, a positive and
+99 negatives, as users x 100 and as rows, beside the plain Keras model's forward pass on rows.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -27,9 +37,12 @@ from baselines.plain_sim import PlainSIM, plain_step  # noqa: E402
 from measuring.own_process import OwnProcess, Works  # noqa: E402
 from measuring.timing import in_turn, show  # noqa: E402
 from rows.sim_rows import LISTS, SCALARS, describe, largest_ids  # noqa: E402
+from rows.user_rows import CATEGORIES, ITEMS, write_users  # noqa: E402
 
+from merlin_sim.feed.open_feed import open_feed  # noqa: E402
 from merlin_sim.foundation.ranks import Ranks  # noqa: E402
 from merlin_sim.models import build_model  # noqa: E402
+from merlin_sim.schemas.dataset import DatasetDirectory  # noqa: E402
 from merlin_sim.schemas.translation.merlin_schema import to_merlin_schema  # noqa: E402
 from merlin_sim.steps.loss_scale import LossScale  # noqa: E402
 from merlin_sim.steps.optimizers import make_optimizer  # noqa: E402
@@ -37,6 +50,8 @@ from merlin_sim.steps.train_step import TrainStep  # noqa: E402
 
 USERS, CANDIDATES, SHORT, ROUNDS = 256, 16, 10, 5
 PEAK = "peak memory"
+COMMAND = str(Path(sys.executable).parent / "merlin-sim")
+TEST_USERS, TEST_CANDIDATES, WARM_UP = 600, 100, 3
 
 Arrays = dict[str, np.ndarray]
 
@@ -132,12 +147,66 @@ def measure(length: int, most: int) -> None:
         print(f"  {name:44} {tell() / 2**30:>12,.2f} GiB at most")
 
 
+def inference_rate(directory: Path, candidates: int) -> float:
+    """Run `merlin-sim inference` over all test samples, and return the samples/s that it tells."""
+    with tempfile.TemporaryDirectory() as results:
+        words = [COMMAND, "inference", "--model_type", "sim", "--dataset_dir", str(directory)]
+        words += ["--candidates", str(candidates), "--global_batch_size", "4000", "--benchmark"]
+        words += ["--benchmark_warmup_steps", str(WARM_UP), "--results_dir", results]
+        subprocess.run(words, check=True, capture_output=True)
+        entries = map(json.loads, (Path(results) / "log.json").read_text().splitlines())
+        return [entry for entry in entries if entry["type"] == "inference"][-1]["throughput"]
+
+
+def plain_inference(directory: Path, length: int) -> Works:
+    """Make the plain model's forward pass over the same samples as rows, feed included."""
+    dataset = DatasetDirectory.open(directory)
+    names = [name for name in dataset.schema.column_names if not name.endswith("_neg")]
+    feed = open_feed(dataset, "test", names, 4000, Ranks())
+    model = PlainSIM(ITEMS, CATEGORIES, TEST_USERS, length - SHORT)
+    forward = tf.function(model, reduce_retracing=True)
+
+    def rate() -> float:
+        begin = samples = 0
+        for step, (columns, labels) in enumerate(feed):
+            forward(columns).numpy()
+            if step < WARM_UP:
+                begin = time.perf_counter()
+            else:
+                samples += len(labels)
+        return samples / (time.perf_counter() - begin)
+
+    return {"rate": rate}
+
+
+def measure_inference(length: int) -> None:
+    """Time the alternatives in turn, each round in new processes."""
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder) / "dataset"
+        write_users(directory, TEST_USERS, length + 1, length, TEST_CANDIDATES - 1)
+        plain = "plain Keras, rows"
+        ways = {
+            f"users x {TEST_CANDIDATES}": lambda: inference_rate(directory, TEST_CANDIDATES),
+            "rows": lambda: inference_rate(directory, 1),
+            plain: OwnProcess(plain_inference, directory, length).works["rate"],
+        }
+        found = [{name: rate() for name, rate in ways.items()} for _ in range(3)]
+    rates = {name: statistics.median(rates[name] for rates in found) for name in ways}
+    samples = TEST_USERS * TEST_CANDIDATES
+    show(f"SIM inference, length {length}, {samples:,} samples", rates, plain)
+
+
 def main() -> None:
     """Measure each length."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--length", type=int, action="append", help="of a history; 100 and 1000")
-    for length in parser.parse_args().length or [100, 1000]:
-        measure(length, 4096 if length <= 100 else 512)
+    parser.add_argument("--inference", action="store_true", help="of 100 candidates a test user")
+    given = parser.parse_args()
+    for length in given.length or [100, 1000]:
+        if given.inference:
+            measure_inference(length)
+        else:
+            measure(length, 4096 if length <= 100 else 512)
 
 
 if __name__ == "__main__":

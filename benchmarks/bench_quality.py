@@ -49,6 +49,11 @@ class Log(NamedTuple):
     options: str
 
 
+MOVIELENS = (
+    "--user_column user_id --item_column item_id --timestamp_column timestamp"
+    " --item_feature_columns genre,genres,release_year"
+    " --shortest_sequence_for_training 20 --test_users 0.2 --validation_users 0.1"
+)
 LOGS = {
     "purchases": Log(
         "purchases of 250 households with 450 and more, each sample with 300 before it; "
@@ -64,9 +69,12 @@ LOGS = {
         "MovieLens 100K, each sample with 20 before it; a fifth of the users tests, a tenth "
         "validates",
         (100, 500),
-        "--user_column user_id --item_column item_id --timestamp_column timestamp"
-        " --item_feature_columns genre,genres,release_year"
-        " --shortest_sequence_for_training 20 --test_users 0.2 --validation_users 0.1",
+        MOVIELENS,
+    ),
+    "movielens-new": Log(
+        "the same MovieLens 100K, no negative of which its user has rated",
+        (100, 500),
+        f"{MOVIELENS} --negatives_not_in_history",
     ),
     "synthetic": Log(
         "synthetic readers with lasting interests, each sample with 100 before it",
@@ -92,7 +100,7 @@ MODELS = {
 def write_log(name: str, directory: Path) -> Path:
     """Write the log's interactions as parquet."""
     path = directory / f"{name}.parquet"
-    source = CACHE / f"{name}.parquet"
+    source = CACHE / f"{name.removesuffix('-new')}.parquet"
     if not source.exists():
         raise SystemExit(f"{source} is missing: `make real-data` brings it.")
     log = pd.read_parquet(source)

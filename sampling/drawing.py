@@ -18,7 +18,9 @@ from .hashing import GOLDEN, UNIT, mix, mix_arrays
 from .population import Population
 
 MOST_BITS = 22
+MOST_DRAWS = 32
 FRESH_SALT = 0xF2E54
+AGAIN_SALT = np.uint64(0xA6A12)
 PLACE_SALT = 0x91ACE
 
 
@@ -79,3 +81,82 @@ def draw_item(key: Any, draw: Any, cumulative: Any, guide: Any, shift: Any) -> A
     bits = mix(key + np.uint64(draw) * GOLDEN)
     index = np.int64(np.float64(bits >> np.uint64(11)) * UNIT * np.float64(cumulative[-1]))
     return search(index, guide[bits >> np.uint64(shift)], cumulative)
+
+
+@numba.njit(cache=True, nogil=True)
+def draw_unknown(
+    key: Any, cumulative: Any, guide: Any, shift: Any, own: Any, first: Any, stop: Any
+) -> Any:
+    """Draw 0 of a row, again while it is one of the user's own items, ``own[first:stop]``.
+
+    After some draws, of a user who has nearly all items, the next one that the user has not; a user
+    who has all of them keeps what was drawn. Without own items it is :func:`draw_item`.
+
+    Args:
+        key: Of the row.
+        cumulative: Of the :class:`Drawing`.
+        guide: Of the :class:`Drawing`.
+        shift: Of the :class:`Drawing`.
+        own: Items of users, ascending for each: see :func:`own_items`.
+        first: Where the user's begin.
+        stop: Where they end.
+    """
+    item = draw_item(key, 0, cumulative, guide, shift)
+    for again in range(1, MOST_DRAWS):
+        if not _is_among(own, first, stop, item):
+            return item
+        item = draw_item(mix(key ^ (AGAIN_SALT + np.uint64(again))), 0, cumulative, guide, shift)
+    for _ in range(1, len(cumulative)):  # every item once
+        is_drawn = cumulative[item] > cumulative[item - 1]
+        if is_drawn and not _is_among(own, first, stop, item):
+            return item
+        item = item + 1 if item + 1 < len(cumulative) else 1
+    return item
+
+
+@numba.njit(cache=True, nogil=True)
+def _is_among(own: Any, first: Any, stop: Any, item: Any) -> Any:
+    end = stop
+    while first < stop:
+        middle = (first + stop) >> 1
+        if own[middle] < item:
+            first = middle + 1
+        else:
+            stop = middle
+    return first < end and own[first] == item
+
+
+def own_items(items: npt.NDArray[Any], starts: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """The items of each history, ascending, at the places of the history.
+
+    >>> own_items(np.array([3, 1, 2, 9, 4]), np.array([0, 3, 5])).tolist()
+    [1, 2, 3, 4, 9]
+    """
+    users = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    found: npt.NDArray[Any] = items[np.lexsort((items, users))]
+    return found
+
+
+def draw_targets(
+    keys: npt.NDArray[np.uint64],
+    drawing: Drawing,
+    own: npt.NDArray[Any],
+    firsts: npt.NDArray[np.int64],
+    stops: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64]:
+    """:func:`draw_unknown` for each key, with its user's own items."""
+    result = np.empty(len(keys), np.int64)
+    of = (drawing.cumulative, drawing.guide, drawing.shift)
+    _draw_targets(keys, *of, own, firsts, stops, result)
+    return result
+
+
+@numba.njit(cache=True, nogil=True)
+def _draw_targets(
+    keys: Any, cumulative: Any, guide: Any, shift: Any, own: Any, firsts: Any, stops: Any,
+    result: Any,
+) -> None:  # fmt: skip
+    for i in range(len(keys)):
+        result[i] = draw_unknown(
+            np.uint64(keys[i]), cumulative, guide, shift, own, firsts[i], stops[i]
+        )

@@ -30,6 +30,8 @@ class StoredUsers:
     """[users + 1] Where each history begins among them."""
     positions: Mapping[str, tuple[Array, Array]]
     """[users] By mapping, the first position that is a sample, and the one after the last."""
+    times: tuple[Array, Array] | None = None
+    """All interactions' times, [interactions], and where each user's begin, [users + 1]."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class UserCheck:
     """The last id of an item."""
     columns: Mapping[str, tuple[str, str]]
     """By mapping, the columns of the positions."""
+    times: str | None = None
+    """The column with the times; None without."""
 
     def __call__(self, stored: StoredUsers) -> None:
         """Look at everything.
@@ -57,6 +61,8 @@ class UserCheck:
             what = f"column {name} should hold an id of 0 to {largest}"
             _refuse_first(stored, wrong, values, what)
         self._check_items(stored)
+        if self.times is not None:
+            self._check_times(stored, self.times)
         before: list[str] = []
         for mapping in stored.positions:
             self._check_positions(stored, mapping, before)
@@ -71,6 +77,27 @@ class UserCheck:
         position = place - int(stored.starts[row])
         what = f"column {self.history} should hold ids of 1 to {self.last_item}"
         refuse(stored, row, f"position {position}: {what}", items[place])
+
+    def _check_times(self, stored: StoredUsers, column: str) -> None:
+        assert stored.times is not None
+        times, starts = stored.times
+        lengths, items = np.diff(starts), np.diff(stored.starts)
+        what = f"column {column} should hold a time for each item of {self.history}"
+        _refuse_first(stored, lengths != items, lengths, what)
+        is_wrong = ~np.isfinite(times)
+        goes_back = np.zeros(len(times), bool)
+        goes_back[1:] = times[1:] < times[:-1]
+        goes_back[starts[:-1][lengths > 0]] = False
+        for wrong, expected in (
+            (is_wrong, "a time in seconds"),
+            (goes_back, "times in order, oldest first"),
+        ):
+            if wrong.any():
+                place = int(np.argmax(wrong))
+                row = int(np.searchsorted(starts, place, side="right")) - 1
+                position = place - int(starts[row])
+                what = f"position {position}: column {column} should hold {expected}"
+                refuse(stored, row, what, times[place])
 
     def _check_positions(self, stored: StoredUsers, mapping: str, before: list[str]) -> None:
         begin, end = self.columns[mapping]

@@ -19,6 +19,11 @@ TARGET_ITEM_NUMERICAL = "target_item_numerical"
 CATEGORICAL = "categorical"
 NUMERICAL = "numerical"
 
+UNITS_OF_INTERVALS = {
+    "seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86400.0,
+}  # fmt: skip
+"""Units of time intervals, in seconds."""
+
 
 def signs(*alternatives: str) -> tuple[frozenset[str], ...]:
     """Return sets of tags, each written as one text, as :class:`Channel` takes them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +17,8 @@ from .users_layout import UsersLayout
 
 ID = "id"
 COUNT = "count"
+SINGLE, IDS, TIMES = "one value a row, whole numbers", "lists of whole numbers", "lists of numbers"
+"""What a column may hold."""
 
 
 def check_users_files(directory: Path, spec: FeatureSpec, layout: UsersLayout) -> None:
@@ -32,36 +34,39 @@ def check_users_files(directory: Path, spec: FeatureSpec, layout: UsersLayout) -
             files.setdefault(name, []).extend(layout.positions[mapping])
     for name, positions in files.items():
         single = [*spec.channel_spec.get(USER_FEATURES, ()), *positions]
-        problems += _problems(directory / name, single, [layout.history])
+        times = [] if layout.times is None else [layout.times]
+        problems += _problems(directory / name, single, [layout.history], times)
     table = directory / layout.item_table
-    found = _problems(table, [ID, COUNT, *layout.item_features], [])
+    found = _problems(table, [ID, COUNT, *layout.item_features])
     problems += found or _wrong_size(table, spec)
     if problems:
         raise SpecError(directory, problems)
 
 
-def _problems(file: Path, single: list[str], lists: list[str]) -> list[Problem]:
+def _problems(
+    file: Path, single: list[str], lists: Sequence[str] = (), times: Sequence[str] = ()
+) -> list[Problem]:
     try:
         _, columns = read_footer(file)
     except UnreadableFooter as error:
         return [error.problem]
-    wanted = dict.fromkeys(single, False) | dict.fromkeys(lists, True)
+    wanted = dict.fromkeys(single, SINGLE) | dict.fromkeys(lists, IDS) | dict.fromkeys(times, TIMES)
     return [
         Problem(str(file), (name,), *found)
-        for name, as_list in wanted.items()
-        for found in _wrong_column(columns, name, as_list)
+        for name, expected in wanted.items()
+        for found in _wrong_column(columns, name, expected)
     ]
 
 
-def _wrong_column(columns: pa.Schema, name: str, as_list: bool) -> Iterator[tuple[str, str]]:
+def _wrong_column(columns: pa.Schema, name: str, expected: str) -> Iterator[tuple[str, str]]:
     count = columns.names.count(name)
     if count != 1:
         yield "one column", "none" if count == 0 else f"{count} of this name"
         return
     kind = columns.field(name).type
     inner = kind.value_type if is_list(kind) else kind
-    if is_list(kind) != as_list or not pa.types.is_integer(inner):
-        expected = "lists of whole numbers" if as_list else "one value a row, whole numbers"
+    is_right = pa.types.is_integer(inner) or (expected == TIMES and pa.types.is_floating(inner))
+    if is_list(kind) != (expected != SINGLE) or not is_right:
         yield expected, type_in_words(kind)
 
 

@@ -16,9 +16,11 @@ from typing import Any
 
 from ..foundation.problem import KeyPath, Problem, describe
 from .channels import (
+    HISTORY_TIME_INTERVALS,
     TARGET_ITEM_FEATURES,
     TARGET_ITEM_LISTS,
     TARGET_ITEM_NUMERICAL,
+    UNITS_OF_INTERVALS,
     USER_NUMERICAL,
 )
 from .contracts.behaviour import BEHAVIOUR
@@ -33,6 +35,12 @@ NEGATIVES = (POPULARITY, UNIFORM)
 KEYS = ("history", "positions", "item_table", "item_features", "negatives", "seed")
 PER_POSITIVE = "negatives_per_positive"
 """A key that may be missing, for 1."""
+NOT_IN_HISTORY = "negatives_not_in_history"
+"""A key that may be missing, for false."""
+TIMES = "times"
+"""A key that is there where samples have time intervals."""
+MAY_BE_MISSING = {PER_POSITIVE, NOT_IN_HISTORY, TIMES}
+COLUMN, UNIT = "column", "unit"
 MOST_PER_POSITIVE = 2**31 - 1
 
 
@@ -62,6 +70,15 @@ class UsersLayout:
     negatives_per_positive: int = 1
     """Negative samples of each position."""
 
+    negatives_not_in_history: bool = False
+    """Whether no negative sample is an item of its user's history, before or after it."""
+
+    times: str | None = None
+    """The column with the time of each interaction of the history, in seconds; None without."""
+
+    time_unit: str = "seconds"
+    """What samples' time intervals are in, one of :data:`~.channels.UNITS_OF_INTERVALS`."""
+
     @property
     def samples_per_position(self) -> int:
         """The negatives, and after them the positive."""
@@ -78,7 +95,10 @@ class UsersLayout:
             "seed": self.seed,
         }
         several = {PER_POSITIVE: self.negatives_per_positive}
-        return stated | (several if self.negatives_per_positive != 1 else {})
+        stated |= several if self.negatives_per_positive != 1 else {}
+        if self.times is not None:
+            stated[TIMES] = {COLUMN: self.times, UNIT: self.time_unit}
+        return stated | ({NOT_IN_HISTORY: True} if self.negatives_not_in_history else {})
 
 
 def is_of_users(spec: FeatureSpec) -> bool:
@@ -91,6 +111,7 @@ def users_layout(spec: FeatureSpec) -> UsersLayout | None:
     if not _users_mappings(spec):
         return None
     stated = spec.metadata[USERS]
+    times = stated.get(TIMES, {COLUMN: None, UNIT: "seconds"})
     return UsersLayout(
         stated["history"],
         {name: (begin, end) for name, (begin, end) in stated["positions"].items()},
@@ -99,6 +120,9 @@ def users_layout(spec: FeatureSpec) -> UsersLayout | None:
         stated["negatives"],
         stated["seed"],
         stated.get(PER_POSITIVE, 1),
+        stated.get(NOT_IN_HISTORY, False),
+        times[COLUMN],
+        times[UNIT],
     )
 
 
@@ -115,11 +139,12 @@ def users_problems(spec: FeatureSpec, directory: Path | None) -> list[Problem]:
     found = [spec.problem(*problem) for problem in _wrong_chunks(spec, mappings)]
     found += [spec.problem(*problem) for problem in _wrong_features(spec)]
     stated = spec.metadata.get(USERS)
-    if not isinstance(stated, Mapping) or set(stated) - {PER_POSITIVE} != set(KEYS):
+    if not isinstance(stated, Mapping) or set(stated) - MAY_BE_MISSING != set(KEYS):
         received = ", ".join(map(str, stated)) if isinstance(stated, Mapping) else describe(stated)
         expected = f"a mapping with {', '.join(KEYS)}: there are chunks of users"
         return [*found, spec.problem(("metadata", USERS), expected, received)]
     wrong = [*_wrong_columns(spec, stated, mappings), *_wrong_draws(stated, directory)]
+    wrong += _wrong_times(spec, stated)
     return found + [
         spec.problem(("metadata", USERS, *path), expected, describe(received))
         for path, expected, received in wrong
@@ -150,8 +175,6 @@ def _wrong_features(spec: FeatureSpec) -> Iterator[tuple[KeyPath, str, str]]:
     for name in spec.feature_spec:
         if name not in in_channels:
             yield ("feature_spec", name), "a feature of a channel: samples are made of those", name
-    for name in spec.channel_spec.get("history_time_intervals", ()):
-        yield ("feature_spec", name), "no time intervals: the users' rows hold no times", name
     for channel in (USER_NUMERICAL, TARGET_ITEM_NUMERICAL, TARGET_ITEM_LISTS):
         for name in spec.channel_spec.get(channel, ()):
             expected = "ids and histories alone: samples of users are made of those"
@@ -168,6 +191,11 @@ def _wrong_columns(
         yield ("positions",), f"two columns for each of {', '.join(mappings)}", positions
         positions = {}
     taken = [stated["history"], *spec.channel_spec.get("user_features", ())]
+    times = stated.get(TIMES)
+    if isinstance(times, Mapping) and _is_name(times.get(COLUMN)):
+        if times[COLUMN] in taken:
+            yield (TIMES, COLUMN), "a column that holds nothing else", times[COLUMN]
+        taken.append(times[COLUMN])
     for name, columns in positions.items():
         is_pair = isinstance(columns, list | tuple) and len(columns) == 2
         if not is_pair or not all(map(_is_name, columns)):
@@ -202,6 +230,30 @@ def _wrong_draws(
     count = stated.get(PER_POSITIVE, 1)
     if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_PER_POSITIVE:
         yield (PER_POSITIVE,), "a whole number in 1..2**31 - 1", count
+    if not isinstance(stated.get(NOT_IN_HISTORY, False), bool):
+        yield (NOT_IN_HISTORY,), "true or false", stated[NOT_IN_HISTORY]
+
+
+def _wrong_times(
+    spec: FeatureSpec, stated: Mapping[str, Any]
+) -> Iterator[tuple[KeyPath, str, Any]]:
+    """Time intervals and the times that they are made of belong together."""
+    intervals = spec.channel_spec.get(HISTORY_TIME_INTERVALS, ())
+    if TIMES not in stated:
+        if intervals:
+            expected = f"{COLUMN} and {UNIT}, of which {', '.join(intervals)} is made"
+            yield (TIMES,), expected, "nothing"
+        return
+    times = stated[TIMES]
+    if not isinstance(times, Mapping) or set(times) != {COLUMN, UNIT}:
+        yield (TIMES,), f"a mapping with {COLUMN} and {UNIT}", times
+        return
+    if not _is_name(times[COLUMN]):
+        yield (TIMES, COLUMN), "the name of a column", times[COLUMN]
+    if not isinstance(times[UNIT], str) or times[UNIT] not in UNITS_OF_INTERVALS:
+        yield (TIMES, UNIT), " or ".join(UNITS_OF_INTERVALS), times[UNIT]
+    if not intervals:
+        yield (TIMES,), f"no times: the channel {HISTORY_TIME_INTERVALS} has no feature", times
 
 
 def _is_name(value: Any) -> bool:

@@ -26,13 +26,22 @@ class Optimizer(tf.keras.optimizers.Optimizer):
         weight_decay: decoupled, as published: each step takes that share of a weight off it,
             whatever the learning rate (of a table, under lazy_adam and sgd, only of the batch's
             rows).
+        table_weight_decay: in its place for embedding tables; None: the same for all. Tables are
+            the variables called ``embeddings``, as Keras and Merlin call them.
         **keras: what Keras's own optimizers take: ``name``, ``clipnorm``, ``use_ema`` and so on.
     """
 
     slot_names: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, learning_rate: Rate, weight_decay: float, **keras: Any) -> None:
+    def __init__(
+        self,
+        learning_rate: Rate,
+        weight_decay: float,
+        table_weight_decay: float | None = None,
+        **keras: Any,
+    ) -> None:
         """Take the hyperparameters; ``build`` makes the moments."""
+        self.table_weight_decay = table_weight_decay
         with tf.name_scope(""):  # names that depend on the variables only
             super().__init__(weight_decay=weight_decay, **{"jit_compile": False, **keras})
             self._learning_rate = self._build_learning_rate(learning_rate)
@@ -75,15 +84,24 @@ class Optimizer(tf.keras.optimizers.Optimizer):
         """Change a table by the rows of ``slices``."""
         raise NotImplementedError
 
+    def decay_of(self, variable: tf.Variable) -> float:
+        """Return the share of a variable that a step takes off it."""
+        share = self.weight_decay
+        if self.table_weight_decay is not None and is_table(variable):
+            share = self.table_weight_decay
+        return float(share) if share and self._use_weight_decay(variable) else 0.0
+
     def decay(self, variable: tf.Variable) -> None:
         """Take the decay off all of ``variable``."""
-        if self.weight_decay and self._use_weight_decay(variable):
-            variable.assign_sub(variable * self.weight_decay)
+        share = self.decay_of(variable)
+        if share:
+            variable.assign_sub(variable * share)
 
     def decay_rows(self, variable: tf.Variable, rows: tf.Tensor) -> None:
         """Take the decay off rows of a table."""
-        if self.weight_decay and self._use_weight_decay(variable):
-            lost = tf.gather(variable, rows) * self.weight_decay
+        share = self.decay_of(variable)
+        if share:
+            lost = tf.gather(variable, rows) * share
             variable.scatter_sub(tf.IndexedSlices(lost, rows))
 
     def _apply_weight_decay(self, variables: list[tf.Variable]) -> None:
@@ -97,7 +115,8 @@ class Optimizer(tf.keras.optimizers.Optimizer):
         """Return what rebuilds the optimizer."""
         rate = self._serialize_hyperparameter(self._learning_rate)
         rate = rate if isinstance(rate, dict) else float(rate)
-        return {**super().get_config(), "learning_rate": rate}
+        of_tables = {"table_weight_decay": self.table_weight_decay}
+        return {**super().get_config(), **of_tables, "learning_rate": rate}
 
 
 @register
@@ -219,7 +238,7 @@ class SGD(Optimizer):
 
     def update_rows(self, index: int, variable: tf.Variable, slices: tf.IndexedSlices) -> None:
         """Take the learning rate times the rows' gradients off; repeated rows add up."""
-        if self.weight_decay:
+        if self.decay_of(variable):
             self.decay_rows(variable, tf.unique(slices.indices)[0])
         lost = self.learning_rate * slices.values
         variable.scatter_sub(tf.IndexedSlices(lost, slices.indices))
@@ -232,7 +251,7 @@ class Adagrad(Optimizer):
         s_row += mean(gradient_row ** 2),  row -= rate * gradient_row / (sqrt(s_row) + epsilon)
 
     Of all else each weight has a sum of its own. Rows that a batch names several times are added
-    up first. Tables are the variables called ``embeddings``, as Keras and Merlin call them.
+    up first.
 
     Args:
         learning_rate: see :class:`Optimizer`.
@@ -302,10 +321,15 @@ CLASSES: dict[str, Callable[..., Optimizer]] = dict(
 
 
 def make_optimizer(
-    name: str, variables: list[tf.Variable], lr: Rate, weight_decay: float = 0.0
+    name: str,
+    variables: list[tf.Variable],
+    lr: Rate,
+    weight_decay: float = 0.0,
+    table_weight_decay: float | None = None,
 ) -> Optimizer:
     """Make the optimizer of this published name, with its moments."""
-    optimizer = CLASSES[name](lr, weight_decay=weight_decay)
+    decay = {"weight_decay": weight_decay, "table_weight_decay": table_weight_decay}
+    optimizer = CLASSES[name](lr, **decay)
     optimizer.build(variables)
     return optimizer
 

@@ -17,7 +17,9 @@ ITEMS, CATEGORIES = 367_983, 1_601  # as Amazon Books has of users with 20 inter
 COLUMNS = BehaviourColumns("user_id", "item_id", "timestamp", item_features=("cat_id",))
 
 
-def write_users(directory: Path, users: int, interactions: int, length: int) -> DatasetDirectory:
+def write_users(
+    directory: Path, users: int, interactions: int, length: int, negatives: int = 1
+) -> DatasetDirectory:
     """Write users with so many interactions each; every sample has ``length`` before it."""
     random = np.random.default_rng(1)
     (directory / "users").mkdir(parents=True)
@@ -38,6 +40,6 @@ def write_users(directory: Path, users: int, interactions: int, length: int) -> 
     }  # fmt: skip
     pq.write_table(pa.table(columns), directory / "users/part.0.parquet", row_group_size=users)
     sizes = {"user_id": users, "item_id": ITEMS, "cat_id": CATEGORIES}
-    rules = SampleRules(max_sequence_length=length)
+    rules = SampleRules(max_sequence_length=length, negatives_per_positive=negatives)
     write_documents(directory, users_spec(COLUMNS, sizes, rules, ["users/part.0.parquet"]))
     return DatasetDirectory.open(directory)

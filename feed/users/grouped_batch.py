@@ -77,6 +77,9 @@ class GroupedBatch:
                 shapes[channel, 0] = (shape, recipe.item_kind)
             for name in columns.values():
                 shapes[name] = (shape, recipe.kinds[name])
+        if recipe.intervals:
+            kind = recipe.kinds[recipe.intervals]
+            shapes[recipe.intervals] = ((rows, windows, self._length), kind)
         made = aligned_arrays(list(shapes.values()), blocks)
         self._arrays = dict(zip(shapes, made, strict=True))
         self._items = {
@@ -103,8 +106,9 @@ class GroupedBatch:
         draws = (drawing.cumulative, drawing.guide, drawing.shift)
         stretch = (starts, groups.begins, groups.counts)
         kernels.write_candidates(
-            block.items, *stretch, np.uint64(self._seed), user, *draws, recipe.of_position,
-            self._length, places, items[TARGET_ITEM_FEATURES],
+            block.items, *stretch, np.uint64(self._seed), user, *draws,
+            *block.own_of(groups.rows), recipe.of_position, self._length,
+            places, items[TARGET_ITEM_FEATURES],
             self._arrays[HISTORY_END,], self._arrays[LABEL,], self._arrays[WEIGHT,],
         )  # fmt: skip
         if POSITIVE_HISTORY in items:
@@ -115,6 +119,11 @@ class GroupedBatch:
             kernels.write_stretch_negatives(
                 np.uint64(place_seed(self._seed)), user, groups.begins, groups.counts,
                 recipe.width, *draws, places, items[NEGATIVE_HISTORY],
+            )  # fmt: skip
+        if recipe.intervals:
+            kernels.write_stretch_intervals(
+                block.times, *stretch, recipe.width, recipe.seconds, places,
+                self._arrays[recipe.intervals],
             )  # fmt: skip
         for channel, columns in recipe.items.items():
             for place, name in columns.items():

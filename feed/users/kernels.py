@@ -12,7 +12,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from ...sampling.drawing import draw_item, search
+from ...sampling.drawing import draw_unknown, search
 from ...sampling.hashing import GOLDEN, UNIT, mix, sample_key, user_key
 
 Array = npt.NDArray[Any]
@@ -32,14 +32,17 @@ def keys_of(seed: Any, users: Array, positions: Array, labels: Array, twins: Arr
 @numba.njit(cache=True, nogil=True)
 def write_targets(
     items: Array, starts: Array, positions: Array, labels: Array, keys: Array,
-    cumulative: Array, guide: Array, shift: int, places: Array, result: Array,
+    cumulative: Array, guide: Array, shift: int, own: Array, firsts: Array, stops: Array,
+    places: Array, result: Array,
 ) -> None:  # fmt: skip
     """Write each sample's item: draw 0 of its twin."""
     for i in range(len(places)):
         if labels[i] == 1:
             result[places[i]] = items[starts[i] + positions[i]]
         else:
-            result[places[i]] = draw_item(keys[i], 0, cumulative, guide, shift)
+            result[places[i]] = draw_unknown(
+                keys[i], cumulative, guide, shift, own, firsts[i], stops[i]
+            )
 
 
 @numba.njit(cache=True, nogil=True)
@@ -57,6 +60,24 @@ def write_windows(
         target = row[width - length :]
         for j in range(length):
             target[j] = source[j]
+
+
+@numba.njit(cache=True, nogil=True)
+def write_intervals(
+    times: Array, starts: Array, positions: Array, unit: float, places: Array, result: Array
+) -> None:
+    """Write how long before each sample its window's interactions were, zeros before them.
+
+    ``times`` and ``unit`` are in seconds; the rest as of :func:`write_windows`.
+    """
+    width = result.shape[1]
+    for i in range(len(places)):
+        length = min(positions[i], width)
+        stop = starts[i] + positions[i]
+        row = result[places[i]]
+        row[: width - length] = 0
+        for j in range(length):
+            row[width - length + j] = (times[stop] - times[stop - length + j]) / unit
 
 
 @numba.njit(cache=True, nogil=True)
@@ -165,6 +186,30 @@ def write_stretches(
 
 
 @numba.njit(cache=True, nogil=True)
+def write_stretch_intervals(
+    times: Array, starts: Array, begins: Array, counts: Array, width: int, unit: float,
+    places: Array, result: Array,
+) -> None:  # fmt: skip
+    """Write of each position of a stretch how long before it what it sees was, zeros elsewhere.
+
+    ``times`` and ``unit`` are in seconds; the rest as of :func:`write_stretches`, but for the
+    result: [rows, positions, length]. Where a stretch is short, the rest is as of its last one.
+    """
+    length = result.shape[2]
+    for i in range(len(places)):
+        first = max(begins[i] - width, 0)
+        room = length - (begins[i] + counts[i] - 1 - first)
+        for step in range(result.shape[1]):
+            position = begins[i] + min(step, counts[i] - 1)
+            seen = max(position - width, 0)
+            row = result[places[i], step]
+            row[:] = 0
+            now = times[starts[i] + position]
+            for j in range(seen, position):
+                row[room + j - first] = (now - times[starts[i] + j]) / unit
+
+
+@numba.njit(cache=True, nogil=True)
 def write_stretch_negatives(
     seed: Any, users: Array, begins: Array, counts: Array, width: int,
     cumulative: Array, guide: Array, shift: int, places: Array, result: Array,
@@ -198,7 +243,8 @@ def write_stretch_negatives(
 @numba.njit(cache=True, nogil=True)
 def write_candidates(
     items: Array, starts: Array, begins: Array, counts: Array, seed: Any, users: Array,
-    cumulative: Array, guide: Array, shift: int, of_position: int, length: int, places: Array,
+    cumulative: Array, guide: Array, shift: int, own: Array, firsts: Array, stops: Array,
+    of_position: int, length: int, places: Array,
     targets: Array, ends: Array, labels: Array, weights: Array,
 ) -> None:  # fmt: skip
     """Write each stretch's candidates: of every position its twins and its positive, of one end.
@@ -223,4 +269,6 @@ def write_candidates(
                 targets[row, candidate] = items[starts[i] + position]
             else:
                 key = sample_key(np.uint64(seed), users[i], position, np.int64(0), np.int64(slot))
-                targets[row, candidate] = draw_item(key, 0, cumulative, guide, shift)
+                targets[row, candidate] = draw_unknown(
+                    key, cumulative, guide, shift, own, firsts[i], stops[i]
+                )

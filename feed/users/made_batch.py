@@ -55,6 +55,8 @@ class MadeBatch:
                 shapes[channel, 0] = (shape, recipe.item_kind)
             for name in columns.values():
                 shapes[name] = (shape, recipe.kinds[name])
+        if recipe.intervals:
+            shapes[recipe.intervals] = ((rows, recipe.width), recipe.kinds[recipe.intervals])
         arrays = dict(zip(shapes, aligned_arrays(list(shapes.values()), blocks), strict=True))
         self._items = {
             channel: arrays[columns.get(0, (channel, 0))]
@@ -72,6 +74,11 @@ class MadeBatch:
         if recipe.label:
             self.columns[recipe.label][places] = samples.labels
         self._write_items(samples, places)
+        if recipe.intervals:
+            starts = block.starts[samples.rows]
+            intervals = self.columns[recipe.intervals]
+            positions, seconds = samples.positions, recipe.seconds
+            kernels.write_intervals(block.times, starts, positions, seconds, places, intervals)
         for channel, columns in recipe.items.items():
             look_up = kernels.look_up_rows
             if channel == TARGET_ITEM_FEATURES:
@@ -91,8 +98,8 @@ class MadeBatch:
         keys = kernels.keys_of(np.uint64(self._seed), user, positions, labels, twins)
         if TARGET_ITEM_FEATURES in items:
             kernels.write_targets(
-                block.items, starts, positions, labels, keys, *draws, places,
-                items[TARGET_ITEM_FEATURES],
+                block.items, starts, positions, labels, keys, *draws, *block.own_of(samples.rows),
+                places, items[TARGET_ITEM_FEATURES],
             )  # fmt: skip
         if POSITIVE_HISTORY in items:
             kernels.write_windows(block.items, starts, positions, places, items[POSITIVE_HISTORY])

@@ -9,10 +9,12 @@ import numpy as np
 from merlin.schema import Schema
 
 from ...schemas.channels import (
+    HISTORY_TIME_INTERVALS,
     LABEL,
     NEGATIVE_HISTORY,
     POSITIVE_HISTORY,
     TARGET_ITEM_FEATURES,
+    UNITS_OF_INTERVALS,
     USER_FEATURES,
 )
 from ...schemas.dataset import DatasetDirectory
@@ -32,6 +34,10 @@ class Recipe:
     """The user features that are asked for."""
     items: dict[str, dict[int, str]]
     """By channel, the columns that are asked for, by their feature's place: the item has 0."""
+    intervals: str | None
+    """The column of time intervals, if it is asked for."""
+    seconds: float
+    """The unit of time intervals."""
     kinds: dict[str, np.dtype[Any]]
     """By column, the type of its values."""
     width: int
@@ -63,11 +69,15 @@ class Recipe:
         kinds = {name: np.dtype(np.int32 if name in small else np.int64) for name in asked}
         if label in asked:
             kinds[label] = np.dtype(schema[label].dtype.to_numpy)
+        intervals = [name for name in channels.get(HISTORY_TIME_INTERVALS, ()) if name in asked]
+        kinds |= dict.fromkeys(intervals, np.dtype(np.float32))
         (width,) = spec.feature_spec[channels[POSITIVE_HISTORY][0]].dimensions or (0,)
         return cls(
             label if label in asked else None,
             tuple(name for name in channels[USER_FEATURES] if name in asked),
             items,
+            intervals[0] if intervals else None,
+            UNITS_OF_INTERVALS[layout.time_unit],
             kinds,
             width,
             ItemLookup.read(dataset.path / layout.item_table, layout, largest),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
@@ -24,3 +25,14 @@ class UserBlock:
     """[users] The first position that is a sample."""
     ends: Array
     """[users] The position after the last one."""
+    times: Array | None = None
+    """[interactions] When each was, in seconds; None where nobody asks."""
+    own: Array | None = None
+    """[interactions] Each history's items, ascending; None where negatives may be among them."""
+
+    def own_of(self, rows: Array) -> tuple[Array, Array, Array]:
+        """What must not be drawn for some users: items, and from where to where they are each's."""
+        if self.own is None:
+            nowhere = np.zeros(len(rows), np.int64)
+            return self.items, nowhere, nowhere
+        return self.own, self.starts[rows], self.starts[rows + 1]

@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...sampling.drawing import own_items
 from ...sampling.user_check import StoredUsers, UserCheck
 from ...schemas.channels import TARGET_ITEM_FEATURES, USER_FEATURES
 from ...schemas.dataset import DatasetDirectory
 from ..data_error import READ_ERRORS, DataError
-from ..rows.decoded_rows import DecodedRows, ListColumn, decode
+from ..rows.decoded_rows import Column, DecodedRows, ListColumn, decode
 from ..rows.footer import require_whole_footer
 from ..rows.row_source import version
 from .user_block import Array, UserBlock
@@ -36,12 +37,13 @@ class UserRows:
     Args:
         dataset: an opened directory of users.
         mapping: ``train`` or ``test``.
+        with_times: read the times of interactions too.
 
     Raises:
         DataError: naming a file that cannot be read, or whose positions cannot be.
     """
 
-    def __init__(self, dataset: DatasetDirectory, mapping: str) -> None:
+    def __init__(self, dataset: DatasetDirectory, mapping: str, with_times: bool = False) -> None:
         """Read of every user how many samples there are."""
         layout = dataset.users
         assert layout is not None
@@ -49,6 +51,8 @@ class UserRows:
         self.mapping = mapping
         self.history = layout.history
         self.positions = layout.positions
+        self.times = layout.times if with_times else None
+        self.knows_own = layout.negatives_not_in_history
         ids = {name: spec.feature_spec[name] for name in spec.channel_spec[USER_FEATURES]}
         self.largest = {name: int(feature.cardinality or 0) for name, feature in ids.items()}
         item = spec.feature_spec[spec.channel_spec[TARGET_ITEM_FEATURES][0]]
@@ -103,7 +107,8 @@ class UserRows:
                 )
         history = columns[self.history]
         assert isinstance(history, ListColumn)
-        whole = {n: c.values.astype(np.int64) for n, c in columns.items() if c is not history}
+        singles = {n: c for n, c in columns.items() if n not in (self.history, self.times)}
+        whole = {name: column.values.astype(np.int64) for name, column in singles.items()}
         stored = StoredUsers(
             str(part.path),
             part.first_row,
@@ -111,12 +116,23 @@ class UserRows:
             history.values,
             history.offsets.astype(np.int64),
             {mapping: (whole[begin], whole[end]) for mapping, (begin, end) in named.items()},
+            self._times_of(columns),
         )
-        UserCheck(self.largest, self.history, self.last_item, self.positions)(stored)
+        check = UserCheck(self.largest, self.history, self.last_item, self.positions, self.times)
+        check(stored)
         kind = np.int32 if self.last_item < 2**31 else np.int64
         items = history.values.astype(kind, copy=False)
         users, positions = dict(stored.users), stored.positions[self.mapping]
-        return UserBlock(users, items, stored.starts, *positions)
+        own = own_items(items, stored.starts) if self.knows_own else None
+        times = None if stored.times is None else stored.times[0]
+        return UserBlock(users, items, stored.starts, *positions, times, own)
+
+    def _times_of(self, columns: dict[str, Column]) -> tuple[Array, Array] | None:
+        if self.times is None:
+            return None
+        times = columns[self.times]
+        assert isinstance(times, ListColumn)
+        return times.values.astype(np.float64, copy=False), times.offsets.astype(np.int64)
 
     def _decode(self, part: UserPart) -> tuple[DecodedRows, dict[str, tuple[str, str]]]:
         try:
@@ -124,9 +140,8 @@ class UserRows:
                 stored = set(file.schema_arrow.names)
                 named = {m: pair for m, pair in self.positions.items() if set(pair) <= stored}
                 positions = [name for pair in named.values() for name in pair]
-                table = file.read_row_group(
-                    part.group, columns=[*self.largest, *positions, self.history]
-                )
+                lists = [self.history, *([] if self.times is None else [self.times])]
+                table = file.read_row_group(part.group, columns=[*self.largest, *positions, *lists])
             return decode(table, str(part.path), part.first_row), named
         except READ_ERRORS as error:
             raise DataError(

@@ -90,7 +90,8 @@ class UsersLoader(Loader):
 
     def _open_source(self) -> UserSource:
         recipe = Recipe.read(self._directory, self.input_schema, self.fresh_negatives)
-        return UserSource(UserRows(self._directory, self._mapping), recipe)
+        with_times = recipe.intervals is not None
+        return UserSource(UserRows(self._directory, self._mapping, with_times), recipe)
 
     def _read_windows(self, plan: EpochPlan, first_step: int) -> Generator[Any, None, None]:
         recipe = self.source.recipe

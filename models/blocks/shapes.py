@@ -42,6 +42,29 @@ def sharing_of(candidates: tf.Tensor, windows: tf.Tensor) -> Size:
     return count // windows_count if known else 1
 
 
+def by_window(tensor: tf.Tensor) -> tf.Tensor:
+    """Give what a user's candidates share an axis of one window: [users, ...] -> [users, 1, ...].
+
+    What has windows already, of rank 4, stays.
+    """
+    return tensor if tensor.shape.rank == 4 else tensor[:, tf.newaxis]
+
+
+def beside_windows(of_windows: tf.Tensor, candidates: tf.Tensor) -> tf.Tensor:
+    """Repeat what a window says for the candidates that share it; one window's is left as it is.
+
+    >>> beside_windows(tf.constant([[[1], [2]]]), tf.ones([1, 4, 3])).numpy().tolist()
+    [[[1], [1], [2], [2]]]
+
+    Args:
+        of_windows: [users, windows, ...].
+        candidates: [users, candidates, ...].
+    """
+    if is_one(sizes(of_windows)[1]):
+        return of_windows
+    return tf.repeat(of_windows, sharing_of(candidates, of_windows), axis=1)
+
+
 def as_rows(tensor: tf.Tensor) -> tf.Tensor:
     """Give each candidate of each user a row: [users, candidates, ...] -> [samples, ...].
 

@@ -34,6 +34,8 @@ class Preset:
     """By name, as a config file has them; what is given beside a preset wins."""
     help: str
     """What the command line says of it."""
+    with_validation: Mapping[str, Any] = field(default_factory=dict)
+    """Further ones, for training on a dataset that has validation data."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,9 @@ FAMILY = Family(
     presets={
         "lifelong": Preset(
             {"history_counts": True, "dropout_rate": 0.2, "lr": 0.002},
-            "TWIN that reads how often and how recently, with dropout.",
+            "TWIN that reads how often and how recently, with dropout; it stops early where data "
+            "validate.",
+            with_validation={"early_stopping": 1},
         )
     },
 )

@@ -257,16 +257,19 @@ class Channels:
 
     def _check_places(self, columns: Mapping[str, tf.Tensor]) -> tuple[int, int]:
         """Return how many places the histories have, and how many candidates share an end."""
-        if self.time_intervals:
-            raise OptionError(
-                f"A batch with `{HISTORY_END}` should have no time intervals: those of a place "
-                f"differ from candidate to candidate. Received: {self.time_intervals!r}."
-            )
         names = (*self.target_item, *self.positive, *self.negative)
         shapes = {n: columns[n].shape.as_list() for n in (HISTORY_END, *names) if n in columns}
         windows = shapes[HISTORY_END][-1:]
         places = [shapes[n][-1:] for n in (*self.positive, *self.negative) if n in shapes]
         candidates = [shapes[n][-1:] for n in self.target_item]
+        intervals = columns[self.time_intervals].shape if self.time_intervals else None
+        if intervals is not None and intervals.as_list()[1:] != [windows[0], *places[0]]:
+            raise OptionError(
+                f"A batch with `{HISTORY_END}` should have time intervals of [users, windows, "
+                "places]: how long before each window's end each place is. Received: "
+                f"{self.time_intervals!r} of {intervals} with {windows} windows and {places[0]} "
+                "places."
+            )
         fits = (
             all(len(shape) == 2 for shape in shapes.values())
             and all(size == places[0] for size in places)

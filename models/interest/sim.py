@@ -26,6 +26,7 @@ from ..blocks.search.search_and_attention import (
     Target,
 )
 from ..blocks.serialization import part_config, part_from, register_block
+from ..blocks.shapes import Size, sizes
 from .dien import UNITS_PER_EMBEDDING_DIM
 from .interest_block import InterestBlock
 from .interest_channels import Features
@@ -234,13 +235,13 @@ class SearchedBlock(InterestBlock[AnySearched]):
             target: self.split(features.positive[history], features.ends).long
             for target, history in self._history_of.items()
         }
-        history = LongHistory(long, mask, ids, self._time_vectors(features))
+        history = LongHistory(long, mask, ids, self._time_vectors(features, sizes(mask)[-1]))
         return Target(self.join_target(vectors), features.target_item), history
 
-    def _time_vectors(self, features: Features) -> tf.Tensor | None:
-        if self.time_embedding is None:
+    def _time_vectors(self, features: Features, long: Size) -> tf.Tensor | None:
+        if self.time_embedding is None or features.time_intervals is None:
             return None
-        return self.time_embedding(self.split(features.time_intervals).long)
+        return self.time_embedding(features.time_intervals[..., :long])
 
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the block, the units that were passed in included."""

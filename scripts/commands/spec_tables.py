@@ -72,6 +72,10 @@ def _sources(spec: FeatureSpec) -> Table:
     return table
 
 
+def _times(layout: UsersLayout) -> str:
+    return f"column {layout.times}, in seconds; intervals in {layout.time_unit}"
+
+
 def _users(layout: UsersLayout) -> Table:
     table = Table(title="Users: one a row, samples are made while they are read")
     table.title_justify = "left"
@@ -80,6 +84,7 @@ def _users(layout: UsersLayout) -> Table:
     features = ", ".join(layout.item_features) or "none but the item"
     rows = {
         "history": f"column {layout.history}, oldest first",
+        **({} if layout.times is None else {"times": _times(layout)}),
         **{
             f"samples of {mapping}": f"positions from column {begin} to before column {end}"
             for mapping, (begin, end) in layout.positions.items()

@@ -41,6 +41,12 @@ RULES = (
         show_default=True,
         help="Negative samples to draw for each positive one.",
     ),
+    click.option(
+        "--negatives_not_in_history",
+        is_flag=True,
+        help="With --layout users: draw no negative sample that its user has taken, before "
+        "or after. [default: whatever is drawn]",
+    ),
 )
 SPLIT = (
     click.option(

@@ -33,6 +33,8 @@ WITHOUT_MEANING = {
 }
 CONFIG_OF = "merlin_sim.config_of"
 """Where click keeps the mode of the run that the config file is of."""
+PRESET = "merlin_sim.preset"
+"""Where it keeps the preset's name."""
 SETTINGS = {name: (known, hint) for name, known, hint in settings()}
 OFF = {"dropout_rate": -1}
 """What is given in place of None, as the published command line has it."""
@@ -55,6 +57,7 @@ def _read_config_file(ctx: click.Context, param: click.Parameter, path: Path | N
 
 def _take_preset(ctx: click.Context, param: click.Parameter, name: str | None) -> None:
     if name is not None:  # what a config file says wins
+        ctx.meta[PRESET] = name
         ctx.default_map = {**PRESETS[name].values, **(ctx.default_map or {})}
 
 
@@ -209,6 +212,19 @@ def readable(config: RunConfig) -> RunConfig:
     return dataclasses.replace(config, read_from=place)
 
 
+def with_validation(ctx: click.Context, config: RunConfig, has_validation: bool) -> RunConfig:
+    """Add what the preset says of datasets that validate, where it is not given otherwise."""
+    preset = PRESETS.get(ctx.meta.get(PRESET, ""))
+    if preset is None or not has_validation or config.mode != "train" or config.benchmark:
+        return config
+    open_ones = {
+        name: value
+        for name, value in preset.with_validation.items()
+        if ctx.get_parameter_source(name) is ParameterSource.DEFAULT
+    }
+    return dataclasses.replace(config, **open_ones)
+
+
 def execute(ctx: click.Context, values: dict[str, Any]) -> None:
     """Run what the options say."""
     config = to_run_config(ctx, values)
@@ -216,11 +232,13 @@ def execute(ctx: click.Context, values: dict[str, Any]) -> None:
     from ...foundation.ranks import local_rank
     from ...ranks.arrival import lengthen_gloo_timeout, wait_for_ranks
     from ...ranks.own_gpu import take
+    from ...training.evaluation.best_so_far import VALIDATION
     from ...training.runs.affinity import near_cores, set_up_process
     from ...training.runs.opened_dataset import make_results_directory, open_dataset
 
     config = readable(config)
-    open_dataset(config)  # what is wrong with it is said at once
+    dataset = open_dataset(config)  # what is wrong with it is said at once
+    config = with_validation(ctx, config, VALIDATION in dataset.spec.source_spec)
     make_results_directory(config)
     gpus = look()
     local = local_rank()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from merlin_sim.sampling import drawing, sample_kernels
-from merlin_sim.sampling.drawing import Drawing, draw_item
+from merlin_sim.sampling.drawing import Drawing, draw_item, draw_targets, own_items
 from merlin_sim.sampling.hashing import draw_below, row_key
 from merlin_sim.sampling.population import Population
 
@@ -28,3 +28,22 @@ def test_a_draw_is_the_item_of_the_same_interaction(monkeypatch, counts, most_bi
             index, population.cumulative, population.first, population.block
         )
         assert counts[found] > 0
+
+
+@pytest.mark.parametrize("missing", [1, 3, 40])
+def test_what_is_not_ones_own_is_drawn_however_little_that_is(missing):
+    """The user has all but one item; the one is rare, or next to items that nobody takes."""
+    counts = np.array([0, 1, 10**9, 2, 0, 7, *[1000] * 40])
+    has = np.array([item for item in range(1, len(counts)) if item != missing])
+    fast = Drawing.of(Population.of_counts(counts))
+    keys = np.arange(50, dtype=np.uint64)
+    firsts, stops = np.full(50, 2), np.full(50, 2 + len(has))
+    own = own_items(np.array([7, 3, *has[::-1], 5]), np.array([0, 2, 2 + len(has), 3 + len(has)]))
+    assert (draw_targets(keys, fast, own, firsts, stops) == missing).all()
+
+
+def test_who_has_all_items_keeps_what_is_drawn():
+    fast = Drawing.of(Population.of_counts(np.array([0, 4, 0, 2])))
+    own, keys = np.array([1, 3]), np.arange(30, dtype=np.uint64)
+    found = draw_targets(keys, fast, own, np.zeros(30, int), np.full(30, 2))
+    assert set(found) == {1, 3}

@@ -117,8 +117,44 @@ def test_several_negatives_of_a_position_are_said_and_one_is_not(users):
     assert several.to_dict() == {**one.to_dict(), "negatives_per_positive": 4}
 
 
+def test_times_are_said_where_there_are_some(tmp_path):
+    files = [[[5, 9]]]
+    users = write_users_dataset(tmp_path / "dataset", files, time_intervals="days")
+    layout = DatasetDirectory.open(users, model="twin").users
+    assert (layout.times, layout.time_unit) == ("when", "days")
+    spec = read_spec(users / "feature_spec.yaml")
+    assert to_feature_spec(to_merlin_schema(spec)) == spec
+    for change, message in WRONG_TIMES:
+        broken = write_users_dataset(tmp_path / message[:9], files, time_intervals="days")
+        edit(broken, change)
+        with pytest.raises(MerlinSimError, match=message):
+            DatasetDirectory.open(broken)
+
+
+def no_intervals(spec):
+    (name,) = spec["channel_spec"].pop("history_time_intervals")
+    del spec["feature_spec"][name]
+    for chunks in spec["source_spec"].values():
+        chunks[0]["features"].remove(name)
+
+
+WRONG_TIMES = [
+    (without("times"), "users.times: expected column and unit, of which when_since_pos is made"),
+    (of_users(times="when"), "times: expected a mapping with column and unit"),
+    (of_users(times={"column": 3, "unit": "days"}), "times.column: expected the name of a column"),
+    (of_users(times={"column": "thing", "unit": "days"}), "column: expected a column that holds"),
+    (of_users(times={"column": "when", "unit": "weeks"}), "unit: expected seconds or minutes or"),
+    (of_users(times={"column": "then", "unit": "days"}), r"\.parquet: then: expected one column"),
+    (of_users(times={"column": "user", "unit": "days"}), "columns? that hold"),
+    (no_intervals, "channel history_time_intervals has no feature"),
+]
+
 WRONG = {
     "a number": (a_number_of_users, "feature_spec.price: expected ids and histories alone"),
+    "neither true nor false": (
+        of_users(negatives_not_in_history=1),
+        "users.negatives_not_in_history: expected true or false",
+    ),
     "no negatives": (
         of_users(negatives_per_positive=0),
         r"users.negatives_per_positive: expected a whole number in 1\.\.",

@@ -93,6 +93,22 @@ def test_weight_decay_of_tables_hits_named_rows_once(name):
     np.testing.assert_allclose(table, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["adam", "lazy_adam", "sgd", "adagrad"])
+@pytest.mark.parametrize("of_tables", [None, 0.0, 0.5])
+def test_tables_may_have_a_weight_decay_of_their_own(name, of_tables):
+    table, kernel = tf.Variable(START, name="item/embeddings"), tf.Variable(START, name="kernel")
+    optimizer = make_optimizer(name, [table, kernel], 0.1, 0.25, of_tables)
+    rows = tf.range(ROWS)
+    nothing = tf.zeros([ROWS, DIM])
+    gradient = tf.IndexedSlices(nothing, rows, tf.constant([ROWS, DIM]))
+    optimizer.apply_gradients([(gradient, table), (nothing, kernel)])
+    kept = 0.75 if of_tables is None else 1 - of_tables
+    np.testing.assert_allclose(table, START * kept, rtol=1e-6)
+    np.testing.assert_allclose(kernel, START * 0.75, rtol=1e-6)
+    again = type(optimizer).from_config(optimizer.get_config())
+    assert (again.weight_decay, again.table_weight_decay) == (0.25, of_tables)
+
+
 def test_its_variables_have_names_of_their_own_in_a_fixed_order():
     variables = [tf.Variable(START, name=name) for name in ("one/kernel", "two/kernel")]
     with tf.name_scope("elsewhere"):

@@ -67,6 +67,12 @@ class RunConfig:
     weight_decay: float = setting(
         0.0, "Share of each weight that a step takes off it, whatever the lr.", at_least=0
     )
+    table_weight_decay: float | None = setting(
+        None,
+        "The same of embedding tables, if another than weight_decay: what one row of a table "
+        "learns of few samples is the first to be wrong of others.",
+        at_least=0,
+    )
     epochs: int = setting(3, "Epochs in all, those before a resume included.", at_least=1)
     global_batch_size: int = setting(131072, "Samples per step over all ranks.", at_least=1)
     max_steps: int | None = setting(

@@ -177,7 +177,13 @@ class TrainingRun(RunParts):
     def _state(self) -> RunState:
         config = self.config
         variables = self.model.trainable_variables
-        optimizer = make_optimizer(config.optimizer, variables, self._rate(), config.weight_decay)
+        optimizer = make_optimizer(
+            config.optimizer,
+            variables,
+            self._rate(),
+            config.weight_decay,
+            config.table_weight_decay,
+        )
         facts = RunFacts(
             str(config.model_type),
             self.model.options.to_dict(),

@@ -123,6 +123,11 @@ class DatasetBuilder:
             raise MerlinSimError(
                 f"`layout` should be {' or '.join(LAYOUTS)}. Received: `layout` = {self.layout!r}."
             )
+        if self.rules.negatives_not_in_history and self.layout != USERS_LAYOUT:
+            raise MerlinSimError(
+                "`negatives_not_in_history` needs `--layout users`: a row of samples knows a part "
+                f"of its user's history. Received: `layout` = {self.layout!r}."
+            )
         if self.layout == USERS_LAYOUT:
             self._refuse_what_users_cannot_hold()
             refuse_names_of_positions(self.columns, users_layout_of(self.columns, self.rules))
@@ -133,11 +138,12 @@ class DatasetBuilder:
                 )
 
     def _refuse_what_users_cannot_hold(self) -> None:
-        beside = self.columns.beside_target
+        intervals = self.columns.intervals
+        beside = [name for name in self.columns.beside_target if name not in intervals]
         if beside:
             raise MerlinSimError(
-                "Numbers, vectors, lists and time intervals need `--layout samples`: with "
-                "`--layout users` a sample is made of ids (buckets make ids of a user's and an "
+                "Numbers, vectors and lists need `--layout samples`: with `--layout users` a "
+                "sample is made of ids and time intervals (buckets make ids of a user's and an "
                 f"item's numbers). Received: {', '.join(beside)}."
             )
         if self.columns.label is not None:

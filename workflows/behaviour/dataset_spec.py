@@ -91,6 +91,9 @@ def users_layout_of(columns: BehaviourColumns, rules: SampleRules) -> UsersLayou
         negatives=rules.drawn_by,
         seed=rules.seed,
         negatives_per_positive=rules.twins,
+        negatives_not_in_history=rules.negatives_not_in_history,
+        times=columns.timestamp if columns.intervals else None,
+        time_unit=columns.features.time_intervals or "seconds",
     )
 
 

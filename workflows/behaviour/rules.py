@@ -38,6 +38,8 @@ class SampleRules:
     negative histories alone are drawn, by popularity."""
     negatives_per_positive: int = 1
     """Negative samples that are drawn for each positive one."""
+    negatives_not_in_history: bool = False
+    """Draw no item as a negative sample that its user's history has, before or after it."""
     equal_times: str = LOG_ORDER
     """What orders a user's interactions of one time: their place in the log, or the item's key."""
 

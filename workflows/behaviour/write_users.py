@@ -15,7 +15,7 @@ from ...foundation.exceptions import MerlinSimError
 from ...schemas.users_layout import USERS, UsersLayout
 from ..engine.backend import arrow_lists
 from ..engine.schedulers import Scheduler
-from .behaviour_columns import BehaviourColumns
+from .behaviour_columns import SECONDS, BehaviourColumns
 from .histories import Histories
 
 INTERACTIONS_PER_FILE = 1 << 23
@@ -52,9 +52,12 @@ class WriteUsers:
         """Write the part's file, and return how many users it has."""
         offsets = self.histories.offsets
         groups = cut(offsets[part.first : part.stop + 1], INTERACTIONS_PER_GROUP)
+        times = self.layout.times
+        split = [] if times is None else [f"{times}.list.element"]
         with pq.ParquetWriter(
             self.directory / part.file, self._table(offsets, 0, 0).schema, compression="zstd",
             compression_level=ZSTD_LEVEL, use_dictionary=False, write_statistics=False,
+            use_byte_stream_split=split,  # of times the first bytes are nearly all the same
         ) as writer:  # fmt: skip
             for first, stop in groups:
                 table = self._table(offsets, part.first + first, part.first + stop)
@@ -70,7 +73,11 @@ class WriteUsers:
             for name, values in zip(names, histories.positions(mapping), strict=True):
                 columns[name] = values[users]
         table = {name: pa.array(values) for name, values in columns.items()}
-        return pa.table({**table, self.layout.history: arrow_lists(items, places)})
+        table[self.layout.history] = arrow_lists(items, places)
+        if self.layout.times is not None:
+            times = histories.numbers(SECONDS)[offsets[first] : offsets[stop]]
+            table[self.layout.times] = arrow_lists(times, places)
+        return pa.table(table)
 
 
 def cut(offsets: npt.NDArray[np.int64], interactions: int) -> list[tuple[int, int]]:
@@ -123,7 +130,8 @@ def refuse_names_of_positions(columns: BehaviourColumns, layout: UsersLayout) ->
         MerlinSimError: With the names.
     """
     own = {name for names in layout.positions.values() for name in names}
-    taken = sorted(own & {*columns.users, *columns.items})
+    times = [] if layout.times is None else [layout.times]
+    taken = sorted(own & {*columns.users, *columns.items, *times})
     if taken:
         raise MerlinSimError(
             "With `--layout users`, columns of the log should not be called as the positions of "

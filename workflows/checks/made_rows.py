@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from ...foundation.exceptions import MerlinSimError
+from ...sampling.drawing import Drawing, draw_targets, own_items
 from ...sampling.hashing import draw_below_arrays, sample_key_arrays
 from ...sampling.item_table import ItemTable
 from ...sampling.sample_kernels import select_prefixes
@@ -56,7 +57,8 @@ class MadeRows:
         spec, channels = self.dataset.spec.feature_spec, self.dataset.channels
         largest = {name: int(spec[name].cardinality or 0) for name in channels[USER_FEATURES]}
         last_item = int(spec[channels[TARGET_ITEM_FEATURES][0]].cardinality or 0)
-        return UserCheck(largest, self._layout.history, last_item, self._layout.positions)
+        layout = self._layout
+        return UserCheck(largest, layout.history, last_item, layout.positions, layout.times)
 
     def rows_of(self, part: tuple[Path, int]) -> int:
         """How many samples a part has."""
@@ -71,7 +73,8 @@ class MadeRows:
         """Make the samples of a row group of users, some at a time."""
         path, group = part
         users = self.dataset.channels[USER_FEATURES]
-        names = [*users, *self._layout.positions[self.mapping], self._layout.history]
+        of_times = [] if self._layout.times is None else [self._layout.times]
+        names = [*users, *self._layout.positions[self.mapping], self._layout.history, *of_times]
         try:
             with pq.ParquetFile(path) as file:
                 table = file.read_row_group(group, columns=names)
@@ -88,16 +91,31 @@ class MadeRows:
         )
         of_users = dict(zip(users, ids, strict=True))
         ranges = {self.mapping: (begins[0], ends[0])}
-        self._check(StoredUsers(str(path), first, of_users, items, starts, ranges))
+        times = None
+        if of_times:
+            times = lists_of_arrow(columns[of_times[0]], "float64")
+        self._check(StoredUsers(str(path), first, of_users, items, starts, ranges, times))
         rows, positions = select_prefixes(ids[0], *begins, *ends, 0, 0, 1)
+        own = own_items(items, starts) if self._layout.negatives_not_in_history else None
         step = max(1, SAMPLES // self._layout.negatives_per_positive)
         for begin in range(0, len(rows), step):
             chosen = slice(begin, begin + step)
             of_users = {name: i[rows[chosen]] for name, i in zip(users, ids, strict=True)}
-            yield self._samples(of_users, items, starts, rows[chosen], positions[chosen])
+            yield self._samples(of_users, items, starts, rows[chosen], positions[chosen], own)
+
+    @cached_property
+    def _drawing(self) -> Drawing:
+        table = ItemTable(self.dataset.path / self._layout.item_table)
+        return Drawing.of(table.population(self._layout.negatives))
 
     def _samples(
-        self, users: dict[str, Array], items: Array, starts: Array, rows: Array, positions: Array
+        self,
+        users: dict[str, Array],
+        items: Array,
+        starts: Array,
+        rows: Array,
+        positions: Array,
+        own: Array | None,
     ) -> CheckedRows:
         """Each position's positive, and its twins."""
         layout, channels = self._layout, self.dataset.channels
@@ -111,7 +129,11 @@ class MadeRows:
         user, of_twins = np.tile(next(iter(users.values())), several), np.tile(positions, several)
         first = np.zeros_like(twins)  # draw 0 of a sample of label 0 is its target
         keys = sample_key_arrays(layout.seed, user, of_twins, first, twins, np)
-        drawn = population.at(draw_below_arrays(keys, first, population.size, np), np)
+        if own is None:
+            drawn = population.at(draw_below_arrays(keys, first, population.size, np), np)
+        else:
+            owners = np.tile(rows, several)
+            drawn = draw_targets(keys, self._drawing, own, starts[owners], starts[owners + 1])
         targets = np.concatenate([items[starts[rows] + positions], drawn])
         times = several + 1
         item, *features = channels[TARGET_ITEM_FEATURES]

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...foundation.exceptions import SpecError
 from ...foundation.problem import KeyPath, Problem, describe
+from ...schemas.channels import UNITS_OF_INTERVALS
 from ...schemas.specs.yaml_document import read_yaml
 from .feature import (
     CYCLES,
@@ -29,7 +30,7 @@ from .feature import (
     Time,
     Vector,
 )
-from .feature_set import UNITS_OF_INTERVALS, FeatureSet
+from .feature_set import FeatureSet
 
 LARGEST_VECTOR = 4096
 LONGEST_LIST = 1024

@@ -22,10 +22,6 @@ from .feature import (
 
 TARGET_SUFFIX = "_trgt"
 SINCE_SUFFIX = "_since_pos"
-UNITS_OF_INTERVALS = {
-    "seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86400.0,
-}  # fmt: skip
-"""Units of time intervals, in seconds."""
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...foundation.row_numbers import for_each_element
+from ...schemas.channels import UNITS_OF_INTERVALS
 from ..behaviour.behaviour_columns import SECONDS, BehaviourColumns
 from ..features.feature import INTERACTION
-from ..features.feature_set import UNITS_OF_INTERVALS
 
 
 @dataclass(frozen=True)

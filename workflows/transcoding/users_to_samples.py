@@ -24,7 +24,7 @@ from ...schemas.parquet.footer import UNREADABLE, why
 from ...schemas.stored_types import is_list
 from ...schemas.users_files import COUNT, ID
 from ...schemas.users_layout import UsersLayout
-from ..behaviour.behaviour_columns import BehaviourColumns
+from ..behaviour.behaviour_columns import SECONDS, BehaviourColumns
 from ..behaviour.dataset_spec import dataset_spec, users_layout_of
 from ..behaviour.fitted import WORKFLOW_FILE
 from ..behaviour.histories import Histories
@@ -32,6 +32,7 @@ from ..behaviour.rules import SampleRules
 from ..behaviour.write_samples import write_samples_files
 from ..engine.backend import lists_of_arrow
 from ..engine.schedulers import Scheduler, SingleProcess
+from ..features.feature_set import NO_FEATURES, FeatureSet
 from ..vocabularies.vocabulary import CATEGORIES, Vocabularies
 
 WORK = ".work"
@@ -53,6 +54,12 @@ class UsersTranscoder:
             Mapping -> the number of its samples.
         """
         check_apart(output, [self.dataset.path])
+        if self._layout.negatives_not_in_history:
+            raise MerlinSimError(
+                f"{self.dataset.path}: its negatives are none of their user's own items "
+                "(`--negatives_not_in_history`): expected negatives that samples can be made with "
+                "from a part of the history. Training and inference read it as it is."
+            )
         columns, rules, sizes = self._columns(), self._rules(), self._sizes()
         self._require_own_names(columns, rules)
         source = self.dataset.path
@@ -92,9 +99,10 @@ class UsersTranscoder:
         return BehaviourColumns(
             user,
             layout.history,
-            f"time of {layout.history}",  # no column of a dataset
+            layout.times or f"time of {layout.history}",  # no column of a dataset
             tuple(others),
             layout.item_features,
+            features=FeatureSet(time_intervals=layout.time_unit) if layout.times else NO_FEATURES,
         )
 
     def _rules(self) -> SampleRules:
@@ -146,17 +154,21 @@ class UsersTranscoder:
                 f"{' and '.join(files)}: each of their samples is made in the order of the users."
             )
         largest = {name: sizes[name] for name in columns.users}
-        check = UserCheck(largest, columns.item, sizes[columns.item], layout.positions)
+        of_items = (columns.item, sizes[columns.item])
+        check = UserCheck(largest, *of_items, layout.positions, layout.times)
+        times = [] if layout.times is None else [layout.times]
         names = [name for pair in layout.positions.values() for name in pair]
         for path in files[first]:
             row = 0
-            for table in _row_groups(path, [*largest, *names, columns.item]):
+            for table in _row_groups(path, [*largest, *names, columns.item, *times]):
                 stored = self._stored(path, row, table)
                 check(stored)
                 for mapping, pair in stored.positions.items():
                     positions[mapping].append(pair)
                 row += table.num_rows
-                yield table
+                yield table.rename_columns(
+                    [SECONDS if n in times else n for n in table.column_names]
+                )
 
     def _check_items(self) -> None:
         """Look at the table of items, as the feed does before it makes samples."""
@@ -184,9 +196,11 @@ class UsersTranscoder:
             for mapping, pair in layout.positions.items()
         }
         items, starts = lists_of_arrow(table[columns.item].combine_chunks())
-        return StoredUsers(
-            str(path), row, numbers, items, starts, {m: (b, e) for m, (b, e) in pairs.items()}
-        )
+        ranges = {mapping: (begins, ends) for mapping, (begins, ends) in pairs.items()}
+        times = None
+        if layout.times is not None:
+            times = lists_of_arrow(table[layout.times].combine_chunks(), "float64")
+        return StoredUsers(str(path), row, numbers, items, starts, ranges, times)
 
 
 def _row_groups(path: Path, names: list[str]) -> Iterator[pa.Table]:

@@ -9,7 +9,7 @@ from merlin.models.tf.core.base import Block
 
 from ..checks import check_positive
 from ..serialization import register_block
-from ..shapes import sizes
+from ..shapes import beside_windows, by_window, sizes
 from .dot_attention import attention_weights
 
 
@@ -79,7 +79,8 @@ class TargetAttention(Block):
         Args:
             candidates: [users, candidates, dim].
             history: [users, history, dim].
-            times: [users, history, time_dim]; None without.
+            times: [users, history, time_dim], or [users, windows, history, time_dim] with a
+                window for as many candidates that follow each other; None without.
         """
         users, count, dim = sizes(candidates)
         length = sizes(history)[1]
@@ -91,8 +92,9 @@ class TargetAttention(Block):
         scores = tf.reshape(scores, [users, count, self.heads, length])
         if not self.time_dim:
             return scores
-        of_time = tf.matmul(tf.cast(times, tf.float32), self.time_kernel)  # [users, history, heads]
-        return scores + tf.transpose(of_time, [0, 2, 1])[:, tf.newaxis]
+        of_windows = by_window(tf.cast(times, tf.float32))
+        of_time = tf.einsum("uwlt,th->uwhl", of_windows, self.time_kernel)
+        return scores + beside_windows(of_time, candidates)
 
     def attend(self, weights: tf.Tensor, history: tf.Tensor) -> tf.Tensor:
         """Sum a history with each head's weights.
@@ -125,7 +127,7 @@ class TargetAttention(Block):
             candidates: [users, candidates, dim].
             history: [users, history, dim].
             history_mask: [users, candidates, history], bool, or one row for all candidates.
-            times: [users, history, time_dim]; None without.
+            times: As of :meth:`scores`.
         """
         scores = self.scores(candidates, history, times)
         weights = attention_weights(scores, history_mask[:, :, tf.newaxis, :])

@@ -9,7 +9,7 @@ import tensorflow as tf
 from ..attention.dot_attention import attention_weights, dot_attention_sums
 from ..checks import check_positive
 from ..serialization import register_block
-from ..shapes import sizes
+from ..shapes import by_window, sharing_of, sizes
 from .search_and_attention import (
     AttentionUnit,
     LongHistory,
@@ -78,15 +78,13 @@ class MultiHeadSearchUnit(AttentionUnit):
 
     def weights_over(self, target: Target, history: LongHistory, mask: tf.Tensor) -> tf.Tensor:
         """Return each head's weights over ``mask``: [users, candidates, heads, long], float32."""
-        return self._weights(target, with_times(history), mask)
-
-    def _weights(self, target: Target, vectors: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        users, candidates, _ = sizes(target.vector)
         query = tf.einsum("umd,dhk->umhk", tf.cast(target.vector, tf.float32), self.target_kernel)
         query = tf.einsum("umhk,zhk->umhz", query, self.history_kernel)
-        query = tf.reshape(query, [users, candidates * self.heads, vectors.shape[-1]])
-        scores = tf.matmul(query, vectors, transpose_b=True)
-        scores = tf.reshape(scores, [users, candidates, self.heads, sizes(vectors)[1]])
+        item_dim = int(history.vectors.shape[-1])
+        of_item, of_time = tf.split(query, [item_dim, self.time_dim], axis=-1)
+        scores = _products(of_item, by_window(tf.cast(history.vectors, tf.float32)))
+        if history.time_vectors is not None:
+            scores += _products(of_time, by_window(tf.cast(history.time_vectors, tf.float32)))
         return attention_weights(scores, mask[:, :, tf.newaxis, :])
 
     def call(
@@ -101,12 +99,14 @@ class MultiHeadSearchUnit(AttentionUnit):
         The weights are the unit's own. Stage one's attention is by the dot product, and there the
         search's weights are taken where it has them.
         """
-        vectors = with_times(history)
-        weights = self._weights(target, vectors, found.selected)
-        users, candidates, heads, long = sizes(weights)
-        weights = tf.reshape(weights, [users, candidates * heads, long])
-        attended = tf.matmul(weights, vectors)  # [users, candidates x heads, dim + time_dim]
-        attended = tf.reshape(attended, [users, candidates, heads * vectors.shape[-1]])
+        weights = self.weights_over(target, history, found.selected)
+        parts = [_sums(weights, by_window(tf.cast(history.vectors, tf.float32)))]
+        if history.time_vectors is not None:
+            parts.append(_sums(weights, by_window(tf.cast(history.time_vectors, tf.float32))))
+        attended = tf.concat(parts, axis=-1)  # [users, candidates, heads, dim + time_dim]
+        users, candidates = sizes(attended)[:2]
+        width = self.heads * int(attended.shape[-1])
+        attended = tf.reshape(attended, [users, candidates, width])
         whole = [dot_weights(target, history, found).whole] if stage_one else []
         rows = [mean_weights(target, found.selected)]
         sums = dot_attention_sums(target.vector, history.vectors, whole, rows)
@@ -124,9 +124,29 @@ class MultiHeadSearchUnit(AttentionUnit):
         }
 
 
-def with_times(history: LongHistory) -> tf.Tensor:
-    """Put the time vectors beside the items': [users, long, dim + time_dim], float32."""
-    vectors = tf.cast(history.vectors, tf.float32)
-    if history.time_vectors is None:
-        return vectors
-    return tf.concat([vectors, tf.cast(history.time_vectors, tf.float32)], axis=-1)
+def _products(query: tf.Tensor, vectors: tf.Tensor) -> tf.Tensor:
+    """Multiply each head's vector with its window's: [users, candidates, heads, long].
+
+    Args:
+        query: [users, candidates, heads, dim].
+        vectors: [users, windows, long, dim], a window for as many candidates.
+    """
+    users, candidates, heads, dim = sizes(query)
+    windows, long = sizes(vectors)[1:3]
+    rows = sharing_of(query, vectors) * heads
+    scores = tf.matmul(tf.reshape(query, [users, windows, rows, dim]), vectors, transpose_b=True)
+    return tf.reshape(scores, [users, candidates, heads, long])
+
+
+def _sums(weights: tf.Tensor, vectors: tf.Tensor) -> tf.Tensor:
+    """Sum each window's vectors with each head's weights: [users, candidates, heads, dim].
+
+    Args:
+        weights: [users, candidates, heads, long].
+        vectors: [users, windows, long, dim], a window for as many candidates.
+    """
+    users, candidates, heads, long = sizes(weights)
+    windows, _, dim = sizes(vectors)[1:]
+    rows = sharing_of(weights, vectors) * heads
+    sums = tf.matmul(tf.reshape(weights, [users, windows, rows, long]), vectors)
+    return tf.reshape(sums, [users, candidates, heads, dim])

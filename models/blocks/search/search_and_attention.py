@@ -42,8 +42,9 @@ class LongHistory(NamedTuple):
     """The features of each position, [users, long], by the names of the *target's* columns."""
 
     time_vectors: tf.Tensor | None = None
-    """What the time since each position says: [users, long, time dim]; None where there are no
-    times or the attention unit does not read them."""
+    """What the time since each position says: [users, long, time dim], or where candidates see
+    different stretches [users, windows, long, time dim], one window for as many candidates that
+    follow each other; None where there are no times or the attention unit does not read them."""
 
 
 class DotWeights(NamedTuple):

@@ -5,10 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from small_users import KINDS, LONGEST, RULES, as_rows, in_order, samples_of, write_users_dataset
+from small_users import (
+    ITEMS,
+    KINDS,
+    LONGEST,
+    RULES,
+    as_rows,
+    in_order,
+    samples_of,
+    write_users_dataset,
+)
 
 from merlin_sim.feed.open_feed import open_feed
 from merlin_sim.foundation.exceptions import MerlinSimError
@@ -17,6 +28,8 @@ from merlin_sim.sampling.drawing import draw_item, place_seed
 from merlin_sim.sampling.hashing import row_key
 from merlin_sim.schemas.dataset import DatasetDirectory
 
+# Of rows as `as_rows` joins them: country, kind_pos, kind_trgt, label, thing_pos, thing_trgt, user.
+LABEL, TARGET, USER = LONGEST + 2, -2, -1
 SEEN = ("label", "user", "country", "thing_trgt", "kind_trgt", "thing_pos", "kind_pos")
 
 
@@ -54,6 +67,19 @@ def samples_in(batches, of_position=2):
     return as_rows({name: np.concatenate([row[name] for row in rows]) for name in SEEN})
 
 
+def batches_of_rows(feed):
+    """The rows of a feed without candidates, with the columns of :func:`samples_in`."""
+    for inputs, label in feed:
+        columns = {"label": label.numpy(), **{n: x.numpy() for n, x in inputs.items()}}
+        yield as_rows({name: columns[name] for name in SEEN})
+
+
+def own_items_of(directory):
+    """By user, the items of the whole history."""
+    table = pa.concat_tables([pq.read_table(path) for path in directory.glob("users/*")])
+    return {user["user"]: set(user["thing"]) for user in table.to_pylist()}
+
+
 def truth_of(directory, mapping, twins=1):
     samples = samples_of(directory, mapping, twins=twins)
     return as_rows({name: samples[name] for name in SEEN})
@@ -84,6 +110,62 @@ def test_a_position_has_as_many_negatives_as_the_dataset_says(tmp_path, candidat
         assert (labels.reshape(-1, 4) == [0, 0, 0, 1]).all()
     with pytest.raises(MerlinSimError, match="positive multiple of 4.*and 3 negatives"):
         feed_of(users, 16, candidates=2)
+
+
+def test_no_negative_is_an_item_of_the_history_where_the_dataset_says_so(tmp_path):
+    """Draws that are none stay; rows have the same, and two epochs of fresh ones are clean too."""
+    files, drawn = [[[0, 9, 30, 14, 120], [25]]], {}
+    for name, flag in (("any", False), ("new", True)):
+        rules = replace(RULES, negatives_per_positive=3, negatives_not_in_history=flag)
+        users = write_users_dataset(tmp_path / name, files, rules)
+        rows = np.concatenate(list(batches_of_rows(feed_of(users, 16))))
+        drawn[name] = rows
+        np.testing.assert_array_equal(
+            in_order(samples_in(batches_of(feed_of(users, 16, candidates=8)), 4)),
+            in_order(rows),
+        )
+    history = own_items_of(users)
+    own = np.array([row[TARGET] in history[row[USER]] for row in drawn["any"]])
+    negative = drawn["any"][:, LABEL] == 0
+    assert 0.1 < own[negative].mean() < 0.9
+    stay = ~(own & negative)
+    np.testing.assert_array_equal(drawn["new"][stay], drawn["any"][stay])
+    fresh = feed_of(users, 16, candidates=8, fresh_negatives=True)
+    epochs = [samples_in(batches_of(fresh), 4) for _ in range(2)]
+    for rows in (drawn["new"], *epochs):
+        kept = rows[(rows[:, LABEL] == 0) & [len(history[u]) < ITEMS for u in rows[:, USER]]]
+        assert len(kept) > 100
+        assert not any(row[TARGET] in history[row[USER]] for row in kept)
+
+
+@pytest.mark.parametrize("candidates", [1, 2, 8])
+def test_time_intervals_are_those_of_each_position(tmp_path, candidates):
+    """In minutes; as rows, and of users x candidates a window for each position."""
+    users = write_users_dataset(
+        tmp_path / "users", [[[0, 9, 30], [14, 1]]], time_intervals="minutes"
+    )
+    truth = samples_of(users, "train")
+    wanted = [truth["user"], truth["label"], (truth["when_since_pos"] / 60).astype(np.float32)]
+    found = []
+    for batch in batches_of(feed_of(users, 16, candidates=candidates)) if candidates > 1 else ():
+        assert batch["when_since_pos"].shape == (
+            *batch["history_end"].shape,
+            LONGEST + candidates // 2 - 1,
+        )
+        for row, candidate in zip(*np.nonzero(batch["weight"]), strict=True):
+            end = batch["history_end"][row, candidate // 2]
+            since = batch["when_since_pos"][row, candidate // 2]
+            assert not since[: end - LONGEST].any() and not since[end:].any()
+            of_row = [batch["user"][row], batch["label"][row, candidate]]
+            found.append([*of_row, *since[end - LONGEST : end]])
+    if candidates == 1:
+        for inputs, labels in feed_of(users, 16):
+            columns = [inputs["user"], labels, *inputs["when_since_pos"].numpy().T]
+            found += np.stack(columns, axis=1).tolist()
+    found = np.array(found, np.float32)
+    wanted = np.column_stack(wanted).astype(np.float32)
+    assert len(np.unique(wanted[:, 2:])) > 20
+    np.testing.assert_array_equal(in_order(found), in_order(wanted))
 
 
 def test_a_batch_has_the_agreed_form(users):

@@ -27,6 +27,7 @@ from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.sampling.drawing import fresh_seed
 from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.workflows.transcoding.users_to_samples import UsersTranscoder
 
 
 def feed_of(directory, batch_size, ranks=None, mapping="train", columns=None, **options):
@@ -253,6 +254,33 @@ def test_what_cannot_be_is_refused_with_file_user_and_position(tmp_path, change,
         MerlinSimError, match=f"part.0.parquet, {message}" if "row" in message[:4] else message
     ):
         list(feed_of(directory, 8))
+
+
+WRONG_TIMES = {
+    "no number": (put("when", 1, float("nan"), 4), "position 4: column when .*Received: nan"),
+    "no end": (put("when", 0, float("inf"), 9), r"row 3 \(user 4\): position 9: .*inf"),
+    "missing": (put("when", 1, None, 4), "row 4: column when .*null"),
+    "earlier than the one before": (put("when", 1, 1.0, 4), "position 4: .*oldest first.*: 1.0"),
+    "too few": (
+        lambda columns: columns["when"][1].pop(),
+        r"\(user 5\): column when .* a time for each item of thing. Received: 9",
+    ),
+}
+
+
+@pytest.mark.parametrize("change, message", WRONG_TIMES.values(), ids=WRONG_TIMES)
+def test_times_that_cannot_be_are_refused_like_items(tmp_path, change, message):
+    directory = write_users_dataset(
+        tmp_path / "dataset", [[[10, 10, 10], [10, 10]]], time_intervals="hours"
+    )
+    damaged(directory, change)
+    with pytest.raises(MerlinSimError, match=message):
+        list(feed_of(directory, 8))
+    with pytest.raises(MerlinSimError, match=message.replace("row 4", "rows 3 to 4")):
+        UsersTranscoder(DatasetDirectory.open(directory)).transcode(tmp_path / "samples")
+    columns = list(DatasetDirectory.open(directory).schema.column_names)
+    columns.remove("when_since_pos")
+    assert list(feed_of(directory, 8, columns=columns))  # who asks for no times reads none
 
 
 def store_unsigned(path, names):

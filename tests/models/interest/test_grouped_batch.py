@@ -37,7 +37,10 @@ def ids(schema, name, *shape, seed=0):
 
 
 def grouped_batch(schema):
-    """Three users of four candidates, two of the last user's being fillers."""
+    """Three users of four candidates, two of the last user's being fillers.
+
+    With time intervals each candidate has those of its own window, zeros elsewhere.
+    """
     columns = {"history_end": ENDS}
     for column in schema:
         tags = set(map(str, column.tags))
@@ -48,6 +51,11 @@ def grouped_batch(schema):
         elif tags & {"positive_history", "negative_history"}:
             is_real = np.arange(LENGTH + EXTRA) >= LENGTH + EXTRA - np.array(REAL)[:, None]
             columns[column.name] = ids(schema, column.name, 3, LENGTH + EXTRA) * is_real
+    if "intervals" in schema.column_names:
+        is_seen = np.arange(LENGTH + EXTRA) < ENDS[..., None]
+        is_seen &= np.arange(LENGTH + EXTRA) >= ENDS[..., None] - LENGTH
+        hours = np.random.default_rng(2).exponential(1e4, is_seen.shape)
+        columns["intervals"] = (hours * is_seen).astype(np.float32)
     labels = np.random.default_rng(1).integers(0, 2, ENDS.shape).astype(np.float32)
     return columns, labels
 
@@ -61,6 +69,8 @@ def as_rows(columns):
             if column.ndim == 1
             else column[user, candidate]
             if column.shape == ENDS.shape
+            else column[user, candidate, ENDS[user, candidate] - LENGTH : ENDS[user, candidate]]
+            if column.ndim == 3
             else column[user, ENDS[user, candidate] - LENGTH : ENDS[user, candidate]]
             for user, candidate in np.argwhere(WEIGHT > 0)
         ]
@@ -101,10 +111,37 @@ def built(schema):
 def test_logits_losses_and_gradients_are_those_of_the_samples_as_rows(
     kind, schema, built, in_graph
 ):
-    model = built(kind)
+    compute = tf.function(losses_and_gradients) if in_graph else losses_and_gradients
+    gradients = check_against_rows(built(kind), schema, compute)
+    assert sum(np.any(gradient) for gradient in gradients.values()) >= len(gradients) - 2
+
+
+@pytest.mark.parametrize("kind", [k for k in OPTIONS if k.split("_")[0] in ("sim", "twin")])
+def test_each_window_has_time_intervals_of_its_own(kind, make_schema):
+    schema = make_schema(intervals=True)
+    model = build(kind, schema)
+    gradients = check_against_rows(model, schema, losses_and_gradients)
+    of_time = [gradients[name] for name in gradients if name.startswith("table")]
+    assert np.any(of_time) or kind == "sim_hard"  # which keeps nothing here
+    columns, labels = grouped_batch(schema)
+    shared = np.array([[10, 13], [13, 11], [12, 0]])
+    columns["intervals"] = columns["intervals"][:, ::2]
+    results = [
+        losses_and_gradients(
+            model,
+            {**columns, "history_end": shared.repeat(times, axis=1)}
+            | {"intervals": columns["intervals"].repeat(times, axis=1)},
+            labels,
+            WEIGHT,
+        )
+        for times in (1, 2)
+    ]
+    np.testing.assert_allclose(results[0][1], results[1][1], rtol=1e-5, atol=1e-6)
+
+
+def check_against_rows(model, schema, compute):
     columns, labels = grouped_batch(schema)
     rows, counts = as_rows(columns), WEIGHT > 0
-    compute = tf.function(losses_and_gradients) if in_graph else losses_and_gradients
     grouped = compute(model, tensors(columns), tf.constant(labels), tf.constant(WEIGHT))
     plain = losses_and_gradients(model, tensors(rows), tf.constant(labels[counts]))
     # A logit is a sum of numbers as large as the others, so that one near 0 is as exact as those.
@@ -115,7 +152,7 @@ def test_logits_losses_and_gradients_are_those_of_the_samples_as_rows(
     for variable, ours, theirs in zip(variables, grouped[2], plain[2], strict=True):
         limit = 1e-5 * max(np.linalg.norm(theirs), 1e-2)
         assert np.linalg.norm(ours - theirs) <= limit, variable.name
-    assert sum(np.any(gradient.numpy() != 0) for gradient in grouped[2]) >= len(variables) - 2
+    return {v.name: gradient.numpy() for v, gradient in zip(variables, grouped[2], strict=True)}
 
 
 @every_model
@@ -279,9 +316,10 @@ def test_histories_shorter_than_the_schemas_are_refused(schema):
         build("din", schema).features(tensors(short))
 
 
-def test_time_intervals_are_refused_where_each_candidate_has_its_own_end(make_schema):
+@pytest.mark.parametrize("shape", [(3, 13), (3, 2, 13), (3, 4, 12)], ids=str)
+def test_time_intervals_of_another_form_are_refused(make_schema, shape):
     schema = make_schema(intervals=True)
-    columns, _ = grouped_batch(make_schema())
-    columns["intervals"] = np.ones([3, 13], np.float32)
-    with pytest.raises(OptionError, match="no time intervals"):
+    columns, _ = grouped_batch(schema)
+    columns["intervals"] = np.ones(shape, np.float32)
+    with pytest.raises(OptionError, match=r"time intervals of \[users, windows, places\]"):
         build("sim", schema).features(tensors(columns))

@@ -12,7 +12,7 @@ from small_logs import write_sim_dataset
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.models.families.registry import find_family, presets
-from merlin_sim.scripts.options.run_options import run_options, to_run_config
+from merlin_sim.scripts.options.run_options import run_options, to_run_config, with_validation
 
 ROOT = Path(__file__).parents[3]
 
@@ -215,6 +215,30 @@ def test_a_preset_sets_what_is_not_given(tmp_path):
         assert of_file.model_options == {**config.model_options, "heads": 2}
     config.write(path)
     assert parse("--config", str(path))[0] == config, "what was resolved is written"
+
+
+@pytest.mark.parametrize(
+    "validates, words, stops",
+    [
+        (True, (), 1),
+        (False, (), None),
+        (True, ("--early_stopping", "3"), 3),
+        (True, ("--early_stopping", "0"), None),
+        (True, ("--benchmark",), None),
+    ],
+)
+def test_a_preset_stops_early_where_data_validate(validates, words, stops):
+    found = []
+
+    @click.command()
+    @run_options("train")
+    @click.pass_context
+    def command(ctx, /, **values):
+        found.append(with_validation(ctx, to_run_config(ctx, values), validates))
+
+    words = (*DATASET, "--preset", "lifelong", *words)
+    CliRunner().invoke(command, [*words], catch_exceptions=False)
+    assert [config.early_stopping for config in found] == [stops]
 
 
 @pytest.mark.parametrize("name", presets())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from merlin_sim.schemas.dataset import write_documents
 from merlin_sim.workflows.behaviour.behaviour_columns import BehaviourColumns
 from merlin_sim.workflows.behaviour.dataset_spec import users_spec
 from merlin_sim.workflows.behaviour.rules import SampleRules
+from merlin_sim.workflows.features.feature_set import FeatureSet
 
 COLUMNS = BehaviourColumns("user", "thing", "when", ("country",), ("kind",))
 ITEMS, KINDS, COUNTRIES, LONGEST = 50, 7, 3, 6
@@ -29,13 +31,21 @@ def item_table() -> dict[str, np.ndarray]:
     }
 
 
-def user_table(lengths: list[int], first: int, least: int = 1) -> pa.Table:
+def user_table(
+    lengths: list[int], first: int, least: int = 1, with_times: bool = False
+) -> pa.Table:
     """Users numbered from ``first``; the last interaction is test, those before it train."""
     random = np.random.default_rng([7, first])
     lengths = np.array(lengths, np.int64)
     last = np.maximum(lengths - 1, 0)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     items = random.integers(1, ITEMS + 1, offsets[-1]).astype(np.int32)
+    of_users = pa.array(offsets, pa.int32())
+    times = {}
+    if with_times:  # some of them equal, not all of them whole seconds
+        seconds = [np.sort(random.integers(0, 4 * n, n)) / 2 for n in lengths]
+        seconds = np.concatenate([np.empty(0), *seconds]) + 1.5e9
+        times = {"when": pa.ListArray.from_arrays(of_users, pa.array(seconds))}
     return pa.table(
         {
             "user": first + np.arange(len(lengths)),
@@ -44,27 +54,34 @@ def user_table(lengths: list[int], first: int, least: int = 1) -> pa.Table:
             "train_end": last,
             "test_begin": last,
             "test_end": lengths,
-            "thing": pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(items)),
+            "thing": pa.ListArray.from_arrays(of_users, pa.array(items)),
+            **times,
         }
     )
 
 
 def write_users_dataset(
-    directory: Path, files: list[list[list[int]]], rules: SampleRules = RULES
+    directory: Path,
+    files: list[list[list[int]]],
+    rules: SampleRules = RULES,
+    time_intervals: str | None = None,
 ) -> Path:
     """Write, for each file and row group, users with so many interactions."""
+    columns = replace(COLUMNS, features=FeatureSet(time_intervals=time_intervals))
+    with_times = time_intervals is not None
     (directory / "users").mkdir(parents=True)
     (directory / "categories").mkdir()
     first, names = 1, []
     for number, groups in enumerate(files):
         names.append(f"users/part.{number}.parquet")
-        with pq.ParquetWriter(directory / names[-1], user_table([], 1).schema) as writer:
+        schema = user_table([], 1, with_times=with_times).schema
+        with pq.ParquetWriter(directory / names[-1], schema) as writer:
             for lengths in groups:
-                writer.write_table(user_table(lengths, first))
+                writer.write_table(user_table(lengths, first, with_times=with_times))
                 first += len(lengths)
     pq.write_table(pa.table(item_table()), directory / "categories/thing.parquet")
     sizes = {"user": max(1, first - 1), "country": COUNTRIES, "thing": ITEMS, "kind": KINDS}
-    write_documents(directory, users_spec(COLUMNS, sizes, rules, names))
+    write_documents(directory, users_spec(columns, sizes, rules, names))
     return directory
 
 
@@ -93,13 +110,18 @@ def samples_of(
                     np.concatenate([np.zeros(LONGEST - len(before), np.int64), values[part]])
                     for values in (positives, negatives)
                 ]
-                rows.append(
-                    (slot == twins, user["user"], user["country"], targets[slot], *histories)
-                )
-    label, user, country, target, positive, negative = (
-        np.array([row[place] for row in rows]) for place in range(6)
+                ids = (user["user"], user["country"], targets[slot])
+                since = np.zeros(LONGEST)
+                if "when" in user and before:
+                    times = user["when"][max(0, position - LONGEST) : position]
+                    since[-len(before) :] = user["when"][position] - np.array(times)
+                rows.append((slot == twins, *ids, *histories, since))
+    label, user, country, target, positive, negative, since = (
+        np.array([row[place] for row in rows]) for place in range(7)
     )
+    times = {"when_since_pos": since} if "when" in table.column_names else {}
     return {
+        **times,
         "label": label, "user": user, "country": country,
         "thing_trgt": target, "kind_trgt": kind_of[target],
         "thing_pos": positive, "kind_pos": kind_of[positive],
@@ -112,7 +134,7 @@ def as_rows(columns: dict[str, np.ndarray]) -> np.ndarray:
     count = len(columns["label"])
     return np.concatenate(
         [np.asarray(columns[name]).reshape(count, -1) for name in sorted(columns)], axis=1
-    ).astype(np.int64)
+    ).astype(np.float64)
 
 
 def in_order(rows: np.ndarray) -> np.ndarray:

@@ -35,6 +35,7 @@ SIM = {
     "top_k": 2,
 }
 LENGTHS = np.random.default_rng(0).integers(2, 25, 40).tolist()
+LEARNED = ("total_loss", "train_auc")
 SAMPLES = 2 * sum(length - 2 for length in LENGTHS)
 """Of train: a twin and a positive for each position but the first and the last."""
 
@@ -114,6 +115,33 @@ def test_many_negatives_of_a_position_share_a_row(tmp_path):
             assert inferred[name] == pytest.approx(ended[name], abs=1e-6)
     with pytest.raises(MerlinSimError, match="multiple of `candidates`.*`candidates` = 14"):
         run(config_of(users, tmp_path / "odd", global_batch_size=128))
+
+
+@pytest.mark.slow
+def test_times_are_read_by_users_x_candidates_as_by_rows(tmp_path):
+    """Fixed negatives, one batch an epoch: the losses are those of the same samples."""
+    users = write_users_dataset(tmp_path / "users", [[LENGTHS[:12]]], time_intervals="hours")
+    twin = {"embedding_dim": 4, "long_seq_length": 5, "top_k": 2, "stage_two_mlp_dims": (8,)}
+    ended = []
+    for candidates in (None, 1):
+        ended.append(
+            run(
+                config_of(
+                    users,
+                    tmp_path / f"{candidates}",
+                    model_type="twin",
+                    model_options=twin,
+                    candidates=candidates,
+                    global_batch_size=4096,
+                    fresh_negatives=False,
+                    deterministic=True,
+                )  # fmt: skip
+            )
+        )
+        trained = entries(tmp_path / f"{candidates}", "epoch")
+        ended[-1] |= {f"{n} {i}": epoch[n] for i, epoch in enumerate(trained) for n in LEARNED}
+    for name in ("total_loss 0", "total_loss 1", "train_auc 1", "test_log_loss", "test_exact_auc"):
+        assert ended[0][name] == pytest.approx(ended[1][name], rel=1e-4), name
 
 
 def test_projections_come_back_with_a_checkpoint(users, tmp_path):

@@ -133,6 +133,63 @@ def test_a_log_of_its_own_with_features_of_users_and_items(run_cli, tmp_path, op
     assert same == (parts, [], [])
 
 
+def test_time_intervals_are_those_of_the_other_layout(run_cli, tmp_path):
+    """To the bit, from what the feed makes and from the files that transcoding writes."""
+    log = write_log(tmp_path / "log.csv")
+    frame = pd.read_csv(log[0])
+    frame["when"] = np.cumsum(np.random.default_rng(5).exponential(5e4, len(frame))).round(3)
+    frame.to_csv(log[0], index=False)
+    (tmp_path / "features.yaml").write_text("time_intervals: days")
+    samples, users = tmp_path / "samples", tmp_path / "users"
+    options = ("--features", tmp_path / "features.yaml", "--max_sequence_length", 9)
+    for path in (samples, users):
+        result = run_cli(
+            "preprocess", "log", *log, "--output_path", path, "--layout", path.name, *options
+        )
+        assert result.exit_code == 0, result.output
+    stored, made = (fed(path, "train") for path in (samples, users))
+    np.testing.assert_array_equal(in_order(made), in_order(stored))
+    assert np.any(stored % 1)  # parts of days
+    result = run_cli("transcode", "--input", users, "--output", tmp_path / "made")
+    assert result.exit_code == 0, result.output
+    names = [str(p.relative_to(samples)) for p in samples.rglob("*") if p.is_file()]
+    assert filecmp.cmpfiles(samples, tmp_path / "made", names, shallow=False)[1:] == ([], [])
+    checked = run_cli("check", users)
+    assert checked.exit_code == 0, checked.output
+    shown = run_cli("spec", "show", users)
+    assert "column when, in seconds; intervals in days" in " ".join(shown.output.split())
+
+
+def test_a_timestamp_that_is_called_as_a_position_is_refused_where_times_are_kept(
+    run_cli, tmp_path
+):
+    log = write_log(tmp_path / "log.csv")
+    log[0].write_text(log[0].read_text().replace("when", "test_end", 1))
+    log = ["test_end" if option == "when" else option for option in log]
+    (tmp_path / "features.yaml").write_text("time_intervals: days")
+    options = ("--layout", "users", "--features", tmp_path / "features.yaml")
+    result = run_cli("preprocess", "log", *log, "--output_path", tmp_path / "made", *options)
+    assert "Received: test_end" in str(result.exception)
+
+
+def test_negatives_that_the_user_has_not_are_of_the_users_layout(run_cli, tmp_path):
+    log = write_log(tmp_path / "log.csv")
+    options = ("preprocess", "log", *log, "--negatives_not_in_history")
+    refused = run_cli(*options, "--output_path", tmp_path / "samples")
+    assert "`negatives_not_in_history` needs `--layout users`" in str(refused.exception)
+    users = tmp_path / "users"
+    result = run_cli(*options, "--output_path", users, "--layout", "users")
+    assert result.exit_code == 0, result.output
+    assert DatasetDirectory.open(users).users.negatives_not_in_history
+    transcoded = run_cli("transcode", "--input", users, "--output", tmp_path / "made")
+    assert "none of their user's own items" in str(transcoded.exception)
+    assert not (tmp_path / "made").exists()
+    options = ("preprocess", "log", log[0], "--output_path", tmp_path / "again", "--fitted", users)
+    result = run_cli(*options, "--layout", "users")
+    assert result.exit_code == 0, result.output
+    assert DatasetDirectory.open(tmp_path / "again").users.negatives_not_in_history
+
+
 def test_uniform_negatives_do_not_follow_popularity(run_cli, tmp_path):
     rows = 4000
     item = np.where(np.arange(rows) % 20, 0, np.arange(rows) // 20 % 10 + 1)

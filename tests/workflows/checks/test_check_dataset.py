@@ -10,6 +10,8 @@ import pandas as pd
 import pytest
 import small_users
 
+from merlin_sim.feed.open_feed import open_feed
+from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
 from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
 from merlin_sim.workflows.behaviour.behaviour_columns import BehaviourColumns
@@ -203,17 +205,26 @@ def test_click_logs_are_checked_alike(tmp_path, check):
     assert ("users without history", "train") not in values
 
 
-@pytest.mark.parametrize("twins", [1, 3])
-def test_users_have_the_samples_that_the_feed_makes(tmp_path, twins):
+@pytest.mark.parametrize(("twins", "is_new"), [(1, False), (3, False), (3, True)])
+def test_users_have_the_samples_that_the_feed_makes(tmp_path, twins, is_new):
     """Row for row: label, columns, and a history of the same hash and length."""
-    rules = replace(small_users.RULES, negatives_per_positive=twins)
+    rules = replace(
+        small_users.RULES, negatives_per_positive=twins, negatives_not_in_history=is_new
+    )
     lengths = [[[3, 12, 1], [7]], [[25]]]
     users = small_users.write_users_dataset(tmp_path / "users", lengths, rules)
     dataset = DatasetDirectory.open(users)
     for mapping in ("train", "test"):
         made = MadeRows(dataset, mapping)
         rows = [rows for part in made.parts for rows in made.read(part)]
-        expected = small_users.samples_of(users, mapping, twins=twins)
+        feed = open_feed(dataset, mapping, dataset.schema.column_names, 500, Ranks())
+        ((inputs, labels),) = list(feed)
+        expected = {"label": labels.numpy(), **{n: x.numpy() for n, x in inputs.items()}}
+        if not is_new:
+            np.testing.assert_array_equal(
+                small_users.as_rows(expected),
+                small_users.as_rows(small_users.samples_of(users, mapping, twins=twins)),
+            )
         names = ["user", "country", "thing_trgt", "kind_trgt"]
         history = expected["thing_pos"]
         offsets = np.arange(len(history) + 1) * history.shape[1]
