@@ -40,6 +40,8 @@ from .write_users import refuse_names_of_positions, user_parts, write_users
 WORK = ".work"
 SAMPLES = "samples"
 LAYOUTS = (SAMPLES, USERS_LAYOUT)
+MOST_BEHAVIOURS = 20
+"""That a message names."""
 Features = Mapping[str, tuple[pa.Array, pa.Array, str]]
 """By name: items, their values, and the value of items that are not among them."""
 
@@ -88,6 +90,7 @@ class DatasetBuilder:
                 (work / name).mkdir(parents=True)
             given = self._read_features(summary)
             buckets = self._deal_out(work, summary)
+            self._look_at_behaviours(summary, anew=fitted is None)
             in_log = () if fitted else self.columns.item_features
             in_log = tuple(name for name in in_log if name not in given)
             in_log += () if fitted else self.columns.of_items
@@ -145,6 +148,11 @@ class DatasetBuilder:
                 f"A column of labels ({self.columns.label!r}) needs `--layout samples`: with "
                 "`--layout users` a user's row holds what was taken, not what was shown."
             )
+        if self.columns.behaviour is not None:
+            raise MerlinSimError(
+                f"A column of behaviours ({self.columns.behaviour!r}) needs `--layout samples`: "
+                "with `--layout users` all that is in a history is predicted."
+            )
 
     def with_features(self, read: Callable[[], tuple[Features, BadRows]]) -> DatasetBuilder:
         """The same, with a reader of item features."""
@@ -173,6 +181,8 @@ class DatasetBuilder:
         with self.narrator.phase("reading interactions", self.source.size()) as report:
             results = deal_log(dealer, self.scheduler.run, report)
         summary.interactions = sum(result.rows for result in results)
+        for result in results:
+            summary.behaviours += result.behaviours
         blocks = self.source.blocks()
         bad_rows: dict[Path, BadRows] = {}
         lines: dict[Path, int] = {}
@@ -186,6 +196,30 @@ class DatasetBuilder:
         if not summary.interactions:
             raise _stopped(f"{self._files}: expected interactions, found none.", summary)
         return buckets
+
+    def _look_at_behaviours(self, summary: Summary, anew: bool) -> None:
+        """Say what each behaviour is for; refuse those that a log to be fitted on lacks."""
+        columns = self.columns
+        if columns.behaviour is None:
+            return
+        for name in summary.behaviours:
+            parts = {
+                "history": columns.history_behaviours,
+                "predicted": columns.target_behaviours,
+            }
+            played = [part for part, names in parts.items() if not names or name in names]
+            if played:
+                summary.roles[name] = " and ".join(played)
+        named = (*columns.history_behaviours, *columns.target_behaviours)
+        missing = [name for name in dict.fromkeys(named) if name not in summary.behaviours]
+        if missing and anew:
+            known = [name for name, _ in summary.behaviours.most_common(MOST_BEHAVIOURS)]
+            more = ", ..." if len(summary.behaviours) > len(known) else ""
+            raise _stopped(
+                f"{self._files}: column {columns.behaviour!r}: expected the behaviours "
+                f"{', '.join(missing)}, found only {', '.join(known)}{more}.",
+                summary,
+            )
 
     def _keep_long_users(
         self, work: Path, buckets: int, in_log: tuple[str, ...], summary: Summary
@@ -203,14 +237,14 @@ class DatasetBuilder:
                 summary.kept_interactions += bucket.rows
                 summary.repeated += bucket.repeated
                 summary.same_time += bucket.same_time
-                if self.columns.label is not None:
+                if self.columns.label is not None and self.columns.behaviour is None:
                     summary.taken = (summary.taken or 0) + bucket.taken
                 summary.users += bucket.users
                 summary.dropped_users += bucket.dropped_users
         if not summary.users:
-            what = "interactions" if self.columns.label is None else "taken items (label 1)"
             raise _stopped(
-                f"No user has {self.rules.shortest_sequence_for_user} {what} or more "
+                f"No user has {self.rules.shortest_sequence_for_user} "
+                f"{self.columns.history_in_words} or more "
                 f"(`shortest_sequence_for_user`): {summary.interactions:,} interactions of "
                 f"{summary.dropped_users:,} users were read from {self._files}, nothing is left.",
                 summary,
@@ -248,9 +282,8 @@ class DatasetBuilder:
         if len(drawn) != 1:
             return
         item = vocabularies.keys(name).iloc[drawn[0]]
-        interactions = "interactions" if self.columns.label is None else "taken items (label 1)"
         raise _stopped(
-            f"{self._files}: column {name!r}: expected {interactions} "
+            f"{self._files}: column {name!r}: expected {self.columns.history_in_words} "
             f"with at least two items, found only {item!r}: a negative history, and a negative "
             "sample that is drawn, needs another one. Is it the column of the items?",
             summary,
@@ -273,13 +306,14 @@ class DatasetBuilder:
         self, histories: Histories, split: Split | None, summary: Summary
     ) -> None:
         histories.choose_positions(self.rules.shortest_sequence_for_training, split)
-        if split is None:
+        if split is None and self.columns.behaviour is None:
             return
-        for mapping in split.mappings:
+        for mapping in self.rules.mappings:
             if not histories.count_samples(mapping, self.rules.twins):
+                by = f"the split ({_in_words(self.rules)})" if split else "each user's last"
                 raise _stopped(
-                    f"{self._files}: expected samples in {mapping}, found none: the split "
-                    f"({_in_words(self.rules)}) leaves it no interaction with enough before it.",
+                    f"{self._files}: expected samples in {mapping}, found none: {by} "
+                    "leaves it no interaction with enough before it.",
                     summary,
                 )
 

@@ -24,6 +24,7 @@ from ...foundation.digest import sha256
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.json_file import read_json
 from ...foundation.own_digest import DIGEST, require_own_digest, with_own_digest
+from ...sampling.roles import TAKEN
 from ...schemas.translation.merlin_schema import to_merlin_schema
 from ..engine.backend import frame_from_arrow
 from ..engine.workflow import Workflow
@@ -35,17 +36,24 @@ from ..logs.table_columns import clean_columns, is_text, kind_of_timestamp
 from ..operators.emit_dataset import EmitDataset
 from ..operators.make_samples import MakeSamples
 from ..vocabularies.vocabulary import CATEGORIES, Vocabularies
-from .behaviour_columns import BehaviourColumns
+from .behaviour_columns import ROLE, BehaviourColumns
 from .behaviour_graph import encode_histories, fitted_workflow
 from .dataset_spec import dataset_spec
+from .roles import with_roles
 from .rules import ITEM_ORDER, SPLIT_RULES, SampleRules
 from .split import Split
 
 WORKFLOW_FILE = "workflow.json"
-FORMAT = 4
-FORMER = (2, 3)
+FORMAT = 5
+FORMER = (2, 3, 4)
 """Formats that are read too: 2 is of logs without labels, in which equal times went by the item; 3
-knows no features beside ids."""
+knows no features beside ids; 4 knows no behaviours."""
+BEHAVIOURS: dict[str, Any] = {
+    "behaviour": None,
+    "history_behaviours": [],
+    "target_behaviours": [],
+}
+"""What format 5 says beside format 4."""
 ADDED: dict[str, dict[str, Any]] = {
     "columns": {"label": None},
     "rules": {
@@ -113,7 +121,7 @@ class FittedWorkflow:
     def rows(self, log: pd.DataFrame) -> Any:
         """Read rows of a log as files are read: what the two workflows below take.
 
-        Without features beside ids they take a log's frame as it is, too.
+        Without features beside ids, and without behaviours, they take a log's frame as it is, too.
 
         Raises:
             MerlinSimError: With the first row that cannot be read, from 1.
@@ -124,7 +132,7 @@ class FittedWorkflow:
         rows, bad = clean_columns(table, self.columns, kind or "")
         if bad:
             raise MerlinSimError(f"the log, row {bad[0].line}: {bad[0].reason}.")
-        return frame_from_arrow(rows)
+        return frame_from_arrow(with_roles(rows, self.columns)[0])
 
     def histories(self) -> Workflow:
         """The NVTabular workflow from raw interactions to one row of ids a user."""
@@ -149,6 +157,7 @@ class FittedWorkflow:
         first = {name: self.vocabularies.keys(name).iloc[:1].repeat(3).array for name in names}
         # Three interactions, so that train and test have a row to look at.
         first |= {name: [1, 1, 1] for name in (self.columns.timestamp, *self.columns.labels)}
+        first |= {name: [TAKEN] * 3 for name in self.columns.roles if name == ROLE}
         bucketed = (number.name for number in self.columns.features.bucketed(USER))
         numbers = (*self.columns.of_users, *self.columns.of_interactions, *bucketed)
         first |= {name: [1.0, 1.0, 1.0] for name in numbers}
@@ -193,6 +202,8 @@ def _read_document(path: Path) -> dict[str, Any]:
     if not all(isinstance(entry, dict) for entry in document["categories"].values()):
         raise MerlinSimError(f"{path}: categories: expected an object per domain.")
     found: dict[str, Any] = document
+    if version in FORMER:
+        found["columns"] = {**BEHAVIOURS, **found["columns"]}
     if version == 2:
         found |= {name: {**added, **found[name]} for name, added in ADDED.items()}
     return found
@@ -269,6 +280,9 @@ def write_fitted(
             "user_features": list(columns.user_features),
             "item_features": list(columns.item_features),
             "label": columns.label,
+            "behaviour": columns.behaviour,
+            "history_behaviours": list(columns.history_behaviours),
+            "target_behaviours": list(columns.target_behaviours),
         },
         "rules": rules.to_dict(),
         "features": {

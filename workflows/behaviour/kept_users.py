@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...sampling.item_table import COUNT, KEY
+from ...sampling.roles import JOINS, POSITIVE
 from ..engine.backend import join_keys, order_of_rows, ranks
 from .behaviour_columns import BehaviourColumns
 from .user_buckets import read_bucket
@@ -34,14 +35,15 @@ class KeptBucket:
     same_time: int
     """Rows that have the user and the time of an earlier row."""
     taken: int
-    """Rows whose item was taken: all, but for a log with labels."""
+    """Rows that join the history: all, but for a log with labels or behaviours."""
 
 
 @dataclass(frozen=True)
 class KeepLongUsers:
     """Drops users with too few interactions; counts items; remembers features' last values.
 
-    Where the log has labels, interactions are the rows whose item was taken.
+    Where the log has labels or behaviours, the interactions of a user are the rows that join the
+    history, those of an item these and what is predicted to be taken.
     """
 
     columns: BehaviourColumns
@@ -57,15 +59,14 @@ class KeepLongUsers:
         table = read_bucket(self.buckets, bucket)
         users = table[self.columns.user].combine_chunks().dictionary_encode()
         codes = np.asarray(users.indices)
-        taken = self._taken(table)
-        counts = np.bincount(codes[taken == 1], minlength=len(users.dictionary))
+        counts = np.bincount(codes[self._has(JOINS, table)], minlength=len(users.dictionary))
         kept = table.filter(pa.array(counts[codes] >= self.shortest)).combine_chunks()
         if kept.num_rows:
             keys = users.dictionary.filter(pa.array(counts >= self.shortest))
             self._write(USERS, bucket, pa.table({KEY: keys}))
             self._write(ITEMS, bucket, self._items(kept))
             names = (*self.columns.users, self.columns.item, self.columns.timestamp)
-            names += (*self.columns.labels, *self.columns.of_users, *self.columns.of_interactions)
+            names += (*self.columns.roles, *self.columns.of_users, *self.columns.of_interactions)
             self._write(EVENTS, bucket, kept.select(names))
         repeated, same_time = self._count_repeated(kept)
         return KeptBucket(
@@ -75,14 +76,15 @@ class KeepLongUsers:
             dropped_users=int((counts < self.shortest).sum()),
             repeated=repeated,
             same_time=same_time,
-            taken=int(self._taken(kept).sum()),
+            taken=int(self._has(JOINS, kept).sum()),
         )
 
-    def _taken(self, table: pa.Table) -> npt.NDArray[np.int64]:
-        """1 for each row whose item was taken."""
-        if self.columns.label is None:
-            return np.ones(table.num_rows, np.int64)
-        return np.asarray(table[self.columns.label]).astype(np.int64)
+    def _has(self, role: int, table: pa.Table) -> npt.NDArray[np.bool_]:
+        """Whether each row plays a part, or one of several."""
+        for name in self.columns.roles:
+            roles = self.columns.roles_of(np.asarray(table[name]).astype(np.int64))
+            return np.asarray((roles & role) > 0)
+        return np.ones(table.num_rows, bool)
 
     def _write(self, kind: str, bucket: int, table: pa.Table) -> None:
         path = self.directory / kind / f"{bucket:06d}.arrow"
@@ -93,9 +95,10 @@ class KeepLongUsers:
         """Each item of the bucket with its count, and its features' last values and their time."""
         items = kept[self.columns.item].combine_chunks().dictionary_encode()
         codes = np.asarray(items.indices).astype(np.int64)
+        counted = JOINS | POSITIVE
         columns: dict[str, Any] = {
             KEY: items.dictionary,
-            COUNT: np.bincount(codes[self._taken(kept) == 1], minlength=len(items.dictionary)),
+            COUNT: np.bincount(codes[self._has(counted, kept)], minlength=len(items.dictionary)),
         }
         if self.columns.features.encodings:
             columns[SHOWN] = np.bincount(codes, minlength=len(items.dictionary))

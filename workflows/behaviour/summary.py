@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from ..logs.bad_rows import BadRows
@@ -18,6 +19,10 @@ class Summary:
     same_time: int = 0
     taken: int | None = None
     """Kept interactions whose item was taken; None where the log has no labels."""
+    behaviours: Counter[str] = field(default_factory=Counter)
+    """What was done -> how many of the log's rows say so; none where the log has one behaviour."""
+    roles: dict[str, str] = field(default_factory=dict)
+    """What a behaviour is for; those without are left out."""
     users: int = 0
     dropped_users: int = 0
     domains: dict[str, int] = field(default_factory=dict)
@@ -40,6 +45,7 @@ class Summary:
             f"{self.users:,} users kept ({self.dropped_users:,} users too short), "
             f"{self.repeated:,} of them repetitions",
             *self._taken_lines(),
+            *self._behaviour_lines(),
             *self._time_lines(),
             "ids: " + ", ".join(f"{name} {size:,}" for name, size in self.domains.items()),
             *(
@@ -59,6 +65,15 @@ class Summary:
             f"labels: {self.taken:,} taken (1), {shown:,} shown and not taken (0): "
             f"{self.taken / max(1, self.kept_interactions):.2%} taken"
         ]
+
+    def _behaviour_lines(self) -> list[str]:
+        if not self.behaviours:
+            return []
+        told = [
+            f"{name} {count:,} ({self.roles.get(name, 'left out')})"
+            for name, count in self.behaviours.most_common()
+        ]
+        return ["behaviours: " + ", ".join(told)]
 
     def _time_lines(self) -> list[str]:
         if not self.same_time:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ import pyarrow as pa
 from ...sampling.hashing import hash_keys
 from ..logs.bad_rows import FAIL, BadRow, refuse
 from ..logs.log_source import Block, LogSource, Piece
+from .roles import with_roles
 
 BUCKETS = "buckets"
 """Name of the directory that they stand in."""
@@ -31,6 +33,8 @@ class DealtPiece:
     bad: list[BadRow]
     """By their line in the piece."""
     done: int
+    behaviours: Counter[str]
+    """How many rows there are of each behaviour, where the log has several."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +59,10 @@ class LogDealer:
                 if piece.bad and self.on_bad_rows == FAIL:
                     self._refuse_first(block, piece, lines)
                 lines += piece.lines
-                self._write(piece.table, f"{number:06d}-{place:06d}.arrow")
-                yield DealtPiece(number, piece.table.num_rows, piece.lines, piece.bad, piece.done)
+                table, behaviours = with_roles(piece.table, self.source.columns)
+                self._write(table, f"{number:06d}-{place:06d}.arrow")
+                rows = piece.table.num_rows
+                yield DealtPiece(number, rows, piece.lines, piece.bad, piece.done, behaviours)
 
     def _refuse_first(self, block: Block, piece: Piece, lines: int) -> None:
         first = piece.bad[0]

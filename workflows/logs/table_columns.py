@@ -63,7 +63,7 @@ def check_types(schemas: Sequence[tuple[Path, pa.Schema]], columns: BehaviourCol
                 problems.append(f"{path}: column {name!r}: expected {wanted}, found {found}.")
                 continue
             other = first.setdefault(name, (path, kind))
-            is_key = name in columns.keyed and name not in (columns.label, *made)
+            is_key = name in columns.keyed and name not in (columns.label, columns.behaviour, *made)
             if is_key and _form(other[1]) != _form(kind):
                 problems.append(
                     f"{path}: column {name!r}: expected {type_in_words(other[1])} as in "
@@ -169,6 +169,8 @@ def clean_columns(
             column, expected = _time(values, timestamp_kind)
         elif name == columns.label:
             column, expected = labels_of(values), EXPECTED_LABEL
+        elif name == columns.behaviour:
+            column, expected = pc.cast(_key(values, None), pa.string()), "a behaviour"
         elif name in made and name in bucketed:
             continue  # a number that buckets make an id of
         else:

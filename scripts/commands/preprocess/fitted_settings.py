@@ -27,9 +27,12 @@ COLUMN_OPTIONS = {
     "user_features": "--user_feature_columns",
     "item_features": "--item_feature_columns",
     "label": "--label_column",
+    "behaviour": "--behaviour_column",
+    "history_behaviours": "--history_behaviours",
+    "target_behaviours": "--target_behaviours",
     "features": "--features",
 }
-LISTS = ("user_features", "item_features")
+LISTS = ("user_features", "item_features", "history_behaviours", "target_behaviours")
 
 
 def columns_of(

@@ -42,6 +42,21 @@ from .fitted_settings import columns_of, features_of, load_fitted, rules_of, say
     "not taken. Both become samples. Without it every row is taken.",
 )
 @click.option(
+    "--behaviour_column",
+    help="What was done (view, cart, buy), where the log has several behaviours. What is neither "
+    "history nor predicted is left out.",
+)
+@click.option(
+    "--history_behaviours",
+    callback=names,
+    help="Which of them make history, between commas. [default: all]",
+)
+@click.option(
+    "--target_behaviours",
+    callback=names,
+    help="Which of them are predicted, between commas. [default: all]",
+)
+@click.option(
     "--features",
     "features_file",
     type=Path,
@@ -62,6 +77,9 @@ def log(
     user_feature_columns: tuple[str, ...] | None,
     item_feature_columns: tuple[str, ...] | None,
     label_column: str | None,
+    behaviour_column: str | None,
+    history_behaviours: tuple[str, ...] | None,
+    target_behaviours: tuple[str, ...] | None,
     features_file: Path | None,
     workers: int | None,
     scheduler: str,
@@ -95,6 +113,9 @@ def log(
         "user_features": user_feature_columns,
         "item_features": item_feature_columns,
         "label": label_column,
+        "behaviour": behaviour_column,
+        "history_behaviours": history_behaviours,
+        "target_behaviours": target_behaviours,
         "features": features_of(features_file),
     }
     columns = columns_of(given, fitted, workflow)
