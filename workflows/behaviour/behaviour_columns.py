@@ -18,6 +18,8 @@ SECONDS = "seconds since 1970"
 """The timestamp on its way through the workflow, where more than its order counts."""
 ROLE = "role of the interaction"
 """What part an interaction plays, on its way through the workflow; see ``sampling/roles.py``."""
+EARLIER = "samples before the log"
+"""How many samples of a user there were before, where the log continues an earlier dataset."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class BehaviourColumns:
     features: FeatureSet = NO_FEATURES
     """What is made of further columns: numbers, times, lists and vectors. Those that become ids
     are added to the features above."""
+    continued: bool = False
+    """Whether rows of an earlier dataset's histories stand before those of the log."""
 
     def __post_init__(self) -> None:
         """Refuse names that would collide in the dataset, or could not name a file."""
@@ -161,7 +165,7 @@ class BehaviourColumns:
     @property
     def roles(self) -> tuple[str, ...]:
         """What says of an interaction what part it plays, where not all play the same."""
-        return self.labels if self.behaviour is None else (ROLE,)
+        return (ROLE,) if self.continued or self.behaviour is not None else self.labels
 
     def roles_of(self, values: Any) -> Any:
         """The roles of interactions, from the column that ``roles`` names."""
@@ -183,7 +187,8 @@ class BehaviourColumns:
     @property
     def of_users(self) -> tuple[str, ...]:
         """Columns of numbers that each user has."""
-        return self.features.numbers(USER)
+        numbers = self.features.numbers(USER)
+        return (*numbers, EARLIER) if self.continued else numbers
 
     @property
     def of_items(self) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from ..features.feature import USER
 from ..features.fitted_numbers import FittedNumbers
 from ..operators.prefix_numbers import PrefixNumbers
 from ..vocabularies.vocabulary import Vocabularies
-from .behaviour_columns import LABEL, POSITION, SECONDS, BehaviourColumns
+from .behaviour_columns import EARLIER, LABEL, POSITION, SECONDS, BehaviourColumns
 from .behaviour_graph import encode_histories, fitted_workflow, make_samples
 from .histories import Histories
 from .rules import SampleRules
@@ -135,6 +135,8 @@ class LoadPrefixes:
             places = samples.places[samples.offsets[rows] + positions]
         cut_numbers = PrefixNumbers(columns, histories.numbers, histories.numbers, np)
         numbers, of_lists = cut_numbers(histories.offsets, rows, places, cut_seconds)
+        if columns.continued:  # no draw of an earlier day is made again
+            table[POSITION] = pa.array(positions + numbers.pop(EARLIER).astype(np.int64))
         if self.moments:
             numbers[SECONDS] = histories.numbers(SECONDS)[places]
         table |= {name: pa.array(found) for name, found in numbers.items()}

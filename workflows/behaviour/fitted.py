@@ -26,6 +26,7 @@ from ...foundation.json_file import read_json
 from ...foundation.own_digest import DIGEST, require_own_digest, with_own_digest
 from ...sampling.roles import TAKEN
 from ...schemas.translation.merlin_schema import to_merlin_schema
+from ..continuation.earlier_histories import EarlierHistories
 from ..engine.backend import frame_from_arrow
 from ..engine.workflow import Workflow
 from ..features.feature import USER, Number
@@ -65,7 +66,7 @@ ADDED: dict[str, dict[str, Any]] = {
 """What format 3 says beside format 2."""
 NOTHING: dict[str, Any] = {"stated": None, "learned": {}, "prior": 0.0}
 OBJECTS = ("columns", "rules", "features", "categories")
-SECTIONS = ("format", "merlin_sim", "nvtabular", *OBJECTS, DIGEST)
+SECTIONS = ("format", "merlin_sim", "nvtabular", *OBJECTS, "history", DIGEST)
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,8 @@ class FittedWorkflow:
     vocabularies: Vocabularies
     numbers: FittedNumbers = field(default_factory=FittedNumbers)
     """What the operators of numbers have learned."""
+    kept: EarlierHistories | None = None
+    """What the dataset keeps of its users' histories; datasets of format 4 and before keep none."""
 
     @classmethod
     def load(cls, directory: Path | str) -> FittedWorkflow:
@@ -94,12 +97,15 @@ class FittedWorkflow:
         path = Path(directory) / WORKFLOW_FILE
         document = _read_document(path)
         features, numbers = _features(path, document["features"])
-        stated = _checked(path, document, "columns", BehaviourColumns, leave_out="features")
+        stated = _checked(
+            path, document, "columns", BehaviourColumns, leave_out=("features", "continued")
+        )
         workflow = cls(
             BehaviourColumns(**stated, features=features),
             SampleRules(**_checked(path, document, "rules", SampleRules)),
             Vocabularies(Path(directory) / CATEGORIES),
             numbers,
+            EarlierHistories.of_plain(Path(directory), document["history"]),
         )
         workflow._check_vocabularies(path, document["categories"])
         return workflow
@@ -192,6 +198,8 @@ def _read_document(path: Path) -> dict[str, Any]:
     require_own_digest(path)
     if version in FORMER and "features" not in document:
         document["features"] = NOTHING
+    if version in FORMER and "history" not in document:
+        document["history"] = None
     if sorted(document) != sorted(SECTIONS):
         raise MerlinSimError(
             f"{path}: expected the keys {', '.join(SECTIONS)}, found {', '.join(document)}."
@@ -230,18 +238,18 @@ def _features(path: Path, section: Mapping[str, Any]) -> tuple[FeatureSet, Fitte
 
 
 def _checked(
-    path: Path, document: dict[str, Any], section: str, kind: Any, leave_out: str = ""
+    path: Path, document: dict[str, Any], section: str, kind: Any, leave_out: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """The arguments of a dataclass of str, int, bool, tuples of str and None."""
     values = document[section]
-    names = [entry.name for entry in fields(kind) if entry.name != leave_out]
+    names = [entry.name for entry in fields(kind) if entry.name not in leave_out]
     if sorted(values) != sorted(names):
         raise MerlinSimError(
             f"{path}: {section}: expected the keys {', '.join(names)}, found {', '.join(values)}."
         )
     arguments: dict[str, Any] = {}
     for name, kind_of in ((entry.name, str(entry.type)) for entry in fields(kind)):
-        if name == leave_out:
+        if name in leave_out:
             continue
         value = values[name]
         of, _, optional = kind_of.partition(" | ")
@@ -266,6 +274,7 @@ def write_fitted(
     rules: SampleRules,
     sizes: Mapping[str, int],
     numbers: FittedNumbers,
+    kept: EarlierHistories,
 ) -> None:
     """Write ``workflow.json`` beside finished vocabularies."""
     vocabularies = Vocabularies(directory / CATEGORIES)
@@ -298,5 +307,6 @@ def write_fitted(
             }
             for name, size in sizes.items()
         },
+        "history": kept.to_plain(),
     }
     write_text_atomically(directory / WORKFLOW_FILE, with_own_digest(document))

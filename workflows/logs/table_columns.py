@@ -25,6 +25,7 @@ from .decimal_keys import NUMBER_HINT
 LABEL_WORDS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
 EXPECTED_LABEL = "0 or 1"
 INTEGER, DECIMAL, DATE = "int", "float", "date"
+TEXT_DATES = "date in us"
 LARGEST = 2**63 - 1
 TIMES = {INTEGER: pa.int64(), DECIMAL: pa.float64(), DATE: pa.int64()}
 EXPECTED_TIME = {
@@ -133,6 +134,19 @@ def kind_of_timestamp(values: pa.Array) -> str | None:
                     return kind
             return DATE
     return None
+
+
+def kind_of_times(kind: pa.DataType) -> str:
+    """Tell what the numbers are that a column of times becomes.
+
+    >>> [kind_of_times(kind) for kind in (pa.int32(), pa.timestamp("ns"), pa.date32())]
+    ['int', 'date in ns', 'date in days']
+    """
+    if pa.types.is_timestamp(kind):
+        return f"date in {kind.unit}"
+    if pa.types.is_date(kind):
+        return "date in days" if pa.types.is_date32(kind) else "date in ms"
+    return DECIMAL if pa.types.is_floating(kind) else INTEGER
 
 
 def clean_columns(

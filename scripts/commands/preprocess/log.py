@@ -21,7 +21,7 @@ from ...options.preprocess_options import (
     names,
     with_options,
 )
-from .fitted_settings import columns_of, features_of, load_fitted, rules_of, say_done
+from .fitted_settings import columns_of, earlier_of, features_of, load_fitted, rules_of, say_done
 
 
 @click.command("log")
@@ -86,6 +86,7 @@ def log(
     on_bad_rows: str,
     overwrite: bool,
     fitted: Path | None,
+    history: Path | None,
     layout: str,
     **rules: Any,
 ) -> None:
@@ -104,7 +105,7 @@ def log(
     from ....workflows.logs.unread_labels import unread_labels
 
     started = time.monotonic()
-    check_apart(output_path, [*files, fitted])
+    check_apart(output_path, [*files, fitted, history])
     workflow = load_fitted(fitted)
     given = {
         "user": user_column,
@@ -121,6 +122,7 @@ def log(
     columns = columns_of(given, fitted, workflow)
     source = TableLog(files, columns)
     sample_rules = rules_of(rules, workflow, NONE if columns.label else POPULARITY)
+    earlier = earlier_of(history, workflow)
     source.blocks()  # refuses a file without the columns, before any advice about it
     for name in unread_labels(source):
         click.echo(
@@ -131,7 +133,7 @@ def log(
         )
     with open_scheduler(scheduler, workers) as cluster:
         builder = DatasetBuilder(
-            source, sample_rules, cluster, Terminal(), on_bad_rows, layout=layout
+            source, sample_rules, cluster, Terminal(), on_bad_rows, layout=layout, earlier=earlier
         )
         summary = builder.build(output_path, fitted=workflow, overwrite=overwrite)
     say_done(summary, output_path, time.monotonic() - started)
