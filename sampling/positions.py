@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .roles import counted_before
+
 TRAIN = "train"
 TEST = "test"
 VALIDATION = "validation"
@@ -36,41 +38,6 @@ def sample_positions(lengths: Any, mapping: str, least_before: Any, xp: Any) -> 
     return xp.minimum(xp.maximum(least_before, 0), last), last
 
 
-def taken_before(labels: Any, xp: Any) -> Any:
-    """Count, for each place of all histories and for their end, what was taken before it.
-
-    >>> import numpy as np
-    >>> taken_before(np.array([0, 1, 0, 1]), np).tolist()
-    [0, 0, 1, 1, 2]
-
-    Args:
-        labels: [places] 1 where an item was taken, 0 where it was shown alone.
-        xp: numpy or cupy.
-    """
-    return xp.concatenate([xp.zeros(1, xp.int64), xp.cumsum(labels, dtype=xp.int64)])
-
-
-def first_with_enough_taken(offsets: Any, before: Any, least_before: int, xp: Any) -> Any:
-    """The first position of each history that has so many taken items before it.
-
-    >>> import numpy as np
-    >>> before = taken_before(np.array([0, 1, 0, 1, 1, 0]), np)
-    >>> first_with_enough_taken(np.array([0, 4, 6]), before, 1, np).tolist()
-    [2, 1]
-
-    Args:
-        offsets: [histories + 1] Where each history begins.
-        before: What :func:`taken_before` gives.
-        least_before: How many.
-        xp: numpy or cupy.
-
-    Returns:
-        [histories] Where a history has none, some position at its end or beyond.
-    """
-    starts = offsets[:-1]
-    return xp.searchsorted(before, before[starts] + least_before) - starts
-
-
 def part_ends(parts: Any, offsets: Any, part: int, xp: Any) -> Any:
     """The position after the last one of a part, of each history, whose parts follow each other.
 
@@ -84,7 +51,7 @@ def part_ends(parts: Any, offsets: Any, part: int, xp: Any) -> Any:
         part: Which part; those before it are counted.
         xp: numpy or cupy.
     """
-    counts = taken_before(parts <= part, xp)
+    counts = counted_before(parts <= part, xp)
     return counts[offsets[1:]] - counts[offsets[:-1]]
 
 

@@ -51,8 +51,11 @@ def cut_prefixes(
 
 def cut_taken(
     values: Any,
+    places: Any,
     taken: Any,
     before: Any,
+    positives: Any,
+    begins: Any,
     offsets: Any,
     rows: Any,
     positions: Any,
@@ -60,15 +63,14 @@ def cut_taken(
     xp: Any,
 ) -> tuple[Any, Any, Any, Any]:
     """See :func:`merlin_sim.sampling.sample_kernels.cut_taken`."""
-    starts = offsets[rows]
-    places = starts + positions
-    stops = before[places]
-    lengths = xp.minimum(stops - before[starts], longest)
+    samples = offsets[rows] + positions
+    stops = before[samples]
+    lengths = xp.minimum(stops - begins[rows], longest)
     new_offsets = xp.concatenate([xp.zeros(1, xp.int64), xp.cumsum(lengths)])
     gather = for_each_element(stops - lengths - new_offsets[:-1], new_offsets, xp)
     gather += xp.arange(int(new_offsets[-1]), dtype=xp.int64)
-    labels = (before[places + 1] - stops).astype(xp.int8)
-    return values[places], labels, taken[gather], new_offsets
+    labels = (positives[samples + 1] - positives[samples]).astype(xp.int8)
+    return values[places[samples]], labels, taken[gather], new_offsets
 
 
 def samples_of_order(order: Any, labels: Any, twins: int, xp: Any) -> tuple[Any, Any, Any]:

@@ -77,33 +77,45 @@ def cut_prefixes(
 
 @numba.njit(cache=True, nogil=True)
 def cut_taken(
-    values: Ids, taken: Ids, before: Ids, offsets: Ids, rows: Ids, positions: Ids, longest: int
+    values: Ids,
+    places: Ids,
+    taken: Ids,
+    before: Ids,
+    positives: Ids,
+    begins: Ids,
+    offsets: Ids,
+    rows: Ids,
+    positions: Ids,
+    longest: int,
 ) -> tuple[Ids, npt.NDArray[np.int8], Ids, Ids]:
-    """Cut out the item at each position, and the up to ``longest`` that were taken before it.
+    """Cut out the item of each sample, and the up to ``longest`` that were taken before it.
 
     Args:
-        values: Items of all histories, taken or not.
-        taken: Those that were taken.
-        before: [values + 1] How many of them stand before each value.
-        offsets: [histories + 1] Where each history begins.
-        rows: [rows] Whose history.
-        positions: [rows] Positions in it.
+        values: Items of all histories, whatever part they play.
+        places: Where the samples are among them, and so on as
+            :class:`~merlin_sim.sampling.roles.SamplePlaces` has it.
+        taken: Those items that were taken.
+        before: See ``SamplePlaces``.
+        positives: See there.
+        begins: See there.
+        offsets: See there.
+        rows: [rows] Whose sample.
+        positions: [rows] Positions among the history's samples.
         longest: The longest history.
 
     Returns:
-        [rows] the items at the positions and their labels, and the histories before them as
-        values and offsets.
+        [rows] the samples' items and their labels, and the histories before them as values and
+        offsets.
     """
     new_offsets = np.empty(len(rows) + 1, np.int64)
     new_offsets[0] = 0
     targets = np.empty(len(rows), values.dtype)
     labels = np.empty(len(rows), np.int8)
     for row in range(len(rows)):
-        start = offsets[rows[row]]
-        place = start + positions[row]
-        targets[row] = values[place]
-        labels[row] = before[place + 1] - before[place]
-        new_offsets[row + 1] = new_offsets[row] + min(before[place] - before[start], longest)
+        sample = offsets[rows[row]] + positions[row]
+        targets[row] = values[places[sample]]
+        labels[row] = positives[sample + 1] - positives[sample]
+        new_offsets[row + 1] = new_offsets[row] + min(before[sample] - begins[rows[row]], longest)
     history = np.empty(new_offsets[-1], values.dtype)
     for row in range(len(rows)):
         stop = before[offsets[rows[row]] + positions[row]]

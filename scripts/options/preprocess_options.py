@@ -105,6 +105,12 @@ RUN = (
         "Rules that are not given are those of that dataset.",
     ),
     click.option(
+        "--history",
+        type=Path,
+        help="An earlier dataset whose histories go on in this log, with --fitted: samples are of "
+        "this log alone, and users count with their interactions of both.",
+    ),
+    click.option(
         "--on_bad_rows",
         type=click.Choice(POLICIES),
         default=FAIL,

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from merlin_sim.sampling import sample_arrays, sample_kernels
 from merlin_sim.sampling.population import Population
-from merlin_sim.sampling.positions import sample_positions, taken_before
+from merlin_sim.sampling.positions import sample_positions
+from merlin_sim.sampling.roles import JOINS, SAMPLE, TAKEN, sample_places
 
 USERS = np.array([7, 3, 9], np.int64)
 OFFSETS = np.array([0, 4, 5, 8], np.int64)
@@ -97,7 +98,7 @@ def test_loops_and_arrays_agree(lengths, least, longest, seed, parts, twins, map
     users = np.arange(len(lengths), dtype=np.int64) * 3 + 1
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     values = (np.arange(offsets[-1]) % 5 + 1).astype(np.int64)
-    taken = (np.arange(offsets[-1]) % 3 > 0).astype(np.int64)
+    roles = np.array([SAMPLE, TAKEN, JOINS, TAKEN, SAMPLE])[np.arange(offsets[-1]) % 5]
     population = Population.of_counts(np.array([0, 3, 1, 0, 2, 9], np.int64))
     ranges = sample_positions(np.array(lengths), mapping, least, np)
     chosen = []
@@ -113,8 +114,13 @@ def test_loops_and_arrays_agree(lengths, least, longest, seed, parts, twins, map
         for ours, theirs in zip(cut, same, strict=True):
             np.testing.assert_array_equal(ours, theirs)
 
-        before = taken_before(taken, np)
-        lists = (values, values[taken == 1], before, offsets)
+        found = sample_places(roles, offsets, np)
+        own = np.diff(found.offsets)
+        rows, positions = sample_kernels.select_prefixes(
+            users, *sample_positions(own, mapping, least, np), seed, part, parts
+        )
+        lists = (values, found.places, values[(roles & JOINS) > 0], found.before)
+        lists = (*lists, found.positives, found.begins, found.offsets)
         labelled = sample_kernels.cut_taken(*lists, rows, positions, longest)
         same = sample_arrays.cut_taken(*lists, rows, positions, longest, np)
         for ours, theirs in zip(labelled, same, strict=True):

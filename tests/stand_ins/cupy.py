@@ -211,6 +211,11 @@ def cumsum(a: ndarray, axis: Any = None, dtype: Any = None) -> ndarray:
     return _wrapped(np.cumsum(_device(a), axis, dtype))
 
 
+def flatnonzero(a: ndarray) -> ndarray:
+    """Find what is not zero."""
+    return _wrapped(np.flatnonzero(_device(a)))
+
+
 def bincount(x: ndarray, weights: Any = None, minlength: int | None = None) -> ndarray:
     """Count each number; an empty array has no largest number, which cupy asks for."""
     if not _device(x).size:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ...foundation.exceptions import MerlinSimError
+from ...sampling.roles import roles_of_labels
 from ..features.feature import INTERACTION, ITEM, TARGET, USER, Time
 from ..features.feature_set import NO_FEATURES, SINCE_SUFFIX, TARGET_SUFFIX, FeatureSet
 
@@ -14,6 +16,10 @@ POSITIVE_SUFFIX = "_pos"
 NEGATIVE_SUFFIX = "_neg"
 SECONDS = "seconds since 1970"
 """The timestamp on its way through the workflow, where more than its order counts."""
+ROLE = "role of the interaction"
+"""What part an interaction plays, on its way through the workflow; see ``sampling/roles.py``."""
+EARLIER = "samples before the log"
+"""How many samples of a user there were before, where the log continues an earlier dataset."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +46,17 @@ class BehaviourColumns:
     label: str | None = None
     """1 where the item was taken (clicked), 0 where it was shown and not taken. None: the log has
     only what was taken."""
+    behaviour: str | None = None
+    """What was done (view, cart, buy), where a log has several behaviours."""
+    history_behaviours: tuple[str, ...] = ()
+    """Those that make history; none for all."""
+    target_behaviours: tuple[str, ...] = ()
+    """Those that are predicted; none for all."""
     features: FeatureSet = NO_FEATURES
     """What is made of further columns: numbers, times, lists and vectors. Those that become ids
     are added to the features above."""
+    continued: bool = False
+    """Whether rows of an earlier dataset's histories stand before those of the log."""
 
     def __post_init__(self) -> None:
         """Refuse names that would collide in the dataset, or could not name a file."""
@@ -51,6 +65,7 @@ class BehaviourColumns:
             more = [n for n in self.features.categories(of) if n not in given]
             object.__setattr__(self, name, (*given, *more))
         self._check_roles()
+        self._check_behaviours()
         for name in self.log:
             if not name or "/" in name or name[-1] in "_-. " or name.startswith("."):
                 raise MerlinSimError(
@@ -60,7 +75,7 @@ class BehaviourColumns:
         # The column of labels becomes the dataset's label, so it may be called like that.
         read = [name for name in self.features.columns if name not in self.keyed]
         names = [*self.keyed, *read, POSITION, *([] if self.label == LABEL else [LABEL])]
-        names += [SECONDS] * bool(self.features)
+        names += [SECONDS] * bool(self.features) + [*({*self.roles} & {ROLE})]
         names += [cross.name for cross in self.features.crosses]
         twice = sorted({name for name in [*names, *self.output] if names.count(name) > 1})
         outputs = list(self.output)
@@ -103,6 +118,27 @@ class BehaviourColumns:
                     f"{', '.join((*self.users, *self.items))}. Received: {', '.join(unknown)}."
                 )
 
+    def _check_behaviours(self) -> None:
+        """Refuse behaviours that no column has, and a column that nothing is said of."""
+        named = (*self.history_behaviours, *self.target_behaviours)
+        if self.behaviour is None and named:
+            raise MerlinSimError(
+                "`history_behaviours` and `target_behaviours` need the column that has them "
+                f"(`--behaviour_column`). Received: {', '.join(named)} without it."
+            )
+        if self.behaviour is not None and not named:
+            raise MerlinSimError(
+                f"A column of behaviours ({self.behaviour!r}) needs `--history_behaviours` (which "
+                "of them make history), or `--target_behaviours` (which are predicted), or both. "
+                "Received: neither."
+            )
+        if self.behaviour is not None and self.features.encodings:
+            columns = ", ".join(encoding.column for encoding in self.features.encodings)
+            raise MerlinSimError(
+                "`encodings` count what was shown and taken: with a column of behaviours they are "
+                f"not defined. Received: encodings of {columns} with {self.behaviour!r}."
+            )
+
     @property
     def log(self) -> tuple[str, ...]:
         """The columns read from the log."""
@@ -110,7 +146,7 @@ class BehaviourColumns:
 
     @property
     def keyed(self) -> tuple[str, ...]:
-        """Those of them that are keys, the timestamp and the label."""
+        """Those of them that are keys, the timestamp, the label and the behaviour."""
         return (
             self.user,
             self.item,
@@ -118,12 +154,29 @@ class BehaviourColumns:
             *self.user_features,
             *self.item_features,
             *self.labels,
+            *(() if self.behaviour is None else (self.behaviour,)),
         )
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The column of labels, if there is one."""
         return () if self.label is None else (self.label,)
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """What says of an interaction what part it plays, where not all play the same."""
+        return (ROLE,) if self.continued or self.behaviour is not None else self.labels
+
+    def roles_of(self, values: Any) -> Any:
+        """The roles of interactions, from the column that ``roles`` names."""
+        return values if self.roles == (ROLE,) else roles_of_labels(values)
+
+    @property
+    def history_in_words(self) -> str:
+        """What a history is made of, for messages."""
+        if self.history_behaviours:
+            return f"interactions that make history ({', '.join(self.history_behaviours)})"
+        return "interactions" if self.label is None else "taken items (label 1)"
 
     @property
     def of_interactions(self) -> tuple[str, ...]:
@@ -134,7 +187,8 @@ class BehaviourColumns:
     @property
     def of_users(self) -> tuple[str, ...]:
         """Columns of numbers that each user has."""
-        return self.features.numbers(USER)
+        numbers = self.features.numbers(USER)
+        return (*numbers, EARLIER) if self.continued else numbers
 
     @property
     def of_items(self) -> tuple[str, ...]:

@@ -55,12 +55,12 @@ def encode_histories(
     encoded = [*columns.users, columns.item]
     keys = {name: vocabularies.keys(name) for name in encoded}
     numbers = (*columns.of_users, *columns.of_interactions)
-    interactions: Any = [*encoded, columns.timestamp, *columns.labels, *numbers]
+    interactions: Any = [*encoded, columns.timestamp, *columns.roles, *numbers]
     categorify = nvt.ops.Categorify(vocabs=keys, out_path=str(encodings), cat_cache="host")
     if fitted is not None:
         interactions = interactions >> FittedFeatures(columns, fitted)
     grouped = interactions >> GroupHistories(columns, equal_times, split)
-    beside = (*columns.labels, *([PART] if split else []), *columns.of_interactions)
+    beside = (*columns.roles, *([PART] if split else []), *columns.of_interactions)
     more = [*beside, *columns.of_users]
     if not more:
         return grouped >> categorify >> ContractIds()

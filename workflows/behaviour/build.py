@@ -10,36 +10,44 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from ...foundation.digest import sha256
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator, Silence
 from ...foundation.staging import staged_directory
-from ...sampling.item_table import COUNT
+from ...sampling.item_table import COUNT, KEY
 from ...schemas.dataset import write_documents
+from ...schemas.stored_types import type_in_words
 from ...schemas.users_layout import POPULARITY
 from ...schemas.users_layout import USERS as USERS_LAYOUT
+from ..continuation.earlier_histories import EarlierHistories
+from ..continuation.newest_rows import HISTORY
 from ..engine.schedulers import Scheduler, SingleProcess
 from ..features.fitted_numbers import FittedNumbers
 from ..logs.bad_rows import FAIL, POLICIES, BadRows
 from ..logs.log_source import LogSource
-from ..vocabularies.fit_vocabularies import fit_vocabularies
+from ..vocabularies.fit_vocabularies import fit_vocabularies, read_all
 from ..vocabularies.vocabulary import CATEGORIES, Vocabularies
-from .behaviour_columns import BehaviourColumns
+from .behaviour_columns import ROLE, BehaviourColumns
 from .dataset_spec import users_layout_of, users_spec
 from .encode_and_sample import encode_all
 from .fitted import FittedWorkflow, write_fitted
 from .histories import Histories
-from .kept_users import EVENTS, ITEMS, USERS, KeepLongUsers
+from .kept_users import EVENTS, ITEMS, SHOWN, USERS, KeepLongUsers
 from .rules import NONE, SPLIT_RULES, SampleRules
 from .split import Split
 from .summary import Summary
-from .user_buckets import BUCKETS, LogDealer, deal_log, number_of_buckets
+from .user_buckets import BUCKETS, LogDealer, deal_log, first_dealt, number_of_buckets
 from .write_samples import write_samples_files
 from .write_users import refuse_names_of_positions, user_parts, write_users
 
 WORK = ".work"
+EARLIER_BUCKETS = "earlier buckets"
 SAMPLES = "samples"
 LAYOUTS = (SAMPLES, USERS_LAYOUT)
+MOST_BEHAVIOURS = 20
+"""That a message names."""
 Features = Mapping[str, tuple[pa.Array, pa.Array, str]]
 """By name: items, their values, and the value of items that are not among them."""
 
@@ -57,6 +65,8 @@ class DatasetBuilder:
     """Reads item features that do not stand in the log, once the output can be written."""
     layout: str = SAMPLES
     """One row per sample, or one per user: one of ``LAYOUTS``."""
+    earlier: EarlierHistories | None = None
+    """The histories that the log continues, where it does; a fitted workflow is needed then."""
 
     def build(
         self,
@@ -80,18 +90,26 @@ class DatasetBuilder:
             )
         self._check_negatives()
         self._check_layout()
+        self._check_earlier(fitted)
         split = self._split()
-        summary = Summary(equal_times=self.rules.equal_times)
+        summary = Summary(
+            equal_times=self.rules.equal_times,
+            is_fitted=fitted is not None,
+            continues=self.earlier is not None,
+            shortest=self.rules.shortest_sequence_for_user,
+        )
         with staged_directory(output, overwrite=overwrite, say=self.narrator.say) as directory:
             work = directory / WORK
             for name in (EVENTS, ITEMS, USERS):
                 (work / name).mkdir(parents=True)
+            (directory / HISTORY).mkdir()
             given = self._read_features(summary)
             buckets = self._deal_out(work, summary)
+            self._look_at_behaviours(summary, anew=fitted is None)
             in_log = () if fitted else self.columns.item_features
             in_log = tuple(name for name in in_log if name not in given)
             in_log += () if fitted else self.columns.of_items
-            self._keep_long_users(work, buckets, in_log, summary)
+            self._keep_long_users(work, directory / HISTORY, buckets, in_log, summary)
             vocabularies = Vocabularies(directory / CATEGORIES)
             if fitted is None:
                 numbers = self._fit(work, vocabularies, given, split, summary)
@@ -99,6 +117,7 @@ class DatasetBuilder:
                 numbers = fitted.numbers
                 shutil.copytree(fitted.vocabularies.directory, vocabularies.directory)
                 summary.domains = dict(fitted.sizes)
+                self._count_unseen(work, vocabularies, summary)
             self._refuse_a_single_item(vocabularies, summary)
             histories = self._encode(work, vocabularies, split, numbers, summary)
             self._choose_positions(histories, split, summary)
@@ -107,7 +126,8 @@ class DatasetBuilder:
                 events = work / "events of keys", numbers
                 histories.write_events(events[0], vocabularies)
             self._write(directory, histories, vocabularies, events, summary)
-            write_fitted(directory, self.columns, self.rules, summary.domains, numbers)
+            kept = self._kept_for_next(directory)
+            write_fitted(directory, self.columns, self.rules, summary.domains, numbers, kept)
             shutil.rmtree(work)
         return summary
 
@@ -117,6 +137,17 @@ class DatasetBuilder:
                 f"`negatives` = {NONE!r} needs a column of labels (`--label_column`): without one "
                 "every row of the log is a positive sample, and none would be negative."
             )
+
+    def _check_earlier(self, fitted: FittedWorkflow | None) -> None:
+        if self.earlier is None:
+            return
+        if fitted is None:
+            raise MerlinSimError(
+                f"The histories of {self.earlier.directory} go on in its ids: expected a fitted "
+                "workflow too (`--fitted`)."
+            )
+        self.earlier.check(self.rules.max_sequence_length, self.source.time_kind())
+        self.earlier.size()
 
     def _check_layout(self) -> None:
         if self.layout not in LAYOUTS:
@@ -151,6 +182,17 @@ class DatasetBuilder:
                 f"A column of labels ({self.columns.label!r}) needs `--layout samples`: with "
                 "`--layout users` a user's row holds what was taken, not what was shown."
             )
+        if self.columns.behaviour is not None:
+            raise MerlinSimError(
+                f"A column of behaviours ({self.columns.behaviour!r}) needs `--layout samples`: "
+                "with `--layout users` all that is in a history is predicted."
+            )
+
+        if self.earlier is not None:
+            raise MerlinSimError(
+                f"To continue histories ({self.earlier.directory}) needs `--layout samples`: with "
+                "`--layout users` a user's row holds the whole history."
+            )
 
     def with_features(self, read: Callable[[], tuple[Features, BadRows]]) -> DatasetBuilder:
         """The same, with a reader of item features."""
@@ -166,19 +208,23 @@ class DatasetBuilder:
     @property
     def columns(self) -> BehaviourColumns:
         """The log's columns."""
-        return self.source.columns
+        columns = self.source.columns
+        return columns if self.earlier is None else replace(columns, continued=True)
 
     @property
     def _files(self) -> str:
         return ", ".join(map(str, self.source.files))
 
     def _deal_out(self, work: Path, summary: Summary) -> int:
-        buckets = number_of_buckets(self.source.size())
+        more = 0 if self.earlier is None else self.earlier.size()
+        buckets = number_of_buckets(self.source.size() + more)
         (work / BUCKETS).mkdir()
-        dealer = LogDealer(self.source, work / BUCKETS, buckets, self.on_bad_rows)
+        dealer = LogDealer(self.source, self.columns, work / BUCKETS, buckets, self.on_bad_rows)
         with self.narrator.phase("reading interactions", self.source.size()) as report:
             results = deal_log(dealer, self.scheduler.run, report)
         summary.interactions = sum(result.rows for result in results)
+        for result in results:
+            summary.behaviours += result.behaviours
         blocks = self.source.blocks()
         bad_rows: dict[Path, BadRows] = {}
         lines: dict[Path, int] = {}
@@ -191,17 +237,55 @@ class DatasetBuilder:
         summary.bad_rows += bad_rows.values()
         if not summary.interactions:
             raise _stopped(f"{self._files}: expected interactions, found none.", summary)
+        if self.earlier is not None:
+            self._deal_out_earlier(self.earlier, work, buckets)
         return buckets
 
+    def _deal_out_earlier(self, earlier: EarlierHistories, work: Path, buckets: int) -> None:
+        (work / EARLIER_BUCKETS).mkdir()
+        example = first_dealt(work / BUCKETS)
+        with self.narrator.phase("reading earlier histories", len(earlier.files)) as report:
+            times, output = self.source.time_kind(), work / EARLIER_BUCKETS
+            for rows in earlier.deal(self.columns, example, times, buckets, output):
+                report(1, rows)
+
+    def _look_at_behaviours(self, summary: Summary, anew: bool) -> None:
+        """Say what each behaviour is for; refuse those that a log to be fitted on lacks."""
+        columns = self.columns
+        if columns.behaviour is None:
+            return
+        for name in summary.behaviours:
+            parts = {
+                "history": columns.history_behaviours,
+                "predicted": columns.target_behaviours,
+            }
+            played = [part for part, names in parts.items() if not names or name in names]
+            if played:
+                summary.roles[name] = " and ".join(played)
+        named = (*columns.history_behaviours, *columns.target_behaviours)
+        missing = [name for name in dict.fromkeys(named) if name not in summary.behaviours]
+        if missing and anew:
+            known = [name for name, _ in summary.behaviours.most_common(MOST_BEHAVIOURS)]
+            more = ", ..." if len(summary.behaviours) > len(known) else ""
+            raise _stopped(
+                f"{self._files}: column {columns.behaviour!r}: expected the behaviours "
+                f"{', '.join(missing)}, found only {', '.join(known)}{more}.",
+                summary,
+            )
+
     def _keep_long_users(
-        self, work: Path, buckets: int, in_log: tuple[str, ...], summary: Summary
+        self, work: Path, history: Path, buckets: int, in_log: tuple[str, ...], summary: Summary
     ) -> None:
         keep = KeepLongUsers(
-            self.columns,
-            self.rules.shortest_sequence_for_user,
-            work / BUCKETS,
-            work,
-            in_log,
+            columns=self.columns,
+            shortest=self.rules.shortest_sequence_for_user,
+            longest=self.rules.max_sequence_length,
+            equal_times=self.rules.equal_times,
+            buckets=work / BUCKETS,
+            earlier=None if self.earlier is None else work / EARLIER_BUCKETS,
+            directory=work,
+            history=history,
+            item_features=in_log,
         )
         with self.narrator.phase("choosing users", buckets) as report:
             for bucket in self.scheduler.run(keep, range(buckets)):
@@ -209,19 +293,65 @@ class DatasetBuilder:
                 summary.kept_interactions += bucket.rows
                 summary.repeated += bucket.repeated
                 summary.same_time += bucket.same_time
-                if self.columns.label is not None:
+                if self.columns.label is not None and self.columns.behaviour is None:
                     summary.taken = (summary.taken or 0) + bucket.taken
                 summary.users += bucket.users
                 summary.dropped_users += bucket.dropped_users
+                summary.earlier_interactions += bucket.earlier_rows
+                summary.late += bucket.late
         if not summary.users:
-            what = "interactions" if self.columns.label is None else "taken items (label 1)"
             raise _stopped(
-                f"No user has {self.rules.shortest_sequence_for_user} {what} or more "
-                f"(`shortest_sequence_for_user`): {summary.interactions:,} interactions of "
-                f"{summary.dropped_users:,} users were read from {self._files}, nothing is left.",
+                f"No user has {self.rules.shortest_sequence_for_user} "
+                f"{self.columns.history_in_words} or more "
+                f"{self._together}(`shortest_sequence_for_user`): {summary.interactions:,} "
+                f"interactions of {summary.dropped_users:,} users were read from {self._files}, "
+                "nothing is left.",
                 summary,
             )
         shutil.rmtree(work / BUCKETS)
+        if self.earlier is not None:
+            shutil.rmtree(work / EARLIER_BUCKETS)
+
+    @property
+    def _together(self) -> str:
+        if self.earlier is None:
+            return ""
+        return f"in the histories of {self.earlier.directory} and the log together "
+
+    def _count_unseen(self, work: Path, vocabularies: Vocabularies, summary: Summary) -> None:
+        """Count what the vocabularies do not know."""
+        known = pa.array(vocabularies.keys(self.columns.item))
+        found = read_all(work / ITEMS, [KEY, SHOWN])
+        items = found[KEY].combine_chunks()
+        users = read_all(work / USERS, [KEY])[KEY]
+        user = vocabularies.keys(self.columns.user).iloc[:1]
+        for name, expected, received in (
+            (self.columns.item, known.type, items.type),
+            (self.columns.user, pa.array(user).type, users.type),
+        ):
+            if expected != received:
+                raise MerlinSimError(
+                    f"{self._files}: column {name!r}: expected {type_in_words(expected)}, as the "
+                    f"workflow was fitted on, found {type_in_words(received)}."
+                )
+        unseen = np.asarray(pc.is_null(pc.index_in(items, known)))
+        summary.unseen_rows = int(np.asarray(found[SHOWN])[unseen].sum())
+        summary.unseen_items = pc.count_distinct(items.filter(pa.array(unseen))).as_py()
+        if unseen.all():
+            raise _stopped(
+                f"{self._files}: column {self.columns.item!r}: expected items that the fitted "
+                f"workflow knows, found none: {summary.unseen_items:,} others.",
+                summary,
+            )
+
+    def _kept_for_next(self, directory: Path) -> EarlierHistories:
+        files = sorted((directory / HISTORY).iterdir())
+        return EarlierHistories(
+            directory,
+            self.rules.max_sequence_length,
+            self.source.time_kind(),
+            {path.name: sha256(path) for path in files},
+        )
 
     def _fit(
         self,
@@ -254,9 +384,8 @@ class DatasetBuilder:
         if len(drawn) != 1:
             return
         item = vocabularies.keys(name).iloc[drawn[0]]
-        interactions = "interactions" if self.columns.label is None else "taken items (label 1)"
         raise _stopped(
-            f"{self._files}: column {name!r}: expected {interactions} "
+            f"{self._files}: column {name!r}: expected {self.columns.history_in_words} "
             f"with at least two items, found only {item!r}: a negative history, and a negative "
             "sample that is drawn, needs another one. Is it the column of the items?",
             summary,
@@ -279,13 +408,14 @@ class DatasetBuilder:
         self, histories: Histories, split: Split | None, summary: Summary
     ) -> None:
         histories.choose_positions(self.rules.shortest_sequence_for_training, split)
-        if split is None:
+        if split is None and self.columns.roles != (ROLE,):
             return
-        for mapping in split.mappings:
+        for mapping in self.rules.mappings:
             if not histories.count_samples(mapping, self.rules.twins):
+                by = f"the split ({_in_words(self.rules)})" if split else "each user's last"
                 raise _stopped(
-                    f"{self._files}: expected samples in {mapping}, found none: the split "
-                    f"({_in_words(self.rules)}) leaves it no interaction with enough before it.",
+                    f"{self._files}: expected samples in {mapping}, found none: {by} "
+                    "leaves it no interaction with enough before it.",
                     summary,
                 )
 
@@ -312,6 +442,7 @@ class DatasetBuilder:
             ):
                 report(rows, rows)
             histories.gather(sorted(encoded.glob("*.arrow")), split)
+        summary.unknown_users = int((histories.column(self.columns.user) == 0).sum())
         return histories
 
     def _write(

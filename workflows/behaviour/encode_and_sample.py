@@ -29,7 +29,7 @@ from ..features.feature import USER
 from ..features.fitted_numbers import FittedNumbers
 from ..operators.prefix_numbers import PrefixNumbers
 from ..vocabularies.vocabulary import Vocabularies
-from .behaviour_columns import LABEL, POSITION, SECONDS, BehaviourColumns
+from .behaviour_columns import EARLIER, LABEL, POSITION, SECONDS, BehaviourColumns
 from .behaviour_graph import encode_histories, fitted_workflow, make_samples
 from .histories import Histories
 from .rules import SampleRules
@@ -115,10 +115,9 @@ class LoadPrefixes:
             users, begins, ends, self.rules.seed, part.number, part.of
         )
         histories = self.histories
-        lists = [histories.items]
-        if columns.labels:
-            lists = [histories.items, histories.taken, histories.before]
-        targets, *labels, values, stops = self._cut(lists, rows, positions)
+        targets, *labels, values, stops = self._cut(
+            histories.items, histories.taken, rows, positions
+        )
         table = {name: pa.array(self.histories.column(name)[rows]) for name in columns.users}
         table[POSITION] = pa.array(positions)
         if labels:
@@ -127,26 +126,39 @@ class LoadPrefixes:
         table[columns.positives[0]] = arrow_lists(values, stops)
 
         def cut_seconds(seconds: Any) -> tuple[Any, Any, Any]:
-            of_lists = [seconds]
-            if columns.labels:
-                of_lists = [seconds, histories.taken_seconds, histories.before]
-            now, *_, then, new_stops = self._cut(of_lists, rows, positions)
+            now, *_, then, new_stops = self._cut(seconds, histories.taken_seconds, rows, positions)
             return now, then, new_stops
 
+        places = histories.offsets[rows] + positions
+        if columns.roles:
+            samples = histories.samples
+            places = samples.places[samples.offsets[rows] + positions]
         cut_numbers = PrefixNumbers(columns, histories.numbers, histories.numbers, np)
-        numbers, of_lists = cut_numbers(histories.offsets, rows, positions, cut_seconds)
+        numbers, of_lists = cut_numbers(histories.offsets, rows, places, cut_seconds)
+        if columns.continued:  # no draw of an earlier day is made again
+            table[POSITION] = pa.array(positions + numbers.pop(EARLIER).astype(np.int64))
         if self.moments:
-            places = histories.offsets[rows] + positions
             numbers[SECONDS] = histories.numbers(SECONDS)[places]
         table |= {name: pa.array(found) for name, found in numbers.items()}
         table |= {name: arrow_lists(*found) for name, found in of_lists.items()}
         return frame_from_arrow(pa.table(table))
 
-    def _cut(self, lists: Any, rows: Any, positions: Any) -> tuple[Any, ...]:
-        """What stands at positions, its labels if the log has any, and what was before it."""
+    def _cut(self, values: Any, taken: Any, rows: Any, positions: Any) -> tuple[Any, ...]:
+        """What the samples are, their labels if the log has any, and what was before them.
+
+        Args:
+            values: Of all interactions.
+            taken: Of those that join the history, where not all do.
+            rows: Whose samples.
+            positions: Which of them.
+        """
         histories, longest = self.histories, self.rules.max_sequence_length
-        cut = sample_kernels.cut_taken if histories.columns.labels else sample_kernels.cut_prefixes
-        return (*cut(*lists, histories.offsets, rows, positions, longest),)
+        if not histories.columns.roles:
+            where = (histories.offsets, rows, positions, longest)
+            return (*sample_kernels.cut_prefixes(values, *where),)
+        found = histories.samples
+        lists = (values, found.places, taken, found.before, found.positives, found.begins)
+        return (*sample_kernels.cut_taken(*lists, found.offsets, rows, positions, longest),)
 
 
 def count_parts(rows: int) -> int:
@@ -170,7 +182,7 @@ def sample_all(
 ) -> Iterator[tuple[str, int]]:
     """Make every part's samples; yields each part's mapping and number of rows."""
     columns = histories.columns
-    labels = [LABEL] if columns.labels else []
+    labels = [LABEL] if columns.roles else []
     prefixes = [*columns.users, POSITION, *labels, columns.targets[0], columns.positives[0]]
     prefixes += [*columns.features.beside_user, *columns.intervals]
     prefixes += [SECONDS] if events else []

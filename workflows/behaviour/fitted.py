@@ -24,7 +24,9 @@ from ...foundation.digest import sha256
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.json_file import read_json
 from ...foundation.own_digest import DIGEST, require_own_digest, with_own_digest
+from ...sampling.roles import TAKEN
 from ...schemas.translation.merlin_schema import to_merlin_schema
+from ..continuation.earlier_histories import EarlierHistories
 from ..engine.backend import frame_from_arrow
 from ..engine.workflow import Workflow
 from ..features.feature import USER, Number
@@ -35,17 +37,24 @@ from ..logs.table_columns import clean_columns, is_text, kind_of_timestamp
 from ..operators.emit_dataset import EmitDataset
 from ..operators.make_samples import MakeSamples
 from ..vocabularies.vocabulary import CATEGORIES, Vocabularies
-from .behaviour_columns import BehaviourColumns
+from .behaviour_columns import ROLE, BehaviourColumns
 from .behaviour_graph import encode_histories, fitted_workflow
 from .dataset_spec import dataset_spec
+from .roles import with_roles
 from .rules import ITEM_ORDER, SPLIT_RULES, SampleRules
 from .split import Split
 
 WORKFLOW_FILE = "workflow.json"
-FORMAT = 4
-FORMER = (2, 3)
+FORMAT = 5
+FORMER = (2, 3, 4)
 """Formats that are read too: 2 is of logs without labels, in which equal times went by the item; 3
-knows no features beside ids."""
+knows no features beside ids; 4 knows no behaviours."""
+BEHAVIOURS: dict[str, Any] = {
+    "behaviour": None,
+    "history_behaviours": [],
+    "target_behaviours": [],
+}
+"""What format 5 says beside format 4."""
 ADDED: dict[str, dict[str, Any]] = {
     "columns": {"label": None},
     "rules": {
@@ -57,7 +66,7 @@ ADDED: dict[str, dict[str, Any]] = {
 """What format 3 says beside format 2."""
 NOTHING: dict[str, Any] = {"stated": None, "learned": {}, "prior": 0.0}
 OBJECTS = ("columns", "rules", "features", "categories")
-SECTIONS = ("format", "merlin_sim", "nvtabular", *OBJECTS, DIGEST)
+SECTIONS = ("format", "merlin_sim", "nvtabular", *OBJECTS, "history", DIGEST)
 
 
 @dataclass(frozen=True)
@@ -75,6 +84,8 @@ class FittedWorkflow:
     vocabularies: Vocabularies
     numbers: FittedNumbers = field(default_factory=FittedNumbers)
     """What the operators of numbers have learned."""
+    kept: EarlierHistories | None = None
+    """What the dataset keeps of its users' histories; datasets of format 4 and before keep none."""
 
     @classmethod
     def load(cls, directory: Path | str) -> FittedWorkflow:
@@ -86,12 +97,15 @@ class FittedWorkflow:
         path = Path(directory) / WORKFLOW_FILE
         document = _read_document(path)
         features, numbers = _features(path, document["features"])
-        stated = _checked(path, document, "columns", BehaviourColumns, leave_out="features")
+        stated = _checked(
+            path, document, "columns", BehaviourColumns, leave_out=("features", "continued")
+        )
         workflow = cls(
             BehaviourColumns(**stated, features=features),
             SampleRules(**_checked(path, document, "rules", SampleRules)),
             Vocabularies(Path(directory) / CATEGORIES),
             numbers,
+            EarlierHistories.of_plain(Path(directory), document["history"]),
         )
         workflow._check_vocabularies(path, document["categories"])
         return workflow
@@ -113,7 +127,7 @@ class FittedWorkflow:
     def rows(self, log: pd.DataFrame) -> Any:
         """Read rows of a log as files are read: what the two workflows below take.
 
-        Without features beside ids they take a log's frame as it is, too.
+        Without features beside ids, and without behaviours, they take a log's frame as it is, too.
 
         Raises:
             MerlinSimError: With the first row that cannot be read, from 1.
@@ -124,7 +138,7 @@ class FittedWorkflow:
         rows, bad = clean_columns(table, self.columns, kind or "")
         if bad:
             raise MerlinSimError(f"the log, row {bad[0].line}: {bad[0].reason}.")
-        return frame_from_arrow(rows)
+        return frame_from_arrow(with_roles(rows, self.columns)[0])
 
     def histories(self) -> Workflow:
         """The NVTabular workflow from raw interactions to one row of ids a user."""
@@ -149,6 +163,7 @@ class FittedWorkflow:
         first = {name: self.vocabularies.keys(name).iloc[:1].repeat(3).array for name in names}
         # Three interactions, so that train and test have a row to look at.
         first |= {name: [1, 1, 1] for name in (self.columns.timestamp, *self.columns.labels)}
+        first |= {name: [TAKEN] * 3 for name in self.columns.roles if name == ROLE}
         bucketed = (number.name for number in self.columns.features.bucketed(USER))
         numbers = (*self.columns.of_users, *self.columns.of_interactions, *bucketed)
         first |= {name: [1.0, 1.0, 1.0] for name in numbers}
@@ -183,6 +198,8 @@ def _read_document(path: Path) -> dict[str, Any]:
     require_own_digest(path)
     if version in FORMER and "features" not in document:
         document["features"] = NOTHING
+    if version in FORMER and "history" not in document:
+        document["history"] = None
     if sorted(document) != sorted(SECTIONS):
         raise MerlinSimError(
             f"{path}: expected the keys {', '.join(SECTIONS)}, found {', '.join(document)}."
@@ -194,6 +211,8 @@ def _read_document(path: Path) -> dict[str, Any]:
         raise MerlinSimError(f"{path}: categories: expected an object per domain.")
     found: dict[str, Any] = document
     found["rules"] = {"negatives_not_in_history": False, **found["rules"]}
+    if version in FORMER:
+        found["columns"] = {**BEHAVIOURS, **found["columns"]}
     if version == 2:
         found |= {name: {**added, **found[name]} for name, added in ADDED.items()}
     return found
@@ -220,18 +239,18 @@ def _features(path: Path, section: Mapping[str, Any]) -> tuple[FeatureSet, Fitte
 
 
 def _checked(
-    path: Path, document: dict[str, Any], section: str, kind: Any, leave_out: str = ""
+    path: Path, document: dict[str, Any], section: str, kind: Any, leave_out: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """The arguments of a dataclass of str, int, bool, tuples of str and None."""
     values = document[section]
-    names = [entry.name for entry in fields(kind) if entry.name != leave_out]
+    names = [entry.name for entry in fields(kind) if entry.name not in leave_out]
     if sorted(values) != sorted(names):
         raise MerlinSimError(
             f"{path}: {section}: expected the keys {', '.join(names)}, found {', '.join(values)}."
         )
     arguments: dict[str, Any] = {}
     for name, kind_of in ((entry.name, str(entry.type)) for entry in fields(kind)):
-        if name == leave_out:
+        if name in leave_out:
             continue
         value = values[name]
         of, _, optional = kind_of.partition(" | ")
@@ -256,6 +275,7 @@ def write_fitted(
     rules: SampleRules,
     sizes: Mapping[str, int],
     numbers: FittedNumbers,
+    kept: EarlierHistories,
 ) -> None:
     """Write ``workflow.json`` beside finished vocabularies."""
     vocabularies = Vocabularies(directory / CATEGORIES)
@@ -270,6 +290,9 @@ def write_fitted(
             "user_features": list(columns.user_features),
             "item_features": list(columns.item_features),
             "label": columns.label,
+            "behaviour": columns.behaviour,
+            "history_behaviours": list(columns.history_behaviours),
+            "target_behaviours": list(columns.target_behaviours),
         },
         "rules": rules.to_dict(),
         "features": {
@@ -285,5 +308,6 @@ def write_fitted(
             }
             for name, size in sizes.items()
         },
+        "history": kept.to_plain(),
     }
     write_text_atomically(directory / WORKFLOW_FILE, with_own_digest(document))

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...sampling.positions import (
-    TEST,
-    TRAIN,
-    first_with_enough_taken,
-    part_ends,
-    part_positions,
-    sample_positions,
-    taken_before,
-)
+from ...sampling.positions import TEST, TRAIN, part_ends, part_positions, sample_positions
+from ...sampling.roles import JOINS, SamplePlaces, first_with_enough_taken, sample_places
 from ..engine.backend import lists_of_arrow
 from ..features.event_counts import EventCounts
 from ..vocabularies.vocabulary import Vocabularies
@@ -29,7 +22,11 @@ from .split import PART, Split
 ITEMS = "items"
 TAKEN = "taken"
 TAKEN_SECONDS = "taken seconds"
+PLACES = "places"
 BEFORE = "before"
+POSITIVES = "positives"
+SAMPLE_ENDS = "sample ends"
+TAKEN_ENDS = "taken ends"
 BEGINS = "begins"
 ENDS = "ends"
 PART_ENDS = "part ends"
@@ -39,7 +36,7 @@ PART_ENDS = "part ends"
 class Histories:
     """A directory of raw int64 arrays; travels between processes as a path.
 
-    A history of a log with labels is all that the user was shown.
+    A history of a log with labels or behaviours is all that the user was shown and did.
     """
 
     directory: Path
@@ -55,7 +52,7 @@ class Histories:
 
     @property
     def taken_seconds(self) -> npt.NDArray[np.float64]:
-        """Of a log with labels and time intervals: the times of the items that were taken."""
+        """Of a log with roles and time intervals: the times of the items that were taken."""
         return self._map(TAKEN_SECONDS, np.float64)
 
     @property
@@ -65,18 +62,24 @@ class Histories:
 
     @property
     def taken(self) -> npt.NDArray[np.int64]:
-        """Of a log with labels: those of the items that were taken."""
+        """Of a log with roles: those of the items that join the history."""
         return self._map(TAKEN)
 
     @property
-    def before(self) -> npt.NDArray[np.int64]:
-        """Of a log with labels: how many were taken before each item, and before the end."""
-        return self._map(BEFORE)
+    def samples(self) -> SamplePlaces:
+        """Of a log with roles: which interactions are samples."""
+        return SamplePlaces(
+            self._map(PLACES),
+            self._map(BEFORE),
+            self._map(POSITIVES),
+            _begins(self._map(SAMPLE_ENDS)),
+            _begins(self._map(TAKEN_ENDS)),
+        )
 
     @property
     def offsets(self) -> npt.NDArray[np.int64]:
         """Where each history begins, and where the last one ends."""
-        return np.concatenate([[0], self._map(ENDS)])
+        return _begins(self._map(ENDS))
 
     def positions(self, mapping: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Where the samples of a mapping begin and end in each history."""
@@ -92,7 +95,9 @@ class Histories:
     def write_events(self, directory: Path, vocabularies: Vocabularies) -> None:
         """Keep, for counts and shares by time, the events of each encoded key."""
         items, seconds = self.items, self.numbers(SECONDS)
-        taken = np.diff(self.before) if self.columns.labels else np.ones(len(items), np.int64)
+        taken = np.ones(len(items), np.int64)
+        if self.columns.roles:  # labels: every interaction is a sample
+            taken = np.diff(self.samples.positives)
         table = vocabularies.items(self.columns.item)
         for encoding in self.columns.features.encodings:
             name, ids = encoding.column, items
@@ -103,8 +108,10 @@ class Histories:
     def choose_positions(self, least_before: int, split: Split | None = None) -> None:
         """Say which interactions are samples; see ``sample_positions`` and ``part_positions``."""
         lengths, least = np.diff(self.offsets), least_before
-        if self.columns.labels:
-            least = first_with_enough_taken(self.offsets, self.before, least_before, np)
+        if self.columns.roles:
+            samples = self.samples
+            lengths = np.diff(samples.offsets)
+            least = first_with_enough_taken(samples, least_before, np)
         if split is not None:
             before: Any = np.zeros_like(lengths)
             for mapping in split.mappings:
@@ -126,9 +133,11 @@ class Histories:
         """How many rows a mapping has: one for each position, and the twins of the positives."""
         begins, ends = self.positions(mapping)
         rows = positives = int((ends - begins).sum())
-        if self.columns.labels:
-            starts = self.offsets[:-1]
-            positives = int((self.before[starts + ends] - self.before[starts + begins]).sum())
+        if self.columns.roles:
+            samples = self.samples
+            starts = samples.offsets[:-1]
+            counted = samples.positives
+            positives = int((counted[starts + ends] - counted[starts + begins]).sum())
         return rows + twins * positives
 
     def gather(self, files: Iterable[Path], split: Split | None = None) -> None:
@@ -136,16 +145,18 @@ class Histories:
         self.fill((_read(path) for path in files), split)
 
     def fill(self, tables: Iterable[pa.Table], split: Split | None = None) -> None:
-        """Append tables with the user's columns and the lists of the items, labels and parts."""
+        """Append tables with the user's columns and the lists of the items, roles and parts."""
         self.directory.mkdir(parents=True)
         names, columns = self.columns.users, self.columns
-        last = taken = 0
-        files = [ITEMS, ENDS, TAKEN, BEFORE, TAKEN_SECONDS]
+        last = 0
+        files = [ITEMS, ENDS, TAKEN, TAKEN_SECONDS]
+        files += [PLACES, BEFORE, POSITIVES, SAMPLE_ENDS, TAKEN_ENDS]
         files += [f"user.{name}" for name in names]
         files += [f"number.{name}" for name in (*columns.of_users, *columns.of_interactions)]
         writers = {name: open(self.directory / name, "wb") for name in files}
         mappings = () if split is None else split.mappings
         part_files = [open(self.directory / f"{name}.{PART_ENDS}", "wb") for name in mappings]
+        appended = _Appended(writers)
         try:
             for table in tables:
                 for name in names:
@@ -159,22 +170,55 @@ class Histories:
                 values, offsets = lists_of_arrow(table[self.columns.item].combine_chunks())
                 values.tofile(writers[ITEMS])
                 (offsets[1:] + last).tofile(writers[ENDS])
-                last += int(offsets[-1])
+                parted, part_offsets = slice(None), offsets
+                for name in self.columns.roles:
+                    stored, _ = lists_of_arrow(table[name].combine_chunks())
+                    roles = columns.roles_of(stored)
+                    samples = sample_places(roles, offsets, np)
+                    appended.add(samples, last)
+                    joins = (roles & JOINS) > 0
+                    values[joins].tofile(writers[TAKEN])
+                    if SECONDS in numbers:
+                        numbers[SECONDS][joins].tofile(writers[TAKEN_SECONDS])
+                    parted, part_offsets = samples.places, samples.offsets
                 for part, file in enumerate(part_files):
                     parts, _ = lists_of_arrow(table[PART].combine_chunks())
-                    part_ends(parts, offsets, part, np).tofile(file)
-                for name in self.columns.labels:
-                    labels, _ = lists_of_arrow(table[name].combine_chunks())
-                    values[labels == 1].tofile(writers[TAKEN])
-                    if SECONDS in numbers:
-                        numbers[SECONDS][labels == 1].tofile(writers[TAKEN_SECONDS])
-                    before = taken_before(labels, np) + taken
-                    before[:-1].tofile(writers[BEFORE])
-                    taken = int(before[-1])
-            np.array([taken]).tofile(writers[BEFORE])
+                    part_ends(parts[parted], part_offsets, part, np).tofile(file)
+                last += int(offsets[-1])
+            appended.close()
         finally:
             for writer in (*writers.values(), *part_files):
                 writer.close()
+
+
+class _Appended:
+    """Writes the samples of one table after the other, counted through all of them."""
+
+    def __init__(self, writers: Mapping[str, BinaryIO]) -> None:
+        self.writers = writers
+        self.samples = self.taken = self.positives = 0
+
+    def add(self, found: SamplePlaces, places_before: int) -> None:
+        """Append those of a table, before which so many interactions stand."""
+        for name, values in (
+            (PLACES, found.places + places_before),
+            (BEFORE, found.before + self.taken),
+            (POSITIVES, found.positives[:-1] + self.positives),
+            (SAMPLE_ENDS, found.offsets[1:] + self.samples),
+            (TAKEN_ENDS, found.begins[1:] + self.taken),
+        ):
+            values.astype(np.int64).tofile(self.writers[name])
+        self.samples += int(found.offsets[-1])
+        self.taken += int(found.begins[-1])
+        self.positives += int(found.positives[-1])
+
+    def close(self) -> None:
+        """Append what stands before the end."""
+        np.array([self.positives]).tofile(self.writers[POSITIVES])
+
+
+def _begins(ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    return np.concatenate([[0], ends])
 
 
 def _read(path: Path) -> pa.Table:

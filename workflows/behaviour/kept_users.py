@@ -11,8 +11,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...sampling.item_table import COUNT, KEY
+from ...sampling.roles import JOINS, POSITIVE, SAMPLE, TAKEN
+from ..continuation.newest_rows import (
+    SAMPLES_SO_FAR,
+    TAKEN_SO_FAR,
+    columns_of_rows,
+    write_newest,
+)
 from ..engine.backend import join_keys, order_of_rows, ranks
-from .behaviour_columns import BehaviourColumns
+from .behaviour_columns import EARLIER, BehaviourColumns
+from .rules import ITEM_ORDER
 from .user_buckets import read_bucket
 
 EVENTS = "events"
@@ -34,55 +42,117 @@ class KeptBucket:
     same_time: int
     """Rows that have the user and the time of an earlier row."""
     taken: int
-    """Rows whose item was taken: all, but for a log with labels."""
+    """Rows that join the history: all, but for a log with labels or behaviours."""
+    earlier_rows: int
+    """Rows of an earlier dataset's histories that stand before these."""
+    late: int
+    """Rows that are no later than the newest of these of their user."""
 
 
 @dataclass(frozen=True)
 class KeepLongUsers:
     """Drops users with too few interactions; counts items; remembers features' last values.
 
-    Where the log has labels, interactions are the rows whose item was taken.
+    Where the log has labels or behaviours, the interactions of a user are the rows that join the
+    history, those of an item these and what is predicted to be taken. Where it continues an
+    earlier dataset, a user's interactions are those of both, and users need one in the log.
     """
 
     columns: BehaviourColumns
     shortest: int
+    longest: int
+    """How much of each history is kept for the next day."""
+    equal_times: str
+    """See :class:`~merlin_sim.workflows.behaviour.rules.SampleRules`."""
     buckets: Path
     """Where the log stands, dealt out by user."""
+    earlier: Path | None
+    """Where the earlier histories stand, dealt out likewise."""
     directory: Path
+    history: Path
+    """Where to write what the next day begins with."""
     item_features: tuple[str, ...]
     """Features that stand in the log itself, those without ids too."""
 
     def __call__(self, bucket: int) -> KeptBucket:
         """Work on a bucket; what is kept goes to ``directory`` in files named by its number."""
-        table = read_bucket(self.buckets, bucket)
-        users = table[self.columns.user].combine_chunks().dictionary_encode()
-        codes = np.asarray(users.indices)
-        taken = self._taken(table)
-        counts = np.bincount(codes[taken == 1], minlength=len(users.dictionary))
-        kept = table.filter(pa.array(counts[codes] >= self.shortest)).combine_chunks()
+        log = read_bucket(self.buckets, bucket)
+        names = (*columns_of_rows(self.columns), *self.columns.roles)
+        rows, before = log.select(names), 0
+        if self.earlier is not None:
+            earlier = read_bucket(self.earlier, bucket)
+            rows, before = pa.concat_tables([earlier.select(names), rows]), earlier.num_rows
+        users = rows[self.columns.user].combine_chunks().dictionary_encode()
+        keys, codes = users.dictionary, np.asarray(users.indices).astype(np.int64)
+        roles = self._roles(rows)
+        so_far = {name: np.zeros(len(keys), np.int64) for name in (TAKEN_SO_FAR, SAMPLES_SO_FAR)}
+        if self.earlier is not None:
+            for name, counts in so_far.items():
+                counts[codes[:before]] = np.asarray(earlier[name])
+        samples_before = so_far[SAMPLES_SO_FAR].copy()
+        for name, role in ((TAKEN_SO_FAR, JOINS), (SAMPLES_SO_FAR, SAMPLE)):
+            marked = codes[before:][(roles[before:] & role) > 0]
+            so_far[name] += np.bincount(marked, minlength=len(keys))
+        if len(codes):
+            self._write_history(bucket, rows, codes, roles, so_far)
+        in_log = np.bincount(codes[before:], minlength=len(keys)) > 0
+        is_long = so_far[TAKEN_SO_FAR] >= self.shortest
+        is_kept = (is_long & in_log)[codes]
+        kept = log.filter(pa.array(is_kept[before:])).combine_chunks()
         if kept.num_rows:
-            keys = users.dictionary.filter(pa.array(counts >= self.shortest))
-            self._write(USERS, bucket, pa.table({KEY: keys}))
+            self._write(USERS, bucket, pa.table({KEY: keys.filter(pa.array(is_long & in_log))}))
             self._write(ITEMS, bucket, self._items(kept))
-            names = (*self.columns.users, self.columns.item, self.columns.timestamp)
-            names += (*self.columns.labels, *self.columns.of_users, *self.columns.of_interactions)
-            self._write(EVENTS, bucket, kept.select(names))
+            events = rows.filter(pa.array(is_kept))
+            if self.columns.continued:
+                samples = pa.array(samples_before[codes[is_kept]].astype(np.float64))
+                events = events.append_column(EARLIER, samples)
+            self._write(EVENTS, bucket, events.combine_chunks())
         repeated, same_time = self._count_repeated(kept)
         return KeptBucket(
             bucket=bucket,
-            users=int((counts >= self.shortest).sum()),
+            users=int((is_long & in_log).sum()),
             rows=kept.num_rows,
-            dropped_users=int((counts < self.shortest).sum()),
+            dropped_users=int((in_log & ~is_long).sum()),
             repeated=repeated,
             same_time=same_time,
-            taken=int(self._taken(kept).sum()),
+            taken=int((self._roles(kept) & JOINS > 0).sum()),
+            earlier_rows=int(is_kept[:before].sum()),
+            late=self._count_late(rows, codes, before, is_kept),
         )
 
-    def _taken(self, table: pa.Table) -> npt.NDArray[np.int64]:
-        """1 for each row whose item was taken."""
-        if self.columns.label is None:
-            return np.ones(table.num_rows, np.int64)
-        return np.asarray(table[self.columns.label]).astype(np.int64)
+    def _write_history(
+        self,
+        bucket: int,
+        rows: pa.Table,
+        codes: npt.NDArray[np.int64],
+        roles: npt.NDArray[np.int64],
+        so_far: dict[str, npt.NDArray[np.int64]],
+    ) -> None:
+        by_item = self.equal_times == ITEM_ORDER
+        path = self.history / f"users.{bucket:06d}.parquet"
+        write_newest(path, rows, self.columns, codes, roles, so_far, self.longest, by_item)
+
+    def _count_late(
+        self,
+        rows: pa.Table,
+        codes: npt.NDArray[np.int64],
+        before: int,
+        is_kept: npt.NDArray[np.bool_],
+    ) -> int:
+        if not before:
+            return 0
+        moments = ranks(rows[self.columns.timestamp].combine_chunks())
+        newest = np.full(int(codes.max()) + 1, -1, np.int64)
+        np.maximum.at(newest, codes[:before], moments[:before])
+        late = moments[before:] <= newest[codes[before:]]
+        return int((late & is_kept[before:]).sum())
+
+    def _roles(self, table: pa.Table) -> npt.NDArray[np.int64]:
+        """What part each row plays."""
+        for name in self.columns.roles:
+            roles = self.columns.roles_of(np.asarray(table[name]).astype(np.int64))
+            return np.asarray(roles)
+        return np.full(table.num_rows, TAKEN, np.int64)
 
     def _write(self, kind: str, bucket: int, table: pa.Table) -> None:
         path = self.directory / kind / f"{bucket:06d}.arrow"
@@ -93,12 +163,12 @@ class KeepLongUsers:
         """Each item of the bucket with its count, and its features' last values and their time."""
         items = kept[self.columns.item].combine_chunks().dictionary_encode()
         codes = np.asarray(items.indices).astype(np.int64)
+        counted = (self._roles(kept) & (JOINS | POSITIVE)) > 0
         columns: dict[str, Any] = {
             KEY: items.dictionary,
-            COUNT: np.bincount(codes[self._taken(kept) == 1], minlength=len(items.dictionary)),
+            COUNT: np.bincount(codes[counted], minlength=len(items.dictionary)),
+            SHOWN: np.bincount(codes, minlength=len(items.dictionary)),
         }
-        if self.columns.features.encodings:
-            columns[SHOWN] = np.bincount(codes, minlength=len(items.dictionary))
         time = kept[self.columns.timestamp].combine_chunks()
         latest = latest_rows(codes, time) if self.item_features else np.empty(0, np.int64)
         for name in self.item_features:

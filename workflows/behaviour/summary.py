@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from ..logs.bad_rows import BadRows
@@ -18,6 +19,10 @@ class Summary:
     same_time: int = 0
     taken: int | None = None
     """Kept interactions whose item was taken; None where the log has no labels."""
+    behaviours: Counter[str] = field(default_factory=Counter)
+    """What was done -> how many of the log's rows say so; none where the log has one behaviour."""
+    roles: dict[str, str] = field(default_factory=dict)
+    """What a behaviour is for; those without are left out."""
     users: int = 0
     dropped_users: int = 0
     domains: dict[str, int] = field(default_factory=dict)
@@ -27,6 +32,21 @@ class Summary:
     bad_rows: list[BadRows] = field(default_factory=list)
     bytes: int = 0
     equal_times: str = LOG_ORDER
+    is_fitted: bool = False
+    """Whether the ids are those of an earlier dataset."""
+    continues: bool = False
+    """Whether the histories are."""
+    shortest: int = 0
+    """How many interactions a user needs."""
+    earlier_interactions: int = 0
+    """Rows of the earlier histories of users who are kept."""
+    late: int = 0
+    """Kept interactions that are no later than the newest of these of their user."""
+    unseen_rows: int = 0
+    """Kept interactions whose item has no id."""
+    unseen_items: int = 0
+    unknown_users: int = 0
+    """Kept users without an id."""
 
     def left_out(self) -> list[str]:
         """Say of each file which of its rows could not be read."""
@@ -40,7 +60,9 @@ class Summary:
             f"{self.users:,} users kept ({self.dropped_users:,} users too short), "
             f"{self.repeated:,} of them repetitions",
             *self._taken_lines(),
+            *self._behaviour_lines(),
             *self._time_lines(),
+            *self._fitted_lines(),
             "ids: " + ", ".join(f"{name} {size:,}" for name, size in self.domains.items()),
             *(
                 f"{name}: {count:,} items without one"
@@ -59,6 +81,37 @@ class Summary:
             f"labels: {self.taken:,} taken (1), {shown:,} shown and not taken (0): "
             f"{self.taken / max(1, self.kept_interactions):.2%} taken"
         ]
+
+    def _behaviour_lines(self) -> list[str]:
+        if not self.behaviours:
+            return []
+        told = [
+            f"{name} {count:,} ({self.roles.get(name, 'left out')})"
+            for name, count in self.behaviours.most_common()
+        ]
+        return ["behaviours: " + ", ".join(told)]
+
+    def _fitted_lines(self) -> list[str]:
+        if not self.is_fitted:
+            return []
+        lines = []
+        if self.continues:
+            lines.append(
+                f"histories go on from {self.earlier_interactions:,} earlier interactions of the "
+                f"users kept; {self.late:,} interactions of the log are no later than these of "
+                "their user, and stand among them by their time"
+            )
+        else:
+            lines.append(
+                f"histories start in this log: {self.users:,} of "
+                f"{self.users + self.dropped_users:,} users have {self.shortest} interactions or "
+                "more in it (`--history` continues those of an earlier dataset)"
+            )
+        lines.append(
+            f"left out: {self.unseen_rows:,} interactions with {self.unseen_items:,} items that "
+            f"have no id; {self.unknown_users:,} of the users kept have none and get id 0"
+        )
+        return lines
 
     def _time_lines(self) -> list[str]:
         if not self.same_time:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ import pyarrow as pa
 from ...sampling.hashing import hash_keys
 from ..logs.bad_rows import FAIL, BadRow, refuse
 from ..logs.log_source import Block, LogSource, Piece
+from .behaviour_columns import BehaviourColumns
+from .roles import with_roles
 
 BUCKETS = "buckets"
 """Name of the directory that they stand in."""
@@ -31,6 +34,8 @@ class DealtPiece:
     bad: list[BadRow]
     """By their line in the piece."""
     done: int
+    behaviours: Counter[str]
+    """How many rows there are of each behaviour, where the log has several."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,7 @@ class LogDealer:
     """Reads blocks and writes each piece as one file with one record batch per bucket."""
 
     source: LogSource
+    columns: BehaviourColumns
     directory: Path
     buckets: int
     on_bad_rows: str
@@ -55,26 +61,38 @@ class LogDealer:
                 if piece.bad and self.on_bad_rows == FAIL:
                     self._refuse_first(block, piece, lines)
                 lines += piece.lines
-                self._write(piece.table, f"{number:06d}-{place:06d}.arrow")
-                yield DealtPiece(number, piece.table.num_rows, piece.lines, piece.bad, piece.done)
+                table, behaviours = with_roles(piece.table, self.columns)
+                path = self.directory / f"{number:06d}-{place:06d}.arrow"
+                write_dealt(table, self.columns.user, self.buckets, path)
+                rows = piece.table.num_rows
+                yield DealtPiece(number, rows, piece.lines, piece.bad, piece.done, behaviours)
 
     def _refuse_first(self, block: Block, piece: Piece, lines: int) -> None:
         first = piece.bad[0]
         line = block.lines_before() + lines + first.line
         raise refuse(block.path, BadRow(line, first.reason))
 
-    def _write(self, table: pa.Table, name: str) -> None:
-        user = table[self.source.columns.user].combine_chunks()
-        bucket = (hash_keys(user) % np.uint64(self.buckets)).astype(np.uint16)
-        order = pa.array(np.argsort(bucket, kind="stable"))
-        counts = np.bincount(bucket, minlength=self.buckets)
-        ends = np.cumsum(counts)
-        dealt = table.take(order).combine_chunks()
-        with pa.ipc.new_file(str(self.directory / name), table.schema) as writer:
-            for end, count in zip(ends, counts, strict=True):
-                rows = dealt.slice(end - count, count).to_batches()
-                empty = pa.RecordBatch.from_pylist([], schema=table.schema)
-                writer.write_batch(rows[0] if rows else empty)
+
+def write_dealt(table: pa.Table, user: str, buckets: int, path: Path) -> None:
+    """Write a table as one file with one record batch per bucket.
+
+    Args:
+        table: The rows.
+        user: The user's column.
+        buckets: How many buckets there are.
+        path: The file.
+    """
+    keys = table[user].combine_chunks()
+    bucket = (hash_keys(keys) % np.uint64(buckets)).astype(np.uint16)
+    order = pa.array(np.argsort(bucket, kind="stable"))
+    counts = np.bincount(bucket, minlength=buckets)
+    ends = np.cumsum(counts)
+    dealt = table.take(order).combine_chunks()
+    with pa.ipc.new_file(str(path), table.schema) as writer:
+        for end, count in zip(ends, counts, strict=True):
+            rows = dealt.slice(end - count, count).to_batches()
+            empty = pa.RecordBatch.from_pylist([], schema=table.schema)
+            writer.write_batch(rows[0] if rows else empty)
 
 
 def number_of_buckets(raw_bytes: int) -> int:
@@ -87,12 +105,18 @@ def number_of_buckets(raw_bytes: int) -> int:
 
 
 def read_bucket(directory: Path, bucket: int) -> pa.Table:
-    """Read one bucket of every dealt piece."""
+    """Read one bucket of every dealt file, in the order of their names."""
     batches = []
     for path in sorted(directory.glob("*.arrow")):
         with pa.memory_map(str(path)) as source:
             batches.append(pa.ipc.open_file(source).get_batch(bucket))
     return pa.Table.from_batches(batches).combine_chunks()
+
+
+def first_dealt(directory: Path) -> pa.Table:
+    """Give the first of the files, without a row."""
+    with pa.memory_map(str(min(directory.glob("*.arrow")))) as source:
+        return pa.ipc.open_file(source).schema.empty_table()
 
 
 def deal_log(

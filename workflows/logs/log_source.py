@@ -80,3 +80,9 @@ class LogSource(Protocol):
         Raises:
             MerlinSimError: Where the log's times are of another kind.
         """
+
+    def time_kind(self) -> str:
+        """What the log's times are: ``"int"``, ``"float"``, or a date and what it counts.
+
+        Times of one kind can be compared; ``"date in us"`` counts microseconds since 1970.
+        """

@@ -25,6 +25,7 @@ from .decimal_keys import NUMBER_HINT
 LABEL_WORDS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
 EXPECTED_LABEL = "0 or 1"
 INTEGER, DECIMAL, DATE = "int", "float", "date"
+TEXT_DATES = "date in us"
 LARGEST = 2**63 - 1
 TIMES = {INTEGER: pa.int64(), DECIMAL: pa.float64(), DATE: pa.int64()}
 EXPECTED_TIME = {
@@ -63,7 +64,7 @@ def check_types(schemas: Sequence[tuple[Path, pa.Schema]], columns: BehaviourCol
                 problems.append(f"{path}: column {name!r}: expected {wanted}, found {found}.")
                 continue
             other = first.setdefault(name, (path, kind))
-            is_key = name in columns.keyed and name not in (columns.label, *made)
+            is_key = name in columns.keyed and name not in (columns.label, columns.behaviour, *made)
             if is_key and _form(other[1]) != _form(kind):
                 problems.append(
                     f"{path}: column {name!r}: expected {type_in_words(other[1])} as in "
@@ -135,6 +136,19 @@ def kind_of_timestamp(values: pa.Array) -> str | None:
     return None
 
 
+def kind_of_times(kind: pa.DataType) -> str:
+    """Tell what the numbers are that a column of times becomes.
+
+    >>> [kind_of_times(kind) for kind in (pa.int32(), pa.timestamp("ns"), pa.date32())]
+    ['int', 'date in ns', 'date in days']
+    """
+    if pa.types.is_timestamp(kind):
+        return f"date in {kind.unit}"
+    if pa.types.is_date(kind):
+        return "date in days" if pa.types.is_date32(kind) else "date in ms"
+    return DECIMAL if pa.types.is_floating(kind) else INTEGER
+
+
 def clean_columns(
     table: pa.Table, columns: BehaviourColumns, timestamp_kind: str, *, empty: bool = False
 ) -> tuple[pa.Table, list[BadRow]]:
@@ -169,6 +183,8 @@ def clean_columns(
             column, expected = _time(values, timestamp_kind)
         elif name == columns.label:
             column, expected = labels_of(values), EXPECTED_LABEL
+        elif name == columns.behaviour:
+            column, expected = pc.cast(_key(values, None), pa.string()), "a behaviour"
         elif name in made and name in bucketed:
             continue  # a number that buckets make an id of
         else:

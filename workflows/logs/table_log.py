@@ -21,10 +21,13 @@ from .csv_file import CsvReader, header_of, is_csv
 from .decimal_keys import decimal_problems
 from .log_source import Piece
 from .table_columns import (
+    DATE,
     INTEGER,
+    TEXT_DATES,
     check_types,
     clean_columns,
     is_text,
+    kind_of_times,
     kind_of_timestamp,
     text_columns,
     time_from_text,
@@ -153,6 +156,13 @@ class TableLog:
                 f"Received: {text}."
             )
         return time
+
+    def time_kind(self) -> str:
+        """See LogSource."""
+        path, kind = Path(self.files[0]), self._timestamp_kind
+        if not self._has_texts_of_times(path):
+            return kind_of_times(read_footer(path)[1].field(self.columns.timestamp).type)
+        return TEXT_DATES if kind == DATE else kind
 
     def read(self, block: TableBlock) -> Generator[Piece, None, None]:
         """See LogSource."""

@@ -69,7 +69,7 @@ class DrawNegatives(RowOperator):
     def inputs(self) -> tuple[str, ...]:
         """What ExplodeHistories makes."""
         target, history = self.columns.targets[0], self.columns.positives[0]
-        labels = [LABEL] if self.columns.labels else []
+        labels = [LABEL] if self.columns.roles else []
         numbers = (*self._numbers, *self.columns.intervals)
         return (*self.columns.users, POSITION, *labels, target, history, *numbers)
 
@@ -95,7 +95,7 @@ class DrawNegatives(RowOperator):
         user, position = users[names.user], values_of(df[POSITION])
         history, offsets = lists_of(df[names.positives[0]])
         xp = array_module(df)
-        if names.labels:
+        if names.roles:
             labels = values_of(df[LABEL]).astype("int8")
         else:
             labels = xp.ones(len(user), xp.int8)

@@ -7,15 +7,8 @@ from typing import Any
 from merlin.schema import ColumnSchema, Schema
 
 from ...sampling import sample_arrays, sample_kernels
-from ...sampling.positions import (
-    TEST,
-    TRAIN,
-    first_with_enough_taken,
-    part_ends,
-    part_positions,
-    sample_positions,
-    taken_before,
-)
+from ...sampling.positions import TEST, TRAIN, part_ends, part_positions, sample_positions
+from ...sampling.roles import JOINS, SamplePlaces, first_with_enough_taken, sample_places
 from ..behaviour.behaviour_columns import LABEL, POSITION, BehaviourColumns
 from ..behaviour.split import PART, Split
 from ..engine.backend import (
@@ -40,7 +33,8 @@ from .row_operator import (
 class ExplodeHistories(RowOperator):
     """Cut each history into its prefixes: an interaction, and what came before it.
 
-    With labels, what came before it are the items that were taken, and the row has its label.
+    With labels or behaviours, interactions to predict are those that are samples, what came
+    before them is what joined the history, and the row has its label.
 
     Args:
         columns: The log's columns.
@@ -77,13 +71,13 @@ class ExplodeHistories(RowOperator):
         parts = [PART] if self.split else []
         names = self.columns
         numbers = (*names.of_users, *names.of_interactions)
-        return (*names.users, names.item, *names.labels, *parts, *numbers)
+        return (*names.users, names.item, *names.roles, *parts, *numbers)
 
     def outputs(self) -> Schema:
         """The user's columns, the position, the target item and the history before it."""
         target, history = self.columns.targets[0], self.columns.positives[0]
         names = [*self.columns.users, POSITION, target]
-        labels = [ColumnSchema(LABEL, dtype="int8")] if self.columns.labels else []
+        labels = [ColumnSchema(LABEL, dtype="int8")] if self.columns.roles else []
         numbers = map(number_column, self.columns.features.beside_user)
         intervals = map(number_list_column, self.columns.intervals)
         ids = [*map(id_column, names), *labels, id_list_column(history)]
@@ -94,21 +88,25 @@ class ExplodeHistories(RowOperator):
         values, offsets = lists_of(df[self.columns.item])
         users = {name: values_of(df[name]) for name in self.columns.users}
         user, xp = users[self.columns.user], array_module(df)
-        least, lists, before, labels = self.least_before, [values], None, None
-        if self.columns.label is not None:
-            labels, _ = lists_of(df[self.columns.label])
-            before = taken_before(labels, xp)
-            least = first_with_enough_taken(offsets, before, least, xp)
-            lists = [values, values[labels == 1], before]
-        ranges = self._ranges(df, offsets, least)
-        where = (user, *ranges, 0, 0, 1)
-        if is_on_gpu(df):
-            rows, positions = sample_arrays.select_prefixes(*where, xp)
-            cut = self._cut(sample_arrays)(*lists, offsets, rows, positions, self.longest, xp)
-        else:
-            rows, positions = sample_kernels.select_prefixes(*where)
-            cut = self._cut(sample_kernels)(*lists, offsets, rows, positions, self.longest)
-        targets, *own_labels, history, history_offsets = cut
+        found, joins = None, None
+        for name in self.columns.roles:
+            roles = self.columns.roles_of(lists_of(df[name])[0])
+            found, joins = sample_places(roles, offsets, xp), (roles & JOINS) > 0
+        made_by: Any = sample_arrays if is_on_gpu(df) else sample_kernels
+        more = (xp,) if is_on_gpu(df) else ()
+        rows, positions = made_by.select_prefixes(
+            user, *self._ranges(df, offsets, found), 0, 0, 1, *more
+        )
+        where = (rows, positions, self.longest, *more)
+
+        def cut(numbers: Any) -> tuple[Any, ...]:
+            """What the samples are, their labels, and what was before them."""
+            if found is None:
+                return (*made_by.cut_prefixes(numbers, offsets, *where),)
+            lists = (numbers, found.places, numbers[joins], found.before, found.positives)
+            return (*made_by.cut_taken(*lists, found.begins, found.offsets, *where),)
+
+        targets, *own_labels, history, history_offsets = cut(values)
         columns = {name: column[rows] for name, column in users.items()}
         columns[POSITION] = positions
         if own_labels:
@@ -123,29 +121,26 @@ class ExplodeHistories(RowOperator):
         )
 
         def cut_seconds(seconds: Any) -> tuple[Any, Any, Any]:
-            of_lists = [seconds]
-            if own_labels:
-                of_lists = [seconds, seconds[labels == 1], before]
-            made_by, more = (sample_arrays, (xp,)) if is_on_gpu(df) else (sample_kernels, ())
-            where = (offsets, rows, positions, self.longest, *more)
-            now, *_, then, new_offsets = self._cut(made_by)(*of_lists, *where)
+            now, *_, then, new_offsets = cut(seconds)
             return now, then, new_offsets
 
-        numbers, of_lists = cut_numbers(offsets, rows, positions, cut_seconds)
+        places = offsets[rows] + positions
+        if found is not None:
+            places = found.places[found.offsets[rows] + positions]
+        numbers, of_lists = cut_numbers(offsets, rows, places, cut_seconds)
         columns |= numbers
         columns |= {name: list_column(*found, like=df) for name, found in of_lists.items()}
         return new_frame(columns, like=df)
 
-    def _ranges(self, df: Any, offsets: Any, least: Any) -> tuple[Any, Any]:
+    def _ranges(self, df: Any, offsets: Any, found: SamplePlaces | None) -> tuple[Any, Any]:
         """Where the samples of each history begin and end."""
-        xp = array_module(df)
+        xp, least, parted = array_module(df), self.least_before, slice(None)
+        if found is not None:
+            least = first_with_enough_taken(found, least, xp)
+            parted, offsets = found.places, found.offsets
         if self.split is None:
             return sample_positions(offsets[1:] - offsets[:-1], self.mapping, least, xp)
-        parts, _ = lists_of(df[PART])
+        parts = lists_of(df[PART])[0][parted]
         part = self.split.mappings.index(self.mapping)
         before, ends = (part_ends(parts, offsets, last, xp) for last in (part - 1, part))
         return part_positions(before, ends, least, xp)
-
-    def _cut(self, made_by: Any) -> Any:
-        """What cuts out targets and histories: of a log with labels, targets' labels too."""
-        return made_by.cut_taken if self.columns.labels else made_by.cut_prefixes

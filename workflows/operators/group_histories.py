@@ -41,14 +41,14 @@ class GroupHistories(RowOperator):
         """The user's columns, the item, the timestamp, and the label."""
         names = self.columns
         numbers = (*names.of_users, *names.of_interactions)
-        return (*names.users, names.item, names.timestamp, *names.labels, *numbers)
+        return (*names.users, names.item, names.timestamp, *names.roles, *numbers)
 
     def outputs(self) -> Schema:
         """The user's columns, and the items as a list, and what stands beside them."""
         users = [ColumnSchema(name) for name in self.columns.users]
         users += map(number_column, self.columns.of_users)
         items = ColumnSchema(self.columns.item, dims=(None, (0, None)))
-        beside = (*self.columns.labels, *([PART] if self.split else []))
+        beside = (*self.columns.roles, *([PART] if self.split else []))
         numbers = map(number_list_column, self.columns.of_interactions)
         return Schema([*users, items, *map(id_list_column, beside), *numbers])
 
@@ -63,7 +63,7 @@ class GroupHistories(RowOperator):
             then=(names.timestamp, *([names.item] if self.equal_times == ITEM_ORDER else [])),
             collected=(
                 names.item,
-                *names.labels,
+                *names.roles,
                 *([PART] if self.split else []),
                 *names.of_interactions,
             ),

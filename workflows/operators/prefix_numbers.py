@@ -29,19 +29,18 @@ class PrefixNumbers:
     xp: Any
 
     def __call__(
-        self, offsets: Any, rows: Any, positions: Any, cut: Callable[[Any], tuple[Any, Any, Any]]
+        self, offsets: Any, rows: Any, places: Any, cut: Callable[[Any], tuple[Any, Any, Any]]
     ) -> tuple[dict[str, Any], dict[str, tuple[Any, Any]]]:
         """Cut for some samples: columns of numbers, and lists as values and offsets.
 
         Args:
             offsets: [histories + 1] Where each history begins.
             rows: [samples] Whose history.
-            positions: [samples] Positions in it.
+            places: [samples] Where each sample stands among the interactions of all histories.
             cut: Gives, of the seconds of all interactions, those of the samples, those of what
                 stands before them, and where each sample's begin.
         """
         found = {name: self.of_user(name)[rows] for name in self.columns.of_users}
-        places = offsets[rows] + positions
         for name in self.columns.features.numbers(INTERACTION):
             found[name] = self.of_interaction(name)[places]
         for number in self.columns.features.lagging:
@@ -49,7 +48,7 @@ class PrefixNumbers:
             for name, lag in number.lagged.items():
                 # 0 where there was none: what operators bring to 0 is in the middle, or the least.
                 found[name] = self.xp.where(
-                    positions >= lag, values[self.xp.maximum(places - lag, 0)], 0.0
+                    places - offsets[rows] >= lag, values[self.xp.maximum(places - lag, 0)], 0.0
                 )
         lists = {}
         unit = self.columns.features.time_intervals

@@ -30,6 +30,7 @@ from ..behaviour.fitted import WORKFLOW_FILE
 from ..behaviour.histories import Histories
 from ..behaviour.rules import SampleRules
 from ..behaviour.write_samples import write_samples_files
+from ..continuation.newest_rows import HISTORY
 from ..engine.backend import lists_of_arrow
 from ..engine.schedulers import Scheduler, SingleProcess
 from ..features.feature_set import NO_FEATURES, FeatureSet
@@ -86,6 +87,8 @@ class UsersTranscoder:
             shutil.copytree(source / CATEGORIES, staged / CATEGORIES)
             if (source / WORKFLOW_FILE).is_file():
                 shutil.copy(source / WORKFLOW_FILE, staged / WORKFLOW_FILE)
+            if (source / HISTORY).is_dir():
+                shutil.copytree(source / HISTORY, staged / HISTORY)
         return rows
 
     @property

@@ -19,7 +19,7 @@ from ...options.preprocess_options import (
     SPLIT,
     with_options,
 )
-from .fitted_settings import load_fitted, rules_of, say_done
+from .fitted_settings import earlier_of, load_fitted, rules_of, say_done
 
 
 @click.command("amazon-books")
@@ -59,6 +59,7 @@ def amazon_books(
     on_bad_rows: str,
     overwrite: bool,
     fitted: Path | None,
+    history: Path | None,
     layout: str,
     **rules: Any,
 ) -> None:
@@ -77,13 +78,14 @@ def amazon_books(
     from ....workflows.engine.schedulers import open_scheduler
 
     started = time.monotonic()
-    check_apart(output_path, [amazon_dataset_path, fitted])
+    check_apart(output_path, [amazon_dataset_path, fitted, history])
     workflow = load_fitted(fitted)
     if workflow is not None and workflow.columns != COLUMNS:
         raise MerlinSimError(
             f"{fitted}: expected a workflow fitted by `preprocess amazon-books`, got one fitted on "
             f"the columns {', '.join(workflow.columns.log)} (`preprocess log` takes it)."
         )
+    earlier = earlier_of(history, workflow)
     sample_rules = rules_of({**rules, "equal_times": ITEM_ORDER}, workflow)
     reviews, metadata = amazon_files(amazon_dataset_path, reviews_file_name, metadata_file_name)
     counts = [n for n in (metadata_loader_n_proc, review_loader_num_workers) if n is not None]
@@ -91,7 +93,7 @@ def amazon_books(
     with open_scheduler(scheduler, max(counts, default=None)) as workers:
         source = AmazonReviews(reviews)
         builder = DatasetBuilder(
-            source, sample_rules, workers, narrator, on_bad_rows, layout=layout
+            source, sample_rules, workers, narrator, on_bad_rows, layout=layout, earlier=earlier
         )
         if workflow is None:
             builder = builder.with_features(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ....workflows.behaviour.behaviour_columns import BehaviourColumns
     from ....workflows.behaviour.fitted import FittedWorkflow
     from ....workflows.behaviour.summary import Summary
+    from ....workflows.continuation.earlier_histories import EarlierHistories
 
 COLUMN_OPTIONS = {
     "user": "--user_column",
@@ -27,9 +28,12 @@ COLUMN_OPTIONS = {
     "user_features": "--user_feature_columns",
     "item_features": "--item_feature_columns",
     "label": "--label_column",
+    "behaviour": "--behaviour_column",
+    "history_behaviours": "--history_behaviours",
+    "target_behaviours": "--target_behaviours",
     "features": "--features",
 }
-LISTS = ("user_features", "item_features")
+LISTS = ("user_features", "item_features", "history_behaviours", "target_behaviours")
 
 
 def columns_of(
@@ -75,6 +79,30 @@ def load_fitted(directory: Path | None) -> FittedWorkflow | None:
     from ....workflows.behaviour.fitted import FittedWorkflow
 
     return None if directory is None else FittedWorkflow.load(directory)
+
+
+def earlier_of(directory: Path | None, fitted: FittedWorkflow | None) -> EarlierHistories | None:
+    """Open the histories of ``--history``."""
+    from ....workflows.behaviour.fitted import FittedWorkflow
+
+    if directory is None:
+        return None
+    if fitted is None:
+        raise click.UsageError(
+            "--history needs --fitted: an earlier dataset whose ids to use, the same one as a rule."
+        )
+    workflow = FittedWorkflow.load(directory)
+    if workflow.kept is None:
+        raise MerlinSimError(
+            f"{directory}: keeps no histories: its workflow.json was written by a version that "
+            "kept none. `merlin-sim preprocess` makes it anew."
+        )
+    if workflow.columns != fitted.columns:
+        raise MerlinSimError(
+            f"{directory}: expected the columns of --fitted, as its workflow.json names them; "
+            f"its own are {', '.join(workflow.columns.log)}."
+        )
+    return workflow.kept
 
 
 def rules_of(

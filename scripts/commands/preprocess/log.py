@@ -21,7 +21,7 @@ from ...options.preprocess_options import (
     names,
     with_options,
 )
-from .fitted_settings import columns_of, features_of, load_fitted, rules_of, say_done
+from .fitted_settings import columns_of, earlier_of, features_of, load_fitted, rules_of, say_done
 
 
 @click.command("log")
@@ -40,6 +40,21 @@ from .fitted_settings import columns_of, features_of, load_fitted, rules_of, say
     "--label_column",
     help="1 where the item was taken (clicked): it joins the history; 0 where it was shown and "
     "not taken. Both become samples. Without it every row is taken.",
+)
+@click.option(
+    "--behaviour_column",
+    help="What was done (view, cart, buy), where the log has several behaviours. What is neither "
+    "history nor predicted is left out.",
+)
+@click.option(
+    "--history_behaviours",
+    callback=names,
+    help="Which of them make history, between commas. [default: all]",
+)
+@click.option(
+    "--target_behaviours",
+    callback=names,
+    help="Which of them are predicted, between commas. [default: all]",
 )
 @click.option(
     "--features",
@@ -62,12 +77,16 @@ def log(
     user_feature_columns: tuple[str, ...] | None,
     item_feature_columns: tuple[str, ...] | None,
     label_column: str | None,
+    behaviour_column: str | None,
+    history_behaviours: tuple[str, ...] | None,
+    target_behaviours: tuple[str, ...] | None,
     features_file: Path | None,
     workers: int | None,
     scheduler: str,
     on_bad_rows: str,
     overwrite: bool,
     fitted: Path | None,
+    history: Path | None,
     layout: str,
     **rules: Any,
 ) -> None:
@@ -86,7 +105,7 @@ def log(
     from ....workflows.logs.unread_labels import unread_labels
 
     started = time.monotonic()
-    check_apart(output_path, [*files, fitted])
+    check_apart(output_path, [*files, fitted, history])
     workflow = load_fitted(fitted)
     given = {
         "user": user_column,
@@ -95,11 +114,15 @@ def log(
         "user_features": user_feature_columns,
         "item_features": item_feature_columns,
         "label": label_column,
+        "behaviour": behaviour_column,
+        "history_behaviours": history_behaviours,
+        "target_behaviours": target_behaviours,
         "features": features_of(features_file),
     }
     columns = columns_of(given, fitted, workflow)
     source = TableLog(files, columns)
     sample_rules = rules_of(rules, workflow, NONE if columns.label else POPULARITY)
+    earlier = earlier_of(history, workflow)
     source.blocks()  # refuses a file without the columns, before any advice about it
     for name in unread_labels(source):
         click.echo(
@@ -110,7 +133,7 @@ def log(
         )
     with open_scheduler(scheduler, workers) as cluster:
         builder = DatasetBuilder(
-            source, sample_rules, cluster, Terminal(), on_bad_rows, layout=layout
+            source, sample_rules, cluster, Terminal(), on_bad_rows, layout=layout, earlier=earlier
         )
         summary = builder.build(output_path, fitted=workflow, overwrite=overwrite)
     say_done(summary, output_path, time.monotonic() - started)

@@ -33,6 +33,8 @@ def change_node(draft: Draft, document: str, node: int, change: str, value: Any)
 
     def edit(tree: Any) -> None:
         nodes = list(_nodes(tree))
+        if not nodes:
+            return
         holder, key = nodes[node % len(nodes)]
         if change == "remove":
             del holder[key]

@@ -43,7 +43,7 @@ def arrays(library: str = "cupy") -> dict[str, Any]:
     """Compare the array code of preprocessing on cupy and on numpy."""
     from merlin_sim.foundation.row_numbers import for_each_element
     from merlin_sim.sampling.population import Population
-    from merlin_sim.sampling.positions import taken_before
+    from merlin_sim.sampling.roles import roles_of_labels, sample_places
     from merlin_sim.sampling.sample_arrays import (
         cut_prefixes,
         cut_taken,
@@ -65,8 +65,9 @@ def arrays(library: str = "cupy") -> dict[str, Any]:
         u, o, v, ends = (xp.asarray(array) for array in (users, offsets, values, lengths))
         rows, positions = select_prefixes(u, xp.minimum(ends, 1), ends, 5, 1, 3, xp)
         targets, history, ends = cut_prefixes(v, o, rows, positions, 10, xp)
-        before, taken = taken_before(xp.asarray(clicked), xp), v[xp.asarray(clicked) == 1]
-        cut = cut_taken(v, taken, before, o, rows, positions, 10, xp)
+        found = sample_places(roles_of_labels(xp.asarray(clicked)), o, xp)
+        lists = (v, found.places, v[xp.asarray(clicked) == 1], found.before, found.positives)
+        cut = cut_taken(*lists, found.begins, found.offsets, rows, positions, 10, xp)
         order = order_of_samples(u[rows], positions, cut[1], 5, 2, xp)
         drawn = draw_negatives(u[rows], positions, cut[1], cut[0], *cut[2:], order, 2, 5,
                                population, xp)  # fmt: skip

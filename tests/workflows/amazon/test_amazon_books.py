@@ -137,8 +137,8 @@ def test_the_columns_have_the_published_names_and_order(dataset):
         for file in opened.files(mapping):
             assert list(pd.read_parquet(file)) == published
     assert sorted(path.name for path in dataset.iterdir()) == [
-        "categories", "feature_spec.yaml", "metadata.json", "schema.pbtxt", "test", "train",
-        "workflow.json",
+        "categories", "feature_spec.yaml", "history", "metadata.json", "schema.pbtxt", "test",
+        "train", "workflow.json",
     ]  # fmt: skip
 
 

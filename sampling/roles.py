@@ -1,0 +1,107 @@
+"""What part each interaction of a log plays: it joins the history, it is a sample, or both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+JOINS = 1
+"""It joins the history of what comes later."""
+SAMPLE = 2
+"""It is predicted."""
+POSITIVE = 4
+"""As a sample, its label is 1."""
+TAKEN = JOINS | SAMPLE | POSITIVE
+SHOWN = SAMPLE
+
+
+@dataclass(frozen=True)
+class SamplePlaces:
+    """Where the samples stand among the interactions of all histories, and what was before them.
+
+    What was taken is what joins the history.
+    """
+
+    places: Any
+    """[samples] Their places among all interactions."""
+    before: Any
+    """[samples] How many interactions before each, of all histories, were taken."""
+    positives: Any
+    """[samples + 1] How many positive samples stand before each, and before the end."""
+    offsets: Any
+    """[histories + 1] Where the samples of each history begin."""
+    begins: Any
+    """[histories + 1] How many were taken before each history."""
+
+
+def sample_places(roles: Any, offsets: Any, xp: Any) -> SamplePlaces:
+    """Find the samples of histories.
+
+    >>> import numpy as np
+    >>> found = sample_places(np.array([JOINS, TAKEN, SHOWN, TAKEN]), np.array([0, 3, 4]), np)
+    >>> found.places.tolist(), found.before.tolist(), found.positives.tolist()
+    ([1, 2, 3], [1, 2, 2], [0, 1, 1, 2])
+    >>> found.offsets.tolist(), found.begins.tolist()
+    ([0, 2, 3], [0, 2, 3])
+
+    Args:
+        roles: [places] What part each interaction plays.
+        offsets: [histories + 1] Where each history begins.
+        xp: numpy or cupy.
+    """
+    is_sample = (roles & SAMPLE) > 0
+    places = xp.flatnonzero(is_sample)
+    taken = counted_before((roles & JOINS) > 0, xp)
+    positive = (roles[places] & POSITIVE) > 0
+    return SamplePlaces(
+        places=places,
+        before=taken[places],
+        positives=counted_before(positive, xp),
+        offsets=counted_before(is_sample, xp)[offsets],
+        begins=taken[offsets],
+    )
+
+
+def roles_of_labels(labels: Any) -> Any:
+    """What labels alone say: what was taken joins the history, and all are samples.
+
+    >>> import numpy as np
+    >>> roles_of_labels(np.array([1, 0])).tolist() == [TAKEN, SHOWN]
+    True
+    """
+    return labels * (TAKEN - SHOWN) + SHOWN
+
+
+def counted_before(marks: Any, xp: Any) -> Any:
+    """Count, for each place and for the end, the marks before it.
+
+    >>> import numpy as np
+    >>> counted_before(np.array([0, 1, 0, 1]), np).tolist()
+    [0, 0, 1, 1, 2]
+
+    Args:
+        marks: [places] 1 or true where something is.
+        xp: numpy or cupy.
+    """
+    return xp.concatenate([xp.zeros(1, xp.int64), xp.cumsum(marks, dtype=xp.int64)])
+
+
+def first_with_enough_taken(samples: SamplePlaces, least_before: int, xp: Any) -> Any:
+    """The first sample of each history that has so many taken interactions before it.
+
+    >>> import numpy as np
+    >>> roles = roles_of_labels(np.array([0, 1, 0, 1, 1, 0]))
+    >>> first_with_enough_taken(sample_places(roles, np.array([0, 4, 6]), np), 1, np).tolist()
+    [2, 1]
+
+    Args:
+        samples: The samples of all histories.
+        least_before: How many.
+        xp: numpy or cupy.
+
+    Returns:
+        [histories] Where a history has none, some position at its end or beyond.
+    """
+    return (
+        xp.searchsorted(samples.before, samples.begins[:-1] + least_before) - samples.offsets[:-1]
+    )

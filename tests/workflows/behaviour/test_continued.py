@@ -1,0 +1,285 @@
+"""The next day: a log goes on from the histories of an earlier dataset."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from merlin_sim.foundation.own_digest import DIGEST, with_own_digest
+
+OPTIONS = ("--scheduler", "single", "--shortest_sequence_for_user", 5, "--max_sequence_length", 6)
+HALF = 50
+
+
+def some_log(rows=900, users=60, seed=0) -> pd.DataFrame:
+    """Of these users some are active in one half alone, some are short in both."""
+    random = np.random.default_rng(seed)
+    log = pd.DataFrame(
+        {
+            "who": np.minimum(random.geometric(0.06, rows), users),
+            "what": random.integers(0, 25, rows),
+            "when": random.integers(0, 2 * HALF, rows),
+            "clicked": random.integers(0, 2, rows),
+            "did": random.choice(["view", "cart", "buy"], rows),
+            "spent": random.integers(1, 100, rows) / 4,
+        }
+    )
+    return log[(log["who"] % 7 != 0) | (log["when"] < HALF)].reset_index(drop=True)
+
+
+def rows_of(dataset, mapping) -> Counter:
+    frame = pd.read_parquet(dataset / mapping)
+    return Counter(
+        tuple(tuple(value) if np.ndim(value) else value for value in row)
+        for row in frame.itertuples(index=False)
+    )
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("days")
+    log = some_log()
+    log.to_parquet(directory / "log.parquet", row_group_size=130)
+    log[log["when"] < HALF].to_parquet(directory / "old.parquet")
+    log[log["when"] >= HALF].to_parquet(directory / "new.parquet")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def log_options():
+    return OPTIONS
+
+
+@pytest.fixture(scope="module", params=["plain", "labels", "behaviours", "numbers"])
+def days(request, run, files):
+    """A dataset of the old day, one that goes on from it, and one of both days together."""
+    kind = request.param
+    (files / "features.yaml").write_text(
+        json.dumps(
+            {
+                "features": {"spent": {"type": "number", "of": "interaction", "lags": [1, 2]}},
+                "time_intervals": "seconds",
+            }
+        )
+    )
+    given = {
+        "plain": (),
+        "labels": ("--label_column", "clicked", "--negatives", "uniform"),
+        "behaviours": ("--behaviour_column", "did", "--history_behaviours", "view,cart",
+                       "--target_behaviours", "cart,buy"),
+        "numbers": ("--label_column", "clicked", "--features", files / "features.yaml"),
+    }[kind]  # fmt: skip
+    old, new, both = (files / f"{name} {kind}" for name in ("old", "new", "both"))
+    assert run(old.name, *given, log="old.parquet").exit_code == 0
+    # What of the whole is the new day's: all that tests from its beginning on.
+    split = ("--fitted", old, "--test_from", HALF)
+    result = run(both.name, *split, log="log.parquet")
+    assert result.exit_code == 0, result.output
+    going_on = ("--fitted", old, "--history", old, "--test_from", HALF + 25)
+    result = run(new.name, *going_on, log="new.parquet")
+    assert result.exit_code == 0, result.output
+    return old, new, both, result.output, kind
+
+
+def test_the_new_samples_are_those_of_both_days_together(days):
+    """Row for row: histories, numbers, and what is drawn."""
+    _, new, both, *_ = days
+    wanted = rows_of(both, "test")
+    assert sum(wanted.values()) > 200
+    assert rows_of(new, "train") + rows_of(new, "test") == wanted
+
+
+def test_the_rule_of_short_histories_is_of_both_days(days):
+    old, _, _, output, kind = days
+    log = some_log()
+    joins = {
+        "plain": np.ones(len(log), bool),
+        "labels": log["clicked"] == 1,
+        "behaviours": log["did"] != "buy",
+        "numbers": log["clicked"] == 1,
+    }[kind]
+    counts = log[joins].groupby("who").size()
+    of_new = log[log["when"] >= HALF]["who"].unique()
+    kept = counts.reindex(of_new, fill_value=0) >= 5
+    assert 0 < (~kept).sum() < len(kept)
+    assert f"of {kept.sum()} users kept ({(~kept).sum()} users too short)" in output
+    short_then = counts - log[joins & (log["when"] >= HALF)].groupby("who").size()
+    assert ((short_then < 5) & (short_then > 0) & kept.reindex(counts.index).fillna(False)).any()
+
+
+def test_a_third_day_goes_on_from_the_second(run, files, days):
+    """The second day keeps what the first one kept, of users whom it did not see, too."""
+    old, _, both, _, kind = days
+    log = some_log()
+    for name, (first, last) in {"second": (HALF, 75), "third": (75, 100)}.items():
+        log[log["when"].between(first, last - 1)].to_parquet(files / f"{name}.parquet")
+    last = ("--test_users", 0, "--overwrite")
+    second = ("--fitted", old, "--history", old, *last)
+    assert run("second", *second, log="second.parquet").exit_code == 0
+    third = ("--fitted", old, "--history", files / "second", "--test_from", 80, "--overwrite")
+    result = run("third", *third, log="third.parquet")
+    assert result.exit_code == 0, result.output
+    assert run("late", "--fitted", old, "--test_from", 75, "--overwrite").exit_code == 0
+    found = rows_of(files / "third", "train") + rows_of(files / "third", "test")
+    assert found == rows_of(files / "late", "test")
+
+
+def test_rows_that_come_late_take_their_place_by_time(run, files):
+    """What was known of the old day alone is no sample, and a late row sees what was before it."""
+    log = some_log()
+    late = log.index % 3 == 0
+    log[~late].to_parquet(files / "on time.parquet")
+    log[late].to_parquet(files / "late.parquet")
+    assert run("on time", log="on time.parquet").exit_code == 0
+    options = ("--fitted", files / "on time", "--history", files / "on time")
+    result = run("came late", *options, "--test_from", 60, "--max_sequence_length", 6,
+                 log="late.parquet")  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "0 interactions of the log are no later" not in result.output
+    # Of a history longer than what is kept nothing older can be seen.
+    known = pd.read_parquet(files / "on time/categories/what.parquet").set_index("id")["key"]
+    who = pd.read_parquet(files / "on time/categories/who.parquet").set_index("id")["key"]
+    counts = log.groupby("who").size()
+    checked = 0
+    for row in pd.read_parquet(files / "came late/test").query("label == 1").itertuples():
+        user = log[log["who"] == who.get(row.who)]
+        if (~late[user.index]).sum() > 6 or counts.get(who.get(row.who), 0) < 5:
+            continue
+        ordered = pd.concat([user[~late[user.index]], user[late[user.index]]])
+        ordered = ordered.sort_values("when", kind="stable")
+        prefixes = [
+            (what, ordered["what"].tolist()[max(0, place - 6) : place])
+            for place, what in enumerate(ordered["what"])
+        ]
+        assert (known[row.what_trgt], [known[item] for item in row.what_pos]) in prefixes
+        checked += 1
+    assert checked > 5
+
+
+def test_without_histories_a_new_day_starts_cold_and_says_so(run, files, days):
+    old, *_, kind = days
+    result = run("cold", "--fitted", old, "--overwrite", log="new.parquet")
+    assert result.exit_code == 0, result.output
+    log = pd.read_parquet(files / "new.parquet")
+    if kind == "plain":
+        counts = log.groupby("who").size()
+        told = f"{(counts >= 5).sum()} of {len(counts)} users have 5 interactions or more in it"
+        assert f"histories start in this log: {told}" in result.output
+
+
+def test_what_has_no_id_is_counted(run, files):
+    log = some_log()
+    log[log["when"] < HALF].to_parquet(files / "known.parquet")
+    assert run("known", log="known.parquet").exit_code == 0
+    new = log[log["when"] >= HALF].copy()
+    new.loc[new.index[::4], "what"] += 1000
+    new["who"] += np.where(new["who"] == 3, 500, 0)
+    new.to_parquet(files / "strange.parquet")
+    options = ("--fitted", files / "known", "--history", files / "known")
+    result = run("strange", *options, log="strange.parquet")
+    assert result.exit_code == 0, result.output
+    together = pd.concat([log[log["when"] < HALF], new]).groupby("who").size()
+    kept = new[new["who"].map(together) >= 5]
+    unseen = kept[kept["what"] >= 1000]
+    assert (
+        f"left out: {len(unseen)} interactions with {unseen['what'].nunique()} items"
+        in result.output
+    )
+    ids = set(pd.read_parquet(files / "known/categories/who.parquet")["key"])
+    unknown = set(kept["who"]) - ids
+    assert 503 in unknown
+    assert f"{len(unknown)} of the users kept have none" in result.output
+
+
+def test_dates_of_another_unit_go_on(run, files):
+    log = some_log()
+    log["when"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(log["when"], "h")
+    half = pd.Timestamp("2024-01-01") + pd.to_timedelta(HALF, "h")
+    old, new = log[log["when"] < half], log[log["when"] >= half]
+    old.to_parquet(files / "dated old.parquet")  # counts microseconds
+    table = new.astype({"when": "datetime64[ns]"})
+    table.to_parquet(files / "dated new.parquet", version="2.6", coerce_timestamps="ms")
+    assert run("dated old", log="dated old.parquet").exit_code == 0
+    options = ("--fitted", files / "dated old", "--history", files / "dated old")
+    result = run("dated new", *options, log="dated new.parquet")
+    assert result.exit_code == 0, result.output
+    assert "; 0 interactions of the log are no later" in result.output
+    assert run("plain old", log="old.parquet").exit_code == 0
+    options = ("--fitted", files / "plain old", "--history", files / "plain old")
+    assert run("plain new", *options, log="new.parquet").exit_code == 0
+    for mapping in ("train", "test"):
+        assert rows_of(files / "dated new", mapping) == rows_of(files / "plain new", mapping)
+    message = run("refused", *options, log="dated new.parquet").exception
+    assert "its times are of the kind 'int', those of the log 'date in ms'" in str(message)
+
+
+@pytest.fixture(scope="module")
+def old(run, files):
+    assert run("old", log="old.parquet").exit_code == 0
+    return files / "old"
+
+
+def test_a_dataset_keeps_no_more_than_its_rules_ask_for(old, files):
+    kept = pd.read_parquet(old / "history")
+    log = some_log().query(f"when < {HALF}")
+    counts = log.groupby("who").size()
+    assert kept.groupby("who").size().to_dict() == counts.clip(upper=6).to_dict()
+    newest = log.sort_values("when", kind="stable").groupby("who")["what"].agg(lambda g: [*g][-6:])
+    ordered = kept.sort_values("when", kind="stable").groupby("who")["what"].agg(list)
+    assert ordered.to_dict() == newest.to_dict()
+    assert kept.groupby("who")["rows of histories so far"].first().to_dict() == counts.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--history", "OLD"), "--history needs --fitted"),
+        (("--fitted", "OLD", "--history", "OLD", "--max_sequence_length", 9), "the newest 6 inter"),
+        (("--fitted", "OLD", "--history", "OLD", "--layout", "users"), "needs `--layout samples`"),
+        (("--fitted", "OLD", "--history", "no"), "no/workflow.json"),
+        (
+            ("--fitted", "OLD", "--history", "OLD", "--shortest_sequence_for_user", 999),
+            "No user has 999 interactions or more in the histories of",
+        ),
+    ],
+)
+def test_what_cannot_go_on_is_refused(run, files, old, options, message):
+    options = [old if option == "OLD" else option for option in options]
+    result = run("refused", *options, log="new.parquet")
+    assert message in str(result.exception) + result.output
+    assert result.exit_code != 0
+    assert not (files / "refused").exists()
+
+
+def test_changed_missing_and_unknown_histories_are_refused(run, files, old, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(old, copy)
+    options = ("--fitted", old, "--history", copy)
+    path = next((copy / "history").iterdir())
+    content = path.read_bytes()
+    path.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+    message = str(run("refused", *options, log="new.parquet").exception)
+    assert f"{path}: not the file that" in message
+    path.unlink()
+    message = str(run("refused", *options, log="new.parquet").exception)
+    assert f"{path}: missing; {copy}/workflow.json names it" in message
+    document = json.loads((copy / "workflow.json").read_text())
+    document.pop(DIGEST)
+    for history, expected in ((None, "keeps no histories"), ({}, "history: expected longest")):
+        (copy / "workflow.json").write_text(with_own_digest({**document, "history": history}))
+        message = str(run("refused", *options, log="new.parquet").exception)
+        assert expected in message
+
+
+def test_keys_of_another_type_are_refused(run, files, old):
+    pd.read_parquet(files / "new.parquet").to_csv(files / "new.csv", index=False)
+    message = str(run("refused", "--fitted", old, log="new.csv").exception)
+    expected = "column 'what': expected whole numbers (int64), as the workflow was fitted on, found"
+    assert expected in message
+    message = str(run("refused", "--fitted", old, "--history", old, log="new.csv").exception)
+    assert "column 'who' of the log: expected whole numbers (int64) as in" in message

@@ -1,0 +1,147 @@
+"""The histories of an earlier dataset, which a log of later interactions continues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ...foundation.digest import sha256
+from ...foundation.exceptions import MerlinSimError
+from ...schemas.parquet.footer import UNREADABLE, why
+from ...schemas.stored_types import type_in_words
+from ..behaviour.behaviour_columns import ROLE, BehaviourColumns
+from ..behaviour.user_buckets import write_dealt
+from .newest_rows import HISTORY, SAMPLES_SO_FAR, TAKEN_SO_FAR, columns_of_rows
+
+NANOSECONDS = {
+    "date in ns": 1,
+    "date in us": 1_000,
+    "date in ms": 1_000_000,
+    "date in s": 1_000_000_000,
+    "date in days": 86_400_000_000_000,
+}
+"""How long the unit is in which a log's dates are counted."""
+
+
+@dataclass(frozen=True)
+class EarlierHistories:
+    """What a dataset keeps of its users' histories, as its workflow.json says.
+
+    >>> kept = EarlierHistories(Path("old"), 100, "int", {"users.000000.parquet": "0" * 64})
+    >>> EarlierHistories.of_plain(Path("old"), kept.to_plain()) == kept
+    True
+    """
+
+    directory: Path
+    """The dataset."""
+    longest: int
+    """How many rows of each history are kept, the newest."""
+    times: str
+    """What its times are; see :meth:`~merlin_sim.workflows.logs.log_source.LogSource.time_kind`."""
+    files: Mapping[str, str]
+    """Their names and their SHA-256."""
+
+    @classmethod
+    def of_plain(cls, directory: Path, plain: Any) -> EarlierHistories | None:
+        """Read them as workflow.json holds them; none where the dataset keeps none."""
+        if plain is None:
+            return None
+        kinds = {"longest": int, "times": str, "files": dict}
+        fits = isinstance(plain, dict) and set(plain) == set(kinds)
+        if not fits or not all(isinstance(plain[name], kind) for name, kind in kinds.items()):
+            raise MerlinSimError(
+                f"{directory}/workflow.json: history: expected {', '.join(kinds)}, "
+                f"found {plain!r:.60}."
+            )
+        return cls(directory, **plain)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return them as workflow.json holds them."""
+        return {"longest": self.longest, "times": self.times, "files": dict(self.files)}
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files."""
+        return [self.directory / HISTORY / name for name in self.files]
+
+    def size(self) -> int:
+        """Bytes of all files.
+
+        Raises:
+            MerlinSimError: Where a file is missing.
+        """
+        for path in self.paths:
+            if not path.is_file():
+                raise MerlinSimError(f"{path}: missing; {self.directory}/workflow.json names it.")
+        return sum(path.stat().st_size for path in self.paths)
+
+    def check(self, longest: int, times: str) -> None:
+        """Refuse rules and times that do not go on from these.
+
+        Args:
+            longest: How long histories are to be.
+            times: What the log's times are.
+        """
+        if longest > self.longest:
+            raise MerlinSimError(
+                f"{self.directory}: keeps the newest {self.longest} interactions of each history, "
+                f"expected {longest} (`max_sequence_length`)."
+            )
+        if times != self.times and not {times, self.times} <= set(NANOSECONDS):
+            raise MerlinSimError(
+                f"{self.directory}: its times are of the kind {self.times!r}, those of the log "
+                f"{times!r}: expected one kind, or dates."
+            )
+
+    def deal(
+        self, columns: BehaviourColumns, example: pa.Table, times: str, buckets: int, output: Path
+    ) -> Iterator[int]:
+        """Deal the rows out by user, as those of the log are; yields how many of each file.
+
+        Args:
+            columns: The log's columns.
+            example: A table of the log, for the types of its columns.
+            times: What the log's times are.
+            buckets: Into how many buckets.
+            output: Where to write.
+        """
+        names = columns_of_rows(columns)
+        for number, path in enumerate(self.paths):
+            if sha256(path) != self.files[path.name]:
+                raise MerlinSimError(
+                    f"{path}: not the file that {self.directory}/workflow.json was written with "
+                    "(its SHA-256 differs)."
+                )
+            try:
+                table = pq.read_table(path, columns=[*names, ROLE, TAKEN_SO_FAR, SAMPLES_SO_FAR])
+            except UNREADABLE as error:
+                raise MerlinSimError(f"{path}: cannot be read ({why(error)}).") from error
+            for name in names:
+                expected, found = table.schema.field(name).type, example.schema.field(name).type
+                if expected != found:
+                    raise MerlinSimError(
+                        f"column {name!r} of the log: expected {type_in_words(expected)} as in "
+                        f"{path}, found {type_in_words(found)}."
+                    )
+            table = self._in_unit(table, columns.timestamp, times)
+            write_dealt(table, columns.user, buckets, output / f"{number:06d}.arrow")
+            yield table.num_rows
+
+    def _in_unit(self, table: pa.Table, name: str, times: str) -> pa.Table:
+        """Count dates as the log does."""
+        if times == self.times:
+            return table
+        old, new = NANOSECONDS[self.times], NANOSECONDS[times]
+        values = np.asarray(table[name])
+        values = values * (old // new) if old >= new else values // (new // old)
+        place = table.schema.get_field_index(name)
+        return table.set_column(
+            place, name, pc.cast(pa.array(values), table.schema.field(name).type)
+        )

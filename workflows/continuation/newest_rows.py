@@ -1,0 +1,99 @@
+"""The newest rows of each user, which the next day's histories begin with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...sampling.roles import JOINS
+from ..behaviour.behaviour_columns import ROLE, BehaviourColumns
+from ..engine.backend import order_of_rows, ranks
+from ..features.feature import USER
+
+HISTORY = "history"
+"""Name of their directory in a dataset."""
+TAKEN_SO_FAR = "rows of histories so far"
+SAMPLES_SO_FAR = "samples so far"
+ZSTD_LEVEL = 1
+
+
+def columns_of_rows(columns: BehaviourColumns) -> tuple[str, ...]:
+    """Name what is kept of a row, as a reader gives it."""
+    numbers = (*columns.features.numbers(USER), *columns.of_interactions)
+    return (*columns.users, columns.item, columns.timestamp, *numbers)
+
+
+def is_newest(
+    codes: npt.NDArray[np.int64],
+    times: list[npt.NDArray[np.int64]],
+    marks: npt.NDArray[np.bool_],
+    longest: int,
+) -> npt.NDArray[np.bool_]:
+    """Whether each row is marked, and among the newest marked rows of its code.
+
+    >>> codes, times = np.array([0, 0, 0, 1]), [np.array([5, 3, 5, 1])]
+    >>> is_newest(codes, times, np.array([True, True, True, True]), 2).tolist()
+    [True, False, True, True]
+
+    Args:
+        codes: [rows] Whose each is.
+        times: Each [rows] numbers that order them, the first counting most; of equal ones the later
+            row is the newer.
+        marks: [rows] Which rows may be.
+        longest: How many of a code.
+    """
+    counts = np.bincount(codes[marks], minlength=int(codes.max(initial=-1)) + 1)
+    if counts.max(initial=0) <= longest:
+        return marks
+    own = np.flatnonzero(marks)
+    order = own[order_of_rows([key[own] for key in (codes, *times)])]
+    ends = np.cumsum(counts)[codes[order]]
+    chosen = np.zeros(len(codes), bool)
+    chosen[order[ends - np.arange(len(order)) <= longest]] = True
+    return chosen
+
+
+def write_newest(
+    path: Path,
+    rows: pa.Table,
+    columns: BehaviourColumns,
+    codes: npt.NDArray[np.int64],
+    roles: npt.NDArray[np.int64],
+    so_far: dict[str, npt.NDArray[np.int64]],
+    longest: int,
+    order_of_items: bool,
+) -> None:
+    """Write what the next day begins with, of some users.
+
+    Args:
+        path: The parquet file.
+        rows: Of these users, in the order of the log.
+        columns: The log's columns.
+        codes: [rows] Whose each is.
+        roles: [rows] What part each plays.
+        so_far: By name of a column, [codes] what is counted of each user.
+        longest: How many rows of a history are kept.
+        order_of_items: Whether rows of one time stand in the order of the item's key.
+    """
+    times = [ranks(rows[columns.timestamp].combine_chunks())]
+    if order_of_items:
+        times.append(ranks(rows[columns.item].combine_chunks()))
+    joins = (roles & JOINS) > 0
+    kept = is_newest(codes, times, joins, longest)
+    lags = max((max(number.lags) for number in columns.features.lagging), default=0)
+    if lags:  # they look at all rows, whatever part these play
+        kept = kept | is_newest(codes, times, np.ones(len(codes), bool), lags)
+    places = np.flatnonzero(kept)
+    table = rows.select(columns_of_rows(columns)).take(pa.array(places))
+    table = table.append_column(ROLE, pa.array((roles[places] & JOINS).astype(np.int8)))
+    for name, counts in so_far.items():
+        table = table.append_column(name, pa.array(counts[codes[places]]))
+    keys = [*columns.users, columns.item, ROLE, *so_far]
+    pq.write_table(
+        table, path, compression="zstd", compression_level=ZSTD_LEVEL, use_dictionary=keys,
+        write_statistics=False,
+    )  # fmt: skip
