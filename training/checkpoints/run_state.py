@@ -17,6 +17,8 @@ from ...steps.loss_scale import LossScale
 from ..evaluation.best_so_far import BestSoFar
 from ..evaluation.metrics import AUCCounts
 
+IDS = "ids"
+"""The fact that notes what the dataset's ids mean; checkpoints of earlier versions lack it."""
 TRAIN_AUC = "train_auc"
 """The array of the counts of the unfinished epoch's training AUC."""
 
@@ -61,6 +63,8 @@ class RunFacts:
     amp: bool
     order: dict[str, Any]
     """What decides the order of rows: seed, global batch size, window, repetitions."""
+    ids: dict[str, Any] | None = None
+    """What the dataset's ids mean, where that is noted: on the rank that saves."""
 
 
 NEEDED: dict[str, Any] = {
@@ -150,6 +154,7 @@ class RunState:
             "dataset": self.facts.dataset,
             "amp": self.facts.amp,
             "order": self.facts.order,
+            IDS: self.facts.ids,
             "epoch": position.epoch,
             "step": position.step,
             "loss_sums": position.loss_sums,

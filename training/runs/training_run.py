@@ -11,6 +11,7 @@ from ...feed.open_feed import open_feed
 from ...feed.users.users_loader import POSITIONS_TOGETHER
 from ...ranks import collectives
 from ...ranks.interruption import StopRequest
+from ...schemas.known_keys import note_of
 from ...steps.dropout_seeds import DropoutSeeds
 from ...steps.loss_scale import LossScale
 from ...steps.optimizers import make_optimizer
@@ -185,6 +186,7 @@ class TrainingRun(RunParts):
             self.fingerprint,
             config.amp,
             self._order(),
+            self._ids(),
         )
         state = RunState(self.model, optimizer, LossScale(config.amp, config.loss_scale), facts)
         if self.resumed:
@@ -194,6 +196,12 @@ class TrainingRun(RunParts):
         shared = [variable for name, variable in state.variables.items() if name not in own]
         collectives.broadcast(shared, self.ranks)
         return state
+
+    def _ids(self) -> dict[str, Any] | None:
+        """Note what ids mean, for whoever goes on from the checkpoints with other data."""
+        if self.config.save_checkpoint_path is None or not self.ranks.is_first:
+            return None
+        return note_of(self.dataset).to_dict()
 
     def _rate(self) -> float | WarmUpAndDecay:
         """Return the learning rate, or how it goes."""
