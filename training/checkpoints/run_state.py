@@ -233,12 +233,17 @@ class RunState:
             for what, wanted, found in (
                 ("its model", ours.model_type, theirs["model_type"]),
                 ("its model's options", ours.model_options, theirs["model_options"]),
-                ("its dataset", ours.dataset, theirs["dataset"]),
                 ("its optimizer", ours.optimizer, theirs["optimizer"]),
                 ("its use of amp", ours.amp, theirs["amp"]),
             )
             if wanted != found
         ]
+        if ours.dataset != theirs["dataset"]:
+            problems.append(
+                f"its dataset should be {ours.dataset}. Received: {theirs['dataset']}. To train "
+                "what it has learned on another dataset, with the same or grown vocabularies, "
+                "name it by --warm_start instead"
+            )
         if theirs["step"] and theirs["order"] != ours.order:
             problems.append(
                 "it lies within an epoch, whose order of rows depends on "

@@ -19,6 +19,7 @@ from ...steps.sample_batch import SampleBatch
 from ...steps.schedule import WarmUpAndDecay
 from ...steps.train_step import TrainStep
 from ..checkpoints.run_state import RunFacts, RunState
+from ..checkpoints.warm_start import WarmStart
 from ..evaluation.best_so_far import VALIDATION, BestSoFar
 from ..evaluation.mean_loss import MeanLoss
 from ..evaluation.memory import peak_memory
@@ -191,6 +192,8 @@ class TrainingRun(RunParts):
         state = RunState(self.model, optimizer, LossScale(config.amp, config.loss_scale), facts)
         if self.resumed:
             self._restore(state)
+        elif self.config.warm_start is not None:
+            self._start_warm(state)
         # Broadcast: every rank begins with the weights of the first.
         own = state.parts
         shared = [variable for name, variable in state.variables.items() if name not in own]
@@ -240,17 +243,36 @@ class TrainingRun(RunParts):
             position.auc.counts[:] = 0  # the first rank has those of all
         state.position = position
 
-    def _restore_own(self, state: RunState) -> None:
+    def _restore_own(self, taker: RunState | WarmStart) -> None:
         """Let the other ranks read what is theirs alone, out of the first rank's checkpoint."""
+        state = taker if isinstance(taker, RunState) else taker.state
         if not state.parts:
             return
         checkpoint = self.checkpoint_of_every_rank()
 
         def restore() -> None:
             if checkpoint is not None and not self.ranks.is_first:
-                state.restore_own(checkpoint)
+                taker.restore_own(checkpoint)
 
         collectives.on_every_rank(restore, self.ranks)
+
+    def _start_warm(self, state: RunState) -> None:
+        """Begin with what a run on the data before has learned."""
+        warm = WarmStart(state, self.dataset, self.config.new_rows)
+
+        def restore() -> None:
+            assert self.checkpoint is not None
+            warm.restore(self.checkpoint)
+            path, steps = self.checkpoint.path, state.position.steps
+            added = {table: rows for table, rows in warm.added.items() if rows}
+            grown = ", ".join(f"{table} {rows:,}" for table, rows in added.items())
+            begin = f"new rows ({self.config.new_rows}): {grown}" if added else "no new rows"
+            self.log.say(f"warm start from {path}, {steps} steps done; {begin}")
+            self.log.write("warm_start", (0, 0), step=steps, checkpoint=str(path), new_rows=added)
+
+        collectives.on_first_rank(restore, self.ranks)
+        self._restore_own(warm)
+        state.position = collectives.broadcast_object(state.position, self.ranks)
 
     def _benchmark(self, step: TrainStep, dropout_seeds: DropoutSeeds) -> dict[str, Any]:
         done = 0
