@@ -35,6 +35,7 @@ COMMANDS = {
     "export": ("export", "Write a trained model as a directory that can be served."),
     "score": ("score", "Score raw events with an exported model."),
     "serve": ("serve", "Answer requests: a Triton Inference Server on an exported model."),
+    "gate": ("deployment.gate", "Tell whether a model is not worse than the one that is served."),
     "spec": ("spec", "Validate, show, convert and adopt dataset specifications."),
     "doctor": ("doctor", "Show versions and devices; fail where training could not run."),
 }

@@ -33,10 +33,13 @@ MAY_IMPORT = {
         "foundation", "schemas", "ranks", "placement", "checkpoints", "feed", "steps", "models",
     },
     "serving": {"foundation", "schemas", "checkpoints", "feed", "models", "workflows", "training"},
+    "deployment": {
+        "foundation", "schemas", "checkpoints", "feed", "steps", "models", "training", "serving",
+    },
     "scripts": {
         "foundation", "schemas", "ranks", "placement", "checkpoints", "steps", "models",
         "workflows",
-        "training", "serving",
+        "training", "serving", "deployment",
     },
 }  # fmt: skip
 

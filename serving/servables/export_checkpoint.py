@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...checkpoints.checkpoint_files import SUMS
 from ...checkpoints.checkpoint_store import Checkpoint, CheckpointError, CheckpointStore
+from ...foundation.digest import sha256
 from ...foundation.staging import check_apart
 from ...models.registry import model_class
 from ...models.saved_weights import restored_model
@@ -50,7 +52,7 @@ class CheckpointExport:
         checkpoint = CheckpointStore(self.checkpoints).load(say, check_facts)
         model = restore_model(checkpoint, dataset)
         facts = {name: checkpoint.facts.get(name) for name in FACTS}
-        facts = {"name": checkpoint.path.name, **facts}
+        facts = {"name": checkpoint.path.name, "sha256": sha256(checkpoint.path / SUMS), **facts}
         export_model(
             model,
             dataset,

@@ -61,18 +61,20 @@ def save_checkpoint(dataset, tmp_path_factory):
     from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
     from merlin_sim.models import build_model
     from merlin_sim.schemas.fingerprint import fingerprint
+    from merlin_sim.schemas.known_keys import note_of
     from merlin_sim.steps.loss_scale import LossScale
     from merlin_sim.steps.optimizers import make_optimizer
     from merlin_sim.training.checkpoints.run_state import RunFacts, RunState
     from merlin_sim.training.evaluation.metrics import AUCCounts
 
-    def save(kind, **options):
+    def save(kind, notes_ids=True, **options):
         tf.keras.utils.set_random_seed(2)
         model = build_model(kind, dataset.schema, **options)
         for variable in model.trainable_variables:
             variable.assign_add(tf.random.normal(variable.shape, stddev=0.3))
         optimizer = make_optimizer("adam", model.trainable_variables, 0.01)
-        facts = RunFacts(kind, options, "adam", fingerprint(dataset), False, {"seed": 1})
+        ids = note_of(dataset).to_dict() if notes_ids else None
+        facts = RunFacts(kind, options, "adam", fingerprint(dataset), False, {"seed": 1}, ids)
         state = RunState(model, optimizer, LossScale(False), facts)
         checkpoints = tmp_path_factory.mktemp("run") / "checkpoints"
         CheckpointStore(checkpoints).save(7, *state.to_checkpoint(AUCCounts()), auc=0.5)

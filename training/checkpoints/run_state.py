@@ -17,6 +17,8 @@ from ...steps.loss_scale import LossScale
 from ..evaluation.best_so_far import BestSoFar
 from ..evaluation.metrics import AUCCounts
 
+IDS = "ids"
+"""The fact that notes what the dataset's ids mean; checkpoints of earlier versions lack it."""
 TRAIN_AUC = "train_auc"
 """The array of the counts of the unfinished epoch's training AUC."""
 
@@ -61,6 +63,8 @@ class RunFacts:
     amp: bool
     order: dict[str, Any]
     """What decides the order of rows: seed, global batch size, window, repetitions."""
+    ids: dict[str, Any] | None = None
+    """What the dataset's ids mean, where that is noted: on the rank that saves."""
 
 
 NEEDED: dict[str, Any] = {
@@ -150,6 +154,7 @@ class RunState:
             "dataset": self.facts.dataset,
             "amp": self.facts.amp,
             "order": self.facts.order,
+            IDS: self.facts.ids,
             "epoch": position.epoch,
             "step": position.step,
             "loss_sums": position.loss_sums,
@@ -228,12 +233,17 @@ class RunState:
             for what, wanted, found in (
                 ("its model", ours.model_type, theirs["model_type"]),
                 ("its model's options", ours.model_options, theirs["model_options"]),
-                ("its dataset", ours.dataset, theirs["dataset"]),
                 ("its optimizer", ours.optimizer, theirs["optimizer"]),
                 ("its use of amp", ours.amp, theirs["amp"]),
             )
             if wanted != found
         ]
+        if ours.dataset != theirs["dataset"]:
+            problems.append(
+                f"its dataset should be {ours.dataset}. Received: {theirs['dataset']}. To train "
+                "what it has learned on another dataset, with the same or grown vocabularies, "
+                "name it by --warm_start instead"
+            )
         if theirs["step"] and theirs["order"] != ours.order:
             problems.append(
                 "it lies within an epoch, whose order of rows depends on "

@@ -112,7 +112,7 @@ class Run:
             return self._run(dataset, checkpoint)
 
     def _run(self, dataset: DatasetDirectory, checkpoint: Checkpoint | None) -> dict[str, Any]:
-        resumed = checkpoint is not None and self.config.mode == "train"
+        resumed = self.config.load_checkpoint_path is not None and self.config.mode == "train"
         results = self.config.results_dir if self.ranks.is_first else None
         log = collectives.on_every_rank(
             lambda: RunLog(
@@ -155,9 +155,13 @@ class Run:
         return spread_tables(plan, self.ranks, self.config.xla)
 
     def _find_checkpoint(self) -> Checkpoint | None:
-        if self.config.load_checkpoint_path is None:
+        is_training = self.config.mode == "train"
+        place = self.config.load_checkpoint_path or (
+            self.config.warm_start if is_training else None
+        )
+        if place is None:
             return None
-        store = CheckpointStore(self.config.load_checkpoint_path)
+        store = CheckpointStore(place)
         return store.load(lambda message: print(f"merlin-sim: {message}", flush=True), check_facts)
 
     def _model_options(self, checkpoint: Checkpoint | None) -> dict[str, Any]:
@@ -186,7 +190,7 @@ class Run:
     def _settle(self, checkpoint: Checkpoint | None, dataset: DatasetDirectory) -> None:
         """Take from the checkpoint what the configuration leaves open, or draw it."""
         seed, model_type = self.config.seed, self.config.model_type
-        if checkpoint is not None:
+        if checkpoint is not None and self.config.load_checkpoint_path is not None:
             seed = checkpoint.facts["order"].get("seed") if seed is None else seed
             model_type = model_type or checkpoint.facts["model_type"]
         if seed is None:

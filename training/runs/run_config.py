@@ -17,6 +17,7 @@ from ...models.families.registry import DEFAULT, families
 from ...placement.sizes import parse_size
 from ...placement.wanted import CUTS
 from ...steps import OPTIMIZERS
+from ..checkpoints import MEAN, NEW_ROWS
 from ..reports.published_lines import LOG_FORMATS
 from .settings import Setting, kind_of, setting, setting_of, what_it_should_be
 
@@ -161,6 +162,19 @@ class RunConfig:
     )
     load_checkpoint_path: Path | None = setting(
         None, 'Directory of checkpoints to go on from; "": none.', off=""
+    )
+    warm_start: Path | None = setting(
+        None,
+        "Directory of checkpoints of a run on another dataset, out of which this one grew "
+        "(`preprocess --fitted`): known rows of tables, all other weights and the optimizer go on, "
+        'epochs begin anew. Of a run that is resumed, it was where it began; "": none.',
+        off="",
+    )
+    new_rows: str = setting(
+        MEAN,
+        "How rows of keys begin that --warm_start finds new: mean, of the trained rows of the "
+        "item's category or else of the table, or random, as in a new model.",
+        choices=NEW_ROWS,
     )
     checkpoint_every: int | None = setting(
         None, "Steps between checkpoints; 0: at the end of epochs.", at_least=1, off=0
@@ -352,6 +366,11 @@ def _problems(config: RunConfig) -> Iterator[str]:
         )
     if config.save_scores and config.benchmark:
         yield "`save_scores` should not be given with benchmark, which evaluates nothing."
+    if config.new_rows != MEAN and config.warm_start is None:
+        yield (
+            "`new_rows` should be given with warm_start only: a new model's rows are all random. "
+            f"Received: {config.new_rows}"
+        )
     if config.loss_scale is not None and not config.amp:
         yield (
             "`loss_scale` should be given with amp only: float32 needs none. "

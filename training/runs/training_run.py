@@ -11,6 +11,7 @@ from ...feed.open_feed import open_feed
 from ...feed.users.users_loader import POSITIONS_TOGETHER
 from ...ranks import collectives
 from ...ranks.interruption import StopRequest
+from ...schemas.known_keys import note_of
 from ...steps.dropout_seeds import DropoutSeeds
 from ...steps.loss_scale import LossScale
 from ...steps.optimizers import make_optimizer
@@ -18,6 +19,7 @@ from ...steps.sample_batch import SampleBatch
 from ...steps.schedule import WarmUpAndDecay
 from ...steps.train_step import TrainStep
 from ..checkpoints.run_state import RunFacts, RunState
+from ..checkpoints.warm_start import WarmStart
 from ..evaluation.best_so_far import VALIDATION, BestSoFar
 from ..evaluation.mean_loss import MeanLoss
 from ..evaluation.memory import peak_memory
@@ -191,15 +193,24 @@ class TrainingRun(RunParts):
             self.fingerprint,
             config.amp,
             self._order(),
+            self._ids(),
         )
         state = RunState(self.model, optimizer, LossScale(config.amp, config.loss_scale), facts)
         if self.resumed:
             self._restore(state)
+        elif self.config.warm_start is not None:
+            self._start_warm(state)
         # Broadcast: every rank begins with the weights of the first.
         own = state.parts
         shared = [variable for name, variable in state.variables.items() if name not in own]
         collectives.broadcast(shared, self.ranks)
         return state
+
+    def _ids(self) -> dict[str, Any] | None:
+        """Note what ids mean, for whoever goes on from the checkpoints with other data."""
+        if self.config.save_checkpoint_path is None or not self.ranks.is_first:
+            return None
+        return note_of(self.dataset).to_dict()
 
     def _rate(self) -> float | WarmUpAndDecay:
         """Return the learning rate, or how it goes."""
@@ -238,17 +249,36 @@ class TrainingRun(RunParts):
             position.auc.counts[:] = 0  # the first rank has those of all
         state.position = position
 
-    def _restore_own(self, state: RunState) -> None:
+    def _restore_own(self, taker: RunState | WarmStart) -> None:
         """Let the other ranks read what is theirs alone, out of the first rank's checkpoint."""
+        state = taker if isinstance(taker, RunState) else taker.state
         if not state.parts:
             return
         checkpoint = self.checkpoint_of_every_rank()
 
         def restore() -> None:
             if checkpoint is not None and not self.ranks.is_first:
-                state.restore_own(checkpoint)
+                taker.restore_own(checkpoint)
 
         collectives.on_every_rank(restore, self.ranks)
+
+    def _start_warm(self, state: RunState) -> None:
+        """Begin with what a run on the data before has learned."""
+        warm = WarmStart(state, self.dataset, self.config.new_rows)
+
+        def restore() -> None:
+            assert self.checkpoint is not None
+            warm.restore(self.checkpoint)
+            path, steps = self.checkpoint.path, state.position.steps
+            added = {table: rows for table, rows in warm.added.items() if rows}
+            grown = ", ".join(f"{table} {rows:,}" for table, rows in added.items())
+            begin = f"new rows ({self.config.new_rows}): {grown}" if added else "no new rows"
+            self.log.say(f"warm start from {path}, {steps} steps done; {begin}")
+            self.log.write("warm_start", (0, 0), step=steps, checkpoint=str(path), new_rows=added)
+
+        collectives.on_first_rank(restore, self.ranks)
+        self._restore_own(warm)
+        state.position = collectives.broadcast_object(state.position, self.ranks)
 
     def _benchmark(self, step: TrainStep, dropout_seeds: DropoutSeeds) -> dict[str, Any]:
         done = 0

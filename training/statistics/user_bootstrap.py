@@ -1,17 +1,22 @@
-"""AUCs on test users drawn with replacement: how much of an AUC hangs on who was tested."""
+"""Measures on test users drawn with replacement: how much of one hangs on who was tested."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ...foundation.exceptions import MerlinSimError
+from ..evaluation.row_metrics import CALIBRATION_BINS, calibration_places, losses_of
 from ..evaluation.scored_rows import ScoredRows
 from ..evaluation.thresholds import THRESHOLDS, places
 
 Array = npt.NDArray[Any]
+Key = TypeVar("Key")
+OfUsers = Callable[[Array], float]
+"""Gives a measure's value where each user counts so many times; NaN where it has none."""
 
 DRAWS = 1000
 """Sets of users that are drawn."""
@@ -40,12 +45,70 @@ class UserBootstrap:
         Raises:
             MerlinSimError: where the rows are not of the same test data.
         """
-        self._check(rows)
-        place = places(rows.labels, rows.scores)
-        user = np.searchsorted(self.users, rows.users)
-        return np.array([self._auc(place, times[user]) for times in self._times_drawn()])
+        return self.draw({"auc": self.auc(rows)})["auc"]
 
-    def _times_drawn(self) -> Any:
+    @property
+    def once(self) -> Array:
+        """How often each user counts in what was measured itself: once."""
+        return np.ones(len(self.users))
+
+    def draw(
+        self, measures: Mapping[Key, OfUsers], drawn: Callable[[], None] = lambda: None
+    ) -> dict[Key, Array]:
+        """Compute measures on the same sets of users, [draws] each.
+
+        Args:
+            measures: of :meth:`auc` and the like, by any key.
+            drawn: called after each set.
+        """
+        values = []
+        for times in self._times_drawn():
+            values.append([measure(times) for measure in measures.values()])
+            drawn()
+        return dict(zip(measures, np.array(values).T, strict=True))
+
+    def auc(self, rows: ScoredRows, of: Array | None = None) -> OfUsers:
+        """Prepare the AUC of one run.
+
+        Args:
+            rows: of the run.
+            of: [rows], true where a row counts; None for all.
+
+        Raises:
+            MerlinSimError: where the rows are not of the same test data.
+        """
+        labels, scores, user = self._chosen(rows, of)
+        place = places(labels, scores)
+        return lambda times: self._auc(place, times[user])
+
+    def log_loss(self, rows: ScoredRows, of: Array | None = None) -> OfUsers:
+        """Prepare the mean log loss of one run; arguments as of :meth:`auc`."""
+        labels, scores, user = self._chosen(rows, of)
+        losses = np.bincount(user, losses_of(labels, scores), len(self.users))
+        counts = np.bincount(user, minlength=len(self.users)).astype(np.float64)
+        return lambda times: _share(float(times @ losses), float(times @ counts))
+
+    def calibration_error(self, rows: ScoredRows, of: Array | None = None) -> OfUsers:
+        """Prepare the calibration error of one run; arguments as of :meth:`auc`."""
+        labels, scores, user = self._chosen(rows, of)
+        place = calibration_places(scores)
+        above = scores.astype(np.float64) - labels  # summed over a bin, what it predicts too much
+
+        def error(times: Array) -> float:
+            weights = times[user]
+            apart = np.bincount(place, weights * above, CALIBRATION_BINS)
+            return _share(float(np.abs(apart).sum()), float(weights.sum()))
+
+        return error
+
+    def _chosen(self, rows: ScoredRows, of: Array | None) -> tuple[Array, Array, Array]:
+        self._check(rows)
+        user = np.searchsorted(self.users, rows.users)
+        if of is None:
+            return rows.labels, rows.scores, user
+        return rows.labels[of], rows.scores[of], user[of]
+
+    def _times_drawn(self) -> Iterator[Array]:
         random = np.random.default_rng(self.seed)
         count = len(self.users)
         for _ in range(self.draws):
@@ -70,6 +133,10 @@ class UserBootstrap:
                 f"{len(users):,} users with {len(rows.users):,} rows instead of "
                 f"{len(self.users):,} with {int(self._rows.sum()):,}."
             )
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else float("nan")
 
 
 def _rows_and_clicks(rows: ScoredRows) -> tuple[Array, Array, Array]:

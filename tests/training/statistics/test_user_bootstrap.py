@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.training.evaluation import row_metrics
 from merlin_sim.training.evaluation.metrics import AUCCounts
 from merlin_sim.training.evaluation.scored_rows import ScoredRows
 from merlin_sim.training.statistics.user_bootstrap import UserBootstrap
@@ -68,3 +69,37 @@ def test_scores_are_read_as_they_were_written(tmp_path):
     (tmp_path / "other.parquet").write_text("no parquet")
     with pytest.raises(MerlinSimError, match="expected the scores of a run"):
         ScoredRows.read(tmp_path / "other.parquet")
+
+
+@pytest.mark.parametrize("measure", ["auc", "log_loss", "calibration_error"])
+def test_measures_of_drawn_users_are_those_of_their_rows(measure):
+    given = rows(users=6)
+    chosen = np.arange(len(given.labels)) % 5 != 1
+    bootstrap = UserBootstrap(given, draws=10, seed=3)
+    found = bootstrap.draw({0: getattr(bootstrap, measure)(given, chosen)})[0]
+    random = np.random.default_rng(3)
+    for value in found:
+        drawn = random.integers(0, 6, 6)
+        places = np.concatenate(
+            [np.flatnonzero((given.users == 7 + 3 * user) & chosen) for user in drawn]
+        )
+        labels, scores = given.labels[places], given.scores[places]
+        assert value == pytest.approx(by_rows(measure, labels, scores), abs=1e-6)
+
+
+def by_rows(measure, labels, scores):
+    if measure == "log_loss":
+        return row_metrics.log_loss(labels, scores)
+    if measure == "calibration_error":
+        return row_metrics.calibration_error(row_metrics.calibration_bins(labels, scores))
+    counts = AUCCounts()
+    counts.update(labels.astype(np.float32), scores)
+    return counts.result()
+
+
+def test_a_segment_without_rows_has_no_value():
+    given = rows(users=3)
+    bootstrap = UserBootstrap(given, draws=2)
+    nothing = np.zeros(len(given.labels), bool)
+    for measure in (bootstrap.auc, bootstrap.log_loss, bootstrap.calibration_error):
+        assert np.isnan(measure(given, nothing)(bootstrap.once))

@@ -1,0 +1,1 @@
+"""Whether a candidate may take the place of the current model."""

@@ -1,0 +1,177 @@
+"""A model that is judged: a run's checkpoint, or what was exported of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import yaml
+
+from ...checkpoints.checkpoint_files import SUMS
+from ...checkpoints.checkpoint_store import CheckpointStore
+from ...foundation.batch_names import OFFSETS, VALUES
+from ...foundation.digest import sha256
+from ...foundation.exceptions import MerlinSimError
+from ...models.registry import family_of, model_class
+from ...models.saved_weights import is_checkpoint, restored_model
+from ...schemas import SPEC_FILE
+from ...schemas.contracts.known_contracts import channels_of
+from ...schemas.dataset import DatasetDirectory
+from ...schemas.fingerprint import fingerprint
+from ...schemas.known_keys import IdsNote, note_ids, other_meanings
+from ...serving.scoring.scorer import Scorer
+from ...serving.servables.manifest import MANIFEST
+from ...serving.servables.servable import Servable
+from ...serving.servables.served_columns import ServedColumns
+from ...training.checkpoints.run_state import IDS, check_facts
+from ...training.evaluation.prediction import Predictor
+from .model_columns import Array, Batch, ModelColumns
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A model that scores rows of a dataset that it may not have been trained on."""
+
+    path: Path
+    columns: ModelColumns
+    ids: IdsNote | None
+    """What its ids mean; None where it does not tell."""
+    origin: dict[str, Any]
+    """Where it came from, as JSON can hold it."""
+    predict: Callable[[dict[str, Array]], Array]
+    """Columns as :meth:`.ModelColumns.as_served` gives them -> click probabilities, [rows]."""
+
+    def score(self, batch: Batch) -> Array:
+        """Score rows as a server would."""
+        return self.predict(self.columns.as_served(batch))
+
+    def check(self, dataset: DatasetDirectory) -> None:
+        """Refuse a dataset that lacks what the model reads, or whose ids mean something else.
+
+        Raises:
+            MerlinSimError: With all of that.
+        """
+        schema = dataset.schema
+        missing = [name for name in self.columns.names if name not in schema.column_names]
+        problems = [f"it has no column {name}, which the model reads" for name in missing]
+        if self.ids is not None:
+            problems += other_meanings(self.ids, schema, dataset.path)
+        elif self.origin["dataset"] != fingerprint(dataset):
+            problems.append(
+                "the checkpoint does not note what its ids mean, as those of earlier versions do "
+                "not: `merlin-sim export` it with its own dataset, and give the export"
+            )
+        if problems:
+            lines = "\n".join(f"  {problem}" for problem in problems)
+            raise MerlinSimError(
+                f"{dataset.path} cannot be scored by {self.path}: preprocess it with the "
+                f"vocabularies of the model's dataset, grown or as they are (--fitted):\n{lines}"
+            )
+
+
+def open_judged(path: Path, say: Say = lambda message: None) -> Judged:
+    """Open a model.
+
+    Args:
+        path: A servable, a directory of checkpoints (the newest whole one is taken), one of them,
+            or a run's directory of results, whose configuration says where its checkpoints are.
+        say: Called with a sentence for each checkpoint that was passed over.
+
+    Raises:
+        MerlinSimError: Where it is none of these.
+    """
+    if (path / MANIFEST).is_file() and (path / SPEC_FILE).is_file():
+        return _of_servable(path)
+    if is_checkpoint(path):
+        return _of_checkpoint(path, path, say)
+    return _of_checkpoint(path, _checkpoints_of(path), say)
+
+
+def _checkpoints_of(results: Path) -> Path:
+    file = results / "config.yaml"
+    if not file.is_file():
+        raise MerlinSimError(
+            f"{results}: expected an exported model, a directory of checkpoints, or a run's "
+            "directory of results; it is none of them."
+        )
+    try:
+        config = yaml.safe_load(file.read_text(encoding="utf-8"))
+        saved = config.get("save_checkpoint_path")
+    except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
+        raise MerlinSimError(f"{file}: expected a run's configuration: {error}") from error
+    if not saved:
+        raise MerlinSimError(
+            f"{results} is of a run without --save_checkpoint_path, which kept no weights."
+        )
+    return Path(saved)
+
+
+def _of_checkpoint(path: Path, checkpoints: Path, say: Say) -> Judged:
+    checkpoint = CheckpointStore(checkpoints).load(say, check_facts)
+    model = restored_model(checkpoint, model_class(checkpoint.facts["model_type"]))
+    schema = model.body.schema
+    names = family_of(model).served_columns(channels_of(schema))
+    predictor = Predictor(model, parts=not tf.config.list_logical_devices("GPU"))
+
+    def predict(columns: dict[str, Array]) -> Array:
+        batch = {name: tf.constant(values) for name, values in columns.items()}
+        scores: Array = predictor(batch).numpy()
+        return scores
+
+    origin = {
+        "kind": "checkpoint",
+        "path": str(path),
+        "checkpoint": checkpoint.path.name,
+        "checkpoint_sha256": sha256(checkpoint.path / SUMS),
+        "dataset": checkpoint.facts["dataset"],
+        "model_type": checkpoint.facts["model_type"],
+    }
+    ids = IdsNote.parse(checkpoint.facts.get(IDS))
+    return Judged(path, ModelColumns.of(schema, names), ids, origin, predict)
+
+
+def _of_servable(path: Path) -> Judged:
+    servable = Servable.open(path)
+    manifest, columns = servable.manifest, servable.columns
+    names = list(manifest["request"]["columns"])
+    scorer = Scorer(servable)
+
+    def predict(rows: dict[str, Array]) -> Array:
+        return scorer.score_ids(_signature_inputs(rows, columns))
+
+    origin = {
+        "kind": "servable",
+        "path": str(path),
+        "servable_sha256": sha256(path / MANIFEST),
+        "checkpoint": manifest["checkpoint"].get("name"),
+        "checkpoint_sha256": manifest["checkpoint"].get("sha256"),
+        "dataset": manifest["checkpoint"].get("dataset"),
+        "model_type": manifest["model"]["type"],
+    }
+    ids = note_ids(servable.schema.select_by_name(names), path)
+    return Judged(path, ModelColumns.of(servable.schema, names), ids, origin, predict)
+
+
+def _signature_inputs(rows: dict[str, Array], columns: ServedColumns) -> dict[str, Array]:
+    """Bring padded rows to the types and forms that a servable's signature has."""
+    inputs: dict[str, Array] = {}
+    for column in (*columns.of_user, *columns.of_target):
+        inputs[column.name] = rows[column.name].astype(column.dtype)
+    if not columns.lists:
+        return inputs
+    filled = rows[columns.histories[0].name] > 0
+    offsets = np.concatenate([[0], np.cumsum(filled.sum(axis=1))]).astype(np.int32)
+    for column in columns.lists:
+        values = rows[column.name].astype(column.dtype)
+        if columns.is_ragged:
+            inputs[column.name + VALUES] = values[filled]
+            inputs[column.name + OFFSETS] = offsets
+        else:
+            inputs[column.name] = values
+    return inputs

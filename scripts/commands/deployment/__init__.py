@@ -1,0 +1,1 @@
+"""What is shipped: gate, registry, drift."""

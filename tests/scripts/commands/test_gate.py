@@ -1,0 +1,140 @@
+"""`merlin-sim gate`: two models on the rows of a third dataset."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from in_process import answer, run
+
+from merlin_sim.schemas.specs.feature_spec import FeatureSpec
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def models(save_checkpoint, dataset, tmp_path_factory) -> dict[str, Path]:
+    """Two models' checkpoints, an export of the first, and a results directory of the other."""
+    _, one = save_checkpoint("din", embedding_dim=4)
+    _, other = save_checkpoint("din", embedding_dim=4, stage_two_mlp_dims=(8,))
+    made = tmp_path_factory.mktemp("models")
+    arguments = ["--load_checkpoint_path", one, "--dataset_dir", dataset.path]
+    run("export", *arguments, "--output", made / "servable")
+    (made / "run").mkdir()
+    config = yaml.safe_dump({"save_checkpoint_path": str(other)})
+    (made / "run/config.yaml").write_text(config)
+    return {"one": one, "servable": made / "servable", "run": made / "run"}
+
+
+@pytest.fixture(scope="module")
+def grown(dataset, tmp_path_factory) -> Path:
+    """The next day: 10 more books, 3 more readers, longer histories; ids are keys."""
+    path = tmp_path_factory.mktemp("grown") / "dataset"
+    path.mkdir()
+    spec, features = dataset.spec, {}
+    for name, feature in spec.feature_spec.items():
+        more = {"reader": 3, "click": 0}.get(name, 10)
+        size = None if feature.cardinality is None else feature.cardinality + more
+        features[name] = type(feature)(feature.dtype, size, feature.dimensions and (8,))
+    random = np.random.default_rng(0)
+    rows = 90
+    lists = [[random.integers(1, 41, n).tolist() for n in np.arange(rows) % 9] for _ in range(2)]
+    table = pa.table(
+        {
+            "click": pa.array(np.arange(rows) % 2, pa.int8()),
+            "reader": random.integers(1, 13, rows),
+            "book": random.integers(1, 41, rows),
+            "read": pa.array(lists[0], pa.list_(pa.int64())),
+            "skipped": pa.array(lists[1], pa.list_(pa.int64())),
+        }
+    )
+    pq.write_table(table.take(np.arange(rows)[::-1]), path / "train.parquet")
+    pq.write_table(table, path / "test.parquet")
+    made = FeatureSpec(features, spec.source_spec, spec.channel_spec, {})
+    made.write(path / "feature_spec.yaml")
+    return path
+
+
+def gate(models, candidate, current, dataset, output, *more):
+    pair = ["--candidate", models[candidate], "--current", models[current]]
+    return answer("gate", *pair, "--dataset", dataset, "--output", output, *more)
+
+
+def test_an_export_is_as_good_as_its_checkpoint(models, grown, tmp_path):
+    found = gate(models, "servable", "one", grown, tmp_path / "out", "--margin", 0)
+    # Float rounding alone tells them apart, and a margin of 0 allows for none.
+    assert found.returncode in (0, 1), found.stderr
+    document = json.loads((tmp_path / "out/gate.json").read_text())
+    by_segment = {(j["segment"], j["measure"]): j for j in document["judgements"]}
+    assert all(abs(j["difference"]) < 1e-3 for j in by_segment.values() if j["difference"])
+    assert by_segment["all rows", "log_loss"]["difference"] == pytest.approx(0, abs=1e-6)
+    assert by_segment["all rows", "auc"]["rows"] == 90
+    table = pq.read_table(grown / "test.parquet").to_pydict()
+    new_items = sum(book > 30 for book in table["book"])
+    new_users = sum(reader > 9 for reader in table["reader"])
+    long = sum(len(read) >= 4 for read in table["read"])
+    assert by_segment["new items", "auc"]["rows"] == new_items > 0
+    assert by_segment["new users", "auc"]["rows"] == new_users > 0
+    assert by_segment["long histories", "auc"]["rows"] == long > 0
+    for side in ("candidate", "current"):
+        assert document[side]["checkpoint"] == "step-0000000007"
+    one, other = document["candidate"], document["current"]
+    assert one["checkpoint_sha256"] == other["checkpoint_sha256"]
+
+
+def test_the_exit_code_tells_what_came_out(models, grown, tmp_path):
+    wide = ["--margin", 1, "--long_history", 8]
+    found = gate(models, "run", "one", grown, tmp_path / "out", *wide)
+    assert found.returncode == 0 and "\npassed\n" in found.stdout
+    assert json.loads((tmp_path / "out/gate.json").read_text())["long_from"] == 8
+    found = gate(models, "run", "one", grown, tmp_path / "out", "--margin", 0)
+    assert found.returncode == 1 and "\nnot passed\n" in found.stdout
+    assert "of all rows" in found.stdout
+    assert json.loads((tmp_path / "out/gate.json").read_text())["passed"] is False
+
+
+def test_what_cannot_be_compared_is_refused(models, dataset, grown, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "unsaved").mkdir()
+    (tmp_path / "unsaved/config.yaml").write_text("save_checkpoint_path: null\n")
+    more = {**models, "empty": tmp_path / "empty", "unsaved": tmp_path / "unsaved"}
+    for candidate, said in (
+        ("empty", "expected an exported model, a directory of checkpoints, or a run's"),
+        ("unsaved", "is of a run without --save_checkpoint_path"),
+    ):
+        found = gate(more, candidate, "one", grown, tmp_path / "out")
+        assert found.returncode == 2 and said in found.stderr
+    found = gate(models, "one", "one", grown, tmp_path / "out", "--mapping", "tomorrow")
+    assert found.returncode == 2 and "no mapping 'tomorrow'" in found.stderr
+    found = gate(models, "one", "one", grown, tmp_path / "out", "--margin", -1)
+    assert found.returncode == 2
+    assert not (tmp_path / "out").exists()
+
+
+def test_ids_that_mean_something_else_are_refused(models, dataset, grown, tmp_path):
+    keys = pa.table({"id": np.arange(1, 41), "key": [f"book {n}" for n in range(40)]})
+    other = tmp_path / "other"
+    (other / "categories").mkdir(parents=True)
+    pq.write_table(keys, other / "categories/book.parquet")
+    for file in grown.iterdir():
+        (other / file.name).write_bytes(file.read_bytes())
+    found = gate(models, "servable", "servable", other, tmp_path / "out")
+    assert found.returncode == 2
+    assert "preprocess it with the vocabularies of the model's dataset" in found.stderr
+    assert "book: ids are keys in what is known" in found.stderr
+
+
+def test_a_checkpoint_that_does_not_tell_its_ids_is_scored_on_its_own_dataset_alone(
+    models, dataset, grown, save_checkpoint, tmp_path
+):
+    _, path = save_checkpoint("din", notes_ids=False, embedding_dim=4)
+    models = {**models, "earlier": path}
+    found = gate(models, "one", "earlier", grown, tmp_path / "out")
+    assert found.returncode == 2 and "does not note what its ids mean" in found.stderr
+    wide = ["--margin", 1]
+    assert gate(models, "one", "earlier", dataset.path, tmp_path / "out", *wide).returncode == 0

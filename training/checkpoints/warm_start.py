@@ -1,0 +1,161 @@
+"""A run on grown data that begins with what a run on the data before has learned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+
+from ...checkpoints.checkpoint_files import Checkpoint, CheckpointError
+from ...models.saved_weights import MOST_LISTED
+from ...models.variable_names import table_names
+from ...schemas.dataset import DatasetDirectory
+from ...schemas.known_keys import IdsNote, other_meanings
+from . import MEAN
+from .new_rows import MeanRows
+from .run_state import IDS, TRAIN_AUC, Position, RunState
+
+
+@dataclass
+class WarmStart:
+    """Takes weights and optimizer over into tables that may have more rows.
+
+    Rows of keys that were known keep their vectors and slots; rows of new keys begin with slots of
+    0 and the mean of trained rows, or with what they were drawn as. Steps go on to be counted,
+    epochs begin anew.
+    """
+
+    state: RunState
+    dataset: DatasetDirectory
+    new_rows: str
+    """One of :data:`~merlin_sim.training.checkpoints.NEW_ROWS`."""
+    added: dict[str, int] = field(default_factory=dict)
+    """Table -> how many rows it did not have before."""
+
+    def check(self, checkpoint: Checkpoint) -> None:
+        """Refuse a checkpoint that this run cannot begin with, saying all reasons.
+
+        Raises:
+            CheckpointError: where model or optimizer are others, or ids would mean something else.
+        """
+        facts, ours = checkpoint.facts, self.state.facts
+        problems = [
+            f"{what} should be {wanted}. Received: {found}"
+            for what, wanted, found in (
+                ("its model", ours.model_type, facts["model_type"]),
+                ("its model's options", ours.model_options, facts["model_options"]),
+                ("its optimizer", ours.optimizer, facts["optimizer"]),
+                ("its use of amp", ours.amp, facts["amp"]),
+            )
+            if wanted != found
+        ]
+        problems += self._other_ids(facts)
+        if problems:
+            lines = "\n".join(f"  {problem}" for problem in problems)
+            raise CheckpointError(
+                f"{checkpoint.path} cannot be gone on from with {self.dataset.path}:\n{lines}"
+            )
+
+    def _other_ids(self, facts: dict[str, Any]) -> list[str]:
+        if facts["dataset"] == self.state.facts.dataset:
+            return []
+        note = IdsNote.parse(facts.get(IDS))
+        if note is None:
+            return [
+                "it does not note what its ids mean, as checkpoints of earlier versions do not: "
+                "go on with its own dataset for an epoch, which notes it"
+            ]
+        problems = other_meanings(note, self.dataset.schema, self.dataset.path)
+        if problems:
+            problems.append(
+                "the dataset did not grow from that of the checkpoint, and ids would mean other "
+                "things: preprocess it with the vocabularies of that one (--fitted)"
+            )
+        return problems
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Take everything over, on the first rank.
+
+        Raises:
+            CheckpointError: where it cannot be.
+        """
+        self.check(checkpoint)
+        self._assign(checkpoint, self.state.variables, set(checkpoint.arrays) - {TRAIN_AUC})
+        self.state.position = Position(steps=checkpoint.facts["steps"])
+
+    def restore_own(self, checkpoint: Checkpoint) -> None:
+        """Take this rank's parts of tables over, on another rank than the first."""
+        parts = self.state.parts
+        own = {name: v for name, v in self.state.variables.items() if name in parts}
+        self._assign(checkpoint, own, set())
+
+    def _assign(
+        self, checkpoint: Checkpoint, variables: dict[str, tf.Variable], expected: set[str]
+    ) -> None:
+        index, parts = checkpoint.arrays.index, self.state.parts
+        tables = self._tables()
+        problems = [f"{name} is not in it" for name in variables if name not in index]
+        problems += [
+            f"{name} {list(index[name].shape)} is in it, and the model has no such variable"
+            for name in index
+            if name in expected and name not in variables
+        ]
+        for name, variable in variables.items():
+            if name not in index:
+                continue
+            part = parts.get(name)
+            shape = list(variable.shape if part is None else part.whole_shape(variable.shape))
+            found = list(index[name].shape)
+            grows = name in tables and found[:1] <= shape[:1] and found[1:] == shape[1:]
+            if found != shape and not grows:
+                fewer = " or fewer rows" if name in tables else ""
+                problems.append(f"{name} should have the shape {shape}{fewer}. Received: {found}")
+        if problems:
+            more = [f"and {len(problems) - MOST_LISTED} more"]
+            listed = problems[:MOST_LISTED] + (more if len(problems) > MOST_LISTED else [])
+            lines = "\n".join(f"  {problem}" for problem in listed)
+            raise CheckpointError(f"{checkpoint.path} is of another model:\n{lines}")
+        means = MeanRows(checkpoint.arrays, self.dataset) if self.new_rows == MEAN else None
+        for name, variable in variables.items():
+            with tf.device(variable.device):
+                if name in tables:
+                    self._assign_rows(checkpoint, name, variable, tables[name], means)
+                else:
+                    variable.assign(checkpoint.arrays[name])
+
+    def _assign_rows(
+        self,
+        checkpoint: Checkpoint,
+        name: str,
+        variable: tf.Variable,
+        table: str,
+        means: MeanRows | None,
+    ) -> None:
+        """Give a table, a slot of one, or this rank's part of it, its rows."""
+        part = self.state.parts.get(name)
+        whole = variable.shape if part is None else part.whole_shape(variable.shape)
+        rows, columns = (
+            ((0, int(whole[0])), (0, int(whole[1])))
+            if part is None
+            else part.places(variable.shape)
+        )
+        stored = checkpoint.arrays.index[name].shape[0]
+        is_table = name in table_names(self.state.model)
+        if is_table:
+            self.added[table] = int(whole[0]) - stored
+        known = min(rows[1], max(rows[0], stored))
+        values = variable.numpy()  # as they were drawn; slots are 0
+        if known > rows[0]:
+            read = checkpoint.arrays.read(name, (rows[0], known), columns)
+            values[: known - rows[0]] = read
+        if is_table and means is not None and known < rows[1]:
+            values[known - rows[0] :] = means.of(name, table, (known, rows[1]), columns)
+        variable.assign(values)
+
+    def _tables(self) -> dict[str, str]:
+        """Name the variables that have a row for each key: tables and their slots."""
+        tables = table_names(self.state.model)
+        kinds = self.state.optimizer.slots
+        slots = {f"{name}/{kind}": table for name, table in tables.items() for kind in kinds}
+        return {**tables, **slots}

@@ -1,0 +1,96 @@
+"""Metrics of labels and probabilities of rows, in numpy alone: known without TensorFlow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+CALIBRATION_BINS = 20
+"""Bins of equal width in which predicted and observed click rates are compared."""
+SMALLEST_PROBABILITY = 1e-7
+"""Log loss counts probabilities no nearer to 0 and 1 than this, as Keras does."""
+
+
+def log_loss(labels: Array, probabilities: Array) -> float:
+    """Return the mean of -log of the probability given to what happened.
+
+    >>> log_loss(np.array([True, False]), np.array([0.5, 0.5])) == float(np.log(2))
+    True
+    """
+    return float(losses_of(labels, probabilities).mean()) if len(labels) else 0.0
+
+
+def losses_of(labels: Array, probabilities: Array) -> Array:
+    """Return of each row -log of the probability given to what happened."""
+    bounded = np.clip(
+        probabilities.astype(np.float64), SMALLEST_PROBABILITY, 1 - SMALLEST_PROBABILITY
+    )
+    losses: Array = -np.log(np.where(labels, bounded, 1 - bounded))
+    return losses
+
+
+def grouped_auc(labels: Array, probabilities: Array, groups: Array) -> float | None:
+    """Return the AUC within groups, weighted by their rows.
+
+    Groups with one kind of label say nothing and do not count. Equal probabilities count half.
+
+    >>> grouped_auc(np.array([0, 1, 0, 1]), np.array([0.1, 0.2, 0.9, 0.3]), np.array([1, 1, 2, 2]))
+    0.5
+    >>> grouped_auc(np.array([0, 1]), np.array([0.1, 0.2]), np.array([1, 2])) is None
+    True
+
+    Args:
+        labels: [rows], clicks where true.
+        probabilities: [rows].
+        groups: [rows], ids, in any order.
+    """
+    if not len(labels):
+        return None
+    order = np.lexsort((probabilities, groups))
+    clicks, scores, ids = labels[order].astype(bool), probabilities[order], groups[order]
+    starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
+    sizes = np.diff(np.append(starts, len(ids)))
+    group = np.repeat(np.arange(len(starts)), sizes)
+    # Ranks from 1 within the group; rows of the same score share the mean of their ranks.
+    ties = np.flatnonzero(
+        np.concatenate([[True], (scores[1:] != scores[:-1]) | (ids[1:] != ids[:-1])])
+    )
+    tie_sizes = np.diff(np.append(ties, len(ids)))
+    mean_rank = np.repeat(ties + (tie_sizes + 1) / 2, tie_sizes) - starts[group]
+    positives = np.bincount(group, clicks, minlength=len(starts))
+    negatives = sizes - positives
+    rank_sums = np.bincount(group, clicks * mean_rank, minlength=len(starts))
+    both = (positives > 0) & (negatives > 0)
+    if not both.any():
+        return None
+    wins = rank_sums[both] - positives[both] * (positives[both] + 1) / 2
+    areas = wins / (positives[both] * negatives[both])
+    return float(np.average(areas, weights=sizes[both]))
+
+
+def calibration_bins(labels: Array, probabilities: Array) -> Array:
+    """Return [mean prediction, observed click rate, rows] of each bin that has rows."""
+    place = calibration_places(probabilities)
+    rows = np.bincount(place, minlength=CALIBRATION_BINS)
+    predicted = np.bincount(place, probabilities.astype(np.float64), CALIBRATION_BINS)
+    observed = np.bincount(place, labels.astype(np.float64), CALIBRATION_BINS)
+    used = rows > 0
+    columns = (predicted[used] / rows[used], observed[used] / rows[used], rows[used])
+    return np.stack(columns, axis=1)
+
+
+def calibration_places(probabilities: Array) -> Array:
+    """Return the bin of each row."""
+    places = (probabilities * CALIBRATION_BINS).astype(np.int64)
+    return np.asarray(np.minimum(places, CALIBRATION_BINS - 1))
+
+
+def calibration_error(bins: Array) -> float:
+    """Return the mean distance of prediction and observation, weighted by rows."""
+    if not len(bins):
+        return 0.0
+    return float(np.average(np.abs(bins[:, 0] - bins[:, 1]), weights=bins[:, 2]))
