@@ -210,8 +210,8 @@ def _read_document(path: Path) -> dict[str, Any]:
     if not all(isinstance(entry, dict) for entry in document["categories"].values()):
         raise MerlinSimError(f"{path}: categories: expected an object per domain.")
     found: dict[str, Any] = document
-    found["rules"] = {"negatives_not_in_history": False, **found["rules"]}
     if version in FORMER:
+        found["rules"] = {"negatives_not_in_history": False, **found["rules"]}
         found["columns"] = {**BEHAVIOURS, **found["columns"]}
     if version == 2:
         found |= {name: {**added, **found[name]} for name, added in ADDED.items()}
