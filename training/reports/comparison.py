@@ -8,7 +8,7 @@ from typing import Any
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator, Silence
 from ..evaluation.scored_rows import TEST_SCORES, ScoredRows
-from ..statistics.difference import NOISE, UNKNOWN, Difference, difference
+from ..statistics.difference import BEYOND_USERS, NOISE, UNKNOWN, Difference, difference
 from ..statistics.settings import Setting
 from ..statistics.summary import Summary
 from ..statistics.user_bootstrap import UserBootstrap
@@ -26,7 +26,8 @@ HOW_TO_READ_DIFFERENCES = (
     "An interval holds the difference in 95 of 100 such comparisons: that over users is what other "
     "test users would change (1,000 sets of them drawn with replacement, the same sets for both "
     "settings), that over seeds what other seeds would change as well. The last column goes by the "
-    "last of them that is there: what holds 0 is noise. p is of the two-sample Kolmogorov-Smirnov "
+    "last of them that is there: what holds 0 is noise. Without other seeds nothing is called "
+    "better or worse: it is beyond what users change. p is of the two-sample Kolmogorov-Smirnov "
     "test. Of many comparisons one in twenty is beyond its interval by chance alone."
 )
 
@@ -150,6 +151,11 @@ class Differences:
             mean = format(found.mean, "+" + self.measure.form)
             if verdict == UNKNOWN:
                 what = "whether that is noise is not known from single runs without scores"
+            elif verdict == BEYOND_USERS:
+                what = (
+                    f"more than other test users would change: 95% {self._shown(found.interval)}; "
+                    "what other seeds would, single runs do not tell"
+                )
             elif verdict == NOISE:
                 what = f"noise: 95% {self._shown(found.interval)}"
             else:

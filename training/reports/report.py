@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator
 from ..statistics.settings import Setting, settings_of, shown_value
 from .comparison import HOW_TO_READ, Differences, comparison_parts, spread_table
@@ -50,8 +51,10 @@ def write_report(
         narrator: hears of long work.
 
     Raises:
-        MerlinSimError: where a directory holds no run, or the report cannot be written.
+        MerlinSimError: where a directory holds no run or is named twice, or the report cannot be
+            written.
     """
+    _require_each_once(results_dirs)
     runs = _named_apart([read_results(path) for path in results_dirs])
     title = "Run " + runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
     page = Page(title)
@@ -119,6 +122,15 @@ def as_images(
 ) -> dict[str, tuple[bytes, str]]:
     """Turn drawn figures into PNGs with their captions."""
     return {name: (_png(figure), captions[name]) for name, figure in figures.items()}
+
+
+def _require_each_once(results_dirs: Sequence[Path]) -> None:
+    """Refuse a run that would count as two."""
+    seen: dict[Path, Path] = {}
+    for path in results_dirs:
+        before = seen.setdefault(path.resolve(), path)
+        if before is not path:
+            raise MerlinSimError(f"runs should be named once each. Received: {before} and {path}.")
 
 
 def _named_apart(runs: list[RunResults]) -> list[RunResults]:

@@ -16,6 +16,8 @@ Array = npt.NDArray[Any]
 
 CONFIDENCE = 0.95
 NOISE, BETTER, WORSE, UNKNOWN, OTHER = "noise", "better", "worse", "unknown", "differs"
+BEYOND_USERS = "beyond users"
+"""More than other test users would change; of single runs nobody knows what seeds would."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Difference:
     over_users: tuple[float, float] | None
     """By bootstrap over test users; None where no scores were kept."""
     over_seeds: tuple[float, float] | None
-    """Over seeds too; None where a setting has one run only."""
+    """Over seeds too; None where a setting has one run only, or nothing varies."""
     distributions: Tested | None
     """Whether the values of both can be of one distribution; None of single values."""
 
@@ -42,6 +44,8 @@ class Difference:
         low, high = self.interval
         if low <= 0 <= high:
             return NOISE
+        if self.over_seeds is None:
+            return BEYOND_USERS
         if more_is_better is None:
             return OTHER
         return BETTER if (low > 0) == more_is_better else WORSE
@@ -85,11 +89,11 @@ def difference(
 
 def _over_seeds(
     mean: float, variance_of_users: float, values: Sequence[float], reference: Sequence[float]
-) -> tuple[float, float]:
+) -> tuple[float, float] | None:
     parts = [float(np.var(side, ddof=1)) / len(side) for side in (values, reference)]
     variance = variance_of_users + sum(parts)
-    if variance == 0:
-        return mean, mean
+    if variance == 0:  # seeds that change nothing tell nothing of others
+        return None if mean else (mean, mean)
     uncertainty = sum(
         part**2 / (len(side) - 1) for part, side in zip(parts, (values, reference), strict=True)
     )

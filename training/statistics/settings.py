@@ -18,7 +18,6 @@ NOT_OF_A_SETTING = frozenset(
         "tensorboard",
         "save_scores",
         "save_checkpoint_path",
-        "load_checkpoint_path",
         "checkpoint_every",
         "keep_checkpoints",
         "start_timeout",
@@ -39,9 +38,19 @@ class Setting:
     runs: Sequence[RunResults]
 
     def measured(self, measure: str) -> list[float]:
-        """Return what its runs measured, as far as they did."""
-        values = [run.metric(measure) for run in self.runs]
-        return [value for value in values if value is not None]
+        """Return what its runs measured, as far as they did.
+
+        Runs of one seed that measured the same tell no more than one of them.
+        """
+        values = []
+        seen = set()
+        for run in self.runs:
+            value, seed = run.metric(measure), run.config.get("seed")
+            if value is None or (seed is not None and (seed, value) in seen):
+                continue
+            seen.add((seed, value))
+            values.append(value)
+        return values
 
 
 def settings_of(runs: Sequence[RunResults]) -> list[Setting]:
@@ -94,6 +103,8 @@ def _description(run: RunResults) -> dict[str, Any]:
     if not run.config:  # what it was told is not known
         return {"run": run.name}
     options = {key: value for key, value in run.config.items() if key not in NOT_OF_A_SETTING}
+    if options.get("load_checkpoint_path") == run.config.get("save_checkpoint_path"):
+        options.pop("load_checkpoint_path", None)  # a run that goes on where it was
     dataset = run.facts.get("dataset") or {}
     return {**options, "ranks": run.facts.get("ranks"), "dataset": dataset.get("fingerprint")}
 

@@ -31,6 +31,7 @@ class Conductor:
     say: Callable[[str], None]
     failed: dict[str, str] = field(default_factory=dict)
     """Runs that ended with an error, by title: their last words."""
+    _failed_trials: set[int] = field(default_factory=set)
     _seconds: list[float] = field(default_factory=list)
     _told: float = -TELL_EVERY
 
@@ -141,16 +142,18 @@ class Conductor:
             number = self._take(memory)
             if number is not None:
                 continue
-            begun = memory.begun()
-            if not begun:
+            others = set(memory.begun()) - self._failed_trials
+            if not others:
                 return
-            self._wait_for_others(len(begun))
+            self._wait_for_others(len(others))
 
     def _take(self, memory: SearchMemory) -> int | None:
         """Bring one trial to its end; None where there is none that no other process is at."""
         with contextlib.ExitStack() as held:
             with memory.locked():
                 for number in memory.numbers_to_take():
+                    if number in self._failed_trials:
+                        continue
                     runs = self.study.trials(memory.values(number), search_folder(number))
                     # The first run stands for the trial.
                     lock = held.enter_context(runs[0].claimed())
@@ -187,8 +190,9 @@ class Conductor:
                 memory.end_early(number)
                 return
             auc = self._auc(trial)
-            if auc is None:
-                memory.end(number, None)
+            if auc is None:  # it stays begun, so that the next start tries it again
+                self._failed_trials.add(number)
+                self.failed.setdefault(trial.title, f"no AUC of {self.study.goes_by} data")
                 return
             before.append(auc)
         memory.end(number, float(np.mean(before)))

@@ -134,15 +134,9 @@ class SearchMemory:
             trial.report(auc, epoch)
         return not trial.should_prune()
 
-    def end(self, number: int, auc: float | None) -> None:
-        """End a trial with its AUC; one without has failed."""
-        import optuna
-
-        state = optuna.trial.TrialState
-        if auc is None:
-            self._study.tell(number, state=state.FAIL, skip_if_finished=True)
-        else:
-            self._study.tell(number, auc, skip_if_finished=True)
+    def end(self, number: int, auc: float) -> None:
+        """End a trial with its AUC."""
+        self._study.tell(number, auc, skip_if_finished=True)
 
     def end_early(self, number: int) -> None:
         """End a trial that is not worth going on with."""

@@ -26,19 +26,26 @@ def test_what_users_change_widens_the_interval_over_seeds():
     assert high - low == pytest.approx(2 * 1.96 * 0.03 / np.sqrt(3), rel=0.1)
 
 
-def test_one_run_each_is_judged_by_test_users():
+def test_one_run_each_is_judged_by_test_users_and_called_neither_better_nor_worse():
     drawn = np.random.default_rng(1).normal(0.8, 0.001, (1, 1000))
     found = difference([0.8], [0.7], drawn, drawn - 0.1 + 1e-4)
     assert found.over_seeds is None and found.distributions is None
     assert found.interval == found.over_users
-    assert found.verdict(True) == "better" and found.verdict(False) == "worse"
-    assert found.verdict(None) == "differs"
+    assert found.verdict(True) == found.verdict(None) == "beyond users"
+    assert difference([0.8], [0.7], drawn, drawn).verdict(True) == "noise"
 
 
 def test_what_holds_nothing_is_noise_and_what_nobody_knows_unknown():
     assert difference([0.8, 0.81], [0.79, 0.83]).verdict(True) == "noise"
     assert difference([0.8], [0.7]).verdict(True) == "unknown"
     assert difference([0.8, 0.8], [0.8, 0.8]).verdict(True) == "noise"
+    assert difference([0.8, 0.8], [0.7, 0.7]).verdict(True) == "unknown"
+
+
+def test_by_several_seeds_one_is_better():
+    found = difference([0.80, 0.81, 0.82], [0.70, 0.71, 0.72])
+    assert found.verdict(True) == "better" and found.verdict(False) == "worse"
+    assert found.verdict(None) == "differs"
 
 
 def test_chance_alone_is_called_noise_in_nineteen_of_twenty_comparisons():

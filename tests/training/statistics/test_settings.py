@@ -24,6 +24,19 @@ def test_runs_that_differ_in_their_seed_are_one_setting():
     assert settings[1].values == {"lr": 0.2}
 
 
+def test_runs_of_other_models_are_other_settings_and_a_resumed_run_is_not():
+    runs = [result(name, 1, load_checkpoint_path=f"/m/{name}") for name in ("good", "bad")]
+    assert [setting.name for setting in settings_of(runs)] == ["good", "bad"]
+    resumed = result("a", 1, load_checkpoint_path="/a", save_checkpoint_path="/a")
+    whole = result("b", 2, load_checkpoint_path=None, save_checkpoint_path="/b")
+    assert [setting.name for setting in settings_of([resumed, whole])] == ["all runs"]
+
+
+def test_a_run_that_gave_the_same_again_counts_once():
+    (setting,) = settings_of([result("a", 1), result("b", 1), result("c", 2)])
+    assert setting.measured("test_auc") == [0.51, 0.52]
+
+
 def test_another_dataset_is_another_setting():
     assert len(settings_of([result("a", 1), result("b", 1, dataset="def")])) == 2
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from merlin_sim.foundation.exceptions import Stopped
+from merlin_sim.foundation.exceptions import MerlinSimError, Stopped
 from merlin_sim.training.studies import conductor
-from merlin_sim.training.studies.conductor import Conductor, search_folder
+from merlin_sim.training.studies.conductor import Conductor, require_all, search_folder
 from merlin_sim.training.studies.search import SearchMemory
 from merlin_sim.training.studies.settled import SettledStudy
 from merlin_sim.training.studies.study_file import Search, StudyFile
@@ -62,13 +62,18 @@ def test_a_trial_that_another_process_has_just_ended_is_not_run_again(study, pro
     assert started == []
 
 
-def test_a_trial_that_fails_ends_and_the_next_is_tried(study, programs):
-    programs("print('merlin-sim: no'); raise SystemExit(2)")
+def test_a_trial_that_fails_is_followed_by_the_next_and_tried_again_later(study, programs):
+    started = programs("print('merlin-sim: no'); raise SystemExit(2)")
     given, said = study(search=SEARCH), []
-    found = Conductor(given, said.append)
-    found.run()
-    assert [how for _, how, _, _ in SearchMemory(given.root, SEARCH).ended()] == ["fail", "fail"]
-    assert sum("failed with 2: merlin-sim: no" in line for line in said) == 2
+    for starts in (1, 2):
+        found = Conductor(given, said.append)
+        found.run()
+        assert sum("failed with 2: merlin-sim: no" in line for line in said) == 2 * starts
+        with pytest.raises(MerlinSimError, match="runs that failed, "):
+            require_all(found)
+        assert started == [search_folder(0), search_folder(1)] * starts
+    memory = SearchMemory(given.root, SEARCH)
+    assert memory.begun() == [0, 1] and memory.ended() == []
 
 
 def test_the_settings_of_a_grid_take_turns(study, programs):
