@@ -55,8 +55,8 @@ class CheckpointStore:
     ) -> Path:
         """Write a checkpoint, then remove those that are neither new nor best.
 
-        Those of later steps than this one stay: a damaged one, after which an earlier one was
-        gone on from, or another run's.
+        Those of later steps than this one stay: a damaged one, whose run was resumed from an
+        earlier one, or another run's.
 
         Args:
             steps: done in all; names the checkpoint.

@@ -100,11 +100,16 @@ def open_feed(
         )
     else:
         loader = Loader(source, batch_size, **options)
-    if loader.plan(0).steps == 0:
-        rows = loader.plan(0).rows
+    _require_a_step(loader, dataset, mapping)
+    return loader
+
+
+def _require_a_step(loader: Loader, dataset: DatasetDirectory, mapping: str) -> None:
+    plan = loader.plan(0)
+    if plan.steps == 0:
+        rows = plan.rows
         missing = f"{rows} rows are fewer than one global batch" if rows else "there are no rows"
         raise DataError(f"{dataset.path}: {mapping} has nothing to feed: {missing}.")
-    return loader
 
 
 def _in_order(files: list[Path], schema: Schema) -> merlin.io.Dataset:

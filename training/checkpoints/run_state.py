@@ -66,6 +66,20 @@ class RunFacts:
     ids: dict[str, Any] | None = None
     """What the dataset's ids mean, where that is noted: on the rank that saves."""
 
+    def other_model(self, theirs: dict[str, Any]) -> list[str]:
+        """Say what a checkpoint has otherwise of what makes its weights fit."""
+        compared = (
+            ("its model", self.model_type, theirs["model_type"]),
+            ("its model's options", self.model_options, theirs["model_options"]),
+            ("its optimizer", self.optimizer, theirs["optimizer"]),
+            ("its use of amp", self.amp, theirs["amp"]),
+        )
+        return [
+            f"{what} should be {wanted}. Received: {found}"
+            for what, wanted, found in compared
+            if wanted != found
+        ]
+
 
 NEEDED: dict[str, Any] = {
     "model_type": str,
@@ -228,16 +242,7 @@ class RunState:
     def check(self, checkpoint: Checkpoint) -> None:
         """Refuse a checkpoint that this run cannot go on with, saying all reasons."""
         theirs, ours = checkpoint.facts, self.facts
-        problems = [
-            f"{what} should be {wanted}. Received: {found}"
-            for what, wanted, found in (
-                ("its model", ours.model_type, theirs["model_type"]),
-                ("its model's options", ours.model_options, theirs["model_options"]),
-                ("its optimizer", ours.optimizer, theirs["optimizer"]),
-                ("its use of amp", ours.amp, theirs["amp"]),
-            )
-            if wanted != found
-        ]
+        problems = ours.other_model(theirs)
         if ours.dataset != theirs["dataset"]:
             problems.append(
                 f"its dataset should be {ours.dataset}. Received: {theirs['dataset']}. To train "

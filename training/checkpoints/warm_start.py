@@ -39,22 +39,12 @@ class WarmStart:
         Raises:
             CheckpointError: where model or optimizer are others, or ids would mean something else.
         """
-        facts, ours = checkpoint.facts, self.state.facts
-        problems = [
-            f"{what} should be {wanted}. Received: {found}"
-            for what, wanted, found in (
-                ("its model", ours.model_type, facts["model_type"]),
-                ("its model's options", ours.model_options, facts["model_options"]),
-                ("its optimizer", ours.optimizer, facts["optimizer"]),
-                ("its use of amp", ours.amp, facts["amp"]),
-            )
-            if wanted != found
-        ]
-        problems += self._other_ids(facts)
+        facts = checkpoint.facts
+        problems = [*self.state.facts.other_model(facts), *self._other_ids(facts)]
         if problems:
             lines = "\n".join(f"  {problem}" for problem in problems)
             raise CheckpointError(
-                f"{checkpoint.path} cannot be gone on from with {self.dataset.path}:\n{lines}"
+                f"{checkpoint.path} cannot be trained on with {self.dataset.path}:\n{lines}"
             )
 
     def _other_ids(self, facts: dict[str, Any]) -> list[str]:

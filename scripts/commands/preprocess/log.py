@@ -125,15 +125,19 @@ def log(
     earlier = earlier_of(history, workflow)
     source.blocks()  # refuses a file without the columns, before any advice about it
     for name in unread_labels(source):
-        click.echo(
-            f"merlin-sim: the log has a column {name!r} of 0 and 1, which is not read: every row "
-            f"counts as taken. If its 0 are items that were shown and not taken, give "
-            f"`--label_column {name}`.",
-            err=True,
-        )
+        _tell_of_labels(name)
     with open_scheduler(scheduler, workers) as cluster:
         builder = DatasetBuilder(
             source, sample_rules, cluster, Terminal(), on_bad_rows, layout=layout, earlier=earlier
         )
         summary = builder.build(output_path, fitted=workflow, overwrite=overwrite)
     say_done(summary, output_path, time.monotonic() - started)
+
+
+def _tell_of_labels(name: str) -> None:
+    click.echo(
+        f"merlin-sim: the log has a column {name!r} of 0 and 1, which is not read: every row "
+        f"counts as taken. If its 0 are items that were shown and not taken, give "
+        f"`--label_column {name}`.",
+        err=True,
+    )
