@@ -21,7 +21,12 @@ FAMILY = Family(
     help=HELP,
     presets={
         "lifelong": Preset(
-            {"history_counts": True, "dropout_rate": 0.2, "lr": 0.002},
+            {
+                "history_counts": True,
+                "dropout_rate": 0.4,
+                "lr": 0.008,
+                "table_weight_decay": 0.004,
+            },
             "TWIN that reads how often and how recently, with dropout; it stops early where data "
             "validate.",
             with_validation={"early_stopping": 1},

@@ -13,7 +13,7 @@ from .interest_channels import Features
 from .interest_model import InterestModel
 from .objective import BlockOutputs
 from .options import DIENOptions
-from .short_history import ShortHistory, auxiliary_of_samples
+from .short_history import ShortHistory, ShortWindows, auxiliary_of_samples
 
 UNITS_PER_EMBEDDING_DIM = 6
 """Size of the GRUs' states in embedding dims, as published."""
@@ -57,21 +57,24 @@ class DIENBlock(InterestBlock[DIENOptions]):
         """Return the last hidden layer, and with the objective the auxiliary network's logits."""
         ids = {**features.user, **features.target_item, **features.listed}
         histories = [features.positive, *([features.negative] if with_objective else [])]
+        windows = ShortWindows.of(self.split, features.window_ends, self.options.one_pass)
         for history in histories:
-            ids |= {n: self.split(c, features.window_ends).short for n, c in history.items()}
+            ids |= {n: windows.cut(column) for n, column in history.items()}
         vectors = self.embedding(ids, with_gradient=training or with_objective)
         target = self.join_target(vectors)  # [users, candidates, dim]
-        mask = self.split.masks(features.real, features.window_ends).short
+        mask = windows.cut(features.real)
         short = ShortHistory(self.join([vectors[n] for n in self.channels.positive], mask), mask)
 
-        evolution = self.interest(target, *short)
+        evolution = self.interest(target, *short, windows.places)
         parts = [target, evolution.final_state, *self.further(features, vectors)]
         rows = self.join_rows(parts, vectors)
         hidden = self.classifier(rows, training=training)
         if not with_objective:
             return BlockOutputs(hidden)
         negative = self.join([vectors[n] for n in self.channels.negative], mask)
-        auxiliary = auxiliary_of_samples(self.auxiliary, evolution, short, negative, training)
+        auxiliary = auxiliary_of_samples(
+            self.auxiliary, evolution, short, negative, training, windows.places
+        )
         return BlockOutputs(hidden, auxiliary=auxiliary)
 
 

@@ -91,6 +91,11 @@ class DIENOptions(ModelOptions):
     aux_mlp_dims: tuple[int, ...] = (100, 50)
     """Hidden sizes of the auxiliary network."""
 
+    one_pass: bool = False
+    """Whether the GRU goes once over the short histories of all of a user's samples in a row of a
+    batch: it then remembers what was before a sample's own. As published it starts from zero at
+    each; of plain rows, and of one position, both are the same."""
+
     long_seq_length: int | None = None
     """How many of a history's positions are the long history; DIEN reads those after them. None:
     all but the newest 10, or all where the short history is not read."""
@@ -100,6 +105,7 @@ class DIENOptions(ModelOptions):
         super().__post_init__()
         dims = check_dims("aux_mlp_dims", self.aux_mlp_dims, at_least=1)
         object.__setattr__(self, "aux_mlp_dims", dims)
+        check_switch("one_pass", self.one_pass)
         length = self.long_seq_length
         if length is None:
             return
@@ -161,7 +167,8 @@ class SearchedOptions(DIENOptions):
         if not self.stage_one:
             self._refuse_change("stage_one_mlp_dims", "where `stage_one` is true")
         if self.short_history != "dien":
-            self._refuse_change("aux_mlp_dims", 'with `short_history` = "dien"')
+            for name in ("aux_mlp_dims", "one_pass"):
+                self._refuse_change(name, 'with `short_history` = "dien"')
 
     def _refuse_change(self, option: str, where: str) -> None:
         value = getattr(self, option)

@@ -14,7 +14,7 @@ from ..blocks.embeddings.time_interval_embedding import TimeIntervalEmbedding
 from ..blocks.heads.classifier_mlp import ClassifierMLP
 from ..blocks.recurrence.auxiliary_network import AuxiliaryNetwork
 from ..blocks.recurrence.interest_evolution import InterestEvolution
-from ..blocks.search.history_split import HistorySplit
+from ..blocks.search.history_split import HistorySplit, SplitHistory
 from ..blocks.search.multi_head_search_unit import DEFAULT_HEADS
 from ..blocks.search.search_and_attention import (
     ATTENTION_UNITS,
@@ -33,7 +33,12 @@ from .interest_channels import Features
 from .interest_model import InterestModel
 from .objective import BlockOutputs
 from .options import SearchedOptions, SIMOptions
-from .short_history import ShortHistory, attend_to_short, auxiliary_of_samples
+from .short_history import (
+    ShortHistory,
+    ShortWindows,
+    attend_to_short,
+    auxiliary_of_samples,
+)
 
 AnySearched = TypeVar("AnySearched", bound=SearchedOptions)
 
@@ -183,7 +188,8 @@ class SearchedBlock(InterestBlock[AnySearched]):
         with_negatives = with_objective and self.has_auxiliary_loss
         vectors = self.embed(features, with_negatives, with_gradient=training or with_objective)
         target, history = self.target_and_history(features, vectors)
-        mask = self.split.masks(features.real, features.window_ends).short
+        windows = self._short_windows(features)
+        mask = windows.cut(features.real)
         items = [vectors[n].short for n in self.channels.positive]
         short = ShortHistory(self.join(items, mask), mask)
 
@@ -194,7 +200,7 @@ class SearchedBlock(InterestBlock[AnySearched]):
         parts = [interest.attended, interest.mean, target.vector]
         evolution = None
         if self.interest is not None:
-            evolution = self.interest(target.vector, *short)
+            evolution = self.interest(target.vector, *short, windows.places)
             parts.append(evolution.final_state)
         elif self.short_attention is not None:
             parts.append(attend_to_short(self.short_attention, target.vector, short))
@@ -209,21 +215,28 @@ class SearchedBlock(InterestBlock[AnySearched]):
             stage_one_logits = self.stage_one(rows, training=training)
         if with_objective and evolution is not None and self.auxiliary is not None:
             negative = self.join([vectors[n] for n in self.channels.negative], mask)
-            auxiliary = auxiliary_of_samples(self.auxiliary, evolution, short, negative, training)
+            auxiliary = auxiliary_of_samples(
+                self.auxiliary, evolution, short, negative, training, windows.places
+            )
         return BlockOutputs(hidden, stage_one_logits, auxiliary)
 
     def embed(
         self, features: Features, with_negatives: bool = False, with_gradient: bool = True
     ) -> dict[str, Any]:
         """Look a batch up; of a history both parts, of a negative one the short part alone."""
-        ends = features.window_ends
+        ends, windows = features.window_ends, self._short_windows(features)
         ids = {**features.user, **features.target_item, **features.listed}
-        ids |= {name: self.split(column, ends) for name, column in features.positive.items()}
+        ids |= {
+            name: SplitHistory(self.split(column, ends).long, windows.cut(column))
+            for name, column in features.positive.items()
+        }
         if with_negatives:
-            negative = features.negative.items()
-            ids |= {name: self.split(column, ends).short for name, column in negative}
+            ids |= {name: windows.cut(column) for name, column in features.negative.items()}
         vectors: dict[str, Any] = self.embedding(ids, with_gradient=with_gradient)
         return vectors
+
+    def _short_windows(self, features: Features) -> ShortWindows:
+        return ShortWindows.of(self.split, features.window_ends, self.options.one_pass)
 
     def target_and_history(
         self, features: Features, vectors: dict[str, Any]

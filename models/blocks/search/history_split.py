@@ -9,7 +9,7 @@ from merlin.models.tf.core.base import Block
 
 from ..checks import OptionError
 from ..serialization import register_block
-from ..shapes import sizes
+from ..shapes import gather_places, sizes
 
 
 class SplitHistory(NamedTuple):
@@ -63,6 +63,21 @@ class HistorySplit(Block):
             return SplitHistory(long, short[:, tf.newaxis])
         return SplitHistory(inputs[:, : self._reach(inputs)], self._short(inputs, ends))
 
+    def stretch(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Return the places that some window's short part may have, once: [users, 1, stretch].
+
+        That is all but the ``long_length`` oldest, for windows that end after a whole one.
+        """
+        return inputs[:, tf.newaxis, self.long_length :]
+
+    def places_in_stretch(self, ends: tf.Tensor) -> tf.Tensor:
+        """Return where each window's short part is in the stretch: [users, windows, short].
+
+        Below 0, or beyond its end, stands what it has not: the window of a filler.
+        """
+        begins = ends - (self.long_length + self.short_length)
+        return begins[..., tf.newaxis] + tf.range(self.short_length)
+
     def masks(self, real: tf.Tensor, ends: tf.Tensor | None = None) -> SplitHistory:
         """Say which positions each candidate sees, of those that are ``real``.
 
@@ -85,10 +100,7 @@ class HistorySplit(Block):
 
     def _short(self, inputs: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
         places = ends[..., tf.newaxis] + tf.range(-self.short_length, 0)
-        last = sizes(inputs)[1] - 1
-        found = tf.gather(inputs, tf.clip_by_value(places, 0, last), batch_dims=1)
-        is_there = (places >= 0) & (places <= last)
-        return tf.where(is_there, found, tf.zeros([], inputs.dtype))
+        return gather_places(inputs, places)
 
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the block."""

@@ -30,6 +30,7 @@ def test_the_defaults_are_the_published_ones():
         (DINOptions, "history_counts", 1),
         (DINOptions, "attention_sums", None),
         (DIENOptions, "aux_mlp_dims", ()),
+        (DIENOptions, "one_pass", 1),
         (DIENOptions, "long_seq_length", -1),
         (SIMOptions, "stage_one_mlp_dims", 200),
         (SIMOptions, "attention_sums", "yes"),

@@ -37,3 +37,28 @@ def test_the_slope_of_the_target_starts_at_a_tenth():
     layer = InterestEvolution(4)
     layer.build(tf.TensorShape([None, 3]))
     np.testing.assert_allclose(layer.item_prelu.alpha, 0.1)
+
+
+def test_a_windows_states_are_those_of_one_pass(arrays):
+    """By hand: a pass over all that is before a window's end, of which it has the last states."""
+    layer, short = InterestEvolution(4), 4
+    stretch = arrays.vectors(2, 1, 7, 3)
+    mask = tf.constant([[[True] * 7], [[False] * 3 + [True] * 4]])
+    stretch *= tf.cast(mask, tf.float32)[..., tf.newaxis]
+    candidates = arrays.vectors(2, 2, 3)
+    ends = np.array([[4, 7], [6, 5]])
+    places = tf.constant(ends[..., None] + np.arange(-short, 0), tf.int32)
+    found = layer(candidates, stretch, mask, places)
+    assert len(found.states) == 7
+    for user in range(2):
+        for window in range(2):
+            part = slice(ends[user, window] - short, ends[user, window])
+            until = tf.unstack(stretch[user, :, : ends[user, window]], axis=1)
+            states = layer.gru(until)[-short:]
+            item = layer.item_prelu(layer.item_dense(candidates[user, window : window + 1]))
+            scores = layer.activation_unit.score_each(item, states, 1)
+            seen = mask[user, 0, part]
+            weights = tf.nn.softmax(tf.where(seen, scores, -1e9))
+            weights = tf.where(seen, weights, 0.0)
+            state = layer.augru(states, weights, 1)[0]
+            np.testing.assert_allclose(found.final_state[user, window], state, rtol=1e-5, atol=1e-6)

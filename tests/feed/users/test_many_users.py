@@ -1,0 +1,79 @@
+"""A million users, and a user of a million interactions: all samples come, in little memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from small_users import COLUMNS, COUNTRIES, ITEMS, KINDS, RULES, write_users_dataset
+
+from merlin_sim.schemas.dataset import write_documents
+from merlin_sim.workflows.behaviour.dataset_spec import users_spec
+from merlin_sim.workflows.behaviour.write_users import INTERACTIONS_PER_GROUP, cut
+
+WORKER = Path(__file__).parents[2] / "support/workers/fed_users_worker.py"
+
+
+def write_many(directory, users, length):
+    """Write users of one length, in row groups as the package writes them."""
+    write_users_dataset(directory, [[[length]]])
+    path = "users/part.0.parquet"
+    schema = pq.read_schema(directory / path)
+    offsets = np.arange(users + 1) * length
+    random = np.random.default_rng(2)
+    with pq.ParquetWriter(directory / path, schema) as writer:
+        for first, stop in cut(offsets, INTERACTIONS_PER_GROUP):
+            count = stop - first
+            items = random.integers(1, ITEMS + 1, count * length).astype(np.int32)
+            places = pa.array(offsets[: count + 1], pa.int32())
+            table = {
+                "user": np.arange(first, stop) + 1,
+                "country": random.integers(1, COUNTRIES + 1, count),
+                "train_begin": np.full(count, 1),
+                "train_end": np.full(count, length - 1),
+                "test_begin": np.full(count, length - 1),
+                "test_end": np.full(count, length),
+                "thing": pa.ListArray.from_arrays(places, pa.array(items)),
+            }
+            writer.write_table(pa.table(table, schema=schema), row_group_size=count)
+    sizes = {"user": users, "country": COUNTRIES, "thing": ITEMS, "kind": KINDS}
+    for name in ("feature_spec.yaml", "schema.pbtxt", "metadata.json"):
+        (directory / name).unlink()
+    write_documents(directory, users_spec(COLUMNS, sizes, RULES, [path]))
+    return directory
+
+
+def feed_in_a_process(candidates, small, large):
+    words = [sys.executable, str(WORKER), str(candidates), str(small), str(large)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+def test_a_million_users_need_little_memory(tmp_path):
+    """217 MB when this was written, two million 234 MB: a row group, and 17 bytes more a user."""
+    users, length = 1_000_000, 4
+    small = write_many(tmp_path / "small", 2000, length)
+    large = write_many(tmp_path / "large", users, length)
+    told = feed_in_a_process(4, small, large)
+    assert told["samples"] == 2 * told["positives"] == 4 * users
+    assert told["users"] == 4 * users * (users + 1) // 2
+    assert told["bytes"] < 400e6, told
+
+
+@pytest.mark.slow
+def test_a_user_of_a_million_interactions_comes_whole(tmp_path):
+    """22 MB when this was written."""
+    length = 1_000_000
+    small = write_many(tmp_path / "small", 20, 100)
+    large = write_many(tmp_path / "large", 1, length)
+    told = feed_in_a_process(16, small, large)
+    assert told["samples"] == told["users"] == 2 * told["positives"] == 2 * (length - 2)
+    assert told["bytes"] < 100e6, told

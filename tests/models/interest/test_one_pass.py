@@ -1,0 +1,116 @@
+"""One pass over a user's short histories: what it remembers, and what it must not know."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from grouped_batches import (
+    ENDS,
+    LENGTH,
+    WEIGHT,
+    as_rows,
+    grouped_batch,
+    losses_and_gradients,
+    tensors,
+)
+
+from merlin_sim.models import build_model
+from merlin_sim.models.blocks.recurrence.auxiliary_network import AuxiliaryNetwork
+from merlin_sim.models.blocks.recurrence.interest_evolution import Evolution
+from merlin_sim.models.blocks.search.history_split import HistorySplit
+from merlin_sim.models.interest.short_history import ShortHistory, auxiliary_of_samples
+
+KINDS = {
+    "dien": {"long_seq_length": 6},
+    "sim": {"long_seq_length": 6, "top_k": 3},
+    "twin": {"long_seq_length": 6, "top_k": 3, "heads": 2, "short_history": "dien"},
+}
+SHORT = LENGTH - 6
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def build(kind, schema, one_pass=True):
+    tf.keras.utils.set_random_seed(5)
+    model = build_model(kind, schema, embedding_dim=4, one_pass=one_pass, **KINDS[kind])
+    for variable in model.trainable_variables:
+        variable.assign_add(tf.random.normal(variable.shape, stddev=0.3))
+    return model
+
+
+@every_kind
+def test_of_plain_rows_it_is_the_published_way(kind, make_schema):
+    schema = make_schema()
+    columns, labels = grouped_batch(schema)
+    rows, labels = tensors(as_rows(columns)), tf.constant(labels[WEIGHT > 0])
+    ours, theirs = (
+        losses_and_gradients(build(kind, schema, one_pass), rows, labels)
+        for one_pass in (True, False)
+    )
+    for one, other in zip(tf.nest.flatten(ours), tf.nest.flatten(theirs), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@every_kind
+def test_a_sample_remembers_what_was_before_it_and_knows_nothing_later(kind, make_schema):
+    schema = make_schema()
+    model, published = build(kind, schema), build(kind, schema, one_pass=False)
+    columns, _ = grouped_batch(schema)
+
+    def logits(of, columns):
+        return of.forward(tensors(columns)).logits.numpy().reshape(ENDS.shape)
+
+    ours = logits(model, columns)
+    first = ENDS == LENGTH  # the stretch begins with these windows
+    np.testing.assert_allclose(ours[first], logits(published, columns)[first], rtol=1e-5)
+    later = (ENDS > LENGTH) & (WEIGHT > 0)
+    assert np.abs(ours - logits(published, columns))[later].min() > 1e-6
+    for user, candidate in np.argwhere(WEIGHT > 0):
+        planted = {name: column.copy() for name, column in columns.items()}
+        for feature in ("item_0", "item_1"):
+            for name in (f"{feature}_hist", f"{feature}_neg_hist"):
+                planted[name][user, ENDS[user, candidate] :] = columns[feature][user, candidate]
+        np.testing.assert_allclose(
+            logits(model, planted)[user, candidate], ours[user, candidate], rtol=1e-6, atol=1e-7
+        )
+
+
+@every_kind
+def test_all_that_is_trained_as_published_is_trained(kind, make_schema):
+    schema = make_schema()
+    columns, labels = grouped_batch(schema)
+    given = tensors(columns), tf.constant(labels), tf.constant(WEIGHT)
+    of_both = [
+        losses_and_gradients(build(kind, schema, one_pass), *given) for one_pass in (True, False)
+    ]
+    has_gradient = [[bool(np.any(g)) for g in gradients] for *_, gradients in of_both]
+    assert all(ours or not theirs for ours, theirs in zip(*has_gradient, strict=True))
+    assert all(np.all(np.isfinite(gradient)) for gradient in of_both[0][2])
+
+
+def test_auxiliary_logits_of_a_stretch_are_those_of_its_windows():
+    chance = np.random.default_rng(3)
+
+    def vectors(*shape):
+        return tf.constant(chance.normal(size=shape), tf.float32)
+
+    network = AuxiliaryNetwork(item_dim=3, hidden_dims=(5,))
+    split = HistorySplit(long_length=6, short_length=SHORT)
+    ends = tf.constant([[10, 12], [13, 0]])  # the last is a filler's
+    places = split.places_in_stretch(ends)
+    states = [vectors(2, 1, 4) for _ in range(7)]
+    history, negative = vectors(2, 1, 7, 3), vectors(2, 1, 7, 3)
+    mask = tf.constant([[[True] * 7], [[False] * 5 + [True] * 2]])
+    evolution = Evolution(tf.zeros([2, 4, 4]), states)  # two candidates a window
+    short = ShortHistory(history, mask)
+    found = auxiliary_of_samples(network, evolution, short, negative, False, places)
+    for sample, (user, window) in enumerate([(0, 0), (0, 0), (0, 1), (0, 1), (1, 0), (1, 0)]):
+        first = int(ends[user, window]) - LENGTH
+        part = slice(first, first + SHORT)
+        logits = network(
+            [state[user] for state in states[part]],
+            *(x[user, :, part] for x in (history, negative, mask)),
+        )
+        for ours, theirs in zip(found, logits, strict=True):
+            np.testing.assert_allclose(ours[sample], theirs[0], rtol=1e-5, atol=1e-6)
+    assert not np.any(found.mask[6:])
