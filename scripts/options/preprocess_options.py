@@ -105,6 +105,12 @@ RUN = (
         "Rules that are not given are those of that dataset.",
     ),
     click.option(
+        "--grow",
+        is_flag=True,
+        help="With --fitted: users, items and values that the earlier dataset does not know get "
+        "ids behind its own, instead of id 0 or of being left out.",
+    ),
+    click.option(
         "--history",
         type=Path,
         help="An earlier dataset whose histories go on in this log, with --fitted: samples are of "

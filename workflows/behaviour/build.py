@@ -73,6 +73,7 @@ class DatasetBuilder:
         output: Path,
         *,
         fitted: FittedWorkflow | None = None,
+        grow: bool = False,
         overwrite: bool = False,
     ) -> Summary:
         """Build ``output``; it appears whole or not at all.
@@ -81,6 +82,7 @@ class DatasetBuilder:
             output: The dataset directory.
             fitted: Take the ids of this workflow instead of fitting one: interactions with items
                 that it does not know are left out, unknown users get id 0.
+            grow: Give its unknown keys the next ids, instead.
             overwrite: Replace a directory that holds something.
         """
         if self.on_bad_rows not in POLICIES:
@@ -91,6 +93,7 @@ class DatasetBuilder:
         self._check_negatives()
         self._check_layout()
         self._check_earlier(fitted)
+        self._check_growth(fitted, grow)
         split = self._split()
         summary = Summary(
             equal_times=self.rules.equal_times,
@@ -106,17 +109,21 @@ class DatasetBuilder:
             given = self._read_features(summary)
             buckets = self._deal_out(work, summary)
             self._look_at_behaviours(summary, anew=fitted is None)
-            in_log = () if fitted else self.columns.item_features
+            in_log = () if fitted and not grow else self.columns.item_features
             in_log = tuple(name for name in in_log if name not in given)
-            in_log += () if fitted else self.columns.of_items
+            in_log += () if fitted and not grow else self.columns.of_items
             self._keep_long_users(work, directory / HISTORY, buckets, in_log, summary)
             vocabularies = Vocabularies(directory / CATEGORIES)
-            if fitted is None:
-                numbers = self._fit(work, vocabularies, given, split, summary)
+            if fitted is not None:
+                self._check_types_of_keys(work, fitted)
+                shutil.copytree(fitted.vocabularies.directory, vocabularies.directory)
+                summary.grown = dict(fitted.sizes) if grow else {}
+            if fitted is None or grow:
+                numbers = self._fit(work, vocabularies, given, split, fitted, summary)
             else:
                 numbers = fitted.numbers
-                shutil.copytree(fitted.vocabularies.directory, vocabularies.directory)
                 summary.domains = dict(fitted.sizes)
+            if fitted is not None:
                 self._count_unseen(work, vocabularies, summary)
             self._refuse_a_single_item(vocabularies, summary)
             histories = self._encode(work, vocabularies, split, numbers, summary)
@@ -127,7 +134,10 @@ class DatasetBuilder:
                 histories.write_events(events[0], vocabularies)
             self._write(directory, histories, vocabularies, events, summary)
             kept = self._kept_for_next(directory)
-            write_fitted(directory, self.columns, self.rules, summary.domains, numbers, kept)
+            grown_from = fitted if grow else None
+            write_fitted(
+                directory, self.columns, self.rules, summary.domains, numbers, kept, grown_from
+            )
             shutil.rmtree(work)
         return summary
 
@@ -148,6 +158,18 @@ class DatasetBuilder:
             )
         self.earlier.check(self.rules.max_sequence_length, self.source.time_kind())
         self.earlier.size()
+
+    def _check_growth(self, fitted: FittedWorkflow | None, grow: bool) -> None:
+        if grow and fitted is None:
+            raise MerlinSimError(
+                "Vocabularies grow from those of a fitted workflow (`--fitted`). Received: none."
+            )
+        if grow and self.columns.features.encodings:
+            raise MerlinSimError(
+                "`encodings` are counts of the log that was fitted on, which do not grow. "
+                f"Received: {', '.join(self.columns.features.encoded)} with `grow`. Fit anew, on "
+                "both logs."
+            )
 
     def _check_layout(self) -> None:
         if self.layout not in LAYOUTS:
@@ -318,22 +340,22 @@ class DatasetBuilder:
             return ""
         return f"in the histories of {self.earlier.directory} and the log together "
 
-    def _count_unseen(self, work: Path, vocabularies: Vocabularies, summary: Summary) -> None:
-        """Count what the vocabularies do not know."""
-        known = pa.array(vocabularies.keys(self.columns.item))
-        found = read_all(work / ITEMS, [KEY, SHOWN])
-        items = found[KEY].combine_chunks()
-        users = read_all(work / USERS, [KEY])[KEY]
-        user = vocabularies.keys(self.columns.user).iloc[:1]
-        for name, expected, received in (
-            (self.columns.item, known.type, items.type),
-            (self.columns.user, pa.array(user).type, users.type),
-        ):
+    def _check_types_of_keys(self, work: Path, fitted: FittedWorkflow) -> None:
+        """Refuse users and items of another type: none would be known."""
+        for name, directory in ((self.columns.item, ITEMS), (self.columns.user, USERS)):
+            expected = pa.array([fitted.vocabularies.first_key(name)]).type
+            received = read_all(work / directory, [KEY])[KEY].type
             if expected != received:
                 raise MerlinSimError(
                     f"{self._files}: column {name!r}: expected {type_in_words(expected)}, as the "
                     f"workflow was fitted on, found {type_in_words(received)}."
                 )
+
+    def _count_unseen(self, work: Path, vocabularies: Vocabularies, summary: Summary) -> None:
+        """Count what the vocabularies do not know."""
+        found = read_all(work / ITEMS, [KEY, SHOWN])
+        items = found[KEY].combine_chunks()
+        known = vocabularies.known(self.columns.item, items.type)
         unseen = np.asarray(pc.is_null(pc.index_in(items, known)))
         summary.unseen_rows = int(np.asarray(found[SHOWN])[unseen].sum())
         summary.unseen_items = pc.count_distinct(items.filter(pa.array(unseen))).as_py()
@@ -359,6 +381,7 @@ class DatasetBuilder:
         vocabularies: Vocabularies,
         given: Features,
         split: Split | None,
+        grown: FittedWorkflow | None,
         summary: Summary,
     ) -> FittedNumbers:
         columns = self.columns
@@ -370,7 +393,12 @@ class DatasetBuilder:
 
         with self.narrator.phase("fitting vocabularies", 1) as report:
             summary.unknown, fitted = fit_vocabularies(
-                columns, work, vocabularies, given, None if split is None else train
+                columns,
+                work,
+                vocabularies,
+                given,
+                None if split is None else train,
+                None if grown is None else grown.numbers,
             )
             for name in columns.domains:
                 summary.domains[name] = vocabularies.size(name)

@@ -66,7 +66,9 @@ ADDED: dict[str, dict[str, Any]] = {
 """What format 3 says beside format 2."""
 NOTHING: dict[str, Any] = {"stated": None, "learned": {}, "prior": 0.0}
 OBJECTS = ("columns", "rules", "features", "categories")
-SECTIONS = ("format", "merlin_sim", "nvtabular", *OBJECTS, "history", DIGEST)
+LATER = ("history", "grown_from")
+"""Sections that former formats lack."""
+SECTIONS = ("format", "merlin_sim", "nvtabular", *OBJECTS, *LATER, DIGEST)
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,8 @@ class FittedWorkflow:
     """What the operators of numbers have learned."""
     kept: EarlierHistories | None = None
     """What the dataset keeps of its users' histories; datasets of format 4 and before keep none."""
+    fingerprint: str = ""
+    """The digest of its workflow.json."""
 
     @classmethod
     def load(cls, directory: Path | str) -> FittedWorkflow:
@@ -106,6 +110,7 @@ class FittedWorkflow:
             Vocabularies(Path(directory) / CATEGORIES),
             numbers,
             EarlierHistories.of_plain(Path(directory), document["history"]),
+            document[DIGEST],
         )
         workflow._check_vocabularies(path, document["categories"])
         return workflow
@@ -198,8 +203,8 @@ def _read_document(path: Path) -> dict[str, Any]:
     require_own_digest(path)
     if version in FORMER and "features" not in document:
         document["features"] = NOTHING
-    if version in FORMER and "history" not in document:
-        document["history"] = None
+    if version in FORMER:
+        document |= {name: document.get(name) for name in LATER}
     if sorted(document) != sorted(SECTIONS):
         raise MerlinSimError(
             f"{path}: expected the keys {', '.join(SECTIONS)}, found {', '.join(document)}."
@@ -276,8 +281,19 @@ def write_fitted(
     sizes: Mapping[str, int],
     numbers: FittedNumbers,
     kept: EarlierHistories,
+    grown_from: FittedWorkflow | None,
 ) -> None:
-    """Write ``workflow.json`` beside finished vocabularies."""
+    """Write ``workflow.json`` beside finished vocabularies.
+
+    Args:
+        directory: The dataset directory.
+        columns: The log's columns.
+        rules: The rules of the samples.
+        sizes: How many ids each domain has.
+        numbers: What the operators of numbers have learned.
+        kept: What the dataset keeps of its users' histories.
+        grown_from: Whose vocabularies these grew from, if they did.
+    """
     vocabularies = Vocabularies(directory / CATEGORIES)
     document = {
         "format": FORMAT,
@@ -305,9 +321,16 @@ def write_fitted(
                 "file": f"{CATEGORIES}/{name}.parquet",
                 "cardinality": size,
                 "sha256": sha256(vocabularies.path(name)),
+                "grown_from": None
+                if grown_from is None
+                else {
+                    "fingerprint": sha256(grown_from.vocabularies.path(name)),
+                    "cardinality": grown_from.sizes[name],
+                },
             }
             for name, size in sizes.items()
         },
         "history": kept.to_plain(),
+        "grown_from": None if grown_from is None else grown_from.fingerprint,
     }
     write_text_atomically(directory / WORKFLOW_FILE, with_own_digest(document))

@@ -74,10 +74,12 @@ def features_of(path: Path | None) -> FeatureSet | None:
     return None if path is None else read_features(path)
 
 
-def load_fitted(directory: Path | None) -> FittedWorkflow | None:
+def load_fitted(directory: Path | None, grow: bool) -> FittedWorkflow | None:
     """Load the workflow of ``--fitted``."""
     from ....workflows.behaviour.fitted import FittedWorkflow
 
+    if grow and directory is None:
+        raise click.UsageError("--grow needs --fitted: an earlier dataset whose ids to go on from.")
     return None if directory is None else FittedWorkflow.load(directory)
 
 

@@ -86,6 +86,7 @@ def log(
     on_bad_rows: str,
     overwrite: bool,
     fitted: Path | None,
+    grow: bool,
     history: Path | None,
     layout: str,
     **rules: Any,
@@ -106,7 +107,7 @@ def log(
 
     started = time.monotonic()
     check_apart(output_path, [*files, fitted, history])
-    workflow = load_fitted(fitted)
+    workflow = load_fitted(fitted, grow)
     given = {
         "user": user_column,
         "item": item_column,
@@ -135,5 +136,5 @@ def log(
         builder = DatasetBuilder(
             source, sample_rules, cluster, Terminal(), on_bad_rows, layout=layout, earlier=earlier
         )
-        summary = builder.build(output_path, fitted=workflow, overwrite=overwrite)
+        summary = builder.build(output_path, fitted=workflow, grow=grow, overwrite=overwrite)
     say_done(summary, output_path, time.monotonic() - started)
