@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +26,7 @@ from ..engine.schedulers import Scheduler, SingleProcess
 from ..features.fitted_numbers import FittedNumbers
 from ..logs.bad_rows import FAIL, POLICIES, BadRows
 from ..logs.log_source import LogSource
-from ..vocabularies.fit_vocabularies import fit_vocabularies, read_all
+from ..vocabularies.fit_vocabularies import Train, fit_vocabularies, read_all
 from ..vocabularies.vocabulary import CATEGORIES, Vocabularies
 from .behaviour_columns import ROLE, BehaviourColumns
 from .dataset_spec import users_layout_of, users_spec
@@ -67,6 +66,9 @@ class DatasetBuilder:
     """One row per sample, or one per user: one of ``LAYOUTS``."""
     earlier: EarlierHistories | None = None
     """The histories that the log continues, where it does; a fitted workflow is needed then."""
+    parts: Mapping[Path, int] | None = None
+    """Whose rows each file of the source has, as a place among the rules' mappings; None where
+    files are no split."""
 
     def build(
         self,
@@ -90,6 +92,7 @@ class DatasetBuilder:
                 f"`on_bad_rows` should be one of {', '.join(POLICIES)}. "
                 f"Received: `on_bad_rows` = {self.on_bad_rows!r}."
             )
+        self._check_files()
         self._check_negatives()
         self._check_layout()
         self._check_earlier(fitted)
@@ -140,6 +143,16 @@ class DatasetBuilder:
             )
             shutil.rmtree(work)
         return summary
+
+    def _check_files(self) -> None:
+        if (self.parts is None) == (self.rules.test_files is None):
+            return
+        if self.parts is None:
+            raise MerlinSimError(
+                "The rules have a split by given files, expected its files too (`--test_path`); or "
+                "give another split (`--test_users 0` for each user's last interaction)."
+            )
+        raise MerlinSimError("Files of test are given, expected rules with `test_files` = True.")
 
     def _check_negatives(self) -> None:
         if self.columns.label is None and not self.rules.twins:
@@ -241,7 +254,9 @@ class DatasetBuilder:
         more = 0 if self.earlier is None else self.earlier.size()
         buckets = number_of_buckets(self.source.size() + more)
         (work / BUCKETS).mkdir()
-        dealer = LogDealer(self.source, self.columns, work / BUCKETS, buckets, self.on_bad_rows)
+        dealer = LogDealer(
+            self.source, self.columns, work / BUCKETS, buckets, self.on_bad_rows, self.parts
+        )
         with self.narrator.phase("reading interactions", self.source.size()) as report:
             results = deal_log(dealer, self.scheduler.run, report)
         summary.interactions = sum(result.rows for result in results)
@@ -308,6 +323,7 @@ class DatasetBuilder:
             directory=work,
             history=history,
             item_features=in_log,
+            parts=self.rules.split.columns if self.rules.split else (),
         )
         with self.narrator.phase("choosing users", buckets) as report:
             for bucket in self.scheduler.run(keep, range(buckets)):
@@ -321,6 +337,12 @@ class DatasetBuilder:
                 summary.dropped_users += bucket.dropped_users
                 summary.earlier_interactions += bucket.earlier_rows
                 summary.late += bucket.late
+                if bucket.mixed:
+                    raise MerlinSimError(
+                        f"{self._files}: expected that a user's interactions of test come after "
+                        "those that validate, and these after those that train; found one of user "
+                        f"{bucket.mixed} of a later part."
+                    )
         if not summary.users:
             raise _stopped(
                 f"No user has {self.rules.shortest_sequence_for_user} "
@@ -386,18 +408,14 @@ class DatasetBuilder:
     ) -> FittedNumbers:
         columns = self.columns
 
-        def train(events: pa.Table) -> Any:
-            names = (columns.user, columns.timestamp)
-            assert split is not None
-            return split.parts(*(events[name].combine_chunks() for name in names)) == 0
-
+        train = None if split is None else Train(split, columns.user, columns.timestamp)
         with self.narrator.phase("fitting vocabularies", 1) as report:
             summary.unknown, fitted = fit_vocabularies(
                 columns,
                 work,
                 vocabularies,
                 given,
-                None if split is None else train,
+                train,
                 None if grown is None else grown.numbers,
             )
             for name in columns.domains:

@@ -150,7 +150,16 @@ class FittedWorkflow:
         return self._finish(self._encode(None))
 
     def samples(self, mapping: str) -> Workflow:
-        """The NVTabular workflow from raw interactions to the rows of train or test."""
+        """The NVTabular workflow from raw interactions to the rows of train or test.
+
+        Raises:
+            MerlinSimError: Where given files were the split: a frame does not say whose it is.
+        """
+        if self.rules.test_files is not None:
+            raise MerlinSimError(
+                "The dataset was split by given files, which rows of a frame do not tell: expected "
+                "a workflow with another split, or none. `histories` makes one row a user."
+            )
         spec = dataset_spec(self.columns, self.sizes, self.rules.max_sequence_length, {})
         schema = to_merlin_schema(spec)
         items = self.vocabularies.items(self.columns.item)
@@ -216,7 +225,8 @@ def _read_document(path: Path) -> dict[str, Any]:
         raise MerlinSimError(f"{path}: categories: expected an object per domain.")
     found: dict[str, Any] = document
     if version in FORMER:
-        found["rules"] = {"negatives_not_in_history": False, **found["rules"]}
+        more = {"negatives_not_in_history": False, "test_files": None, "validation_files": None}
+        found["rules"] = {**more, **found["rules"]}
         found["columns"] = {**BEHAVIOURS, **found["columns"]}
     if version == 2:
         found |= {name: {**added, **found[name]} for name, added in ADDED.items()}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,30 @@ from ...foundation.exceptions import MerlinSimError
 from ...sampling.item_table import COUNT, KEY
 from ..behaviour.behaviour_columns import BehaviourColumns
 from ..behaviour.kept_users import EVENTS, ITEMS, SHOWN, USERS, last_row_of_each, latest_rows
+from ..behaviour.split import Split
 from ..features.feature import INTERACTION, ITEM, USER, Number
 from ..features.fitted_numbers import FittedNumbers, Learned, fit_numbers
 from ..features.raw_vectors import keys_of_lists, matrix_of
 from .vocabulary import Vocabularies, unknown_keys
+
+
+@dataclass(frozen=True)
+class Train:
+    """Tells which events train."""
+
+    split: Split
+    user: str
+    timestamp: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What it looks at."""
+        return (self.user, self.timestamp, *self.split.columns)
+
+    def __call__(self, events: pa.Table) -> npt.NDArray[np.bool_]:
+        """Whether each event trains."""
+        trains: npt.NDArray[np.bool_] = self.split.parts_of(events, self.user, self.timestamp) == 0
+        return trains
 
 
 def fit_vocabularies(
@@ -27,7 +47,7 @@ def fit_vocabularies(
     kept: Path,
     vocabularies: Vocabularies,
     given: Mapping[str, tuple[pa.Array, pa.Array, str]],
-    train: Callable[[pa.Table], Any] | None = None,
+    train: Train | None = None,
     before: FittedNumbers | None = None,
 ) -> tuple[dict[str, int], FittedNumbers]:
     """Write the vocabularies of users, items and features, or let them grow.
@@ -102,11 +122,12 @@ def _count(items: pa.Array, keys: pa.Array, counts: pa.ChunkedArray) -> npt.NDAr
     return np.bincount(codes, weights, minlength=len(keys)).astype(np.int64)
 
 
-def _prior(columns: BehaviourColumns, kept: Path, train: Callable[[pa.Table], Any] | None) -> float:
+def _prior(columns: BehaviourColumns, kept: Path, train: Train | None) -> float:
     """At what share the events that train were taken."""
     if not columns.labels:
         return 1.0
-    events = read_all(kept / EVENTS, [columns.user, columns.timestamp, *columns.labels])
+    names = dict.fromkeys([*(train.columns if train else ()), *columns.labels])
+    events = read_all(kept / EVENTS, list(names))
     if train is not None:
         events = events.filter(pa.array(train(events)))
     return float(np.mean(np.asarray(events[columns.labels[0]]))) if events.num_rows else 0.0
@@ -131,15 +152,13 @@ def _totals(
     return found
 
 
-def _fit_events(
-    columns: BehaviourColumns, kept: Path, train: Callable[[pa.Table], Any] | None
-) -> dict[str, Learned]:
+def _fit_events(columns: BehaviourColumns, kept: Path, train: Train | None) -> dict[str, Learned]:
     """Fit the numbers of users and interactions on the events that train."""
     numbers = [number for of in (USER, INTERACTION) for number in _numbers(columns, of)]
     if not numbers:
         return {}
     names = [number.name for number in numbers]
-    events = read_all(kept / EVENTS, [*names, columns.user, columns.timestamp])
+    events = read_all(kept / EVENTS, [*names, *(train.columns if train else ())])
     if train is not None:
         events = events.filter(pa.array(train(events)))
     values = {name: _plain(events[name].combine_chunks()) for name in names}

@@ -12,6 +12,7 @@ from ....schemas.users_layout import POPULARITY
 from ....workflows.behaviour.rules import NONE
 from ...options.devices import settle_for_tables
 from ...options.preprocess_options import (
+    FILES_OF_SPLIT,
     LAYOUT,
     NEGATIVES_OR_NONE,
     RULES,
@@ -21,7 +22,15 @@ from ...options.preprocess_options import (
     names,
     with_options,
 )
-from .fitted_settings import columns_of, earlier_of, features_of, load_fitted, rules_of, say_done
+from .fitted_settings import (
+    columns_of,
+    earlier_of,
+    features_of,
+    load_fitted,
+    parts_of_files,
+    rules_of,
+    say_done,
+)
 
 
 @click.command("log")
@@ -65,6 +74,7 @@ from .fitted_settings import columns_of, earlier_of, features_of, load_fitted, r
 @with_options(RULES)
 @with_options(NEGATIVES_OR_NONE)
 @with_options(SPLIT)
+@with_options(FILES_OF_SPLIT)
 @with_options(LAYOUT)
 @with_options(RUN)
 @with_options(WORKERS)
@@ -85,6 +95,8 @@ def log(
     scheduler: str,
     on_bad_rows: str,
     overwrite: bool,
+    test_files: tuple[Path, ...],
+    validation_files: tuple[Path, ...],
     fitted: Path | None,
     grow: bool,
     history: Path | None,
@@ -106,6 +118,8 @@ def log(
     from ....workflows.logs.unread_labels import unread_labels
 
     started = time.monotonic()
+    parts = parts_of_files(files, validation_files, test_files)
+    files = (*files, *validation_files, *test_files)
     check_apart(output_path, [*files, fitted, history])
     workflow = load_fitted(fitted, grow)
     given = {
@@ -122,6 +136,7 @@ def log(
     }
     columns = columns_of(given, fitted, workflow)
     source = TableLog(files, columns)
+    rules |= {"test_files": bool(test_files), "validation_files": bool(validation_files)}
     sample_rules = rules_of(rules, workflow, NONE if columns.label else POPULARITY)
     earlier = earlier_of(history, workflow)
     source.blocks()  # refuses a file without the columns, before any advice about it
@@ -134,7 +149,14 @@ def log(
         )
     with open_scheduler(scheduler, workers) as cluster:
         builder = DatasetBuilder(
-            source, sample_rules, cluster, Terminal(), on_bad_rows, layout=layout, earlier=earlier
+            source,
+            sample_rules,
+            cluster,
+            Terminal(),
+            on_bad_rows,
+            layout=layout,
+            earlier=earlier,
+            parts=parts,
         )
         summary = builder.build(output_path, fitted=workflow, grow=grow, overwrite=overwrite)
     say_done(summary, output_path, time.monotonic() - started)
