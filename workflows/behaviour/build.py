@@ -488,6 +488,8 @@ class DatasetBuilder:
             ):
                 report(rows, rows)
             histories.gather(sorted(encoded.glob("*.arrow")), split)
+        read = summary.kept_interactions + summary.earlier_interactions
+        summary.unseen_earlier = read - int(histories.offsets[-1]) - summary.unseen_rows
         summary.unknown_users = int((histories.column(self.columns.user) == 0).sum())
         return histories
 

@@ -47,6 +47,8 @@ class Summary:
     unseen_rows: int = 0
     """Kept interactions whose item has no id."""
     unseen_items: int = 0
+    unseen_earlier: int = 0
+    """Rows of the earlier histories whose item has no id."""
     unknown_users: int = 0
     """Kept users without an id."""
 
@@ -115,9 +117,14 @@ class Summary:
                 f"{self.users + self.dropped_users:,} users have {self.shortest} interactions or "
                 "more in it (`--history` continues those of an earlier dataset)"
             )
+        earlier = (
+            f", and {self.unseen_earlier:,} earlier interactions with such"
+            if self.continues
+            else ""
+        )
         lines.append(
             f"left out: {self.unseen_rows:,} interactions with {self.unseen_items:,} items that "
-            f"have no id; {self.unknown_users:,} of the users kept have none and get id 0"
+            f"have no id{earlier}; {self.unknown_users:,} of the users kept have none and get id 0"
         )
         return lines
 

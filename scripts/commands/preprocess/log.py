@@ -115,7 +115,7 @@ def log(
     from ....workflows.behaviour.build import DatasetBuilder
     from ....workflows.engine.schedulers import open_scheduler
     from ....workflows.logs.table_log import TableLog
-    from ....workflows.logs.unread_labels import unread_labels
+    from ....workflows.logs.unread_labels import unread_behaviours, unread_labels
 
     started = time.monotonic()
     parts = parts_of_files(files, validation_files, test_files)
@@ -145,6 +145,13 @@ def log(
             f"merlin-sim: the log has a column {name!r} of 0 and 1, which is not read: every row "
             f"counts as taken. If its 0 are items that were shown and not taken, give "
             f"`--label_column {name}`.",
+            err=True,
+        )
+    for name, behaviours in unread_behaviours(source).items():
+        click.echo(
+            f"merlin-sim: the log has a column {name!r} of {', '.join(behaviours)}, which is not "
+            f"read: all rows count alike. If some make history and others are predicted, give "
+            f"`--behaviour_column {name}`.",
             err=True,
         )
     with open_scheduler(scheduler, workers) as cluster:

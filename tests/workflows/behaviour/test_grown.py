@@ -212,6 +212,9 @@ def test_histories_go_on_while_ids_grow(run, files, grown):
         if len(rows) >= 3 and (rows["when"] >= 50).any():
             known = [item for item in rows["what"] if item in items]
             expected[user, known[-1], tuple(known[-6:-1])] += 1
+    old = old_log()
+    then = old[old["who"].isin({user for user, _, _ in expected}) & ~old["what"].isin(items)]
+    assert f"and {len(then)} earlier interactions with such" in result.output
     found = pd.read_parquet(files / "on/test").query("label == 1")
     assert expected == Counter(
         (who[r.who], what[r.what_trgt], tuple(what[i] for i in r.what_pos))
