@@ -69,6 +69,22 @@ SPLIT = (
         "--validation_users", type=click.FloatRange(0, 1), help="Share of users who validate."
     ),
 )
+FILES_OF_SPLIT = (
+    click.option(
+        "--test_path",
+        "test_files",
+        type=Path,
+        multiple=True,
+        help="A file of the log whose interactions test, beside FILES; may be given several times.",
+    ),
+    click.option(
+        "--validation_path",
+        "validation_files",
+        type=Path,
+        multiple=True,
+        help="A file whose interactions validate.",
+    ),
+)
 HOW = "Draw negatives as often as they were taken, or each item as often as any other"
 NEGATIVES_OPTION = (
     click.option(
@@ -103,6 +119,12 @@ RUN = (
         type=Path,
         help="An earlier dataset whose ids to use instead of fitting: for the next day's data. "
         "Rules that are not given are those of that dataset.",
+    ),
+    click.option(
+        "--grow",
+        is_flag=True,
+        help="With --fitted: users, items and values that the earlier dataset does not know get "
+        "ids behind its own, instead of id 0 or of being left out.",
     ),
     click.option(
         "--history",

@@ -55,7 +55,8 @@ def encode_histories(
     encoded = [*columns.users, columns.item]
     keys = {name: vocabularies.keys(name) for name in encoded}
     numbers = (*columns.of_users, *columns.of_interactions)
-    interactions: Any = [*encoded, columns.timestamp, *columns.roles, *numbers]
+    parts = () if split is None else split.columns
+    interactions: Any = [*encoded, columns.timestamp, *columns.roles, *parts, *numbers]
     categorify = nvt.ops.Categorify(vocabs=keys, out_path=str(encodings), cat_cache="host")
     if fitted is not None:
         interactions = interactions >> FittedFeatures(columns, fitted)

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +26,7 @@ from ..engine.schedulers import Scheduler, SingleProcess
 from ..features.fitted_numbers import FittedNumbers
 from ..logs.bad_rows import FAIL, POLICIES, BadRows
 from ..logs.log_source import LogSource
-from ..vocabularies.fit_vocabularies import fit_vocabularies, read_all
+from ..vocabularies.fit_vocabularies import Train, fit_vocabularies, read_all
 from ..vocabularies.vocabulary import CATEGORIES, Vocabularies
 from .behaviour_columns import ROLE, BehaviourColumns
 from .dataset_spec import users_layout_of, users_spec
@@ -67,12 +66,16 @@ class DatasetBuilder:
     """One row per sample, or one per user: one of ``LAYOUTS``."""
     earlier: EarlierHistories | None = None
     """The histories that the log continues, where it does; a fitted workflow is needed then."""
+    parts: Mapping[Path, int] | None = None
+    """Whose rows each file of the source has, as a place among the rules' mappings; None where
+    files are no split."""
 
     def build(
         self,
         output: Path,
         *,
         fitted: FittedWorkflow | None = None,
+        grow: bool = False,
         overwrite: bool = False,
     ) -> Summary:
         """Build ``output``; it appears whole or not at all.
@@ -81,6 +84,7 @@ class DatasetBuilder:
             output: The dataset directory.
             fitted: Take the ids of this workflow instead of fitting one: interactions with items
                 that it does not know are left out, unknown users get id 0.
+            grow: Give its unknown keys the next ids, instead.
             overwrite: Replace a directory that holds something.
         """
         if self.on_bad_rows not in POLICIES:
@@ -88,9 +92,11 @@ class DatasetBuilder:
                 f"`on_bad_rows` should be one of {', '.join(POLICIES)}. "
                 f"Received: `on_bad_rows` = {self.on_bad_rows!r}."
             )
+        self._check_files()
         self._check_negatives()
         self._check_layout()
         self._check_earlier(fitted)
+        self._check_growth(fitted, grow)
         split = self._split()
         summary = Summary(
             equal_times=self.rules.equal_times,
@@ -106,17 +112,21 @@ class DatasetBuilder:
             given = self._read_features(summary)
             buckets = self._deal_out(work, summary)
             self._look_at_behaviours(summary, anew=fitted is None)
-            in_log = () if fitted else self.columns.item_features
+            in_log = () if fitted and not grow else self.columns.item_features
             in_log = tuple(name for name in in_log if name not in given)
-            in_log += () if fitted else self.columns.of_items
+            in_log += () if fitted and not grow else self.columns.of_items
             self._keep_long_users(work, directory / HISTORY, buckets, in_log, summary)
             vocabularies = Vocabularies(directory / CATEGORIES)
-            if fitted is None:
-                numbers = self._fit(work, vocabularies, given, split, summary)
+            if fitted is not None:
+                self._check_types_of_keys(work, fitted)
+                shutil.copytree(fitted.vocabularies.directory, vocabularies.directory)
+                summary.grown = dict(fitted.sizes) if grow else {}
+            if fitted is None or grow:
+                numbers = self._fit(work, vocabularies, given, split, fitted, summary)
             else:
                 numbers = fitted.numbers
-                shutil.copytree(fitted.vocabularies.directory, vocabularies.directory)
                 summary.domains = dict(fitted.sizes)
+            if fitted is not None:
                 self._count_unseen(work, vocabularies, summary)
             self._refuse_a_single_item(vocabularies, summary)
             histories = self._encode(work, vocabularies, split, numbers, summary)
@@ -127,9 +137,22 @@ class DatasetBuilder:
                 histories.write_events(events[0], vocabularies)
             self._write(directory, histories, vocabularies, events, summary)
             kept = self._kept_for_next(directory)
-            write_fitted(directory, self.columns, self.rules, summary.domains, numbers, kept)
+            grown_from = fitted if grow else None
+            write_fitted(
+                directory, self.columns, self.rules, summary.domains, numbers, kept, grown_from
+            )
             shutil.rmtree(work)
         return summary
+
+    def _check_files(self) -> None:
+        if (self.parts is None) == (self.rules.test_files is None):
+            return
+        if self.parts is None:
+            raise MerlinSimError(
+                "The rules have a split by given files, expected its files too (`--test_path`); or "
+                "give another split (`--test_users 0` for each user's last interaction)."
+            )
+        raise MerlinSimError("Files of test are given, expected rules with `test_files` = True.")
 
     def _check_negatives(self) -> None:
         if self.columns.label is None and not self.rules.twins:
@@ -148,6 +171,18 @@ class DatasetBuilder:
             )
         self.earlier.check(self.rules.max_sequence_length, self.source.time_kind())
         self.earlier.size()
+
+    def _check_growth(self, fitted: FittedWorkflow | None, grow: bool) -> None:
+        if grow and fitted is None:
+            raise MerlinSimError(
+                "Vocabularies grow from those of a fitted workflow (`--fitted`). Received: none."
+            )
+        if grow and self.columns.features.encodings:
+            raise MerlinSimError(
+                "`encodings` are counts of the log that was fitted on, which do not grow. "
+                f"Received: {', '.join(self.columns.features.encoded)} with `grow`. Fit anew, on "
+                "both logs."
+            )
 
     def _check_layout(self) -> None:
         if self.layout not in LAYOUTS:
@@ -219,7 +254,9 @@ class DatasetBuilder:
         more = 0 if self.earlier is None else self.earlier.size()
         buckets = number_of_buckets(self.source.size() + more)
         (work / BUCKETS).mkdir()
-        dealer = LogDealer(self.source, self.columns, work / BUCKETS, buckets, self.on_bad_rows)
+        dealer = LogDealer(
+            self.source, self.columns, work / BUCKETS, buckets, self.on_bad_rows, self.parts
+        )
         with self.narrator.phase("reading interactions", self.source.size()) as report:
             results = deal_log(dealer, self.scheduler.run, report)
         summary.interactions = sum(result.rows for result in results)
@@ -286,6 +323,7 @@ class DatasetBuilder:
             directory=work,
             history=history,
             item_features=in_log,
+            parts=self.rules.split.columns if self.rules.split else (),
         )
         with self.narrator.phase("choosing users", buckets) as report:
             for bucket in self.scheduler.run(keep, range(buckets)):
@@ -299,6 +337,12 @@ class DatasetBuilder:
                 summary.dropped_users += bucket.dropped_users
                 summary.earlier_interactions += bucket.earlier_rows
                 summary.late += bucket.late
+                if bucket.mixed:
+                    raise MerlinSimError(
+                        f"{self._files}: expected that a user's interactions of test come after "
+                        "those that validate, and these after those that train; found one of user "
+                        f"{bucket.mixed} of a later part."
+                    )
         if not summary.users:
             raise _stopped(
                 f"No user has {self.rules.shortest_sequence_for_user} "
@@ -318,22 +362,22 @@ class DatasetBuilder:
             return ""
         return f"in the histories of {self.earlier.directory} and the log together "
 
-    def _count_unseen(self, work: Path, vocabularies: Vocabularies, summary: Summary) -> None:
-        """Count what the vocabularies do not know."""
-        known = pa.array(vocabularies.keys(self.columns.item))
-        found = read_all(work / ITEMS, [KEY, SHOWN])
-        items = found[KEY].combine_chunks()
-        users = read_all(work / USERS, [KEY])[KEY]
-        user = vocabularies.keys(self.columns.user).iloc[:1]
-        for name, expected, received in (
-            (self.columns.item, known.type, items.type),
-            (self.columns.user, pa.array(user).type, users.type),
-        ):
+    def _check_types_of_keys(self, work: Path, fitted: FittedWorkflow) -> None:
+        """Refuse users and items of another type: none would be known."""
+        for name, directory in ((self.columns.item, ITEMS), (self.columns.user, USERS)):
+            expected = pa.array([fitted.vocabularies.first_key(name)]).type
+            received = read_all(work / directory, [KEY])[KEY].type
             if expected != received:
                 raise MerlinSimError(
                     f"{self._files}: column {name!r}: expected {type_in_words(expected)}, as the "
                     f"workflow was fitted on, found {type_in_words(received)}."
                 )
+
+    def _count_unseen(self, work: Path, vocabularies: Vocabularies, summary: Summary) -> None:
+        """Count what the vocabularies do not know."""
+        found = read_all(work / ITEMS, [KEY, SHOWN])
+        items = found[KEY].combine_chunks()
+        known = vocabularies.known(self.columns.item, items.type)
         unseen = np.asarray(pc.is_null(pc.index_in(items, known)))
         summary.unseen_rows = int(np.asarray(found[SHOWN])[unseen].sum())
         summary.unseen_items = pc.count_distinct(items.filter(pa.array(unseen))).as_py()
@@ -359,18 +403,20 @@ class DatasetBuilder:
         vocabularies: Vocabularies,
         given: Features,
         split: Split | None,
+        grown: FittedWorkflow | None,
         summary: Summary,
     ) -> FittedNumbers:
         columns = self.columns
 
-        def train(events: pa.Table) -> Any:
-            names = (columns.user, columns.timestamp)
-            assert split is not None
-            return split.parts(*(events[name].combine_chunks() for name in names)) == 0
-
+        train = None if split is None else Train(split, columns.user, columns.timestamp)
         with self.narrator.phase("fitting vocabularies", 1) as report:
             summary.unknown, fitted = fit_vocabularies(
-                columns, work, vocabularies, given, None if split is None else train
+                columns,
+                work,
+                vocabularies,
+                given,
+                train,
+                None if grown is None else grown.numbers,
             )
             for name in columns.domains:
                 summary.domains[name] = vocabularies.size(name)
@@ -442,6 +488,8 @@ class DatasetBuilder:
             ):
                 report(rows, rows)
             histories.gather(sorted(encoded.glob("*.arrow")), split)
+        read = summary.kept_interactions + summary.earlier_interactions
+        summary.unseen_earlier = read - int(histories.offsets[-1]) - summary.unseen_rows
         summary.unknown_users = int((histories.column(self.columns.user) == 0).sum())
         return histories
 

@@ -66,7 +66,9 @@ ADDED: dict[str, dict[str, Any]] = {
 """What format 3 says beside format 2."""
 NOTHING: dict[str, Any] = {"stated": None, "learned": {}, "prior": 0.0}
 OBJECTS = ("columns", "rules", "features", "categories")
-SECTIONS = ("format", "merlin_sim", "nvtabular", *OBJECTS, "history", DIGEST)
+LATER = ("history", "grown_from")
+"""Sections that former formats lack."""
+SECTIONS = ("format", "merlin_sim", "nvtabular", *OBJECTS, *LATER, DIGEST)
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,8 @@ class FittedWorkflow:
     """What the operators of numbers have learned."""
     kept: EarlierHistories | None = None
     """What the dataset keeps of its users' histories; datasets of format 4 and before keep none."""
+    fingerprint: str = ""
+    """The digest of its workflow.json."""
 
     @classmethod
     def load(cls, directory: Path | str) -> FittedWorkflow:
@@ -106,6 +110,7 @@ class FittedWorkflow:
             Vocabularies(Path(directory) / CATEGORIES),
             numbers,
             EarlierHistories.of_plain(Path(directory), document["history"]),
+            document[DIGEST],
         )
         workflow._check_vocabularies(path, document["categories"])
         return workflow
@@ -145,7 +150,16 @@ class FittedWorkflow:
         return self._finish(self._encode(None))
 
     def samples(self, mapping: str) -> Workflow:
-        """The NVTabular workflow from raw interactions to the rows of train or test."""
+        """The NVTabular workflow from raw interactions to the rows of train or test.
+
+        Raises:
+            MerlinSimError: Where given files were the split: a frame does not say whose it is.
+        """
+        if self.rules.test_files is not None:
+            raise MerlinSimError(
+                "The dataset was split by given files, which rows of a frame do not tell: expected "
+                "a workflow with another split, or none. `histories` makes one row a user."
+            )
         spec = dataset_spec(self.columns, self.sizes, self.rules.max_sequence_length, {})
         schema = to_merlin_schema(spec)
         items = self.vocabularies.items(self.columns.item)
@@ -198,8 +212,8 @@ def _read_document(path: Path) -> dict[str, Any]:
     require_own_digest(path)
     if version in FORMER and "features" not in document:
         document["features"] = NOTHING
-    if version in FORMER and "history" not in document:
-        document["history"] = None
+    if version in FORMER:
+        document |= {name: document.get(name) for name in LATER}
     if sorted(document) != sorted(SECTIONS):
         raise MerlinSimError(
             f"{path}: expected the keys {', '.join(SECTIONS)}, found {', '.join(document)}."
@@ -211,7 +225,8 @@ def _read_document(path: Path) -> dict[str, Any]:
         raise MerlinSimError(f"{path}: categories: expected an object per domain.")
     found: dict[str, Any] = document
     if version in FORMER:
-        found["rules"] = {"negatives_not_in_history": False, **found["rules"]}
+        more = {"negatives_not_in_history": False, "test_files": None, "validation_files": None}
+        found["rules"] = {**more, **found["rules"]}
         found["columns"] = {**BEHAVIOURS, **found["columns"]}
     if version == 2:
         found |= {name: {**added, **found[name]} for name, added in ADDED.items()}
@@ -276,8 +291,19 @@ def write_fitted(
     sizes: Mapping[str, int],
     numbers: FittedNumbers,
     kept: EarlierHistories,
+    grown_from: FittedWorkflow | None,
 ) -> None:
-    """Write ``workflow.json`` beside finished vocabularies."""
+    """Write ``workflow.json`` beside finished vocabularies.
+
+    Args:
+        directory: The dataset directory.
+        columns: The log's columns.
+        rules: The rules of the samples.
+        sizes: How many ids each domain has.
+        numbers: What the operators of numbers have learned.
+        kept: What the dataset keeps of its users' histories.
+        grown_from: Whose vocabularies these grew from, if they did.
+    """
     vocabularies = Vocabularies(directory / CATEGORIES)
     document = {
         "format": FORMAT,
@@ -305,9 +331,16 @@ def write_fitted(
                 "file": f"{CATEGORIES}/{name}.parquet",
                 "cardinality": size,
                 "sha256": sha256(vocabularies.path(name)),
+                "grown_from": None
+                if grown_from is None
+                else {
+                    "fingerprint": sha256(grown_from.vocabularies.path(name)),
+                    "cardinality": grown_from.sizes[name],
+                },
             }
             for name, size in sizes.items()
         },
         "history": kept.to_plain(),
+        "grown_from": None if grown_from is None else grown_from.fingerprint,
     }
     write_text_atomically(directory / WORKFLOW_FILE, with_own_digest(document))

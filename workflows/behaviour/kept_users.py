@@ -45,6 +45,9 @@ class KeptBucket:
     """Rows that join the history: all, but for a log with labels or behaviours."""
     earlier_rows: int
     """Rows of an earlier dataset's histories that stand before these."""
+    mixed: str
+    """A user of whom a row of an earlier part comes after one of a later part, where files are a
+    split, and both times; or nothing."""
     late: int
     """Rows that are no later than the newest of these of their user."""
 
@@ -73,14 +76,19 @@ class KeepLongUsers:
     """Where to write what the next day begins with."""
     item_features: tuple[str, ...]
     """Features that stand in the log itself, those without ids too."""
+    parts: tuple[str, ...] = ()
+    """The column of a split that files are."""
 
     def __call__(self, bucket: int) -> KeptBucket:
         """Work on a bucket; what is kept goes to ``directory`` in files named by its number."""
         log = read_bucket(self.buckets, bucket)
-        names = (*columns_of_rows(self.columns), *self.columns.roles)
+        names = (*columns_of_rows(self.columns), *self.columns.roles, *self.parts)
         rows, before = log.select(names), 0
         if self.earlier is not None:
             earlier = read_bucket(self.earlier, bucket)
+            for name in self.parts:
+                none = pa.array(np.zeros(earlier.num_rows, np.int8))
+                earlier = earlier.append_column(name, none)
             rows, before = pa.concat_tables([earlier.select(names), rows]), earlier.num_rows
         users = rows[self.columns.user].combine_chunks().dictionary_encode()
         keys, codes = users.dictionary, np.asarray(users.indices).astype(np.int64)
@@ -117,6 +125,7 @@ class KeepLongUsers:
             same_time=same_time,
             taken=int((self._roles(kept) & JOINS > 0).sum()),
             earlier_rows=int(is_kept[:before].sum()),
+            mixed=self._mixed(rows, keys, codes, is_kept & ((roles & SAMPLE) > 0)),
             late=self._count_late(rows, codes, before, is_kept),
         )
 
@@ -131,6 +140,28 @@ class KeepLongUsers:
         by_item = self.equal_times == ITEM_ORDER
         path = self.history / f"users.{bucket:06d}.parquet"
         write_newest(path, rows, self.columns, codes, roles, so_far, self.longest, by_item)
+
+    def _mixed(
+        self,
+        rows: pa.Table,
+        keys: pa.Array,
+        codes: npt.NDArray[np.int64],
+        is_sample: npt.NDArray[np.bool_],
+    ) -> str:
+        """Find a user whose parts do not follow each other in time."""
+        for name in self.parts:
+            places = np.flatnonzero(is_sample)
+            times = rows[self.columns.timestamp].combine_chunks()
+            moments = [ranks(times)]
+            if self.equal_times == ITEM_ORDER:
+                moments.append(ranks(rows[self.columns.item].combine_chunks()))
+            order = places[order_of_rows([key[places] for key in (codes, *moments)])]
+            parts = np.asarray(rows[name]).astype(np.int64)[order]
+            wrong = np.flatnonzero((np.diff(parts) < 0) & (np.diff(codes[order]) == 0))
+            if len(wrong):
+                before, after = order[wrong[0]], order[wrong[0] + 1]
+                return f"{keys[codes[after]]} at {times[after]}, after {times[before]}"
+        return ""
 
     def _count_late(
         self,

@@ -16,7 +16,14 @@ DRAWS = (*NEGATIVES, NONE)
 LOG_ORDER = "log"
 ITEM_ORDER = "item"
 ORDERS = (LOG_ORDER, ITEM_ORDER)
-SPLIT_RULES = ("test_from", "validation_from", "test_users", "validation_users")
+SPLIT_RULES = (
+    "test_from",
+    "validation_from",
+    "test_users",
+    "validation_users",
+    "test_files",
+    "validation_files",
+)
 
 
 @dataclass(frozen=True)
@@ -44,10 +51,12 @@ class SampleRules:
     """What orders a user's interactions of one time: their place in the log, or the item's key."""
 
     test_from: str | None = None
-    """See :class:`~merlin_sim.workflows.behaviour.split.Split`, and so for the next three."""
+    """See :class:`~merlin_sim.workflows.behaviour.split.Split`, and so for the next five."""
     validation_from: str | None = None
     test_users: float | None = None
     validation_users: float | None = None
+    test_files: bool | None = None
+    validation_files: bool | None = None
 
     def __post_init__(self) -> None:
         """Gather every problem, raise once."""

@@ -37,14 +37,22 @@ class Split:
     """The share of users who test; a user's key and the seed decide."""
     validation_users: float | None = None
     """The share of users who validate."""
+    test_files: bool | None = None
+    """Whether all interactions of files that are given for it test."""
+    validation_files: bool | None = None
+    """Whether those of other files validate."""
     seed: int = 0
 
     def problems(self) -> list[str]:
         """Gather what is wrong with it."""
         found = []
-        if self.test_from is not None and self.test_users is not None:
-            found.append("Either `test_from` or `test_users` should be given. Received: both.")
-        for first, second in (("validation_from", "test_from"), ("validation_users", "test_users")):
+        ways = ("test_from", "test_users", "test_files")
+        given = [name for name in ways if getattr(self, name) is not None]
+        if len(given) > 1:
+            expected = ", ".join(f"`{name}`" for name in ways)
+            found.append(f"One of {expected} should be given. Received: {' and '.join(given)}.")
+        for second in ways:
+            first = second.replace("test", "validation")
             if getattr(self, first) is not None and getattr(self, second) is None:
                 found.append(f"`{first}` needs `{second}`. Received: none.")
         shares = [share for share in (self.test_users, self.validation_users) if share is not None]
@@ -58,9 +66,13 @@ class Split:
     @property
     def mappings(self) -> tuple[str, ...]:
         """The mappings, in the order of their parts."""
-        if self.validation_from is None and self.validation_users is None:
-            return TRAIN, TEST
-        return TRAIN, VALIDATION, TEST
+        validates = (self.validation_from, self.validation_users, self.validation_files)
+        return (TRAIN, TEST) if validates == (None,) * 3 else (TRAIN, VALIDATION, TEST)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The column that says of each row whose it is, where its file says so."""
+        return () if self.test_files is None else (PART,)
 
     def with_times(self, test_from: Any, validation_from: Any) -> Split:
         """The same, with times as a log's reader has them."""
@@ -73,6 +85,18 @@ class Split:
             None if time is None else str(time) for time in (test_from, validation_from)
         )
         return replace(self, test_from=first, validation_from=second)
+
+    def parts_of(self, rows: pa.Table, user: str, timestamp: str) -> npt.NDArray[np.int64]:
+        """Say of each row whose it is.
+
+        Args:
+            rows: With the columns of this split, users' keys and times.
+            user: The user's column.
+            timestamp: The timestamp's.
+        """
+        for name in self.columns:
+            return np.asarray(rows[name]).astype(np.int64)
+        return self.parts(*(rows[name].combine_chunks() for name in (user, timestamp)))
 
     def parts(self, users: pa.Array, times: pa.Array) -> npt.NDArray[np.int64]:
         """Say of each interaction whose it is.

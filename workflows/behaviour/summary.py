@@ -28,6 +28,8 @@ class Summary:
     domains: dict[str, int] = field(default_factory=dict)
     unknown: dict[str, int] = field(default_factory=dict)
     """Item features that do not stand in the log -> the items that have no value."""
+    grown: dict[str, int] = field(default_factory=dict)
+    """How many ids each domain had before, where they grow."""
     rows: dict[str, int] = field(default_factory=dict)
     bad_rows: list[BadRows] = field(default_factory=list)
     bytes: int = 0
@@ -45,6 +47,8 @@ class Summary:
     unseen_rows: int = 0
     """Kept interactions whose item has no id."""
     unseen_items: int = 0
+    unseen_earlier: int = 0
+    """Rows of the earlier histories whose item has no id."""
     unknown_users: int = 0
     """Kept users without an id."""
 
@@ -63,7 +67,7 @@ class Summary:
             *self._behaviour_lines(),
             *self._time_lines(),
             *self._fitted_lines(),
-            "ids: " + ", ".join(f"{name} {size:,}" for name, size in self.domains.items()),
+            "ids: " + ", ".join(map(self._ids_of, self.domains)),
             *(
                 f"{name}: {count:,} items without one"
                 for name, count in self.unknown.items()
@@ -72,6 +76,12 @@ class Summary:
             "rows: " + ", ".join(f"{name} {count:,}" for name, count in self.rows.items()),
             f"{self.bytes / max(1, sum(self.rows.values())):.3g} bytes per sample",
         ]
+
+    def _ids_of(self, name: str) -> str:
+        size = self.domains[name]
+        if not self.grown:
+            return f"{name} {size:,}"
+        return f"{name} {size:,} ({size - self.grown[name]:,} of them new)"
 
     def _taken_lines(self) -> list[str]:
         if self.taken is None:
@@ -107,9 +117,14 @@ class Summary:
                 f"{self.users + self.dropped_users:,} users have {self.shortest} interactions or "
                 "more in it (`--history` continues those of an earlier dataset)"
             )
+        earlier = (
+            f", and {self.unseen_earlier:,} earlier interactions with such"
+            if self.continues
+            else ""
+        )
         lines.append(
             f"left out: {self.unseen_rows:,} interactions with {self.unseen_items:,} items that "
-            f"have no id; {self.unknown_users:,} of the users kept have none and get id 0"
+            f"have no id{earlier}; {self.unknown_users:,} of the users kept have none and get id 0"
         )
         return lines
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from ..logs.bad_rows import FAIL, BadRow, refuse
 from ..logs.log_source import Block, LogSource, Piece
 from .behaviour_columns import BehaviourColumns
 from .roles import with_roles
+from .split import PART
 
 BUCKETS = "buckets"
 """Name of the directory that they stand in."""
@@ -47,6 +48,8 @@ class LogDealer:
     directory: Path
     buckets: int
     on_bad_rows: str
+    parts: Mapping[Path, int] | None = None
+    """Whose rows each file has, where files are a split."""
 
     def __call__(self, numbered: tuple[int, Any]) -> list[DealtPiece]:
         """Deal out a block."""
@@ -62,6 +65,9 @@ class LogDealer:
                     self._refuse_first(block, piece, lines)
                 lines += piece.lines
                 table, behaviours = with_roles(piece.table, self.columns)
+                if self.parts is not None:
+                    part = np.full(table.num_rows, self.parts[Path(block.path)], np.int8)
+                    table = table.append_column(PART, pa.array(part))
                 path = self.directory / f"{number:06d}-{place:06d}.arrow"
                 write_dealt(table, self.columns.user, self.buckets, path)
                 rows = piece.table.num_rows

@@ -29,30 +29,30 @@ def columns_of_rows(columns: BehaviourColumns) -> tuple[str, ...]:
 
 def is_newest(
     codes: npt.NDArray[np.int64],
-    times: list[npt.NDArray[np.int64]],
+    times: list[pa.Array],
     marks: npt.NDArray[np.bool_],
     longest: int,
 ) -> npt.NDArray[np.bool_]:
     """Whether each row is marked, and among the newest marked rows of its code.
 
-    >>> codes, times = np.array([0, 0, 0, 1]), [np.array([5, 3, 5, 1])]
+    >>> codes, times = np.array([0, 0, 0, 1]), [pa.array([5, 3, 5, 1])]
     >>> is_newest(codes, times, np.array([True, True, True, True]), 2).tolist()
     [True, False, True, True]
 
     Args:
         codes: [rows] Whose each is.
-        times: Each [rows] numbers that order them, the first counting most; of equal ones the later
-            row is the newer.
+        times: Each [rows] what orders them, the first counting most; of equal ones the later row is
+            the newer.
         marks: [rows] Which rows may be.
         longest: How many of a code.
     """
     counts = np.bincount(codes[marks], minlength=int(codes.max(initial=-1)) + 1)
-    if counts.max(initial=0) <= longest:
-        return marks
-    own = np.flatnonzero(marks)
-    order = own[order_of_rows([key[own] for key in (codes, *times)])]
-    ends = np.cumsum(counts)[codes[order]]
-    chosen = np.zeros(len(codes), bool)
+    has_more = marks & (counts > longest)[codes]
+    own = np.flatnonzero(has_more)  # of all others every row is; there is no need to sort them
+    keys = [ranks(time.take(pa.array(own))) for time in times]
+    order = own[order_of_rows([codes[own], *keys])]
+    ends = np.cumsum(np.where(counts > longest, counts, 0))[codes[order]]
+    chosen = marks & ~has_more
     chosen[order[ends - np.arange(len(order)) <= longest]] = True
     return chosen
 
@@ -79,9 +79,8 @@ def write_newest(
         longest: How many rows of a history are kept.
         order_of_items: Whether rows of one time stand in the order of the item's key.
     """
-    times = [ranks(rows[columns.timestamp].combine_chunks())]
-    if order_of_items:
-        times.append(ranks(rows[columns.item].combine_chunks()))
+    names = (columns.timestamp, *([columns.item] if order_of_items else []))
+    times = [rows[name].combine_chunks() for name in names]
     joins = (roles & JOINS) > 0
     kept = is_newest(codes, times, joins, longest)
     lags = max((max(number.lags) for number in columns.features.lagging), default=0)

@@ -1,4 +1,4 @@
-"""Columns that look like labels in a log that is read without them."""
+"""Columns that look like labels or behaviours in a log that is read without them."""
 
 from __future__ import annotations
 
@@ -21,6 +21,12 @@ NAMES = {
     "is_bought", "is_purchased", "liked", "is_like", "y",
 }  # fmt: skip
 """What columns of labels are called, in small letters."""
+BEHAVIOURS = {
+    "behaviour", "behavior", "behaviour_type", "behavior_type", "event", "event_type", "event_name",
+    "action", "action_type", "interaction_type",
+}  # fmt: skip
+"""What columns of behaviours are called."""
+MOST_BEHAVIOURS = 20
 
 
 def unread_labels(log: TableLog) -> list[str]:
@@ -29,14 +35,37 @@ def unread_labels(log: TableLog) -> list[str]:
     Looks at the beginning of the first file alone. What is wrong with a file is left to those who
     read all of it: they know the row.
     """
+    return [name for name, values in _unread(log, NAMES).items() if _are_labels(values)]
+
+
+def unread_behaviours(log: TableLog) -> dict[str, list[str]]:
+    """Name the columns that are called like behaviours and have several, and are not read.
+
+    See :func:`unread_labels`.
+
+    Returns:
+        Column -> the behaviours at the beginning of the log.
+    """
+    found = {}
+    for name, values in _unread(log, BEHAVIOURS).items():
+        if not can_be_label(values.type) or pa.types.is_floating(values.type):
+            continue
+        keys = pc.unique(values).drop_null().to_pylist()
+        if 1 < len(keys) <= MOST_BEHAVIOURS:
+            shown = (k.decode("utf-8", "replace") if isinstance(k, bytes) else str(k) for k in keys)
+            found[name] = sorted(shown)
+    return found
+
+
+def _unread(log: TableLog, names: set[str]) -> dict[str, Any]:
+    """The first values of columns that are called so and are not read."""
     path = Path(log.files[0])
     try:
-        names = header_of(path) if is_csv(path) else read_footer(path)[1].names
-        asked = [name for name in names if name.lower() in NAMES and name not in log.columns.log]
-        values = _first_values(path, asked) if asked else {}
+        has = header_of(path) if is_csv(path) else read_footer(path)[1].names
+        asked = [name for name in has if name.lower() in names and name not in log.columns.log]
+        return _first_values(path, asked) if asked else {}
     except (UnreadableFooter, *UNREADABLE):
-        return []
-    return [name for name in asked if _are_labels(values[name])]
+        return {}
 
 
 def _first_values(path: Path, names: list[str]) -> dict[str, Any]:

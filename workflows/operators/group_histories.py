@@ -41,7 +41,8 @@ class GroupHistories(RowOperator):
         """The user's columns, the item, the timestamp, and the label."""
         names = self.columns
         numbers = (*names.of_users, *names.of_interactions)
-        return (*names.users, names.item, names.timestamp, *names.roles, *numbers)
+        parts = () if self.split is None else self.split.columns
+        return (*names.users, names.item, names.timestamp, *names.roles, *parts, *numbers)
 
     def outputs(self) -> Schema:
         """The user's columns, and the items as a list, and what stands beside them."""
@@ -55,7 +56,7 @@ class GroupHistories(RowOperator):
     def transform(self, col_selector: Any, df: Any) -> Any:
         """Group one partition."""
         names = self.columns
-        if self.split is not None:
+        if self.split is not None and not self.split.columns:
             df = self._with_parts(df, self.split)
         return group_sorted(
             df,

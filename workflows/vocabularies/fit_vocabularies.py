@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,30 @@ from ...foundation.exceptions import MerlinSimError
 from ...sampling.item_table import COUNT, KEY
 from ..behaviour.behaviour_columns import BehaviourColumns
 from ..behaviour.kept_users import EVENTS, ITEMS, SHOWN, USERS, last_row_of_each, latest_rows
+from ..behaviour.split import Split
 from ..features.feature import INTERACTION, ITEM, USER, Number
 from ..features.fitted_numbers import FittedNumbers, Learned, fit_numbers
 from ..features.raw_vectors import keys_of_lists, matrix_of
-from .vocabulary import Vocabularies, sorted_distinct
+from .vocabulary import Vocabularies, unknown_keys
+
+
+@dataclass(frozen=True)
+class Train:
+    """Tells which events train."""
+
+    split: Split
+    user: str
+    timestamp: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What it looks at."""
+        return (self.user, self.timestamp, *self.split.columns)
+
+    def __call__(self, events: pa.Table) -> npt.NDArray[np.bool_]:
+        """Whether each event trains."""
+        trains: npt.NDArray[np.bool_] = self.split.parts_of(events, self.user, self.timestamp) == 0
+        return trains
 
 
 def fit_vocabularies(
@@ -27,9 +47,12 @@ def fit_vocabularies(
     kept: Path,
     vocabularies: Vocabularies,
     given: Mapping[str, tuple[pa.Array, pa.Array, str]],
-    train: Callable[[pa.Table], Any] | None = None,
+    train: Train | None = None,
+    before: FittedNumbers | None = None,
 ) -> tuple[dict[str, int], FittedNumbers]:
-    """Write the vocabularies of users, items and features.
+    """Write the vocabularies of users, items and features, or let them grow.
+
+    Keys that they have keep their ids, and items what is known of them; new ones come behind.
 
     Args:
         columns: The log's columns.
@@ -39,27 +62,30 @@ def fit_vocabularies(
             value of items that are not among them.
         train: Tells which of the events train; None for all. Users' and interactions' numbers are
             fitted on these.
+        before: Where vocabularies grow: what the operators of numbers have learned, which stays.
 
     Returns:
         By name of a given feature, how many items of the log are not among its items; and what
         the operators of numbers have learned.
     """
     users = read_all(kept / USERS)
-    vocabularies.write(columns.user, sorted_distinct(users[KEY].combine_chunks()))
-    learned = _fit_events(columns, kept, train)
+    vocabularies.add(columns.user, users[KEY].combine_chunks())
+    learned = _fit_events(columns, kept, train) if before is None else dict(before.learned)
     bucketed = {number.name: number for number in columns.features.bucketed(USER)}
     for name in columns.user_features:
         values = read_all(kept / EVENTS, [name])[name].combine_chunks()
         if name in bucketed:
             values = FittedNumbers(learned).bucket_array(bucketed[name], values)
-        vocabularies.write(name, sorted_distinct(values))
+        vocabularies.add(name, values)
 
     found = read_all(kept / ITEMS)
     items = found[KEY].combine_chunks()
-    keys = sorted_distinct(items)
-    codes = np.asarray(pc.index_in(items, keys)).astype(np.int64)
-    weights = np.asarray(found[COUNT]).astype(np.float64)
-    counts = np.bincount(codes, weights, minlength=len(keys)).astype(np.int64)
+    known = vocabularies.known(columns.item, items.type)
+    keys = unknown_keys(items, known)
+    counts_of_known = None if before is None else pa.array(_count(items, known, found[COUNT]))
+    counts = pa.array(_count(items, keys, found[COUNT]))
+    found = found.filter(pc.is_in(items, keys)).combine_chunks()
+    codes = np.asarray(pc.index_in(found[KEY].combine_chunks(), keys)).astype(np.int64)
     features, unknown = {}, {}
     for name in columns.item_features:
         if name in given:
@@ -73,24 +99,35 @@ def fit_vocabularies(
     for name in columns.of_items:
         values, time = (found[n].combine_chunks() for n in (name, f"{name} at"))
         more[name] = values.take(last_row_of_each(codes, latest_rows(codes, time), values))
-    learned |= _fit_items(columns, {**features, **more})
+    if before is None:
+        learned |= _fit_items(columns, {**features, **more})
     fitted = FittedNumbers(learned)
     for number in columns.features.bucketed(ITEM):
         features[number.name] = fitted.bucket_array(number, features[number.name])
     more = _items_columns(columns, fitted, more, vocabularies)
     if columns.features.encodings:
-        shown = np.bincount(codes, np.asarray(found[SHOWN]).astype(np.float64), len(keys))
+        shown = _count(found[KEY].combine_chunks(), keys, found[SHOWN])
         fitted = replace(fitted, prior=_prior(columns, kept, train))
-        more |= _totals(columns, fitted, keys, features, shown, counts)
-    vocabularies.write_items(columns.item, keys, pa.array(counts), features, more)
+        more |= _totals(columns, fitted, keys, features, shown, np.asarray(counts))
+    vocabularies.add_items(columns.item, keys, counts, features, more, counts_of_known)
     return unknown, fitted
 
 
-def _prior(columns: BehaviourColumns, kept: Path, train: Callable[[pa.Table], Any] | None) -> float:
+def _count(items: pa.Array, keys: pa.Array, counts: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """Add up the counts of each key, of rows whose item is one of them."""
+    codes = pc.index_in(items, keys)
+    is_one = np.asarray(codes.is_valid())
+    weights = np.asarray(counts).astype(np.float64)[is_one]
+    codes = np.asarray(codes.drop_null()).astype(np.int64)
+    return np.bincount(codes, weights, minlength=len(keys)).astype(np.int64)
+
+
+def _prior(columns: BehaviourColumns, kept: Path, train: Train | None) -> float:
     """At what share the events that train were taken."""
     if not columns.labels:
         return 1.0
-    events = read_all(kept / EVENTS, [columns.user, columns.timestamp, *columns.labels])
+    names = dict.fromkeys([*(train.columns if train else ()), *columns.labels])
+    events = read_all(kept / EVENTS, list(names))
     if train is not None:
         events = events.filter(pa.array(train(events)))
     return float(np.mean(np.asarray(events[columns.labels[0]]))) if events.num_rows else 0.0
@@ -115,15 +152,13 @@ def _totals(
     return found
 
 
-def _fit_events(
-    columns: BehaviourColumns, kept: Path, train: Callable[[pa.Table], Any] | None
-) -> dict[str, Learned]:
+def _fit_events(columns: BehaviourColumns, kept: Path, train: Train | None) -> dict[str, Learned]:
     """Fit the numbers of users and interactions on the events that train."""
     numbers = [number for of in (USER, INTERACTION) for number in _numbers(columns, of)]
     if not numbers:
         return {}
     names = [number.name for number in numbers]
-    events = read_all(kept / EVENTS, [*names, columns.user, columns.timestamp])
+    events = read_all(kept / EVENTS, [*names, *(train.columns if train else ())])
     if train is not None:
         events = events.filter(pa.array(train(events)))
     values = {name: _plain(events[name].combine_chunks()) for name in names}
@@ -164,12 +199,11 @@ def _items_columns(
         found[vector.name] = pa.FixedSizeListArray.from_arrays(flat, vector.size)
     for feature in columns.features.lists:
         keys, rows = keys_of_lists(values[feature.name], feature.longest)
-        distinct = sorted_distinct(keys)
+        distinct = vocabularies.add(feature.name, keys)
         if not len(distinct):
             raise MerlinSimError(
                 f"{feature.name!r}: expected lists of keys, found none: all are empty."
             )
-        vocabularies.write(feature.name, distinct)
         ids = pc.add(pc.cast(pc.index_in(keys, distinct), pa.int64()), 1)
         counts = np.bincount(rows, minlength=len(values[feature.name]))
         offsets = np.concatenate([[0], np.cumsum(counts)])

@@ -46,31 +46,76 @@ class Vocabularies:
         return ItemTable(self.path(domain))
 
     def write(self, domain: str, keys: pa.Array, **columns: pa.Array) -> None:
-        """Write a domain's keys (sorted, all different); they get the ids 1..n."""
+        """Write a domain's keys, all different; they get the ids 1..n."""
         self.directory.mkdir(parents=True, exist_ok=True)
         ids = pa.array(np.arange(1, len(keys) + 1, dtype=np.int64))
         table = pa.table({ID: ids, KEY: keys, **columns})
         pq.write_table(table, self.path(domain), compression="zstd")
 
-    def write_items(
+    def known(self, domain: str, kind: pa.DataType) -> pa.Array:
+        """A domain's keys by id, of a type that they should have; none where it has no file."""
+        if not self.path(domain).exists():
+            return pa.array([], kind)
+        return pc.cast(pa.array(self.keys(domain)), kind)
+
+    def add(self, domain: str, values: pa.Array) -> pa.Array:
+        """Write a domain's keys with those of ``values`` that it lacks behind them, in their order.
+
+        Returns:
+            All keys, by id.
+        """
+        known = self.known(domain, values.type)
+        keys = pa.concat_arrays([known, unknown_keys(values, known)])
+        self.write(domain, keys)
+        return keys
+
+    def add_items(
         self,
         domain: str,
         keys: pa.Array,
         counts: pa.Array,
         features: dict[str, pa.Array],
         more: dict[str, pa.Array] | None = None,
+        counts_of_known: pa.Array | None = None,
     ) -> None:
-        """Write the item's keys with counts and features (raw), and the features' vocabularies.
+        """Write items with counts and features (raw), and the features' vocabularies.
 
-        ``more`` stands beside them as it is: numbers, vectors and lists of ids.
+        Args:
+            domain: The item's.
+            keys: Items that it lacks, in their order; they get the next ids.
+            counts: Of these.
+            features: Of these, by name.
+            more: What stands beside them as it is: numbers, vectors and lists of ids.
+            counts_of_known: What the known items' counts grow by, by id.
         """
         ids = {}
         for name, values in features.items():
-            distinct = sorted_distinct(values)
-            self.write(name, distinct)
-            places = pc.index_in(values, distinct)
+            places = pc.index_in(values, self.add(name, values))
             ids[name] = pc.add(pc.cast(places, pa.int64()), 1)
-        self.write(domain, keys, **{COUNT: counts}, **ids, **(more or {}))
+        columns = {COUNT: counts, **ids, **(more or {})}
+        if counts_of_known is None:
+            self.write(domain, keys, **columns)
+            return
+        before = pq.read_table(self.path(domain)).sort_by(ID)
+        place = before.schema.get_field_index(COUNT)
+        before = before.set_column(place, COUNT, pc.add(before[COUNT], counts_of_known))
+        together = {
+            name: pa.concat_arrays(
+                [before[name].combine_chunks(), column.cast(before.schema.field(name).type)]
+            )
+            for name, column in {KEY: keys, **columns}.items()
+        }
+        self.write(domain, together.pop(KEY), **together)
+
+
+def unknown_keys(values: pa.Array, known: pa.Array) -> pa.Array:
+    """The different values that are not among the known ones, in their order.
+
+    >>> unknown_keys(pa.array([3, 1, 2, 3]), pa.array([2])).to_pylist()
+    [1, 3]
+    """
+    distinct = sorted_distinct(values)
+    return distinct.filter(pc.is_null(pc.index_in(distinct, known)))
 
 
 def sorted_distinct(values: pa.Array) -> pa.Array:

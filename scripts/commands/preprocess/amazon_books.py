@@ -59,6 +59,7 @@ def amazon_books(
     on_bad_rows: str,
     overwrite: bool,
     fitted: Path | None,
+    grow: bool,
     history: Path | None,
     layout: str,
     **rules: Any,
@@ -79,7 +80,7 @@ def amazon_books(
 
     started = time.monotonic()
     check_apart(output_path, [amazon_dataset_path, fitted, history])
-    workflow = load_fitted(fitted)
+    workflow = load_fitted(fitted, grow)
     if workflow is not None and workflow.columns != COLUMNS:
         raise MerlinSimError(
             f"{fitted}: expected a workflow fitted by `preprocess amazon-books`, got one fitted on "
@@ -95,9 +96,9 @@ def amazon_books(
         builder = DatasetBuilder(
             source, sample_rules, workers, narrator, on_bad_rows, layout=layout, earlier=earlier
         )
-        if workflow is None:
+        if workflow is None or grow:
             builder = builder.with_features(
                 lambda: read_categories(metadata, workers, narrator, on_bad_rows)
             )
-        summary = builder.build(output_path, fitted=workflow, overwrite=overwrite)
+        summary = builder.build(output_path, fitted=workflow, grow=grow, overwrite=overwrite)
     say_done(summary, output_path, time.monotonic() - started)

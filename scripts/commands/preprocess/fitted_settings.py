@@ -74,10 +74,12 @@ def features_of(path: Path | None) -> FeatureSet | None:
     return None if path is None else read_features(path)
 
 
-def load_fitted(directory: Path | None) -> FittedWorkflow | None:
+def load_fitted(directory: Path | None, grow: bool) -> FittedWorkflow | None:
     """Load the workflow of ``--fitted``."""
     from ....workflows.behaviour.fitted import FittedWorkflow
 
+    if grow and directory is None:
+        raise click.UsageError("--grow needs --fitted: an earlier dataset whose ids to go on from.")
     return None if directory is None else FittedWorkflow.load(directory)
 
 
@@ -105,6 +107,25 @@ def earlier_of(directory: Path | None, fitted: FittedWorkflow | None) -> Earlier
     return workflow.kept
 
 
+def parts_of_files(
+    train: tuple[Path, ...], validation: tuple[Path, ...], test: tuple[Path, ...]
+) -> dict[Path, int] | None:
+    """Say whose rows each file has, where files are a split: a place among the mappings."""
+    if validation and not test:
+        raise click.UsageError("--validation_path needs --test_path.")
+    if not test:
+        return None
+    parts = [train, validation, test] if validation else [train, test]
+    files = [path for paths in parts for path in paths]
+    twice = sorted({str(path) for path in files if files.count(path) > 1})
+    if twice:
+        raise MerlinSimError(
+            "Each file should be given once, as one of FILES, of --validation_path or of "
+            f"--test_path. Received more than once: {', '.join(twice)}."
+        )
+    return {path: part for part, paths in enumerate(parts) for path in paths}
+
+
 def rules_of(
     given: dict[str, Any], fitted: FittedWorkflow | None, negatives: str = POPULARITY
 ) -> SampleRules:
@@ -115,7 +136,7 @@ def rules_of(
         fitted: The workflow of ``--fitted``.
         negatives: What is drawn where nobody says so.
     """
-    given = {**given, **{name: given[name] or None for name in SPLIT_RULES}}
+    given = {**given, **{name: given.get(name) or None for name in SPLIT_RULES}}
     source = click.get_current_context().get_parameter_source
     on_command_line = {
         name: value

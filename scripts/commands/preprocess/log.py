@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from ....schemas.users_layout import POPULARITY
 from ....workflows.behaviour.rules import NONE
 from ...options.devices import settle_for_tables
 from ...options.preprocess_options import (
+    FILES_OF_SPLIT,
     LAYOUT,
     NEGATIVES_OR_NONE,
     RULES,
@@ -21,7 +23,15 @@ from ...options.preprocess_options import (
     names,
     with_options,
 )
-from .fitted_settings import columns_of, earlier_of, features_of, load_fitted, rules_of, say_done
+from .fitted_settings import (
+    columns_of,
+    earlier_of,
+    features_of,
+    load_fitted,
+    parts_of_files,
+    rules_of,
+    say_done,
+)
 
 
 @click.command("log")
@@ -65,6 +75,7 @@ from .fitted_settings import columns_of, earlier_of, features_of, load_fitted, r
 @with_options(RULES)
 @with_options(NEGATIVES_OR_NONE)
 @with_options(SPLIT)
+@with_options(FILES_OF_SPLIT)
 @with_options(LAYOUT)
 @with_options(RUN)
 @with_options(WORKERS)
@@ -85,7 +96,10 @@ def log(
     scheduler: str,
     on_bad_rows: str,
     overwrite: bool,
+    test_files: tuple[Path, ...],
+    validation_files: tuple[Path, ...],
     fitted: Path | None,
+    grow: bool,
     history: Path | None,
     layout: str,
     **rules: Any,
@@ -102,11 +116,13 @@ def log(
     from ....workflows.behaviour.build import DatasetBuilder
     from ....workflows.engine.schedulers import open_scheduler
     from ....workflows.logs.table_log import TableLog
-    from ....workflows.logs.unread_labels import unread_labels
+    from ....workflows.logs.unread_labels import unread_behaviours, unread_labels
 
     started = time.monotonic()
+    parts = parts_of_files(files, validation_files, test_files)
+    files = (*files, *validation_files, *test_files)
     check_apart(output_path, [*files, fitted, history])
-    workflow = load_fitted(fitted)
+    workflow = load_fitted(fitted, grow)
     given = {
         "user": user_column,
         "item": item_column,
@@ -121,16 +137,26 @@ def log(
     }
     columns = columns_of(given, fitted, workflow)
     source = TableLog(files, columns)
+    rules |= {"test_files": bool(test_files), "validation_files": bool(validation_files)}
     sample_rules = rules_of(rules, workflow, NONE if columns.label else POPULARITY)
     earlier = earlier_of(history, workflow)
     source.blocks()  # refuses a file without the columns, before any advice about it
     for name in unread_labels(source):
         _tell_of_labels(name)
+    for name, behaviours in unread_behaviours(source).items():
+        _tell_of_behaviours(name, behaviours)
     with open_scheduler(scheduler, workers) as cluster:
         builder = DatasetBuilder(
-            source, sample_rules, cluster, Terminal(), on_bad_rows, layout=layout, earlier=earlier
+            source,
+            sample_rules,
+            cluster,
+            Terminal(),
+            on_bad_rows,
+            layout=layout,
+            earlier=earlier,
+            parts=parts,
         )
-        summary = builder.build(output_path, fitted=workflow, overwrite=overwrite)
+        summary = builder.build(output_path, fitted=workflow, grow=grow, overwrite=overwrite)
     say_done(summary, output_path, time.monotonic() - started)
 
 
@@ -139,5 +165,14 @@ def _tell_of_labels(name: str) -> None:
         f"merlin-sim: the log has a column {name!r} of 0 and 1, which is not read: every row "
         f"counts as taken. If its 0 are items that were shown and not taken, give "
         f"`--label_column {name}`.",
+        err=True,
+    )
+
+
+def _tell_of_behaviours(name: str, behaviours: Iterable[str]) -> None:
+    click.echo(
+        f"merlin-sim: the log has a column {name!r} of {', '.join(behaviours)}, which is not "
+        f"read: all rows count alike. If some make history and others are predicted, give "
+        f"`--behaviour_column {name}`.",
         err=True,
     )

@@ -255,3 +255,36 @@ def test_other_logs_are_read_alike(seed, tmp_path, preprocess, plain_rules, rows
     rules = plain_rules(tmp_path)
     assert positives_of(rows_of(dataset, "train")) == rules.train
     assert positives_of(rows_of(dataset, "test")) == rules.test
+
+
+def test_a_new_days_reviews_go_on_from_the_old_ones(
+    raw, tmp_path, preprocess, plain_rules, raw_writer
+):
+    """Those of one time stand in the order of items, among what is kept too."""
+    kept = plain_rules(raw).kept
+    kept = kept.assign(unixReviewTime=kept["unixReviewTime"] // 10**7)  # many of one time
+    names = ["reviewerID", "asin", "unixReviewTime"]
+    reviews = list(kept[names].sample(frac=1, random_state=1).itertuples(index=False, name=None))
+    middle = int(kept["unixReviewTime"].median())
+    assert kept.duplicated(names[::2]).sum() > 100
+    metadata = [(item, [["A"]]) for item in sorted(kept["asin"].unique())]
+    days = {
+        "old": [review for review in reviews if review[2] < middle],
+        "new": [review for review in reviews if review[2] >= middle],
+        "both": reviews,
+    }
+    for day, rows in days.items():
+        raw_writer(tmp_path / day, rows, metadata)
+    rules = ("--max_sequence_length", 4)
+    old = preprocess(tmp_path / "old", tmp_path / "first", *rules)
+    fitted = ("--fitted", old, "--test_from")
+    both = preprocess(tmp_path / "both", tmp_path / "whole", *fitted, middle)
+    new = preprocess(tmp_path / "new", tmp_path / "next", *fitted, middle + 1, "--history", old)
+    wanted = pd.read_parquet(both / "test")
+    found = pd.concat([pd.read_parquet(new / mapping) for mapping in ("train", "test")])
+    by_row = [
+        Counter(tuple(map(str, row)) for row in frame.itertuples(index=False))
+        for frame in (wanted, found)
+    ]
+    assert by_row[0] == by_row[1]
+    assert len(wanted) > 100

@@ -274,3 +274,28 @@ def test_a_row_without_a_behaviour_is_a_bad_one(run, files):
     assert "bad.parquet, line 7: 'did': expected a behaviour, found nothing" in str(
         result.exception
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("Event_Type", "buy, cart, hide, view"), ("mood", None)]
+)
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_column_that_looks_like_behaviours_is_told_of(run, files, name, told, kind):
+    log = some_log().rename(columns={"did": name})
+    if kind == "csv":
+        log.to_csv(files / "unread.csv", index=False)
+    else:
+        log.to_parquet(files / "unread.parquet")
+    # The notice comes before anything is read, so a run that stops at once will do.
+    result = run("unread", "--negatives", "none", log=f"unread.{kind}")
+    expected = f"column {name!r} of {told}, which is not read: all rows count alike"
+    assert (expected in result.output) == (told is not None)
+    assert ("count alike" in result.output) == (told is not None)
+
+
+def test_a_column_of_many_values_or_one_is_no_behaviour(run, files):
+    log = some_log().drop(columns="did")
+    for values in (np.arange(len(log)), 1):
+        log.assign(action=values).to_parquet(files / "unread.parquet")
+        result = run("unread", "--negatives", "none", log="unread.parquet")
+        assert "count alike" not in result.output

@@ -191,7 +191,10 @@ def test_a_loaded_workflow_parts_frames_alike(timed):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--test_from", 80, "--test_users", 0.1), "Either `test_from` or `test_users`"),
+        (
+            ("--test_from", 80, "--test_users", 0.1),
+            "One of `test_from`, `test_users`, `test_files`",
+        ),
         (("--validation_from", 80), "`validation_from` needs `test_from`"),
         (("--validation_users", 0.1), "`validation_users` needs `test_users`"),
         (("--test_users", 0.6, "--validation_users", 0.5), "together below 1"),

@@ -66,7 +66,7 @@ def gpu(monkeypatch):
 def items(tmp_path):
     vocabularies = Vocabularies(tmp_path)
     keys, counts = pa.array(["a", "b", "c", "d"]), pa.array([4, 3, 2, 1])
-    vocabularies.write_items("item", keys, counts, {"cat": pa.array(["x", "y", "x", "z"])})
+    vocabularies.add_items("item", keys, counts, {"cat": pa.array(["x", "y", "x", "z"])})
     return vocabularies.items("item")
 
 
@@ -136,7 +136,7 @@ def featured(tmp_path):
     columns = replace(LABELLED, features=features)
     vocabularies = Vocabularies(tmp_path / "featured")
     numbers = pa.array([0.5, -1, 2, 0], pa.float32())
-    vocabularies.write_items(
+    vocabularies.add_items(
         "item",
         pa.array(["a", "b", "c", "d"]),
         pa.array([4, 3, 2, 1]),

@@ -30,7 +30,7 @@ COLUMNS = BehaviourColumns("user", "item", "time", ("country",), ("cat",))
 def items(tmp_path):
     vocabularies = Vocabularies(tmp_path)
     keys, counts = pa.array(["a", "b", "c", "d"]), pa.array([4, 3, 2, 1])
-    vocabularies.write_items("item", keys, counts, {"cat": pa.array(["x", "y", "x", "z"])})
+    vocabularies.add_items("item", keys, counts, {"cat": pa.array(["x", "y", "x", "z"])})
     return vocabularies.items("item")
 
 

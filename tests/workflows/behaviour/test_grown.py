@@ -1,0 +1,263 @@
+"""Vocabularies that grow: known keys keep their ids, new ones come behind them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from merlin_sim.foundation.digest import sha256
+from merlin_sim.foundation.own_digest import DIGEST
+from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
+
+OPTIONS = (
+    "--scheduler", "single", "--shortest_sequence_for_user", 3, "--max_sequence_length", 5,
+    "--user_feature_columns", "land", "--item_feature_columns", "brand",
+)  # fmt: skip
+FEATURES = {
+    "features": {
+        "price": {"type": "number", "of": "item", "operators": ["Normalize"]},
+        "weight": {"type": "number", "of": "item", "buckets": [2.0, 4.0]},
+        "genres": {"type": "list", "of": "item", "longest": 3},
+        "look": {"type": "vector", "of": "item", "size": 2},
+    },
+    "crosses": {"land_brand": {"columns": ["land", "brand"], "buckets": 50}},
+}
+DOMAINS = ("who", "what", "land", "brand", "weight", "genres")
+
+
+def some_log(seed, users, items, start) -> pd.DataFrame:
+    random = np.random.default_rng(seed)
+    rows = 400
+    who, what = random.integers(*users, rows), random.integers(*items, rows)
+    return pd.DataFrame(
+        {
+            "who": [f"u{n:03d}" for n in who],
+            "what": [f"i{n:03d}" for n in what],
+            "when": start + random.integers(0, 50, rows),
+            "land": [f"l{n % 7 + n // 20}" for n in who],
+            "brand": [f"b{(n * 5) % 8 + n // 20:02d}" for n in what],
+            "price": what / 2,
+            "weight": (what % 6).astype(float),
+            "genres": [[f"g{n % 3}", f"g{n // 10}"] for n in what],
+            "look": [[1.0, float(n)] for n in what],
+        }
+    )
+
+
+def old_log() -> pd.DataFrame:
+    """Weights below 2 alone, so that two of the buckets are not known."""
+    return some_log(0, (10, 40), (10, 35), 0).query("weight < 2")
+
+
+def new_log() -> pd.DataFrame:
+    """Some new keys come before the old ones in their order, some after."""
+    return some_log(1, (0, 50), (0, 50), 50)
+
+
+def vocabulary(dataset, name) -> pd.DataFrame:
+    return pd.read_parquet(dataset / f"categories/{name}.parquet")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("grown")
+    old_log().to_parquet(directory / "old.parquet")
+    new_log().to_parquet(directory / "new.parquet")
+    (directory / "features.yaml").write_text(yaml.safe_dump(FEATURES))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def log_options(files):
+    return OPTIONS
+
+
+@pytest.fixture(scope="module")
+def grown(run, files):
+    result = run("old", "--features", files / "features.yaml", log="old.parquet")
+    assert result.exit_code == 0, result.output
+    result = run("grown", "--fitted", files / "old", "--grow", log="new.parquet")
+    assert result.exit_code == 0, result.output
+    return files / "old", files / "grown", result.output
+
+
+def test_known_keys_keep_their_ids_and_new_ones_follow_in_their_order(grown):
+    old, new, output = grown
+    log = new_log()
+    kept = log[log.groupby("who")["what"].transform("size") >= 3]
+    assert 0 < len(kept)
+    seen = {
+        "who": set(kept["who"]),
+        "what": set(kept["what"]),
+        "land": set(kept["land"]),
+        "brand": set(kept["brand"]),
+        "genres": {genre for genres in kept["genres"] for genre in genres},
+    }
+    told = []
+    for name in DOMAINS:
+        before, after = vocabulary(old, name), vocabulary(new, name)
+        assert after["id"].tolist() == list(range(1, len(after) + 1))
+        assert after["key"][: len(before)].tolist() == before["key"].tolist()
+        more = after["key"][len(before) :].tolist()
+        assert more == sorted(more)
+        assert more, name
+        if name in seen:
+            assert set(more) == seen[name] - set(before["key"])
+        told.append(f"{name} {len(after)} ({len(more)} of them new)")
+    assert all(entry in output for entry in told)
+    first = vocabulary(old, "who")["key"].iloc[0]
+    assert (vocabulary(new, "who")["key"] < first).any()  # behind it all the same
+
+
+def test_items_have_what_is_known_of_them(grown):
+    """An old item has what it had, a new one that of the new log; counts are of both."""
+    old, new, _ = grown
+    kept = {
+        day: log[log.groupby("who")["what"].transform("size") >= 3]
+        for day, log in (("old", old_log()), ("new", new_log()))
+    }
+    counts = Counter(kept["old"]["what"]) + Counter(kept["new"]["what"])
+    table = vocabulary(new, "what")
+    assert dict(zip(table["key"], table["count"], strict=True)) == counts
+    brands, weights, genres = (
+        vocabulary(new, name).set_index("id")["key"] for name in ("brand", "weight", "genres")
+    )
+    learned = json.loads((old / "workflow.json").read_text())["features"]["learned"]["price"]
+    before = vocabulary(old, "what")
+    assert len(before) < len(table)
+    for row in table.itertuples():
+        n = int(row.key[1:])
+        assert brands[row.brand] == f"b{(n * 5) % 8 + n // 20:02d}"
+        assert weights[row.weight] == weights[table.set_index("key")["weight"][row.key]]
+        assert [genres[g] for g in row.genres] == [f"g{n % 3}", f"g{n // 10}"]
+        np.testing.assert_allclose(row.look, np.array([1, n]) / np.hypot(1, n), rtol=1e-6)
+    # Numbers keep the mean and the spread that they were fitted with.
+    assert (
+        json.loads((new / "workflow.json").read_text())["features"]["learned"]["price"] == learned
+    )
+    numbers = table["price"].to_numpy()
+    np.testing.assert_allclose(numbers[: len(before)], before["price"], rtol=1e-6)
+    n = table["key"].str[1:].astype(int).to_numpy()
+    slope = np.diff(before["price"])[0] / np.diff(n[: len(before)])[0]
+    np.testing.assert_allclose(numbers - numbers[0], slope * (n - n[0]), atol=1e-4)
+
+
+def test_samples_are_those_of_the_new_log_with_all_its_items(grown):
+    _, new, output = grown
+    who, what = (vocabulary(new, name).set_index("id")["key"] for name in ("who", "what"))
+    expected = Counter()
+    for user, rows in new_log().sort_values("when", kind="stable").groupby("who"):
+        items = rows["what"].tolist()
+        if len(items) >= 3:
+            expected[user, items[-1], tuple(items[-6:-1])] += 1
+    found = pd.read_parquet(new / "test").query("label == 1")
+    assert expected == Counter(
+        (who[r.who], what[r.what_trgt], tuple(what[i] for i in r.what_pos))
+        for r in found.itertuples()
+    )
+    assert "left out: 0 interactions with 0 items that have no id; 0 of the users" in output
+    assert len(DatasetDirectory.open(new).files("train")) == 1
+
+
+def test_the_dataset_says_what_it_grew_from(grown):
+    old, new, _ = grown
+    document = json.loads((new / "workflow.json").read_text())
+    before = json.loads((old / "workflow.json").read_text())
+    assert document["grown_from"] == before[DIGEST]
+    assert before["grown_from"] is None
+    for name in DOMAINS:
+        path = old / f"categories/{name}.parquet"
+        assert document["categories"][name]["grown_from"] == {
+            "fingerprint": sha256(path),
+            "cardinality": len(pd.read_parquet(path)),
+        }
+        assert before["categories"][name]["grown_from"] is None
+        assert document["categories"][name]["cardinality"] == len(vocabulary(new, name))
+    fitted = FittedWorkflow.load(new)
+    log = new_log()
+    frame = fitted.rows(log[log.groupby("who")["what"].transform("size") >= 3])
+    assert len(fitted.samples("test").transform(frame)) == len(pd.read_parquet(new / "test"))
+
+
+def test_growing_by_nothing_changes_no_id(run, files, grown):
+    old, *_ = grown
+    assert run("same", "--fitted", old, "--grow", log="old.parquet").exit_code == 0
+    for name in DOMAINS:
+        before, after = vocabulary(old, name), vocabulary(files / "same", name)
+        if name == "what":
+            assert (after["count"] == 2 * before["count"]).all()
+            before, after = (table.drop(columns=["count"]) for table in (before, after))
+        pd.testing.assert_frame_equal(before, after)
+
+
+def test_histories_go_on_while_ids_grow(run, files, grown):
+    """A user who was too short then is new now, with what was done then before it."""
+    old, *_ = grown
+    result = run(
+        "on", "--fitted", old, "--history", old, "--grow", "--max_sequence_length", 5,
+        log="new.parquet",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    both = pd.concat([old_log(), new_log()])
+    items = set(vocabulary(files / "on", "what")["key"])
+    who, what = (vocabulary(files / "on", n).set_index("id")["key"] for n in ("who", "what"))
+    expected = Counter()
+    for user, rows in both.sort_values("when", kind="stable").groupby("who"):
+        if len(rows) >= 3 and (rows["when"] >= 50).any():
+            known = [item for item in rows["what"] if item in items]
+            expected[user, known[-1], tuple(known[-6:-1])] += 1
+    old = old_log()
+    then = old[old["who"].isin({user for user, _, _ in expected}) & ~old["what"].isin(items)]
+    assert f"and {len(then)} earlier interactions with such" in result.output
+    found = pd.read_parquet(files / "on/test").query("label == 1")
+    assert expected == Counter(
+        (who[r.who], what[r.what_trgt], tuple(what[i] for i in r.what_pos))
+        for r in found.itertuples()
+    )
+
+
+def test_the_users_layout_grows_too(run, run_cli, files):
+    """Without what it cannot hold."""
+    plain = ("--layout", "users")
+    assert run("plain", log="old.parquet").exit_code == 0
+    result = run("users", "--fitted", files / "plain", "--grow", *plain, log="new.parquet")
+    assert result.exit_code == 0, result.output
+    assert run("samples", "--fitted", files / "plain", "--grow", log="new.parquet").exit_code == 0
+    made = run_cli("transcode", "--input", files / "users", "--output", files / "made")
+    assert made.exit_code == 0, made.output
+    for name in ("train/part.0.parquet", "test/part.0.parquet"):
+        same = (files / "samples" / name).read_bytes()
+        assert (files / "made" / name).read_bytes() == same
+
+
+def test_what_cannot_grow_is_refused(run, files, grown):
+    result = run("refused", "--grow", log="new.parquet")
+    assert "--grow needs --fitted" in result.output
+    (files / "counts.yaml").write_text("encodings: {what: [count]}\n")
+    assert run("counted", "--features", files / "counts.yaml", log="old.parquet").exit_code == 0
+    result = run("refused", "--fitted", files / "counted", "--grow", log="new.parquet")
+    assert "`encodings` are counts of the log that was fitted on" in str(result.exception)
+    assert not (files / "refused").exists()
+
+
+def test_amazons_categories_grow_from_the_metadata(tmp_path, raw_writer, preprocess):
+    old = [("u", "bcb"[n % 3], n) for n in range(4)]
+    new = [("a", "a", 5), ("a", "d", 6), ("a", "c", 7), ("u", "a", 8), ("u", "d", 9)]
+    metadata = [("a", [["A"]]), ("b", [["B"]]), ("c", [["C"]]), ("d", [["B"]])]
+    options = ("--shortest_sequence_for_user", 2)
+    first = preprocess(raw_writer(tmp_path / "old", old, metadata), tmp_path / "first", *options)
+    later = preprocess(
+        raw_writer(tmp_path / "new", new, metadata), tmp_path / "later", "--fitted", first, "--grow"
+    )
+    assert vocabulary(later, "user_id")["key"].tolist() == ["u", "a"]
+    items = vocabulary(later, "item_id")
+    assert items["key"].tolist() == ["b", "c", "a", "d"]
+    assert items["count"].tolist() == [3, 1 + 1, 2, 2]
+    assert vocabulary(later, "cat_id")["key"].tolist() == ["B", "C", "A"]
+    assert items["cat_id"].tolist() == [1, 2, 3, 1]
