@@ -153,13 +153,13 @@ def _of_servable(path: Path) -> Judged:
     origin = {
         "kind": "servable",
         "path": str(path),
-        "servable_sha256": sha256(path / MANIFEST),
+        "servable_sha256": sha256(servable.path / MANIFEST),
         "checkpoint": manifest["checkpoint"].get("name"),
         "checkpoint_sha256": manifest["checkpoint"].get("sha256"),
         "dataset": manifest["checkpoint"].get("dataset"),
         "model_type": manifest["model"]["type"],
     }
-    ids = note_ids(servable.schema.select_by_name(names), path)
+    ids = note_ids(servable.schema.select_by_name(names), servable.path)
     return Judged(path, ModelColumns.of(servable.schema, names), ids, origin, predict)
 
 

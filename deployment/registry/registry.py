@@ -64,7 +64,7 @@ class Registry:
         """
         opened = Servable.open(servable)
         manifest = opened.manifest
-        digest = sha256(servable / MANIFEST)
+        digest = sha256(opened.path / MANIFEST)
         metrics = {} if run is None else metrics_of(run)
         verdict = None if gate is None else gate_of(gate, digest, manifest)
         with self._changing(makes=True):
@@ -72,7 +72,7 @@ class Registry:
             place = self.place(number)
             partial = place.with_name(f".{place.name}.partial")
             try:
-                shutil.copytree(servable, partial)
+                shutil.copytree(opened.path, partial)
                 read_manifest(partial)  # what was copied, not what was looked at
                 _sync_tree(partial)
                 os.rename(partial, place)
@@ -264,6 +264,8 @@ class Registry:
 
     def _tidy(self) -> None:
         """Remove what is of no version: copies that were not finished, and removals."""
+        for left in self.directory.glob(f".{PROMOTIONS}.*"):
+            left.unlink()
         current = self.current
         for path in (self.directory / VERSIONS).iterdir():
             is_partial = path.name.endswith(".partial")

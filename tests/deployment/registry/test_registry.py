@@ -18,6 +18,7 @@ from merlin_sim.foundation.digest import sha256
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.own_digest import with_own_digest
 from merlin_sim.serving.servables.manifest import read_manifest
+from merlin_sim.serving.servables.servable import Servable
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,9 @@ def test_versions_are_added_promoted_and_rolled_back(registry, servables):
     assert first.servable_sha256 == sha256(servables / "a/manifest.json")
     registry.promote(1)
     assert (registry.current, model_of(registry)) == (1, "a")
+    served = Servable.open(registry.directory / "current")
     registry.promote(2)
+    assert served.model.joinpath("saved_model.pb").read_text() == "a"  # whatever is promoted since
     registry.promote(2)
     assert (model_of(registry), registry.were_current()) == ("b", [1, 2])
     assert registry.rollback() == (1, 2)
@@ -163,8 +166,9 @@ def test_killed_at_any_moment_nothing_is_lost(servables, tmp_path):
     done = subprocess.run(words, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr
     states = list(killed_registry.changes(Registry(tmp_path / "undisturbed"), servables))
-    # Two changes lie before that state; killed between them, the first alone is done.
-    between = {6: ([1, 2, 3], [1, 2])}
+    # What lies between two states: a version that is added and not promoted yet; one that nothing
+    # goes back to any more and that is there still.
+    between = {6: ([1, 2, 3], [1, 2]), 7: ([1, 2, 3], [2, 3])}
     killed = sorted(tmp_path.glob("*.done"))
     assert len(killed) > 50
     for note in killed:
@@ -178,6 +182,9 @@ def test_killed_at_any_moment_nothing_is_lost(servables, tmp_path):
         version = registry.add(servables / "b")
         registry.promote(version.number)
         assert model_of(registry) == "b"
+        assert sorted(os.listdir(registry.directory)) == [
+            ".lock", "current", "promotions.json", "versions"
+        ]  # fmt: skip
         names = [path.name for path in (registry.directory / "versions").iterdir()]
         assert sorted(names) == sorted(
             name
