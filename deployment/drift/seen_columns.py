@@ -12,7 +12,12 @@ import numpy.typing as npt
 from ...feed.open_feed import open_feed
 from ...foundation.progress import Narrator
 from ...foundation.ranks import Ranks
-from ...schemas.channels import LABEL, NEGATIVE_HISTORY, POSITIVE_HISTORY
+from ...schemas.channels import (
+    HISTORY_TIME_INTERVALS,
+    LABEL,
+    NEGATIVE_HISTORY,
+    POSITIVE_HISTORY,
+)
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.known_keys import domain_of
 from ...steps.sample_batch import SampleBatch
@@ -70,6 +75,7 @@ def see_columns(
     largest = {n: d[1] for n in names if (d := domain_of(dataset.schema[n])) is not None}
     seen = SeenColumns(counts={n: np.zeros(most + 1, np.int64) for n, most in largest.items()})
     lists = {name for name in names if dataset.schema[name].is_list}
+    intervals = channels.get(HISTORY_TIME_INTERVALS, [])
     numbers: dict[str, list[Array]] = {
         name: [] for name in names if name not in largest and name != label
     }
@@ -89,7 +95,7 @@ def see_columns(
             if places is not None:
                 lengths.append(places.sum(axis=1))
             for name, parts in numbers.items():
-                parts.append(_plain(columns[name], places))
+                parts.append(_plain(columns[name], places if name in intervals else None))
             seen.rows += count
             report(count, count)
             if seen.rows == total:
@@ -105,6 +111,6 @@ def _plain(values: Array, places: Array | None) -> Array:
     """Make one number of each value: of a vector its length, of a history each place's."""
     if values.ndim == 1:
         return values.astype(np.float32)
-    if places is not None and values.shape == places.shape:
+    if places is not None:
         return values[places].astype(np.float32)
     return np.asarray(np.linalg.norm(values.astype(np.float64), axis=1).astype(np.float32))

@@ -7,8 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from grown_dataset import write_keyed_dataset
+from ranking_rows import write_ranking_dataset
 from small_users import samples_of, write_users_dataset
 
+from merlin_sim.deployment.drift import seen_columns
 from merlin_sim.deployment.drift.seen_columns import see_columns
 from merlin_sim.foundation.progress import Silence
 from merlin_sim.schemas.dataset import DatasetDirectory
@@ -47,3 +49,20 @@ def test_the_first_rows_of_samples_are_counted(tmp_path, rows):
     assert sorted(found) == sorted(set(table["thing"].to_pylist()))
     assert seen.counts["thing_seen"].sum() == sum(map(len, table["thing_seen"].to_pylist()))
     assert seen.lengths.tolist() == [len(row) for row in table["thing_seen"].to_pylist()]
+
+
+def test_numbers_are_taken_as_they_are(tmp_path):
+    dataset = DatasetDirectory.open(write_ranking_dataset(tmp_path / "dataset", 120))
+    seen = see_columns(dataset, "train", 100, [], Silence())
+    table = pq.read_table(dataset.files("train")[0]).slice(0, 100)
+    assert set(seen.numbers) == {f"number_{place}" for place in range(4)}
+    for name, values in seen.numbers.items():
+        np.testing.assert_array_equal(values, table[name].to_numpy())
+    assert seen.counts["category_1"].sum() == 100 and not len(seen.lengths)
+
+
+def test_a_vector_counts_by_its_length_and_an_interval_by_itself():
+    vectors = np.array([[3.0, 4.0], [0.0, 0.0]], np.float32)
+    assert seen_columns._plain(vectors, None).tolist() == [5.0, 0.0]
+    places = np.array([[False, True], [True, True]])
+    assert seen_columns._plain(vectors, places).tolist() == [4.0, 0.0, 0.0]
