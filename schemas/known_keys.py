@@ -133,11 +133,16 @@ def other_meanings(note: IdsNote, schema: Schema, directory: Path) -> list[str]:
 
 
 def read_keys(directory: Path, domain: str) -> pa.ChunkedArray | None:
-    """Return the raw keys of a domain in the order of their ids; None without a vocabulary."""
+    """Return the raw keys of a domain in the order of their ids; None without a vocabulary.
+
+    A table of items may stand in its place that tells no keys: then there is none.
+    """
     path = directory / CATEGORIES / f"{domain}.parquet"
     if not path.is_file():
         return None
     try:
+        if "key" not in pq.read_schema(path).names:
+            return None
         table = pq.read_table(path, columns=["id", "key"])
     except (OSError, pa.ArrowException) as error:
         raise MerlinSimError(f"{path}: expected the columns id and key: {error}") from error

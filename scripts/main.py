@@ -36,6 +36,8 @@ COMMANDS = {
     "score": ("score", "Score raw events with an exported model."),
     "serve": ("serve", "Answer requests: a Triton Inference Server on an exported model."),
     "gate": ("deployment.gate", "Tell whether a model is not worse than the one that is served."),
+    "drift": ("deployment.drift", "Tell how far a dataset is from an older one."),
+    "registry": ("deployment.registry", "Keep exported models, and say which one is served."),
     "spec": ("spec", "Validate, show, convert and adopt dataset specifications."),
     "doctor": ("doctor", "Show versions and devices; fail where training could not run."),
 }

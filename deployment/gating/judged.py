@@ -115,7 +115,12 @@ def _checkpoints_of(results: Path) -> Path:
 def _of_checkpoint(path: Path, checkpoints: Path, say: Say) -> Judged:
     checkpoint = CheckpointStore(checkpoints).load(say, check_facts)
     model = restored_model(checkpoint, model_class(checkpoint.facts["model_type"]))
-    schema = model.body.schema
+    schema = getattr(getattr(model, "body", model), "schema", None)
+    if schema is None:
+        raise MerlinSimError(
+            f"{checkpoint.path}: a {type(model).__name__} has no attribute `schema`, which would "
+            "tell what it reads: `merlin-sim export` it, and give the export."
+        )
     names = family_of(model).served_columns(channels_of(schema))
     predictor = Predictor(model, parts=not tf.config.list_logical_devices("GPU"))
 
@@ -148,13 +153,13 @@ def _of_servable(path: Path) -> Judged:
     origin = {
         "kind": "servable",
         "path": str(path),
-        "servable_sha256": sha256(path / MANIFEST),
+        "servable_sha256": sha256(servable.path / MANIFEST),
         "checkpoint": manifest["checkpoint"].get("name"),
         "checkpoint_sha256": manifest["checkpoint"].get("sha256"),
         "dataset": manifest["checkpoint"].get("dataset"),
         "model_type": manifest["model"]["type"],
     }
-    ids = note_ids(servable.schema.select_by_name(names), path)
+    ids = note_ids(servable.schema.select_by_name(names), servable.path)
     return Judged(path, ModelColumns.of(servable.schema, names), ids, origin, predict)
 
 

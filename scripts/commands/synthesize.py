@@ -170,6 +170,50 @@ def criteo(
     )
 
 
+@command.command("days")
+@click.option("--output", type=Path, required=True, help="Directory to make.")
+@click.option("--days", default=14, show_default=True, help="Files: day_00.csv and so on.")
+@click.option("--users", default=2000, show_default=True, help="Users at any time.")
+@click.option("--items", default=1000, show_default=True, help="Items at any time.")
+@click.option("--categories", default=50, show_default=True, help="Categories of items.")
+@click.option("--shown", default=10, show_default=True, help="Items that a user sees in a day.")
+@click.option(
+    "--drift",
+    default=0.05,
+    show_default=True,
+    help="Share of users, items and favourites that change from day to day; 0: nothing does.",
+)
+@click.option("--seed", default=1, show_default=True, help="Same seed, same bytes.")
+@overwrite_directory
+def days_of_drift(
+    output: Path,
+    days: int,
+    users: int,
+    items: int,
+    categories: int,
+    shown: int,
+    drift: float,
+    seed: int,
+    overwrite: bool,
+) -> None:
+    """Write days of clicks in a world that changes: new users and items, other tastes.
+
+    Files for `preprocess log --label_column clicked`: user, item, category, time, clicked.
+    """
+    from ...foundation.progress import Terminal
+    from ...workflows.synthetic.drifting_days import DriftingWorld, write_days
+
+    world = DriftingWorld(users, items, categories, shown, drift, seed)
+    started = time.monotonic()
+    with staged_directory(output, overwrite=overwrite, say=click.echo) as directory:
+        rates = write_days(directory, world, days, Terminal())
+    rows = days * users * shown
+    click.echo(
+        f"{output}: {rows:,} rows of {days} days, {sum(rates) / days:.1%} of them clicked, in "
+        f"{time.monotonic() - started:.1f} s"
+    )
+
+
 @command.command("dataset")
 @click.option("--feature_spec", type=Path, required=True, help="What the dataset is to be.")
 @click.option("--output", type=Path, required=True, help="Dataset directory to make.")

@@ -55,6 +55,8 @@ class Servable:
             ServableError: Where it is not what was exported.
         """
         directory = Path(path)
+        if directory.is_symlink():  # a registry's: it may lead elsewhere while this one is read
+            directory = directory.resolve()
         manifest = read_manifest(directory)
         needed = [SPEC_FILE, SCHEMA_FILE] + ([f"{MODEL}/saved_model.pb"] if with_model else [])
         missing = [name for name in needed if name not in manifest["files"]]

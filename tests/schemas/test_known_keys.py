@@ -108,11 +108,24 @@ def test_where_two_texts_meet_counts():
     )
 
 
+def test_a_table_of_items_without_keys_is_no_vocabulary(tmp_path):
+    (tmp_path / "categories").mkdir()
+    table = pa.table({"id": [1, 2, 3], "count": [5, 5, 5]})
+    pq.write_table(table, tmp_path / "categories/item.parquet")
+    assert read_keys(tmp_path, "item") is None
+    note = note_ids(schema(3), tmp_path)
+    assert note.domains["item"].digest is None
+    assert other_meanings(note, schema(4), tmp_path) == []
+
+
 def test_keys_are_read_by_their_ids(tmp_path):
     write_keys(tmp_path, "item", ["second", "first"], ids=[2, 1])
     assert read_keys(tmp_path, "item").to_pylist() == ["first", "second"]
     write_keys(tmp_path, "item", ["one", "other"], ids=[1, 1])
     with pytest.raises(MerlinSimError, match="each id should have one key"):
+        read_keys(tmp_path, "item")
+    pq.write_table(pa.table({"key": ["one"]}), tmp_path / "categories/item.parquet")
+    with pytest.raises(MerlinSimError, match="item.parquet: expected the columns id and key"):
         read_keys(tmp_path, "item")
     (tmp_path / "categories/item.parquet").write_text("no parquet")
     with pytest.raises(MerlinSimError, match="item.parquet: expected the columns id and key"):

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from in_process import answer, run
+from ranking_rows import write_ranking_dataset
 
 from merlin_sim.schemas.specs.feature_spec import FeatureSpec
 
@@ -138,3 +139,27 @@ def test_a_checkpoint_that_does_not_tell_its_ids_is_scored_on_its_own_dataset_al
     assert found.returncode == 2 and "does not note what its ids mean" in found.stderr
     wide = ["--margin", 1]
     assert gate(models, "one", "earlier", dataset.path, tmp_path / "out", *wide).returncode == 0
+
+
+def test_rows_of_click_logs_stand_for_themselves(tmp_path):
+    """DLRM's rows have no user; of an unknown category the model reads id 0."""
+    for name, sizes in (("old", (7, 40, 3)), ("grown", (9, 40, 3))):
+        directory = write_ranking_dataset(tmp_path / name, 300, cardinalities=sizes)
+        for file in (directory / "categories").glob("*.parquet"):
+            file.unlink()
+    words = ["--model_type", "dlrm", "--embedding_dim", 4, "--bottom_mlp_dims", "8,4"]
+    words += ["--top_mlp_dims", "8,1", "--global_batch_size", 50, "--epochs", 1, "--seed", 1]
+    saved = tmp_path / "run/checkpoints"
+    results = ["--results_dir", tmp_path / "run", "--save_checkpoint_path", saved]
+    run("train", "--dataset_dir", tmp_path / "old", *words, *results)
+    where = ["--load_checkpoint_path", saved, "--dataset_dir", tmp_path / "old"]
+    run("export", *where, "--output", tmp_path / "servable")
+    models = {"run": tmp_path / "run", "servable": tmp_path / "servable"}
+    wide = ["--margin", 0.001]
+    found = gate(models, "run", "servable", tmp_path / "grown", tmp_path / "out", *wide)
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "rows are drawn in their place" in found.stderr
+    judged = json.loads((tmp_path / "out/gate.json").read_text())["judgements"]
+    assert {entry["segment"] for entry in judged} == {"all rows"}
+    assert judged[0]["rows"] == judged[0]["users"]
+    assert abs(judged[1]["difference"]) < 1e-6

@@ -1,0 +1,1 @@
+"""How far newer data are from older ones."""

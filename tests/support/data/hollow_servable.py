@@ -1,0 +1,25 @@
+"""Servables that say all that one says, around a model that is a few bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from small_logs import sim_spec
+
+from merlin_sim.schemas.dataset import write_documents
+from merlin_sim.serving.servables.manifest import write_manifest
+
+
+def write_hollow_servable(directory: Path, model: str) -> Path:
+    """Write a servable whose model is a text."""
+    (directory / "model").mkdir(parents=True)
+    (directory / "model/saved_model.pb").write_text(model)
+    write_documents(directory, sim_spec(["train.parquet"], ["test.parquet"]))
+    facts = {
+        "request": {"of": "events", "columns": ["who", "thing", "kind"], "numbers": None},
+        "model": {"type": "din", "options": {}, "precision": "float32"},
+        "checkpoint": {"name": f"step-{model}", "sha256": f"digest of {model}", "dataset": "f00d"},
+        "histories": "ragged",
+    }
+    write_manifest(directory, facts)
+    return directory
