@@ -54,7 +54,9 @@ class FittedNumbers:
         >>> {name: [f"{value:.2f}" for value in values] for name, values in found.items()}
         {'brand_count': ['0.00', '1.95'], 'brand_target': ['0.50', '0.50']}
         """
-        share = (taken + smoothing * self.prior) / np.maximum(shown + smoothing, 1e-9)
+        seen = np.asarray(shown + smoothing, np.float64)
+        share = np.full(len(seen), self.prior)
+        np.divide(taken + smoothing * self.prior, seen, out=share, where=np.asarray(shown) > 0)
         made = {COUNT: np.log1p(shown), TARGET: share}
         named = zip(encoding.names, encoding.kinds, strict=True)
         return {name: made[kind].astype(np.float32) for name, kind in named}
