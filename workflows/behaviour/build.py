@@ -399,6 +399,7 @@ class DatasetBuilder:
             for name in columns.domains:
                 summary.domains[name] = vocabularies.size(name)
             report(1, sum(summary.domains.values()))
+        summary.fewer_buckets = fitted.fewer_buckets(columns.features)
         return fitted
 
     def _refuse_a_single_item(self, vocabularies: Vocabularies, summary: Summary) -> None:

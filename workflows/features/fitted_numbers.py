@@ -21,7 +21,7 @@ from nvtabular import ColumnSelector
 
 from ...foundation.exceptions import MerlinSimError, UnfitNumberError
 from ...foundation.process_wide import quiet_merlin
-from .feature import COUNT, FILLING, TARGET, Encoding, Number, Operator
+from .feature import COUNT, FILLING, TARGET, AnyFeature, Encoding, Number, Operator
 
 MEDIAN = "FillMedian"
 LEARNED: dict[str, tuple[str, ...]] = {
@@ -107,6 +107,16 @@ class FittedNumbers:
         keys[np.isnan(numbers)] = f"no_{number.name}"
         return np.asarray(keys, np.object_)
 
+    def fewer_buckets(self, features: Iterable[AnyFeature]) -> dict[str, tuple[int, int]]:
+        """Name the numbers with fewer buckets than asked for: how many there are, of how many."""
+        found = {}
+        for feature in features:
+            if isinstance(feature, Number) and isinstance(feature.buckets, int):
+                count = len(self.learned[feature.name][BOUNDARIES]) + 1
+                if count < feature.buckets:
+                    found[feature.name] = count, feature.buckets
+        return found
+
     def bucket_array(self, number: Number, values: pa.Array) -> pa.Array:
         """The same for raw numbers of arrow, null where one is missing."""
         raw = np.asarray(values.fill_null(np.nan))
@@ -155,10 +165,24 @@ def _fit(number: Number, values: npt.NDArray[np.float64]) -> Learned:
     if isinstance(number.buckets, tuple):
         learned[BOUNDARIES] = list(number.buckets)
     elif number.buckets is not None:
-        shares = np.arange(1, number.buckets) / number.buckets
-        borders = np.quantile(made[~np.isnan(made)], shares, method="inverted_cdf")
-        learned[BOUNDARIES] = [float(border) for border in np.unique(borders)]
+        learned[BOUNDARIES] = _boundaries(number, made[~np.isnan(made)])
     return learned
+
+
+def _boundaries(number: Number, values: npt.NDArray[np.float64]) -> list[float]:
+    """Where buckets begin that hold as many values each; equal values are in one bucket."""
+    assert isinstance(number.buckets, int)
+    shares = np.arange(1, number.buckets) / number.buckets
+    lasts = np.unique(np.quantile(values, shares, method="inverted_cdf"))
+    distinct = np.unique(values)
+    firsts = np.searchsorted(distinct, lasts, side="right")  # a bucket begins behind the last value
+    found = distinct[firsts[firsts < len(distinct)]]
+    if not len(found):
+        raise MerlinSimError(
+            f"{number.name!r}: expected {number.buckets} buckets, found one: so many values "
+            f"are {distinct[-1]:g} that all smaller ones share its bucket."
+        )
+    return [float(border) for border in found]
 
 
 def expected_of(number: Number) -> str:
