@@ -83,7 +83,12 @@ class LogLookup:
         if self.number is None:
             text = pa.array([None if key is None else str(key)], pa.string())
             word = category_of(text)[0].as_py()
-            return self.keys.look_up(None if word is None else word.decode(), where)
+            found = self.keys.look_up(None if word is None else word.decode(), where)
+            if not found and isinstance(key, float) and np.float32(key) == key:
+                # Parquet's numbers of 32 bits come as longer ones: 12.1 as 12.100000381469727.
+                narrow = category_of(pa.array([key], pa.float32()))[0].as_py()
+                found = self.keys.look_up(narrow, where)
+            return found
         numbers, bad = numbers_of(pa.array([key], pa.string() if isinstance(key, str) else None))
         if bad[0]:
             raise RequestError(f"{where}: expected a number, received {key!r:.60}")
