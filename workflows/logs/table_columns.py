@@ -18,7 +18,7 @@ from ..behaviour.behaviour_columns import SECONDS, BehaviourColumns
 from ..features.feature import ITEM, USER
 from ..features.fitted_numbers import NOTHING_LEARNED, FittedNumbers
 from ..features.raw_features import ReadFeature, fits_feature, read_feature, read_unfit
-from ..features.raw_times import seconds_of
+from ..features.raw_times import micros_of_text, seconds_of
 from ..features.raw_vectors import category_of
 from .bad_rows import BadRow
 from .decimal_keys import NUMBER_HINT
@@ -333,7 +333,7 @@ def _one_time(value: Any, kind: str) -> pa.Array:
 
 def _cast_time(text: pa.Array, kind: str) -> pa.Array:
     if kind == DATE:
-        return pc.cast(pc.cast(text, pa.timestamp("us")), pa.int64())
+        return micros_of_text(text)
     numbers = pc.cast(text, TIMES[kind])
     if kind == DECIMAL and not pc.all(pc.is_finite(numbers)).as_py():
         raise pa.ArrowInvalid("not a finite number")
