@@ -20,6 +20,10 @@ class MerlinSimError(Exception):
     exit_code = 2
 
 
+class UnfitNumberError(MerlinSimError):
+    """A number of which its operators make none that a model could read."""
+
+
 class Stopped(MerlinSimError):
     """The person asked a run to stop, and it did."""
 

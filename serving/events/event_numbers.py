@@ -27,7 +27,7 @@ from ...workflows.features.feature import (
 )
 from ...workflows.features.feature_set import TARGET_SUFFIX, FeatureSet
 from ...workflows.features.fitted_numbers import FittedNumbers
-from ...workflows.features.raw_features import fits_feature, read_feature
+from ...workflows.features.raw_features import fits_feature, read_feature, read_unfit
 from ...workflows.features.raw_numbers import can_be_number
 from ...workflows.features.raw_times import moments_of
 from ...workflows.features.raw_vectors import keys_of_lists, matrix_of
@@ -253,8 +253,15 @@ class WorkflowNumbers:
                 f"{where[place]}: expected {read.expected}, received {values[place]!r:.60}"
             )
         if isinstance(feature, Number):
-            numbers = np.asarray(read.stored[feature.name].fill_null(np.nan))
-            return {feature.name: np.nan_to_num(self._fitted.values(feature, numbers))}
+            unfit = read_unfit(feature, read, self._fitted)
+            if unfit is not None and unfit.bad[:given].any():
+                place = int(np.argmax(unfit.bad))
+                raise RequestError(
+                    f"{where[place]}: expected {unfit.expected}, received {values[place]!r:.60}"
+                )
+            made = self._fitted.values(feature, np.asarray(read.stored[feature.name], np.float64))
+            made[given:] = np.nan_to_num(made[given:])  # of unseen items without a value
+            return {feature.name: made}
         if isinstance(feature, Time):
             return {name: np.asarray(column) for name, column in read.stored.items()}
         return {feature.name: self._rows(feature, read.stored[feature.name])}

@@ -13,7 +13,7 @@ from ...foundation.json_file import read_json
 from ...workflows.behaviour.fitted import read_fitted_features
 from ...workflows.features.feature import ITEM, USER, Number
 from ...workflows.features.feature_set import FeatureSet
-from ...workflows.features.fitted_numbers import FittedNumbers
+from ...workflows.features.fitted_numbers import FittedNumbers, expected_of
 from ...workflows.features.raw_numbers import numbers_of
 from ...workflows.features.raw_vectors import category_of
 from ..limits import RequestError
@@ -83,8 +83,17 @@ class LogLookup:
         if self.number is None:
             text = pa.array([None if key is None else str(key)], pa.string())
             word = category_of(text)[0].as_py()
-            return self.keys.look_up(None if word is None else word.decode(), where)
+            found = self.keys.look_up(None if word is None else word.decode(), where)
+            if not found and isinstance(key, float) and np.float32(key) == key:
+                # Parquet's numbers of 32 bits come as longer ones: 12.1 as 12.100000381469727.
+                narrow = category_of(pa.array([key], pa.float32()))[0].as_py()
+                found = self.keys.look_up(narrow, where)
+            return found
         numbers, bad = numbers_of(pa.array([key], pa.string() if isinstance(key, str) else None))
         if bad[0]:
             raise RequestError(f"{where}: expected a number, received {key!r:.60}")
+        if self.fitted.unfit(self.number, numbers.fill_null(np.nan))[0]:
+            raise RequestError(
+                f"{where}: expected {expected_of(self.number)}, received {key!r:.60}"
+            )
         return self.keys.look_up(self.fitted.bucket_array(self.number, numbers)[0].as_py(), where)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -169,10 +170,15 @@ def test_an_unseen_item_has_what_stands_for_missing_values(encoder, log):
 def counting(log, walked, tmp_path_factory):
     """Of a log with encodings: what reads its events; the model is not trained."""
     home = tmp_path_factory.mktemp("encodings")
-    text = "encodings: {what: [count], brand: [target]}\nsmoothing: 3"
+    text = "encodings: {what: [count], brand: [target]}\nsmoothing: 3\nfeatures:\n"
+    text += "  place: {type: number, of: interaction, operators: [LogOp], lags: [1]}\n"
+    text += "  weight: {type: number, of: item, operators: [Normalize, LogOp]}\n"
+    text += "  price: {type: number, of: item, operators: [LogOp], buckets: 3}\n"
+    log = log.assign(weight=log["weight"] + 5 * (log["what"] == "i0"))
+    log.to_parquet(home / "log.parquet")
     features = ("--features", write_features(home / "f.yaml", text), "--label_column", "clicked")
-    source = walked / "log.parquet"
-    run("preprocess", "log", source, "--output_path", home / "d", *OPTIONS, *features)
+    output = ("--output_path", home / "d")
+    run("preprocess", "log", home / "log.parquet", *output, *OPTIONS, *features)
     dataset = DatasetDirectory.open(home / "d")
     model = build_model("din", dataset.schema, embedding_dim=4)
     return EventEncoder(Servable.open(export_model(model, dataset, home / "servable")))
@@ -183,13 +189,41 @@ def test_a_request_gets_what_the_whole_log_said_of_its_keys(counting, log):
     brand = log["brand"].iloc[0]
     items = [item, {"what": "never seen", "brand": brand}, "never seen"]
     items[2] = {"what": "never seen", "brand": "nor this"}
-    event = counting.parse({"who": who, "history": [item], "candidates": items})
+    event = {"who": who, "place": 2, "history": [item], "candidates": items}
+    event = counting.parse(event)
     targets = counting.encode(event).targets
     shown = (log["what"] == item).sum()
     np.testing.assert_allclose(targets["what_count_trgt"], [np.log1p(shown), 0, 0], rtol=1e-5)
     prior, clicks = log["clicked"].mean(), log[log["brand"] == brand]["clicked"]
     share = (clicks.sum() + 3 * prior) / (len(clicks) + 3)
     np.testing.assert_allclose(targets["brand_target_trgt"], [share, share, prior], rtol=1e-5)
+
+
+@pytest.mark.parametrize("value", [-1, -5, "-1"])
+@pytest.mark.parametrize(
+    ("place", "operators"),
+    [
+        ("place", "LogOp"),
+        ("place_lag_1", "LogOp"),
+        ("candidates[1].weight", "Normalize, LogOp"),
+        ("candidates[1].price", "LogOp"),
+    ],
+)
+def test_a_number_that_operators_make_none_of_is_refused(place, operators, value, counting):
+    event = {"who": "u1", "place": 2, "history": [], "candidates": ["i1", {"what": "i2"}]}
+    if "." in place:
+        event["candidates"][1][place.split(".")[1]] = value
+    else:
+        event[place] = value
+    reason = f"{place}: expected a number of which {operators} makes a finite one of 32 bits"
+    with pytest.raises(RequestError, match=re.escape(f"{reason}, received {value!r}")):
+        counting.encode(counting.parse(event))
+
+
+def test_an_unseen_item_without_a_number_has_zero(counting):
+    event = {"who": "u1", "place": 2, "history": [], "candidates": [{"what": "new"}]}
+    targets = counting.encode(counting.parse(event)).targets
+    assert targets["weight_trgt"].tolist() == [0]
 
 
 @pytest.mark.parametrize("unit", ["ms", None])

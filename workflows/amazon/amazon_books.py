@@ -14,6 +14,7 @@ from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator
 from ..behaviour.behaviour_columns import BehaviourColumns
 from ..engine.schedulers import Scheduler
+from ..features.fitted_numbers import FittedNumbers
 from ..logs.bad_rows import FAIL, BadRow, BadRows, refuse
 from ..logs.json_lines import read_json_lines
 from ..logs.line_blocks import LineBlock, find_text_file, line_blocks
@@ -52,6 +53,10 @@ class AmazonReviews:
     def blocks(self) -> list[LineBlock]:
         """See LogSource."""
         return self._blocks
+
+    def checked_with(self, fitted: FittedNumbers) -> AmazonReviews:
+        """See LogSource; there are no numbers."""
+        return self
 
     def size(self) -> int:
         """See LogSource."""

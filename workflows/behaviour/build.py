@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...foundation.digest import sha256
-from ...foundation.exceptions import MerlinSimError
+from ...foundation.exceptions import MerlinSimError, UnfitNumberError
 from ...foundation.progress import Narrator, Silence
 from ...foundation.staging import staged_directory
 from ...sampling.item_table import COUNT, KEY
@@ -51,6 +51,14 @@ Features = Mapping[str, tuple[pa.Array, pa.Array, str]]
 """By name: items, their values, and the value of items that are not among them."""
 
 
+class _UnfitInLog(Exception):
+    """A row of the log, not one that operators were fitted on, does not fit what they learned."""
+
+    def __init__(self, fitted: FittedNumbers) -> None:
+        super().__init__("a number does not fit its operators")
+        self.fitted = fitted
+
+
 @dataclass(frozen=True)
 class DatasetBuilder:
     """Builds a dataset directory of a log; see the methods for the phases."""
@@ -87,6 +95,19 @@ class DatasetBuilder:
             grow: Give its unknown keys the next ids, instead.
             overwrite: Replace a directory that holds something.
         """
+        source = self.source if fitted is None else self.source.checked_with(fitted.numbers)
+        builder = replace(self, source=source)
+        try:
+            return builder._build(output, fitted, overwrite)
+        except _UnfitInLog as found:
+            self.narrator.say(f"{found.__cause__} The log is read again to find such rows.")
+            builder = replace(self, source=source.checked_with(found.fitted))
+        try:
+            return builder._build(output, fitted, overwrite)
+        except _UnfitInLog as found:
+            raise MerlinSimError(str(found.__cause__)) from found
+
+    def _build(self, output: Path, fitted: FittedWorkflow | None, overwrite: bool) -> Summary:
         if self.on_bad_rows not in POLICIES:
             raise MerlinSimError(
                 f"`on_bad_rows` should be one of {', '.join(POLICIES)}. "
@@ -129,7 +150,10 @@ class DatasetBuilder:
             if fitted is not None:
                 self._count_unseen(work, vocabularies, summary)
             self._refuse_a_single_item(vocabularies, summary)
-            histories = self._encode(work, vocabularies, split, numbers, summary)
+            try:
+                histories = self._encode(work, vocabularies, split, numbers, summary)
+            except UnfitNumberError as error:
+                raise _UnfitInLog(numbers) from error
             self._choose_positions(histories, split, summary)
             events = None
             if fitted is None and self.columns.features.encodings:
@@ -421,6 +445,7 @@ class DatasetBuilder:
             for name in columns.domains:
                 summary.domains[name] = vocabularies.size(name)
             report(1, sum(summary.domains.values()))
+        summary.fewer_buckets = fitted.fewer_buckets(columns.features)
         return fitted
 
     def _refuse_a_single_item(self, vocabularies: Vocabularies, summary: Summary) -> None:

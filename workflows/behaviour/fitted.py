@@ -140,7 +140,7 @@ class FittedWorkflow:
         table = pa.Table.from_pandas(log, preserve_index=False)
         times = table[self.columns.timestamp].combine_chunks()
         kind = kind_of_timestamp(times) if is_text(times.type) else None
-        rows, bad = clean_columns(table, self.columns, kind or "")
+        rows, bad = clean_columns(table, self.columns, kind or "", self.numbers)
         if bad:
             raise MerlinSimError(f"the log, row {bad[0].line}: {bad[0].reason}.")
         return frame_from_arrow(with_roles(rows, self.columns)[0])

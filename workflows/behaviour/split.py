@@ -127,8 +127,8 @@ class Split:
 def _time(text: str, kind: pa.DataType) -> pa.Scalar:
     try:
         if pa.types.is_timestamp(kind):
-            time = pd.Timestamp(text)
-            return pa.scalar(time if kind.tz is None else time.tz_localize("UTC"), kind)
+            time = pd.to_datetime(text, utc=True)
+            return pa.scalar(time if kind.tz is not None else time.tz_localize(None), kind)
         return pa.scalar(float(text) if pa.types.is_floating(kind) else int(text), kind)
     except ValueError as error:
         raise MerlinSimError(

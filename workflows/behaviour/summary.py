@@ -30,6 +30,8 @@ class Summary:
     """Item features that do not stand in the log -> the items that have no value."""
     grown: dict[str, int] = field(default_factory=dict)
     """How many ids each domain had before, where they grow."""
+    fewer_buckets: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Numbers whose values leave fewer buckets than asked for -> how many, of how many."""
     rows: dict[str, int] = field(default_factory=dict)
     bad_rows: list[BadRows] = field(default_factory=list)
     bytes: int = 0
@@ -72,6 +74,11 @@ class Summary:
                 f"{name}: {count:,} items without one"
                 for name, count in self.unknown.items()
                 if count
+            ),
+            *(
+                f"{name}: {found:,} buckets of the {asked:,} asked for: a value that is frequent "
+                "has one of several alone"
+                for name, (found, asked) in self.fewer_buckets.items()
             ),
             "rows: " + ", ".join(f"{name} {count:,}" for name, count in self.rows.items()),
             f"{self.bytes / max(1, sum(self.rows.values())):.3g} bytes per sample",

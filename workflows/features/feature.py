@@ -48,7 +48,7 @@ class Number:
     lags: tuple[int, ...] = ()
     """Of an interaction's number: its value so many interactions of the user ago, too."""
     buckets: int | tuple[float, ...] | None = None
-    """As many buckets, each with about as many values, or where they begin; None for a number."""
+    """So many buckets, each with about as many values, or where they begin; None for a number."""
 
     @property
     def may_be_missing(self) -> bool:

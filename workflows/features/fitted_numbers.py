@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,13 @@ import pyarrow as pa
 from merlin.io import Dataset
 from nvtabular import ColumnSelector
 
-from ...foundation.exceptions import MerlinSimError
+from ...foundation.exceptions import MerlinSimError, UnfitNumberError
 from ...foundation.process_wide import quiet_merlin
-from .feature import COUNT, TARGET, Encoding, Number, Operator
+from .feature import COUNT, FILLING, TARGET, AnyFeature, Encoding, Number, Operator
 
+MEDIAN = "FillMedian"
 LEARNED: dict[str, tuple[str, ...]] = {
-    "FillMedian": ("medians",),
+    MEDIAN: ("medians",),
     "Normalize": ("means", "stds"),
     "NormalizeMinMax": ("mins", "maxs"),
 }
@@ -53,7 +54,9 @@ class FittedNumbers:
         >>> {name: [f"{value:.2f}" for value in values] for name, values in found.items()}
         {'brand_count': ['0.00', '1.95'], 'brand_target': ['0.50', '0.50']}
         """
-        share = (taken + smoothing * self.prior) / np.maximum(shown + smoothing, 1e-9)
+        seen = np.asarray(shown + smoothing, np.float64)
+        share = np.full(len(seen), self.prior)
+        np.divide(taken + smoothing * self.prior, seen, out=share, where=np.asarray(shown) > 0)
         made = {COUNT: np.log1p(shown), TARGET: share}
         named = zip(encoding.names, encoding.kinds, strict=True)
         return {name: made[kind].astype(np.float32) for name, kind in named}
@@ -66,11 +69,26 @@ class FittedNumbers:
         [3.0, 5.0]
         """
         column = pd.DataFrame({number.name: np.array(values, np.float64)})
+        learned = self.learned.get(number.name, {})
         for place, operator in enumerate(number.operators):
-            made = _operator(operator, number.name, self.learned[number.name].get(str(place)))
-            column = made.transform(ColumnSelector([number.name]), column)
+            made = _operator(operator, number.name, learned.get(str(place)))
+            with np.errstate(all="ignore"):  # whoever needs finite numbers asks `unfit`
+                column = made.transform(ColumnSelector([number.name]), column)
         transformed: npt.NDArray[np.float64] = column[number.name].to_numpy(np.float64)
         return transformed
+
+    def unfit(self, number: Number, values: Any) -> npt.NDArray[np.bool_]:
+        """Tell of which raw numbers the operators make no finite number of 32 bits.
+
+        Where nothing is learned yet, the operators before the first that learns are asked.
+
+        >>> number = Number("price", "item", (Operator("LogOp", {}),))
+        >>> FittedNumbers().unfit(number, [0.5, -1, -5]).tolist()
+        [False, True, True]
+        """
+        if number.name not in self.learned:
+            number = replace(number, operators=_before_learning(number.operators))
+        return _is_unfit(number, np.asarray(values, np.float64), self.values(number, values))
 
     def bucket_keys(self, number: Number, values: Any) -> npt.NDArray[np.object_]:
         """The key of each raw number's bucket.
@@ -89,10 +107,23 @@ class FittedNumbers:
         keys[np.isnan(numbers)] = f"no_{number.name}"
         return np.asarray(keys, np.object_)
 
+    def fewer_buckets(self, features: Iterable[AnyFeature]) -> dict[str, tuple[int, int]]:
+        """Name the numbers with fewer buckets than asked for: how many there are, of how many."""
+        found = {}
+        for feature in features:
+            if isinstance(feature, Number) and isinstance(feature.buckets, int):
+                count = len(self.learned[feature.name][BOUNDARIES]) + 1
+                if count < feature.buckets:
+                    found[feature.name] = count, feature.buckets
+        return found
+
     def bucket_array(self, number: Number, values: pa.Array) -> pa.Array:
         """The same for raw numbers of arrow, null where one is missing."""
         raw = np.asarray(values.fill_null(np.nan))
         return pa.array(self.bucket_keys(number, raw), pa.string())
+
+
+NOTHING_LEARNED = FittedNumbers()
 
 
 def fit_numbers(
@@ -127,27 +158,74 @@ def _fit(number: Number, values: npt.NDArray[np.float64]) -> Learned:
             }
             learned[str(place)] = found
             operator = _operator(stated, number.name, found)
-        column = operator.transform(ColumnSelector([number.name]), column.copy())
+        with np.errstate(all="ignore"):
+            column = operator.transform(ColumnSelector([number.name]), column.copy())
     made = column[number.name].to_numpy(np.float64)
-    _check_fitted(number, values, made)
+    check_made(number, values, made)
     if isinstance(number.buckets, tuple):
         learned[BOUNDARIES] = list(number.buckets)
     elif number.buckets is not None:
-        shares = np.arange(1, number.buckets) / number.buckets
-        borders = np.quantile(made[~np.isnan(made)], shares, method="inverted_cdf")
-        learned[BOUNDARIES] = [float(border) for border in np.unique(borders)]
+        learned[BOUNDARIES] = _boundaries(number, made[~np.isnan(made)])
     return learned
 
 
-def _check_fitted(number: Number, values: Any, made: npt.NDArray[np.float64]) -> None:
-    is_wrong = np.isinf(made) | (np.isnan(made) & ~np.isnan(values))
-    if is_wrong.any():
-        names = ", ".join(operator.name for operator in number.operators)
-        place = int(np.argmax(is_wrong))
+def _boundaries(number: Number, values: npt.NDArray[np.float64]) -> list[float]:
+    """Where buckets begin that hold as many values each; equal values are in one bucket."""
+    assert isinstance(number.buckets, int)
+    shares = np.arange(1, number.buckets) / number.buckets
+    lasts = np.unique(np.quantile(values, shares, method="inverted_cdf"))
+    distinct = np.unique(values)
+    firsts = np.searchsorted(distinct, lasts, side="right")  # a bucket begins behind the last value
+    found = distinct[firsts[firsts < len(distinct)]]
+    if not len(found):
         raise MerlinSimError(
-            f"{number.name!r}: {names} should make a number of each value. Of {values[place]:g} "
-            f"they made {made[place]:g}."
+            f"{number.name!r}: expected {number.buckets} buckets, found one: so many values "
+            f"are {distinct[-1]:g} that all smaller ones share its bucket."
         )
+    return [float(border) for border in found]
+
+
+def expected_of(number: Number) -> str:
+    """What is expected of a raw number beside being one."""
+    names = ", ".join(operator.name for operator in number.operators)
+    return f"a number of which {names} makes a finite one of 32 bits"
+
+
+def check_made(number: Number, values: Any, made: npt.NDArray[np.float64]) -> None:
+    """Refuse what operators made of raw numbers, where a model could not read it.
+
+    Raises:
+        UnfitNumberError: With the first of them.
+    """
+    is_wrong = _is_unfit(number, values, made)
+    if is_wrong.any():
+        place = int(np.argmax(is_wrong))
+        raise UnfitNumberError(
+            f"{number.name!r}: expected {expected_of(number)}. Of {values[place]:g} came "
+            f"{made[place]:g}."
+        )
+
+
+def _is_unfit(
+    number: Number, values: npt.NDArray[np.float64], made: npt.NDArray[np.float64]
+) -> npt.NDArray[np.bool_]:
+    with np.errstate(over="ignore"):
+        is_unfit: npt.NDArray[np.bool_] = ~np.isfinite(made.astype(np.float32))
+    if not any(operator.name in FILLING for operator in number.operators):
+        is_unfit &= ~(np.isnan(values) & np.isnan(made))  # missing it was, and is
+    return is_unfit
+
+
+def _before_learning(operators: Sequence[Operator]) -> tuple[Operator, ...]:
+    """The operators that are the same in every log; a median leaves given numbers as they are."""
+    found = []
+    for operator in operators:
+        if operator.name == MEDIAN:
+            continue
+        if operator.name in LEARNED:
+            break
+        found.append(operator)
+    return tuple(found)
 
 
 def _operator(stated: Operator, column: str, learned: Mapping[str, float] | None) -> Any:

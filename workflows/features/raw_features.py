@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from .feature import AnyFeature, Category, KeyList, Number, Time, Vector
+from .fitted_numbers import FittedNumbers, expected_of
 from .raw_numbers import EXPECTED_NUMBER, Mask, can_be_number, is_words, numbers_of
 from .raw_times import EXPECTED_DATE, circle_of, seconds_of
 from .raw_vectors import can_be_list, can_be_vector, lists_of, vectors_of
@@ -40,6 +41,21 @@ def fits_feature(feature: AnyFeature, kind: pa.DataType) -> tuple[bool, str]:
     if isinstance(feature, Category):
         return can_be_number(kind), "numbers, or text"
     return can_be_number(kind), "numbers, or text of them"
+
+
+def read_unfit(feature: AnyFeature, read: ReadFeature, fitted: FittedNumbers) -> ReadFeature | None:
+    """Tell which numbers that were read do not fit their operators; None where all others do.
+
+    Args:
+        feature: What becomes of the column.
+        read: What was read of it.
+        fitted: What the operators have learned, if anything yet.
+    """
+    if not isinstance(feature, Number) or not feature.operators:
+        return None
+    numbers = np.asarray(read.stored[feature.name].fill_null(np.nan))
+    bad = fitted.unfit(feature, numbers) & ~read.bad
+    return ReadFeature(feature.name, {}, bad, expected_of(feature))
 
 
 def read_feature(feature: AnyFeature, values: pa.Array, seconds: pa.Array | None) -> ReadFeature:

@@ -6,6 +6,7 @@ with a separator that no key holds: rows are dealt out, sorted and chosen by the
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...schemas.stored_types import is_list, value_type
-from .raw_numbers import LARGEST, LARGEST_OF_64_BITS, Mask, decoded_text, is_words, numbers_of
+from .raw_numbers import LARGEST_OF_64_BITS, Mask, decoded_text, is_words, numbers_of
 
 SEPARATOR = "\x1f"
 
@@ -155,17 +156,39 @@ def category_of(values: pa.Array) -> pa.Array:
     """
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
+    if pa.types.is_integer(values.type):
+        return pc.cast(values, pa.string())  # all digits of them
     if not is_words(values.type):
-        numbers, _ = numbers_of(values, largest=LARGEST_OF_64_BITS)
-        return pc.cast(numbers, pa.string())
+        return _texts(values)
     distinct = pc.cast(values, pa.binary()).dictionary_encode()
     words = pa.array([_canonical(word) for word in distinct.dictionary.to_pylist()], pa.binary())
     return words.take(distinct.indices)
 
 
+def _texts(values: pa.Array) -> pa.Array:
+    """Numbers as the shortest text that tells them from others of their own width."""
+    numbers, _ = numbers_of(values, largest=LARGEST_OF_64_BITS)
+    distinct = numbers.dictionary_encode()
+    plain = distinct.dictionary
+    if pa.types.is_float32(values.type):
+        plain = pc.cast(plain, pa.float32())
+    words = [_digits(word) for word in pc.cast(plain, pa.string()).to_pylist()]
+    return pa.array(words, pa.string()).take(distinct.indices)
+
+
+def _digits(word: str) -> str:
+    """A whole number as its digits, however many, and as 0 where it is -0."""
+    if word == "-0":
+        return "0"
+    if "e+" in word:
+        return f"{Decimal(word):f}"
+    return word
+
+
 def _canonical(word: bytes) -> Any:
     is_decimal = any(sign in word for sign in (b".", b"e", b"E"))
     if not is_decimal:
-        return word
-    numbers, bad = numbers_of(pa.array([word], pa.binary()), largest=LARGEST)
-    return word if bad[0] or not numbers[0].is_valid else str(numbers.cast(pa.string())[0]).encode()
+        return b"0" if word == b"-0" else word
+    values = pa.array([word], pa.binary())
+    numbers, bad = numbers_of(values, largest=LARGEST_OF_64_BITS)
+    return word if bad[0] or not numbers[0].is_valid else str(_texts(values)[0]).encode()

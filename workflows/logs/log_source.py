@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from ..behaviour.behaviour_columns import BehaviourColumns
+from ..features.fitted_numbers import FittedNumbers
 from .bad_rows import BadRow
 
 
@@ -66,6 +67,9 @@ class LogSource(Protocol):
 
     def read(self, block: Any) -> Generator[Piece, None, None]:
         """Read a block; whoever leaves before its end closes this."""
+
+    def checked_with(self, fitted: FittedNumbers) -> LogSource:
+        """The same; rows with a number that what operators learned does not fit are bad ones."""
 
     def size(self) -> int:
         """Bytes of raw data."""

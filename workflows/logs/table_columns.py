@@ -16,8 +16,9 @@ from ...foundation.exceptions import MerlinSimError
 from ...schemas.stored_types import type_in_words
 from ..behaviour.behaviour_columns import SECONDS, BehaviourColumns
 from ..features.feature import ITEM, USER
-from ..features.raw_features import ReadFeature, fits_feature, read_feature
-from ..features.raw_times import seconds_of
+from ..features.fitted_numbers import NOTHING_LEARNED, FittedNumbers
+from ..features.raw_features import ReadFeature, fits_feature, read_feature, read_unfit
+from ..features.raw_times import micros_of_text, seconds_of
 from ..features.raw_vectors import category_of
 from .bad_rows import BadRow
 from .decimal_keys import NUMBER_HINT
@@ -150,7 +151,12 @@ def kind_of_times(kind: pa.DataType) -> str:
 
 
 def clean_columns(
-    table: pa.Table, columns: BehaviourColumns, timestamp_kind: str, *, empty: bool = False
+    table: pa.Table,
+    columns: BehaviourColumns,
+    timestamp_kind: str,
+    fitted: FittedNumbers = NOTHING_LEARNED,
+    *,
+    empty: bool = False,
 ) -> tuple[pa.Table, list[BadRow]]:
     """Bring a table to the workflow's form.
 
@@ -158,6 +164,8 @@ def clean_columns(
         table: The log's columns; those of CSV as bytes.
         columns: Which is which.
         timestamp_kind: What a timestamp that is text is, as those of CSV are.
+        fitted: What the operators of numbers have learned, where they have: a number of which they
+            make none is bad.
         empty: Give a table without rows, of the types that a CSV file gets.
 
     Returns:
@@ -193,7 +201,7 @@ def clean_columns(
             column, expected = _key(values, f"no_{name}" if is_feature else None), "a value"
         refuse(name, np.asarray(column.is_null()), expected)
         cleaned[name] = column
-    for read in _read_features(table, columns, timestamp_kind):
+    for read in _read_features(table, columns, timestamp_kind, fitted):
         refuse(read.name, read.bad, read.expected)
         cleaned |= read.stored
     rows = pa.table(cleaned)
@@ -203,7 +211,7 @@ def clean_columns(
 
 
 def _read_features(
-    table: pa.Table, columns: BehaviourColumns, timestamp_kind: str
+    table: pa.Table, columns: BehaviourColumns, timestamp_kind: str, fitted: FittedNumbers
 ) -> Iterator[ReadFeature]:
     """Read what stands beside keys; the timestamp once for all that is made of it."""
     if not columns.features:
@@ -216,7 +224,11 @@ def _read_features(
         yield ReadFeature(columns.timestamp, {SECONDS: seconds.fill_null(0.0)}, no_row, "")
     for feature in columns.features:
         given = None if feature.name != columns.timestamp else seconds
-        yield read_feature(feature, table[feature.name].combine_chunks(), given)
+        read = read_feature(feature, table[feature.name].combine_chunks(), given)
+        yield read
+        unfit = read_unfit(feature, read, fitted)
+        if unfit is not None:
+            yield unfit
 
 
 def _key(values: pa.Array, otherwise: str | None) -> pa.Array:
@@ -321,7 +333,7 @@ def _one_time(value: Any, kind: str) -> pa.Array:
 
 def _cast_time(text: pa.Array, kind: str) -> pa.Array:
     if kind == DATE:
-        return pc.cast(pc.cast(text, pa.timestamp("us")), pa.int64())
+        return micros_of_text(text)
     numbers = pc.cast(text, TIMES[kind])
     if kind == DECIMAL and not pc.all(pc.is_finite(numbers)).as_py():
         raise pa.ArrowInvalid("not a finite number")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from ...foundation.exceptions import MerlinSimError
 from ...schemas.parquet.footer import UNREADABLE, read_footer, why
 from ..behaviour.behaviour_columns import BehaviourColumns
+from ..features.fitted_numbers import NOTHING_LEARNED, FittedNumbers
 from .bad_rows import BadRow
 from .csv_file import CsvReader, header_of, is_csv
 from .decimal_keys import decimal_problems
@@ -70,6 +71,12 @@ class TableLog:
 
     files: Sequence[Path]
     columns: BehaviourColumns
+    fitted: FittedNumbers = NOTHING_LEARNED
+    """What the operators of numbers have learned, where they have."""
+
+    def checked_with(self, fitted: FittedNumbers) -> TableLog:
+        """See LogSource."""
+        return replace(self, fitted=fitted)
 
     @cached_property
     def _blocks(self) -> list[TableBlock]:
@@ -174,7 +181,7 @@ class TableLog:
                 table = file.read_row_group(block.group, columns=list(self.columns.log))
             rows = table.num_rows
             kind = self._timestamp_kind if is_text(table[self.columns.timestamp].type) else ""
-            table, bad = clean_columns(table, self.columns, kind)
+            table, bad = clean_columns(table, self.columns, kind, self.fitted)
         except UNREADABLE as error:
             raise MerlinSimError(
                 f"{block.path}, row group {block.group} (after row {block.first_row:,}): cannot be "
@@ -189,7 +196,8 @@ class TableLog:
             with CsvReader(block.path, list(self.columns.log), ragged) as reader:
                 for batch, done in reader.batches():
                     table = pa.Table.from_batches([batch])
-                    table, bad = clean_columns(table, self.columns, self._timestamp_kind)
+                    kind = self._timestamp_kind
+                    table, bad = clean_columns(table, self.columns, kind, self.fitted)
                     rows, bad = _number_rows(batch.num_rows, bad, ragged, taken)
                     yield Piece(table, rows, bad, min(done, block.size))
                     taken += rows

@@ -11,7 +11,7 @@ from nvtabular.ops import Operator
 from ..behaviour.behaviour_columns import BehaviourColumns
 from ..engine.backend import array_module, frame_from_arrow, frame_to_arrow, new_frame
 from ..features.feature import INTERACTION, USER, Number
-from ..features.fitted_numbers import FittedNumbers
+from ..features.fitted_numbers import FittedNumbers, check_made
 
 
 class FittedFeatures(Operator):
@@ -39,8 +39,10 @@ class FittedFeatures(Operator):
         for number in self.numbers:
             table = frame_to_arrow(new_frame({number.name: df[number.name]}, like=df))
             raw = np.asarray(table[number.name].combine_chunks().fill_null(np.nan))
+            made = self.fitted.values(number, raw)
+            check_made(number, raw, made)
             if number.buckets is None:
-                changed[number.name] = xp.asarray(self.fitted.values(number, raw))
+                changed[number.name] = xp.asarray(made)
                 continue
             keys = pa.array(self.fitted.bucket_keys(number, raw), pa.string())
             changed[number.name] = frame_from_arrow(pa.table({number.name: keys}))[number.name]

@@ -1,0 +1,101 @@
+"""Numbers of which their operators make none: bad rows, wherever they come from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from feature_logs import write_features
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
+
+COLUMNS = ("--user_column", "who", "--item_column", "what", "--timestamp_column", "when")
+PRICE = "{price: {type: number, of: interaction, operators: [%s], lags: [1]}}"
+LOGARITHM, LEARNED = PRICE % "LogOp", PRICE % "Normalize, LogOp"
+LEARNED_LINE = "line 10: 'price': expected a number of which Normalize, LogOp makes a finite one"
+
+
+@pytest.fixture
+def run(run_cli, tmp_path):
+    def run(log, features, *more, output="dataset"):
+        write_features(tmp_path / "features.yaml", f"features: {features}")
+        log.to_csv(tmp_path / "log.csv", index=False)
+        given = ("--features", tmp_path / "features.yaml", *COLUMNS, "--test_from", 8)
+        given = () if "--fitted" in more else (*given, "--label_column", "clicked")
+        short = ("--shortest_sequence_for_user", 1, "--scheduler", "single")
+        path = tmp_path / output
+        result = run_cli(
+            "preprocess", "log", tmp_path / "log.csv", "--output_path", path, *short, *given, *more
+        )
+        if result.exception:
+            raise result.exception
+        return path, result.output
+
+    return run
+
+
+def log_of(prices):
+    count = len(prices)
+    return pd.DataFrame(
+        {
+            "who": ["u"] * count,
+            "what": [f"i{number % 5}" for number in range(count)],
+            "when": range(count),
+            "clicked": [number % 2 for number in range(count)],
+            "price": prices,
+        }
+    )
+
+
+PRICES = [1.0, 2, 3, 4, 5, 6, 7, 8, 30, 3]
+
+
+def with_price(place, value):
+    return log_of([*PRICES[:place], value, *PRICES[place + 1 :]])
+
+
+@pytest.mark.parametrize("value", [-1.0, -3.0])
+@pytest.mark.parametrize("place", [3, 8])
+def test_a_value_without_a_logarithm_is_a_bad_row(place, value, run):
+    with pytest.raises(MerlinSimError, match=f"log.csv, line {place + 2}: 'price': expected a num"):
+        run(with_price(place, value), LOGARITHM)
+
+
+def test_such_rows_are_left_out_and_counted(run):
+    path, said = run(with_price(9, -1), LOGARITHM, "--on_bad_rows", "skip")
+    assert "1 bad rows left out (line 11: 'price': expected a number of which LogOp makes" in said
+    assert pq.read_table(path / "test")["price"].to_pylist() == [pytest.approx(np.log(31))]
+
+
+def test_what_only_fitted_operators_do_not_take_is_a_bad_row_too(run):
+    """In what tests -90 lies far below the mean: one less than it by a deviation and more."""
+    log = with_price(8, -90)
+    with pytest.raises(MerlinSimError, match=LEARNED_LINE):
+        run(log.assign(price=[4.5] * 7 + [40, -90, 5]), LEARNED)
+
+
+def test_skip_leaves_those_out_and_fits_again(run):
+    log = log_of([4.5] * 7 + [40, -90, 5])
+    path, said = run(log, LEARNED, "--on_bad_rows", "skip")
+    assert f"1 bad rows left out ({LEARNED_LINE}" in said
+    rows = pq.read_table(path / "test").to_pandas()
+    assert len(rows) == 1 and np.isfinite(rows[["price", "price_lag_1"]]).all(axis=None)
+
+
+def test_the_next_day_has_bad_rows_by_what_was_learned(run):
+    fitted, _ = run(log_of(PRICES), LOGARITHM)
+    with pytest.raises(MerlinSimError, match=r"log.csv, line 4: 'price': expected a number of wh"):
+        run(with_price(2, -5), LOGARITHM, "--fitted", fitted, output="next")
+    with pytest.raises(MerlinSimError, match="the log, row 3: 'price': expected a number of which"):
+        FittedWorkflow.load(fitted).rows(with_price(2, -5))
+    workflow = FittedWorkflow.load(fitted).samples("train")
+    with pytest.raises(MerlinSimError, match="'price': expected a number of which LogOp.*Of -5 "):
+        workflow.transform(with_price(2, -5))
+
+
+def test_a_value_that_fills_has_to_fit_too(run):
+    features = PRICE % "{FillMissing: {fill_val: -4}}, LogOp"
+    with pytest.raises(MerlinSimError, match="line 5: 'price': expected a number of which FillMis"):
+        run(with_price(3, None), features)
