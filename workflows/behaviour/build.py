@@ -98,16 +98,18 @@ class DatasetBuilder:
         source = self.source if fitted is None else self.source.checked_with(fitted.numbers)
         builder = replace(self, source=source)
         try:
-            return builder._build(output, fitted, overwrite)
+            return builder._build(output, fitted, grow, overwrite)
         except _UnfitInLog as found:
             self.narrator.say(f"{found.__cause__} The log is read again to find such rows.")
             builder = replace(self, source=source.checked_with(found.fitted))
         try:
-            return builder._build(output, fitted, overwrite)
+            return builder._build(output, fitted, grow, overwrite)
         except _UnfitInLog as found:
             raise MerlinSimError(str(found.__cause__)) from found
 
-    def _build(self, output: Path, fitted: FittedWorkflow | None, overwrite: bool) -> Summary:
+    def _build(
+        self, output: Path, fitted: FittedWorkflow | None, grow: bool, overwrite: bool
+    ) -> Summary:
         if self.on_bad_rows not in POLICIES:
             raise MerlinSimError(
                 f"`on_bad_rows` should be one of {', '.join(POLICIES)}. "
