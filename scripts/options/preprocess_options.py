@@ -113,13 +113,7 @@ LAYOUT = (
         "training and inference make the same samples.",
     ),
 )
-RUN = (
-    click.option(
-        "--fitted",
-        type=Path,
-        help="An earlier dataset whose ids to use instead of fitting: for the next day's data. "
-        "Rules that are not given are those of that dataset.",
-    ),
+NEXT_DAY = (
     click.option(
         "--grow",
         is_flag=True,
@@ -131,6 +125,14 @@ RUN = (
         type=Path,
         help="An earlier dataset whose histories go on in this log, with --fitted: samples are of "
         "this log alone, and users count with their interactions of both.",
+    ),
+)
+RUN = (
+    click.option(
+        "--fitted",
+        type=Path,
+        help="An earlier dataset whose ids to use instead of fitting: for the next day's data. "
+        "Rules that are not given are those of that dataset.",
     ),
     click.option(
         "--on_bad_rows",

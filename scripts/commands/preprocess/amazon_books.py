@@ -14,6 +14,7 @@ from ...options.devices import settle_for_tables
 from ...options.preprocess_options import (
     LAYOUT,
     NEGATIVES_OPTION,
+    NEXT_DAY,
     RULES,
     RUN,
     SPLIT,
@@ -36,6 +37,7 @@ from .fitted_settings import earlier_of, load_fitted, rules_of, say_done
 @with_options(NEGATIVES_OPTION)
 @with_options(SPLIT)
 @with_options(LAYOUT)
+@with_options(NEXT_DAY)
 @with_options(RUN)
 @click.option(
     "--metadata_loader_n_proc",

@@ -16,6 +16,7 @@ from ...options.preprocess_options import (
     FILES_OF_SPLIT,
     LAYOUT,
     NEGATIVES_OR_NONE,
+    NEXT_DAY,
     RULES,
     RUN,
     SPLIT,
@@ -77,6 +78,7 @@ from .fitted_settings import (
 @with_options(SPLIT)
 @with_options(FILES_OF_SPLIT)
 @with_options(LAYOUT)
+@with_options(NEXT_DAY)
 @with_options(RUN)
 @with_options(WORKERS)
 def log(
