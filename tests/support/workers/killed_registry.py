@@ -14,7 +14,12 @@ from pathlib import Path
 
 from killed_saves import KILLED, kill_before
 
-from merlin_sim.deployment.registry.registry import Registry
+from merlin_sim.foundation.process_wide import hide_tensorflow
+
+if __name__ == "__main__":
+    hide_tensorflow()  # each process is forked from this one, which is small without it
+
+from merlin_sim.deployment.registry.registry import Registry  # noqa: E402
 
 
 def changes(registry: Registry, servables: Path):
