@@ -189,7 +189,7 @@ def test_a_request_gets_what_the_whole_log_said_of_its_keys(counting, log):
     brand = log["brand"].iloc[0]
     items = [item, {"what": "never seen", "brand": brand}, "never seen"]
     items[2] = {"what": "never seen", "brand": "nor this"}
-    event = {"who": who, "place": 2, "history": [item], "candidates": items}
+    event = {"who": who, "place": 2, "place_lag_1": 1, "history": [item], "candidates": items}
     event = counting.parse(event)
     targets = counting.encode(event).targets
     shown = (log["what"] == item).sum()
@@ -210,7 +210,13 @@ def test_a_request_gets_what_the_whole_log_said_of_its_keys(counting, log):
     ],
 )
 def test_a_number_that_operators_make_none_of_is_refused(place, operators, value, counting):
-    event = {"who": "u1", "place": 2, "history": [], "candidates": ["i1", {"what": "i2"}]}
+    event = {
+        "who": "u1",
+        "place": 2,
+        "place_lag_1": 1,
+        "history": [],
+        "candidates": ["i1", {"what": "i2"}],
+    }
     if "." in place:
         event["candidates"][1][place.split(".")[1]] = value
     else:
@@ -221,7 +227,13 @@ def test_a_number_that_operators_make_none_of_is_refused(place, operators, value
 
 
 def test_an_unseen_item_without_a_number_has_zero(counting):
-    event = {"who": "u1", "place": 2, "history": [], "candidates": [{"what": "new"}]}
+    event = {
+        "who": "u1",
+        "place": 2,
+        "place_lag_1": 1,
+        "history": [],
+        "candidates": [{"what": "new"}],
+    }
     targets = counting.encode(counting.parse(event)).targets
     assert targets["weight_trgt"].tolist() == [0]
 
