@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -115,4 +116,6 @@ def test_a_program_of_ones_own_is_told_too():
     done = in_python(code, machine_with({}))
     assert (done.returncode, done.stdout) == (0, "DINModel TableLog\n"), done.stderr
     assert done.stderr.count("UserWarning: merlin_sim: runs on the CPU: ") == 1
-    assert "make setup DEVICE=gpu" in done.stderr
+    installed = importlib.util.find_spec("nvidia") is not None
+    reason = "TensorFlow finds no GPU that it can use" if installed else "make setup DEVICE=gpu"
+    assert reason in done.stderr

@@ -126,7 +126,8 @@ def test_ranks_killed_while_they_write_together_lose_no_checkpoint(tmp_path):
         launched = [sys.executable, killed_rank_worker.__file__, *kill, *words]
         done = run([*horovodrun(ranks), *launched], seconds=200)
         assert done.returncode != 0
-        assert f"Process name: {kill[0]}\nExit code: 137" in done.stderr, done.stdout + done.stderr
+        # Which of the ranks' ends the launcher sees first, it alone knows.
+        assert f"[{kill[0]}]<stderr>:Killed" in done.stderr, done.stdout + done.stderr
         assert CheckpointStore(saved).names()[0] == f"step-{int(kill[1]) - 1:010d}"
         assert list(saved.glob(f".step-{int(kill[1]):010d}.*"))
     run_here("train", *common, *load)

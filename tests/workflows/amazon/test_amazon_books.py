@@ -171,12 +171,30 @@ def same_directories(ours: Path, theirs: Path) -> bool:
     )
 
 
+def without_history(dataset: Path) -> tuple[Path, list[tuple]]:
+    """Take what is kept for the next day out of a dataset: there it is a file for each bucket.
+
+    Gives its rows, in each user's order.
+    """
+    files = sorted((dataset / "history").iterdir())
+    rows = pd.concat([pd.read_parquet(file) for file in files])
+    shutil.rmtree(dataset / "history")
+    document = json.loads((dataset / "workflow.json").read_text())
+    assert sorted(document.pop("history")["files"]) == [file.name for file in files]
+    document = {name: value for name, value in document.items() if "sha256" not in name}
+    (dataset / "workflow.json").write_text(json.dumps(document))
+    by_user = rows.sort_values("user_id", kind="stable")
+    return dataset, list(by_user.itertuples(index=False, name=None))
+
+
 @pytest.mark.slow
 def test_partitions_do_not_matter(raw, dataset, tmp_path, preprocess, monkeypatch):
+    dataset, history = without_history(shutil.copytree(dataset, tmp_path / "one bucket"))
     monkeypatch.setattr(line_blocks, "BLOCK_BYTES", 10_000)
     monkeypatch.setattr(line_blocks.line_blocks, "__defaults__", (10_000,))
     monkeypatch.setattr(user_buckets, "BYTES_PER_BUCKET", 100_000)
-    assert same_directories(dataset, preprocess(raw, tmp_path / "dataset"))
+    again, kept = without_history(preprocess(raw, tmp_path / "dataset"))
+    assert same_directories(dataset, again) and kept == history
     monkeypatch.setattr(encode_and_sample, "ROWS_PER_FILE", 1000)
     other = preprocess(raw, tmp_path / "other")
     assert len(list((other / "train").iterdir())) > 5
