@@ -18,6 +18,8 @@ SECONDS = "seconds since 1970"
 """The timestamp on its way through the workflow, where more than its order counts."""
 ROLE = "role of the interaction"
 """What part an interaction plays, on its way through the workflow; see ``sampling/roles.py``."""
+PLACE = "place in the log"
+"""How many rows of the log stand before an interaction, or more, in the order of the log."""
 EARLIER = "samples before the log"
 """How many samples of a user there were before, where the log continues an earlier dataset."""
 

@@ -133,11 +133,11 @@ class DatasetBuilder:
                 (work / name).mkdir(parents=True)
             (directory / HISTORY).mkdir()
             given = self._read_features(summary)
-            buckets = self._deal_out(work, summary)
-            self._look_at_behaviours(summary, anew=fitted is None)
             in_log = () if fitted and not grow else self.columns.item_features
             in_log = tuple(name for name in in_log if name not in given)
             in_log += () if fitted and not grow else self.columns.of_items
+            buckets = self._deal_out(work, summary, placed=bool(in_log))
+            self._look_at_behaviours(summary, anew=fitted is None)
             self._keep_long_users(work, directory / HISTORY, buckets, in_log, summary)
             vocabularies = Vocabularies(directory / CATEGORIES)
             if fitted is not None:
@@ -276,12 +276,18 @@ class DatasetBuilder:
     def _files(self) -> str:
         return ", ".join(map(str, self.source.files))
 
-    def _deal_out(self, work: Path, summary: Summary) -> int:
+    def _deal_out(self, work: Path, summary: Summary, placed: bool) -> int:
         more = 0 if self.earlier is None else self.earlier.size()
         buckets = number_of_buckets(self.source.size() + more)
         (work / BUCKETS).mkdir()
         dealer = LogDealer(
-            self.source, self.columns, work / BUCKETS, buckets, self.on_bad_rows, self.parts
+            self.source,
+            self.columns,
+            work / BUCKETS,
+            buckets,
+            self.on_bad_rows,
+            self.parts,
+            placed,
         )
         with self.narrator.phase("reading interactions", self.source.size()) as report:
             results = deal_log(dealer, self.scheduler.run, report)

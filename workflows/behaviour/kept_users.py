@@ -19,7 +19,7 @@ from ..continuation.newest_rows import (
     write_newest,
 )
 from ..engine.backend import join_keys, order_of_rows, ranks
-from .behaviour_columns import EARLIER, BehaviourColumns
+from .behaviour_columns import EARLIER, PLACE, BehaviourColumns
 from .rules import ITEM_ORDER
 from .user_buckets import read_bucket
 
@@ -27,6 +27,7 @@ EVENTS = "events"
 ITEMS = "items"
 USERS = "users"
 SHOWN = "rows of the item"
+LAST_TIME = "time of the last row"
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ class KeepLongUsers:
             writer.write_table(table)
 
     def _items(self, kept: pa.Table) -> pa.Table:
-        """Each item of the bucket with its count, and its features' last values and their time."""
+        """Each item of the bucket with its count, and its last row's features, time and place."""
         items = kept[self.columns.item].combine_chunks().dictionary_encode()
         codes = np.asarray(items.indices).astype(np.int64)
         counted = (self._roles(kept) & (JOINS | POSITIVE)) > 0
@@ -200,13 +201,12 @@ class KeepLongUsers:
             COUNT: np.bincount(codes[counted], minlength=len(items.dictionary)),
             SHOWN: np.bincount(codes, minlength=len(items.dictionary)),
         }
-        time = kept[self.columns.timestamp].combine_chunks()
-        latest = latest_rows(codes, time) if self.item_features else np.empty(0, np.int64)
-        for name in self.item_features:
-            values = kept[name].combine_chunks()
-            last = last_row_of_each(codes, latest, values)
-            columns[name] = values.take(last)
-            columns[f"{name} at"] = time.take(last)
+        if self.item_features:
+            time, places = (kept[n].combine_chunks() for n in (self.columns.timestamp, PLACE))
+            last = last_row_of_each(codes, time, np.asarray(places))
+            found = kept.select(self.item_features).take(last)
+            columns |= dict(zip(found.column_names, found.columns, strict=True))
+            columns |= {LAST_TIME: time.take(last), PLACE: places.take(last)}
         return pa.table(columns)
 
     def _count_repeated(self, kept: pa.Table) -> tuple[int, int]:
@@ -227,33 +227,26 @@ def _count_distinct(codes: list[npt.NDArray[np.int32]]) -> int:
     return int(np.unique(np.stack(codes), axis=1).shape[1])
 
 
-def latest_rows(codes: npt.NDArray[np.int64], time: pa.Array) -> npt.NDArray[np.int64]:
-    """The rows with the greatest time of their code; several of a code where they share it."""
-    moments = ranks(time)
-    order = order_of_rows([codes, moments])
-    latest = np.full(int(codes.max(initial=-1)) + 1, -1, np.int64)
-    latest[codes[order]] = moments[order]  # of each code the last one stays
-    return np.flatnonzero(moments == latest[codes])
-
-
 def last_row_of_each(
-    codes: npt.NDArray[np.int64], latest: npt.NDArray[np.int64], values: pa.Array
+    codes: npt.NDArray[np.int64], time: pa.Array, places: npt.NDArray[np.int64]
 ) -> pa.Array:
-    """The row of each code with the greatest (time, value), in the order of codes.
+    """The row of each code with the greatest time, of these the last in the log, by code.
 
-    No value is the least one.
+    >>> codes, time = np.array([0, 1, 0, 0]), pa.array([7, 1, 7, 2])
+    >>> last_row_of_each(codes, time, np.array([2, 0, 5, 9])).to_pylist()
+    [2, 1]
 
     Args:
-        codes: [rows] Whose each is.
-        latest: What :func:`latest_rows` gives.
-        values: [rows] Only those of rows that share their time are compared.
+        codes: [rows] Whose each is; each from 0 on has a row.
+        time: [rows] When.
+        places: [rows] Numbers in the order of the log.
     """
-    own = codes[latest]
-    place = np.zeros(len(latest), np.int64)
-    several = np.flatnonzero(np.bincount(own)[own] > 1)
-    compared = values.take(pa.array(latest[several]))
-    given = np.asarray(compared.is_valid())
-    place[several[given]] = ranks(compared.drop_null()) + 1
-    order = order_of_rows([own, place])
-    ends = np.flatnonzero(np.diff(own[order], append=-1))
-    return pa.array(latest[order[ends]])
+    moments = ranks(time)
+    order = order_of_rows([codes, moments])
+    latest = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
+    latest[codes[order]] = moments[order]  # of each code the last one stays
+    rows = np.flatnonzero(moments == latest[codes])
+    rows = rows[np.argsort(places[rows], kind="stable")]
+    last = np.empty(len(latest), np.int64)
+    last[codes[rows]] = rows
+    return pa.array(last)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from ...sampling.hashing import hash_keys
 from ..logs.bad_rows import FAIL, BadRow, refuse
 from ..logs.log_source import Block, LogSource, Piece
-from .behaviour_columns import BehaviourColumns
+from .behaviour_columns import PLACE, BehaviourColumns
 from .roles import with_roles
 from .split import PART
 
@@ -23,6 +23,8 @@ BUCKETS = "buckets"
 """Name of the directory that they stand in."""
 BYTES_PER_BUCKET = 256 << 20
 MOST_BUCKETS = 512
+BLOCK = 1 << 40
+"""More rows than a block of the log has."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class LogDealer:
     on_bad_rows: str
     parts: Mapping[Path, int] | None = None
     """Whose rows each file has, where files are a split."""
+    placed: bool = False
+    """Whether each row's place in the log is kept too."""
 
     def __call__(self, numbered: tuple[int, Any]) -> list[DealtPiece]:
         """Deal out a block."""
@@ -58,7 +62,7 @@ class LogDealer:
     def pieces(self, numbered: tuple[int, Any]) -> Generator[DealtPiece, None, None]:
         """Deal out a block, piece by piece."""
         number, block = numbered
-        lines = 0
+        lines = rows_before = 0
         with contextlib.closing(self.source.read(block)) as read:
             for place, piece in enumerate(read):
                 if piece.bad and self.on_bad_rows == FAIL:
@@ -68,9 +72,13 @@ class LogDealer:
                 if self.parts is not None:
                     part = np.full(table.num_rows, self.parts[Path(block.path)], np.int8)
                     table = table.append_column(PART, pa.array(part))
+                if self.placed:
+                    places = np.arange(table.num_rows) + rows_before + number * BLOCK
+                    table = table.append_column(PLACE, pa.array(places, pa.int64()))
                 path = self.directory / f"{number:06d}-{place:06d}.arrow"
                 write_dealt(table, self.columns.user, self.buckets, path)
                 rows = piece.table.num_rows
+                rows_before += rows
                 yield DealtPiece(number, rows, piece.lines, piece.bad, piece.done, behaviours)
 
     def _refuse_first(self, block: Block, piece: Piece, lines: int) -> None:

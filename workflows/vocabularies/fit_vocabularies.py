@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from ...foundation.exceptions import MerlinSimError
 from ...sampling.item_table import COUNT, KEY
-from ..behaviour.behaviour_columns import BehaviourColumns
-from ..behaviour.kept_users import EVENTS, ITEMS, SHOWN, USERS, last_row_of_each, latest_rows
+from ..behaviour.behaviour_columns import PLACE, BehaviourColumns
+from ..behaviour.kept_users import EVENTS, ITEMS, LAST_TIME, SHOWN, USERS, last_row_of_each
 from ..behaviour.split import Split
 from ..features.feature import INTERACTION, ITEM, USER, Number
 from ..features.fitted_numbers import FittedNumbers, Learned, fit_numbers
@@ -86,19 +86,18 @@ def fit_vocabularies(
     counts = pa.array(_count(items, keys, found[COUNT]))
     found = found.filter(pc.is_in(items, keys)).combine_chunks()
     codes = np.asarray(pc.index_in(found[KEY].combine_chunks(), keys)).astype(np.int64)
+    last = pa.array([], pa.int64())
+    if PLACE in found.column_names:  # some features stand in the log
+        time, places = (found[name].combine_chunks() for name in (LAST_TIME, PLACE))
+        last = last_row_of_each(codes, time, np.asarray(places))
     features, unknown = {}, {}
     for name in columns.item_features:
         if name in given:
             features[name] = look_up(keys, *given[name])
             unknown[name] = pc.index_in(keys, given[name][0]).null_count
         else:
-            values = found[name].combine_chunks()
-            time = found[f"{name} at"].combine_chunks()
-            features[name] = values.take(last_row_of_each(codes, latest_rows(codes, time), values))
-    more = {}
-    for name in columns.of_items:
-        values, time = (found[n].combine_chunks() for n in (name, f"{name} at"))
-        more[name] = values.take(last_row_of_each(codes, latest_rows(codes, time), values))
+            features[name] = found[name].combine_chunks().take(last)
+    more = {name: found[name].combine_chunks().take(last) for name in columns.of_items}
     if before is None:
         learned |= _fit_items(columns, {**features, **more})
     fitted = FittedNumbers(learned)
