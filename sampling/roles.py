@@ -34,7 +34,7 @@ class SamplePlaces:
     """[histories + 1] How many were taken before each history."""
 
 
-def sample_places(roles: Any, offsets: Any, xp: Any) -> SamplePlaces:
+def sample_places(roles: Any, offsets: Any, xp: Any, moments: Any = None) -> SamplePlaces:
     """Find the samples of histories.
 
     >>> import numpy as np
@@ -48,6 +48,8 @@ def sample_places(roles: Any, offsets: Any, xp: Any) -> SamplePlaces:
         roles: [places] What part each interaction plays.
         offsets: [histories + 1] Where each history begins.
         xp: numpy or cupy.
+        moments: [places] When each interaction was, where what is of a sample's own time does not
+            count as before it; None where what stands before it does.
     """
     is_sample = (roles & SAMPLE) > 0
     places = xp.flatnonzero(is_sample)
@@ -55,11 +57,29 @@ def sample_places(roles: Any, offsets: Any, xp: Any) -> SamplePlaces:
     positive = (roles[places] & POSITIVE) > 0
     return SamplePlaces(
         places=places,
-        before=taken[places],
+        before=taken[places if moments is None else first_of_moments(moments, offsets, xp)[places]],
         positives=counted_before(positive, xp),
         offsets=counted_before(is_sample, xp)[offsets],
         begins=taken[offsets],
     )
+
+
+def first_of_moments(moments: Any, offsets: Any, xp: Any) -> Any:
+    """The place of the first interaction of each one's own time, in its history.
+
+    >>> import numpy as np
+    >>> first_of_moments(np.array([3, 3, 5, 5, 5]), np.array([0, 3, 3, 5]), np).tolist()
+    [0, 0, 2, 3, 3]
+
+    Args:
+        moments: [places] When each was, in the order of time within a history.
+        offsets: [histories + 1] Where each history begins.
+        xp: numpy or cupy.
+    """
+    begins = xp.ones(len(moments), bool)
+    begins[1:] = moments[1:] != moments[:-1]
+    begins[offsets[:-1][offsets[:-1] < len(moments)]] = True
+    return xp.flatnonzero(begins)[xp.cumsum(begins) - 1]
 
 
 def roles_of_labels(labels: Any) -> Any:

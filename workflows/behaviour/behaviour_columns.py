@@ -20,6 +20,8 @@ ROLE = "role of the interaction"
 """What part an interaction plays, on its way through the workflow; see ``sampling/roles.py``."""
 PLACE = "place in the log"
 """How many rows of the log stand before an interaction, or more, in the order of the log."""
+MOMENT = "moment of the interaction"
+"""The place of an interaction's time among all times, on its way through the workflow."""
 EARLIER = "samples before the log"
 """How many samples of a user there were before, where the log continues an earlier dataset."""
 
@@ -191,6 +193,11 @@ class BehaviourColumns:
         """Columns of numbers that each user has."""
         numbers = self.features.numbers(USER)
         return (*numbers, EARLIER) if self.continued else numbers
+
+    @property
+    def moments(self) -> tuple[str, ...]:
+        """What tells rows of one time: a log with labels may show many at once, in any order."""
+        return () if self.label is None else (MOMENT,)
 
     @property
     def of_items(self) -> tuple[str, ...]:

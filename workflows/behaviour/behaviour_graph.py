@@ -61,7 +61,12 @@ def encode_histories(
     if fitted is not None:
         interactions = interactions >> FittedFeatures(columns, fitted)
     grouped = interactions >> GroupHistories(columns, equal_times, split)
-    beside = (*columns.roles, *([PART] if split else []), *columns.of_interactions)
+    beside = (
+        *columns.roles,
+        *columns.moments,
+        *([PART] if split else []),
+        *columns.of_interactions,
+    )
     more = [*beside, *columns.of_users]
     if not more:
         return grouped >> categorify >> ContractIds()

@@ -133,8 +133,9 @@ class LoadPrefixes:
         if columns.roles:
             samples = histories.samples
             places = samples.places[samples.offsets[rows] + positions]
+        behind = histories.firsts[places] if columns.moments else places
         cut_numbers = PrefixNumbers(columns, histories.numbers, histories.numbers, np)
-        numbers, of_lists = cut_numbers(histories.offsets, rows, places, cut_seconds)
+        numbers, of_lists = cut_numbers(histories.offsets, rows, places, behind, cut_seconds)
         if columns.continued:  # no draw of an earlier day is made again
             table[POSITION] = pa.array(positions + numbers.pop(EARLIER).astype(np.int64))
         if self.moments:

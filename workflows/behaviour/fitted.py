@@ -176,7 +176,8 @@ class FittedWorkflow:
         names = (*self.columns.users, self.columns.item)
         first = {name: self.vocabularies.keys(name).iloc[:1].repeat(3).array for name in names}
         # Three interactions, so that train and test have a row to look at.
-        first |= {name: [1, 1, 1] for name in (self.columns.timestamp, *self.columns.labels)}
+        first |= {self.columns.timestamp: [1, 2, 3]}
+        first |= {name: [1, 1, 1] for name in self.columns.labels}
         first |= {name: [TAKEN] * 3 for name in self.columns.roles if name == ROLE}
         bucketed = (number.name for number in self.columns.features.bucketed(USER))
         numbers = (*self.columns.of_users, *self.columns.of_interactions, *bucketed)

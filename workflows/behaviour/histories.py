@@ -12,7 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...sampling.positions import TEST, TRAIN, part_ends, part_positions, sample_positions
-from ...sampling.roles import JOINS, SamplePlaces, first_with_enough_taken, sample_places
+from ...sampling.roles import (
+    JOINS,
+    SamplePlaces,
+    first_of_moments,
+    first_with_enough_taken,
+    sample_places,
+)
 from ..engine.backend import lists_of_arrow
 from ..features.event_counts import EventCounts
 from ..vocabularies.vocabulary import Vocabularies
@@ -27,6 +33,7 @@ BEFORE = "before"
 POSITIVES = "positives"
 SAMPLE_ENDS = "sample ends"
 TAKEN_ENDS = "taken ends"
+FIRSTS = "firsts of their time"
 BEGINS = "begins"
 ENDS = "ends"
 PART_ENDS = "part ends"
@@ -64,6 +71,11 @@ class Histories:
     def taken(self) -> npt.NDArray[np.int64]:
         """Of a log with roles: those of the items that join the history."""
         return self._map(TAKEN)
+
+    @property
+    def firsts(self) -> npt.NDArray[np.int64]:
+        """Of a log with labels: the place of the first interaction of each one's own time."""
+        return self._map(FIRSTS)
 
     @property
     def samples(self) -> SamplePlaces:
@@ -150,7 +162,7 @@ class Histories:
         names, columns = self.columns.users, self.columns
         last = 0
         files = [ITEMS, ENDS, TAKEN, TAKEN_SECONDS]
-        files += [PLACES, BEFORE, POSITIVES, SAMPLE_ENDS, TAKEN_ENDS]
+        files += [FIRSTS, PLACES, BEFORE, POSITIVES, SAMPLE_ENDS, TAKEN_ENDS]
         files += [f"user.{name}" for name in names]
         files += [f"number.{name}" for name in (*columns.of_users, *columns.of_interactions)]
         writers = {name: open(self.directory / name, "wb") for name in files}
@@ -174,7 +186,12 @@ class Histories:
                 for name in self.columns.roles:
                     stored, _ = lists_of_arrow(table[name].combine_chunks())
                     roles = columns.roles_of(stored)
-                    samples = sample_places(roles, offsets, np)
+                    moments = None
+                    for moment in columns.moments:
+                        moments, _ = lists_of_arrow(table[moment].combine_chunks())
+                        firsts = first_of_moments(moments, offsets, np)
+                        (firsts + last).tofile(writers[FIRSTS])
+                    samples = sample_places(roles, offsets, np, moments)
                     appended.add(samples, last)
                     joins = (roles & JOINS) > 0
                     values[joins].tofile(writers[TAKEN])

@@ -135,11 +135,19 @@ class Summary:
         )
         return lines
 
+    @property
+    def _seen_at_their_time(self) -> str:
+        if self.taken is not None:
+            return ", and no sample's history holds what has its own time"
+        if self.behaviours:
+            return ""
+        return ", and as samples have interactions of their own time in their history"
+
     def _time_lines(self) -> list[str]:
         if not self.same_time:
             return []
         order = "the order of the log" if self.equal_times == LOG_ORDER else "the order of items"
         return [
             f"{self.same_time:,} have the time of an earlier one of their user: they stand in "
-            f"{order}"
+            f"{order}{self._seen_at_their_time}"
         ]

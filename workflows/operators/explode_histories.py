@@ -8,7 +8,13 @@ from merlin.schema import ColumnSchema, Schema
 
 from ...sampling import sample_arrays, sample_kernels
 from ...sampling.positions import TEST, TRAIN, part_ends, part_positions, sample_positions
-from ...sampling.roles import JOINS, SamplePlaces, first_with_enough_taken, sample_places
+from ...sampling.roles import (
+    JOINS,
+    SamplePlaces,
+    first_of_moments,
+    first_with_enough_taken,
+    sample_places,
+)
 from ..behaviour.behaviour_columns import LABEL, POSITION, BehaviourColumns
 from ..behaviour.split import PART, Split
 from ..engine.backend import (
@@ -71,7 +77,7 @@ class ExplodeHistories(RowOperator):
         parts = [PART] if self.split else []
         names = self.columns
         numbers = (*names.of_users, *names.of_interactions)
-        return (*names.users, names.item, *names.roles, *parts, *numbers)
+        return (*names.users, names.item, *names.roles, *names.moments, *parts, *numbers)
 
     def outputs(self) -> Schema:
         """The user's columns, the position, the target item and the history before it."""
@@ -88,10 +94,12 @@ class ExplodeHistories(RowOperator):
         values, offsets = lists_of(df[self.columns.item])
         users = {name: values_of(df[name]) for name in self.columns.users}
         user, xp = users[self.columns.user], array_module(df)
-        found, joins = None, None
+        found, joins, moments = None, None, None
         for name in self.columns.roles:
             roles = self.columns.roles_of(lists_of(df[name])[0])
-            found, joins = sample_places(roles, offsets, xp), (roles & JOINS) > 0
+            for moment in self.columns.moments:
+                moments = lists_of(df[moment])[0]
+            found, joins = sample_places(roles, offsets, xp, moments), (roles & JOINS) > 0
         made_by: Any = sample_arrays if is_on_gpu(df) else sample_kernels
         more = (xp,) if is_on_gpu(df) else ()
         rows, positions = made_by.select_prefixes(
@@ -127,7 +135,10 @@ class ExplodeHistories(RowOperator):
         places = offsets[rows] + positions
         if found is not None:
             places = found.places[found.offsets[rows] + positions]
-        numbers, of_lists = cut_numbers(offsets, rows, places, cut_seconds)
+        behind = places
+        if moments is not None:
+            behind = first_of_moments(moments, offsets, xp)[places]
+        numbers, of_lists = cut_numbers(offsets, rows, places, behind, cut_seconds)
         columns |= numbers
         columns |= {name: list_column(*found, like=df) for name, found in of_lists.items()}
         return new_frame(columns, like=df)

@@ -6,10 +6,10 @@ from typing import Any
 
 from merlin.schema import ColumnSchema, Schema
 
-from ..behaviour.behaviour_columns import BehaviourColumns
+from ..behaviour.behaviour_columns import MOMENT, BehaviourColumns
 from ..behaviour.rules import ITEM_ORDER, LOG_ORDER
 from ..behaviour.split import PART, Split
-from ..engine.backend import array_module, frame_to_arrow, group_sorted, new_frame
+from ..engine.backend import array_module, frame_to_arrow, group_sorted, new_frame, ranks
 from .row_operator import RowOperator, id_list_column, number_column, number_list_column
 
 
@@ -49,13 +49,18 @@ class GroupHistories(RowOperator):
         users = [ColumnSchema(name) for name in self.columns.users]
         users += map(number_column, self.columns.of_users)
         items = ColumnSchema(self.columns.item, dims=(None, (0, None)))
-        beside = (*self.columns.roles, *([PART] if self.split else []))
+        beside = (*self.columns.roles, *self.columns.moments, *([PART] if self.split else []))
         numbers = map(number_list_column, self.columns.of_interactions)
         return Schema([*users, items, *map(id_list_column, beside), *numbers])
 
     def transform(self, col_selector: Any, df: Any) -> Any:
         """Group one partition."""
         names = self.columns
+        if names.moments:
+            table = frame_to_arrow(new_frame({names.timestamp: df[names.timestamp]}, like=df))
+            df = df.copy(deep=False)
+            moments = ranks(table[names.timestamp].combine_chunks())
+            df[MOMENT] = array_module(df).asarray(moments)
         if self.split is not None and not self.split.columns:
             df = self._with_parts(df, self.split)
         return group_sorted(
@@ -65,6 +70,7 @@ class GroupHistories(RowOperator):
             collected=(
                 names.item,
                 *names.roles,
+                *names.moments,
                 *([PART] if self.split else []),
                 *names.of_interactions,
             ),

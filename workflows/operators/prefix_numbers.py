@@ -29,7 +29,12 @@ class PrefixNumbers:
     xp: Any
 
     def __call__(
-        self, offsets: Any, rows: Any, places: Any, cut: Callable[[Any], tuple[Any, Any, Any]]
+        self,
+        offsets: Any,
+        rows: Any,
+        places: Any,
+        behind: Any,
+        cut: Callable[[Any], tuple[Any, Any, Any]],
     ) -> tuple[dict[str, Any], dict[str, tuple[Any, Any]]]:
         """Cut for some samples: columns of numbers, and lists as values and offsets.
 
@@ -37,6 +42,7 @@ class PrefixNumbers:
             offsets: [histories + 1] Where each history begins.
             rows: [samples] Whose history.
             places: [samples] Where each sample stands among the interactions of all histories.
+            behind: [samples] Where what is not before each sample begins: lags count back from it.
             cut: Gives, of the seconds of all interactions, those of the samples, those of what
                 stands before them, and where each sample's begin.
         """
@@ -48,7 +54,7 @@ class PrefixNumbers:
             for name, lag in number.lagged.items():
                 # 0 where there was none: what operators bring to 0 is in the middle, or the least.
                 found[name] = self.xp.where(
-                    places - offsets[rows] >= lag, values[self.xp.maximum(places - lag, 0)], 0.0
+                    behind - offsets[rows] >= lag, values[self.xp.maximum(behind - lag, 0)], 0.0
                 )
         lists = {}
         unit = self.columns.features.time_intervals

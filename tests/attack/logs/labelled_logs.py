@@ -221,20 +221,21 @@ def _judged(path: Path, dataset: Path, plan: Plan, tried: Attempt) -> Outcome:
     if len({item for _, item, _, label in _kept(rows) if label}) == 1:
         return Outcome("accepted one taken item", "negative histories equal the positive ones")
     found, by_user = dataset_rows(dataset, plan.base["labelled"])
-    return _compared(found, by_user, rows, plan.base["split"])
+    return _compared(found, by_user, rows, plan.base)
 
 
 def _compared(
-    found: Counter[Any], by_user: dict[str, set[str]], rows: list[PlainRow], split: dict[str, Any]
+    found: Counter[Any], by_user: dict[str, set[str]], rows: list[PlainRow], base: dict[str, Any]
 ) -> Outcome:
+    split, is_labelled = base["split"], base["labelled"]
     if "test_users" in split:
         shared = [user for user, mappings in by_user.items() if len(mappings) > 1]
         if shared:
             return Outcome("a user in two mappings", f"{shared[:3]}")
-        wanted = Counter(row[1:] for row in wanted_rows(rows, split).elements())
+        wanted = Counter(row[1:] for row in wanted_rows(rows, split, is_labelled).elements())
         found = Counter(row[1:] for row in found.elements())
     else:
-        wanted = wanted_rows(rows, split)
+        wanted = wanted_rows(rows, split, is_labelled)
     if found != wanted:
         missing, strange = wanted - found, found - wanted
         return Outcome("wrong rows", f"missing {list(missing)[:2]}, strange {list(strange)[:2]}")
@@ -258,7 +259,7 @@ def _judged_refusal(
     kept = _kept(rows)
     if len({item for _, item, _, label in kept if label}) < 2:
         return Outcome(REFUSED, refusal[:300])
-    wanted = wanted_rows(rows, plan.base["split"])
+    wanted = wanted_rows(rows, plan.base["split"], plan.base["labelled"])
     names = {"train", "test"} | ({"validation"} if len(plan.base["split"]) == 2 else set())
     empty = "test_users" in plan.base["split"] or {row[0] for row in wanted} != names
     harmless = not plan.mutations or bool(bad) or all(m.name in HARMLESS for m in plan.mutations)
@@ -323,7 +324,7 @@ def _plain_label(label: Any) -> int | None:
 Row = tuple[str, str, str, int, tuple[str, ...]]
 
 
-def wanted_rows(rows: list[PlainRow], split: dict[str, Any]) -> Counter[Row]:
+def wanted_rows(rows: list[PlainRow], split: dict[str, Any], is_labelled: bool) -> Counter[Row]:
     """The samples of each mapping; of a split by users all in one: a hash says whose they are."""
     by_user: dict[str, list[PlainRow]] = {}
     for row in _kept(rows):
@@ -335,9 +336,12 @@ def wanted_rows(rows: list[PlainRow], split: dict[str, Any]) -> Counter[Row]:
         for place, (_, item, time, label) in enumerate(entries):
             is_last = place == len(entries) - 1
             mapping = _mapping(time, split) if split else ("test" if is_last else "train")
-            if history:
+            if is_labelled:  # what was shown at one time tells nothing of itself
+                before = [entry for entry in entries[:place] if entry[2] < time]
+                history = [each for _, each, _, taken in before if taken]
+            if history or (is_last and not split):
                 wanted[mapping, user, item, label, tuple(history[-LONGEST:])] += 1
-            if label:
+            if label and not is_labelled:
                 history.append(item)
     return wanted
 

@@ -47,8 +47,12 @@ def plain_samples(log, history=HISTORY, target=TARGET, longest=4, labelled=False
         for row in rows.itertuples():
             if row.did in target:
                 label = row.clicked if labelled else 1
+                if labelled:  # before its own time
+                    before = rows[rows["when"] < row.when]
+                    before = before[before["did"].isin(history) & (before["clicked"] == 1)]
+                    seen = list(before["what"])
                 found.append((len(seen), (who, row.what, label, tuple(seen[-longest:]))))
-            if row.did in history and (row.clicked or not labelled):
+            if row.did in history and not labelled:
                 seen.append(row.what)
         for place, (before, sample) in enumerate(found):
             if place == len(found) - 1:
