@@ -315,3 +315,20 @@ def test_workflows_of_before_are_read_and_order_equal_times_by_the_item(run, fil
     key = pd.read_parquet(files / "plain/categories/what.parquet").set_index("id")["key"]
     (items,) = fitted.histories().transform(first)["what"]
     assert key[list(items)].tolist() == first.sort_values(["when", "what"])["what"].tolist()
+
+
+def test_a_page_shown_at_one_time_tells_nothing_of_itself(run, files):
+    """One of five items of a page is taken: whoever saw it in the history would know the rest."""
+    random = np.random.default_rng(0)
+    pages = pd.DataFrame({"who": np.repeat(np.arange(20), 6), "when": np.tile(np.arange(6), 20)})
+    log = pages.loc[pages.index.repeat(5)].reset_index(drop=True)
+    log["what"] = random.integers(0, 30, len(log))
+    log["brand"] = log["what"] % 4
+    log["clicked"] = (log.groupby(["who", "when"]).cumcount() == 1).astype(int)
+    log.to_parquet(files / "pages.parquet")
+    result = run("pages", "--label_column", "clicked", log="pages.parquet")
+    assert result.exit_code == 0, result.output
+    assert "no sample's history holds what has its own time" in result.output
+    rows = pd.read_parquet(files / "pages/train")
+    lengths = rows["what_pos"].map(len)
+    assert (rows.groupby(lengths)["label"].mean().loc[[1, 2, 3]] == 0.2).all()
