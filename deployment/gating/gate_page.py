@@ -121,8 +121,9 @@ def _draw(gate: Gate) -> Any:
         axes.set_title(TITLES[measure], loc="left", fontsize=11)
         axes.set_yticks(range(len(found)), [judgement.segment for judgement in found])
         axes.tick_params(axis="x", labelsize=8)
+        axes.locator_params(axis="x", nbins=4)
         axes.spines[["top", "right"]].set_visible(False)
-    all_axes[0].invert_yaxis()
+    all_axes[0].set_ylim(len(found) - 0.5, -0.5)
     return figure
 
 
