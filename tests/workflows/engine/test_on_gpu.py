@@ -19,7 +19,7 @@ from stand_in import differences, load, put_gpu_into
 
 from merlin_sim.foundation.row_numbers import for_each_element
 from merlin_sim.schemas.translation.merlin_schema import to_merlin_schema
-from merlin_sim.workflows.behaviour.behaviour_columns import SECONDS, BehaviourColumns
+from merlin_sim.workflows.behaviour.behaviour_columns import MOMENT, SECONDS, BehaviourColumns
 from merlin_sim.workflows.behaviour.dataset_spec import dataset_spec
 from merlin_sim.workflows.behaviour.split import PART, Split
 from merlin_sim.workflows.engine import backend
@@ -55,6 +55,8 @@ HISTORIES = pa.table(
         "item": pa.array([[1, 2, 3], [4], [2, 2, 1, 4, 3], [3, 1]]),
     }
 )
+MOMENTS = [[0, 1, 1], [1], [0, 1, 1, 2, 2], [3, 3]]
+"""When each of them was; some at one time."""
 
 
 @pytest.fixture
@@ -106,8 +108,10 @@ def test_samples_with_labels_and_parts_are_those_of_the_cpu(gpu, items, mapping,
     ]
     beside = {"clicked": [[1, 0, 1], [1], [1, 1, 0, 0, 1], [0, 1]]}
     beside[PART] = [[0, 1, 2], [0], [0, 0, 1, 2, 2], [0, 1]]
-    table = HISTORIES.append_column("clicked", pa.array(beside["clicked"]))
-    table = table.append_column(PART, pa.array(beside[PART]))
+    beside[MOMENT] = MOMENTS
+    table = HISTORIES
+    for name, column in beside.items():
+        table = table.append_column(name, pa.array(column))
     expected = through(table, *operators)
     gpu()
     assert through(table, *operators) == expected
@@ -178,6 +182,7 @@ def test_numbers_of_samples_are_those_of_the_cpu(gpu, featured, pad):
     columns, items, fitted, events = featured
     table = HISTORIES.append_column("clicked", pa.array([[1, 0, 1], [1], [1, 1, 0, 0, 1], [0, 1]]))
     lengths = [3, 1, 5, 2]
+    table = table.append_column(MOMENT, pa.array(MOMENTS))
     table = table.append_column("age", pa.array([0.5, 1.5, 2.5, 3.5]))
     for name in ("place", SECONDS):
         table = table.append_column(name, pa.array([[n / 2 for n in range(k)] for k in lengths]))
