@@ -91,7 +91,7 @@ def change_layout(draft: Draft, key: str, value: Any) -> None:
         stated = tree["metadata"]["users"]
         holder = stated["positions"] if key in POSITIONS else stated
         holder[key] = value
-    except (yaml.YAMLError, LookupError, TypeError):
+    except (yaml.YAMLError, LookupError, TypeError, RecursionError):
         return
     draft.documents["feature_spec.yaml"] = yaml.safe_dump(tree, sort_keys=False).encode()
 

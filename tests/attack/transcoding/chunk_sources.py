@@ -206,7 +206,7 @@ def state(directory: Path, feature: int, key: str, value: Any) -> None:
         features = spec["feature_spec"]
         name = list(features)[feature % len(features)]
         features[name][key] = value
-    except (OSError, yaml.YAMLError, LookupError, TypeError, ZeroDivisionError):
+    except (OSError, yaml.YAMLError, LookupError, TypeError, ArithmeticError, RecursionError):
         return
     (directory / SPEC).write_text(yaml.safe_dump(spec, sort_keys=False))
 

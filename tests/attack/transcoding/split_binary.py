@@ -71,7 +71,7 @@ def state(directory: Path, feature: str, key: str, value: Any) -> None:
     try:
         spec = yaml.safe_load((directory / SPEC).read_bytes())
         spec["feature_spec"][feature][key] = value
-    except (OSError, yaml.YAMLError, LookupError, TypeError):
+    except (OSError, yaml.YAMLError, LookupError, TypeError, RecursionError):
         return
     (directory / SPEC).write_text(yaml.safe_dump(spec, sort_keys=False))
 
