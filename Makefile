@@ -49,7 +49,7 @@ attack: $(READY)
 	PYTHONPATH=tests $(BIN)/python -m attack $(ATTACK_ARGS)
 
 bench: $(READY)
-	@for bench in benchmarks/bench_*.py; do $(BIN)/python "$$bench" || exit 1; done
+	@for bench in benchmarks/bench_*.py benchmarks/*/bench_*.py; do $(BIN)/python "$$bench" || exit 1; done
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -59,7 +59,7 @@ real-data: $(READY)
 	@$(BIN)/python -m merlin_sim.scripts.real_data
 
 LOCK := VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv pip compile --quiet --universal --python-version 3.10 \
-  --generate-hashes --no-emit-index-url --extra dev --extra horovod --extra serve --extra study --no-emit-package horovod \
+  --generate-hashes --no-emit-index-url --extra dev --extra horovod --extra serve --extra study --extra redis --no-emit-package horovod \
   --custom-compile-command "make lock" pyproject.toml
 
 lock: $(READY)

@@ -32,14 +32,18 @@ MAY_IMPORT = {
     "training": {
         "foundation", "schemas", "ranks", "placement", "checkpoints", "feed", "steps", "models",
     },
-    "serving": {"foundation", "schemas", "checkpoints", "feed", "models", "workflows", "training"},
+    "histories": {"foundation", "schemas", "sampling", "workflows"},
+    "serving": {
+        "foundation", "schemas", "checkpoints", "feed", "models", "workflows", "training",
+        "histories",
+    },
     "deployment": {
         "foundation", "schemas", "checkpoints", "feed", "steps", "models", "training", "serving",
     },
     "scripts": {
         "foundation", "schemas", "ranks", "placement", "checkpoints", "steps", "models",
         "workflows",
-        "training", "serving", "deployment",
+        "training", "serving", "deployment", "histories",
     },
 }  # fmt: skip
 

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...histories.interaction import as_text
+from ...histories.store import HistoryStore
 from ...workflows.vocabularies.vocabulary import Vocabularies
 from ..limits import Limits, RequestError
 from ..servables.servable import CATEGORIES, Servable
@@ -63,12 +65,19 @@ class EventEncoder:
     Args:
         servable: An opened servable.
         limits: What is refused.
+        histories: Has the history of an event that brings none.
     """
 
-    def __init__(self, servable: Servable, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        servable: Servable,
+        limits: Limits | None = None,
+        histories: HistoryStore | None = None,
+    ) -> None:
         """Read the vocabularies."""
         self.columns = servable.columns
         self.limits = limits or Limits()
+        self.histories = histories
         self.users = [find_lookup(servable, column) for column in self.columns.users]
         features = [column.domain for column in self.columns.targets[1:]]
         first, *others = self.columns.targets
@@ -92,7 +101,8 @@ class EventEncoder:
         """The names that a row of a file has."""
         intervals = (self.columns.intervals.name,) if self.columns.intervals else ()
         users = (*(column.name for column in self.columns.users), *self.numbers.user_fields)
-        return (*users, HISTORY, CANDIDATES, *intervals)
+        history = (HISTORY,) if self.histories is None else ()
+        return (*users, *history, CANDIDATES, *intervals)
 
     def from_cells(self, cells: Mapping[str, str]) -> dict[str, Any]:
         """Read the cells of a row of CSV; a list is JSON, or keys separated by ``|``.
@@ -103,7 +113,7 @@ class EventEncoder:
         found: dict[str, Any] = {}
         for column, lookup in zip(self.columns.users, self.users, strict=True):
             found[column.name] = csv_key(cells[column.name], column.name, lookup.is_text)
-        for name in (HISTORY, CANDIDATES):
+        for name in (HISTORY, CANDIDATES) if HISTORY in cells else (CANDIDATES,):
             found[name] = csv_list(cells[name], name, self.items[0].is_text)
         for name in self.numbers.user_fields:
             found[name] = self.numbers.from_cell(name, cells[name])
@@ -131,7 +141,17 @@ class EventEncoder:
     def parse(self, fields: Any) -> Event:
         """Check the form of an event; see :func:`~merlin_sim.serving.events.event.parse_event`."""
         beside = (self.numbers.user_fields, self.numbers.item_fields)
+        if self.histories is not None and isinstance(fields, Mapping) and HISTORY not in fields:
+            fields = {**fields, HISTORY: self._kept_history(self.histories, fields)}
         return parse_event(fields, self.columns, self.limits, beside)
+
+    def _kept_history(self, histories: HistoryStore, fields: Mapping[str, Any]) -> list[Any]:
+        key = fields.get(self.columns.users[0].name)
+        if isinstance(key, bool) or not isinstance(key, str | int):
+            return []  # nobody's, or refused where it is looked up
+        # Items that the model does not know will be left out: there are as many again.
+        newest = min(2 * self.columns.longest, self.limits.max_history)
+        return histories.read(as_text(key), newest).items
 
     def encode(self, event: Event) -> EncodedEvent:
         """Look up an event's keys.

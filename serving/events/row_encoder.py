@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ...foundation.exceptions import MerlinSimError
+from ...histories.store import HistoryStore
 from ...workflows.criteo.criteo_columns import LEAST_NUMBER
 from ...workflows.criteo.raw_numbers import LOGARITHMS, model_number
 from ..limits import Limits, RequestError
@@ -127,8 +129,26 @@ Encoder = EventEncoder | RowEncoder
 """What makes ids of requests."""
 
 
-def open_encoder(servable: Servable, limits: Limits | None = None) -> Encoder:
-    """Open what makes a servable's requests: of events or of plain rows."""
+def open_encoder(
+    servable: Servable, limits: Limits | None = None, histories: HistoryStore | None = None
+) -> Encoder:
+    """Open what makes a servable's requests: of events or of plain rows.
+
+    Args:
+        servable: An opened servable.
+        limits: What is refused.
+        histories: Has the histories of events that bring none.
+
+    Raises:
+        MerlinSimError: Where there are histories, and the model reads none, or their times too.
+    """
+    if histories is not None and servable.takes_rows:
+        raise MerlinSimError(f"{servable.path}: the model reads no history: no store is needed.")
+    if histories is not None and servable.columns.intervals is not None:
+        raise MerlinSimError(
+            f"{servable.path}: the model reads {servable.columns.intervals.name!r} beside each "
+            "history, which a store does not have: requests have to bring both."
+        )
     if servable.takes_rows:
         return RowEncoder(servable, limits)
-    return EventEncoder(servable, limits)
+    return EventEncoder(servable, limits, histories)

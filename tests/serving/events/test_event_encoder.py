@@ -6,6 +6,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from merlin_sim.histories.interaction import Interaction, as_text
+from merlin_sim.histories.open_store import open_store
+from merlin_sim.serving.events.event_encoder import EventEncoder
 from merlin_sim.serving.limits import RequestError
 
 
@@ -85,3 +88,24 @@ def test_the_newest_seen_positions_are_kept(encoder, keys):
 def test_a_key_of_another_type_is_named(encoder, history, message):
     with pytest.raises(RequestError, match=message):
         encode(encoder, None, history, [])
+
+
+def test_a_kept_history_is_as_if_it_were_sent(servable, keys, tmp_path):
+    store = open_store(str(tmp_path / "store"), create=True)
+    encoder = EventEncoder(servable, histories=store)
+    items = [keys["item_id"][i % 30 + 1] for i in range(3 * encoder.columns.longest)]
+    items[-3:] = ["new"] * 3
+    store.append([Interaction('"A"', as_text(item), 5) for item in items])
+    store.append([Interaction('"A"', '{"item_id":"B","cat_id":"C"}', 4)])
+    event = {"user_id": "A", "candidates": [items[0]]}
+    kept = encoder.encode(encoder.parse(event)).histories
+    sent = encoder.encode(encoder.parse({**event, "history": items})).histories
+    assert {name: ids.tolist() for name, ids in kept.items()} == {
+        name: ids.tolist() for name, ids in sent.items()
+    }
+    assert len(kept["item_id_pos"]) == encoder.columns.longest
+    for user in ("B", None, 7.5):
+        assert encoder.parse({**event, "user_id": user}).history == []
+    assert encoder.parse({**event, "history": None}).history == []
+    with pytest.raises(RequestError, match="expected the key 'user_id'"):
+        encoder.parse({"candidates": []})

@@ -11,6 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.histories.interaction import Interaction, as_text
+from merlin_sim.histories.open_store import open_store
 from merlin_sim.serving.events.event_encoder import EventEncoder
 from merlin_sim.serving.events.event_reader import EventFile
 from merlin_sim.serving.limits import Limits
@@ -90,6 +92,32 @@ BAD_LINES = [
     b'{"user_id": "u", "history": [], "candidates": ["1","2","3","4"]}',
     b"[" * 100_000,
 ]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
+def test_a_history_that_is_not_sent_is_taken_from_a_store(
+    form, scorer, servable, events, expected, tmp_path
+):
+    store = open_store(str(tmp_path / "store"), create=True)
+    for user, history in {event["user_id"]: event["history"] for event in events}.items():
+        store.append([Interaction(as_text(user), as_text(item)) for item in history])
+    kept = EventEncoder(servable, histories=store)
+    without = [{**event} for event in events]
+    for event in without[1:]:  # the first one brings its own
+        del event["history"]
+    path = tmp_path / f"events.{form}"
+    if form == "jsonl":
+        write_jsonl(path, without)
+    elif form == "csv":
+        rows = [[event["user_id"], json.dumps(event["candidates"])] for event in without]
+        path.write_text("user_id,candidates\n")
+        with open(path, "a", newline="") as file:
+            csv.writer(file).writerows(rows)
+    else:
+        write_parquet(path, [{k: event[k] for k in ("user_id", "candidates")} for event in without])
+    score_file(scorer, kept, path, tmp_path / "scores.jsonl")
+    scores = [row["scores"][0] for row in read_scores(tmp_path / "scores.jsonl")]
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("line", BAD_LINES, ids=lambda line: line[:20].decode("latin1"))

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from ...foundation.exceptions import MerlinSimError
-from ..options.devices import settle_for_model
-from ..options.readable_dataset import readable_dataset
-from ..options.shared_options import checkpoint_options, overwrite_directory
+from ....foundation.exceptions import MerlinSimError
+from ...options.devices import settle_for_model
+from ...options.readable_dataset import readable_dataset
+from ...options.shared_options import checkpoint_options, overwrite_directory
 
 FORMATS = ("servable", "triton")
 
@@ -62,7 +62,7 @@ def command(
     if from_servable and (output_format != "triton" or pad or load_checkpoint_path or dataset_dir):
         raise MerlinSimError("`--servable` goes with --format triton, and with nothing to export.")
     if servable is not None:
-        from ...serving.triton.repository import write_stock_repository
+        from ....serving.triton.repository import write_stock_repository
 
         write_stock_repository(servable, output, overwrite=overwrite, say=click.echo)
     else:
@@ -70,7 +70,7 @@ def command(
         dataset_dir, feature_spec = readable_dataset(dataset_dir, feature_spec)
         settle_for_model()
 
-        from ...serving.servables.export_checkpoint import CheckpointExport
+        from ....serving.servables.export_checkpoint import CheckpointExport
 
         export = CheckpointExport(load_checkpoint_path, dataset_dir, feature_spec, pad, overwrite)
         write = export.to_triton if output_format == "triton" else export.to_servable

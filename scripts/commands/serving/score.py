@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from ...serving.limits import Limits
-from ...workflows.logs.bad_rows import FAIL, POLICIES
-from ..options.shared_options import limit_options
+from ....serving.limits import Limits
+from ....workflows.logs.bad_rows import FAIL, POLICIES
+from ...options.shared_options import limit_options
 
 
 @click.command()
@@ -29,6 +29,11 @@ from ..options.shared_options import limit_options
     show_default=True,
     help="Stop at a row that cannot be scored, or leave it out and count it.",
 )
+@click.option(
+    "--histories",
+    metavar="STORE",
+    help="Where the history of an event that brings none is kept: see `merlin-sim histories`.",
+)
 @limit_options
 @click.option("--overwrite", is_flag=True, help="Replace the output file.")
 def command(
@@ -36,6 +41,7 @@ def command(
     source: Path,
     output: Path,
     on_bad_rows: str,
+    histories: str | None,
     limits: Limits,
     overwrite: bool,
 ) -> None:
@@ -45,18 +51,20 @@ def command(
     are raw, as in the logs; unseen keys are treated as by the fitted workflow. docs/serving.md
     describes all three file formats.
     """
-    from ...foundation.progress import Terminal
-    from ...serving.events.event_reader import EventFile
-    from ...serving.events.row_encoder import open_encoder
-    from ...serving.scoring.score_writer import check_output
-    from ...serving.servables.servable import Servable
+    from ....foundation.progress import Terminal
+    from ....histories.open_store import open_store
+    from ....serving.events.event_reader import EventFile
+    from ....serving.events.row_encoder import open_encoder
+    from ....serving.scoring.score_writer import check_output
+    from ....serving.servables.servable import Servable
 
     check_output(output, source, overwrite)
-    encoder = open_encoder(opened := Servable.open(servable), limits)
+    store = None if histories is None else open_store(histories)
+    encoder = open_encoder(opened := Servable.open(servable), limits, store)
     EventFile(source, encoder)
 
-    from ...serving.scoring.score_file import score_file
-    from ...serving.scoring.scorer import Scorer
+    from ....serving.scoring.score_file import score_file
+    from ....serving.scoring.scorer import Scorer
 
     scorer = Scorer(opened)
     started = time.monotonic()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from ...serving.limits import Limits
-from ..options.shared_options import limit_options
+from ....serving.limits import Limits
+from ...options.shared_options import limit_options
 
 
 @click.command()
@@ -56,9 +56,9 @@ def command(
     Two models: `ids` takes what the model takes, `events` raw events as JSON. SIGTERM or Ctrl-C
     ends the server when the requests in flight are answered. Needs the extra `serve`.
     """
-    from ...serving.servables.servable import Servable
-    from ...serving.triton.serve import Server
-    from ...serving.triton.server_options import ServerOptions
+    from ....serving.servables.servable import Servable
+    from ....serving.triton.serve import Server
+    from ....serving.triton.server_options import ServerOptions
 
     options = ServerOptions(
         host,

@@ -1,0 +1,209 @@
+"""``merlin-sim histories``: users' histories, kept where requests are answered."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ....foundation.exceptions import MerlinSimError
+from ....workflows.logs.bad_rows import FAIL, POLICIES
+from ...options.devices import settle_for_tables
+from ...options.preprocess_options import names
+from ...text_table import text_table
+
+if TYPE_CHECKING:
+    from ....histories.interaction import Interaction
+    from ....workflows.behaviour.behaviour_columns import BehaviourColumns
+
+AT_ONCE = 1_000
+"""Lines of a file that are kept together."""
+store_argument = click.argument("store")
+
+
+@click.group()
+def command() -> None:
+    """Keep users' histories where requests are answered, so that nobody has to send them.
+
+    STORE is a file (SQLite), or a Redis server: redis://127.0.0.1:6379/0.
+    """
+
+
+@command.command()
+@store_argument
+@click.argument("files", nargs=-1, type=Path)
+@click.option("--dataset", type=Path, help="Take what this dataset keeps of its users' histories.")
+@click.option("--fitted", type=Path, help="Take the columns that this dataset was made of.")
+@click.option("--user_column", help="Whose behaviour it is.")
+@click.option("--item_column", help="What was interacted with.")
+@click.option("--timestamp_column", help="When: numbers, or dates and times.")
+@click.option("--label_column", help="1 where the item was taken: the other rows are left out.")
+@click.option("--behaviour_column", help="What was done, where the log has several behaviours.")
+@click.option(
+    "--history_behaviours",
+    callback=names,
+    help="Which of them make history, between commas.",
+)
+@click.option(
+    "--on_bad_rows",
+    type=click.Choice(POLICIES),
+    default=FAIL,
+    show_default=True,
+    help="Stop at a row that cannot be read, or leave it out and count it.",
+)
+@click.option(
+    "--keep",
+    type=click.IntRange(min=1),
+    help="Newest interactions to keep of a user. [default: all]",
+)
+@click.option("--overwrite", is_flag=True, help="Take the place of what STORE holds.")
+def load(
+    store: str,
+    files: tuple[Path, ...],
+    dataset: Path | None,
+    fitted: Path | None,
+    on_bad_rows: str,
+    keep: int | None,
+    overwrite: bool,
+    **columns: Any,
+) -> None:
+    """Fill STORE from a log (CSV or parquet FILES), or from a dataset.
+
+    It holds all of it or, if this is stopped or killed, what it held before.
+    """
+    settle_for_tables()
+
+    from ....foundation.progress import Terminal
+    from ....histories.loading import read_dataset, read_log
+    from ....histories.open_store import open_store
+    from ....workflows.logs.bad_rows import BadRows
+    from ....workflows.logs.table_log import TableLog
+
+    if bool(files) == bool(dataset):
+        raise click.UsageError("Expected FILES of a log, or --dataset: one of the two.")
+    started = time.monotonic()
+    bad: list[BadRows] = []
+    narrator = Terminal()
+    if dataset is None:
+        source = TableLog(files, _columns(columns, fitted))
+        source.blocks()  # refuses a file without the columns before the store is made
+        pieces = read_log(source, on_bad_rows, bad, narrator)
+    else:
+        if fitted or any(columns.values()):
+            raise click.UsageError("--dataset knows its columns: leave the others out.")
+        pieces = read_dataset(dataset, narrator)
+    opened = open_store(store, keep=keep, create=True)
+    rows = 0
+    with opened.load(overwrite) as filling:
+        for piece in pieces:
+            filling.append(piece)
+            rows += len(piece)
+        if not rows:
+            raise MerlinSimError(
+                f"{', '.join(map(str, files))}: expected interactions, found none."
+            )
+    for problem in bad:
+        click.echo(problem.describe())
+    seconds = time.monotonic() - started
+    click.echo(f"{store}: {rows:,} interactions of {opened.users():,} users in {seconds:.1f} s")
+
+
+def _columns(given: dict[str, Any], fitted: Path | None) -> BehaviourColumns:
+    """What of a log's columns counts here."""
+    from ....workflows.behaviour.behaviour_columns import BehaviourColumns
+    from ....workflows.behaviour.fitted import FittedWorkflow
+    from ....workflows.features.feature_set import NO_FEATURES
+
+    if fitted is not None:
+        if any(given.values()):
+            raise click.UsageError("--fitted knows the columns: leave the others out.")
+        columns = FittedWorkflow.load(fitted).columns
+        return replace(columns, user_features=(), item_features=(), features=NO_FEATURES)
+    named = {name.removesuffix("_column"): value for name, value in given.items()}
+    for name in ("user", "item", "timestamp"):
+        if named[name] is None:
+            raise click.UsageError(f"Missing option '--{name}_column', or '--fitted'.")
+    named["history_behaviours"] = named["history_behaviours"] or ()
+    if bool(named["behaviour"]) != bool(named["history_behaviours"]):
+        raise click.UsageError("--behaviour_column and --history_behaviours need each other.")
+    return BehaviourColumns(**named)
+
+
+@command.command()
+@store_argument
+@click.option(
+    "--input",
+    "source",
+    type=click.File("rb"),
+    default="-",
+    help='JSON lines: {"user": ..., "item": ..., "time": ...}. [default: standard input]',
+)
+def append(store: str, source: Iterable[bytes]) -> None:
+    """Append interactions to STORE; prints how many, when they are kept."""
+    from ....histories.open_store import open_store
+
+    opened = open_store(store)
+    count = 0
+    try:
+        for interactions in _pieces(source):
+            opened.append(interactions)
+            count += len(interactions)
+    except MerlinSimError as error:
+        raise MerlinSimError(f"{error} {count:,} interactions before are kept.") from error
+    click.echo(f"{count:,} interactions")
+
+
+def _pieces(lines: Iterable[bytes]) -> Iterator[list[Interaction]]:
+    from ....histories.interaction import InteractionError, parse_interaction
+
+    piece: list[Interaction] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            piece.append(parse_interaction(json.loads(line)))
+        except (ValueError, RecursionError, InteractionError) as error:
+            if piece:
+                yield piece
+            raise MerlinSimError(f"line {number}: {error}.") from error
+        if len(piece) == AT_ONCE:
+            yield piece
+            piece = []
+    if piece:
+        yield piece
+
+
+@command.command()
+@store_argument
+@click.option("--user", required=True, help="The user's key; as JSON where it is a number.")
+@click.option("--newest", default=20, show_default=True, type=click.IntRange(min=1))
+@click.option("--json", "as_json", is_flag=True, help="As a raw event has it.")
+def show(store: str, user: str, newest: int, as_json: bool) -> None:
+    """Show the newest interactions of a user, oldest first."""
+    from ....histories.interaction import key_text
+    from ....histories.open_store import open_store
+
+    opened = open_store(store)
+    history = opened.read(key_text(user, "user"), newest)
+    if not history.items and _is_number(user):
+        history = opened.read(user, newest)
+    if as_json:
+        click.echo(json.dumps({"history": history.items, "times": history.times}))
+    elif history.items:
+        rows = [(json.dumps(item), _shown(time)) for item, time in zip(*history, strict=True)]
+        click.echo(text_table(("Item", "Time"), rows))
+    else:
+        click.echo(f"{store}: no interactions of user {user}", err=True)
+        sys.exit(1)
+
+
+def _is_number(text: str) -> bool:
+    return text.removeprefix("-").isdigit()
+
+
+def _shown(time: float | None) -> str:
+    return "" if time is None else f"{time}"

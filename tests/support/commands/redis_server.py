@@ -1,0 +1,52 @@
+"""A real Redis server, Debian's, on a socket in a folder."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+def redis_program() -> str:
+    """The server; skips the test where there is none."""
+    pytest.importorskip("redis")
+    program = shutil.which("redis-server")
+    if program is None:
+        pytest.skip("no redis-server (Debian's package of that name)")
+    return program
+
+
+@contextlib.contextmanager
+def redis_server(folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
+    """Start it on what the folder holds, with `appendonly yes`; gives its address and process."""
+    folder.mkdir(exist_ok=True)
+    door = folder / "s"
+    words = ["--port", "0", "--unixsocket", door, "--dir", folder, "--appendonly", "yes"]
+    process = subprocess.Popen(
+        [redis_program(), *map(str, words), "--save", ""], stdout=subprocess.DEVNULL
+    )
+    try:
+        _wait_for(door, process)
+        yield f"unix://{door}?db=0", process
+    finally:
+        process.kill()
+        process.wait()
+        door.unlink(missing_ok=True)
+
+
+def _wait_for(door: Path, process: subprocess.Popen) -> None:
+    end = time.monotonic() + 20
+    while time.monotonic() < end and process.poll() is None:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(door))
+            client.sendall(b"PING\r\n")
+            if client.recv(64).startswith(b"+PONG"):
+                return
+        time.sleep(0.02)
+    raise AssertionError("redis-server did not start")
