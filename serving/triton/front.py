@@ -16,9 +16,9 @@ import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,10 @@ _SILENT.setLevel(logging.CRITICAL)
 _ADDED_UNASKED = ("Accept-Encoding", "Content-Type", "User-Agent")
 
 
+Answer = Callable[[bytes], Awaitable[tuple[int, dict[str, Any]]]]
+"""Makes of a body a status, and what is answered as JSON."""
+
+
 @dataclass(frozen=True)
 class Door:
     """A socket that people reach, and the one of Triton's behind it."""
@@ -61,6 +65,8 @@ class Door:
     methods: Sequence[str]
     most_bytes: int
     """Of a body, after it is decompressed."""
+    answered_here: Mapping[str, Answer] = field(default_factory=dict)
+    """By path, what answers a POST in Triton's place."""
 
 
 class Front:
@@ -146,8 +152,14 @@ class _Porter:
             return _refuse(413, f"expected a body of at most {most:,} bytes")
         except aiohttp.ClientPayloadError:
             return _refuse(400, "expected a body as its headers describe it")
-        problem = _problem_of(body, request.headers.get(JSON_LENGTH))
-        return _refuse(400, problem) if problem else await self._hand_on(request, body)
+        if problem := _problem_of(body, request.headers.get(JSON_LENGTH)):
+            return _refuse(400, problem)
+        if (here := self.door.answered_here.get(request.path)) is None:
+            return await self._hand_on(request, body)
+        if request.method != "POST":
+            return _refuse(405, "expected POST")
+        status, answer = await here(body)
+        return web.json_response(answer, status=status)
 
     async def _hand_on(self, request: web.Request, body: bytes) -> web.Response:
         headers = [(name, v) for name, v in request.headers.items() if _is_asked_on(name, v)]

@@ -62,6 +62,10 @@ class Echo(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+async def answered_here(body):
+    return 418, {"read": body.decode()}
+
+
 class Upstream(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
 
@@ -78,7 +82,8 @@ def front(tmp_path):
     with Upstream(str(path), Echo) as upstream:
         serving = threading.Thread(target=upstream.serve_forever)
         serving.start()
-        running = Front([Door(listener, path, ("GET", "POST"), MOST)])
+        here = {"/here": answered_here}
+        running = Front([Door(listener, path, ("GET", "POST"), MOST, here)])
 
         def ask(body=None, headers=None, method="POST", path="/v2/x%2Fy?a=%20b"):
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -207,3 +212,12 @@ def test_without_triton_it_says_so(front):
     front.stop_upstream()
     status, _, found = front("{}")
     assert status == 503 and "the server is starting, ending" in found["error"]
+
+
+def test_what_is_answered_here_does_not_reach_triton(front):
+    status, _, answer = front(b'{"a": 1}', path="/here")
+    assert (status, answer) == (418, {"read": '{"a": 1}'})
+    assert front(method="GET", path="/here")[0] == 405
+    assert front(b"[" * (DEEPEST + 1), path="/here")[0] == 400
+    assert front(b"x" * (MOST + 1), path="/here")[0] == 413
+    assert front(b'"x"', path="/here/more")[2]["path"] == "/here/more"

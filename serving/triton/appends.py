@@ -1,0 +1,98 @@
+"""Interactions that come over HTTP: checked, kept, and only then acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ...histories.interaction import Interaction, InteractionError, parse_interaction
+from ...histories.store import HistoryStore, StoreError
+from ..events.csv_cells import parse_json
+from ..limits import RequestError
+
+PATH = "/histories"
+MOST = 10_000
+"""Interactions of one request."""
+
+
+class Appends:
+    """Keeps what requests bring; those that wait while others are written are written together.
+
+    Args:
+        store: Where to.
+        domains: What an item that is an object may have; the first is its key.
+    """
+
+    def __init__(self, store: HistoryStore, domains: Sequence[str]) -> None:
+        """Begin with nothing."""
+        self._store, self._domains = store, tuple(domains)
+        self._waiting: list[tuple[list[Interaction], asyncio.Future[None]]] = []
+        self._writing: asyncio.Task[None] | None = None
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="histories")
+
+    async def answer(self, body: bytes) -> tuple[int, dict[str, Any]]:
+        """Keep an interaction, or a list of them: all or none. A status, and what to say."""
+        try:
+            interactions = self._read(body)
+        except RequestError as error:
+            return 400, {"error": str(error)}
+        kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((interactions, kept))
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write())
+        try:
+            await kept
+        except StoreError as error:
+            return 503, {"error": str(error)}
+        return 200, {"kept": len(interactions)}
+
+    def close(self) -> None:
+        """Wait for what is being written."""
+        self._writer.shutdown()
+        self._store.close()
+
+    def _read(self, body: bytes) -> list[Interaction]:
+        fields = parse_json(body)
+        if isinstance(fields, RequestError):
+            raise fields
+        several = isinstance(fields, list)
+        if several and len(fields) > MOST:
+            raise RequestError(f"expected at most {MOST:,} interactions, received {len(fields):,}")
+        found = []
+        for place, one in enumerate(fields if several else [fields], start=1):
+            try:
+                found.append(parse_interaction(one))
+                self._check_item(one["item"])
+            except (InteractionError, RequestError) as error:
+                where = f"interaction {place}: " if several else ""
+                raise RequestError(f"{where}{error}") from error
+        return found
+
+    def _check_item(self, item: Any) -> None:
+        """Refuse an item that no event could have: all of its user's events would be refused."""
+        if not isinstance(item, dict):
+            return
+        unknown = [name for name in item if name not in self._domains]
+        if unknown or self._domains[0] not in item:
+            raise RequestError(
+                f"item: expected {self._domains[0]!r} and nothing beside "
+                f"{', '.join(self._domains)}, received {json.dumps(item):.100}"
+            )
+
+    async def _write(self) -> None:
+        """Write what waits, until nothing does."""
+        loop = asyncio.get_running_loop()
+        while self._waiting:
+            taken, self._waiting = self._waiting, []
+            together = [one for interactions, _ in taken for one in interactions]
+            try:
+                await loop.run_in_executor(self._writer, self._store.append, together)
+            except Exception as error:  # whatever it is, those who wait for it are told
+                for _, kept in taken:
+                    kept.set_exception(error)
+            else:
+                for _, kept in taken:
+                    kept.set_result(None)
