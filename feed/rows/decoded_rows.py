@@ -30,7 +30,7 @@ class ListColumn:
     missing: int | None = None
     """The first row without a list, or with an element without a value."""
     bounds: tuple[Any, Any] | None = None
-    """A smallest and a largest value with which every value was compared, where that was done."""
+    """The smallest and the largest value, where somebody has looked already."""
 
     def row_of(self, position: int) -> int:
         """Find the row to which ``values[offsets[0] + position]`` belongs."""

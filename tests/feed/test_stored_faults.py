@@ -302,7 +302,7 @@ def test_pages_that_would_end_behind_the_file(tmp_path):
     before, _, after = data.rpartition(stored)
     path.write_bytes(before + longer + after)
     with pytest.raises(
-        MerlinSimError, match="rows.parquet is damaged in rows 20 to 29.*end behind the file"
+        MerlinSimError, match="rows.parquet is damaged in rows 20 to 29.*corrupt file"
     ):
         feed(str(path))
 
