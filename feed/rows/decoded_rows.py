@@ -57,6 +57,10 @@ class DecodedRows:
     """Where the rows come from, for messages: a file's path, a partition's number."""
     first_row: int
 
+    def where(self, row: int) -> str:
+        """Name one of these rows (from 0) as a message does: those of a file from 1."""
+        return f"{self.origin}, row {self.first_row + row + 1}"
+
 
 def decode(table: pa.Table | pa.RecordBatch, origin: str, first_row: int) -> DecodedRows:
     """See every column of ``table`` as numpy; copies only what arrow keeps in another form."""

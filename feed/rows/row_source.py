@@ -129,7 +129,7 @@ def _naming_damaged_rows(path: str, group: int, first_row: int, stop: int) -> It
         yield
     except READ_ERRORS as error:
         raise DataError(
-            f"{path} is damaged in rows {first_row} to {stop - 1} (row group {group}): {error}"
+            f"{path} is damaged in rows {first_row + 1} to {stop} (row group {group}): {error}"
         ) from error
 
 
