@@ -97,7 +97,7 @@ class FrameRows:
             if short_of_memory(error) is not None:
                 raise
             raise DataError(
-                f"{path} is damaged in rows {first_row} to {first_row + rows - 1}"
+                f"{path} is damaged in rows {first_row + 1} to {first_row + rows}"
                 f" (row group {group}): {error}"
             ) from error
         columns = self._columns(frame)

@@ -83,25 +83,36 @@ def open_feed(
         "prefetch": prefetch,
         "parallel_calls": parallel_calls,
     }
+    made = _making_options(dataset, positions_together, fresh_negatives, candidates)
     batch_size = rank_batch_size(global_batch_size, ranks)
+    if dataset.users is None:
+        loader = Loader(source, batch_size, **options)
+    else:
+        check_candidates(dataset.users, global_batch_size, candidates, ranks)
+        loader = _users_loader(source, batch_size, dataset, mapping, {**options, **made})
+    _require_a_step(loader, dataset, mapping)
+    return loader
+
+
+def _making_options(
+    dataset: DatasetDirectory,
+    positions_together: int | None,
+    fresh_negatives: bool,
+    candidates: int | None,
+) -> dict[str, Any]:
+    """Name what was said of how samples are made; refuse it where they are stored."""
     of_users = {
         "positions_together": positions_together,
         "fresh_negatives": fresh_negatives or None,
         "candidates": None if candidates == 1 else candidates,
     }
     given = {name: value for name, value in of_users.items() if value is not None}
-    if dataset.users is not None:
-        check_candidates(dataset.users, global_batch_size, candidates, ranks)
-        loader = _users_loader(source, batch_size, dataset, mapping, {**options, **given})
-    elif given:
+    if given and dataset.users is None:
         raise MerlinSimError(
             f"{dataset.path}: `{next(iter(given))}` should be left out: it is of datasets with one "
             "row per user (`preprocess --layout users`), this one has one row per sample."
         )
-    else:
-        loader = Loader(source, batch_size, **options)
-    _require_a_step(loader, dataset, mapping)
-    return loader
+    return given
 
 
 def _require_a_step(loader: Loader, dataset: DatasetDirectory, mapping: str) -> None:

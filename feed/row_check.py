@@ -35,7 +35,7 @@ class RowCheck:
         for name, column in decoded.columns.items():
             if column.missing is not None:
                 raise DataError(
-                    f"{decoded.origin}, row {decoded.first_row + column.missing}: column {name}"
+                    f"{decoded.where(column.missing)}: column {name}"
                     " holds a missing value. Received: null."
                 )
             if name in self._widths:
@@ -83,7 +83,7 @@ class RowCheck:
         if (lengths != width).any():
             row = int(np.argmax(lengths != width))
             raise DataError(
-                f"{decoded.origin}, row {decoded.first_row + row}: column {name} should hold"
+                f"{decoded.where(row)}: column {name} should hold"
                 f" vectors of {width} numbers. Received: {lengths[row]}."
             )
 
@@ -97,7 +97,7 @@ class RowCheck:
         lengths, others = np.diff(one.offsets), np.diff(other.offsets)
         row = int(np.argmax(lengths != others))
         raise DataError(
-            f"{decoded.origin}, row {decoded.first_row + row}: {first} and {second} should be"
+            f"{decoded.where(row)}: {first} and {second} should be"
             f" equally long. Received: {lengths[row]} and {others[row]} elements."
         )
 
@@ -110,10 +110,7 @@ class RowCheck:
         column = decoded.columns[name]
         row = column.row_of(position) if isinstance(column, ListColumn) else position
         value = column.values[position]
-        raise DataError(
-            f"{decoded.origin}, row {decoded.first_row + row}: column {name} holds {what}."
-            f" Received: {value}."
-        )
+        raise DataError(f"{decoded.where(row)}: column {name} holds {what}. Received: {value}.")
 
 
 def vector_widths(schema: Any) -> dict[str, int]:

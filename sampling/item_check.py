@@ -50,6 +50,6 @@ def _check_column(path: Path, table: pa.Table, name: str, low: int, high: int) -
     if len(wrong):
         row = int(wrong[0])
         raise MerlinSimError(
-            f"{path}, row {row}: column {name} should hold {low} to {high}."
+            f"{path}, row {row + 1}: column {name} should hold {low} to {high}."
             f" Received: {column[row].as_py()}."
         )

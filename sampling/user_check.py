@@ -130,6 +130,6 @@ def refuse(stored: StoredUsers, row: int, what: str, received: object) -> None:
     """
     user = next(iter(stored.users.values()))[row]
     raise MerlinSimError(
-        f"{stored.origin}, row {stored.first_row + row} (user {user}): {what}."
+        f"{stored.origin}, row {stored.first_row + row + 1} (user {user}): {what}."
         f" Received: {received}."
     )

@@ -30,7 +30,7 @@ class ListColumn:
     missing: int | None = None
     """The first row without a list, or with an element without a value."""
     bounds: tuple[Any, Any] | None = None
-    """A smallest and a largest value with which every value was compared, where that was done."""
+    """The smallest and the largest value, where somebody has looked already."""
 
     def row_of(self, position: int) -> int:
         """Find the row to which ``values[offsets[0] + position]`` belongs."""
@@ -56,6 +56,10 @@ class DecodedRows:
     origin: str
     """Where the rows come from, for messages: a file's path, a partition's number."""
     first_row: int
+
+    def where(self, row: int) -> str:
+        """Name one of these rows (from 0) as a message does: those of a file from 1."""
+        return f"{self.origin}, row {self.first_row + row + 1}"
 
 
 def decode(table: pa.Table | pa.RecordBatch, origin: str, first_row: int) -> DecodedRows:

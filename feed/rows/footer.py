@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..pages.page_header import PageError
+from ..data_error import DamageError
 
 
 def leaf_fields(file: pq.ParquetFile) -> list[str]:
@@ -35,7 +35,7 @@ def require_whole_footer(file: pq.ParquetFile) -> None:
     """Check that the row groups agree with the schema and the number of rows.
 
     Raises:
-        PageError: where they contradict each other: rows would be lost, or columns exchanged.
+        DamageError: where they contradict each other: rows would be lost, or columns exchanged.
     """
     metadata, schema = file.metadata, file.schema
     fields = leaf_fields(file)
@@ -44,7 +44,7 @@ def require_whole_footer(file: pq.ParquetFile) -> None:
     if len(fields) != len(paths) or not all(
         f"{path}.".startswith(f"{name}.") for path, name in zip(paths, fields, strict=True)
     ):
-        raise PageError(f"it has the columns {paths} where its schema has {fields}")
+        raise DamageError(f"it has the columns {paths} where its schema has {fields}")
     rows = 0
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
@@ -53,12 +53,12 @@ def require_whole_footer(file: pq.ParquetFile) -> None:
             chunk = group.column(index)
             _require_column(chunk, column, f"row group {number}")
             if column.max_repetition_level == 0 and chunk.num_values != group.num_rows:
-                raise PageError(
+                raise DamageError(
                     f"row group {number} has {group.num_rows} rows, its column {column.path}"
                     f" {chunk.num_values}"
                 )
     if rows != metadata.num_rows:
-        raise PageError(f"its row groups have {rows} rows, the file {metadata.num_rows}")
+        raise DamageError(f"its row groups have {rows} rows, the file {metadata.num_rows}")
 
 
 def _require_column(
@@ -67,7 +67,7 @@ def _require_column(
     stored = chunk.path_in_schema, chunk.physical_type
     expected = column.path, column.physical_type
     if stored != expected:
-        raise PageError(
+        raise DamageError(
             f"{where} has the column {' of type '.join(stored)}."
             f" Expected: {' of type '.join(expected)}"
         )

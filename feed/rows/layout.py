@@ -7,8 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from ..data_error import DataError
-from ..pages.page_header import PageError
+from ..data_error import DamageError, DataError
 from .decoded_rows import Column, DecodedRows, ListColumn
 
 
@@ -51,7 +50,7 @@ def require_fit(
     Histories come in other widths than they are stored in: their values were checked by then.
 
     Raises:
-        PageError: where rows are missing, or are of another type.
+        DamageError: where rows are missing, or are of another type.
     """
     for name, column in columns.items():
         like = layout.columns[name]
@@ -59,7 +58,7 @@ def require_fit(
         count = len(column.offsets) - 1 if isinstance(column, ListColumn) else len(column.values)
         fits = np.can_cast(column.values.dtype, like.values.dtype, casting)
         if count != rows or is_list != isinstance(like, ListColumn) or not fits:
-            raise PageError(
+            raise DamageError(
                 f"column {name} has {count} rows of {_describe(column)} where {rows} rows of"
                 f" {_describe(like)} were announced"
             )

@@ -14,8 +14,7 @@ from merlin.io.parquet import ParquetDatasetEngine
 from merlin.schema import Schema
 
 from ...foundation.process_wide import keep_freed_memory
-from ..data_error import READ_ERRORS, DataError
-from ..pages.page_header import PageError
+from ..data_error import READ_ERRORS, DamageError, DataError
 from .declared_types import require_types
 from .decoded_rows import Column, DecodedRows, decode
 from .footer import require_whole_footer
@@ -130,7 +129,7 @@ def _naming_damaged_rows(path: str, group: int, first_row: int, stop: int) -> It
         yield
     except READ_ERRORS as error:
         raise DataError(
-            f"{path} is damaged in rows {first_row} to {stop - 1} (row group {group}): {error}"
+            f"{path} is damaged in rows {first_row + 1} to {stop} (row group {group}): {error}"
         ) from error
 
 
@@ -215,7 +214,7 @@ class _PartitionReader:
         columns = decode(self._source.table(self._index), "", 0).columns
         try:
             require_fit(columns, rows, self._source.layout, "safe")
-        except PageError as error:
+        except DamageError as error:
             raise DataError(f"partition {self._index}: {error}.") from error
         return columns
 

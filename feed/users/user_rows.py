@@ -102,7 +102,7 @@ class UserRows:
         for name, column in columns.items():
             if column.missing is not None:
                 raise DataError(
-                    f"{part.path}, row {part.first_row + column.missing}: column {name} holds a"
+                    f"{decoded.where(column.missing)}: column {name} holds a"
                     " missing value. Received: null."
                 )
         history = columns[self.history]
@@ -146,7 +146,7 @@ class UserRows:
         except READ_ERRORS as error:
             raise DataError(
                 f"{part.path} is damaged in row group {part.group}, which begins with row"
-                f" {part.first_row}: {error}"
+                f" {part.first_row + 1}: {error}"
             ) from error
 
 
@@ -162,7 +162,7 @@ def _count(path: Path, first_row: int, table: pa.Table, columns: list[str], most
     """
 
     def refuse(row: int, what: str, received: object) -> None:
-        raise DataError(f"{path}, row {first_row + row}: {what} Received: {received}.")
+        raise DataError(f"{path}, row {first_row + row + 1}: {what} Received: {received}.")
 
     for name in columns:
         if table[name].null_count:

@@ -61,7 +61,7 @@ def check_rows(file: Path, columns: PublishedColumns) -> FileCheck:
         with pq.ParquetFile(file) as parquet:
             for batch in file_pieces(parquet, parquet.schema_arrow.names, ROWS_AT_ONCE):
                 for name, bad, expected, received in _faults(batch, columns):
-                    where = f"row {row + bad}"
+                    where = f"row {row + bad + 1}"
                     faults.setdefault(name, Problem(str(file), (name, where), expected, received))
                 longest = max(longest, _longest(batch, columns))
                 row += batch.num_rows

@@ -119,7 +119,7 @@ def test_a_row_group_among_others_is_named_when_it_is_wrong(tmp_path, gpu):
     pq.write_table(table.set_column(place, "item", pa.array(ids)), paths[1], row_group_size=4)
     dataset = open_dataset(paths)
     gpu()
-    with pytest.raises(DataError, match=rf"{paths[1]}, row 6: column item .* Received: 999"):
+    with pytest.raises(DataError, match=rf"{paths[1]}, row 7: column item .* Received: 999"):
         collect(Loader(dataset, 16))
 
 
@@ -197,7 +197,7 @@ def test_what_the_cpu_refuses_is_refused_with_the_same_words(tmp_path, gpu, faul
         table = table.set_column(table.column_names.index(name), name, column)
     pq.write_table(table, tmp_path / "part.0.parquet")
     dataset = open_dataset([str(tmp_path / "part.0.parquet")])
-    with pytest.raises(DataError, match="row 2") as expected:
+    with pytest.raises(DataError, match="row 3") as expected:
         collect(Loader(dataset, 4))
     gpu()
     with pytest.raises(DataError) as received:

@@ -311,7 +311,7 @@ class TestRefusals:
             items[17] = 41
             return table.set_column(2, "item", [items])
 
-        with pytest.raises(MerlinSimError, match=r"part.0.parquet, row 17: column item.*41"):
+        with pytest.raises(MerlinSimError, match=r"part.0.parquet, row 18: column item.*41"):
             list(self.feed(tmp_path, change))
 
     def test_an_id_beyond_its_table_in_a_history(self, tmp_path):
@@ -320,7 +320,7 @@ class TestRefusals:
             histories[23] = [1, 2, 99]
             return table.set_column(3, "history", [histories])
 
-        with pytest.raises(MerlinSimError, match=r"row 23: column history.*0 to 40.*99"):
+        with pytest.raises(MerlinSimError, match=r"row 24: column history.*0 to 40.*99"):
             list(self.feed(tmp_path, change))
 
     @pytest.mark.parametrize("value", [float("nan"), None, 0.5])
@@ -330,7 +330,7 @@ class TestRefusals:
             labels[11] = value
             return table.set_column(0, "label", [labels])
 
-        with pytest.raises(MerlinSimError, match="row 11: column label"):
+        with pytest.raises(MerlinSimError, match="row 12: column label"):
             list(self.feed(tmp_path, change))
 
     def test_a_damaged_page(self, tmp_path):
@@ -339,7 +339,7 @@ class TestRefusals:
         with open(path, "r+b") as file:
             file.seek(start)
             file.write(b"\xff" * 400)
-        with pytest.raises(MerlinSimError, match=r"part.0.parquet is damaged in rows 2000 to 3999"):
+        with pytest.raises(MerlinSimError, match=r"part.0.parquet is damaged in rows 2001 to 4000"):
             list(Loader(open_dataset([path]), 100))
 
     def test_a_file_cut_short_after_it_was_opened(self, tmp_path):

@@ -41,13 +41,13 @@ def test_histories_of_a_channel_are_equally_long():
 
 @pytest.mark.parametrize("name, first", [("categories", "items"), ("intervals", "items")])
 def test_a_history_of_another_length_is_refused_with_its_row(name, first):
-    message = rf"part.0.parquet, row 102: {first} and {name} should be equally long.*: 2 and 4"
+    message = rf"part.0.parquet, row 103: {first} and {name} should be equally long.*: 2 and 4"
     with pytest.raises(DataError, match=message):
         check(**{name: [1, 0, 4, 1, 1]})
 
 
 def test_negative_histories_are_compared_with_each_other():
-    with pytest.raises(DataError, match="row 100: other_items and other_categories"):
+    with pytest.raises(DataError, match="row 101: other_items and other_categories"):
         check(other_categories=[3, 0, 2, 3, 1])
 
 
@@ -55,7 +55,7 @@ def test_a_table_of_one_row_has_the_id_0_alone():
     domain = {"domain": {"min": 0, "max": 0, "name": "constant"}}
     column = ColumnSchema("constant", tags=["categorical"], dtype=np.int64, properties=domain)
     rows = {"constant": ScalarColumn(np.array([0, 0, 1]))}
-    with pytest.raises(DataError, match=r"row 102: column constant holds an id outside 0 to 0.*1"):
+    with pytest.raises(DataError, match=r"row 103: column constant holds an id outside 0 to 0.*1"):
         RowCheck(Schema([column]))(DecodedRows(rows, 3, "part.0.parquet", 100))
 
 
@@ -67,5 +67,5 @@ def test_numbers_that_are_not_finite_in_32_bits_are_refused(wrong):
     check(DecodedRows({"price": ScalarColumn(np.array(good))}, 3, "part.0.parquet", 100))
     check(DecodedRows({"price": ScalarColumn(np.float32(good))}, 3, "part.0.parquet", 100))
     rows = {"price": ScalarColumn(np.array([0.5, wrong]))}
-    with pytest.raises(DataError, match="row 101: column price holds a number that is not finite"):
+    with pytest.raises(DataError, match="row 102: column price holds a number that is not finite"):
         check(DecodedRows(rows, 2, "part.0.parquet", 100))

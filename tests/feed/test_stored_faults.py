@@ -117,7 +117,7 @@ def test_an_id_that_statistics_deny_is_found(tmp_path):
         byte = stream.read(1)[0]
         stream.seek(stop - 6)
         stream.write(bytes([byte ^ 0x20]))
-    with pytest.raises(MerlinSimError, match=r"part.0.parquet, row 19: column item.*: 20971\d\d"):
+    with pytest.raises(MerlinSimError, match=r"part.0.parquet, row 20: column item.*: 20971\d\d"):
         feed(path)
 
 
@@ -142,7 +142,7 @@ def test_ids_declared_as_floats_are_whole(tmp_path, name, value):
     values[17] = value if name == "item" else [1, value]
     path = write(tmp_path / "part.0.parquet", with_column(name, values, FLOAT[name]))
     message = (
-        rf"part.0.parquet, row 17: column {name} holds an id that is not a whole number.*{value}"
+        rf"part.0.parquet, row 18: column {name} holds an id that is not a whole number.*{value}"
     )
     with pytest.raises(MerlinSimError, match=message):
         feed(path, float_schema(name))
@@ -154,7 +154,7 @@ def test_a_list_that_is_missing_is_no_empty_list(tmp_path, missing, kind):
     values = make_table(ROWS)["history"].to_pylist()
     values[23] = missing
     path = write(tmp_path / "part.0.parquet", with_column("history", values, kind))
-    with pytest.raises(MerlinSimError, match="row 23: column history holds a missing value"):
+    with pytest.raises(MerlinSimError, match="row 24: column history holds a missing value"):
         feed(path)
 
 
@@ -162,7 +162,7 @@ def test_ids_are_checked_before_int32_holds_them(tmp_path):
     values = make_table(ROWS)["item"].to_pylist()
     values[5] = 2**32 + 1
     path = write(tmp_path / "part.0.parquet", with_column("item", values))
-    with pytest.raises(MerlinSimError, match=r"row 5: column item.*4294967297"):
+    with pytest.raises(MerlinSimError, match=r"row 6: column item.*4294967297"):
         feed(path)
     untagged = [
         ColumnSchema(column.name, dtype=column.dtype, properties=column.properties)
@@ -302,7 +302,7 @@ def test_pages_that_would_end_behind_the_file(tmp_path):
     before, _, after = data.rpartition(stored)
     path.write_bytes(before + longer + after)
     with pytest.raises(
-        MerlinSimError, match="rows.parquet is damaged in rows 20 to 29.*end behind the file"
+        MerlinSimError, match="rows.parquet is damaged in rows 21 to 30.*corrupt file"
     ):
         feed(str(path))
 

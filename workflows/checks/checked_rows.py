@@ -125,7 +125,7 @@ class StoredRows:
             if values.min() < 0 or values.max() > int(last):
                 row = int(np.argmax((values < 0) | (values > int(last))))
                 raise MerlinSimError(
-                    f"{path}, row {first + row}: column {name}: expected an id of 0 to {last}, "
+                    f"{path}, row {first + row + 1}: column {name}: expected an id of 0 to {last}, "
                     f"found {values[row]}."
                 )
 
@@ -135,7 +135,7 @@ def _refuse_strange_labels(path: Path, first: int, name: str, labels: Array) -> 
     if len(strange):
         row = int(strange[0])
         raise MerlinSimError(
-            f"{path}, row {first + row}: column {name}: expected a label of 0 or 1, "
+            f"{path}, row {first + row + 1}: column {name}: expected a label of 0 or 1, "
             f"found {labels[row]}."
         )
 

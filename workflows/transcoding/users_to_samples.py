@@ -189,7 +189,7 @@ class UsersTranscoder:
             inner = column.flatten() if pa.types.is_nested(column.type) else column
             if column.null_count or inner.null_count:
                 raise MerlinSimError(
-                    f"{path}, rows {row} to {row + table.num_rows - 1}: column {name} holds a "
+                    f"{path}, rows {row + 1} to {row + table.num_rows}: column {name} holds a "
                     "missing value. Received: null."
                 )
         columns, layout = self._columns(), self._layout

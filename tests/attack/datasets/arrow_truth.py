@@ -45,7 +45,7 @@ class Truth:
     @property
     def must_refuse(self) -> str:
         """The first fault; empty where there is none."""
-        said = [f"{name}, row {row}: {fault}" for name, row, fault in self.wrong_rows]
+        said = [f"{name}, row {row + 1}: {fault}" for name, row, fault in self.wrong_rows]
         return next(iter([*(f"{name}: {fault}" for name, fault in self.wrong_files), *said]), "")
 
 

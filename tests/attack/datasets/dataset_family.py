@@ -184,7 +184,7 @@ def _judged_rows(refusal: str, rows: list[tuple[str, int, str]]) -> Outcome:
     said = [int(number) for number in re.findall(r"rows? (\d+)", refusal)]
     if not said:
         return Outcome("refused without the row", refusal[:400])
-    if not any(row in said and name in refusal for name, row, _ in rows):
+    if not any(row + 1 in said and name in refusal for name, row, _ in rows):
         return Outcome("refused with another row", f"{refusal[:300]} where {rows[:3]}")
     return Outcome(REFUSED, refusal)
 

@@ -189,10 +189,9 @@ def _judged(
     files = any(truth.wrong_files for truth in truths.values())
     if rows and not files and not doubts and not damaged:
         said = {int(number) for number in re.findall(r"rows? (\d+)", tried.refusal)}
-        said |= {number - 1 for number in said}  # counted from 1 in chunks, from 0 in users' files
         ranges = re.findall(r"rows (\d+) to (\d+)", tried.refusal)
         said |= {row for a, b in ranges for row in range(int(a), int(b) + 1)}
-        if not any(row in said and name in tried.refusal for name, row, _ in rows):
+        if not any(row + 1 in said and name in tried.refusal for name, row, _ in rows):
             return Outcome("refused without the row", f"{tried.refusal[:300]} where {rows[:3]}")
     return Outcome(REFUSED, tried.refusal[:400])
 

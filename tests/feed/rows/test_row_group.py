@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from merlin_sim.feed.pages.page_header import PageError
+from merlin_sim.feed.data_error import READ_ERRORS, DamageError
 from merlin_sim.feed.rows import row_group
 from merlin_sim.feed.rows.decoded_rows import ListColumn
 from merlin_sim.feed.rows.row_group import column_readers
@@ -14,10 +14,10 @@ COLUMNS = ["label", "history", "words"]
 COUNTS = [7, 7, 6]
 
 
-def write(path, histories):
-    words = pa.array([[1, 2]] * len(histories), pa.list_(pa.uint16()))  # arrow's, not pages'
+def write(path, histories, **options):
+    words = pa.array([[1, 2]] * len(histories), pa.list_(pa.uint16()))
     table = pa.table({"label": range(len(histories)), "history": histories, "words": words})
-    pq.write_table(table, path)
+    pq.write_table(table, path, **options)
     return path
 
 
@@ -28,6 +28,7 @@ def read(path, columns, counts=COUNTS, name=None):
         for part in column_readers(file, name or str(path), 0, columns):
             for piece, count in zip(pieces, counts, strict=True):
                 piece.update(part.read(count))
+            part.finish()
     return pieces
 
 
@@ -43,9 +44,7 @@ def lists(pieces, name, counts=COUNTS):
 
 @pytest.mark.parametrize("batch_rows", [16384, 3])
 @pytest.mark.parametrize("columns", [COLUMNS, COLUMNS[::-1], ["history"], ["label", "words"]])
-def test_a_row_group_comes_in_pieces_whoever_decodes_its_columns(
-    tmp_path, monkeypatch, columns, batch_rows
-):
+def test_a_row_group_comes_in_pieces(tmp_path, monkeypatch, columns, batch_rows):
     monkeypatch.setattr(row_group, "CHUNK_ROWS", batch_rows)  # of arrow's batches
     histories = [[number] * (number % 4) for number in range(20)]
     pieces = read(write(tmp_path / "file", histories), columns)
@@ -61,7 +60,7 @@ def test_a_row_group_comes_in_pieces_whoever_decodes_its_columns(
 
 
 @pytest.mark.parametrize("missing, shown", [([16, None], [16, 0]), (None, [])])
-def test_arrow_goes_on_where_something_is_missing(tmp_path, missing, shown):
+def test_what_is_missing_is_told(tmp_path, missing, shown):
     histories = [[number] for number in range(20)]
     histories[16] = missing
     pieces = read(write(tmp_path / "file", histories), COLUMNS)
@@ -71,15 +70,66 @@ def test_arrow_goes_on_where_something_is_missing(tmp_path, missing, shown):
     assert [piece["history"].missing for piece in pieces] == [None, None, 2]
 
 
-def test_a_file_that_is_not_local_is_arrows(tmp_path, monkeypatch):
-    monkeypatch.setattr(row_group, "ListColumnReader", None)
+def test_the_columns_of_a_file_that_is_not_local_are_read_together(tmp_path):
     path = write(tmp_path / "file", [[1], [2, 3]])
-    pieces = read(path, ["history"], [2], name="bucket/file")
-    assert lists(pieces, "history", [2]) == [[1], [2, 3]]
+    with pq.ParquetFile(path) as file:
+        (part,) = column_readers(file, "bucket/file", 0, COLUMNS)
+        columns = part.read(2)
+    assert list(columns) == COLUMNS
+    assert lists([columns], "history", [2]) == [[1], [2, 3]]
 
 
 @pytest.mark.parametrize("column", ["label", "history"])
 def test_rows_that_are_not_there_are_missed(tmp_path, column):
     path = write(tmp_path / "file", [[1]] * 20)
-    with pytest.raises(PageError, match=r"\d+ (rows|lists) are missing"):
+    with pytest.raises(DamageError, match="1 rows are missing"):
         read(path, [column], [7, 14])
+
+
+@pytest.mark.parametrize("column", ["label", "history"])
+@pytest.mark.parametrize("batch_rows", [16384, 7])
+def test_rows_that_nobody_read_are_missed(tmp_path, monkeypatch, column, batch_rows):
+    monkeypatch.setattr(row_group, "CHUNK_ROWS", batch_rows)
+    path = write(tmp_path / "file", [[1]] * 20)
+    with pytest.raises(DamageError, match="more rows than were announced"):
+        read(path, [column], [7, 7])
+
+
+def test_a_value_outside_the_bounds_that_the_file_promises_is_damage(tmp_path):
+    path = write(tmp_path / "file", [[5, 6], [0]] * 10, compression="none")
+    assert read(path, ["history"])[0]["history"].bounds == (0, 6)
+    six, data = (6).to_bytes(8, "little"), path.read_bytes()
+    start = pq.ParquetFile(path).metadata.row_group(0).column(1).dictionary_page_offset
+    wrong = data[start:].replace(six, (1_000_000).to_bytes(8, "little"), 1)
+    path.write_bytes(data[:start] + wrong)
+    message = "history has values of 0 to 1000000 where the file promises 0 to 6"
+    with pytest.raises(DamageError, match=message):
+        read(path, ["history"])
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("compression", ["none", "snappy"])
+def test_damaged_bytes_are_refused_or_read_and_never_crash(tmp_path, version, compression):
+    random = np.random.default_rng(1)
+    histories = [random.integers(0, 50, random.integers(0, 40)).tolist() for _ in range(60)]
+    options = {"data_page_version": version, "compression": compression, "data_page_size": 300}
+    path = write(tmp_path / "file", histories, **options)
+    data = path.read_bytes()
+    chunk = pq.ParquetFile(path).metadata.row_group(0).column(1)
+    start = chunk.dictionary_page_offset
+
+    outcomes = set()
+    for _ in range(100):
+        changed = bytearray(data)
+        for place in random.integers(0, chunk.total_compressed_size, random.integers(1, 5)):
+            changed[start + place] = random.integers(0, 256)
+        path.write_bytes(changed)
+        try:
+            (piece,) = read(path, ["history"], [60])
+        except READ_ERRORS as error:
+            outcomes.add(str(error))
+            continue
+        offsets = piece["history"].offsets
+        assert len(offsets) == 61 and offsets[-1] == len(piece["history"].values)
+        assert (np.diff(offsets) >= 0).all()
+    assert len(outcomes) > 5

@@ -21,5 +21,5 @@ def test_an_id_or_a_count_may_be_a_feature(tmp_path, name, values):
     pq.write_table(pa.table({"id": [2, 1, 3], "count": [4, 5, 1]}), path)
     (found,) = ItemLookup.read(path, layout(name), [3, 5]).features
     assert found.tolist() == values
-    with pytest.raises(MerlinSimError, match=f"row 0: column {name} should hold 1 to 1"):
+    with pytest.raises(MerlinSimError, match=f"row 1: column {name} should hold 1 to 1"):
         ItemLookup.read(path, layout(name), [3, 1])

@@ -230,18 +230,18 @@ def put(name, row, value, place=None):
 
 
 WRONG = {
-    "an item of no table": (put("thing", 1, ITEMS + 1, 4), r"row 4 \(user 5\): position 4: .*51"),
-    "an item that pads": (put("thing", 0, 0, 2), r"row 3 \(user 4\): position 2: .*Received: 0"),
-    "an item that is missing": (put("thing", 1, None, 4), "row 4: column thing .*null"),
-    "a user of no table": (put("user", 0, 99), r"row 3 \(user 99\): column user"),
-    "a feature of no table": (put("country", 1, 4), r"row 4 \(user 5\): column country"),
-    "a user that is missing": (put("user", 1, None), "row 4: column user .*null"),
-    "no first position": (put("train_begin", 0, -1), "row 3: .*train_begin and train_end.*-1"),
-    "an end before the first": (put("train_end", 1, 0), "row 4: .*1 and 0"),
-    "an end beyond the history": (put("test_end", 1, 11), r"row 4 \(user 5\): column test_end"),
-    "an end beyond all": (put("train_end", 1, 2**63 - 1), "row 4: .*train_end .*20 interactions"),
+    "an item of no table": (put("thing", 1, ITEMS + 1, 4), r"row 5 \(user 5\): position 4: .*51"),
+    "an item that pads": (put("thing", 0, 0, 2), r"row 4 \(user 4\): position 2: .*Received: 0"),
+    "an item that is missing": (put("thing", 1, None, 4), "row 5: column thing .*null"),
+    "a user of no table": (put("user", 0, 99), r"row 4 \(user 99\): column user"),
+    "a feature of no table": (put("country", 1, 4), r"row 5 \(user 5\): column country"),
+    "a user that is missing": (put("user", 1, None), "row 5: column user .*null"),
+    "no first position": (put("train_begin", 0, -1), "row 4: .*train_begin and train_end.*-1"),
+    "an end before the first": (put("train_end", 1, 0), "row 5: .*1 and 0"),
+    "an end beyond the history": (put("test_end", 1, 11), r"row 5 \(user 5\): column test_end"),
+    "an end beyond all": (put("train_end", 1, 2**63 - 1), "row 5: .*train_end .*20 interactions"),
     "an end beyond any": (put("test_end", 0, 2**40), r"\(user 4\): column test_end .*: 1099511"),
-    "an end that is missing": (put("train_end", 1, None), "row 4: column train_end .*null"),
+    "an end that is missing": (put("train_end", 1, None), "row 5: column train_end .*null"),
     "a sample of both": (put("test_begin", 1, 8), r"\(user 5\): no position .*train and of test"),
 }
 
@@ -258,8 +258,8 @@ def test_what_cannot_be_is_refused_with_file_user_and_position(tmp_path, change,
 
 WRONG_TIMES = {
     "no number": (put("when", 1, float("nan"), 4), "position 4: column when .*Received: nan"),
-    "no end": (put("when", 0, float("inf"), 9), r"row 3 \(user 4\): position 9: .*inf"),
-    "missing": (put("when", 1, None, 4), "row 4: column when .*null"),
+    "no end": (put("when", 0, float("inf"), 9), r"row 4 \(user 4\): position 9: .*inf"),
+    "missing": (put("when", 1, None, 4), "row 5: column when .*null"),
     "earlier than the one before": (put("when", 1, 1.0, 4), "position 4: .*oldest first.*: 1.0"),
     "too few": (
         lambda columns: columns["when"][1].pop(),
@@ -276,7 +276,7 @@ def test_times_that_cannot_be_are_refused_like_items(tmp_path, change, message):
     damaged(directory, change)
     with pytest.raises(MerlinSimError, match=message):
         list(feed_of(directory, 8))
-    with pytest.raises(MerlinSimError, match=message.replace("row 4", "rows 3 to 4")):
+    with pytest.raises(MerlinSimError, match=message.replace("row 5", "rows 4 to 5")):
         UsersTranscoder(DatasetDirectory.open(directory)).transcode(tmp_path / "samples")
     columns = list(DatasetDirectory.open(directory).schema.column_names)
     columns.remove("when_since_pos")
@@ -302,12 +302,12 @@ def test_positions_and_counts_may_be_unsigned(tmp_path):
 @pytest.mark.parametrize(
     "column, row, value, message",
     [
-        ("kind", 3, 8, "thing.parquet, row 3: column kind should hold 1 to 7"),
-        ("count", 0, -1, "thing.parquet, row 0: column count"),
-        ("id", 5, 51, "thing.parquet, row 5: column id should hold 1 to 50"),
+        ("kind", 3, 8, "thing.parquet, row 4: column kind should hold 1 to 7"),
+        ("count", 0, -1, "thing.parquet, row 1: column count"),
+        ("id", 5, 51, "thing.parquet, row 6: column id should hold 1 to 50"),
         ("id", 5, 1, "thing.parquet: column id should hold each of 1 to 50 once"),
-        ("kind", 2, None, "row 2: column kind .*Received: None"),
-        ("count", 2, None, "row 2: column count .*Received: None"),
+        ("kind", 2, None, "row 3: column kind .*Received: None"),
+        ("count", 2, None, "row 3: column count .*Received: None"),
     ],
 )
 def test_an_item_table_that_cannot_be_is_refused(tmp_path, column, row, value, message):

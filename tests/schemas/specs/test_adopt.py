@@ -75,11 +75,11 @@ def ragged(rows, value, kind=None):
         (
             "item_id_trgt",
             np.full(40, 51),
-            "item_id_trgt.row 0: expected an id from 1 to 50, got 51",
+            "item_id_trgt.row 1: expected an id from 1 to 50, got 51",
         ),
-        ("user_id", [1] * 39 + [0], "user_id.row 39: expected an id from 1 to 9, got 0"),
-        ("label", [2] * 40, "label.row 0: expected 0 or 1, got 2"),
-        ("label", [None] + [1] * 39, "label.row 0: expected a value, got nothing"),
+        ("user_id", [1] * 39 + [0], "user_id.row 40: expected an id from 1 to 9, got 0"),
+        ("label", [2] * 40, "label.row 1: expected 0 or 1, got 2"),
+        ("label", [None] + [1] * 39, "label.row 1: expected a value, got nothing"),
         ("user_id", ["x"] * 40, "user_id: expected ids, got text (string)"),
         ("item_id_pos", [3] * 40, "item_id_pos: expected lists of ids, got whole numbers (int64)"),
         ("cat_id_neg", ragged(40, 1), "expected a list as long as the row's other histories"),
@@ -117,7 +117,7 @@ def change_history(file, name, change):
 def test_a_bad_entry_in_a_history(directory, place, value, message):
     file = directory / "test" / "part.0.parquet"
     row = change_history(file, "item_id_neg", lambda ids: ids.__setitem__(place, value))
-    with pytest.raises(MerlinSimError, match=f"item_id_neg.row {row}: {message}"):
+    with pytest.raises(MerlinSimError, match=f"item_id_neg.row {row + 1}: {message}"):
         adopt(directory, 1)
 
 

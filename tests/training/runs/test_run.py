@@ -396,7 +396,7 @@ class TestRefusals:
         place = table.column_names.index(column)
         array = pa.array(values, table.schema.field(column).type)
         pq.write_table(table.set_column(place, column, array), path)
-        with pytest.raises(MerlinSimError, match=f"part.2.parquet, row 33: column {column}"):
+        with pytest.raises(MerlinSimError, match=f"part.2.parquet, row 34: column {column}"):
             run(config(dataset_dir=other))
 
     def test_a_results_dir_that_cannot_be_written(self, config, tmp_path):

@@ -242,7 +242,7 @@ def test_transcoding_refuses_a_user_that_cannot_be(run_cli, tmp_path):
     result = run_cli("transcode", "--input", tmp_path / "users", "--output", tmp_path / "made")
     message = str(result.exception)
     assert (
-        "row 2 (user " in message
+        "row 3 (user " in message
         and "position 7: column what should hold ids of 1 to 40" in message
     )
     assert not (tmp_path / "made").exists()

@@ -172,7 +172,7 @@ def test_constant_columns_labels_and_histories(write, check):
 def test_labels_that_are_none_are_refused(write, run_cli):
     train = TRAIN.assign(label=TRAIN["label"].where(TRAIN.index != 700, 2))
     result = run_cli("check", write(train, TEST))
-    said = "part.1.parquet, row 200: column label: expected a label of 0 or 1, found 2"
+    said = "part.1.parquet, row 201: column label: expected a label of 0 or 1, found 2"
     assert said in str(result.exception)
 
 
@@ -243,7 +243,7 @@ def test_users_have_the_samples_that_the_feed_makes(tmp_path, twins, is_new):
     [
         (
             lambda f: f.assign(country=f["country"].where(f.index != 210, 4)),
-            "row 60: column country",
+            "row 61: column country",
         ),
         (lambda f: f.assign(user=f["user"].astype("Int64").where(f.index != 3)), "missing value"),
     ],

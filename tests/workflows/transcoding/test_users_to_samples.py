@@ -30,10 +30,10 @@ def rows_of(directory):
 @pytest.mark.parametrize(
     "column, row, value, message",
     [
-        ("kind", 3, 2**63 - 1, "thing.parquet, row 3: column kind should hold 1 to 7"),
-        ("count", 0, -1, "thing.parquet, row 0: column count"),
+        ("kind", 3, 2**63 - 1, "thing.parquet, row 4: column kind should hold 1 to 7"),
+        ("count", 0, -1, "thing.parquet, row 1: column count"),
         ("id", 5, 1, "thing.parquet: column id should hold each of 1 to 50 once"),
-        ("kind", 2, None, "thing.parquet, row 2: column kind .*Received: None"),
+        ("kind", 2, None, "thing.parquet, row 3: column kind .*Received: None"),
     ],
 )
 def test_an_item_table_that_cannot_be_is_refused(users, tmp_path, column, row, value, message):

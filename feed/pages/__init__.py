@@ -1,1 +1,0 @@
-"""Parquet's list columns, decoded page by page straight into the feed's arrays."""
