@@ -30,7 +30,8 @@ from .transcoding.transcodes import TranscodeFamily
 from .worker import SPAWN
 
 SHARES = {
-    **{"parquet": 0.22, "spec": 0.1, "users": 0.13, "clicks": 0.12, "split_binary": 0.06},
+    **{"parquet": 0.2, "spec": 0.08, "users": 0.12, "clicks": 0.1, "featured": 0.06},
+    "split_binary": 0.06,
     **{"checkpoints": 0.06, "click logs": 0.03, "requests": 0.04},
     **{"servables": 0.02, "fitted state": 0.02, "click servables": 0.02, "fitted clicks": 0.02},
     **{"click requests": 0.03, "labelled logs": 0.03, "days": 0.05, "transcode": 0.04},
@@ -57,7 +58,7 @@ SERVED = [
     "click servables",
     "fitted clicks",
 ]
-FED = ["parquet", "spec", "users", "clicks"]
+FED = ["parquet", "spec", "users", "clicks", "featured"]
 FITTED = ("workflow.json", "categories")
 NVTABULARS = ["raw logs", "labelled logs", "days", "click logs"]
 GROUPS = [
