@@ -12,6 +12,7 @@ from .campaign import Campaign, Family, Limits
 from .command_share import CommandFamily
 from .datasets.dataset_family import DatasetFamily
 from .datasets.layouts import LayoutFamily
+from .days.family import DayFamily
 from .logs.click_logs import ClickLogFamily
 from .logs.labelled_logs import LabelledLogFamily
 from .logs.raw_logs import LogFamily
@@ -29,10 +30,12 @@ from .transcoding.transcodes import TranscodeFamily
 from .worker import SPAWN
 
 SHARES = {
-    **{"parquet": 0.22, "spec": 0.1, "users": 0.13, "clicks": 0.12, "split_binary": 0.06},
-    **{"checkpoints": 0.06, "raw logs": 0.03, "click logs": 0.03, "requests": 0.04},
+    **{"parquet": 0.2, "spec": 0.08, "users": 0.12, "clicks": 0.1, "featured": 0.06},
+    "split_binary": 0.06,
+    **{"checkpoints": 0.06, "click logs": 0.03, "requests": 0.04},
     **{"servables": 0.02, "fitted state": 0.02, "click servables": 0.02, "fitted clicks": 0.02},
-    **{"click requests": 0.03, "labelled logs": 0.04, "transcode": 0.05, "chunk sources": 0.05},
+    **{"click requests": 0.03, "labelled logs": 0.03, "days": 0.05, "transcode": 0.04},
+    **{"chunk sources": 0.04, "raw logs": 0.02},
 }
 """Family -> its share of the mutations."""
 
@@ -55,13 +58,14 @@ SERVED = [
     "click servables",
     "fitted clicks",
 ]
-FED = ["parquet", "spec", "users", "clicks"]
+FED = ["parquet", "spec", "users", "clicks", "featured"]
 FITTED = ("workflow.json", "categories")
+NVTABULARS = ["raw logs", "labelled logs", "days", "click logs"]
 GROUPS = [
     # Kills come first: they fork runs, which must not find TensorFlow started.
     (Limits(seconds=3600, room=None, shrinks=False), list(CHAINS)),
     # NVTabular waits for ever in a forked process.
-    (Limits(seconds=240, start=SPAWN, shrinks=False), ["raw logs", "labelled logs", "click logs"]),
+    (Limits(seconds=240, start=SPAWN, shrinks=False), NVTABULARS),
     (Limits(seconds=600, room=None, shrinks=False), ["command line", *SERVERS]),
     (Limits(), [*FED, "split_binary", "transcode", "chunk sources", "checkpoints", *SERVED]),
     (Limits(seconds=300), ["layouts"]),
@@ -80,6 +84,7 @@ def make_families() -> dict[str, Family]:
         CheckpointFamily(),
         LogFamily(),
         LabelledLogFamily(),
+        DayFamily(),
         ClickLogFamily(),
         RequestFamily(),
         ClickRequestFamily(),

@@ -20,7 +20,8 @@ TESTS = Path(__file__).parents[1]
 
 
 FORKED = [
-    *("parquet", "spec", "users", "clicks", "split_binary", "transcode", "chunk sources"),
+    *("parquet", "spec", "users", "clicks", "featured", "split_binary", "transcode"),
+    "chunk sources",
     *("checkpoints", "requests", "click requests"),
     *("servables", "fitted state", "click servables", "fitted clicks", "layouts"),
 ]
@@ -47,7 +48,7 @@ def test_a_share_of_the_attack_finds_nothing(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["raw logs", "labelled logs", "click logs"])
+@pytest.mark.parametrize("name", ["raw logs", "labelled logs", "days", "click logs"])
 def test_a_share_of_the_attack_on_logs_finds_nothing(name):
     """In this process: NVTabular waits for ever in a forked one."""
     from attack.campaign import Campaign
@@ -92,7 +93,7 @@ def test_the_same_seed_and_number_make_the_same_case():
     from attack.command import make_families
 
     one, other = (Campaign(make_families(), 5, 1) for _ in range(2))
-    for name in (*FORKED, "raw logs", "labelled logs", "click logs"):
+    for name in (*FORKED, "raw logs", "labelled logs", "days", "click logs"):
         assert one.case(name, 3).plan == other.case(name, 3).plan
         assert one.case(name, 3).plan != one.case(name, 4).plan
 

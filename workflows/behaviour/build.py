@@ -195,7 +195,7 @@ class DatasetBuilder:
                 f"The histories of {self.earlier.directory} go on in its ids: expected a fitted "
                 "workflow too (`--fitted`)."
             )
-        self.earlier.check(self.rules.max_sequence_length, self.source.time_kind())
+        self.earlier.check(self.rules.kept_for_next, self.source.time_kind())
         self.earlier.size()
 
     def _check_growth(self, fitted: FittedWorkflow | None, grow: bool) -> None:
@@ -348,7 +348,7 @@ class DatasetBuilder:
         keep = KeepLongUsers(
             columns=self.columns,
             shortest=self.rules.shortest_sequence_for_user,
-            longest=self.rules.max_sequence_length,
+            longest=self.rules.kept_for_next,
             equal_times=self.rules.equal_times,
             buckets=work / BUCKETS,
             earlier=None if self.earlier is None else work / EARLIER_BUCKETS,
@@ -424,7 +424,7 @@ class DatasetBuilder:
         files = sorted((directory / HISTORY).iterdir())
         return EarlierHistories(
             directory,
-            self.rules.max_sequence_length,
+            self.rules.kept_for_next,
             self.source.time_kind(),
             {path.name: sha256(path) for path in files},
         )

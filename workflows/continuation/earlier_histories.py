@@ -86,13 +86,14 @@ class EarlierHistories:
         """Refuse rules and times that do not go on from these.
 
         Args:
-            longest: How long histories are to be.
+            longest: How much of a history is needed.
             times: What the log's times are.
         """
         if longest > self.longest:
             raise MerlinSimError(
                 f"{self.directory}: keeps the newest {self.longest} interactions of each history, "
-                f"expected {longest} (`max_sequence_length`)."
+                f"expected {longest} (the greater of `max_sequence_length` and "
+                "`shortest_sequence_for_training`)."
             )
         if times != self.times and not {times, self.times} <= set(NANOSECONDS):
             raise MerlinSimError(

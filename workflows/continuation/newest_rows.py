@@ -57,6 +57,28 @@ def is_newest(
     return chosen
 
 
+def is_before_newest(
+    codes: npt.NDArray[np.int64], times: pa.Array, marks: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.bool_]:
+    """Whether each row is marked, and of an earlier time than the newest marked one of its code.
+
+    >>> codes, times = np.array([0, 0, 0, 1]), pa.array([5, 3, 5, 1])
+    >>> is_before_newest(codes, times, np.array([True, True, True, True])).tolist()
+    [False, True, False, False]
+
+    Args:
+        codes: [rows] Whose each is.
+        times: [rows] When.
+        marks: [rows] Which rows may be.
+    """
+    moments, places = ranks(times), np.flatnonzero(marks)
+    order = places[order_of_rows([codes[places], moments[places]])]
+    newest = np.full(int(codes.max(initial=-1)) + 1, -1, np.int64)
+    newest[codes[order]] = moments[order]  # of each code the last one stays
+    found: npt.NDArray[np.bool_] = marks & (moments < newest[codes])
+    return found
+
+
 def write_newest(
     path: Path,
     rows: pa.Table,
@@ -81,11 +103,16 @@ def write_newest(
     """
     names = (columns.timestamp, *([columns.item] if order_of_items else []))
     times = [rows[name].combine_chunks() for name in names]
-    joins = (roles & JOINS) > 0
-    kept = is_newest(codes, times, joins, longest)
+    joins, kept = (roles & JOINS) > 0, np.zeros(len(codes), bool)
     lags = max((max(number.lags) for number in columns.features.lagging), default=0)
+    looked_at = [(joins, longest)]
     if lags:  # they look at all rows, whatever part these play
-        kept = kept | is_newest(codes, times, np.ones(len(codes), bool), lags)
+        looked_at.append((np.ones(len(codes), bool), lags))
+    for marks, most in looked_at:
+        kept |= is_newest(codes, times, marks, most)
+        if columns.moments:  # a sample of the newest time of all sees none of that time
+            before = is_before_newest(codes, times[0], marks)
+            kept |= is_newest(codes, times, before, most)
     places = np.flatnonzero(kept)
     table = rows.select(columns_of_rows(columns)).take(pa.array(places))
     table = table.append_column(ROLE, pa.array((roles[places] & JOINS).astype(np.int8)))

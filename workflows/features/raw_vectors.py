@@ -158,6 +158,9 @@ def category_of(values: pa.Array) -> pa.Array:
         values = values.dictionary_decode()
     if pa.types.is_integer(values.type):
         return pc.cast(values, pa.string())  # all digits of them
+    if pa.types.is_decimal(values.type):
+        texts = category_of(pc.cast(values, pa.string()))  # these have more digits than a float
+        return pc.cast(texts, pa.string())
     if not is_words(values.type):
         return _texts(values)
     distinct = pc.cast(values, pa.binary()).dictionary_encode()
@@ -191,4 +194,10 @@ def _canonical(word: bytes) -> Any:
         return b"0" if word == b"-0" else word
     values = pa.array([word], pa.binary())
     numbers, bad = numbers_of(values, largest=LARGEST_OF_64_BITS)
-    return word if bad[0] or not numbers[0].is_valid else str(_texts(values)[0]).encode()
+    if bad[0] or not numbers[0].is_valid:
+        return word
+    digits, stated = str(_texts(values)[0]), Decimal(word.decode())
+    if Decimal(digits) == stated:
+        return digits.encode()
+    text = f"{stated:f}"  # more digits than 64 bits hold: all of them tell numbers apart
+    return (text.rstrip("0").rstrip(".") if "." in text else text).encode()

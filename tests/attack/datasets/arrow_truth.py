@@ -18,7 +18,11 @@ from .descriptions import Descriptions
 Cell = Any
 LARGEST_NUMBER = 3.4028234663852886e38
 """Numbers are fed as float32."""
-KINDS = {"label": [pa.float32(), pa.int8()], "numerical": [pa.float32()]}
+NUMBERS = (
+    "numerical", "user_numerical", "target_item_numerical", "history_time_intervals",
+)  # fmt: skip
+"""Channels of numbers."""
+KINDS = {"label": [pa.float32(), pa.int8()], **dict.fromkeys(NUMBERS, [pa.float32()])}
 """Channel -> in which types its values are stored without a doubt; ids else."""
 
 
@@ -134,7 +138,10 @@ def _fault_of(cell: Cell, feature: Any, truth: Truth) -> str:
     if cell is None:
         return "nothing"
     values = cell if feature.is_list else [cell]
-    if feature.is_list and feature.length is not None and len(values) > feature.length:
+    if feature.is_list and feature.channel == "target_item_numerical":
+        if len(values) != feature.length:
+            return f"a vector of {len(values)} numbers"
+    elif feature.is_list and feature.length is not None and len(values) > feature.length:
         truth.doubts.append("a longer history")
     for value in values:
         if value is None:
@@ -144,7 +151,7 @@ def _fault_of(cell: Cell, feature: Any, truth: Truth) -> str:
         if feature.channel == "label":
             if value not in (0, 1):
                 return f"the label {value}"
-        elif feature.channel == "numerical":
+        elif feature.channel in NUMBERS:
             if abs(value) > LARGEST_NUMBER:
                 return f"{value} beyond float32"
         elif isinstance(value, float) and value != int(value):
@@ -156,7 +163,8 @@ def _fault_of(cell: Cell, feature: Any, truth: Truth) -> str:
 
 def _compare_lengths(columns: Any, name: str, facts: Descriptions, truth: Truth) -> None:
     for channel in ("positive_history", "negative_history"):
-        found = [c for c in facts.columns if facts.features[c].channel == channel]
+        channels = (channel, "history_time_intervals") if channel[0] == "p" else (channel,)
+        found = [c for c in facts.columns if facts.features[c].channel in channels]
         lists = [columns[c].to_pylist() for c in found if is_list(columns[c].type)]
         for row, cells in enumerate(zip(*lists, strict=True)):
             if len({len(cell) for cell in cells if cell is not None}) > 1:

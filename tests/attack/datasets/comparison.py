@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .arrow_truth import NUMBERS
 from .descriptions import Descriptions
 
 
@@ -18,7 +19,7 @@ def difference(
     for name, cells in wanted.items():
         found = rows[name]
         expected = as_array(cells, facts.features[name].length)
-        if facts.features[name].channel == "numerical":  # they are fed as float32
+        if facts.features[name].channel in NUMBERS:  # they are fed as float32
             found, expected = found.astype(np.float32), expected.astype(np.float32)
         if found.shape != expected.shape:
             return f"{name}: the shape {found.shape}, by arrow {expected.shape}"

@@ -25,6 +25,7 @@ from .clicks_form import FORM as CLICKS
 from .comparison import difference
 from .descriptions import Descriptions, NoFacts, read_descriptions
 from .draft import SAMPLES
+from .featured_form import FORM as FEATURED
 from .users_form import FORM as USERS
 from .users_form import layout_kinds
 from .users_truth import read_samples
@@ -36,6 +37,7 @@ FAMILIES = {
     "spec": (SAMPLES, (DOCUMENTS,)),
     "users": (USERS, (TABLES, TABLES, WRITERS, BYTES, DOCUMENTS)),
     "clicks": (CLICKS, (TABLES, TABLES, WRITERS, BYTES, DOCUMENTS)),
+    "featured": (FEATURED, (TABLES, TABLES, WRITERS, BYTES, DOCUMENTS)),
 }
 """Family -> its datasets, and the kinds of which its cases are made."""
 MAPPINGS = ("train", "test")

@@ -183,11 +183,12 @@ def _against_schema(features: dict[str, Feature], schema: Any) -> list[str]:
 
 _CHANNELS = {
     *("label", "user_features", "target_item_features"),
-    *("positive_history", "negative_history"),
+    *("positive_history", "negative_history", "history_time_intervals"),
+    *("user_numerical", "target_item_numerical", "target_item_lists"),
 }
 _NUMBERS = {"categorical": "categorical", "continuous": "numerical"}
 """Merlin's tag -> the channel that it tells where none is named."""
-_TABLES = ("user_features", "target_item_features", "categorical")
+_TABLES = ("user_features", "target_item_features", "target_item_lists", "categorical")
 
 
 def _against_metadata(

@@ -16,6 +16,8 @@ from .clicks_form import make_clicks
 from .comparison import as_array
 from .descriptions import read_descriptions
 from .draft import DOCUMENTS, LISTS, LONGEST, SAMPLES, Form, make_table
+from .featured_form import FORM as FEATURED
+from .featured_form import MORE, make_featured
 from .users_form import FORM as USERS
 from .users_form import TABLE, make_items, make_users
 from .users_truth import Maker, read_items, read_samples, read_users
@@ -130,6 +132,22 @@ class LaidClicks(Laid):
         return make_clicks(rows, seed)
 
 
+class LaidFeatured(Laid):
+    """A dataset of samples with numbers, vectors, lists and time intervals."""
+
+    form = FEATURED
+
+    def table(self, rows: int, seed: int) -> pa.Table:
+        """Make the rows of a file."""
+        return make_featured(rows, seed, self.base["padded"])
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """Column -> how many numbers it has in a row."""
+        more = {name: (said.get("dimensions") or [1])[0] for name, said in MORE.items()}
+        return {**super().widths, **more}
+
+
 class LaidUsers(Laid):
     """A dataset of users, whose samples are made while it is read."""
 
@@ -204,6 +222,7 @@ class LaidGroups(LaidUsers):
 DATASETS: dict[str, type[Laid]] = {
     "samples": Laid,
     "clicks": LaidClicks,
+    "featured": LaidFeatured,
     "users": LaidUsers,
     "users x candidates": LaidGroups,
 }

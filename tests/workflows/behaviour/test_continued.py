@@ -55,7 +55,19 @@ def log_options():
     return OPTIONS
 
 
-@pytest.fixture(scope="module", params=["plain", "labels", "behaviours", "numbers"])
+GIVEN = {
+    "plain": lambda files: (),
+    "labels": lambda files: ("--label_column", "clicked", "--negatives", "uniform"),
+    "behaviours": lambda files: (
+        *("--behaviour_column", "did", "--history_behaviours", "view,cart"),
+        *("--target_behaviours", "cart,buy"),
+    ),
+    "numbers": lambda files: ("--label_column", "clicked", "--features", files / "features.yaml"),
+}
+"""Kind of log -> its options."""
+
+
+@pytest.fixture(scope="module", params=list(GIVEN))
 def days(request, run, files):
     """A dataset of the old day, one that goes on from it, and one of both days together."""
     kind = request.param
@@ -67,13 +79,7 @@ def days(request, run, files):
             }
         )
     )
-    given = {
-        "plain": (),
-        "labels": ("--label_column", "clicked", "--negatives", "uniform"),
-        "behaviours": ("--behaviour_column", "did", "--history_behaviours", "view,cart",
-                       "--target_behaviours", "cart,buy"),
-        "numbers": ("--label_column", "clicked", "--features", files / "features.yaml"),
-    }[kind]  # fmt: skip
+    given = GIVEN[kind](files)
     old, new, both = (files / f"{name} {kind}" for name in ("old", "new", "both"))
     assert run(old.name, *given, log="old.parquet").exit_code == 0
     # What of the whole is the new day's: all that tests from its beginning on.
@@ -92,6 +98,29 @@ def test_the_new_samples_are_those_of_both_days_together(days):
     wanted = rows_of(both, "test")
     assert sum(wanted.values()) > 200
     assert rows_of(new, "train") + rows_of(new, "test") == wanted
+
+
+@pytest.mark.parametrize("more", [(), ("--shortest_sequence_for_training", 8)])
+def test_a_new_day_that_begins_at_the_time_of_the_old_ones_last(run, files, days, more):
+    """What was shown at one time does not count, so that as much before it has to be kept."""
+    *_, kind = days
+    log = some_log()
+    log["when"] //= 10  # many rows of one time
+    is_old = (log["when"] < 6) | ((log["when"] == 6) & (log.index % 2 == 0))
+    log[is_old].to_parquet(files / "until six.parquet")
+    log[~is_old].to_parquet(files / "from six.parquet")
+    options = ("--overwrite", *GIVEN[kind](files), *more)
+    assert run("until six", *options, log="until six.parquet").exit_code == 0
+    split = ("--test_path", files / "from six.parquet", "--fitted", files / "until six")
+    result = run("of both", "--overwrite", *split, log="until six.parquet")
+    assert result.exit_code == 0, result.output
+    going_on = ("--fitted", files / "until six", "--history", files / "until six", "--overwrite")
+    # A split that has nothing before each user's last interaction leaves it the least that counts.
+    result = run("went on", *going_on, "--test_from", 8, log="from six.parquet")
+    assert result.exit_code == 0, result.output
+    wanted = rows_of(files / "of both", "test")
+    assert sum(wanted.values()) > 100
+    assert rows_of(files / "went on", "train") + rows_of(files / "went on", "test") == wanted
 
 
 def test_the_rule_of_short_histories_is_of_both_days(days):

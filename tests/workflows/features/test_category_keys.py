@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -41,6 +43,17 @@ def test_whole_numbers_keep_all_their_digits():
     ids = [2**53, 2**53 + 1, None]
     assert texts(ids, pa.int64()) == [str(2**53), str(2**53 + 1), None]
     assert texts(["9007199254740993", "007"], pa.string()) == ["9007199254740993", "007"]
+
+
+def test_more_digits_than_a_float_holds_tell_numbers_apart():
+    words = ["12345678901234567.0", "1.00000000000000000010", "-1.2345678901234567e16", "1e400"]
+    keys = ["12345678901234567", "1.0000000000000000001", "-12345678901234567", "1e400"]
+    assert texts(words, pa.string()) == keys
+    assert texts([word.encode() for word in words], pa.binary()) == keys
+    decimals = [Decimal("12345678901234567.20"), Decimal("12345678901234567.25"), None, Decimal(5)]
+    found = ["12345678901234567.2", "12345678901234567.25", None, "5"]
+    assert texts(decimals, pa.decimal128(30, 2)) == found
+    assert texts([2.0**53, 2.0**53 + 2], pa.float64()) == [str(2**53), str(2**53 + 2)]
 
 
 class Keys:

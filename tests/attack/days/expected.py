@@ -1,0 +1,233 @@
+"""The samples that a log has to become, said once more in plain Python."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any
+
+import numpy as np
+
+from .plain_log import Event
+from .shop import HISTORY, ITEM, LONGEST, PREDICTED, SHORTEST, SMOOTHING, TIME, Shop
+
+UNITS = {"seconds": 1.0, "hours": 3600.0}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A row of a dataset, ids turned back into keys."""
+
+    facts: tuple[Any, ...]
+    """Mapping, user, item, label, history and all that is text: equal or not."""
+    numbers: dict[str, float]
+    crossed: tuple[str | None, str] | None = None
+
+
+@dataclass
+class Learned:
+    """What a first day leaves for a next one."""
+
+    users: set[str] = field(default_factory=set)
+    items: dict[str, Event] = field(default_factory=dict)
+    """Item -> the last row of it, which has its features."""
+    buckets: set[str | None] = field(default_factory=set)
+    sizes: set[str] = field(default_factory=set)
+    genres: set[str] = field(default_factory=set)
+    price: float = 0.0
+    """The median."""
+    mean: float = 0.0
+    deviation: float = 1.0
+    prior: float = 1.0
+    shown: Counter[str] = field(default_factory=Counter)
+    taken: Counter[str] = field(default_factory=Counter)
+
+
+class Refused(Exception):
+    """No dataset can be made; with what the message has to say."""
+
+
+def plays(event: Event, shop: Shop) -> tuple[bool, bool]:
+    """Whether a row joins histories, and whether it is predicted."""
+    joins = event.label == 1 and (not shop.has_behaviours or event.did in HISTORY)
+    return joins, not shop.has_behaviours or event.did in PREDICTED
+
+
+def kept_users(events: Iterable[Event], shop: Shop) -> set[str]:
+    """Those with enough in their history."""
+    counts = Counter(event.user for event in events if plays(event, shop)[0])
+    return {user for user, count in counts.items() if count >= SHORTEST}
+
+
+def learn(events: list[Event], shop: Shop, known: Learned | None = None) -> Learned:
+    """What is fitted on the rows of users who are kept; or how what is known grows by them."""
+    learned = Learned() if known is None else known
+    items: dict[str, Event] = {}
+    for event in events:
+        if event.item not in items or event.time >= items[event.item].time:
+            items[event.item] = event
+    new = {item: event for item, event in items.items() if item not in learned.items}
+    learned.users |= {event.user for event in events}
+    learned.buckets |= {bucket(event.cells.get("age")) for event in events}
+    if known is None:
+        _fit(learned, events, new, shop)
+    learned.items |= new
+    learned.sizes |= {size(event.cells.get("size")) for event in new.values()}
+    learned.genres |= {g for event in new.values() for g in (event.cells.get("genres") or [])[:2]}
+    for event in events:
+        joins, predicted = plays(event, shop)
+        learned.shown[event.item] += 1
+        learned.taken[event.item] += int(joins or (predicted and event.label == 1))
+    return learned
+
+
+def _fit(learned: Learned, events: list[Event], items: dict[str, Event], shop: Shop) -> None:
+    train = [event for event in events if trains(event, shop)]
+    if shop.labelled:
+        learned.prior = float(np.mean([event.label for event in train])) if train else 0.0
+    if "spent" in shop.stated:
+        spent = [event.cells["spent"] for event in train]
+        if all(value is None for value in spent):
+            raise Refused("expected numbers, found none: all are missing")
+        made = [clipped(value) for value in spent]
+        learned.mean = float(np.mean(made))
+        learned.deviation = float(np.std(made, ddof=1)) if len(made) > 1 else 0.0
+    if "price" in shop.stated:
+        prices = [event.cells["price"] for event in items.values()]
+        if all(value is None for value in prices):
+            raise Refused("expected numbers, found none: all are missing")
+        learned.price = float(np.median([value for value in prices if value is not None]))
+    if "genres" in shop.stated and not any(event.cells["genres"] for event in items.values()):
+        raise Refused("expected lists of keys, found none: all are empty")
+
+
+def trains(event: Event, shop: Shop) -> bool:
+    if shop.split == "none":
+        return True
+    return mapping_of(event, shop) == "train"
+
+
+def mapping_of(event: Event, shop: Shop) -> str:
+    return event.mapping if shop.split == "files" else shop.mapping(event.time)
+
+
+def clipped(value: float | None) -> float:
+    return min(max(value or 0.0, 0.0), 50.0)
+
+
+def bucket(age: float | None) -> str:
+    return "no_age" if age is None else f"bucket {int(age >= 20) + int(age >= 40)}"
+
+
+def size(value: float | None) -> str:
+    return "no_size" if value is None else str(int(value) if value == int(value) else value)
+
+
+@dataclass
+class Expected:
+    """Makes the samples of the rows of users who are kept."""
+
+    shop: Shop
+    learned: Learned
+    by_time: list[Event] | None
+    """What counts and shares are counted in; None for what was learned."""
+
+    def samples(self, events: list[Event], first: int, by_split: bool) -> list[Sample]:
+        """The samples of a log.
+
+        Args:
+            events: All rows of users who are kept, of earlier days too.
+            first: How many of them are of earlier days: they are no samples.
+            by_split: Whether the shop's split holds; else each user's last sample tests.
+        """
+        by_user: dict[str, list[tuple[bool, Event]]] = {}
+        for place, event in enumerate(events):
+            by_user.setdefault(event.user, []).append((place >= first, event))
+        found = []
+        for rows in by_user.values():
+            rows.sort(key=lambda row: row[1].time)  # stable
+            known = [row for row in rows if row[1].item in self.learned.items]
+            found += self._of_user(known, rows[-1][1], by_split)
+        return found
+
+    def _of_user(self, rows: list[tuple[bool, Event]], who: Event, by_split: bool) -> list[Sample]:
+        shop = self.shop
+        places = [p for p, (new, event) in enumerate(rows) if new and plays(event, shop)[1]]
+        found = []
+        for place in places:
+            event = rows[place][1]
+            before = [e for _, e in rows[:place] if not shop.labelled or e.time < event.time]
+            history = [e for e in before if plays(e, shop)[0]]
+            if by_split:
+                mapping = mapping_of(event, shop)
+            else:
+                mapping = "test" if place == places[-1] else "train"
+            if history or (mapping == "test" and not by_split):
+                found.append(self._sample(mapping, event, who, history, before))
+        return found
+
+    def _sample(
+        self, mapping: str, event: Event, who: Event, history: list[Event], before: list[Event]
+    ) -> Sample:
+        shop, learned = self.shop, self.learned
+        user = event.user if event.user in learned.users else None
+        history = history[-LONGEST:]
+        facts: list[Any] = [mapping, user, event.item, event.label, *(e.item for e in history)]
+        item, stated = learned.items[event.item].cells, shop.stated
+        if "age" in stated:
+            key = bucket(who.cells["age"])
+            facts.append(("age", key if key in learned.buckets else None))
+        if "size" in stated:
+            facts.append(("size", size(item["size"])))
+        if "genres" in stated:
+            facts.append(("genres", *(item["genres"] or [])[:2]))
+        numbers = {**self._of_event(event, before), **self._of_item(event, item)}
+        if "time_intervals" in shop.features:
+            unit = UNITS[shop.features["time_intervals"]]
+            for place, earlier in enumerate(history):
+                numbers[f"since {place}"] = (event.seconds - earlier.seconds) / unit
+        crossed = (user, event.item) if "crosses" in shop.features else None
+        return Sample(tuple(facts), numbers, crossed)
+
+    def _spent(self, event: Event) -> float:
+        if self.learned.deviation <= 0:
+            return math.nan  # whatever comes of no spread
+        return (clipped(event.cells["spent"]) - self.learned.mean) / self.learned.deviation
+
+    def _of_event(self, event: Event, before: list[Event]) -> dict[str, float]:
+        found = {}
+        if "spent" in self.shop.stated:
+            found["spent"] = self._spent(event)
+            for lag in (1, 2):
+                earlier = before[-lag] if len(before) >= lag else None
+                found[f"spent_lag_{lag}"] = 0.0 if earlier is None else self._spent(earlier)
+        if TIME in self.shop.stated:
+            when = datetime.fromtimestamp(event.seconds, timezone.utc)
+            steps = (("weekday", when.weekday(), 7), ("month", when.month - 1, 12))
+            for name, step, count in steps:
+                found[f"{TIME}_{name}_sin"] = math.sin(step * 2 * math.pi / count)
+                found[f"{TIME}_{name}_cos"] = math.cos(step * 2 * math.pi / count)
+        return found
+
+    def _of_item(self, event: Event, item: dict[str, Any]) -> dict[str, float]:
+        found = {}
+        if "price" in self.shop.stated:
+            price = self.learned.price if item["price"] is None else item["price"]
+            found["price_trgt"] = math.log1p(price)
+        if "look" in self.shop.stated:
+            vector = item["look"] or [0.0, 0.0]
+            length = math.hypot(*vector) or 1.0
+            found |= {f"look {place}": part / length for place, part in enumerate(vector)}
+        kinds = self.shop.features.get("encodings", {}).get(ITEM, [])
+        if kinds:
+            shown, taken = self.learned.shown[event.item], self.learned.taken[event.item]
+            if self.by_time is not None:
+                earlier = [e for e in self.by_time if e.item == event.item and e.time < event.time]
+                shown, taken = len(earlier), sum(e.label for e in earlier)
+            share = (taken + SMOOTHING * self.learned.prior) / (shown + SMOOTHING)
+            made = {"count": math.log1p(shown), "target": share}
+            found |= {f"{ITEM}_{kind}_trgt": made[kind] for kind in kinds}
+        return found
