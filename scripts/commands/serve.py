@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -12,7 +14,13 @@ from ..options.shared_options import limit_options
 
 
 @click.command()
-@click.argument("servable", type=Path)
+@click.argument("servable", type=Path, required=False)
+@click.option(
+    "--registry",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="In place of SERVABLE: serve the current version of a registry, and the next one as soon "
+    "as another is promoted.",
+)
 @click.option(
     "--host",
     default="127.0.0.1",
@@ -40,7 +48,8 @@ from ..options.shared_options import limit_options
 )
 @click.option("--verbose", is_flag=True, help="Show what Triton logs.")
 def command(
-    servable: Path,
+    servable: Path | None,
+    registry: Path | None,
     host: str,
     http_port: int,
     grpc_port: int,
@@ -53,8 +62,9 @@ def command(
 ) -> None:
     """Answer requests over HTTP and gRPC: a Triton Inference Server on an exported model.
 
-    Two models: `ids` takes what the model takes, `events` raw events as JSON. SIGTERM or Ctrl-C
-    ends the server when the requests in flight are answered. Needs the extra `serve`.
+    Two models: `ids` takes what the model takes, `events` raw events as JSON. With --registry an
+    answer's `model_version` says which version it is of. SIGTERM or Ctrl-C ends the server when the
+    requests in flight are answered. Needs the extra `serve`.
     """
     from ...serving.servables.servable import Servable
     from ...serving.triton.serve import Server
@@ -71,5 +81,28 @@ def command(
         exit_timeout,
         verbose,
     )
-    server = Server(Servable.open(servable), options)
+    if (servable is None) == (registry is None):
+        raise click.UsageError("expected either SERVABLE or --registry.")
+    source: Any
+    if registry is None:
+        source = Servable.open(str(servable))
+    else:
+        source = functools.partial(_current, registry)
+    server = Server(source, options)
     sys.exit(server.run(lambda message: click.echo(message)))
+
+
+def _current(registry: Path) -> Any:
+    """Tell which version of a registry should be served."""
+    from ...deployment.registry.registry import CURRENT, Registry
+    from ...deployment.registry.version import RegistryError
+    from ...serving.triton.succession import Wanted
+
+    opened = Registry(registry)
+    number = opened.current
+    if number is None:
+        raise RegistryError(
+            f"{registry / CURRENT}: expected a version that was promoted (`merlin-sim registry "
+            "promote`); none is current."
+        )
+    return Wanted(number, opened.place(number))

@@ -26,10 +26,18 @@ from merlin_sim.serving.triton.python_models.{module} import TritonPythonModel  
 '''
 
 
-def write_bundled_repository(servable: Servable, limits: Limits, directory: Path) -> None:
+def write_bundled_repository(
+    servable: Servable, limits: Limits, directory: Path, version: int = 1
+) -> None:
     """Write what the bundled server is started on: ``ids`` and ``events``, the model by its path.
 
     Both are in Triton's Python backend, as that server has no other.
+
+    Args:
+        servable: The model, which has to stay where it is.
+        limits: What a request may ask for.
+        directory: Where to write.
+        version: Named by each answer.
     """
     columns = servable.columns
     settings = _settings(str(servable.path.resolve()), limits)
@@ -52,8 +60,8 @@ def write_bundled_repository(servable: Servable, limits: Limits, directory: Path
         max_batch_size=EVENTS_PER_BATCH,
         parameters=settings,
     )
-    _write_model(directory, ids, "ids_model")
-    _write_model(directory, events, "events_model")
+    _write_model(directory, ids, "ids_model", version)
+    _write_model(directory, events, "events_model", version)
 
 
 def write_stock_repository(
@@ -129,12 +137,12 @@ def _settings(servable: str, limits: Limits) -> dict[str, str]:
     }
 
 
-def _write_model(directory: Path, model: TritonModel, module: str | None) -> None:
-    version = directory / model.name / "1"
-    version.mkdir(parents=True, exist_ok=True)
+def _write_model(directory: Path, model: TritonModel, module: str | None, version: int = 1) -> None:
+    of_version = directory / model.name / str(version)
+    of_version.mkdir(parents=True, exist_ok=True)
     (directory / model.name / CONFIG).write_text(model.to_text(), encoding="utf-8")
     if module is not None:
-        (version / "model.py").write_text(_MODEL_FILE.format(module=module), encoding="utf-8")
+        (of_version / "model.py").write_text(_MODEL_FILE.format(module=module), encoding="utf-8")
 
 
 def _copy_without_model(servable: Servable, target: Path) -> None:
