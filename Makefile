@@ -49,7 +49,7 @@ attack: $(READY)
 	PYTHONPATH=tests $(BIN)/python -m attack $(ATTACK_ARGS)
 
 bench: $(READY)
-	@for bench in benchmarks/bench_*.py; do $(BIN)/python "$$bench" || exit 1; done
+	@for bench in benchmarks/bench_*.py benchmarks/days/bench_*.py; do $(BIN)/python "$$bench" || exit 1; done
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
