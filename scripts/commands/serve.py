@@ -22,6 +22,12 @@ from ..options.shared_options import limit_options
     "as another is promoted.",
 )
 @click.option(
+    "--canary",
+    metavar="VERSION:SHARE",
+    help="With --registry: let this share of the users, always the same ones, meet another version "
+    "of the registry, as 8:0.05.",
+)
+@click.option(
     "--host",
     default="127.0.0.1",
     show_default=True,
@@ -50,6 +56,7 @@ from ..options.shared_options import limit_options
 def command(
     servable: Path | None,
     registry: Path | None,
+    canary: str | None,
     host: str,
     http_port: int,
     grpc_port: int,
@@ -66,6 +73,7 @@ def command(
     answer's `model_version` says which version it is of. SIGTERM or Ctrl-C ends the server when the
     requests in flight are answered. Needs the extra `serve`.
     """
+    from ...serving.scoring.versions import parse_canary
     from ...serving.servables.servable import Servable
     from ...serving.triton.serve import Server
     from ...serving.triton.server_options import ServerOptions
@@ -83,17 +91,21 @@ def command(
     )
     if (servable is None) == (registry is None):
         raise click.UsageError("expected either SERVABLE or --registry.")
+    if canary is not None and registry is None:
+        raise click.UsageError("expected --canary with --registry only.")
     source: Any
     if registry is None:
         source = Servable.open(str(servable))
     else:
-        source = functools.partial(_current, registry)
+        source = functools.partial(
+            _current, registry, None if canary is None else parse_canary(canary)
+        )
     server = Server(source, options)
     sys.exit(server.run(lambda message: click.echo(message)))
 
 
-def _current(registry: Path) -> Any:
-    """Tell which version of a registry should be served."""
+def _current(registry: Path, canary: Any) -> Any:
+    """Tell which version of a registry should be served, and which one to some users."""
     from ...deployment.registry.registry import CURRENT, Registry
     from ...deployment.registry.version import RegistryError
     from ...serving.triton.succession import Wanted
@@ -105,4 +117,7 @@ def _current(registry: Path) -> Any:
             f"{registry / CURRENT}: expected a version that was promoted (`merlin-sim registry "
             "promote`); none is current."
         )
-    return Wanted(number, opened.place(number))
+    if canary is None or canary.number == number:
+        return Wanted(number, opened.place(number))
+    opened.version(canary.number)
+    return Wanted(number, opened.place(number), (canary, opened.place(canary.number)))

@@ -10,12 +10,20 @@ import numpy as np
 
 from ...foundation.staging import check_apart, staged_directory
 from ..limits import Limits
+from ..scoring.versions import Canary, user_of_events
 from ..servables.manifest import write_manifest
 from ..servables.servable import MODEL, ONE_USER_SIGNATURE, PLAIN_SIGNATURE, SCORE, Servable
 from ..servables.served_columns import ServedColumns
 from .config_text import TEXT, EnsembleStep, TritonModel, TritonTensor
-from .python_models.event_texts import EVENT, SCORES, UNSEEN_CANDIDATES, UNSEEN_USER
-from .python_models.model_settings import MAX_CANDIDATES, MAX_HISTORY, SERVABLE
+from .python_models.event_texts import EVENT, SCORES, UNSEEN_CANDIDATES, UNSEEN_USER, VERSION
+from .python_models.model_settings import (
+    CANARY,
+    CANARY_SHARE,
+    CANARY_VERSION,
+    MAX_CANDIDATES,
+    MAX_HISTORY,
+    SERVABLE,
+)
 
 IDS, EVENTS, CANDIDATES, WORKFLOW = "ids", "events", "candidates", "workflow"
 EVENTS_PER_BATCH = 256
@@ -27,7 +35,11 @@ from merlin_sim.serving.triton.python_models.{module} import TritonPythonModel  
 
 
 def write_bundled_repository(
-    servable: Servable, limits: Limits, directory: Path, version: int = 1
+    servable: Servable,
+    limits: Limits,
+    directory: Path,
+    version: int | None = None,
+    canary: tuple[Canary, Servable] | None = None,
 ) -> None:
     """Write what the bundled server is started on: ``ids`` and ``events``, the model by its path.
 
@@ -37,7 +49,8 @@ def write_bundled_repository(
         servable: The model, which has to stay where it is.
         limits: What a request may ask for.
         directory: Where to write.
-        version: Named by each answer.
+        version: Named by each answer; None where there are no versions.
+        canary: A version that some users' events are scored by, and its servable.
     """
     columns = servable.columns
     settings = _settings(str(servable.path.resolve()), limits)
@@ -55,13 +68,14 @@ def write_bundled_repository(
             TritonTensor(SCORES, "float32", (-1,)),
             TritonTensor(UNSEEN_USER, "bool", (1,)),
             TritonTensor(UNSEEN_CANDIDATES, "bool", (-1,)),
+            *([] if version is None else [TritonTensor(VERSION, "int64", (1,))]),
         ],
         backend="python",
         max_batch_size=EVENTS_PER_BATCH,
-        parameters=settings,
+        parameters=settings if canary is None else {**settings, **_canary_settings(*canary)},
     )
-    _write_model(directory, ids, "ids_model", version)
-    _write_model(directory, events, "events_model", version)
+    _write_model(directory, ids, "ids_model", version or 1)
+    _write_model(directory, events, "events_model", version or 1)
 
 
 def write_stock_repository(
@@ -134,6 +148,15 @@ def _settings(servable: str, limits: Limits) -> dict[str, str]:
         SERVABLE: servable,
         MAX_CANDIDATES: str(limits.max_candidates),
         MAX_HISTORY: str(limits.max_history),
+    }
+
+
+def _canary_settings(canary: Canary, servable: Servable) -> dict[str, str]:
+    user_of_events(servable)  # it goes by users
+    return {
+        CANARY: str(servable.path.resolve()),
+        CANARY_VERSION: str(canary.number),
+        CANARY_SHARE: str(canary.share),
     }
 
 

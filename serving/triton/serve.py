@@ -86,8 +86,8 @@ class Server:
         self.succession = Succession(
             self.servable,
             Generations(files, models),
-            lambda servable, version, directory: write_bundled_repository(
-                servable, limits, directory, version
+            lambda servable, wanted, canary, directory: write_bundled_repository(
+                servable, limits, directory, wanted.version, canary
             ),
             lambda: states_of(self._own_address, self.http_port),
             models,
@@ -235,7 +235,7 @@ class Server:
         """Where it is reached."""
         host = self.options.host
         following = self.succession
-        version = "" if following is None else f" of version {following.serving.version}"
+        version = "" if following is None else f" of version {following.serving}"
         return (
             f"ready: models `{IDS}` and `{EVENTS}`{version} at http://{host}:{self.http_port} and "
             f"grpc {host}:{self.grpc_port}; metrics at http://{host}:{self.metrics_port}/metrics"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...foundation.exceptions import MerlinSimError
+from ..scoring.versions import Canary
 from ..servables.servable import Servable
 from .generations import Generations
 
@@ -26,6 +27,15 @@ class Wanted(NamedTuple):
 
     version: int
     servable: Path
+    canary: tuple[Canary, Path] | None = None
+    """A version that some users meet, and its servable."""
+
+    def __str__(self) -> str:
+        """Name the version, and the other one where some users meet it."""
+        if self.canary is None:
+            return str(self.version)
+        canary = self.canary[0]
+        return f"{self.version} (version {canary.number} for {canary.share:g} of the users)"
 
 
 Entries = Mapping[tuple[str, int], tuple[str, str]]
@@ -53,7 +63,7 @@ class Succession:
     Args:
         wanted: Says what should be served now.
         generations: Where the server finds its models.
-        write: Writes the models of a servable and its version into a directory.
+        write: Writes the models of a servable, its version and its canary into a directory.
         states: Asks the server what it says of its models; nothing where it cannot be asked.
         models: The names of the models, all of which have to be ready.
         say: Told what happens, in sentences.
@@ -65,7 +75,7 @@ class Succession:
         self,
         wanted: Callable[[], Wanted],
         generations: Generations,
-        write: Callable[[Servable, int, Path], None],
+        write: Callable[[Servable, Wanted, tuple[Canary, Servable] | None, Path], None],
         states: Callable[[], Entries],
         models: tuple[str, ...],
         say: Callable[[str], None],
@@ -151,8 +161,11 @@ class Succession:
 
     def _written(self, wanted: Wanted) -> Path:
         servable = Servable.open(wanted.servable)
+        canary = None
+        if wanted.canary is not None:
+            canary = wanted.canary[0], Servable.open(wanted.canary[1])
         return self._generations.write(
-            lambda directory: self._write(servable, wanted.version, directory)
+            lambda directory: self._write(servable, wanted, canary, directory)
         )
 
     def _refuse(self, wanted: Wanted, reason: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -70,7 +71,8 @@ class _Counter:
         kind = backend.MetricFamily.COUNTER
         # A metric goes when its family does.
         self.family = backend.MetricFamily(name=name, description=description, kind=kind)
-        self.metric = self.family.Metric(labels={"model": "ids", "version": args["model_version"]})
+        labels = {"model": "ids", "version": args["model_version"], "process": str(os.getpid())}
+        self.metric = self.family.Metric(labels=labels)
 
     def add(self, count: int) -> None:
         self.metric.increment(count)

@@ -6,6 +6,7 @@ import json
 import threading
 import urllib.error
 import urllib.request
+from collections import Counter
 from itertools import groupby
 
 import numpy as np
@@ -13,9 +14,11 @@ import pytest
 from held_server import until
 from in_process import answer
 from serving_process import reached, read_until, serving
+from triton_calls import infer_events, metric
 
 from merlin_sim.serving.events.event_encoder import EventEncoder
 from merlin_sim.serving.scoring.scorer import Scorer
+from merlin_sim.serving.scoring.versions import Canary, meets_canary
 from merlin_sim.serving.servables.export import export_model
 from merlin_sim.serving.servables.servable import Servable
 
@@ -102,10 +105,7 @@ def test_promoted_and_rolled_back_while_requests_come(servable, second, events, 
     for export in (servable.path, second):
         registry(directory, "add", export)
     registry(directory, "promote", 1)
-    opened = Servable.open(second)
-    encoder, scorer = EventEncoder(opened), Scorer(opened)
-    scores = scorer.score_events([encoder.encode(encoder.parse(event)) for event in events])
-    of_second = [float(found[0]) for found in scores]
+    of_second = offline(second, events)
     assert np.abs(of_second - expected).max() > 1e-2
     known = {1: expected, 2: of_second}
     with serving(None, "--registry", str(directory)) as process:
@@ -134,6 +134,47 @@ def test_promoted_and_rolled_back_while_requests_come(servable, second, events, 
             assert [version for version, _ in groupby(asking.versions)] == [1, 2, 1]
         process.terminate()
         assert process.wait(80) == 0
+
+
+def test_a_share_of_the_users_meets_a_canary(servable, second, events, expected, tmp_path):
+    directory = tmp_path / "registry"
+    for export in (servable.path, second):
+        registry(directory, "add", export)
+    registry(directory, "promote", 1)
+    known = {1: expected, 2: offline(second, events)}
+    with serving(None, "--registry", str(directory), "--canary", "2:0.4") as process:
+        server = reached(process)
+        met = {1: 0, 2: 0}
+        for place, event in enumerate(events):
+            version = int(infer_events(server, "grpc", [event], "version")[0, 0])
+            assert version == (2 if meets_canary(event["user_id"], Canary(2, 0.4)) else 1)
+            met[version] += 1
+            scores = infer_events(server, "http", [event])
+            np.testing.assert_allclose(scores[0, 0], known[version][place], atol=1e-5)
+        assert min(met.values()) > 5
+        together = infer_events(server, "grpc", events, "version")[:, 0]
+        assert Counter(together.tolist()) == met
+        for version, count in met.items():
+            until(
+                lambda version=version, count=count: (
+                    metric(server, "merlin_sim_events", model="events", version=version)
+                    == 3 * count
+                )
+            )
+            scores = metric(server, "merlin_sim_events_scores_bucket", version=version, le="+Inf")
+            assert scores == 3 * count
+    nothing = answer("serve", "--registry", directory, "--canary", "3:0.4")
+    assert nothing.returncode == 2 and "expected one of its versions (1, 2)" in nothing.stderr
+    alone = answer("serve", servable.path, "--canary", "2:0.4")
+    assert alone.returncode == 2 and "--canary with --registry only" in alone.stderr
+
+
+def offline(export, events) -> list[float]:
+    """Score events without a server."""
+    opened = Servable.open(export)
+    encoder, scorer = EventEncoder(opened), Scorer(opened)
+    scores = scorer.score_events([encoder.encode(encoder.parse(event)) for event in events])
+    return [float(found[0]) for found in scores]
 
 
 def answered_by(version, both) -> None:

@@ -44,10 +44,10 @@ class World:
             raise MerlinSimError("nothing is current")
         return Wanted(self.current, self.servables[self.current])
 
-    def write(self, servable, version, directory):
+    def write(self, servable, wanted, canary, directory):
         for model in MODELS:
             (directory / model).mkdir()
-            (directory / model / "what").write_text(f"{version} of {servable.path.name}")
+            (directory / model / "what").write_text(f"{wanted.version} of {servable.path.name}")
 
     def look(self, seconds=PERIOD):
         self.time += seconds
@@ -173,7 +173,7 @@ def test_the_first_version_has_to_be_whole(tmp_path):
         Succession(
             lambda: Wanted(1, directory),
             Generations(tmp_path, MODELS),
-            lambda servable, version, to: None,
+            lambda servable, wanted, canary, to: None,
             dict,
             MODELS,
             lambda message: None,
