@@ -10,6 +10,7 @@ import tensorflow as tf
 from ..foundation.ranks import Ranks
 from ..ranks.collectives import Gradient, average, average_gradients
 from .filler_batch import batch_that_may_be_filler, without_filler
+from .held_rows import HeldRows
 from .loss_scale import LossScale
 from .sample_batch import SampleBatch
 from .table_rows import a_row_for_each_id, added_up
@@ -47,6 +48,7 @@ class TrainStep:
         fp16_compression: see :func:`~merlin_sim.ranks.collectives.average_gradients`.
         dense_tables: see :func:`~merlin_sim.ranks.collectives.average_gradients`.
         own: trained variables of which this rank has a part that no other has.
+        held: rows of tables that move by a part only; None where all move.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class TrainStep:
         fp16_compression: bool = False,
         dense_tables: bool = False,
         own: Sequence[tf.Variable] = (),
+        held: HeldRows | None = None,
     ) -> None:
         """Make the graph; it is traced with the first batch."""
         self.model = model
@@ -67,6 +70,7 @@ class TrainStep:
         self.ranks = ranks
         self.fp16_compression = fp16_compression
         self.dense_tables = dense_tables
+        self.held = held
         refs = {variable.ref() for variable in own}
         trained = enumerate(model.trainable_variables) if refs else ()
         self.own = frozenset(i for i, variable in trained if variable.ref() in refs)
@@ -209,11 +213,18 @@ class TrainStep:
         return gradients, tf.stack(list(losses)) * share, tf.reshape(logits, [-1])
 
     def _apply(self, gradients: list[Gradient]) -> tf.Tensor:
-        # False: they are averaged over ranks already, and Keras knows of no others.
-        self.optimizer.apply_gradients(
-            zip(gradients, self.model.trainable_variables, strict=True),
-            experimental_aggregate_gradients=False,
-        )
+        variables = self.model.trainable_variables
+
+        def apply() -> None:
+            # False: they are averaged over ranks already, and Keras knows of no others.
+            self.optimizer.apply_gradients(
+                zip(gradients, variables, strict=True), experimental_aggregate_gradients=False
+            )
+
+        if self.held is None:
+            apply()
+        else:
+            self.held.while_applied(variables, apply)
         return tf.constant(True)
 
 

@@ -67,6 +67,8 @@ def server_environment(triton: Path) -> dict[str, str]:
     bundled = triton.parents[1] / "nvidia_pytriton.libs"
     before = os.environ.get("LD_LIBRARY_PATH")
     return {
+        # Files beside a model's would make it one that has changed.
+        "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONWARNINGS": "ignore",  # third parties' at their import, once for each model
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",  # each model is a process; one would take it all

@@ -10,12 +10,20 @@ import numpy as np
 
 from ...foundation.staging import check_apart, staged_directory
 from ..limits import Limits
+from ..scoring.versions import Canary, user_of_events
 from ..servables.manifest import write_manifest
 from ..servables.servable import MODEL, ONE_USER_SIGNATURE, PLAIN_SIGNATURE, SCORE, Servable
 from ..servables.served_columns import ServedColumns
 from .config_text import TEXT, EnsembleStep, TritonModel, TritonTensor
-from .python_models.event_texts import EVENT, SCORES, UNSEEN_CANDIDATES, UNSEEN_USER
-from .python_models.model_settings import MAX_CANDIDATES, MAX_HISTORY, SERVABLE
+from .python_models.event_texts import EVENT, SCORES, UNSEEN_CANDIDATES, UNSEEN_USER, VERSION
+from .python_models.model_settings import (
+    CANARY,
+    CANARY_SHARE,
+    CANARY_VERSION,
+    MAX_CANDIDATES,
+    MAX_HISTORY,
+    SERVABLE,
+)
 
 IDS, EVENTS, CANDIDATES, WORKFLOW = "ids", "events", "candidates", "workflow"
 EVENTS_PER_BATCH = 256
@@ -26,10 +34,23 @@ from merlin_sim.serving.triton.python_models.{module} import TritonPythonModel  
 '''
 
 
-def write_bundled_repository(servable: Servable, limits: Limits, directory: Path) -> None:
+def write_bundled_repository(
+    servable: Servable,
+    limits: Limits,
+    directory: Path,
+    version: int | None = None,
+    canary: tuple[Canary, Servable] | None = None,
+) -> None:
     """Write what the bundled server is started on: ``ids`` and ``events``, the model by its path.
 
     Both are in Triton's Python backend, as that server has no other.
+
+    Args:
+        servable: The model, which has to stay where it is.
+        limits: What a request may ask for.
+        directory: Where to write.
+        version: Named by each answer; None where there are no versions.
+        canary: A version that some users' events are scored by, and its servable.
     """
     columns = servable.columns
     settings = _settings(str(servable.path.resolve()), limits)
@@ -47,13 +68,14 @@ def write_bundled_repository(servable: Servable, limits: Limits, directory: Path
             TritonTensor(SCORES, "float32", (-1,)),
             TritonTensor(UNSEEN_USER, "bool", (1,)),
             TritonTensor(UNSEEN_CANDIDATES, "bool", (-1,)),
+            *([] if version is None else [TritonTensor(VERSION, "int64", (1,))]),
         ],
         backend="python",
         max_batch_size=EVENTS_PER_BATCH,
-        parameters=settings,
+        parameters=settings if canary is None else {**settings, **_canary_settings(*canary)},
     )
-    _write_model(directory, ids, "ids_model")
-    _write_model(directory, events, "events_model")
+    _write_model(directory, ids, "ids_model", version or 1)
+    _write_model(directory, events, "events_model", version or 1)
 
 
 def write_stock_repository(
@@ -129,12 +151,21 @@ def _settings(servable: str, limits: Limits) -> dict[str, str]:
     }
 
 
-def _write_model(directory: Path, model: TritonModel, module: str | None) -> None:
-    version = directory / model.name / "1"
-    version.mkdir(parents=True, exist_ok=True)
+def _canary_settings(canary: Canary, servable: Servable) -> dict[str, str]:
+    user_of_events(servable)  # it goes by users
+    return {
+        CANARY: str(servable.path.resolve()),
+        CANARY_VERSION: str(canary.number),
+        CANARY_SHARE: str(canary.share),
+    }
+
+
+def _write_model(directory: Path, model: TritonModel, module: str | None, version: int = 1) -> None:
+    of_version = directory / model.name / str(version)
+    of_version.mkdir(parents=True, exist_ok=True)
     (directory / model.name / CONFIG).write_text(model.to_text(), encoding="utf-8")
     if module is not None:
-        (version / "model.py").write_text(_MODEL_FILE.format(module=module), encoding="utf-8")
+        (of_version / "model.py").write_text(_MODEL_FILE.format(module=module), encoding="utf-8")
 
 
 def _copy_without_model(servable: Servable, target: Path) -> None:

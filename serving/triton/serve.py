@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..servables.servable import Servable
 from .bundled_server import ServerError, copy_backends, find_triton
+from .generations import REPOSITORY, Generations
 from .ports import listen, settle_ports
 from .repository import EVENTS, IDS, write_bundled_repository
 from .restarts import Restarts, describe_end
 from .server_files import HTTP, METRICS, ServerFiles, clear_abandoned
 from .server_options import ServerOptions
 from .standstill import Standstill
+from .succession import Succession, Wanted, states_of
 from .triton_process import TritonProcess, triton_command
 
 if TYPE_CHECKING:
@@ -32,13 +34,15 @@ class Server:
     """A running server; use as a context manager, or :meth:`run` it.
 
     Args:
-        servable: An opened servable; it is read where it lies and must stay there.
+        servable: An opened servable, which is read where it lies and must stay there; or what
+            says which version should be served at any time.
         options: See :class:`ServerOptions`.
     """
 
-    def __init__(self, servable: Servable, options: ServerOptions) -> None:
+    def __init__(self, servable: Servable | Callable[[], Wanted], options: ServerOptions) -> None:
         """Prepare; nothing is started yet."""
         self.servable = servable
+        self.succession: Succession | None = None
         self.options = options
         self.process: TritonProcess | None = None
         ports = settle_ports(options)
@@ -68,12 +72,32 @@ class Server:
             names = ", ".join(map(str, cleared))
             self._say(f"cleared what a server that was killed had left: {names}")
         self._files = ServerFiles()
-        write_bundled_repository(
-            self.servable, self.options.limits, self._files.path / "repository"
-        )
+        self._write_models(self._files.path)
         copy_backends(find_triton(), self._files.path / "backends")
         self._front = self._open_front(self._files.path)
         self._launch()
+
+    def _write_models(self, files: Path) -> None:
+        limits = self.options.limits
+        if isinstance(self.servable, Servable):
+            write_bundled_repository(self.servable, limits, files / REPOSITORY)
+            return
+        models = (IDS, EVENTS)
+        self.succession = Succession(
+            self.servable,
+            Generations(files, models),
+            lambda servable, wanted, canary, directory: write_bundled_repository(
+                servable, limits, directory, wanted.version, canary
+            ),
+            lambda: states_of(self._own_address, self.http_port),
+            models,
+            lambda message: self._say(message),
+            self.options.start_timeout,
+        )
+
+    @property
+    def _own_address(self) -> str:
+        return "127.0.0.1" if self.options.host == "0.0.0.0" else self.options.host
 
     def _open_front(self, files: Path) -> Front:
         from .front import Door, Front  # aiohttp comes with the extra `serve`
@@ -98,12 +122,12 @@ class Server:
         )
 
     def _command(self, files: Path) -> list[str]:
-        return triton_command(self.options, self.grpc_port, files)
+        looks = not isinstance(self.servable, Servable)
+        return triton_command(self.options, self.grpc_port, files, looks)
 
     def is_ready(self) -> bool:
         """Ask the server whether both models can answer."""
-        host = "127.0.0.1" if self.options.host == "0.0.0.0" else self.options.host
-        connection = http.client.HTTPConnection(host, self.http_port, timeout=5)
+        connection = http.client.HTTPConnection(self._own_address, self.http_port, timeout=5)
         try:
             connection.request("GET", "/v2/health/ready", headers={"Connection": "close"})
             return connection.getresponse().status == 200
@@ -195,18 +219,24 @@ class Server:
             while (code := self.process.ended()) is None:
                 if asked_to_stop():
                     return
+                if self.succession is not None:
+                    self.succession.look()
                 time.sleep(0.1)
             if asked_to_stop():
                 return
             restarts.count(code)
             ended = describe_end(code)
             self._say(f"Triton ended {ended}, which nobody asked for: starting it again")
+            if self.succession is not None:
+                self.succession.give_up("Triton ended while it was loaded")
             self._launch()
 
     def describe(self) -> str:
         """Where it is reached."""
         host = self.options.host
+        following = self.succession
+        version = "" if following is None else f" of version {following.serving}"
         return (
-            f"ready: models `{IDS}` and `{EVENTS}` at http://{host}:{self.http_port} and "
+            f"ready: models `{IDS}` and `{EVENTS}`{version} at http://{host}:{self.http_port} and "
             f"grpc {host}:{self.grpc_port}; metrics at http://{host}:{self.metrics_port}/metrics"
         )

@@ -16,16 +16,32 @@ from .bundled_server import (
     server_environment,
     start_process,
 )
+from .generations import REPOSITORY
 from .server_files import HTTP, METRICS
 from .server_options import ServerOptions
 
 KILL_AFTER = 10.0
 
 
-def triton_command(options: ServerOptions, grpc_port: int, files: Path) -> list[str]:
-    """Return the command of a server that finds its models in ``files`` and answers there."""
+LOOKS_EVERY = 1
+"""Seconds after which a server that looks at its models looks again."""
+
+
+def triton_command(
+    options: ServerOptions, grpc_port: int, files: Path, looks: bool = False
+) -> list[str]:
+    """Return the command of a server that finds its models in ``files`` and answers there.
+
+    Args:
+        options: How it is reached.
+        grpc_port: As it was settled.
+        files: The server's folder.
+        looks: Whether it looks for other models from time to time. What it finds there it runs,
+            and the folder is this user's alone. To be told of models by requests instead
+            (``explicit``) would open that to all who reach it: gRPC leads to Triton directly.
+    """
     flags = {
-        "model-repository": files / "repository",
+        "model-repository": files / REPOSITORY,
         "backend-directory": files / "backends",
         "http-address": f"unix:{files / HTTP}",
         "grpc-address": options.host,
@@ -36,6 +52,8 @@ def triton_command(options: ServerOptions, grpc_port: int, files: Path) -> list[
         "disable-auto-complete-config": None,
         **device_flags(),
     }
+    if looks:
+        flags |= {"model-control-mode": "poll", "repository-poll-secs": LOOKS_EVERY}
     given = [f"--{k}" if v is None else f"--{k}={v}" for k, v in flags.items()]
     settings = {
         # Its own patience with a model that is loading is 30 s; ours decides.

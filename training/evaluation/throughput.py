@@ -5,16 +5,31 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from ...feed.loader import Loader
 from ...steps.sample_batch import SampleBatch
 from ..reports.run_log import RunLog
 
 Step = Callable[[SampleBatch, int], tuple[int, Mapping[str, float]]]
 """Does a step; gives the samples of the global batch, and what is logged of it."""
+
+
+class MeasuredFeed(Protocol):
+    """Batches of one epoch after the other."""
+
+    def plan(self, epoch: int) -> Any:
+        """Say how many steps an epoch has, and the rows of each."""
+
+    def start_at(self, epoch: int) -> None:
+        """Let the next iteration begin with an epoch."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Give the batches of the epoch."""
+
+    def stop(self) -> None:
+        """End what reads ahead."""
 
 
 @dataclass
@@ -63,7 +78,7 @@ class StepTimes:
 
 
 def measure(
-    feed: Loader, step: Step, steps: int | None, warmup_steps: int, log: RunLog, title: str
+    feed: MeasuredFeed, step: Step, steps: int | None, warmup_steps: int, log: RunLog, title: str
 ) -> dict[str, Any]:
     """Measure ``steps`` steps, feed included, going through the data as often as that takes.
 
@@ -121,7 +136,7 @@ def latency_values(latencies: list[float]) -> dict[str, float]:
     return {"latency_mean": float(np.mean(shown)), **percentiles}
 
 
-def _endless(feed: Loader) -> Iterator[tuple[tuple[int, int], SampleBatch, int]]:
+def _endless(feed: MeasuredFeed) -> Iterator[tuple[tuple[int, int], SampleBatch, int]]:
     """Give batches with epoch and step, and the rows of the global batch."""
     epoch = 0
     plan = feed.plan(0)

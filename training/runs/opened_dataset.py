@@ -7,6 +7,7 @@ from ...models.families.family import Family
 from ...models.families.registry import find_family
 from ...schemas.dataset import DatasetDirectory
 from ..evaluation.best_so_far import VALIDATION
+from .replayed import open_replayed, parse_replay
 from .run_config import SPREAD, RunConfig
 
 
@@ -32,6 +33,8 @@ def open_dataset(config: RunConfig) -> DatasetDirectory:
             family.tables(dataset.schema, options)
     for mapping in ("train", "test"):
         dataset.stored_files(mapping)
+    if config.replay is not None and config.mode == "train":
+        open_replayed(parse_replay(config.replay)[0], config.feature_spec, dataset)
     if config.early_stopping is not None and VALIDATION not in dataset.spec.source_spec:
         raise MerlinSimError(
             f"{dataset.path}: early_stopping goes by validation data, and there are none. Make the "

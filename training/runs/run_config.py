@@ -19,6 +19,7 @@ from ...placement.wanted import CUTS
 from ...steps import OPTIMIZERS
 from ..checkpoints import MEAN, NEW_ROWS
 from ..reports.published_lines import LOG_FORMATS
+from .replayed import replay_problems
 from .settings import Setting, kind_of, setting, setting_of, what_it_should_be
 
 MODES = ("train", "inference")
@@ -175,6 +176,18 @@ class RunConfig:
         "How rows of keys begin that --warm_start finds new: mean, of the trained rows of the "
         "item's category or else of the table, or random, as in a new model.",
         choices=NEW_ROWS,
+    )
+    replay: str | None = setting(
+        None,
+        "DIRECTORY:SHARE, an older dataset out of which this one grew, as days/monday:0.2: so much "
+        'of each batch is of its training rows; "": none.',
+        off="",
+    )
+    known_rows_rate: float = setting(
+        1.0,
+        "What rows of keys that --warm_start knows move by, in parts of what they would: 0 leaves "
+        "them as they are, while rows of new keys and all other weights learn.",
+        at_least=0,
     )
     checkpoint_every: int | None = setting(
         None, "Steps between checkpoints; 0: at the end of epochs.", at_least=1, off=0
@@ -366,11 +379,13 @@ def _problems(config: RunConfig) -> Iterator[str]:
         )
     if config.save_scores and config.benchmark:
         yield "`save_scores` should not be given with benchmark, which evaluates nothing."
-    if config.new_rows != MEAN and config.warm_start is None:
-        yield (
-            "`new_rows` should be given with warm_start only: a new model's rows are all random. "
-            f"Received: {config.new_rows}"
-        )
+    for name, default in (("new_rows", MEAN), ("known_rows_rate", 1)):
+        if getattr(config, name) != default and config.warm_start is None:
+            yield (
+                f"`{name}` should be given with warm_start only: no row of a new model is known. "
+                f"Received: {getattr(config, name)}"
+            )
+    yield from replay_problems(config.replay)
     if config.loss_scale is not None and not config.amp:
         yield (
             "`loss_scale` should be given with amp only: float32 needs none. "

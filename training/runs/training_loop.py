@@ -29,6 +29,7 @@ from ..evaluation.metrics import AUCCounts, Evaluation
 from ..evaluation.prediction import Predictor, evaluate, published_metrics
 from ..evaluation.throughput import StepTimes
 from ..reports.run_log import RunLog
+from .replay import TrainFeed
 from .run_config import RunConfig
 
 
@@ -58,7 +59,7 @@ class TrainingLoop:
     state: RunState
     """Weights, optimizer and position; changed as training goes on."""
     step: TrainStep
-    train_feed: Loader
+    train_feed: TrainFeed
     held_out: Mapping[str, Loader]
     """What the run is evaluated on, by mapping: test, and validation where there is any."""
     predict: Predictor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,10 +10,14 @@ from ...checkpoints.checkpoint_store import CheckpointStore
 from ...feed.loader import Loader
 from ...feed.open_feed import open_feed
 from ...feed.users.users_loader import POSITIONS_TOGETHER
+from ...models.variable_names import named_variables, table_names
 from ...ranks import collectives
 from ...ranks.interruption import StopRequest
+from ...schemas.dataset import DatasetDirectory
+from ...schemas.fingerprint import fingerprint
 from ...schemas.known_keys import note_of
 from ...steps.dropout_seeds import DropoutSeeds
+from ...steps.held_rows import HeldRows
 from ...steps.loss_scale import LossScale
 from ...steps.optimizers import make_optimizer
 from ...steps.sample_batch import SampleBatch
@@ -27,6 +32,8 @@ from ..evaluation.prediction import published_metrics
 from ..evaluation.throughput import measure
 from ..reports.published_lines import DLLOGGER
 from .prepared_run import RunParts
+from .replay import ReplayFeed, TrainFeed
+from .replayed import BatchShares, batch_shares, open_replayed, parse_replay
 from .training_loop import TrainingLoop, describe
 
 FEW_STEPS = 100
@@ -48,6 +55,7 @@ class TrainingRun(RunParts):
             self.config.fp16_compression,
             self.config.gradient_exchange == "dense",
             self.own_variables,
+            self._held_rows(state),
         )
         dropout_seeds = DropoutSeeds(self.model, int(self.config.seed or 0), self.ranks.rank)
         if self.config.benchmark:
@@ -89,7 +97,7 @@ class TrainingRun(RunParts):
         self.log.write("result", step=state.position.steps, **values)
         return values
 
-    def _warn_of_few_steps(self, feed: Loader) -> None:
+    def _warn_of_few_steps(self, feed: TrainFeed) -> None:
         plan, config = feed.plan(0), self.config
         steps = plan.steps * max(1, config.repeat_count) * config.epochs
         if steps < FEW_STEPS:
@@ -137,18 +145,30 @@ class TrainingRun(RunParts):
 
         return compute
 
-    def _train_feed(self) -> Loader:
+    def _train_feed(self) -> TrainFeed:
+        size, replayed = self.config.global_batch_size, self._replayed
+        if replayed is None:
+            return self._feed_of(self.dataset, size, self.config.drop_remainder)
+        old, shares = replayed
+        self.log.say(
+            f"each batch has {shares.new:,} samples of {self.dataset.path} and {shares.old:,} of "
+            f"{old.path}, of which {self._feed_of(old, shares.old, True).samples:,} are there"
+        )
+        new = self._feed_of(self.dataset, shares.new, self.config.drop_remainder)
+        return ReplayFeed(new, self._feed_of(old, shares.old, True))
+
+    def _feed_of(self, dataset: DatasetDirectory, size: int, drop_last: bool) -> Loader:
         config = self.config
         feed = open_feed(
-            self.dataset,
+            dataset,
             "train",
             self._trained_columns,
-            config.global_batch_size,
+            size,
             self.ranks,
             shuffle=config.shuffle,
             seed=int(config.seed or 0),
             window_rows=config.window_rows,
-            drop_last=config.drop_remainder,
+            drop_last=drop_last,
             prefetch=config.prefetch_train_size,
             parallel_calls=config.num_parallel_calls,
             positions_together=config.positions_together,
@@ -157,10 +177,21 @@ class TrainingRun(RunParts):
         )
         return self.told_of_threads(feed)
 
+    @functools.cached_property
+    def _replayed(self) -> tuple[DatasetDirectory, BatchShares] | None:
+        """The older dataset, and of how many rows of each a batch consists."""
+        config = self.config
+        if config.replay is None:
+            return None
+        place, share = parse_replay(config.replay)
+        old = open_replayed(place, config.feature_spec, self.dataset)
+        unit = self.ranks.size * self.candidates
+        return old, batch_shares(config.global_batch_size, share, unit)
+
     def _order(self) -> dict[str, Any]:
         """Say what decides the order of samples."""
         config = self.config
-        order = {
+        order: dict[str, Any] = {
             "seed": config.seed,
             "shuffle": config.shuffle,
             "global_batch_size": config.global_batch_size,
@@ -168,6 +199,9 @@ class TrainingRun(RunParts):
             "repeat_count": config.repeat_count,
             "drop_remainder": config.drop_remainder,
         }
+        if self._replayed is not None:
+            old, shares = self._replayed
+            order["replay"] = {"dataset": fingerprint(old), "rows": shares.old}
         if self.dataset.users is None:
             return order
         if self.candidates > 1:
@@ -205,6 +239,30 @@ class TrainingRun(RunParts):
         shared = [variable for name, variable in state.variables.items() if name not in own]
         collectives.broadcast(shared, self.ranks)
         return state
+
+    def _held_rows(self, state: RunState) -> HeldRows | None:
+        """Say which rows of tables move by a part only, where a run is told so."""
+        rate = self.config.known_rows_rate
+        if rate == 1:
+            return None
+
+        def known_rows() -> dict[str, int]:
+            assert self.config.warm_start is not None  # or the configuration would be refused
+            first = self.checkpoint if not self.resumed else None
+            arrays = (first or CheckpointStore(self.config.warm_start).load()).arrays
+            return {name: arrays.index[name].shape[0] for name in table_names(self.model)}
+
+        known = collectives.broadcast_object(
+            collectives.on_first_rank(known_rows, self.ranks), self.ranks
+        )
+        parts = state.parts
+        rows = {}
+        for name, variable in named_variables(self.model).items():
+            if name in known:
+                part = parts.get(name)
+                begin = 0 if part is None else part.places(variable.shape)[0][0]
+                rows[variable.ref()] = max(0, min(known[name] - begin, int(variable.shape[0])))
+        return HeldRows(rows, rate)
 
     def _ids(self) -> dict[str, Any] | None:
         """Note what ids mean, for whoever goes on from the checkpoints with other data."""

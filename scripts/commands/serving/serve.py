@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -12,7 +14,19 @@ from ...options.shared_options import limit_options
 
 
 @click.command()
-@click.argument("servable", type=Path)
+@click.argument("servable", type=Path, required=False)
+@click.option(
+    "--registry",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="In place of SERVABLE: serve the current version of a registry, and the next one as soon "
+    "as another is promoted.",
+)
+@click.option(
+    "--canary",
+    metavar="VERSION:SHARE",
+    help="With --registry: let this share of the users, always the same ones, meet another version "
+    "of the registry, as 8:0.05.",
+)
 @click.option(
     "--host",
     default="127.0.0.1",
@@ -40,7 +54,9 @@ from ...options.shared_options import limit_options
 )
 @click.option("--verbose", is_flag=True, help="Show what Triton logs.")
 def command(
-    servable: Path,
+    servable: Path | None,
+    registry: Path | None,
+    canary: str | None,
     host: str,
     http_port: int,
     grpc_port: int,
@@ -53,9 +69,11 @@ def command(
 ) -> None:
     """Answer requests over HTTP and gRPC: a Triton Inference Server on an exported model.
 
-    Two models: `ids` takes what the model takes, `events` raw events as JSON. SIGTERM or Ctrl-C
-    ends the server when the requests in flight are answered. Needs the extra `serve`.
+    Two models: `ids` takes what the model takes, `events` raw events as JSON. With --registry an
+    answer's `model_version` says which version it is of. SIGTERM or Ctrl-C ends the server when the
+    requests in flight are answered. Needs the extra `serve`.
     """
+    from ....serving.scoring.versions import parse_canary
     from ....serving.servables.servable import Servable
     from ....serving.triton.serve import Server
     from ....serving.triton.server_options import ServerOptions
@@ -71,5 +89,35 @@ def command(
         exit_timeout,
         verbose,
     )
-    server = Server(Servable.open(servable), options)
+    if (servable is None) == (registry is None):
+        raise click.UsageError("expected either SERVABLE or --registry.")
+    if canary is not None and registry is None:
+        raise click.UsageError("expected --canary with --registry only.")
+    source: Any
+    if registry is None:
+        source = Servable.open(str(servable))
+    else:
+        source = functools.partial(
+            _current, registry, None if canary is None else parse_canary(canary)
+        )
+    server = Server(source, options)
     sys.exit(server.run(lambda message: click.echo(message)))
+
+
+def _current(registry: Path, canary: Any) -> Any:
+    """Tell which version of a registry should be served, and which one to some users."""
+    from ....deployment.registry.registry import CURRENT, Registry
+    from ....deployment.registry.version import RegistryError
+    from ....serving.triton.succession import Wanted
+
+    opened = Registry(registry)
+    number = opened.current
+    if number is None:
+        raise RegistryError(
+            f"{registry / CURRENT}: expected a version that was promoted (`merlin-sim registry "
+            "promote`); none is current."
+        )
+    if canary is None or canary.number == number:
+        return Wanted(number, opened.place(number))
+    opened.version(canary.number)
+    return Wanted(number, opened.place(number), (canary, opened.place(canary.number)))

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ...events.event_encoder import EncodedEvent
 from ...events.row_encoder import open_encoder
-from ...limits import RequestError
+from ...limits import Limits, RequestError
 from ...scoring.scorer import Scorer
 from ...scoring.signature_inputs import Scores
+from ...scoring.versions import Asked, Version, Versions, user_of_events
+from ...servables.servable import Servable
+from .counters import Counters
 from .event_texts import (
     EVENT,
     SCORES,
     UNSEEN_CANDIDATES,
     UNSEEN_USER,
-    encode_events,
+    VERSION,
+    read_events,
 )
-from .model_settings import read_settings
+from .model_settings import read_canary, read_settings
 from .responses import answer, read_tensors, refuse
+from .tally import DESCRIPTIONS, Tally
 
+NOT_SCORED = np.zeros(0, np.float32)
 NO_CANDIDATE = -1.0
 """Fills the rows of events with fewer candidates than others of their request."""
 
@@ -31,38 +37,77 @@ class TritonPythonModel:
     """Scores the requests that Triton's dynamic batching hands over together."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Load the servable that config.pbtxt names."""
+        """Load the servable that config.pbtxt names, and the canary's where it names one."""
         servable, limits = read_settings(args)
-        self.encoder = open_encoder(servable, limits)
-        self.scorer = Scorer(servable)
+        current = _load(int(args["model_version"]), servable, limits)
+        self.versions = Versions(current)
+        if (found := read_canary(args)) is not None:
+            canary, other = found
+            loaded = _load(canary.number, other, limits)
+            self.versions = Versions(current, loaded, canary.share, user_of_events(servable))
+        self.tally = Tally(Counters(DESCRIPTIONS).increment)
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answer requests, each of one event or more; a bad event refuses its request only."""
         responses: list[Any] = []
-        encoded: list[list[EncodedEvent]] = []
+        encoded: list[list[Asked]] = []
         for request in requests:
             try:
-                encoded.append(encode_events(self.encoder, read_tensors(request)[EVENT]))
+                texts = read_tensors(request)[EVENT]
+                encoded.append(read_events(texts, self.versions.encode))
                 responses.append(None)
             except RequestError as error:
                 encoded.append([])
                 responses.append(refuse(error))
-        try:
-            scores = iter(self.scorer.score_events([e for events in encoded for e in events]))
-        except Exception as error:  # whatever TensorFlow has to say goes to whoever asked
-            return [response or refuse(error) for response in responses]
-        return [
-            response or _answer(request, events, [next(scores) for _ in events])
-            for response, request, events in zip(responses, requests, encoded, strict=True)
-        ]
+        scores = self._score([one for asked in encoded for one in asked])
+        answers = []
+        for request, response, asked in zip(requests, responses, encoded, strict=True):
+            found, scores = scores[: len(asked)], scores[len(asked) :]
+            answers.append(response or _answer(request, asked, found))
+        return answers
+
+    def finalize(self) -> None:
+        """Tell what was counted."""
+        self.tally.close()
+
+    def _score(self, asked: Sequence[Asked]) -> list[Scores | Exception]:
+        """Score events, each by its version; give what went wrong with it in its place."""
+        scores: list[Scores | Exception] = [NOT_SCORED] * len(asked)
+        for version in self.versions.all:
+            places = [place for place, one in enumerate(asked) if one.version is version]
+            if not places:
+                continue
+            events = [asked[place].event for place in places]
+            begin = time.perf_counter()
+            try:
+                found = version.scorer.score_events(events)
+            except Exception as error:  # whatever TensorFlow has to say goes to whoever asked
+                for place in places:
+                    scores[place] = error
+                continue
+            self.tally.add(version.number, events, found, time.perf_counter() - begin)
+            for place, one in zip(places, found, strict=True):
+                scores[place] = one
+        return scores
 
 
-def _answer(request: Any, events: Sequence[EncodedEvent], scores: Sequence[Scores]) -> Any:
+def _load(number: int, servable: Servable, limits: Limits) -> Version:
+    return Version(number, open_encoder(servable, limits), Scorer(servable))
+
+
+def _answer(request: Any, asked: Sequence[Asked], found: Sequence[Scores | Exception]) -> Any:
     """Those outputs that a request asks for."""
+    scores = []
+    for one in found:
+        if isinstance(one, Exception):
+            return refuse(one)
+        scores.append(one)
+    events = [event for _, event in asked]
     outputs: dict[str, Callable[[], npt.NDArray[Any]]] = {
         SCORES: lambda: stack(scores, NO_CANDIDATE),
         UNSEEN_USER: lambda: np.array([[event.unseen_user] for event in events], bool),
         UNSEEN_CANDIDATES: lambda: stack([event.unseen_candidates for event in events], False),
+        VERSION: lambda: np.array([[version.number] for version, _ in asked], np.int64),
     }
     wanted = request.requested_output_names()
     return answer({name: make() for name, make in outputs.items() if name in wanted})

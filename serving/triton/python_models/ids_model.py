@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import triton_python_backend_utils as backend
@@ -24,9 +25,9 @@ class TritonPythonModel:
         """Load the servable that config.pbtxt names."""
         servable, self.limits = read_settings(args)
         self.scorer = Scorer(servable)
-        self.calls = _Counter("merlin_sim_ids_model_calls", "Calls of the model `ids`")
-        self.requests = _Counter("merlin_sim_ids_requests", "Requests in these calls")
-        self.rows = _Counter("merlin_sim_ids_rows", "Rows in these calls")
+        self.calls = _Counter("merlin_sim_ids_model_calls", "Calls of the model `ids`", args)
+        self.requests = _Counter("merlin_sim_ids_requests", "Requests in these calls", args)
+        self.rows = _Counter("merlin_sim_ids_rows", "Rows in these calls", args)
         self.worker = MergingWorker(self.scorer, self._observe)
 
     def execute(self, requests: Sequence[Any]) -> None:
@@ -64,13 +65,14 @@ class _Answer:
 
 
 class _Counter:
-    """A counter among Triton's metrics."""
+    """A counter of one version among Triton's metrics."""
 
-    def __init__(self, name: str, description: str) -> None:
+    def __init__(self, name: str, description: str, args: Mapping[str, str]) -> None:
         kind = backend.MetricFamily.COUNTER
         # A metric goes when its family does.
         self.family = backend.MetricFamily(name=name, description=description, kind=kind)
-        self.metric = self.family.Metric(labels={"model": "ids"})
+        labels = {"model": "ids", "version": args["model_version"], "process": str(os.getpid())}
+        self.metric = self.family.Metric(labels=labels)
 
     def add(self, count: int) -> None:
         self.metric.increment(count)

@@ -34,10 +34,10 @@ from merlin_sim.serving.triton import repository
 
 write_model = repository._write_model
 
-def write_held_model(directory, model, module):
-    write_model(directory, model, module)
+def write_held_model(directory, model, module, version=1):
+    write_model(directory, model, module, version)
     if model.name == repository.EVENTS:
-        (directory / model.name / "1" / "model.py").write_text({model!r})
+        (directory / model.name / str(version) / "model.py").write_text({model!r})
 
 repository._write_model = write_held_model
 main()

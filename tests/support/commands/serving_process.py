@@ -28,10 +28,14 @@ def run_command(*arguments, **options) -> str:
 
 @contextmanager
 def serving(servable, *options, command=(COMMAND,), **popen) -> Iterator[subprocess.Popen]:
-    """Start `merlin-sim serve` on free ports; whatever happens it is gone when the block ends."""
+    """Start `merlin-sim serve` on free ports; whatever happens it is gone when the block ends.
+
+    ``servable`` is a directory, or with ``--registry`` among the options None.
+    """
+    named = [] if servable is None else [str(servable)]
     free = [f"--{name}=0" for name in PORTS]
     process = subprocess.Popen(
-        [*command, "serve", str(servable), *free, "--start_timeout=400", *options],
+        [*command, "serve", *named, *free, "--start_timeout=400", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

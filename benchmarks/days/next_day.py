@@ -1,0 +1,66 @@
+"""AUC of the next day's samples, scored as a server would score them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.csv as pa_csv
+
+from merlin_sim.deployment.gating.judged import open_judged
+from merlin_sim.feed.open_feed import open_feed
+from merlin_sim.foundation.ranks import Ranks
+from merlin_sim.schemas.channels import LABEL
+from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.steps.sample_batch import SampleBatch
+from merlin_sim.training.evaluation.metrics import AUCCounts
+from merlin_sim.workflows.synthetic.drifting_days import DriftingWorld, draw_days
+
+
+def aucs_of_next_day(dataset: Path, checkpoints: Mapping[str, Path]) -> dict[str, float]:
+    """Score what would train on the next day, and what would test, with models of today.
+
+    Args:
+        dataset: Of the next day, with ids that grew from those of the models.
+        checkpoints: Of each model.
+    """
+    opened = DatasetDirectory.open(dataset)
+    # One that did not change is scored once.
+    models = {place: open_judged(place) for place in dict.fromkeys(checkpoints.values())}
+    counts = {place: AUCCounts() for place in models}
+    names = dict.fromkeys(n for model in models.values() for n in model.columns.names)
+    label = opened.channels[LABEL][0]
+    for model in models.values():
+        model.check(opened)
+    for mapping in ("train", "test"):
+        for given in open_feed(opened, mapping, [*names, label], 8192, Ranks()):
+            batch = SampleBatch(*given)
+            columns = {name: values.numpy() for name, values in batch.columns.items()}
+            labels = batch.labels.numpy().reshape(-1) > 0.5
+            for place, model in models.items():
+                counts[place].update(labels, model.score(columns))
+    return {name: _value(counts[place]) for name, place in checkpoints.items()}
+
+
+def auc_of_chance(log: str, world: str, day: int, drift: float) -> float:
+    """Return the AUC of the chances that a day's clicks were drawn by: nobody can do better."""
+    words = world.split()
+    given: dict[str, Any] = {
+        name.removeprefix("--"): int(value)
+        for name, value in zip(words[::2], words[1::2], strict=True)
+    }
+    *_, drawn = draw_days(DriftingWorld(drift=drift, **given), day + 1)
+    clicked = pa_csv.read_csv(log)["clicked"].to_numpy() > 0
+    if not np.array_equal(clicked, drawn.clicked):
+        raise SystemExit(f"{log} is not day {day} of `{world}`")
+    counts = AUCCounts()
+    counts.update(clicked, drawn.chance)
+    return _value(counts)
+
+
+def _value(counts: AUCCounts) -> float:
+    auc = counts.result()
+    assert auc is not None
+    return auc

@@ -1,0 +1,91 @@
+"""Rows of an older dataset in each batch, so that what they taught is not forgotten.
+
+A batch is a smaller one of the new data with rows of the old behind it. The old data's feed goes on
+from batch to batch and from one of its epochs to the next; where it is follows from how many steps
+the run has done, so that ranks and resumes see the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from ...feed.epoch_plan import EpochPlan
+from ...feed.loader import Loader
+
+
+@dataclass(frozen=True)
+class ReplayPlan:
+    """How many steps an epoch of the new data has, and the rows of each."""
+
+    new: EpochPlan
+    replayed: int
+    """Old rows in each global batch."""
+
+    @property
+    def steps(self) -> int:
+        """Steps of the epoch, the same on every rank."""
+        return self.new.steps
+
+    def batch_rows(self, step: int) -> int:
+        """Rows of the global batch of ``step``, new and old."""
+        return self.new.batch_rows(step) + self.replayed
+
+
+class ReplayFeed:
+    """Batches of new rows with old ones behind them; an epoch is one of the new data.
+
+    Args:
+        new: feed of the new data.
+        old: feed of the older data, of full batches alone (``drop_last``).
+    """
+
+    def __init__(self, new: Loader, old: Loader) -> None:
+        """Begin with the first step of the first epoch."""
+        self._new, self._old = new, old
+        self.start_at(0)
+
+    @property
+    def samples(self) -> int:
+        """Samples of an epoch that are new."""
+        return self._new.samples
+
+    def plan(self, epoch: int) -> ReplayPlan:
+        """Say how many steps an epoch has, and the rows of each."""
+        return ReplayPlan(self._new.plan(epoch), self._old.global_batch_size)
+
+    def start_at(self, epoch: int, step: int = 0) -> None:
+        """Let the next iteration begin with ``step`` of ``epoch``."""
+        self._new.start_at(epoch, step)
+        done = epoch * self._new.plan(0).steps + step
+        self._old.start_at(*divmod(done, self._old.plan(0).steps))
+
+    def __iter__(self) -> Iterator[Any]:
+        """Go on to the end of the epoch."""
+        old = self._endlessly_old()
+        try:
+            for new in self._new:
+                yield tf.nest.map_structure(_behind, new, next(old))
+        finally:
+            old.close()
+            self.stop()
+
+    def stop(self) -> None:
+        """End the threads of both feeds."""
+        self._new.stop()
+        self._old.stop()
+
+    def _endlessly_old(self) -> Any:
+        while True:
+            yield from self._old
+
+
+def _behind(new: tf.Tensor, old: tf.Tensor) -> tf.Tensor:
+    return tf.concat([new, tf.cast(old, new.dtype)], axis=0)
+
+
+TrainFeed = Loader | ReplayFeed
+"""What a run trains on."""
