@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -64,38 +64,23 @@ def score_twice(
     """
     for judged in (candidate, current):
         judged.check(dataset)
-    channels = dataset.channels
-    user = user_column(dataset.schema)
-    label = channels[LABEL][0]
-    item = next(iter(channels.get(TARGET_ITEM_FEATURES, ())), None)
-    history = next(iter(channels.get(POSITIVE_HISTORY, ())), None)
-    if history is None:
-        long_from = None
-    elif long_from is None:
-        long_from = max(1, int(dataset.schema[history].value_count.max) // 2)
-    wanted = [*candidate.columns.names, *current.columns.names, user, item, history, label]
-    names = [name for name in dict.fromkeys(wanted) if name is not None]
-    feed = open_feed(dataset, mapping, names, ROWS_PER_BATCH, Ranks())
+    told = _Told.of(dataset, long_from)
+    wanted = [*candidate.columns.names, *current.columns.names, *told.names]
+    feed = open_feed(dataset, mapping, list(dict.fromkeys(wanted)), ROWS_PER_BATCH, Ranks())
     found: dict[str, list[Array]] = {}
-
-    def add(name: str, values: Any) -> None:
-        found.setdefault(name, []).append(np.asarray(values))
-
     with narrator.phase(f"scoring {mapping} twice", len(feed)) as report:
         for given in feed:
             batch = SampleBatch(*given)
             columns = {name: values.numpy() for name, values in batch.columns.items()}
             labels = batch.labels.numpy().reshape(-1) > 0.5
-            add("labels", labels)
-            add("candidate", candidate.score(columns))
-            add("current", current.score(columns))
-            if user is not None:
-                add("users", columns[user])
-                add(NEW_USERS, _unknown(columns[user], user, current, dataset))
-            if item is not None:
-                add(NEW_ITEMS, _unknown(columns[item], item, current, dataset))
-            if history is not None:
-                add(LONG_HISTORIES, (columns[history] > 0).sum(axis=1) >= long_from)
+            of_rows = {
+                "labels": labels,
+                "candidate": candidate.score(columns),
+                "current": current.score(columns),
+                **told.of_rows(columns, current, dataset),
+            }
+            for name, values in of_rows.items():
+                found.setdefault(name, []).append(np.asarray(values))
             report(1, len(labels))
     joined = {name: np.concatenate(parts) for name, parts in found.items()}
     labels = joined["labels"]
@@ -110,7 +95,49 @@ def score_twice(
         for name in ("candidate", "current")
     )
     segments = {n: joined[n] for n in (NEW_USERS, NEW_ITEMS, LONG_HISTORIES) if n in joined}
-    return ScoredTwice(by_candidate, by_current, segments, user is not None, long_from)
+    return ScoredTwice(by_candidate, by_current, segments, told.user is not None, told.long_from)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """The columns that tell whose a row is and of which segments; None for what there is not."""
+
+    label: str
+    user: str | None
+    item: str | None
+    history: str | None
+    long_from: int | None
+
+    @classmethod
+    def of(cls, dataset: DatasetDirectory, long_from: int | None) -> _Told:
+        channels = dataset.channels
+        item = next(iter(channels.get(TARGET_ITEM_FEATURES, ())), None)
+        history = next(iter(channels.get(POSITIVE_HISTORY, ())), None)
+        if history is None:
+            long_from = None
+        elif long_from is None:
+            long_from = max(1, int(dataset.schema[history].value_count.max) // 2)
+        user = user_column(dataset.schema)
+        return cls(channels[LABEL][0], user, item, history, long_from)
+
+    @property
+    def names(self) -> list[str]:
+        names = (self.user, self.item, self.history, self.label)
+        return [name for name in names if name is not None]
+
+    def of_rows(
+        self, columns: Mapping[str, Array], current: Judged, dataset: DatasetDirectory
+    ) -> dict[str, Array]:
+        """Return the users of rows, and for each segment which of them are of it."""
+        found = {}
+        if self.user is not None:
+            found["users"] = columns[self.user]
+            found[NEW_USERS] = _unknown(columns[self.user], self.user, current, dataset)
+        if self.item is not None:
+            found[NEW_ITEMS] = _unknown(columns[self.item], self.item, current, dataset)
+        if self.history is not None:
+            found[LONG_HISTORIES] = (columns[self.history] > 0).sum(axis=1) >= self.long_from
+        return found
 
 
 def _unknown(values: Array, name: str, current: Judged, dataset: DatasetDirectory) -> Array:

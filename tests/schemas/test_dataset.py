@@ -13,17 +13,9 @@ import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
-from merlin_sim.schemas.specs.adopt import adopt
 from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
 from merlin_sim.schemas.translation.merlin_import import Schema, Tags
 from merlin_sim.schemas.translation.schema_file import read_schema, write_schema
-
-
-@pytest.fixture
-def directory(tmp_path):
-    published_layout.write(tmp_path / "data")
-    adopt(tmp_path / "data", 1)
-    return tmp_path / "data"
 
 
 def test_open(directory):

@@ -18,6 +18,7 @@ from ...foundation.cores import count_cores
 from ...foundation.exceptions import MerlinSimError
 from ...schemas.channels import LABEL, POSITIVE_HISTORY
 from ...schemas.dataset import DatasetDirectory
+from ...schemas.known_keys import domain_of
 from ...schemas.parquet.footer import UNREADABLE, why
 from ...schemas.parquet.row_pieces import row_pieces
 from . import kernels
@@ -119,11 +120,12 @@ class StoredRows:
 
     def _refuse_strange_ids(self, path: Path, first: int, columns: dict[str, Array]) -> None:
         for name, values in columns.items():
-            last = self.dataset.spec.feature_spec[name].cardinality
-            if last is None or not len(values):
+            domain = domain_of(self.dataset.schema[name])
+            if domain is None or not len(values):
                 continue
-            if values.min() < 0 or values.max() > int(last):
-                row = int(np.argmax((values < 0) | (values > int(last))))
+            _, last = domain
+            if values.min() < 0 or values.max() > last:
+                row = int(np.argmax((values < 0) | (values > last)))
                 raise MerlinSimError(
                     f"{path}, row {first + row + 1}: column {name}: expected an id of 0 to {last}, "
                     f"found {values[row]}."

@@ -6,8 +6,9 @@ import fcntl
 import hashlib
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from ...foundation.exceptions import MerlinSimError
 from ...schemas import SPEC_FILE
@@ -100,18 +101,49 @@ def sources_name(spec_file: Path, spec: FeatureSpec) -> str:
 
 @contextmanager
 def _alone(cache: Path, directory: Path) -> Iterator[None]:
-    """Hold the cache's lock; whoever comes meanwhile waits."""
+    """Hold the cache's lock; whoever comes meanwhile waits. What fails leaves nothing behind."""
     try:
-        cache.mkdir(exist_ok=True)
-        lock = open(cache / LOCK, "w")
+        lock = _lock(cache)
     except OSError as error:
         raise MerlinSimError(
             f"{cache} cannot be written: {error.strerror}. The dataset is brought to parquet there "
             f"once. `merlin-sim transcode --input {directory} --output DATASET` does the same "
             "elsewhere."
         ) from error
-    with lock:
-        # A process that was started to transcode holds it too, should this one be killed.
-        os.set_inheritable(lock.fileno(), True)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    try:
+        with lock:
+            # A process that was started to transcode holds it too, should this one be killed.
+            os.set_inheritable(lock.fileno(), True)
+            yield
+    except BaseException:
+        _leave_nothing(cache)
+        raise
+
+
+def _lock(cache: Path) -> IO[str]:
+    """Take the lock; whoever held it may have taken its file away, and another is made then."""
+    while True:
+        cache.mkdir(exist_ok=True)
+        with suppress(FileNotFoundError):
+            lock = open(cache / LOCK, "w")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if _stands(lock, cache):
+                return lock
+            lock.close()
+
+
+def _leave_nothing(cache: Path) -> None:
+    """Remove the lock, and the cache if it is empty, unless another process holds the lock."""
+    with suppress(OSError), open(cache / LOCK, "r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _stands(lock, cache):
+            os.unlink(cache / LOCK)
+            cache.rmdir()
+
+
+def _stands(lock: IO[str], cache: Path) -> bool:
+    """Tell whether an open lock is the file that stands in the cache."""
+    try:
+        return os.path.samestat(os.fstat(lock.fileno()), os.stat(cache / LOCK))
+    except FileNotFoundError:
+        return False

@@ -241,6 +241,11 @@ STARTS = ["max:", "min:", "tag:", "name:", "type:", "int_domain", "is_categorica
 
 def document_kinds(form: Form) -> list[MutationKind]:
     """The changes to the descriptions of datasets of one form."""
+    return [*_of_meaning(form), *_of_text()]
+
+
+def _of_meaning(form: Form) -> list[MutationKind]:
+    """Changes that leave a document that can be read."""
     channels, features = list(form.channels), list(form.largest)
     paths = [path.format("{0}", *form.files) for path in PATHS]
     categorical = [name for name, largest in form.largest.items() if largest is not None]
@@ -287,6 +292,12 @@ def document_kinds(form: Form) -> list[MutationKind]:
             },
             2,
         ),
+    ]
+
+
+def _of_text() -> list[MutationKind]:
+    """Changes to lines and bytes, whatever they say."""
+    return [
         MutationKind(
             "change a line",
             change_line,

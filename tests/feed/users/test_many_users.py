@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from processes import run
 from small_users import COLUMNS, COUNTRIES, ITEMS, KINDS, RULES, write_users_dataset
+from warm import warm
 
 from merlin_sim.schemas.dataset import write_documents
 from merlin_sim.workflows.behaviour.dataset_spec import users_spec
@@ -50,8 +50,7 @@ def write_many(directory, users, length):
 
 
 def feed_in_a_process(candidates, small, large):
-    words = [sys.executable, str(WORKER), str(candidates), str(small), str(large)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = run(warm(str(WORKER), str(candidates), str(small), str(large)))
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

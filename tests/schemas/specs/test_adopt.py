@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import dying_worker
 import numpy as np
@@ -14,12 +15,20 @@ import pytest
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.contracts.behaviour import BEHAVIOUR
 from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.schemas.specs import adopt as adopt_file
 from merlin_sim.schemas.specs.adopt import adopt, count_rows
 
 
 @pytest.fixture
 def directory(tmp_path):
     return published_layout.write(tmp_path / "data")
+
+
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """Read the rows here: to start a process for it is most of the work."""
+    pool = ThreadPoolExecutor
+    monkeypatch.setattr(adopt_file, "ProcessPoolExecutor", lambda most, mp_context: pool(most))
 
 
 def replace_column(file, name, values, kind=None):
@@ -46,8 +55,7 @@ def test_adopt_describes_and_copies_nothing(tmp_path, padded):
     assert DatasetDirectory.open(directory).spec == spec
 
 
-@pytest.mark.slow
-def test_no_user_features(tmp_path):
+def test_no_user_features(tmp_path, in_this_process):
     directory = published_layout.write(tmp_path / "data")
     for file in directory.rglob("*.parquet"):
         pq.write_table(pq.read_table(file).drop(["user_id"]), file)
@@ -59,7 +67,7 @@ def test_no_user_features(tmp_path):
 
 
 @pytest.mark.parametrize("count", [0, 2, 3, -1, 9])
-def test_the_wrong_number_of_user_features(directory, count):
+def test_the_wrong_number_of_user_features(directory, count, in_this_process):
     with pytest.raises(MerlinSimError, match=r"Is --number_of_user_features right\?|cardinalities"):
         adopt(directory, count)
     assert not (directory / "feature_spec.yaml").exists()
@@ -86,7 +94,7 @@ def ragged(rows, value, kind=None):
         ("label", ["a"] * 40, "label: expected labels of 0 and 1, got text (string)"),
     ],
 )
-def test_damage_is_named_with_its_file_and_row(directory, name, values, message):
+def test_damage_is_named_with_its_file_and_row(directory, name, values, message, in_this_process):
     kind = pa.int8() if name == "label" and not isinstance(values[0], str) else None
     replace_column(directory / "train" / "part.10.parquet", name, values, kind)
     with pytest.raises(MerlinSimError) as caught:
@@ -104,7 +112,6 @@ def change_history(file, name, change):
     return row
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
@@ -114,15 +121,14 @@ def change_history(file, name, change):
         (-1, 0, "expected padding on the left only, got 0 after"),
     ],
 )
-def test_a_bad_entry_in_a_history(directory, place, value, message):
+def test_a_bad_entry_in_a_history(directory, place, value, message, in_this_process):
     file = directory / "test" / "part.0.parquet"
     row = change_history(file, "item_id_neg", lambda ids: ids.__setitem__(place, value))
     with pytest.raises(MerlinSimError, match=f"item_id_neg.row {row + 1}: {message}"):
         adopt(directory, 1)
 
 
-@pytest.mark.slow
-def test_every_file_and_column_that_is_damaged_is_named(directory):
+def test_every_file_and_column_that_is_damaged_is_named(directory, in_this_process):
     for number in (2, 10):
         file = directory / "train" / f"part.{number}.parquet"
         replace_column(file, "user_id", [10] * 40)
@@ -132,21 +138,21 @@ def test_every_file_and_column_that_is_damaged_is_named(directory):
     assert len(caught.value.problems) == 4
 
 
-def test_files_of_different_types(directory):
+def test_files_of_different_types(directory, in_this_process):
     file = directory / "train" / "part.10.parquet"
     replace_column(file, "user_id", [1] * 40, pa.int16())
     with pytest.raises(MerlinSimError, match=r"user_id: expected whole numbers \(int64\), as in"):
         adopt(directory, 1)
 
 
-def test_a_mapping_without_rows(directory):
+def test_a_mapping_without_rows(directory, in_this_process):
     file = directory / "test" / "part.0.parquet"
     pq.write_table(pq.read_table(file).slice(0, 0), file)
     with pytest.raises(MerlinSimError, match="test: expected at least one row, got none"):
         adopt(directory, 1)
 
 
-def test_columns_of_one_name(directory):
+def test_columns_of_one_name(directory, in_this_process):
     for file in directory.rglob("*.parquet"):
         table = pq.read_table(file)
         names = ["user_id" if name == "label" else name for name in table.column_names]
@@ -162,7 +168,7 @@ def test_a_reader_that_crashes_is_told_from_the_file(directory, monkeypatch):
         adopt(directory, 1)
 
 
-def test_columns_in_another_order(directory):
+def test_columns_in_another_order(directory, in_this_process):
     file = directory / "test" / "part.0.parquet"
     table = pq.read_table(file)
     pq.write_table(table.select(list(reversed(table.column_names))), file)
@@ -170,7 +176,7 @@ def test_columns_in_another_order(directory):
         adopt(directory, 1)
 
 
-def test_damaged_and_missing_files(directory):
+def test_damaged_and_missing_files(directory, in_this_process):
     file = directory / "train" / "part.10.parquet"
     file.write_bytes(file.read_bytes()[:300])
     with pytest.raises(MerlinSimError, match="part.10.parquet: expected a parquet file"):
@@ -181,8 +187,7 @@ def test_damaged_and_missing_files(directory):
         adopt(directory, 1)
 
 
-@pytest.mark.slow
-def test_a_dataset_with_a_spec_is_left_alone(directory):
+def test_a_dataset_with_a_spec_is_left_alone(directory, in_this_process):
     adopt(directory, 1)
     with pytest.raises(MerlinSimError, match="the dataset has a spec already"):
         adopt(directory, 1)

@@ -113,7 +113,47 @@ def test_rows_that_are_refused_leave_no_cache(source, in_this_process):
     (source / "test.csv").write_text("0,1.5,3\n")
     with pytest.raises(MerlinSimError, match=r"test.csv, row 1: kind: .*found 3"):
         readable.readable_dataset(source, "feature_spec.yaml")
-    assert [file.name for file in (source / "parquet-cache").iterdir()] == [".lock"]
+    assert not (source / "parquet-cache").exists()
+
+
+def test_rows_that_are_refused_leave_the_caches_that_are_there(source, in_this_process):
+    place, _ = readable.readable_dataset(source, "feature_spec.yaml")
+    (source / "test.csv").write_text("0,1.5,3\n")
+    with pytest.raises(MerlinSimError, match="found 3"):
+        readable.readable_dataset(source, "feature_spec.yaml")
+    assert list((source / "parquet-cache").iterdir()) == [place]
+
+
+def test_whoever_waited_while_rows_were_refused_looks_for_itself(source):
+    spec = read_spec(source / "feature_spec.yaml")
+    begun, go, tried, places = threading.Event(), threading.Event(), [], []
+
+    def refuse(place):
+        begun.set()
+        assert go.wait(20)
+        raise ValueError("refused")
+
+    def transcode(place):
+        tried.append(place)
+        Transcoder(spec, source).transcode(place)
+
+    def first():
+        with pytest.raises(ValueError, match="refused"):
+            parquet_cache(source, "feature_spec.yaml", spec, refuse)
+
+    def second():
+        places.append(parquet_cache(source, "feature_spec.yaml", spec, transcode))
+
+    threads = [threading.Thread(target=first)]
+    threads[0].start()
+    assert begun.wait(20)
+    threads += [threading.Thread(target=second) for _ in range(3)]
+    for thread in threads[1:]:
+        thread.start()
+    go.set()
+    for thread in threads:
+        thread.join(20)
+    assert len(tried) == 1 and places == tried * 3
 
 
 def test_what_a_killed_transcoding_left_is_never_read(source, in_this_process):
@@ -195,7 +235,7 @@ def test_sigterm_ends_the_transcoding_too(source, monkeypatch, capfd):
     with pytest.raises(Stopped, match="stopped on request; no cache was made"):
         readable.readable_dataset(source, "feature_spec.yaml")
     assert started[0].poll() is not None
-    assert [file.name for file in (source / "parquet-cache").iterdir()] == [".lock"]
+    assert not (source / "parquet-cache").exists()
 
 
 @pytest.mark.slow

@@ -65,7 +65,7 @@ def _place() -> str:
 
 
 def ask(place: str, words: list[str]) -> int:
-    """Have a program run, and wait for its exit code; a signal is 128 more, as in a shell."""
+    """Have a program run, and wait for its exit code; what ends by a signal ends this one by it."""
     given = {"words": words, "folder": os.getcwd(), "environ": dict(os.environ)}
     request = json.dumps(given).encode()
     streams = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))
@@ -74,7 +74,11 @@ def ask(place: str, words: list[str]) -> int:
         connection.sendmsg([f"{len(request):{LENGTH}}".encode()], [streams])
         connection.sendall(request)
         code = int(connection.makefile().readline())
-    return code if code >= 0 else 128 - code
+    if code < 0:
+        with contextlib.suppress(OSError):  # SIGKILL, which nobody can catch
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    return code
 
 
 def wait_for_requests(place: str) -> list[str] | None:

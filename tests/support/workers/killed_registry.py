@@ -2,63 +2,74 @@
 
     python killed_registry.py DIRECTORY
 
-Process number n works in DIRECTORY/n and is killed before its n-th such call; how many changes were
-done by then is the length of DIRECTORY/n.done. The last process is not killed.
+Change number n begins with what the changes before it left; the process that is killed before its
+m-th such call works in DIRECTORY/n-m. DIRECTORY/whole is what all of them leave undisturbed.
 """
 
 from __future__ import annotations
 
+import gc
+import itertools
 import os
+import shutil
 import sys
 from pathlib import Path
 
 from killed_saves import KILLED, kill_before
 
-from merlin_sim.foundation.process_wide import hide_tensorflow
-
 if __name__ == "__main__":
+    from merlin_sim.foundation.process_wide import hide_tensorflow
+
     hide_tensorflow()  # each process is forked from this one, which is small without it
 
 from merlin_sim.deployment.registry.registry import Registry  # noqa: E402
 
-
-def changes(registry: Registry, servables: Path):
-    """Yield after each change what there is: versions, and those that were current."""
-    yield [], []
-    registry.add(servables / "a")
-    yield [1], []
-    registry.promote(1)
-    yield [1], [1]
-    registry.add(servables / "b")
-    yield [1, 2], [1]
-    registry.promote(2)
-    yield [1, 2], [1, 2]
-    registry.promote(1)
-    yield [1, 2], [1, 2, 1]
-    registry.rollback()
-    yield [1, 2], [1, 2]
-    registry.add(servables / "a")
-    registry.promote(3)
-    yield [1, 2, 3], [1, 2, 3]
-    registry.prune(1)
-    yield [2, 3], [2, 3]
+CHANGES = [
+    lambda registry, servables: registry.add(servables / "a"),
+    lambda registry, servables: registry.promote(1),
+    lambda registry, servables: registry.add(servables / "b"),
+    lambda registry, servables: registry.promote(2),
+    lambda registry, servables: registry.promote(1),
+    lambda registry, servables: registry.rollback(),
+    lambda registry, servables: (registry.add(servables / "a"), registry.promote(3)),
+    lambda registry, servables: registry.prune(1),
+]
+STATES = [
+    ([], []),
+    ([1], []),
+    ([1], [1]),
+    ([1, 2], [1]),
+    ([1, 2], [1, 2]),
+    ([1, 2], [1, 2, 1]),
+    ([1, 2], [1, 2]),
+    ([1, 2, 3], [1, 2, 3]),
+    ([2, 3], [2, 3]),
+]
+"""What there is before the first change and after each: versions, and those that were current."""
 
 
 def main() -> None:
     directory = Path(sys.argv[1])
-    for call in range(1, 1000):
-        process = os.fork()
-        if process == 0:
-            kill_before(call)
-            done = os.open(directory / f"{call}.done", os.O_WRONLY | os.O_CREAT)
-            for _ in changes(Registry(directory / str(call)), directory / "servables"):
-                os.write(done, b".")
-            os._exit(0)
-        code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-        if code == 0:
-            return
-        assert code == KILLED, code
-    raise AssertionError("no end")
+    servables, whole = directory / "servables", directory / "whole"
+    Registry(directory / "first").add(servables / "a")  # what comes first takes twice as long
+    gc.freeze()
+    for number, change in enumerate(CHANGES):
+        for call in itertools.count(1):
+            place = directory / f"{number}-{call}"
+            process = os.fork()
+            if process == 0:
+                if whole.exists():
+                    shutil.copytree(whole, place, symlinks=True)
+                kill_before(call)
+                os.close(os.open(directory / "begun", os.O_WRONLY | os.O_CREAT))
+                change(Registry(place), servables)
+                os._exit(0)
+            code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+            if code == 0:
+                shutil.rmtree(place)
+                break
+            assert code == KILLED, code
+        change(Registry(whole), servables)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 from in_process import run as run_here
 from processes import entries, run
 from ranking_rows import write_ranking_dataset
+from warm import warm
 
 from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 
@@ -25,7 +25,7 @@ MODEL = ["--embedding_dim", "8", "--bottom_mlp_dims", "16,8", "--top_mlp_dims", 
 def told(tmp_path_factory):
     """Two logical CPUs are made before TensorFlow starts: in a process of its own."""
     folder = tmp_path_factory.mktemp("host")
-    done = run([sys.executable, str(WORKER), str(folder)], seconds=240)
+    done = run(warm(str(WORKER), str(folder)), seconds=240)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return folder, json.loads((folder / "told.json").read_text())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import commands_worker
 import killed_rank_worker
@@ -123,7 +122,7 @@ def test_ranks_killed_while_they_write_together_lose_no_checkpoint(tmp_path):
     ]
     for ranks, cut, kill in kills:
         words = ["train", *common, "--tables", "spread", "--cut", cut, *load * saved.exists()]
-        launched = [sys.executable, killed_rank_worker.__file__, *kill, *words]
+        launched = warm(killed_rank_worker.__file__, *kill, *words)
         done = run([*horovodrun(ranks), *launched], seconds=200)
         assert done.returncode != 0
         # Which of the ranks' ends the launcher sees first, it alone knows.

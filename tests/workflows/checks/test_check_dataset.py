@@ -9,8 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import small_users
+from ranking_rows import write_ranking_dataset
 
 from merlin_sim.feed.open_feed import open_feed
+from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
 from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
@@ -80,6 +82,29 @@ def test_a_sound_dataset_has_no_problem(write, check):
     assert values["positives per user", "test"] == pytest.approx(
         TEST["label"].sum() / TEST["user"].nunique()
     )
+
+
+@pytest.mark.parametrize("last", [6, 50])
+def test_an_id_beyond_its_table_is_named_with_its_row(write, tmp_path, last):
+    """Ids of a click log end one before the cardinality, those of a behaviour log at it."""
+    if last == 6:
+        directory = write_ranking_dataset(tmp_path, rows=200)
+        file, column = directory / "train.parquet", "category_0"
+    else:
+        directory = write(TRAIN, TEST)
+        file, column = directory / "train" / "part.0.parquet", "item_trgt"
+    frame = pd.read_parquet(file)
+    for found in (last, last + 1):
+        frame.loc[150, column] = found
+        frame.to_parquet(file)
+        dataset = DatasetDirectory.open(directory)
+        rows = StoredRows(dataset, "train")
+        if found == last:
+            assert sum(len(some.labels) for part in rows.parts for some in rows.read(part))
+        else:
+            message = f"row 150: column {column}: expected an id of 0 to {last}, found {found}"
+            with pytest.raises(MerlinSimError, match=message):
+                list(rows.read(rows.parts[0]))
 
 
 def test_repeated_rows(write, check):

@@ -1,37 +1,27 @@
+"""CSV and parquet in chunks become one dataset directory, or are refused with file and row."""
+
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
+from chunked_samples import (
+    NAMES,
+    SINGLE,
+    plain,
+    rows_of,
+    sim_rows,
+    sim_spec,
+    write_spec,
+)
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.workflows.engine import parquet_files
-
-
-@pytest.fixture
-def transcode(run_cli):
-    def run(source: Path, output: Path, *options) -> DatasetDirectory:
-        result = run_cli("transcode", "--input", source, "--output", output, *options)
-        if result.exception:
-            raise result.exception
-        return DatasetDirectory.open(output)
-
-    return run
-
-
-def rows_of(dataset: DatasetDirectory, mapping: str) -> pd.DataFrame:
-    frame = pd.concat([pd.read_parquet(file) for file in dataset.files(mapping)])
-    return frame.reset_index(drop=True)
-
 
 # The published example: one csv chunk split by rows, one with the other columns, 3 + 2 rows.
 PUBLISHED = """
@@ -54,6 +44,8 @@ channel_spec:
   label_ch: [label]
 metadata: {origin: here}
 """
+
+
 FILES = {
     "train_0_0.csv": "0,31\n1,32\n2,33\n",
     "train_0_1.csv": "0,34\n1,35\n",
@@ -135,210 +127,6 @@ def test_auto_cardinalities_are_counted(published, tmp_path, transcode):
     assert dataset.spec.feature_spec["item_id"].cardinality == 25
     values = json.loads((tmp_path / "dataset/metadata.json").read_text())["cardinalities"]
     assert {"name": "user_id", "value": 15} in values
-
-
-NAMES = ["label", "user", "item_trgt", "cat_trgt", "item_pos", "cat_pos", "item_neg", "cat_neg"]
-SINGLE = NAMES[:4]
-LONGEST = 6
-
-
-def sim_spec(kind: str, files: dict[str, list[str]], label="bool", **changes) -> dict:
-    sizes = {"user": 50, "item": 90, "cat": 9}
-    features = {"label": {"dtype": label}}
-    for name in NAMES[1:]:
-        features[name] = {"dtype": "int64", "cardinality": sizes[name.split("_")[0]]}
-        if name not in SINGLE:
-            features[name]["dimensions"] = [LONGEST]
-    return {
-        "feature_spec": features,
-        "source_spec": {
-            mapping: [{"type": kind, "features": NAMES, "files": names}]
-            for mapping, names in files.items()
-        },
-        "channel_spec": {
-            "label": ["label"],
-            "user_features": ["user"],
-            "target_item_features": ["item_trgt", "cat_trgt"],
-            "positive_history": ["item_pos", "cat_pos"],
-            "negative_history": ["item_neg", "cat_neg"],
-        },
-        "metadata": {},
-        **changes,
-    }
-
-
-def sim_rows(count: int, seed=0) -> list[dict]:
-    rng = np.random.default_rng(seed)
-    rows = []
-    for _ in range(count):
-        row = {"label": int(rng.integers(2)), "user": int(rng.integers(1, 51))}
-        length = int(rng.integers(0, LONGEST + 1))
-        for part, size in (("trgt", None), ("pos", length), ("neg", length)):
-            row[f"item_{part}"] = rng.integers(1, 91, size).tolist()
-            row[f"cat_{part}"] = rng.integers(1, 10, size).tolist()
-        rows.append({name: row[name] for name in NAMES})
-    return rows
-
-
-def pad(row: dict) -> dict:
-    return {
-        name: [0] * (LONGEST - len(value)) + value if isinstance(value, list) else value
-        for name, value in row.items()
-    }
-
-
-def plain(frame: pd.DataFrame) -> list[dict]:
-    return [
-        {
-            name: list(map(int, value)) if isinstance(value, np.ndarray) else int(value)
-            for name, value in row.items()
-        }
-        for row in frame.to_dict("records")
-    ]
-
-
-def write_records(path: Path, records: list[dict], compression: str = "") -> None:
-    import tensorflow as tf
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for record in records:
-            feature = {
-                name: tf.train.Feature(
-                    int64_list=tf.train.Int64List(value=np.ravel(value).astype(int))
-                )
-                for name, value in record.items()
-            }
-            example = tf.train.Example(features=tf.train.Features(feature=feature))
-            writer.write(example.SerializeToString())
-
-
-def prebatch(rows: list[dict], size: int) -> list[dict]:
-    return [
-        {name: [row[name] for row in map(pad, rows[start : start + size])] for name in NAMES}
-        for start in range(0, len(rows), size)
-    ]
-
-
-def write_spec(source: Path, spec: dict) -> None:
-    source.mkdir(exist_ok=True)
-    (source / "feature_spec.yaml").write_text(yaml.safe_dump(spec))
-
-
-def test_tfrecords_of_single_samples(tmp_path, transcode, monkeypatch):
-    from merlin_sim.workflows.transcoding import tfrecord_file
-
-    monkeypatch.setattr(tfrecord_file, "RECORDS_AT_ONCE", 16)
-    monkeypatch.setattr(parquet_files, "ROWS_PER_GROUP", 10)
-    monkeypatch.setattr(parquet_files, "ROWS_PER_FILE", 30)
-    rows = sim_rows(100)
-    write_records(tmp_path / "s/train/part_0.tfrecord", rows[:37])
-    write_records(tmp_path / "s/train/part_1.tfrecord", rows[37:])
-    write_records(tmp_path / "s/test.tfrecord", rows[:5])
-    files = {"train": ["train/part_0.tfrecord", "train/part_1.tfrecord"], "test": ["test.tfrecord"]}
-    write_spec(tmp_path / "s", sim_spec("tfrecord", files))
-    dataset = transcode(tmp_path / "s", tmp_path / "dataset")
-    assert len(dataset.files("train")) == 4
-    frame = rows_of(dataset, "train")
-    assert list(frame) == NAMES
-    assert frame["label"].dtype == bool
-    assert plain(frame) == rows
-    assert plain(rows_of(dataset, "test")) == rows[:5]
-
-
-@pytest.mark.parametrize(("count", "size"), [(50, 8), (48, 8), (3, 8), (9, 8)])
-def test_prebatched_tfrecords_and_their_remainder(count, size, tmp_path, transcode):
-    rows = sim_rows(count)
-    batches = prebatch(rows, size)
-    whole = count // size
-    write_records(tmp_path / "s/train/part_0.tfrecord", batches[:whole])
-    files = ["train/part_0.tfrecord"]
-    if count % size:
-        write_records(tmp_path / "s/train/remainder.tfrecord", batches[whole:])
-        files.append("train/remainder.tfrecord")
-    write_records(tmp_path / "s/test.tfrecord", list(map(pad, rows[::-1])))
-    write_spec(tmp_path / "s", sim_spec("tfrecord", {"train": files, "test": ["test.tfrecord"]}))
-    dataset = transcode(tmp_path / "s", tmp_path / "dataset")
-    assert plain(rows_of(dataset, "train")) == list(map(pad, rows))
-    assert plain(rows_of(dataset, "test")) == list(map(pad, rows[::-1]))
-
-
-def break_batch(records: list[dict], name: str, change: Callable) -> None:
-    records[1] = {**records[1], name: change(np.ravel(records[1][name]).tolist())}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "change", "message"),
-    [
-        ("item_pos", lambda v: v[:-1], "record 2: item_pos: expected 6 values a sample"),
-        ("user", lambda v: v[:-1], "record 2: user: expected as many values as samples"),
-        ("label", lambda v: [], "record 2: user: expected as many values as samples"),
-        ("cat_neg", lambda v: [10] * len(v), r"row 9: cat_neg: .*0\.\.9.*found 10"),
-        ("label", lambda v: [2] * len(v), "row 9: label: expected bool, found 2"),
-    ],
-)
-def test_tfrecords_that_do_not_add_up(name, change, message, tmp_path, transcode):
-    batches = prebatch(sim_rows(24), 8)
-    break_batch(batches, name, change)
-    write_records(tmp_path / "s/train.tfrecord", batches)
-    write_records(tmp_path / "s/test.tfrecord", prebatch(sim_rows(8), 8))
-    files = {"train": ["train.tfrecord"], "test": ["test.tfrecord"]}
-    write_spec(tmp_path / "s", sim_spec("tfrecord", files))
-    with pytest.raises(MerlinSimError, match=f"train.tfrecord, {message}"):
-        transcode(tmp_path / "s", tmp_path / "dataset")
-    assert not (tmp_path / "dataset").exists()
-
-
-def test_damaged_tfrecords(tmp_path, transcode):
-    import tensorflow as tf
-
-    rows = sim_rows(30)
-    path = tmp_path / "s/train.tfrecord"
-    write_records(path, rows)
-    write_records(tmp_path / "s/test.tfrecord", rows[:5])
-    files = {"train": ["train.tfrecord"], "test": ["test.tfrecord"]}
-    write_spec(tmp_path / "s", sim_spec("tfrecord", files))
-    content = path.read_bytes()
-    path.write_bytes(content[:-10])
-    with pytest.raises(MerlinSimError, match="record 30: damaged or cut short"):
-        transcode(tmp_path / "s", tmp_path / "dataset")
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        writer.write(b"no example")
-    with pytest.raises(MerlinSimError, match="record 1: not a tf.train.Example"):
-        transcode(tmp_path / "s", tmp_path / "dataset")
-
-
-@pytest.mark.parametrize("name", ["item_pos", "user"])
-def test_a_feature_that_a_record_lacks_is_no_empty_one(name, tmp_path, transcode):
-    rows = sim_rows(30)
-    rows[4] |= {"item_pos": [], "cat_pos": []}
-    rows[7] |= {"item_pos": [], "cat_pos": []}
-    del rows[7][name]
-    write_records(tmp_path / "s/train.tfrecord", rows)
-    write_records(tmp_path / "s/test.tfrecord", rows[:5])
-    files = {"train": ["train.tfrecord"], "test": ["test.tfrecord"]}
-    write_spec(tmp_path / "s", sim_spec("tfrecord", files))
-    with pytest.raises(MerlinSimError, match=f"train.tfrecord, record 8: .*{name}|record 8: user"):
-        transcode(tmp_path / "s", tmp_path / "dataset")
-
-
-def test_a_record_whose_names_are_no_text_is_named(tmp_path, transcode):
-    import tensorflow as tf
-
-    rows = sim_rows(5)
-    for name in ("train", "test"):
-        write_records(tmp_path / f"s/{name}.tfrecord", rows)
-    example = tf.train.Example()
-    example.features.feature["user"].bytes_list.value.append(b"\xde\xff")
-    damaged = example.SerializeToString().replace(b"user", b"\xc8\xffer")
-    with tf.io.TFRecordWriter(str(tmp_path / "s/train.tfrecord")) as writer:
-        writer.write(damaged)
-        writer.write(damaged[::-1])
-    files = {"train": ["train.tfrecord"], "test": ["test.tfrecord"]}
-    write_spec(tmp_path / "s", sim_spec("tfrecord", files))
-    with pytest.raises(MerlinSimError, match="train.tfrecord, record [12]: "):
-        transcode(tmp_path / "s", tmp_path / "dataset")
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.decimal128(12), pa.date32()])

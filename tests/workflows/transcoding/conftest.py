@@ -1,0 +1,20 @@
+"""The command `transcode`, in this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from merlin_sim.schemas.dataset import DatasetDirectory
+
+
+@pytest.fixture
+def transcode(run_cli):
+    def run(source: Path, output: Path, *options) -> DatasetDirectory:
+        result = run_cli("transcode", "--input", source, "--output", output, *options)
+        if result.exception:
+            raise result.exception
+        return DatasetDirectory.open(output)
+
+    return run
