@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from ...checkpoints.checkpoint_store import CheckpointStore
 from ...feed.loader import Loader
 from ...feed.open_feed import open_feed
 from ...feed.users.users_loader import POSITIONS_TOGETHER
 from ...ranks import collectives
 from ...ranks.interruption import StopRequest
+from ...schemas.channels import TARGET_ITEM_FEATURES
 from ...schemas.known_keys import note_of
 from ...steps.dropout_seeds import DropoutSeeds
 from ...steps.loss_scale import LossScale
@@ -50,6 +54,8 @@ class TrainingRun(RunParts):
             self.own_variables,
         )
         dropout_seeds = DropoutSeeds(self.model, int(self.config.seed or 0), self.ranks.rank)
+        if self.family.counts_targets:
+            self.model.take_target_counts(self._target_counts())
         if self.config.benchmark:
             return self._benchmark(step, dropout_seeds)
         train_feed = self._train_feed()
@@ -137,12 +143,25 @@ class TrainingRun(RunParts):
 
         return compute
 
-    def _train_feed(self) -> Loader:
+    def _target_counts(self) -> npt.NDArray[np.int64]:
+        """Count how often each item is a training sample's, over all ranks, as epoch 1 has them."""
+        item = self.dataset.channels[TARGET_ITEM_FEATURES][0]
+        rows = int(self.dataset.schema[item].int_domain.max) + 1
+        counts = np.zeros(rows, np.int64)
+        for given in self._train_feed([item, self.family.label(self.dataset.channels)]):
+            self.watchdog.alive()
+            batch = SampleBatch(*given)
+            ids = batch.counted(batch.columns[item].numpy().reshape(-1))
+            counts += np.bincount(ids, minlength=rows)
+        return collectives.sum_counts(counts, self.ranks)
+
+    def _train_feed(self, columns: list[str] | None = None) -> Loader:
+        """Open this rank's training samples; ``columns`` in place of all that is trained on."""
         config = self.config
         feed = open_feed(
             self.dataset,
             "train",
-            self._trained_columns,
+            columns or self._trained_columns,
             config.global_batch_size,
             self.ranks,
             shuffle=config.shuffle,
