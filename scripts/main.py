@@ -35,6 +35,7 @@ COMMANDS = {
     "export": ("export", "Write a trained model as a directory that can be served."),
     "score": ("score", "Score raw events with an exported model."),
     "serve": ("serve", "Answer requests: a Triton Inference Server on an exported model."),
+    "index": ("retrieval.index", "Make the index of a two-tower model's items."),
     "gate": ("deployment.gate", "Tell whether a model is not worse than the one that is served."),
     "drift": ("deployment.drift", "Tell how far a dataset is from an older one."),
     "registry": ("deployment.registry", "Keep exported models, and say which one is served."),
