@@ -59,7 +59,8 @@ real-data: $(READY)
 	@$(BIN)/python -m merlin_sim.scripts.real_data
 
 LOCK := VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv pip compile --quiet --universal --python-version 3.10 \
-  --generate-hashes --no-emit-index-url --extra dev --extra horovod --extra serve --extra study --extra redis --no-emit-package horovod \
+  --generate-hashes --no-emit-index-url --extra dev --extra horovod --extra serve --extra study --extra redis --extra recommend \
+  --no-emit-package horovod \
   --custom-compile-command "make lock" pyproject.toml
 
 lock: $(READY)

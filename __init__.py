@@ -49,6 +49,7 @@ _NAMES = {
         "SIMModel",
         "TWINBlock",
         "TWINModel",
+        "TwoTowerModel",
         "build_model",
         "options_type",
     ),

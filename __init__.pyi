@@ -22,6 +22,7 @@ from .models import SIMBlock as SIMBlock
 from .models import SIMModel as SIMModel
 from .models import TWINBlock as TWINBlock
 from .models import TWINModel as TWINModel
+from .models import TwoTowerModel as TwoTowerModel
 from .models import build_model as build_model
 from .models import options_type as options_type
 from .models.interest.search_report import format_search_report as format_search_report

@@ -34,3 +34,6 @@ from .registry import MODELS as MODELS
 from .registry import build_model as build_model
 from .registry import load_model as load_model
 from .registry import options_type as options_type
+from .towers.options import TwoTowerOptions as TwoTowerOptions
+from .towers.two_tower_block import TwoTowerBlock as TwoTowerBlock
+from .towers.two_tower_model import TwoTowerModel as TwoTowerModel

@@ -39,6 +39,7 @@ COMMANDS = {
         "serving.histories",
         "Keep users' histories, so that requests need not bring them.",
     ),
+    "index": ("retrieval.index", "Make the index of a two-tower model's items."),
     "gate": ("deployment.gate", "Tell whether a model is not worse than the one that is served."),
     "drift": ("deployment.drift", "Tell how far a dataset is from an older one."),
     "registry": ("deployment.registry", "Keep exported models, and say which one is served."),

@@ -40,10 +40,11 @@ MAY_IMPORT = {
     "deployment": {
         "foundation", "schemas", "checkpoints", "feed", "steps", "models", "training", "serving",
     },
+    "retrieval": {"foundation", "schemas", "sampling", "feed", "workflows", "serving"},
     "scripts": {
         "foundation", "schemas", "ranks", "placement", "checkpoints", "steps", "models",
         "workflows",
-        "training", "serving", "deployment", "histories",
+        "training", "serving", "deployment", "histories", "retrieval",
     },
 }  # fmt: skip
 

@@ -74,6 +74,9 @@ class Family:
     cores are few, as little else can be computed beside one."""
     compiles_after_lookups: bool = False
     """Whether XLA can compile what follows the lookups by itself, as spread tables need it."""
+    counts_targets: bool = False
+    """Whether training begins with counting how often each item is a sample's: the model then has
+    ``take_target_counts(counts)``, by item id."""
     help: Mapping[str, str] = field(default_factory=dict)
     """What the command line says of an option."""
     presets: Mapping[str, Preset] = field(default_factory=dict)
@@ -93,6 +96,11 @@ class Family:
     def has_search(self) -> bool:
         """Whether the model searches a long history; its class says so."""
         return bool(getattr(self.model_class(), "has_search", False))
+
+    @property
+    def has_vectors(self) -> bool:
+        """Whether the model makes vectors of users and items, for an index; its class says so."""
+        return bool(getattr(self.model_class(), "has_vectors", False))
 
     def tables(self, schema: Any, options: Any) -> list[Table]:
         """Return the tables that a plan may spread over ranks."""

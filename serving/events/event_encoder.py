@@ -187,6 +187,20 @@ class EventEncoder:
             tuple(column.name for column in columns.users),
         )
 
+    def encode_items(self, items: Sequence[Item]) -> Ids:
+        """Look up items of nobody, as candidates: column -> ids or numbers, [items].
+
+        Raises:
+            RequestError: As :meth:`encode`.
+        """
+        nobody: Ids = {column.name: np.zeros(1, np.int64) for column in self.columns.users}
+        found = self._items(items, CANDIDATES)
+        ids: Ids = {
+            column.name: values.astype(column.dtype)
+            for column, values in zip(self.columns.targets, found, strict=True)
+        }
+        return ids | self.numbers.of_items(nobody, found, [{}] * len(items), CANDIDATES)
+
     def _items(self, items: Sequence[Item], where: str) -> list[npt.NDArray[np.int64]]:
         """The ids of items, feature by feature."""
         ids = np.zeros((len(self.items), len(items)), np.int64)

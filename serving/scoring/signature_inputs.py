@@ -40,6 +40,18 @@ def one_user_batch(event: EncodedEvent, columns: ServedColumns) -> Tensors:
     return tensors
 
 
+def user_batch(events: Sequence[EncodedEvent], columns: ServedColumns) -> Tensors:
+    """One row for each event, the user's columns alone."""
+    tensors: Tensors = {
+        column.name: np.concatenate([event.users[column.name] for event in events])
+        for column in columns.of_user
+    }
+    for column in columns.lists:
+        rows = [event.histories[column.name] for event in events]
+        tensors |= _lists(column.name, rows, np.ones(len(events), np.int64), columns)
+    return tensors
+
+
 def _lists(
     name: str,
     rows: Sequence[npt.NDArray[np.generic]],

@@ -69,7 +69,8 @@ def export_model(
     }
     _check_vocabularies(dataset, columns)
     with staged_directory(output, overwrite=overwrite, say=say) as directory:
-        save_served_model(model, Schema([schema[n] for n in names]), directory / MODEL, takes_rows)
+        served = Schema([schema[n] for n in names])
+        save_served_model(model, served, directory / MODEL, takes_rows, family.has_vectors)
         dataset.spec.write(directory / SPEC_FILE)
         write_schema(schema, directory / SCHEMA_FILE)
         for source in (dataset.path / WORKFLOW, *_vocabularies(dataset, columns)):

@@ -29,6 +29,11 @@ PLAIN_SIGNATURE = "serving_default"
 ONE_USER_SIGNATURE = "one_user"
 """One row of the user's columns, one of the target item's for each candidate."""
 
+USER_VECTOR_SIGNATURE, ITEM_VECTOR_SIGNATURE = "user_vector", "item_vector"
+"""Of a model with vectors: a row of the user's columns each, a row of the target item's each."""
+VECTOR = "vector"
+"""Their output, [rows, dim], float32."""
+
 
 @dataclass(frozen=True)
 class Servable:

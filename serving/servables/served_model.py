@@ -10,17 +10,26 @@ from merlin.schema import Schema
 
 from ...foundation.batch_names import OFFSETS, VALUES
 from ...models.row_parts import in_parts
-from ...models.serving_signature import columns_signature
+from ...models.serving_signature import Signature, columns_signature
 from ...schemas.channels import (
     TARGET_ITEM_FEATURES,
     TARGET_ITEM_LISTS,
     TARGET_ITEM_NUMERICAL,
 )
 from ...schemas.contracts.known_contracts import channels_of
-from .servable import ONE_USER_SIGNATURE, PLAIN_SIGNATURE, SCORE
+from .servable import (
+    ITEM_VECTOR_SIGNATURE,
+    ONE_USER_SIGNATURE,
+    PLAIN_SIGNATURE,
+    SCORE,
+    USER_VECTOR_SIGNATURE,
+    VECTOR,
+)
 
 
-def save_served_model(model: Any, schema: Schema, path: Path, takes_rows: bool) -> None:
+def save_served_model(
+    model: Any, schema: Schema, path: Path, takes_rows: bool, has_vectors: bool = False
+) -> None:
     """Write the SavedModel of a servable.
 
     It holds the forward pass and the weights: no optimizer, no objective, no Keras objects, whose
@@ -32,6 +41,7 @@ def save_served_model(model: Any, schema: Schema, path: Path, takes_rows: bool) 
             take.
         path: Directory to write.
         takes_rows: Whether requests are plain rows: there is no signature for one user then.
+        has_vectors: Whether it gives vectors of users and of items: each has a signature then.
     """
     signature = columns_signature(schema)
     of_target = (TARGET_ITEM_FEATURES, TARGET_ITEM_LISTS, TARGET_ITEM_NUMERICAL)
@@ -59,6 +69,8 @@ def save_served_model(model: Any, schema: Schema, path: Path, takes_rows: bool) 
     functions = {PLAIN_SIGNATURE: plain}
     if not takes_rows:
         functions[ONE_USER_SIGNATURE] = one_user
+    if has_vectors:
+        functions |= _vector_functions(model, signature, targets)
     signatures = {name: f.get_concrete_function() for name, f in functions.items()}
     module = tf.Module()
     module.functions = functions
@@ -66,6 +78,33 @@ def save_served_model(model: Any, schema: Schema, path: Path, takes_rows: bool) 
     read = {v.ref(): v for function in signatures.values() for v in function.variables}
     module.weights = list(read.values())
     tf.saved_model.save(module, str(path), signatures=signatures)
+
+
+def _vector_functions(model: Any, signature: Signature, targets: list[str]) -> dict[str, Any]:
+    """Return what gives vectors of users, without any item, and of items, without any user."""
+    of_users = {name: spec for name, spec in signature.items() if name not in targets}
+    of_items = {name: signature[name] for name in targets}
+
+    @tf.function(input_signature=[of_users], autograph=False)
+    def users(columns: dict[str, Any]) -> dict[str, tf.Tensor]:
+        return {VECTOR: model.forward({**columns, **_zeros(columns, of_items)}).users}
+
+    @tf.function(input_signature=[of_items], autograph=False)
+    def items(columns: dict[str, Any]) -> dict[str, tf.Tensor]:
+        return {VECTOR: model.forward({**columns, **_zeros(columns, of_users)}).items[:, 0]}
+
+    return {USER_VECTOR_SIGNATURE: users, ITEM_VECTOR_SIGNATURE: items}
+
+
+def _zeros(columns: dict[str, Any], lacking: Signature) -> dict[str, tf.Tensor]:
+    """Stand in for columns that a vector is not made of; the saved graph holds nothing of them."""
+    name, column = next((n, c) for n, c in columns.items() if not n.endswith(VALUES))
+    rows = tf.shape(column)[0] - (1 if name.endswith(OFFSETS) else 0)
+    found = {}
+    for lacked, spec in lacking.items():
+        count = 0 if lacked.endswith(VALUES) else rows + (1 if lacked.endswith(OFFSETS) else 0)
+        found[lacked] = tf.zeros([count, *spec.shape[1:]], spec.dtype)
+    return found
 
 
 def _of_one_user(name: str, column: tf.Tensor) -> tf.Tensor:

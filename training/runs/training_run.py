@@ -6,6 +6,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from ...checkpoints.checkpoint_store import CheckpointStore
 from ...feed.loader import Loader
 from ...feed.open_feed import open_feed
@@ -13,6 +16,7 @@ from ...feed.users.users_loader import POSITIONS_TOGETHER
 from ...models.variable_names import named_variables, table_names
 from ...ranks import collectives
 from ...ranks.interruption import StopRequest
+from ...schemas.channels import TARGET_ITEM_FEATURES
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.fingerprint import fingerprint
 from ...schemas.known_keys import note_of
@@ -58,6 +62,8 @@ class TrainingRun(RunParts):
             self._held_rows(state),
         )
         dropout_seeds = DropoutSeeds(self.model, int(self.config.seed or 0), self.ranks.rank)
+        if self.family.counts_targets:
+            self.model.take_target_counts(self._target_counts())
         if self.config.benchmark:
             return self._benchmark(step, dropout_seeds)
         train_feed = self._train_feed()
@@ -145,24 +151,41 @@ class TrainingRun(RunParts):
 
         return compute
 
-    def _train_feed(self) -> TrainFeed:
+    def _target_counts(self) -> npt.NDArray[np.int64]:
+        """Count how often each item is a training sample's, over all ranks, as epoch 1 has them."""
+        item = self.dataset.channels[TARGET_ITEM_FEATURES][0]
+        rows = int(self.dataset.schema[item].int_domain.max) + 1
+        counts = np.zeros(rows, np.int64)
+        for given in self._train_feed([item, self.family.label(self.dataset.channels)]):
+            self.watchdog.alive()
+            batch = SampleBatch(*given)
+            ids = batch.counted(batch.columns[item].numpy().reshape(-1))
+            counts += np.bincount(ids, minlength=rows)
+        return collectives.sum_counts(counts, self.ranks)
+
+    def _train_feed(self, columns: list[str] | None = None) -> TrainFeed:
+        """Open this rank's training samples; ``columns`` in place of all that is trained on."""
         size, replayed = self.config.global_batch_size, self._replayed
         if replayed is None:
-            return self._feed_of(self.dataset, size, self.config.drop_remainder)
+            return self._feed_of(self.dataset, size, self.config.drop_remainder, columns)
         old, shares = replayed
-        self.log.say(
-            f"each batch has {shares.new:,} samples of {self.dataset.path} and {shares.old:,} of "
-            f"{old.path}, of which {self._feed_of(old, shares.old, True).samples:,} are there"
-        )
-        new = self._feed_of(self.dataset, shares.new, self.config.drop_remainder)
-        return ReplayFeed(new, self._feed_of(old, shares.old, True))
+        old_feed = self._feed_of(old, shares.old, True, columns)
+        if columns is None:
+            self.log.say(
+                f"each batch has {shares.new:,} samples of {self.dataset.path} and "
+                f"{shares.old:,} of {old.path}, of which {old_feed.samples:,} are there"
+            )
+        new_feed = self._feed_of(self.dataset, shares.new, self.config.drop_remainder, columns)
+        return ReplayFeed(new_feed, old_feed)
 
-    def _feed_of(self, dataset: DatasetDirectory, size: int, drop_last: bool) -> Loader:
+    def _feed_of(
+        self, dataset: DatasetDirectory, size: int, drop_last: bool, columns: list[str] | None
+    ) -> Loader:
         config = self.config
         feed = open_feed(
             dataset,
             "train",
-            self._trained_columns,
+            columns or self._trained_columns,
             size,
             self.ranks,
             shuffle=config.shuffle,

@@ -1,0 +1,1 @@
+"""From a user to a few hundred of a million items."""

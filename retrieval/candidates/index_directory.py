@@ -1,0 +1,82 @@
+"""An index as a directory: it appears whole or not at all, and opens for its model alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ... import __version__
+from ...foundation.atomic_write import write_text_atomically
+from ...foundation.digest import sha256
+from ...foundation.exceptions import MerlinSimError
+from ...foundation.json_file import read_json
+from ...foundation.own_digest import require_own_digest, with_own_digest
+from ...foundation.staging import check_apart, staged_directory
+from .item_index import ItemIndex
+from .towers import Towers
+
+FORMAT = 1
+INDEX, MANIFEST = "items.faiss", "index.json"
+NEEDED = {"model": str, "sha256": str, "recall": float, "items": int}
+
+
+def write_index(
+    towers: Towers,
+    output: Path,
+    *,
+    overwrite: bool = False,
+    say: Callable[[str], None] = lambda message: None,
+) -> ItemIndex:
+    """Make the index of all items that the towers know, and write it.
+
+    Args:
+        towers: The model.
+        output: Directory to make.
+        overwrite: Replace a directory that holds something.
+        say: Told, in a sentence, what was found of an earlier run.
+    """
+    check_apart(output, [towers.servable.path])
+    with staged_directory(output, overwrite=overwrite, say=say) as directory:
+        index = ItemIndex.build(towers.items(), towers.dim)
+        index.write(directory / INDEX)
+        document = {
+            "format": FORMAT,
+            "merlin_sim": __version__,
+            "model": towers.digest,
+            "checkpoint": towers.servable.manifest.get("checkpoint"),
+            "items": index.items,
+            "dim": index.dim,
+            "groups": index.groups,
+            "looked_at": index.looked_at,
+            "recall": index.recall,
+            "sha256": sha256(directory / INDEX),
+        }
+        write_text_atomically(directory / MANIFEST, with_own_digest(document))
+    return index
+
+
+def open_index(path: Path, towers: Towers) -> ItemIndex:
+    """Open an index.
+
+    Raises:
+        MerlinSimError: Where it is damaged, or of another model.
+    """
+    manifest = path / MANIFEST
+    document = read_json(manifest, "JSON, what `merlin-sim index` writes")
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise MerlinSimError(
+            f"{manifest}: expected format {FORMAT}, which this version of merlin-sim reads."
+            " `merlin-sim index` writes it anew."
+        )
+    require_own_digest(manifest)
+    wrong = [name for name, kind in NEEDED.items() if not isinstance(document.get(name), kind)]
+    if wrong:
+        raise MerlinSimError(f"{manifest}: does not say {', '.join(wrong)}.")
+    if document["model"] != towers.digest:
+        raise MerlinSimError(
+            f"{path}: is an index of another model: expected one of {towers.servable.path}. "
+            "`merlin-sim index` makes it."
+        )
+    if not (path / INDEX).is_file() or sha256(path / INDEX) != document["sha256"]:
+        raise MerlinSimError(f"{path / INDEX}: not as it was written (its SHA-256 differs).")
+    return ItemIndex.read(path / INDEX, document["recall"])

@@ -1,0 +1,1 @@
+"""The commands that answer what a user should see."""

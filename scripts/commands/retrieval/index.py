@@ -1,0 +1,39 @@
+"""``merlin-sim index``: the vectors of all items become an index."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from ...options.shared_options import overwrite_directory
+
+
+@click.command()
+@click.argument("towers", type=Path)
+@click.option("--output", type=Path, required=True, help="Directory of the index to make.")
+@overwrite_directory
+def command(towers: Path, output: Path, overwrite: bool) -> None:
+    """Make the index of all items that an exported two-tower model knows.
+
+    The directory appears whole or not at all, holds a digest of its file, and opens for this model
+    alone. docs/recommend.md says what is measured when it is made.
+    """
+    from ....retrieval.candidates.item_index import import_faiss
+    from ....serving.servables.servable import Servable
+
+    import_faiss()
+    servable = Servable.open(towers)
+
+    from ....retrieval.candidates.index_directory import write_index
+    from ....retrieval.candidates.towers import Towers
+
+    started = time.monotonic()
+    index = write_index(Towers(servable), output, overwrite=overwrite, say=click.echo)
+    seconds = time.monotonic() - started
+    click.echo(
+        f"{output}: {index.items:,} items in {index.groups:,} groups, of which "
+        f"{index.looked_at:,} are looked at: {index.recall:.3f} of the nearest are found; "
+        f"{seconds:.1f} s"
+    )

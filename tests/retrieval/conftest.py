@@ -1,0 +1,62 @@
+"""A small dataset from raw logs, two towers and a ranker with random weights, and their index."""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+from merlin_sim.foundation.progress import Silence
+from merlin_sim.models import build_model
+from merlin_sim.retrieval.candidates.index_directory import write_index
+from merlin_sim.retrieval.candidates.towers import Towers
+from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.serving.servables.export import export_model
+from merlin_sim.serving.servables.servable import Servable
+from merlin_sim.workflows.amazon.amazon_books import AmazonReviews, amazon_files, read_categories
+from merlin_sim.workflows.behaviour.build import DatasetBuilder
+from merlin_sim.workflows.behaviour.rules import ITEM_ORDER, SampleRules
+from merlin_sim.workflows.engine.schedulers import SingleProcess
+from merlin_sim.workflows.synthetic.planted_behaviour import PlantedBehaviour
+from merlin_sim.workflows.synthetic.synthesis import synthesize
+
+BEHAVIOUR = PlantedBehaviour(users=40, items=300, categories=8, mean_length=30.0, seed=3)
+SMALL = {"embedding_dim": 4, "tower_dim": 8, "tower_mlp_dims": (16,), "history_weightings": 2}
+
+
+@pytest.fixture(scope="session")
+def dataset(tmp_path_factory):
+    home = tmp_path_factory.mktemp("retrieval")
+    (home / "raw").mkdir()
+    synthesize(home / "raw", BEHAVIOUR)
+    reviews, metadata = amazon_files(home / "raw", "reviews_Books.json", "meta_Books.json")
+    DatasetBuilder(
+        AmazonReviews(reviews),
+        SampleRules(max_sequence_length=20, equal_times=ITEM_ORDER),
+        features=lambda: read_categories(metadata, SingleProcess(), Silence(), "fail"),
+    ).build(home / "dataset")
+    return DatasetDirectory.open(home / "dataset")
+
+
+def exported(dataset, path, model_type, **options):
+    tf.keras.utils.set_random_seed(1)
+    export_model(build_model(model_type, dataset.schema, **options), dataset, path)
+    return Servable.open(path)
+
+
+@pytest.fixture(scope="session")
+def towers(dataset, tmp_path_factory):
+    path = tmp_path_factory.mktemp("towers") / "servable"
+    return Towers(exported(dataset, path, "two_tower", **SMALL))
+
+
+@pytest.fixture(scope="session")
+def ranker(dataset, tmp_path_factory):
+    path = tmp_path_factory.mktemp("ranker") / "servable"
+    return exported(dataset, path, "din", embedding_dim=4, stage_two_mlp_dims=(8,))
+
+
+@pytest.fixture(scope="session")
+def index_path(towers, tmp_path_factory):
+    path = tmp_path_factory.mktemp("index") / "index"
+    write_index(towers, path)
+    return path

@@ -1,0 +1,99 @@
+"""The index: what it finds, and that it opens whole and for its model alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.retrieval.candidates import item_index
+from merlin_sim.retrieval.candidates.index_directory import INDEX, MANIFEST, open_index
+from merlin_sim.retrieval.candidates.item_index import ItemIndex
+from merlin_sim.retrieval.candidates.towers import Towers
+from merlin_sim.serving.servables.manifest import ServableError
+
+
+def unit(rows, seed, dim=16):
+    vectors = np.random.default_rng(seed).normal(size=(rows, dim)).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def test_the_nearest_are_found_with_their_vectors():
+    vectors, queries = unit(900, 1), unit(5, 2)
+    ids = np.arange(1, 901) * 3
+    index = ItemIndex.build([(ids[:400], vectors[:400]), (ids[400:], vectors[400:])], 16)
+    found, cosines, own = index.search(queries, 7)
+    expected = np.argsort(-(queries @ vectors.T), axis=1)[:, :7]
+    np.testing.assert_array_equal(found, ids[expected])
+    np.testing.assert_allclose(cosines, np.sort(queries @ vectors.T)[:, :-8:-1], rtol=1e-5)
+    np.testing.assert_array_equal(own, vectors[expected])
+    assert index.recall == 1.0 and index.groups == 1
+
+
+def test_groups_are_looked_at_until_enough_is_found(monkeypatch):
+    monkeypatch.setattr(item_index, "EXACT_BELOW", 100)
+    monkeypatch.setattr(item_index, "NEIGHBOURS", 50)
+    vectors = unit(4000, 1)
+    index = ItemIndex.build([(np.arange(4000), vectors)], 16)
+    assert index.groups == 126 and 1 < index.looked_at < 126
+    assert item_index.RECALL <= index.recall < 1
+    queries = unit(30, 3)
+    near = [item_index.share_found(index.search(queries, 50, w)[0], index.exact(queries, 50))
+            for w in (0, 3)]  # fmt: skip
+    assert near[0] < near[1] == 1.0
+    again = ItemIndex.build([(np.arange(4000), vectors)], 16)
+    np.testing.assert_array_equal(again.search(queries, 9)[0], index.search(queries, 9)[0])
+
+
+def test_an_index_without_items_is_none():
+    with pytest.raises(MerlinSimError, match="should have items"):
+        ItemIndex.build([], 8)
+
+
+def test_a_written_index_holds_every_items_vector(towers, index_path):
+    index = open_index(index_path, towers)
+    ids, vectors = next(towers.items())
+    assert index.items == len(ids) == len(towers.catalogue.keys) - 1
+    found, cosines, own = index.search(vectors[:20], 1)
+    np.testing.assert_allclose(cosines, 1, rtol=1e-5)
+    np.testing.assert_array_equal(own[:, 0], vectors[found[:, 0] - 1])
+
+
+def test_what_is_damaged_or_of_another_model_is_refused(towers, index_path, tmp_path, monkeypatch):
+    def copy():
+        shutil.rmtree(tmp_path / "copy", ignore_errors=True)
+        return shutil.copytree(index_path, tmp_path / "copy")
+
+    data = (copy() / INDEX).read_bytes()
+    (tmp_path / "copy" / INDEX).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(MerlinSimError, match="not as it was written"):
+        open_index(tmp_path / "copy", towers)
+    (copy() / INDEX).unlink()
+    with pytest.raises(MerlinSimError, match="not as it was written"):
+        open_index(tmp_path / "copy", towers)
+    text = (copy() / MANIFEST).read_text()
+    (tmp_path / "copy" / MANIFEST).write_text(text.replace('"dim": 8', '"dim": 9'))
+    with pytest.raises(MerlinSimError, match="digest"):
+        open_index(tmp_path / "copy", towers)
+    (copy() / MANIFEST).write_text(json.dumps({"format": 99}))
+    with pytest.raises(MerlinSimError, match="format 1"):
+        open_index(tmp_path / "copy", towers)
+    with pytest.raises(MerlinSimError, match="cannot be read"):
+        open_index(tmp_path, towers)
+    monkeypatch.setattr(Towers, "digest", property(lambda self: "another"))
+    with pytest.raises(MerlinSimError, match="index of another model"):
+        open_index(index_path, towers)
+
+
+def test_a_model_without_vectors_has_no_index(ranker):
+    with pytest.raises(ServableError, match="vectors of users and of items, as two_tower. .* din"):
+        Towers(ranker)
+
+
+def test_a_file_that_is_no_index_is_told(tmp_path):
+    (tmp_path / INDEX).write_bytes(b"nothing of the kind")
+    with pytest.raises(MerlinSimError, match="expected an index"):
+        ItemIndex.read(tmp_path / INDEX, 1.0)
