@@ -151,11 +151,16 @@ def train(dataset: Path, model: str, rate: float, seed: int, results: Path) -> d
     words = [COMMAND, "train", *TRAINED[model].split(), "--dataset_dir", str(dataset)]
     words += ["--lr", str(rate), "--seed", str(seed), "--results_dir", str(results)]
     words += ["--epochs", str(EPOCHS), "--early_stopping", "1", "--global_batch_size", "2048"]
+    before = os.times()
     ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    after = os.times()
     if ended.returncode:
         raise SystemExit(f"{' '.join(words)}\n{ended.stderr}")
     entries = map(json.loads, (results / "log.json").read_text().splitlines())
-    return next(entry for entry in entries if entry["type"] == "result")
+    end: dict[str, Any] = next(entry for entry in entries if entry["type"] == "result")
+    children = after.children_user + after.children_system
+    end["processor_seconds"] = children - before.children_user - before.children_system
+    return end
 
 
 class Trials:
@@ -213,6 +218,7 @@ class Trials:
                 auc=end["best_test_auc"],
                 gauc=end["best_test_gauc"],
                 seconds=end["time_to_train"],
+                processor_seconds=end["processor_seconds"],
             )
         )
 
@@ -242,7 +248,7 @@ def main() -> None:
                     trials.model(log, length, model, dataset, seeds)
     print_table(trials.done, {name: log.title for name, log in LOGS.items()})
     if options.draw:
-        draw(trials.done, options.draw)
+        draw([o for o in trials.done if o.model not in WITHOUT], options.draw)
 
 
 if __name__ == "__main__":
