@@ -37,7 +37,7 @@ from measuring.quality_table import Outcome, draw, print_table  # noqa: E402
 
 COMMAND = str(Path(sys.executable).parent / "merlin-sim")
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "merlin-sim/real-data"
-RATES = (0.001, 0.004)
+RATES = (0.004, 0.008)
 EPOCHS = 4
 
 
@@ -91,10 +91,20 @@ MODELS = {
     "sdim": "--model_type sdim",
     "twin": "--model_type twin",
     "sim-counts": "--model_type sim --history_counts true",
-    "sim-counts-dropout": "--model_type sim --history_counts true --dropout_rate 0.2",
     "twin-counts": "--model_type twin --history_counts true",
     "lifelong": "--preset lifelong",
+    "lifelong-twin": "--preset lifelong --model_type twin",
 }
+
+WITHOUT = {
+    "no-counts": "--history_counts false",
+    "no-dropout": "--dropout_rate 0",
+    "no-decay": "--table_weight_decay 0",
+    "no-dien": "--short_history attention",
+    "no-first-stage": "--stage_one false",
+}
+"""The preset with one of its parts taken away."""
+TRAINED = MODELS | {name: f"--preset lifelong {options}" for name, options in WITHOUT.items()}
 
 
 def write_log(name: str, directory: Path) -> Path:
@@ -138,14 +148,19 @@ def make_dataset(name: str, length: int, directory: Path) -> Path:
 
 def train(dataset: Path, model: str, rate: float, seed: int, results: Path) -> dict[str, Any]:
     """Run `merlin-sim train`; return what its log says at the end."""
-    words = [COMMAND, "train", *MODELS[model].split(), "--dataset_dir", str(dataset)]
+    words = [COMMAND, "train", *TRAINED[model].split(), "--dataset_dir", str(dataset)]
     words += ["--lr", str(rate), "--seed", str(seed), "--results_dir", str(results)]
     words += ["--epochs", str(EPOCHS), "--early_stopping", "1", "--global_batch_size", "2048"]
+    before = os.times()
     ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    after = os.times()
     if ended.returncode:
         raise SystemExit(f"{' '.join(words)}\n{ended.stderr}")
     entries = map(json.loads, (results / "log.json").read_text().splitlines())
-    return next(entry for entry in entries if entry["type"] == "result")
+    end: dict[str, Any] = next(entry for entry in entries if entry["type"] == "result")
+    children = after.children_user + after.children_system
+    end["processor_seconds"] = children - before.children_user - before.children_system
+    return end
 
 
 class Trials:
@@ -203,6 +218,7 @@ class Trials:
                 auc=end["best_test_auc"],
                 gauc=end["best_test_gauc"],
                 seconds=end["time_to_train"],
+                processor_seconds=end["processor_seconds"],
             )
         )
 
@@ -212,7 +228,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--all", action="store_true", help="every log, model and length, 3 seeds")
     parser.add_argument("--only", default="synthetic", help=f"of {', '.join(LOGS)}")
-    parser.add_argument("--models", default="sim,lifelong", help=f"of {'; '.join(MODELS)}")
+    parser.add_argument("--models", default="sim,lifelong", help=f"of {'; '.join(TRAINED)}")
     parser.add_argument("--lengths", default="", help="of the histories")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--results", type=Path, default=Path("quality.jsonl"))
@@ -232,7 +248,7 @@ def main() -> None:
                     trials.model(log, length, model, dataset, seeds)
     print_table(trials.done, {name: log.title for name, log in LOGS.items()})
     if options.draw:
-        draw(trials.done, options.draw)
+        draw([o for o in trials.done if o.model not in WITHOUT], options.draw)
 
 
 if __name__ == "__main__":

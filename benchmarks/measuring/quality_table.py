@@ -22,6 +22,8 @@ class Outcome(NamedTuple):
     auc: float
     gauc: float
     seconds: float
+    processor_seconds: float | None = None
+    """Of the whole command: what else the machine does hardly changes it."""
 
 
 class Summary(NamedTuple):
@@ -32,7 +34,7 @@ class Summary(NamedTuple):
     rate: float
     aucs: list[float]
     gaucs: list[float]
-    seconds: float
+    processor_seconds: float | None
 
     @property
     def auc(self) -> float:
@@ -57,13 +59,14 @@ def _sum_up(trials: Sequence[Outcome]) -> Summary:
     first = [o for o in trials if o.seed == 1]
     rate = max(first, key=lambda outcome: outcome.validation_auc).rate
     chosen = [o for o in trials if o.rate == rate]
+    costs = [o.processor_seconds for o in chosen if o.processor_seconds is not None]
     return Summary(
         chosen[0].model,
         chosen[0].length,
         rate,
         [o.auc for o in chosen],
         [o.gauc for o in chosen],
-        statistics.fmean(o.seconds for o in chosen),
+        statistics.fmean(costs) if costs else None,
     )
 
 
@@ -71,11 +74,12 @@ def print_table(outcomes: Sequence[Outcome], titles: Mapping[str, str]) -> None:
     """Print a table in markdown for each log."""
     for log in dict.fromkeys(outcome.log for outcome in outcomes):
         print(f"\n{titles[log]}\n")
-        print("| | length | test AUC | within users | rate | seeds | seconds |")
+        print("| | length | test AUC | within users | rate | seeds | processor seconds |")
         print("|---|---|---|---|---|---|---|")
         for row in sorted(summarize(outcomes, log), key=lambda row: (row.length, row.auc)):
             spread = f" (sd {row.spread:.4f})" if len(row.aucs) > 1 else ""
-            trained = f"{row.rate:g} | {len(row.aucs)} | {row.seconds:.0f}" if row.rate else " | | "
+            cost = "" if row.processor_seconds is None else f"{row.processor_seconds:.0f}"
+            trained = f"{row.rate:g} | {len(row.aucs)} | {cost}" if row.rate else " | | "
             gauc = statistics.fmean(row.gaucs)
             print(
                 f"| {row.model} | {row.length} | {row.auc:.4f}{spread} | {gauc:.4f} | {trained} |"
@@ -83,7 +87,10 @@ def print_table(outcomes: Sequence[Outcome], titles: Mapping[str, str]) -> None:
 
 
 def draw(outcomes: Sequence[Outcome], folder: Path) -> None:
-    """Draw of each log the AUC over the length of the history, and over the time of training."""
+    """Draw of each log the AUC over the length of the history, and over the cost of training.
+
+    Popularity, which knows nothing of a user, is left to the table.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -91,22 +98,29 @@ def draw(outcomes: Sequence[Outcome], folder: Path) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     for log in dict.fromkeys(outcome.log for outcome in outcomes):
-        rows = summarize(outcomes, log)
-        figure, (by_length, by_cost) = plt.subplots(1, 2, figsize=(11, 4.2), sharey=True)
+        rows = [row for row in summarize(outcomes, log) if row.model != BASELINES[0]]
+        figure, (by_length, by_cost) = plt.subplots(
+            1, 2, figsize=(12, 4.2), sharey=True, layout="constrained"
+        )
         for number, model in enumerate(dict.fromkeys(row.model for row in rows)):
             of_model = sorted((row for row in rows if row.model == model), key=lambda r: r.length)
             style = {"color": f"C{number}", "marker": "o", "capsize": 3, "label": model}
             if model in BASELINES:
-                style |= {"linestyle": "--", "color": "0.2" if model == BASELINES[1] else "0.6"}
+                style |= {"linestyle": "--", "color": "0.2"}
             aucs, spreads = [r.auc for r in of_model], [r.spread for r in of_model]
             by_length.errorbar([r.length for r in of_model], aucs, spreads, **style)
-            if model not in BASELINES:
-                by_cost.errorbar([r.seconds for r in of_model], aucs, spreads, **style)
+            measured = [r for r in of_model if r.processor_seconds is not None]
+            by_cost.errorbar(
+                [r.processor_seconds for r in measured],
+                [r.auc for r in measured],
+                [r.spread for r in measured],
+                **style,
+            )
         by_length.set(xscale="log", xlabel="length of the history", ylabel="test AUC", title=log)
         by_length.set_xticks(lengths := sorted({row.length for row in rows}), map(str, lengths))
         by_length.minorticks_off()
-        by_cost.set(xscale="log", xlabel="seconds of training", title="what it costs")
-        by_length.legend(fontsize=8)
-        figure.tight_layout()
+        by_cost.set(xlabel="processor seconds of training", title="what it costs")
+        by_cost.set_xlim(left=0)
+        figure.legend(*by_length.get_legend_handles_labels(), loc="outside right upper")
         figure.savefig(folder / f"quality-{log}.png", dpi=110)
         plt.close(figure)

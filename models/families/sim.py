@@ -7,7 +7,7 @@ from ...schemas.contracts.behaviour import BEHAVIOUR
 from ..interest.options import SIMOptions
 from .dien import HELP as DIEN_HELP
 from .din import LOOKED_UP, LOSSES, SERVED, SUMS
-from .family import Family, Request
+from .family import Family, Preset, Request
 
 HELP = {
     **DIEN_HELP,
@@ -35,4 +35,17 @@ FAMILY = Family(
     request=Request.EVENTS,
     losses=LOSSES,
     help=HELP,
+    presets={
+        "lifelong": Preset(
+            {
+                "history_counts": True,
+                "dropout_rate": 0.4,
+                "lr": 0.008,
+                "table_weight_decay": 0.004,
+            },
+            "SIM that reads how often and how recently, with dropout; it stops early where data "
+            "validate.",
+            with_validation={"early_stopping": 1},
+        )
+    },
 )

@@ -6,7 +6,7 @@ from ...schemas.channels import HISTORY_TIME_INTERVALS
 from ...schemas.contracts.behaviour import BEHAVIOUR
 from ..interest.long_options import TWINOptions
 from .din import LOOKED_UP, LOSSES, SERVED
-from .family import Family, Preset, Request
+from .family import Family, Request
 from .sim import HELP
 
 FAMILY = Family(
@@ -19,17 +19,4 @@ FAMILY = Family(
     request=Request.EVENTS,
     losses=LOSSES,
     help=HELP,
-    presets={
-        "lifelong": Preset(
-            {
-                "history_counts": True,
-                "dropout_rate": 0.4,
-                "lr": 0.008,
-                "table_weight_decay": 0.004,
-            },
-            "TWIN that reads how often and how recently, with dropout; it stops early where data "
-            "validate.",
-            with_validation={"early_stopping": 1},
-        )
-    },
 )
