@@ -30,6 +30,8 @@ DAYS = ["one", "one", "fitted", "history", "history", "grow", "grow history"]
 OLD_DAYS = 16
 """So many old days are made, once in a process."""
 FEATURES_FILE = "features.yaml"
+SECTIONS = ("encodings", "crosses.", "`--features` makes", "No user has", "Column names should")
+"""What a message names of the one file of features, or says where no file is at fault."""
 KEPT_OF_OLD = ("workflow.json", "categories", "history")
 FIELDS = [
     *("who", "what", "when", "clicked", "did", "price", "spent", "age", "size", "genres", "look"),
@@ -270,8 +272,8 @@ class Case:
         return Outcome("wrong rows", fault[:600]) if fault else Outcome(READ)
 
     def _judged_refusal(self, refusal: str) -> Outcome:
-        known = [*(path.name for path in self.paths), FEATURES_FILE, str(self.copy)]
-        if not any(name in refusal for name in known) and "No user has" not in refusal:
+        known = [*(path.name for path in self.paths), FEATURES_FILE, str(self.copy), *SECTIONS]
+        if not any(name in refusal for name in known):
             return Outcome("refused without a file", refusal[:300])
         return Outcome(REFUSED, refusal[:300])
 
@@ -282,7 +284,7 @@ class Case:
             return True
         try:
             return bool(yaml.safe_load(path.read_bytes()) == self.shop.features)
-        except yaml.YAMLError:
+        except (yaml.YAMLError, ValueError, RecursionError):
             return False
 
     def wanted(self) -> list[Sample]:
