@@ -11,6 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..foundation.exceptions import MerlinSimError
+from ..schemas.parquet.footer import UNREADABLE, why
 from ..schemas.users_layout import POPULARITY, UNIFORM
 from .population import Population
 
@@ -57,9 +59,21 @@ def _stamp(path: Path) -> tuple[int, int, int]:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
+def read_vocabulary(path: Path, columns: list[str]) -> pa.Table:
+    """Read columns of a vocabulary.
+
+    Raises:
+        MerlinSimError: With the file, where it cannot be read.
+    """
+    try:
+        return pq.read_table(path, columns=columns)
+    except UNREADABLE as error:
+        raise MerlinSimError(f"{path}: cannot be read ({why(error)}).") from error
+
+
 @lru_cache(maxsize=32)
 def _column(path: Path, name: str, stamp: tuple[int, int, int]) -> npt.NDArray[np.int64]:
-    table = pq.read_table(path, columns=list(dict.fromkeys([ID, name])))
+    table = read_vocabulary(path, list(dict.fromkeys([ID, name])))
     by_id = np.zeros(table.num_rows + 1, np.int64)
     by_id[np.asarray(table[ID])] = np.asarray(table[name])
     return by_id
@@ -67,7 +81,7 @@ def _column(path: Path, name: str, stamp: tuple[int, int, int]) -> npt.NDArray[n
 
 @lru_cache(maxsize=32)
 def _rows(path: Path, name: str, size: int, stamp: tuple[int, int, int]) -> npt.NDArray[np.float32]:
-    table = pq.read_table(path, columns=[ID, name])
+    table = read_vocabulary(path, [ID, name])
     column = table[name].combine_chunks()
     values = column.flatten() if size > 1 or pa.types.is_list(column.type) else column
     rows = np.zeros((table.num_rows + 1, size), np.float32)
@@ -79,7 +93,7 @@ def _rows(path: Path, name: str, size: int, stamp: tuple[int, int, int]) -> npt.
 def _lists(
     path: Path, name: str, longest: int, stamp: tuple[int, int, int]
 ) -> npt.NDArray[np.int64]:
-    table = pq.read_table(path, columns=[ID, name])
+    table = read_vocabulary(path, [ID, name])
     lists = table[name].combine_chunks()
     ids = np.asarray(table[ID])
     lengths = np.diff(np.asarray(lists.offsets))

@@ -24,6 +24,7 @@ from ...foundation.digest import sha256
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.json_file import read_json
 from ...foundation.own_digest import DIGEST, require_own_digest, with_own_digest
+from ...sampling.item_table import COUNT
 from ...sampling.roles import TAKEN
 from ...schemas.translation.merlin_schema import to_merlin_schema
 from ..continuation.earlier_histories import EarlierHistories
@@ -199,6 +200,19 @@ class FittedWorkflow:
                     f"{file}: not the file that {path} was written with (its SHA-256 differs). "
                     "Ids would not be those of the fitted workflow."
                 )
+            of_items = (COUNT, *self.columns.item_features, *self.columns.of_items)
+            beside = (*of_items, *self.columns.features.encoded) * (name == self.columns.item)
+            self.vocabularies.check(name, _cardinality(path, name, stated[name]), beside)
+
+
+def _cardinality(path: Path, name: str, stated: Mapping[str, Any]) -> int:
+    size = stated.get("cardinality")
+    if type(size) is not int or size < 1:
+        raise MerlinSimError(
+            f"{path}: categories.{name}.cardinality: expected a whole number above 0, "
+            f"found {size!r:.60}."
+        )
+    return size
 
 
 def _read_document(path: Path) -> dict[str, Any]:

@@ -55,10 +55,11 @@ class EarlierHistories:
             return None
         kinds = {"longest": int, "times": str, "files": dict}
         fits = isinstance(plain, dict) and set(plain) == set(kinds)
-        if not fits or not all(isinstance(plain[name], kind) for name, kind in kinds.items()):
+        fits = fits and all(type(plain[name]) is kind for name, kind in kinds.items())
+        if not fits or not _are_files(plain["files"]):
             raise MerlinSimError(
-                f"{directory}/workflow.json: history: expected {', '.join(kinds)}, "
-                f"found {plain!r:.60}."
+                f"{directory}/workflow.json: history: expected {', '.join(kinds)} (a file at "
+                f"least, each with its SHA-256), found {plain!r:.60}."
             )
         return cls(directory, **plain)
 
@@ -146,3 +147,9 @@ class EarlierHistories:
         return table.set_column(
             place, name, pc.cast(pa.array(values), table.schema.field(name).type)
         )
+
+
+def _are_files(plain: dict[str, Any]) -> bool:
+    """Whether these are names of files, with a text for each."""
+    names = all(name and "/" not in name and "\0" not in name for name in plain)
+    return bool(plain) and names and all(isinstance(digest, str) for digest in plain.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ...sampling.item_table import COUNT, ID, KEY, ItemTable
+from ...foundation.exceptions import MerlinSimError
+from ...sampling.item_table import COUNT, ID, KEY, ItemTable, read_vocabulary
+from ...schemas.parquet.footer import UNREADABLE, read_footer, why
 
 CATEGORIES = "categories"
 
@@ -29,17 +32,54 @@ class Vocabularies:
 
     def keys(self, domain: str) -> pd.Series:
         """A domain's raw keys by id: the first has id 1."""
-        table = pq.read_table(self.path(domain), columns=[ID, KEY])
+        table = read_vocabulary(self.path(domain), [ID, KEY])
         return table.sort_by(ID)[KEY].to_pandas()
 
     def first_key(self, domain: str) -> Any:
         """The raw key of id 1."""
-        with pq.ParquetFile(self.path(domain)) as file:
-            return next(file.iter_batches(1, columns=[KEY]))[KEY][0].as_py()
+        try:
+            with pq.ParquetFile(self.path(domain)) as file:
+                return next(file.iter_batches(1, columns=[KEY]))[KEY][0].as_py()
+        except UNREADABLE as error:
+            raise MerlinSimError(f"{self.path(domain)}: cannot be read ({why(error)}).") from error
 
     def size(self, domain: str) -> int:
         """How many ids a domain has, the padding not counted."""
         return int(pq.read_metadata(self.path(domain)).num_rows)
+
+    def check(self, domain: str, size: int, beside: Sequence[str] = ()) -> None:
+        """Look, by the file's footer alone, whether it can be a vocabulary.
+
+        Args:
+            domain: Whose keys.
+            size: How many ids are expected.
+            beside: Columns that are expected beside ids and keys.
+
+        Raises:
+            MerlinSimError: With the file and what is wrong with it.
+        """
+        path, names = self.path(domain), (ID, KEY, *beside)
+        metadata, schema = read_footer(path)
+        lacking = [name for name in names if schema.names.count(name) != 1]
+        if lacking:
+            raise MerlinSimError(
+                f"{path}: expected the columns {', '.join(names)}, each once, found "
+                f"{', '.join(schema.names)}."
+            )
+        place = {name: schema.names.index(name) for name in (ID, KEY)}
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        ids, keys = ([group.column(place[n]).statistics for group in groups] for n in (ID, KEY))
+        known = all(stated is not None and stated.has_min_max for stated in ids)
+        fits = metadata.num_rows == size and pa.types.is_integer(schema.field(ID).type)
+        if not (groups and known and fits) or (
+            (min(stated.min for stated in ids), max(stated.max for stated in ids)) != (1, size)
+        ):
+            raise MerlinSimError(
+                f"{path}: expected keys with the ids 1 to {size:,}, at least one, found "
+                f"{metadata.num_rows:,} rows of other ids."
+            )
+        if any(stated is None or stated.null_count for stated in (*ids, *keys)):
+            raise MerlinSimError(f"{path}: expected an id and a key in each row, found null.")
 
     def items(self, domain: str) -> ItemTable:
         """The item's vocabulary with what is known of each item."""

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from .plain_log import Event
+from .numbers_made import Made, Unfit
+from .plain_log import Event, InDoubt
 from .shop import HISTORY, ITEM, LONGEST, PREDICTED, SHORTEST, SMOOTHING, TIME, Shop
 
 UNITS = {"seconds": 1.0, "hours": 3600.0}
@@ -35,12 +36,8 @@ class Learned:
     items: dict[str, Event] = field(default_factory=dict)
     """Item -> the last row of it, which has its features."""
     buckets: set[str | None] = field(default_factory=set)
-    sizes: set[str] = field(default_factory=set)
-    genres: set[str] = field(default_factory=set)
-    price: float = 0.0
-    """The median."""
-    mean: float = 0.0
-    deviation: float = 1.0
+    made: dict[str, Made] = field(default_factory=dict)
+    """Number -> its operators."""
     prior: float = 1.0
     shown: Counter[str] = field(default_factory=Counter)
     taken: Counter[str] = field(default_factory=Counter)
@@ -71,12 +68,10 @@ def learn(events: list[Event], shop: Shop, known: Learned | None = None) -> Lear
             items[event.item] = event
     new = {item: event for item, event in items.items() if item not in learned.items}
     learned.users |= {event.user for event in events}
-    learned.buckets |= {bucket(event.cells.get("age")) for event in events}
+    learned.buckets |= {bucket(event.cells.get("age"), shop) for event in events}
     if known is None:
         _fit(learned, events, new, shop)
     learned.items |= new
-    learned.sizes |= {size(event.cells.get("size")) for event in new.values()}
-    learned.genres |= {g for event in new.values() for g in (event.cells.get("genres") or [])[:2]}
     for event in events:
         joins, predicted = plays(event, shop)
         learned.shown[event.item] += 1
@@ -88,18 +83,13 @@ def _fit(learned: Learned, events: list[Event], items: dict[str, Event], shop: S
     train = [event for event in events if trains(event, shop)]
     if shop.labelled:
         learned.prior = float(np.mean([event.label for event in train])) if train else 0.0
-    if "spent" in shop.stated:
-        spent = [event.cells["spent"] for event in train]
-        if all(value is None for value in spent):
-            raise Refused("expected numbers, found none: all are missing")
-        made = [clipped(value) for value in spent]
-        learned.mean = float(np.mean(made))
-        learned.deviation = float(np.std(made, ddof=1)) if len(made) > 1 else 0.0
-    if "price" in shop.stated:
-        prices = [event.cells["price"] for event in items.values()]
-        if all(value is None for value in prices):
-            raise Refused("expected numbers, found none: all are missing")
-        learned.price = float(np.median([value for value in prices if value is not None]))
+    of_events = [event.cells for event in train]
+    for name, cells in (("spent", of_events), ("price", [e.cells for e in items.values()])):
+        if name in shop.stated:
+            values = [each[name] for each in cells]
+            if all(value is None for value in values):
+                raise Refused("expected numbers, found none: all are missing")
+            learned.made[name] = Made.fitted(shop.stated[name].get("operators", []), values)
     if "genres" in shop.stated and not any(event.cells["genres"] for event in items.values()):
         raise Refused("expected lists of keys, found none: all are empty")
 
@@ -114,12 +104,9 @@ def mapping_of(event: Event, shop: Shop) -> str:
     return event.mapping if shop.split == "files" else shop.mapping(event.time)
 
 
-def clipped(value: float | None) -> float:
-    return min(max(value or 0.0, 0.0), 50.0)
-
-
-def bucket(age: float | None) -> str:
-    return "no_age" if age is None else f"bucket {int(age >= 20) + int(age >= 40)}"
+def bucket(age: float | None, shop: Shop) -> str:
+    borders = shop.stated.get("age", {}).get("buckets", [])
+    return "no_age" if age is None else f"bucket {sum(age >= border for border in borders)}"
 
 
 def size(value: float | None) -> str:
@@ -178,12 +165,12 @@ class Expected:
         facts: list[Any] = [mapping, user, event.item, event.label, *(e.item for e in history)]
         item, stated = learned.items[event.item].cells, shop.stated
         if "age" in stated:
-            key = bucket(who.cells["age"])
+            key = bucket(who.cells["age"], shop)
             facts.append(("age", key if key in learned.buckets else None))
         if "size" in stated:
             facts.append(("size", size(item["size"])))
         if "genres" in stated:
-            facts.append(("genres", *(item["genres"] or [])[:2]))
+            facts.append(("genres", *(item["genres"] or [])[: stated["genres"]["longest"]]))
         numbers = {**self._of_event(event, before), **self._of_item(event, item)}
         if "time_intervals" in shop.features:
             unit = UNITS[shop.features["time_intervals"]]
@@ -192,18 +179,22 @@ class Expected:
         crossed = (user, event.item) if "crosses" in shop.features else None
         return Sample(tuple(facts), numbers, crossed)
 
-    def _spent(self, event: Event) -> float:
-        if self.learned.deviation <= 0:
-            return math.nan  # whatever comes of no spread
-        return (clipped(event.cells["spent"]) - self.learned.mean) / self.learned.deviation
+    def _number(self, name: str, value: float | None) -> float:
+        """A number as it is stored; NaN where nobody can tell."""
+        try:
+            made = self.learned.made[name](value)
+        except Unfit as error:
+            raise InDoubt(str(error)) from error
+        return math.nan if made is None else made
 
     def _of_event(self, event: Event, before: list[Event]) -> dict[str, float]:
         found = {}
         if "spent" in self.shop.stated:
-            found["spent"] = self._spent(event)
-            for lag in (1, 2):
-                earlier = before[-lag] if len(before) >= lag else None
-                found[f"spent_lag_{lag}"] = 0.0 if earlier is None else self._spent(earlier)
+            found["spent"] = self._number("spent", event.cells["spent"])
+            for lag in self.shop.stated["spent"].get("lags", []):
+                earlier = before[-lag].cells["spent"] if len(before) >= lag else None
+                made = self._number("spent", earlier) if len(before) >= lag else 0.0
+                found[f"spent_lag_{lag}"] = made
         if TIME in self.shop.stated:
             when = datetime.fromtimestamp(event.seconds, timezone.utc)
             steps = (("weekday", when.weekday(), 7), ("month", when.month - 1, 12))
@@ -215,8 +206,7 @@ class Expected:
     def _of_item(self, event: Event, item: dict[str, Any]) -> dict[str, float]:
         found = {}
         if "price" in self.shop.stated:
-            price = self.learned.price if item["price"] is None else item["price"]
-            found["price_trgt"] = math.log1p(price)
+            found["price_trgt"] = self._number("price", item["price"])
         if "look" in self.shop.stated:
             vector = item["look"] or [0.0, 0.0]
             length = math.hypot(*vector) or 1.0

@@ -30,6 +30,8 @@ DAYS = ["one", "one", "fitted", "history", "history", "grow", "grow history"]
 OLD_DAYS = 16
 """So many old days are made, once in a process."""
 FEATURES_FILE = "features.yaml"
+SECTIONS = ("encodings", "crosses.", "`--features` makes", "No user has", "Column names should")
+"""What a message names of the one file of features, or says where no file is at fault."""
 KEPT_OF_OLD = ("workflow.json", "categories", "history")
 FIELDS = [
     *("who", "what", "when", "clicked", "did", "price", "spent", "age", "size", "genres", "look"),
@@ -141,6 +143,14 @@ def preprocess(words: list[str]) -> None:
     cli.main(["preprocess", "log", *words, "--scheduler", "single"], standalone_mode=False)
 
 
+def transcode(dataset: Path, samples: Path) -> None:
+    """Let a dataset of users become one of samples, in this process."""
+    from merlin_sim.scripts.main import cli
+
+    words = ["transcode", "--input", str(dataset), "--output", str(samples)]
+    cli.main(words, standalone_mode=False)
+
+
 def old_day(number: int) -> OldDay:
     """Make the old day of a number, once; of the numbers that are worth a day."""
     if number not in OLD:
@@ -181,6 +191,11 @@ class Case:
     def copy(self) -> Path:
         return self.directory / "old"
 
+    @property
+    def of_users(self) -> bool:
+        """Whether the dataset has one row per user."""
+        return self.shop.users and "history" not in self.base["day"]
+
     def write(self) -> list[str]:
         """Write all files; gives the words of the command."""
         sizes, shop = self.base["sizes"], self.shop
@@ -200,6 +215,7 @@ class Case:
             self.paths.append(part.write(self.directory).replace(path))
         words = [str(self.paths[0]), "--output_path", str(self.output)]
         words += ["--on_bad_rows", "skip"] * self.base["skip"]
+        words += ["--layout", "users"] * self.of_users
         for name, path in zip(self.mappings[1:], self.paths[1:], strict=True):
             words += [f"--{name}_path", str(path)]
         return words + (self._next_words() if self.old else self._first_words())
@@ -266,24 +282,34 @@ class Case:
             return self._judged_refusal(tried.refusal)
         if wanted is None:
             return Outcome(READ, "not compared: in doubt")
-        fault = difference(stored_samples(self.output, self.shop), wanted)
+        samples = self.output
+        if self.of_users:
+            samples = self.directory / "samples"
+            tried = attempt(lambda: transcode(self.output, samples))
+            if tried.fault or tried.refusal:
+                return Outcome("not transcoded", f"{tried.fault or tried.refusal}"[:300])
+        fault = difference(stored_samples(self.output, samples, self.shop), wanted)
         return Outcome("wrong rows", fault[:600]) if fault else Outcome(READ)
 
     def _judged_refusal(self, refusal: str) -> Outcome:
-        known = [*(path.name for path in self.paths), FEATURES_FILE, str(self.copy)]
-        if not any(name in refusal for name in known) and "No user has" not in refusal:
+        known = [*(path.name for path in self.paths), FEATURES_FILE, str(self.copy), *SECTIONS]
+        if not any(name in refusal for name in known):
             return Outcome("refused without a file", refusal[:300])
         return Outcome(REFUSED, refusal[:300])
 
     def _features_hold(self) -> bool:
-        """Whether the file of features still says what the shop's says."""
+        """Whether the file of features says what can be said once more."""
         path = self.directory / FEATURES_FILE
         if not path.exists():
             return True
         try:
-            return bool(yaml.safe_load(path.read_bytes()) == self.shop.features)
-        except yaml.YAMLError:
+            found = yaml.safe_load(path.read_bytes())
+            if not are_known(found, self.shop.features):
+                return False
+        except (yaml.YAMLError, ValueError, RecursionError, AttributeError, TypeError):
             return False
+        self.shop = replace(self.shop, features=found)
+        return True
 
     def wanted(self) -> list[Sample]:
         """The samples that have to come of it.
@@ -293,6 +319,33 @@ class Case:
             InDoubt: Where a row of the log is in doubt.
         """
         return _of_next_day(self) if self.old else _of_first_day(self)
+
+
+OPERATORS = ("FillMissing", "FillMedian", "Clip", "LogOp", "Normalize", "NormalizeMinMax")
+
+
+def are_known(found: Any, stated: dict[str, Any]) -> bool:
+    """Whether a file of features differs from what was stated in numbers and operators alone."""
+    if set(found) != set(stated) or set(found.get("features", {})) != set(
+        stated.get("features", {})
+    ):
+        return False
+    rest = {name: found[name] == stated[name] for name in stated if name != "features"}
+    if not all(rest.values()):
+        return False
+    for name, entry in found.get("features", {}).items():
+        before = stated["features"][name]
+        may_differ = {"operators", "lags", "longest"} & set(before)
+        if any(entry.get(key) != before.get(key) for key in {*entry, *before} - may_differ):
+            return False
+        for stated_operator in entry.get("operators", []):
+            pair = stated_operator if isinstance(stated_operator, dict) else {stated_operator: {}}
+            ((operator, arguments),) = pair.items()
+            if operator not in OPERATORS or not all(
+                type(value) in (int, float) for value in (arguments or {}).values()
+            ):
+                return False
+    return True
 
 
 def _of_first_day(case: Case) -> list[Sample]:

@@ -100,7 +100,7 @@ def _cell(name: str, cell: Any) -> Any:
         return None
     if isinstance(cell, str) and re.fullmatch(NUMBER, cell):
         cell = float(cell)
-    if type(cell) not in (int, float) or not abs(cell) < 1e6 or (name == "price" and cell < 0):
+    if type(cell) not in (int, float) or not abs(cell) < 1e6:
         raise InDoubt(f"{cell!r}")
     return float(cell)
 

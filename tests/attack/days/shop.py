@@ -65,6 +65,8 @@ class Shop:
     borders: tuple[int, int]
     """Where what validates begins, and what tests."""
     validates: bool
+    users: bool
+    """Whether a row of the dataset may be a user's."""
     lists: bool
     """Whether lists and vectors are lists of parquet; else they are text."""
 
@@ -72,7 +74,8 @@ class Shop:
     def drawn(cls, number: int) -> Shop:
         """Draw what a log holds."""
         random = np.random.default_rng([number, 11])
-        kind = pick(random, [PLAIN, LABELS, LABELS, BEHAVIOURS, BOTH])
+        of_users = bool(random.random() < 0.2)
+        kind = PLAIN if of_users else pick(random, [PLAIN, LABELS, LABELS, BEHAVIOURS, BOTH])
         first, second = sorted(int(t) for t in random.choice(np.arange(12, 28), 2, replace=False))
         dates = bool(random.random() < 0.4)
         form = pick(random, ["csv", "csv.gz", "parquet", "parquet"])
@@ -81,10 +84,11 @@ class Shop:
             form,
             kind,
             dates,
-            _drawn_features(random, kind, dates) if random.random() < 0.75 else {},
+            _drawn_features(random, kind, dates, of_users) if random.random() < 0.75 else {},
             pick(random, ["none", "none", "time", "files"]),
             (first, second),
             bool(random.random() < 0.5),
+            of_users,
             form == "parquet" and bool(random.random() < 0.5),
         )
 
@@ -138,8 +142,26 @@ class Shop:
         return "validation" if self.validates and moment >= first else "train"
 
 
-def _drawn_features(random: np.random.Generator, kind: str, dates: bool) -> dict[str, Any]:
-    chosen = {name: what for name, what in FEATURES.items() if random.random() < 0.5}
+FILLS = [["FillMedian"], [{"FillMissing": {"fill_val": 3}}], ["FillMissing"]]
+RANGES: list[list[Any]] = [
+    *(["LogOp"], ["Normalize"], ["NormalizeMinMax"], [{"Clip": {"max_value": 9}}], []),
+    *(["LogOp", "Normalize"], [{"Clip": {"min_value": 1, "max_value": 50}}, "NormalizeMinMax"]),
+]
+
+
+def _drawn_features(
+    random: np.random.Generator, kind: str, dates: bool, of_users: bool
+) -> dict[str, Any]:
+    chosen = {name: {**what} for name, what in FEATURES.items() if random.random() < 0.5}
+    for name in chosen.keys() & {"price", "spent"}:
+        chosen[name]["operators"] = [*pick(random, FILLS), *pick(random, RANGES)]
+    if "spent" in chosen:
+        chosen["spent"]["lags"] = pick(random, [[1, 2], [1], [3, 1], [2]])
+    if "genres" in chosen:
+        chosen["genres"]["longest"] = int(random.integers(1, 4))
+    if of_users:
+        chosen = {name: what for name, what in chosen.items() if name in ("age", "size")}
+        return {**({"features": chosen} if chosen else {}), "time_intervals": "hours"}
     if random.random() < 0.3:
         unit = {} if dates else {"unit": "s"}
         cycles = ["weekday", "month"]

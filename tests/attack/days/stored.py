@@ -18,8 +18,14 @@ TOLERANCE = 2e-4
 """Numbers are stored in 32 bits."""
 
 
-def stored_samples(dataset: Path, shop: Shop) -> list[Sample]:
-    """Read all rows; of a log without labels the positive ones alone, the others are drawn."""
+def stored_samples(dataset: Path, samples: Path, shop: Shop) -> list[Sample]:
+    """Read all rows; of a log without labels the positive ones alone, the others are drawn.
+
+    Args:
+        dataset: Where the vocabularies are.
+        samples: Where the rows are.
+        shop: What the dataset holds.
+    """
     domains = [USER, ITEM, *(n for n in ("age", "size", "genres") if n in shop.stated)]
     keys: dict[str, dict[int, Any]] = {}
     for name in domains:
@@ -27,7 +33,7 @@ def stored_samples(dataset: Path, shop: Shop) -> list[Sample]:
         keys[name] = dict(zip(table["id"], table["key"], strict=True))
     found = []
     for mapping in MAPPINGS:
-        for path in sorted((dataset / mapping).glob("*.parquet")):
+        for path in sorted((samples / mapping).glob("*.parquet")):
             for row in pq.read_table(path).to_pylist():
                 if row["label"] or shop.labelled:
                     found.append(_sample(mapping, row, keys, shop))

@@ -299,7 +299,9 @@ def test_changed_missing_and_unknown_histories_are_refused(run, files, old, tmp_
     assert f"{path}: missing; {copy}/workflow.json names it" in message
     document = json.loads((copy / "workflow.json").read_text())
     document.pop(DIGEST)
-    for history, expected in ((None, "keeps no histories"), ({}, "history: expected longest")):
+    none = {"longest": 6, "times": "int", "files": {}}
+    expectations = [(None, "keeps no histories"), *((h, "history: expected l") for h in ({}, none))]
+    for history, expected in expectations:
         (copy / "workflow.json").write_text(with_own_digest({**document, "history": history}))
         message = str(run("refused", *options, log="new.parquet").exception)
         assert expected in message

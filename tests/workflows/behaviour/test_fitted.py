@@ -7,8 +7,12 @@ import sys
 from collections import Counter
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
+from merlin_sim.foundation.digest import sha256
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.own_digest import DIGEST, with_own_digest
 from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
@@ -234,4 +238,32 @@ def test_changed_or_missing_vocabularies_are_refused(artefacts):
         FittedWorkflow.load(artefacts)
     (artefacts / "workflow.json").write_text("{")
     with pytest.raises(MerlinSimError, match="expected JSON"):
+        FittedWorkflow.load(artefacts)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("cat_id", lambda t: t.slice(0, 0), "keys with the ids 1 to [0-9]+, at least one, found 0"),
+        ("cat_id", lambda t: pa.concat_tables([t, t]), "found [0-9]+ rows of other ids"),
+        ("cat_id", lambda t: t.set_column(0, "id", pc.add(t["id"], 1)), "rows of other ids"),
+        ("cat_id", lambda t: t.drop_columns(["id"]), "expected the columns id, key, each once"),
+        ("item_id", lambda t: t.drop_columns(["count"]), "the columns id, key, count, cat_id"),
+        (
+            "cat_id",
+            lambda t: t.set_column(1, "key", pa.array([None, *t["key"].to_pylist()[1:]])),
+            "expected an id and a key in each row, found null",
+        ),
+    ],
+)
+def test_vocabularies_that_cannot_be_some_are_refused_under_any_digest(
+    artefacts, name, change, message
+):
+    path = artefacts / f"categories/{name}.parquet"
+    pq.write_table(change(pq.read_table(path)), path)
+    edit(
+        artefacts / "workflow.json",
+        lambda document: document["categories"][name].update(sha256=sha256(path)),
+    )
+    with pytest.raises(MerlinSimError, match=message):
         FittedWorkflow.load(artefacts)
