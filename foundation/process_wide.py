@@ -69,10 +69,14 @@ def silence_third_party_noise() -> None:
 
 
 def show_dataset_warnings() -> None:
-    """Print a :class:`DatasetWarning` as the command line prints messages, on the first rank."""
+    """Print a :class:`DatasetWarning` as the command line prints messages, on the first rank.
+
+    Once: a command may open a dataset several times.
+    """
     import click
 
     show = warnings.showwarning
+    said: set[str] = set()
 
     def show_plainly(
         message: Warning | str,
@@ -84,7 +88,8 @@ def show_dataset_warnings() -> None:
     ) -> None:
         if not issubclass(category, DatasetWarning):
             show(message, category, filename, lineno, file, line)
-        elif os.environ.get("HOROVOD_RANK", "0") == "0":
+        elif os.environ.get("HOROVOD_RANK", "0") == "0" and str(message) not in said:
+            said.add(str(message))
             click.echo(f"merlin-sim: warning: {message}", err=True)
 
     warnings.showwarning = show_plainly

@@ -14,7 +14,7 @@ from ..foundation.exceptions import MerlinSimError, SpecError
 from . import METADATA_FILE, SCHEMA_FILE, SPEC_FILE
 from .contracts.known_contracts import contract_named, require_channels
 from .dataset_checks import check_metadata
-from .doubts import warn_of_doubts
+from .doubts import warn_of_doubts, warn_of_other_vocabularies
 from .source_files import repeated_files
 from .specs.feature_spec import Chunk, FeatureSpec
 from .specs.metadata_file import cardinalities
@@ -77,6 +77,7 @@ class DatasetDirectory:
             from .parquet_columns import check_parquet_columns
 
             check_parquet_columns(directory, dataset.spec, dataset.schema)
+            warn_of_other_vocabularies(dataset.schema, directory)
             if dataset.users is not None:
                 from .users_files import check_users_files
 

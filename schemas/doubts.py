@@ -8,11 +8,15 @@ import re
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..foundation.exceptions import DatasetWarning
 from .channels import NEGATIVE_HISTORY, POSITIVE_HISTORY
 from .source_files import NamedFile, named_files
 from .specs.feature_spec import FeatureSpec
+
+if TYPE_CHECKING:
+    from .translation.merlin_import import Schema
 
 POSITIVE_WORDS = {"pos", "positive", "positives"}
 NEGATIVE_WORDS = {"neg", "negative", "negatives"}
@@ -30,6 +34,45 @@ def warn_of_doubts(spec: FeatureSpec, directory: Path | None) -> None:
         doubts += _equal_files(spec, directory)
     for doubt in doubts:
         warnings.warn(f"{spec.path or directory}: {doubt}", DatasetWarning, stacklevel=3)
+
+
+def warn_of_other_vocabularies(schema: Schema, directory: Path) -> None:
+    """Warn (:class:`DatasetWarning`) where a table has other rows than its vocabulary has keys.
+
+    Args:
+        schema: Of the dataset.
+        directory: Holds ``categories/``, if there is any.
+    """
+    from .known_keys import CATEGORIES, largest_ids
+
+    for domain, largest in largest_ids(schema).items():
+        file = directory / CATEGORIES / f"{domain}.parquet"
+        last = _last_id(file) if file.is_file() else None
+        if last is None or last == largest:
+            continue
+        follows = "no key has the ids behind it" if last < largest else "some have no row"
+        warnings.warn(
+            f"{file}: ids end at {last:,}, those of {domain} by the spec at {largest:,}: "
+            f"{follows}.",
+            DatasetWarning,
+            stacklevel=3,
+        )
+
+
+def _last_id(file: Path) -> int | None:
+    """Return the last id of a vocabulary, as its footer tells; None where that does not."""
+    import pyarrow.parquet as pq
+
+    from .parquet.footer import UNREADABLE
+
+    try:
+        footer = pq.read_metadata(file)
+        place = footer.schema.names.index("id")
+        groups = [footer.row_group(group).column(place) for group in range(footer.num_row_groups)]
+        found = [group.statistics.max for group in groups if group.statistics is not None]
+    except (*UNREADABLE, ValueError):
+        return None  # whoever reads it says what is wrong with it
+    return max(found) if found and len(found) == len(groups) and None not in found else None
 
 
 def _exchanged_histories(spec: FeatureSpec) -> list[str]:

@@ -84,7 +84,7 @@ def note_ids(schema: Schema, directory: Path) -> IdsNote:
         MerlinSimError: Where a vocabulary cannot be read.
     """
     domains = {}
-    for domain, largest in _largest_ids(schema).items():
+    for domain, largest in largest_ids(schema).items():
         keys = read_keys(directory, domain)
         count = 0 if keys is None else len(keys)
         domains[domain] = KnownKeys(largest, count, None if keys is None else digest_of_keys(keys))
@@ -105,7 +105,7 @@ def other_meanings(note: IdsNote, schema: Schema, directory: Path) -> list[str]:
         MerlinSimError: Where a vocabulary cannot be read.
     """
     problems = []
-    here = _largest_ids(schema)
+    here = largest_ids(schema)
     for domain, known in note.domains.items():
         if domain not in here:
             continue
@@ -196,7 +196,8 @@ def domain_of(column: ColumnSchema) -> tuple[str, int] | None:
     return str(domain.get("name") or column.name), int(domain["max"])
 
 
-def _largest_ids(schema: Schema) -> dict[str, int]:
+def largest_ids(schema: Schema) -> dict[str, int]:
+    """Return the largest id of each domain of a dataset's columns."""
     return dict(found for column in schema if (found := domain_of(column)) is not None)
 
 

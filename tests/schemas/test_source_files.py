@@ -7,6 +7,7 @@ import shutil
 import warnings
 from dataclasses import replace
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -115,3 +116,27 @@ def test_exchanged_histories(directory):
     (directory / "schema.pbtxt").unlink()
     with pytest.warns(DatasetWarning, match="positive_history is item_id_neg, cat_id_neg and"):
         DatasetDirectory.open(directory)
+
+
+def write_items(directory, last, **options):
+    (directory / "categories").mkdir(exist_ok=True)
+    ids = list(range(1, last + 1))
+    file = directory / "categories/item_id.parquet"
+    pq.write_table(pa.table({"id": ids, "key": [str(n) for n in ids]}), file, **options)
+
+
+@pytest.mark.parametrize(
+    ("last", "said"), [(49, "no key has the ids behind it"), (51, "some have no row")]
+)
+def test_a_vocabulary_of_another_size_than_its_table_is_warned_of(directory, last, said):
+    """Tables may have room, as published specs state sizes and no keys."""
+    write_items(directory, 50)
+    DatasetDirectory.open(directory)
+    write_items(directory, last, row_group_size=20)
+    message = f"item_id.parquet: ids end at {last}, those of item_id by the spec at 50: {said}"
+    with pytest.warns(DatasetWarning, match=message):
+        DatasetDirectory.open(directory)
+    write_items(directory, last, write_statistics=False)
+    DatasetDirectory.open(directory)  # its footer does not tell
+    (directory / "categories/item_id.parquet").write_text("no parquet")
+    DatasetDirectory.open(directory)  # whoever reads it refuses it

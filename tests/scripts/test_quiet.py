@@ -18,7 +18,8 @@ def test_a_dataset_warning_is_a_sentence_on_the_first_rank(rank, said, monkeypat
     else:
         monkeypatch.setenv("HOROVOD_RANK", rank)
     show_dataset_warnings()
-    warnings.showwarning(DatasetWarning("a.parquet: odd"), DatasetWarning, "file.py", 3)
+    for _ in range(2):  # of a dataset that is opened twice
+        warnings.showwarning(DatasetWarning("a.parquet: odd"), DatasetWarning, "file.py", 3)
     warnings.showwarning(UserWarning("another"), UserWarning, "file.py", 3)
     output = capsys.readouterr()
     assert output.err == ("merlin-sim: warning: a.parquet: odd\n" if said else "")

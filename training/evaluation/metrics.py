@@ -10,7 +10,13 @@ import numpy.typing as npt
 
 from ...foundation.ranks import Ranks
 from ...ranks.collectives import gather_rows, sum_counts
-from .row_metrics import calibration_bins, calibration_error, grouped_auc, log_loss
+from .row_metrics import (
+    calibration_bins,
+    calibration_error,
+    exact_auc,
+    grouped_auc,
+    log_loss,
+)
 from .scored_rows import ScoredRows
 from .thresholds import THRESHOLDS, places
 
@@ -125,7 +131,7 @@ class Evaluator:
         return Evaluation(
             rows=len(labels),
             auc=auc.result(),
-            exact_auc=grouped_auc(labels, probabilities, np.zeros(len(labels), np.int64)),
+            exact_auc=exact_auc(labels, probabilities),
             log_loss=log_loss(labels, probabilities),
             gauc=grouped_auc(labels, probabilities, users) if with_users else None,
             calibration_error=calibration_error(bins),

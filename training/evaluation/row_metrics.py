@@ -33,6 +33,26 @@ def losses_of(labels: Array, probabilities: Array) -> Array:
     return losses
 
 
+def exact_auc(labels: Array, probabilities: Array) -> float | None:
+    """Return the share of pairs of a click and another row that are in order; equal ones half.
+
+    >>> exact_auc(np.array([False, True, True]), np.array([0.2, 0.2, 0.3]))
+    0.75
+    >>> exact_auc(np.array([True]), np.array([0.2])) is None
+    True
+
+    Args:
+        labels: [rows], clicks where true.
+        probabilities: [rows].
+    """
+    clicks, others = np.sort(probabilities[labels]), np.sort(probabilities[~labels])
+    if not len(clicks) or not len(others):
+        return None
+    below = np.searchsorted(others, clicks, "left")
+    not_above = np.searchsorted(others, clicks, "right")
+    return float((below.sum() + not_above.sum()) / 2 / (len(clicks) * len(others)))
+
+
 def grouped_auc(labels: Array, probabilities: Array, groups: Array) -> float | None:
     """Return the AUC within groups, weighted by their rows.
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.training.evaluation import metrics
-from merlin_sim.training.evaluation.metrics import AUCCounts, Evaluator, grouped_auc
+from merlin_sim.training.evaluation.metrics import AUCCounts, Evaluator
+from merlin_sim.training.evaluation.row_metrics import exact_auc, grouped_auc
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +67,8 @@ def test_grouped_auc_is_the_share_of_pairs_in_order(rows):
     assert grouped_auc(labels, scores, groups) == (
         None if expected is None else pytest.approx(expected)
     )
+    of_one_group = grouped_auc(labels, scores, np.zeros(len(labels)))
+    assert exact_auc(labels == 1, scores) == (of_one_group and pytest.approx(of_one_group))
 
 
 def test_calibration_by_hand():
