@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator
 from ...schemas.dataset import DatasetDirectory
@@ -96,4 +98,6 @@ def _scores(results: Path) -> Array:
     scores = ScoredRows.read(path).scores
     if not len(scores):
         raise MerlinSimError(f"{path}: expected scores of at least one row.")
+    if not np.isfinite(scores).all():
+        raise MerlinSimError(f"{path}: expected click probabilities. Received: one is no number")
     return scores

@@ -48,8 +48,19 @@ class Judged:
     """Columns as :meth:`.ModelColumns.as_served` gives them -> click probabilities, [rows]."""
 
     def score(self, batch: Batch) -> Array:
-        """Score rows as a server would."""
-        return self.predict(self.columns.as_served(batch))
+        """Score rows as a server would.
+
+        Raises:
+            MerlinSimError: Where it gives something else than probabilities.
+        """
+        scores = self.predict(self.columns.as_served(batch))
+        right = (scores >= 0) & (scores <= 1)  # NaN is neither
+        if not right.all():
+            raise MerlinSimError(
+                f"{self.path}: expected click probabilities. Received: {scores[~right][0]} for "
+                f"{int((~right).sum()):,} of {len(scores):,} rows"
+            )
+        return scores
 
     def check(self, dataset: DatasetDirectory) -> None:
         """Refuse a dataset that lacks what the model reads, or whose ids mean something else.
