@@ -22,7 +22,7 @@ from ...schemas import SPEC_FILE
 from ...schemas.contracts.known_contracts import channels_of
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.fingerprint import fingerprint
-from ...schemas.known_keys import IdsNote, note_ids, other_meanings
+from ...schemas.known_keys import IdsNote, other_meanings
 from ...serving.scoring.scorer import Scorer
 from ...serving.servables.manifest import MANIFEST
 from ...serving.servables.servable import Servable
@@ -170,8 +170,8 @@ def _of_servable(path: Path) -> Judged:
         "dataset": manifest["checkpoint"].get("dataset"),
         "model_type": manifest["model"]["type"],
     }
-    ids = note_ids(servable.schema.select_by_name(names), servable.path)
-    return Judged(path, ModelColumns.of(servable.schema, names), ids, origin, predict)
+    columns_read = ModelColumns.of(servable.schema, names)
+    return Judged(path, columns_read, servable.ids, origin, predict)
 
 
 def _signature_inputs(rows: dict[str, Array], columns: ServedColumns) -> dict[str, Array]:
