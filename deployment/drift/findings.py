@@ -74,7 +74,8 @@ def compare(reference: SeenColumns, new: SeenColumns, bounds: Bounds) -> Iterato
         new: Newer ones, whose ids are those of the reference, or more.
         bounds: What is too far.
     """
-    yield _labels(reference, new, bounds)
+    if reference.labelled and new.labelled:
+        yield _labels(reference, new, bounds)
     for name in reference.counts:
         if name in new.counts:
             yield _ids(name, reference.counts[name], new.counts[name], bounds)

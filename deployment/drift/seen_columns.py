@@ -33,6 +33,8 @@ class SeenColumns:
 
     rows: int = 0
     clicks: int = 0
+    labelled: bool = True
+    """Whether it is known which of them were clicks."""
     counts: dict[str, Array] = field(default_factory=dict)
     """Column of ids -> how often each id was seen; of lists without the 0 that fills up."""
     numbers: dict[str, Array] = field(default_factory=dict)

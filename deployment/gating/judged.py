@@ -22,7 +22,7 @@ from ...schemas import SPEC_FILE
 from ...schemas.contracts.known_contracts import channels_of
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.fingerprint import fingerprint
-from ...schemas.known_keys import IdsNote, note_ids, other_meanings
+from ...schemas.known_keys import IdsNote, other_meanings
 from ...serving.scoring.scorer import Scorer
 from ...serving.servables.manifest import MANIFEST
 from ...serving.servables.servable import Servable
@@ -48,8 +48,19 @@ class Judged:
     """Columns as :meth:`.ModelColumns.as_served` gives them -> click probabilities, [rows]."""
 
     def score(self, batch: Batch) -> Array:
-        """Score rows as a server would."""
-        return self.predict(self.columns.as_served(batch))
+        """Score rows as a server would.
+
+        Raises:
+            MerlinSimError: Where it gives something else than probabilities.
+        """
+        scores = self.predict(self.columns.as_served(batch))
+        right = (scores >= 0) & (scores <= 1)  # NaN is neither
+        if not right.all():
+            raise MerlinSimError(
+                f"{self.path}: expected click probabilities. Received: {scores[~right][0]} for "
+                f"{int((~right).sum()):,} of {len(scores):,} rows"
+            )
+        return scores
 
     def check(self, dataset: DatasetDirectory) -> None:
         """Refuse a dataset that lacks what the model reads, or whose ids mean something else.
@@ -159,8 +170,8 @@ def _of_servable(path: Path) -> Judged:
         "dataset": manifest["checkpoint"].get("dataset"),
         "model_type": manifest["model"]["type"],
     }
-    ids = note_ids(servable.schema.select_by_name(names), servable.path)
-    return Judged(path, ModelColumns.of(servable.schema, names), ids, origin, predict)
+    columns_read = ModelColumns.of(servable.schema, names)
+    return Judged(path, columns_read, servable.ids, origin, predict)
 
 
 def _signature_inputs(rows: dict[str, Array], columns: ServedColumns) -> dict[str, Array]:

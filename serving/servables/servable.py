@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...schemas import SCHEMA_FILE, SPEC_FILE
 from ...schemas.contracts.known_contracts import channels_of
+from ...schemas.known_keys import IdsNote, note_ids
 from ...schemas.specs.feature_spec import FeatureSpec
 from ...schemas.specs.spec_file import read_spec
 from ...schemas.translation.schema_file import read_schema
@@ -99,6 +100,12 @@ class Servable:
         if self.takes_rows:
             return ServedColumns.of_rows(self.schema, self.manifest["request"]["columns"])
         return ServedColumns.read(self.schema)
+
+    @property
+    def ids(self) -> IdsNote:
+        """What the ids that the model reads mean."""
+        columns = list(self.manifest["request"]["columns"])
+        return note_ids(self.schema.select_by_name(columns), self.path)
 
     @property
     def model(self) -> Path:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...foundation.staging import check_apart, staged_directory
 from ..limits import Limits
+from ..requests.request_log import LogSettings
 from ..scoring.versions import Canary, user_of_events
 from ..servables.manifest import write_manifest
 from ..servables.servable import MODEL, ONE_USER_SIGNATURE, PLAIN_SIGNATURE, SCORE, Servable
@@ -23,6 +24,7 @@ from .python_models.model_settings import (
     MAX_CANDIDATES,
     MAX_HISTORY,
     SERVABLE,
+    log_settings,
 )
 
 IDS, EVENTS, CANDIDATES, WORKFLOW = "ids", "events", "candidates", "workflow"
@@ -40,6 +42,7 @@ def write_bundled_repository(
     directory: Path,
     version: int | None = None,
     canary: tuple[Canary, Servable] | None = None,
+    log: LogSettings | None = None,
 ) -> None:
     """Write what the bundled server is started on: ``ids`` and ``events``, the model by its path.
 
@@ -51,6 +54,7 @@ def write_bundled_repository(
         directory: Where to write.
         version: Named by each answer; None where there are no versions.
         canary: A version that some users' events are scored by, and its servable.
+        log: What is kept of events; None for nothing.
     """
     columns = servable.columns
     settings = _settings(str(servable.path.resolve()), limits)
@@ -72,7 +76,11 @@ def write_bundled_repository(
         ],
         backend="python",
         max_batch_size=EVENTS_PER_BATCH,
-        parameters=settings if canary is None else {**settings, **_canary_settings(*canary)},
+        parameters={
+            **settings,
+            **({} if canary is None else _canary_settings(*canary)),
+            **({} if log is None else log_settings(log)),
+        },
     )
     _write_model(directory, ids, "ids_model", version or 1)
     _write_model(directory, events, "events_model", version or 1)

@@ -78,16 +78,18 @@ class Server:
         self._launch()
 
     def _write_models(self, files: Path) -> None:
-        limits = self.options.limits
+        limits, log = self.options.limits, self.options.request_log
+        if log is not None:
+            log.make_directory()
         if isinstance(self.servable, Servable):
-            write_bundled_repository(self.servable, limits, files / REPOSITORY)
+            write_bundled_repository(self.servable, limits, files / REPOSITORY, log=log)
             return
         models = (IDS, EVENTS)
         self.succession = Succession(
             self.servable,
             Generations(files, models),
             lambda servable, wanted, canary, directory: write_bundled_repository(
-                servable, limits, directory, wanted.version, canary
+                servable, limits, directory, wanted.version, canary, log
             ),
             lambda: states_of(self._own_address, self.http_port),
             models,

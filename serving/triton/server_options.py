@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from ...foundation.exceptions import MerlinSimError
 from ..limits import Limits
+from ..requests.request_log import LogSettings
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class ServerOptions:
     """Seconds until it must be ready."""
     exit_timeout: int = 30
     """Seconds for requests in flight to be answered, once it is told to stop."""
+    request_log: LogSettings | None = None
+    """What is kept of the requests; None for nothing."""
     verbose: bool = False
     """Whether Triton tells more than warnings and errors."""
 

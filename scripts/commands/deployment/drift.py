@@ -18,7 +18,13 @@ DIRECTORY = click.Path(path_type=Path, exists=True, file_okay=False)
 
 @click.command()
 @click.argument("reference", type=DIRECTORY)
-@click.argument("new", type=DIRECTORY)
+@click.argument("new", type=DIRECTORY, required=False)
+@click.option(
+    "--requests",
+    type=DIRECTORY,
+    help="In place of NEW: what `serve --log_requests` kept, compared with the dataset that the "
+    "served model was trained on.",
+)
 @click.option(
     "--feature_spec", default="feature_spec.yaml", show_default=True, help="Both specs' name."
 )
@@ -30,7 +36,7 @@ DIRECTORY = click.Path(path_type=Path, exists=True, file_okay=False)
     type=click.IntRange(min=1),
     default=1_000_000,
     show_default=True,
-    help="Rows of each that are looked at, from the first.",
+    help="Rows of each that are looked at, from the first; of requests the newest.",
 )
 @click.option(
     "--leave_out",
@@ -80,7 +86,8 @@ DIRECTORY = click.Path(path_type=Path, exists=True, file_okay=False)
 )
 def command(
     reference: Path,
-    new: Path,
+    new: Path | None,
+    requests: Path | None,
     feature_spec: str,
     mapping: str,
     rows: int,
@@ -95,34 +102,63 @@ def command(
 ) -> None:
     """Compare the dataset NEW with REFERENCE, feature by feature.
 
-    Both are dataset directories of the same ids, of either layout; NEW may have more of them.
-    Compared are ids, numbers, lengths of histories, labels and, of runs that saved them, scores.
+    Both are dataset directories of the same ids, of either layout; NEW may have more of them. Or
+    compare what a server logged, --requests, whose scores --reference_scores is for. Compared are
+    ids, numbers, lengths of histories, labels and, of runs that saved them, scores.
 
     Exit code 0: nothing has drifted. 1: something has. 2: they cannot be compared.
     """
-    if (reference_scores is None) != (new_scores is None):
+    if (new is None) == (requests is None):
+        raise click.UsageError("expected either NEW or --requests.")
+    if requests is not None and new_scores is not None:
+        raise click.UsageError("expected no --new_scores with --requests, which have theirs.")
+    if requests is None and (reference_scores is None) != (new_scores is None):
         raise MerlinSimError(
             "`reference_scores` and `new_scores` belong together. "
             f"Received: {reference_scores} and {new_scores}"
         )
-    places = [readable_dataset(path, feature_spec) for path in (reference, new)]
+    bounds = (psi, ks, unknown, label_rate)
+    names = [name for name in leave_out.split(",") if name]
+    places = [readable_dataset(p, feature_spec) for p in (reference, new) if p is not None]
+    scores = (reference_scores, new_scores)
+    sys.exit(
+        DRIFTED if _compare(places, requests, mapping, rows, names, scores, bounds, output) else 0
+    )
+
+
+def _compare(
+    places: list[tuple[Path, str]],
+    requests: Path | None,
+    mapping: str,
+    rows: int,
+    left_out: list[str],
+    scores: tuple[Path | None, Path | None],
+    limits: tuple[float, float, float, float],
+    output: Path,
+) -> bool:
+    """Compare, write what came of it, and tell whether anything has drifted."""
     settle_for_model()
 
-    from ....deployment.drift.comparison import compare_datasets
+    from ....deployment.drift.comparison import compare_datasets, compare_requests
     from ....deployment.drift.drift_page import HEAD, rows_of, write_drift
     from ....deployment.drift.findings import Bounds
     from ....foundation.progress import Terminal
     from ....schemas.dataset import DatasetDirectory
 
-    older, newer = (DatasetDirectory.open(path, feature_spec=spec) for path, spec in places)
-    for dataset in (older, newer):
+    datasets = [DatasetDirectory.open(path, feature_spec=spec) for path, spec in places]
+    for dataset in datasets:
         dataset.stored_files(mapping)
-    bounds = Bounds(psi, ks, unknown, label_rate)
-    names = [name for name in leave_out.split(",") if name]
-    scores = None
-    if reference_scores is not None and new_scores is not None:
-        scores = reference_scores, new_scores
-    found = compare_datasets(older, newer, mapping, rows, names, scores, bounds, Terminal())
+    bounds, terminal = Bounds(*limits), Terminal()
+    older, newer = scores
+    if requests is not None:
+        found = compare_requests(
+            datasets[0], requests, mapping, rows, left_out, older, bounds, terminal
+        )
+    else:
+        both = None if older is None or newer is None else (older, newer)
+        found = compare_datasets(
+            datasets[0], datasets[1], mapping, rows, left_out, both, bounds, terminal
+        )
     page = write_drift(output, found.findings, bounds, found.facts, found.curves)
     click.echo(text_table(HEAD, rows_of(found.findings)))
     for sentence in found.notes:
@@ -130,4 +166,4 @@ def command(
     drifted = [finding.feature for finding in found.findings if finding.drifted]
     click.echo(f"drifted: {', '.join(drifted)}" if drifted else "nothing has drifted")
     click.echo(page)
-    sys.exit(DRIFTED if drifted else 0)
+    return bool(drifted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -107,10 +108,30 @@ def command(
 
     Exit code 0: passed. 1: not passed. 2: something could not be compared.
     """
+    margins = (
+        margin,
+        margin if log_loss_margin is None else log_loss_margin,
+        margin if calibration_margin is None else calibration_margin,
+    )
+    place = readable_dataset(dataset_dir, feature_spec)
+    settings = {"least_users": least_users, "strict_segments": strict_segments, "seed": seed}
+    passed = _compare((candidate, current), place, mapping, long_history, margins, settings, output)
+    sys.exit(0 if passed else NOT_PASSED)
+
+
+def _compare(
+    models: tuple[Path, Path],
+    place: tuple[Path, str],
+    mapping: str,
+    long_history: int | None,
+    margins: tuple[float, float, float],
+    settings: dict[str, Any],
+    output: Path,
+) -> bool:
+    """Compare, write what came of it, and tell whether the first model passes."""
     from ....schemas.dataset import DatasetDirectory
 
-    dataset_dir, feature_spec = readable_dataset(dataset_dir, feature_spec)
-    dataset = DatasetDirectory.open(dataset_dir, feature_spec=feature_spec)
+    dataset = DatasetDirectory.open(place[0], feature_spec=place[1])
     dataset.stored_files(mapping)
     settle_for_model()
 
@@ -125,20 +146,14 @@ def command(
         click.echo(sentence, err=True)
 
     terminal = Terminal()
-    models = open_judged(candidate, say), open_judged(current, say)
-    scored = score_twice(*models, dataset, mapping, long_history, terminal)
+    candidate, current = (open_judged(path, say) for path in models)
+    scored = score_twice(candidate, current, dataset, mapping, long_history, terminal)
     if not scored.told_by_user:
         say(f"{dataset.path} tells no users apart: rows are drawn in their place.")
-    margins = Margins(
-        margin,
-        margin if log_loss_margin is None else log_loss_margin,
-        margin if calibration_margin is None else calibration_margin,
-    )
-    rules = Rules(margins, least_users, strict_segments, seed=seed)
-    gate = judge(scored, rules, terminal)
+    gate = judge(scored, Rules(Margins(*margins), **settings), terminal)
     facts = {
-        "candidate": models[0].origin,
-        "current": models[1].origin,
+        "candidate": candidate.origin,
+        "current": current.origin,
         "dataset": {
             "path": str(dataset.path), "fingerprint": fingerprint(dataset), "mapping": mapping
         },
@@ -149,4 +164,4 @@ def command(
         click.echo(reason)
     click.echo("passed" if gate.passed else "not passed")
     click.echo(page)
-    sys.exit(0 if gate.passed else NOT_PASSED)
+    return gate.passed

@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from ....serving.limits import Limits
-from ...options.shared_options import limit_options
+from ....serving.requests.request_log import LogSettings
+from ...options.shared_options import limit_options, request_log_options
 
 
 @click.command()
@@ -37,6 +38,7 @@ from ...options.shared_options import limit_options
 @click.option("--grpc_port", default=8001, show_default=True, help="0 takes a free one.")
 @click.option("--metrics_port", default=8002, show_default=True, help="0 takes a free one.")
 @limit_options
+@request_log_options
 @click.option(
     "--max_body",
     default=64,
@@ -62,6 +64,7 @@ def command(
     grpc_port: int,
     metrics_port: int,
     limits: Limits,
+    request_log: LogSettings | None,
     max_body: int,
     start_timeout: float,
     exit_timeout: int,
@@ -87,6 +90,7 @@ def command(
         max_body,
         start_timeout,
         exit_timeout,
+        request_log,
         verbose,
     )
     if (servable is None) == (registry is None):

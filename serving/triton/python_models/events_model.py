@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ...events.row_encoder import open_encoder
 from ...limits import Limits, RequestError
+from ...requests.request_log import RequestLog
 from ...scoring.scorer import Scorer
 from ...scoring.signature_inputs import Scores
 from ...scoring.versions import Asked, Version, Versions, user_of_events
@@ -24,7 +25,7 @@ from .event_texts import (
     VERSION,
     read_events,
 )
-from .model_settings import read_canary, read_settings
+from .model_settings import read_canary, read_log, read_settings
 from .responses import answer, read_tensors, refuse
 from .tally import DESCRIPTIONS, Tally
 
@@ -39,13 +40,19 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Load the servable that config.pbtxt names, and the canary's where it names one."""
         servable, limits = read_settings(args)
+        served = {int(args["model_version"]): servable}
         current = _load(int(args["model_version"]), servable, limits)
         self.versions = Versions(current)
         if (found := read_canary(args)) is not None:
             canary, other = found
+            served[canary.number] = other
             loaded = _load(canary.number, other, limits)
             self.versions = Versions(current, loaded, canary.share, user_of_events(servable))
         self.tally = Tally(Counters(DESCRIPTIONS).increment)
+        kept = read_log(args)
+        self.logs = (
+            {} if kept is None else {n: RequestLog(kept, n, s.ids) for n, s in served.items()}
+        )
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answer requests, each of one event or more; a bad event refuses its request only."""
@@ -67,8 +74,10 @@ class TritonPythonModel:
         return answers
 
     def finalize(self) -> None:
-        """Tell what was counted."""
+        """Tell what was counted, and close what was kept."""
         self.tally.close()
+        for log in self.logs.values():
+            log.close()
 
     def _score(self, asked: Sequence[Asked]) -> list[Scores | Exception]:
         """Score events, each by its version; give what went wrong with it in its place."""
@@ -86,6 +95,8 @@ class TritonPythonModel:
                     scores[place] = error
                 continue
             self.tally.add(version.number, events, found, time.perf_counter() - begin)
+            if version.number in self.logs:
+                self.logs[version.number].add(events, found)
             for place, one in zip(places, found, strict=True):
                 scores[place] = one
         return scores

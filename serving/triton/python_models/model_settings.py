@@ -8,10 +8,12 @@ from pathlib import Path
 
 from ...events.row_encoder import Encoder, open_encoder
 from ...limits import Limits
+from ...requests.request_log import LogSettings
 from ...scoring.versions import Canary
 from ...servables.servable import Servable
 
 CANARY, CANARY_VERSION, CANARY_SHARE = "canary", "canary_version", "canary_share"
+LOG, LOG_SHARE, LOG_MIB, LOG_HASHES = "log", "log_share", "log_mib", "log_hashes_users"
 SERVABLE, MAX_CANDIDATES, MAX_HISTORY = "servable", "max_candidates", "max_history"
 
 
@@ -20,8 +22,7 @@ def read_settings(arguments: Mapping[str, str], with_model: bool = True) -> tupl
 
     A relative path is taken from the model's version directory.
     """
-    parameters = json.loads(arguments["model_config"])["parameters"]
-    values = {name: entry["string_value"] for name, entry in parameters.items()}
+    values = _values(arguments)
     here = Path(arguments["model_repository"]) / arguments["model_version"]
     limits = Limits(int(values[MAX_CANDIDATES]), int(values[MAX_HISTORY]))
     return Servable.open(here / values[SERVABLE], with_model=with_model), limits
@@ -34,10 +35,36 @@ def read_encoder(arguments: Mapping[str, str]) -> Encoder:
 
 def read_canary(arguments: Mapping[str, str]) -> tuple[Canary, Servable] | None:
     """Open the servable that a share of the users meet; None where there is none."""
-    parameters = json.loads(arguments["model_config"])["parameters"]
-    if CANARY not in parameters:
+    values = _values(arguments)
+    if CANARY not in values:
         return None
-    found, version, share = (
-        parameters[name]["string_value"] for name in (CANARY, CANARY_VERSION, CANARY_SHARE)
+    canary = Canary(int(values[CANARY_VERSION]), float(values[CANARY_SHARE]))
+    return canary, Servable.open(values[CANARY])
+
+
+def log_settings(settings: LogSettings) -> dict[str, str]:
+    """Say what is kept of the requests, as :func:`read_log` reads it."""
+    return {
+        LOG: str(settings.directory.resolve()),
+        LOG_SHARE: str(settings.share),
+        LOG_MIB: str(settings.most_mib),
+        LOG_HASHES: str(settings.hashes_users),
+    }
+
+
+def read_log(arguments: Mapping[str, str]) -> LogSettings | None:
+    """Return what is kept of the requests; None for nothing."""
+    values = _values(arguments)
+    if LOG not in values:
+        return None
+    return LogSettings(
+        Path(values[LOG]),
+        float(values[LOG_SHARE]),
+        int(values[LOG_MIB]),
+        values[LOG_HASHES] == str(True),
     )
-    return Canary(int(version), float(share)), Servable.open(found)
+
+
+def _values(arguments: Mapping[str, str]) -> dict[str, str]:
+    parameters = json.loads(arguments["model_config"])["parameters"]
+    return {name: entry["string_value"] for name, entry in parameters.items()}

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
+from pathlib import Path
 
+import numpy as np
+import pytest
+
+from merlin_sim.deployment.gating.judged import Judged
 from merlin_sim.deployment.gating.model_columns import ModelColumns
+from merlin_sim.foundation.exceptions import MerlinSimError
 
 COLUMNS = ModelColumns(
     names=("who", "item", "kind", "seen", "kinds_seen", "ages", "price"),
@@ -52,3 +57,14 @@ def test_what_the_model_knows_stays_as_it_is():
     given["item"] = np.array([9])
     for name, values in COLUMNS.as_served(given).items():
         assert np.array_equal(values, given[name])
+
+
+@pytest.mark.parametrize("score", [np.nan, np.inf, -0.1, 1.5])
+def test_scores_that_are_no_probabilities_judge_nothing(score):
+    """Of NaN neither AUC nor log loss says anything, which is no reason to pass."""
+    scores = np.float32([0.5, score])
+    judged = Judged(Path("model"), COLUMNS, None, {}, lambda columns: scores)
+    with pytest.raises(MerlinSimError, match="model: expected click probabilities. Received: "):
+        judged.score(batch([[1], [2]], [[1], [2]], [[1], [2]]))
+    scores = np.float32([0.0, 1.0])
+    assert judged.score(batch([[1], [2]], [[1], [2]], [[1], [2]])) is scores

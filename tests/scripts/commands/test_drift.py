@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from grown_dataset import write_keyed_dataset
 from in_process import answer
 
+from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.schemas.known_keys import note_of
+from merlin_sim.serving.events.event_encoder import EncodedEvent
+from merlin_sim.serving.requests.request_log import LogSettings, RequestLog
 from merlin_sim.training.evaluation.scored_rows import TEST_SCORES, ScoredRows
 
 
@@ -58,6 +63,65 @@ def test_scores_of_runs_are_compared(place):
     found = drift(place, "old", "old", *given)
     assert found.returncode == 1 and "drifted: score\n" in found.stdout
     assert "KS 1.000" in found.stdout
+
+
+@pytest.fixture
+def logged(place, tmp_path):
+    """Requests as the rows of the first dataset have them; then some of another taste."""
+
+    def log(things, users_hashed=False, ids="old"):
+        opened = DatasetDirectory.open(place / ids)
+        kept = RequestLog(LogSettings(tmp_path, 1.0, 64, users_hashed), 7, note_of(opened))
+        rows = pq.read_table(place / "old/train/part.0.parquet").to_pydict()
+        for i, thing in enumerate(things(rows["thing"])):
+            one = EncodedEvent(
+                {"who": np.array([rows["who"][i]])},
+                {"thing": np.array([thing]), "kind": np.array([rows["kind"][i]])},
+                {n: np.array(rows[n][i]) for n in ("thing_seen", "kind_seen")},
+                ("who",),
+            )
+            kept.add([one], [np.float32([0.25])])
+        kept.close()
+        return tmp_path
+
+    return log
+
+
+def test_requests_as_in_training_have_not_drifted(place, logged):
+    wide = ["--psi", 0.5]  # 150 rows of 240 are a sample
+    requests = ["--requests", logged(lambda things: things, users_hashed=True)]
+    found = answer("drift", place / "old", *requests, *wide, "--output", place / "out")
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "users were hashed, and are not compared" in found.stdout
+    document = json.loads((place / "out/drift.json").read_text())
+    by_feature = {finding["feature"]: finding for finding in document["findings"]}
+    assert set(by_feature) == {"thing", "kind", "thing_seen", "kind_seen", "history"}
+    assert by_feature["thing"]["new"] == 150 and document["new"]["versions"] == [7]
+
+
+def test_requests_for_what_nobody_knows_are_drift(place, logged):
+    requests = ["--requests", logged(lambda things: [0, *things[1:75], *([0] * 75)])]
+    given = ["--reference_scores", place / "high"]
+    found = answer("drift", place / "old", *requests, *given, "--output", place / "out")
+    assert found.returncode == 1, found.stderr
+    (line,) = [line for line in found.stdout.splitlines() if line.startswith("thing  ")]
+    assert "unknown 0.0% to 50.7%" in line
+    assert "\nscore" in found.stdout and "KS 1.000" in found.stdout
+    assert "\nwho" in found.stdout and "\nlabel" not in found.stdout
+
+
+def test_requests_that_cannot_be_compared_are_refused(place, logged, tmp_path):
+    requests = logged(lambda things: things, ids="grown")
+    for arguments, said in (
+        ([place / "old", "--requests", requests], "should be the dataset that version 7 was"),
+        ([place / "grown", "--requests", place], "expected logged requests"),
+        ([place / "old", place / "old", "--requests", requests], "either NEW or --requests"),
+        ([place / "old"], "either NEW or --requests"),
+        ([place / "grown", "--requests", requests, "--new_scores", place / "low"], "no --new_sc"),
+        ([place / "grown", "--requests", requests, "--leave_out", "x"], "`leave_out` should name"),
+    ):
+        found = answer("drift", *arguments, "--output", tmp_path / "out")
+        assert found.returncode == 2 and said in found.stderr, found.stderr
 
 
 def test_what_cannot_be_compared_is_refused(place):

@@ -17,6 +17,7 @@ from serving_process import reached, read_until, serving
 from triton_calls import infer_events, metric
 
 from merlin_sim.serving.events.event_encoder import EventEncoder
+from merlin_sim.serving.requests.logged_requests import logged_files
 from merlin_sim.serving.scoring.scorer import Scorer
 from merlin_sim.serving.scoring.versions import Canary, meets_canary
 from merlin_sim.serving.servables.export import export_model
@@ -142,7 +143,9 @@ def test_a_share_of_the_users_meets_a_canary(servable, second, events, expected,
         registry(directory, "add", export)
     registry(directory, "promote", 1)
     known = {1: expected, 2: offline(second, events)}
-    with serving(None, "--registry", str(directory), "--canary", "2:0.4") as process:
+    options = ["--registry", str(directory), "--canary", "2:0.4"]
+    options += ["--log_requests", str(tmp_path / "log"), "--log_share", "1"]
+    with serving(None, *options) as process:
         server = reached(process)
         met = {1: 0, 2: 0}
         for place, event in enumerate(events):
@@ -163,6 +166,13 @@ def test_a_share_of_the_users_meets_a_canary(servable, second, events, expected,
             )
             scores = metric(server, "merlin_sim_events_scores_bucket", version=version, le="+Inf")
             assert scores == 3 * count
+    logged = {file.version: list(file.events()) for file in logged_files(tmp_path / "log")}
+    assert {version: len(found) for version, found in logged.items()} == {
+        version: 3 * count for version, count in met.items()
+    }
+    for version, found in logged.items():
+        for one in found:
+            assert min(abs(one["scores"][0] - np.array(known[version]))) < 1e-5
     nothing = answer("serve", "--registry", directory, "--canary", "3:0.4")
     assert nothing.returncode == 2 and "expected one of its versions (1, 2)" in nothing.stderr
     alone = answer("serve", servable.path, "--canary", "2:0.4")

@@ -1,0 +1,1 @@
+"""What people asked a server, where they let it keep some of it."""

@@ -1,0 +1,179 @@
+"""Some of the events that a server scored, kept in files of bounded size.
+
+A file is of one version of a model in one process: lines of JSON, the first of them says what the
+ids in the others mean.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from ...foundation.exceptions import MerlinSimError
+from ...schemas.known_keys import IdsNote
+from ..events.event_encoder import EncodedEvent
+from ..scoring.signature_inputs import Scores
+
+FORMAT = 1
+PATTERN = "requests-*.jsonl"
+FILES = 4
+"""Into so many files the bytes go that are kept: with a new one the oldest goes."""
+
+
+@dataclass(frozen=True)
+class LogSettings:
+    """What of the requests is kept."""
+
+    directory: Path
+    share: float = 0.01
+    """Of the events, drawn at random."""
+    most_mib: int = 64
+    """Of all files in the directory together."""
+    hashes_users: bool = False
+    """Whether a hash stands in place of what the user's columns have."""
+
+    def __post_init__(self) -> None:
+        """Gather every problem, raise once."""
+        problems = []
+        if not 0 < self.share <= 1:
+            problems.append(f"`log_share` should be above 0 and at most 1. Received: {self.share}")
+        if self.most_mib < 1:
+            problems.append(f"`log_mib` should be a positive integer. Received: {self.most_mib}")
+        if problems:
+            raise MerlinSimError("\n".join(problems))
+
+    def make_directory(self) -> None:
+        """Make the directory, which only this user can enter.
+
+        Raises:
+            MerlinSimError: Where it cannot be made.
+        """
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise MerlinSimError(
+                f"`log_requests`: {self.directory} cannot be made: {error.strerror}"
+            ) from error
+
+
+class RequestLog:
+    """Keeps some events of one version.
+
+    Whatever goes wrong with a file ends the log, with a sentence, and no request.
+
+    Args:
+        settings: What is kept.
+        version: Of the model.
+        ids: What its ids mean.
+        draw: Gives a number from 0 to 1 for each event.
+        clock: Tells the time, in seconds.
+    """
+
+    def __init__(
+        self,
+        settings: LogSettings,
+        version: int,
+        ids: IdsNote,
+        draw: Callable[[], float] = random.random,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Open nothing yet."""
+        self._settings, self._version, self._ids = settings, version, ids
+        self._draw, self._clock = draw, clock
+        self._most = (settings.most_mib << 20) // FILES
+        self._file: IO[str] | None = None
+        self._written = 0
+        self._count = 0
+        self._ended = False
+        # Never written: who has a log cannot try all users.
+        self._key = os.urandom(32)
+
+    def add(self, events: Sequence[EncodedEvent], scores: Sequence[Scores]) -> None:
+        """Keep some of these events."""
+        if self._ended:
+            return
+        chosen = [pair for pair in zip(events, scores, strict=True) if self._chosen()]
+        try:
+            for event, found in chosen:
+                self._write(self._line(event, found))
+            if chosen and self._file is not None:
+                self._file.flush()
+        except OSError as error:
+            self._ended = True
+            print(
+                f"merlin-sim: {self._settings.directory}: requests are not kept any more: "
+                f"{error.strerror}",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+    def _chosen(self) -> bool:
+        return self._draw() < self._settings.share
+
+    def _line(self, event: EncodedEvent, scores: Scores) -> dict[str, Any]:
+        user: Any = _plain(event.users)
+        if self._settings.hashes_users:
+            given = json.dumps(user, sort_keys=True).encode()
+            user = hashlib.blake2b(given, key=self._key, digest_size=16).hexdigest()
+        return {
+            "time": self._clock(),
+            "user": user,
+            "unseen_user": event.unseen_user,
+            "targets": _plain(event.targets),
+            "histories": _plain(event.histories),
+            "scores": scores.tolist(),
+        }
+
+    def _write(self, line: dict[str, Any]) -> None:
+        text = json.dumps(line) + "\n"
+        if self._file is None or self._written + len(text) > self._most:
+            self._begin_file()
+        assert self._file is not None
+        self._file.write(text)
+        self._written += len(text)
+
+    def _begin_file(self) -> None:
+        self.close()
+        self._make_room()
+        self._count += 1
+        now = self._clock()
+        began = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}"
+        unlike = os.urandom(4).hex()  # any other that begins just now
+        name = f"requests-{began}-{self._count:06d}-{self._version}-{unlike}.jsonl"
+        place = os.open(
+            self._settings.directory / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600
+        )
+        self._file = os.fdopen(place, "w", encoding="utf-8")
+        head = {"format": FORMAT, "version": self._version, "ids": self._ids.to_dict()}
+        text = json.dumps(head) + "\n"
+        self._file.write(text)
+        self._written = len(text)
+
+    def _make_room(self) -> None:
+        """Remove the oldest files, so that a full one more keeps within the bytes."""
+        files = sorted(
+            self._settings.directory.glob(PATTERN), key=lambda file: file.stat().st_mtime_ns
+        )
+        total = sum(file.stat().st_size for file in files)
+        for file in files:
+            if total + self._most <= self._settings.most_mib << 20:
+                return
+            total -= file.stat().st_size
+            file.unlink()
+
+
+def _plain(columns: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: values.tolist() for name, values in columns.items()}
