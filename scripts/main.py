@@ -40,6 +40,7 @@ COMMANDS = {
         "Keep users' histories, so that requests need not bring them.",
     ),
     "index": ("retrieval.index", "Make the index of a two-tower model's items."),
+    "recommend": ("retrieval.recommend", "Tell what users should see."),
     "gate": ("deployment.gate", "Tell whether a model is not worse than the one that is served."),
     "drift": ("deployment.drift", "Tell how far a dataset is from an older one."),
     "registry": ("deployment.registry", "Keep exported models, and say which one is served."),

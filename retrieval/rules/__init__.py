@@ -1,0 +1,1 @@
+"""What may be recommended, and in which order: declared in one file."""

@@ -1,0 +1,119 @@
+"""``merlin-sim recommend``: users in, items and scores out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ....foundation.exceptions import MerlinSimError
+from ...options.model_options import parse_own
+from ...text_table import text_table
+
+if TYPE_CHECKING:
+    from ....retrieval.recommender import Answer
+
+FORMATS = ("table", "json")
+
+
+@click.command()
+@click.option("--towers", type=Path, required=True, help="An exported two-tower model.")
+@click.option("--index", "index_path", type=Path, required=True, help="The index of its items.")
+@click.option(
+    "--ranker",
+    type=Path,
+    help="An exported model that scores the candidates. [default: none: in the index's order]",
+)
+@click.option(
+    "--dataset_dir", type=Path, required=True, help="Dataset that keeps the users' histories."
+)
+@click.option("--rules", "rules_path", type=Path, help="What may be recommended; YAML.")
+@click.option("--user", "users", multiple=True, required=True, help="A user's key, as in the log.")
+@click.option(
+    "--fact",
+    "facts",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A fact of the users that rules compare, or a field that a model reads; YAML.",
+)
+@click.option("--top", type=click.IntRange(min=1), default=20, show_default=True)
+@click.option(
+    "--candidates",
+    type=click.IntRange(min=1, max=10_000),
+    default=500,
+    show_default=True,
+    help="Items that are retrieved for a user.",
+)
+@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
+def command(
+    towers: Path,
+    index_path: Path,
+    ranker: Path | None,
+    dataset_dir: Path,
+    rules_path: Path | None,
+    users: tuple[str, ...],
+    facts: tuple[str, ...],
+    top: int,
+    candidates: int,
+    form: str,
+) -> None:
+    """Tell what users should see: retrieve, filter, score, order.
+
+    A user of whom the dataset keeps no history gets popular items, and the answer says so.
+    """
+    from ....retrieval.candidates.histories import DatasetHistories
+    from ....retrieval.rules.rules_file import Rules, read_rules
+    from ....serving.servables.servable import Servable
+
+    rules = Rules() if rules_path is None else read_rules(rules_path)
+    given = parse_facts(facts)
+    kept = DatasetHistories(dataset_dir)
+    keys = kept.keys(users)
+    opened = Servable.open(towers)
+    scored_by = None if ranker is None else Servable.open(ranker)
+
+    from ....retrieval.candidates.index_directory import open_index
+    from ....retrieval.candidates.towers import Towers
+    from ....retrieval.recommender import Recommender
+
+    loaded = Towers(opened)
+    recommender = Recommender(loaded, open_index(index_path, loaded), scored_by, rules, candidates)
+    histories = kept.of(keys)
+    for user in keys:
+        answer = recommender.recommend(histories.get(user), top, given)
+        click.echo(as_json(user, answer) if form == "json" else as_table(user, answer))
+
+
+def parse_facts(facts: tuple[str, ...]) -> dict[str, Any]:
+    """Read ``NAME=VALUE`` facts; values are YAML.
+
+    >>> parse_facts(("age=17", "market=DE"))
+    {'age': 17, 'market': 'DE'}
+    """
+    try:
+        return parse_own(facts)
+    except MerlinSimError as error:
+        raise MerlinSimError(str(error).replace("model_option", "fact")) from error
+
+
+def as_json(user: Any, answer: Answer) -> str:
+    """Write an answer as a line of JSON."""
+    items = [
+        {"item": item, "score": score}
+        for item, score in zip(answer.items, answer.scores, strict=True)
+    ]
+    counts = {"retrieved": answer.retrieved, "kept": answer.kept}
+    document = {"user": user, "source": answer.source, **counts, "items": items}
+    return json.dumps(document, ensure_ascii=False)
+
+
+def as_table(user: Any, answer: Answer) -> str:
+    """Write an answer for a terminal."""
+    rows = [
+        [str(place), str(item), "" if score is None else f"{score:.6f}"]
+        for place, (item, score) in enumerate(zip(answer.items, answer.scores, strict=True), 1)
+    ]
+    found = f"{answer.retrieved:,} candidates, {answer.kept:,} after the rules ({answer.source})"
+    return f"{user}: {found}\n{text_table(('', 'Item', 'Score'), rows) if rows else 'no item'}\n"
