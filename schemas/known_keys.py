@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +22,6 @@ from ..foundation.json_file import read_json
 
 if TYPE_CHECKING:
     from merlin.schema import ColumnSchema, Schema
-
-    from .dataset import DatasetDirectory
 
 CATEGORIES = "categories"
 WORKFLOW = "workflow.json"
@@ -182,7 +180,19 @@ def digest_of_keys(keys: pa.ChunkedArray) -> str:
     return digest.hexdigest()
 
 
-def note_of(dataset: DatasetDirectory) -> IdsNote:
+class Described(Protocol):
+    """An opened dataset, as far as it counts here."""
+
+    @property
+    def schema(self) -> Schema:
+        """Its columns."""
+
+    @property
+    def path(self) -> Path:
+        """Its directory."""
+
+
+def note_of(dataset: Described) -> IdsNote:
     """Note what the ids of an opened dataset mean."""
     return note_ids(dataset.schema, dataset.path)
 

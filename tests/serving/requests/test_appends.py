@@ -10,7 +10,7 @@ import pytest
 
 from merlin_sim.histories.open_store import open_store
 from merlin_sim.histories.store import StoreError
-from merlin_sim.serving.triton.appends import MOST, Appends
+from merlin_sim.serving.requests.appends import MOST, Appends
 
 DOMAINS = ("item_id", "cat_id")
 
