@@ -66,8 +66,9 @@ class SearchMemory:
                 )
             self._study.set_user_attr("space", space)
         if search.prune:
+            # It counts steps from 0, a run its epochs from 1.
             self._study.pruner = optuna.pruners.MedianPruner(
-                search.startup_trials, search.warmup_epochs
+                search.startup_trials, search.warmup_epochs + 1
             )
         else:
             self._study.pruner = optuna.pruners.NopPruner()

@@ -61,7 +61,7 @@ class Search:
     startup_trials: int = 5
     """Trials that are not pruned."""
     warmup_epochs: int = 0
-    """Epochs after which none is pruned."""
+    """First epochs of a trial, after which it is not pruned."""
     seed: int = 0
 
 

@@ -56,6 +56,15 @@ def test_trials_below_the_median_end_early(tmp_path):
     assert other.tell_epoch(other.ask(), 1, 0.1)
 
 
+def test_the_first_epochs_may_be_bad(tmp_path):
+    memory = SearchMemory(tmp_path, search(warmup_epochs=2))
+    good, bad = memory.ask(), memory.ask()
+    for epoch in (1, 2, 3):
+        assert memory.tell_epoch(good, epoch, 0.8)
+    memory.end(good, 0.8)
+    assert [memory.tell_epoch(bad, epoch, 0.6) for epoch in (1, 2, 3)] == [True, True, False]
+
+
 def test_another_space_is_refused(tmp_path):
     SearchMemory(tmp_path, search())
     with pytest.raises(MerlinSimError, match="a search of another space"):
