@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
@@ -145,6 +146,8 @@ class FileStore:
     def _make(self, keep: int | None) -> None:
         """Make the tables where they are missing; of several who come at once, one does."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        # What people did: for this user alone to read. SQLite's other files are made alike.
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         self._connection.execute("PRAGMA page_size = 8192")  # of five full rows
         self._connection.execute("PRAGMA journal_mode = WAL")
         with self._transaction() as connection:

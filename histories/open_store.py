@@ -11,6 +11,15 @@ from .store import HistoryStore, StoreError
 REDIS = ("redis://", "rediss://", "unix://")
 
 
+def whole_address(address: str) -> str:
+    """Name a store for processes that work in other folders.
+
+    >>> whole_address("/var/histories"), whole_address("redis://127.0.0.1")
+    ('/var/histories', 'redis://127.0.0.1')
+    """
+    return address if address.startswith(REDIS) else str(Path(address).resolve())
+
+
 def open_store(address: str, *, keep: int | None = None, create: bool = False) -> HistoryStore:
     """Open a store.
 

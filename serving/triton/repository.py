@@ -21,6 +21,7 @@ from .python_models.model_settings import (
     CANARY,
     CANARY_SHARE,
     CANARY_VERSION,
+    HISTORIES,
     MAX_CANDIDATES,
     MAX_HISTORY,
     SERVABLE,
@@ -43,6 +44,7 @@ def write_bundled_repository(
     version: int | None = None,
     canary: tuple[Canary, Servable] | None = None,
     log: LogSettings | None = None,
+    histories: str | None = None,
 ) -> None:
     """Write what the bundled server is started on: ``ids`` and ``events``, the model by its path.
 
@@ -55,6 +57,7 @@ def write_bundled_repository(
         version: Named by each answer; None where there are no versions.
         canary: A version that some users' events are scored by, and its servable.
         log: What is kept of events; None for nothing.
+        histories: Where the histories of events that bring none are kept; None for nowhere.
     """
     columns = servable.columns
     settings = _settings(str(servable.path.resolve()), limits)
@@ -80,6 +83,7 @@ def write_bundled_repository(
             **settings,
             **({} if canary is None else _canary_settings(*canary)),
             **({} if log is None else log_settings(log)),
+            **({} if histories is None else {HISTORIES: histories}),
         },
     )
     _write_model(directory, ids, "ids_model", version or 1)

@@ -10,6 +10,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...histories.open_store import open_store, whole_address
+from ..events.row_encoder import open_encoder
+from ..requests.appends import PATH as APPENDS
+from ..requests.appends import Appends
 from ..servables.servable import Servable
 from .bundled_server import ServerError, copy_backends, find_triton
 from .generations import REPOSITORY, Generations
@@ -49,6 +53,7 @@ class Server:
         self.http_port, self.grpc_port, self.metrics_port = ports
         self._files: ServerFiles | None = None
         self._front: Front | None = None
+        self._appends: Appends | None = None
         self._say: Callable[[str], None] = lambda message: None
 
     def __enter__(self) -> Server:
@@ -71,25 +76,41 @@ class Server:
         if cleared := clear_abandoned():
             names = ", ".join(map(str, cleared))
             self._say(f"cleared what a server that was killed had left: {names}")
+        self._appends = self._open_histories()
         self._files = ServerFiles()
         self._write_models(self._files.path)
         copy_backends(find_triton(), self._files.path / "backends")
         self._front = self._open_front(self._files.path)
         self._launch()
 
+    def _open_histories(self) -> Appends | None:
+        """Open the store of histories, where there is one and the model reads histories."""
+        if self.options.histories is None:
+            return None
+        servable = self.servable
+        if not isinstance(servable, Servable):
+            servable = Servable.open(servable().servable, with_model=False)
+        store = open_store(self.options.histories)
+        open_encoder(servable, self.options.limits, store)  # refuses what has no use for one
+        return Appends(store, [column.domain for column in servable.columns.targets])
+
     def _write_models(self, files: Path) -> None:
         limits, log = self.options.limits, self.options.request_log
+        given = self.options.histories
+        histories = None if given is None else whole_address(given)
         if log is not None:
             log.make_directory()
         if isinstance(self.servable, Servable):
-            write_bundled_repository(self.servable, limits, files / REPOSITORY, log=log)
+            write_bundled_repository(
+                self.servable, limits, files / REPOSITORY, log=log, histories=histories
+            )
             return
         models = (IDS, EVENTS)
         self.succession = Succession(
             self.servable,
             Generations(files, models),
             lambda servable, wanted, canary, directory: write_bundled_repository(
-                servable, limits, directory, wanted.version, canary, log
+                servable, limits, directory, wanted.version, canary, log, histories
             ),
             lambda: states_of(self._own_address, self.http_port),
             models,
@@ -108,8 +129,9 @@ class Server:
         with ExitStack() as stack:
             http = stack.enter_context(listen(host, "http_port", self.http_port))
             metrics = stack.enter_context(listen(host, "metrics_port", self.metrics_port))
+            here = {} if self._appends is None else {APPENDS: self._appends.answer}
             doors = [
-                Door(http, files / HTTP, ("GET", "POST"), self.options.max_body << 20),
+                Door(http, files / HTTP, ("GET", "POST"), self.options.max_body << 20, here),
                 Door(metrics, files / METRICS, ("GET",), 1 << 16),
             ]
             front = Front(doors)
@@ -183,6 +205,9 @@ class Server:
         code = self.process.end() if self.process is not None else 0
         if self._front is not None:
             self._front.close()
+        if self._appends is not None:
+            self._appends.close()
+            self._appends = None
         if self._files is not None:
             self._files.remove()
         return code
@@ -241,4 +266,5 @@ class Server:
         return (
             f"ready: models `{IDS}` and `{EVENTS}`{version} at http://{host}:{self.http_port} and "
             f"grpc {host}:{self.grpc_port}; metrics at http://{host}:{self.metrics_port}/metrics"
+            f"{'' if self._appends is None else f'; interactions to {APPENDS}'}"
         )

@@ -28,6 +28,8 @@ class ServerOptions:
     """Seconds until it must be ready."""
     exit_timeout: int = 30
     """Seconds for requests in flight to be answered, once it is told to stop."""
+    histories: str | None = None
+    """Where the histories of events that bring none are kept, and those that are sent go."""
     request_log: LogSettings | None = None
     """What is kept of the requests; None for nothing."""
     verbose: bool = False

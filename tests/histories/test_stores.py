@@ -171,6 +171,12 @@ def test_two_who_fill_one_redis_store_do_not_mix(redis_address):
     assert other.read("1", 9).items == [6]
 
 
+def test_a_file_is_for_its_user_alone(tmp_path):
+    store = open_store(str(tmp_path / "a" / "store"), create=True)
+    store.append([interaction("1", 5)])
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "a").iterdir()} == {0o600}
+
+
 def test_a_file_that_is_no_store_is_told(tmp_path):
     (tmp_path / "notes").write_text("no database, but long enough to look like one. " * 9)
     with pytest.raises(StoreError, match="notes: expected a store of histories"):

@@ -37,6 +37,12 @@ from ...options.shared_options import limit_options, request_log_options
 @click.option("--http_port", default=8000, show_default=True, help="0 takes a free one.")
 @click.option("--grpc_port", default=8001, show_default=True, help="0 takes a free one.")
 @click.option("--metrics_port", default=8002, show_default=True, help="0 takes a free one.")
+@click.option(
+    "--histories",
+    metavar="STORE",
+    help="Take from here the history of an event that brings none, and keep here the interactions "
+    "that are posted to /histories: see `merlin-sim histories`.",
+)
 @limit_options
 @request_log_options
 @click.option(
@@ -63,6 +69,7 @@ def command(
     http_port: int,
     grpc_port: int,
     metrics_port: int,
+    histories: str | None,
     limits: Limits,
     request_log: LogSettings | None,
     max_body: int,
@@ -90,6 +97,7 @@ def command(
         max_body,
         start_timeout,
         exit_timeout,
+        histories,
         request_log,
         verbose,
     )

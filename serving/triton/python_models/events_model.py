@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ....histories.store import HistoryStore, StoreError
 from ...events.row_encoder import open_encoder
 from ...limits import Limits, RequestError
 from ...requests.request_log import RequestLog
@@ -25,7 +26,7 @@ from .event_texts import (
     VERSION,
     read_events,
 )
-from .model_settings import read_canary, read_log, read_settings
+from .model_settings import read_canary, read_histories, read_log, read_settings
 from .responses import answer, read_tensors, refuse
 from .tally import DESCRIPTIONS, Tally
 
@@ -41,12 +42,13 @@ class TritonPythonModel:
         """Load the servable that config.pbtxt names, and the canary's where it names one."""
         servable, limits = read_settings(args)
         served = {int(args["model_version"]): servable}
-        current = _load(int(args["model_version"]), servable, limits)
+        histories = read_histories(args)
+        current = _load(int(args["model_version"]), servable, limits, histories)
         self.versions = Versions(current)
         if (found := read_canary(args)) is not None:
             canary, other = found
             served[canary.number] = other
-            loaded = _load(canary.number, other, limits)
+            loaded = _load(canary.number, other, limits, histories)
             self.versions = Versions(current, loaded, canary.share, user_of_events(servable))
         self.tally = Tally(Counters(DESCRIPTIONS).increment)
         kept = read_log(args)
@@ -63,7 +65,7 @@ class TritonPythonModel:
                 texts = read_tensors(request)[EVENT]
                 encoded.append(read_events(texts, self.versions.encode))
                 responses.append(None)
-            except RequestError as error:
+            except (RequestError, StoreError) as error:
                 encoded.append([])
                 responses.append(refuse(error))
         scores = self._score([one for asked in encoded for one in asked])
@@ -102,8 +104,10 @@ class TritonPythonModel:
         return scores
 
 
-def _load(number: int, servable: Servable, limits: Limits) -> Version:
-    return Version(number, open_encoder(servable, limits), Scorer(servable))
+def _load(
+    number: int, servable: Servable, limits: Limits, histories: HistoryStore | None
+) -> Version:
+    return Version(number, open_encoder(servable, limits, histories), Scorer(servable))
 
 
 def _answer(request: Any, asked: Sequence[Asked], found: Sequence[Scores | Exception]) -> Any:

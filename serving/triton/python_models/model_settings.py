@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from ....histories.open_store import open_store
+from ....histories.store import HistoryStore
 from ...events.row_encoder import Encoder, open_encoder
 from ...limits import Limits
 from ...requests.request_log import LogSettings
@@ -13,6 +15,7 @@ from ...scoring.versions import Canary
 from ...servables.servable import Servable
 
 CANARY, CANARY_VERSION, CANARY_SHARE = "canary", "canary_version", "canary_share"
+HISTORIES = "histories"
 LOG, LOG_SHARE, LOG_MIB, LOG_HASHES = "log", "log_share", "log_mib", "log_hashes_users"
 SERVABLE, MAX_CANDIDATES, MAX_HISTORY = "servable", "max_candidates", "max_history"
 
@@ -31,6 +34,14 @@ def read_settings(arguments: Mapping[str, str], with_model: bool = True) -> tupl
 def read_encoder(arguments: Mapping[str, str]) -> Encoder:
     """Open the servable, and read its vocabularies."""
     return open_encoder(*read_settings(arguments, with_model=False))
+
+
+def read_histories(arguments: Mapping[str, str]) -> HistoryStore | None:
+    """Open the store of the histories that events do not bring; None where there is none."""
+    parameters = json.loads(arguments["model_config"])["parameters"]
+    if HISTORIES not in parameters:
+        return None
+    return open_store(parameters[HISTORIES]["string_value"])
 
 
 def read_canary(arguments: Mapping[str, str]) -> tuple[Canary, Servable] | None:
