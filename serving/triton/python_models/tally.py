@@ -50,6 +50,7 @@ class Tally:
         """Begin to tell."""
         self._increment = increment
         self._counts: Counter[Key] = Counter()
+        self._known: set[Key] = set()
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self._period = period
@@ -85,7 +86,9 @@ class Tally:
         counts[f"{SCORES}_bucket", "+Inf"] = len(every)
         with self._lock:
             for (name, bound_text), count in counts.items():
-                if count:
+                # 0 too, once: a share of what has never been seen is 0, not unknown.
+                if count or (name, version, bound_text) not in self._known:
+                    self._known.add((name, version, bound_text))
                     self._counts[name, version, bound_text] += count  # type: ignore[assignment]
 
     def close(self) -> None:

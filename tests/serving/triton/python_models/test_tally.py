@@ -52,3 +52,5 @@ def test_each_version_is_counted_for_itself_and_all_is_told():
     assert seconds == {"0.002": 0, "0.005": 1, "0.02": 1, "0.05": 2, "+Inf": 2}
     assert told["events_call_seconds_bucket", ("le", "1.0"), of_eight] == 0
     assert told["events_call_seconds_bucket", ("le", "+Inf"), of_eight] == 1
+    never = told.keys() - {key for key, count in told.items() if count}
+    assert ("events_unseen_users", of_eight) in never  # 0, not unknown
