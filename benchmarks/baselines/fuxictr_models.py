@@ -1,0 +1,151 @@
+"""FuxiCTR's models of long histories on the rows of a dataset directory, for comparison.
+
+    python fuxictr_models.py DATASET LONGCTR [--models SIM,TWIN] [--rates 0.001,0.004] [--seeds 1]
+
+It needs an environment of its own, with `fuxictr` (2.3.10) and `torch`, and LONGCTR, the folder
+model_zoo/LongCTR of FuxiCTR's repository: its package has no models. DATASET has the samples
+layout (`merlin-sim transcode` makes it of users). Each model has the values of its class, but for
+vectors of 16 numbers a feature, as here. FuxiCTR trains, evaluates and stops by validation data;
+the rate is that with the best AUC there, with the first seed. Users have no vector of their own:
+those who test were never trained.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import random
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+import yaml
+from fuxictr.features import FeatureMap
+
+BATCH = 2048
+EPOCHS = 8
+DIM = 16
+
+
+class Rows:
+    """Batches in the form that LongCTR's models take: the target behind its history."""
+
+    def __init__(self, directory: Path, spec: dict[str, Any], mapping: str, shuffle: bool) -> None:
+        """Read all rows, histories padded on the left."""
+        channels, self.shuffle = spec["channel_spec"], shuffle
+        targets, histories = channels["target_item_features"], channels["positive_history"]
+        files = [file for chunk in spec["source_spec"][mapping] for file in chunk["files"]]
+        (label,) = channels["label"]
+        table = pq.ParquetDataset([str(directory / file) for file in files]).read(
+            [label, *targets, *histories]
+        )
+        self.labels = table[label].to_numpy().astype(np.float32)
+        (length,) = spec["feature_spec"][histories[0]]["dimensions"]
+        self.items = {}
+        for target, history in zip(targets, histories, strict=True):
+            lists = table[history].combine_chunks()
+            ends = np.diff(lists.offsets.to_numpy())
+            padded = np.zeros((len(table), length + 1), np.int64)
+            place = np.arange(length)[None, :] >= length - ends[:, None]
+            padded[:, :-1][place] = lists.flatten().to_numpy()
+            padded[:, -1] = table[target].to_numpy()
+            self.items[target] = torch.from_numpy(padded)
+
+    def __len__(self) -> int:
+        """Return how many batches there are."""
+        return -(-len(self.labels) // BATCH)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Give labels, item features and which positions are real."""
+        count = len(self.labels)
+        order = np.random.permutation(count) if self.shuffle else np.arange(count)
+        for start in range(0, count, BATCH):
+            rows = order[start : start + BATCH]
+            items = {name: ids[rows] for name, ids in self.items.items()}
+            first = next(iter(items.values()))
+            mask = (first[:, :-1] > 0).float()
+            flat = {name: ids.reshape(-1) for name, ids in items.items()}
+            yield {"label": torch.from_numpy(self.labels[rows])}, flat, mask
+
+
+def feature_map(spec: dict[str, Any]) -> FeatureMap:
+    """Describe the items' features to FuxiCTR."""
+    described = FeatureMap("rows", "")
+    described.labels, described.default_emb_dim = ["label"], DIM
+    for target in spec["channel_spec"]["target_item_features"]:
+        described.features[target] = {
+            "source": "item",
+            "type": "categorical",
+            "vocab_size": spec["feature_spec"][target]["cardinality"] + 1,
+            "padding_idx": 0,
+            "embedding_dim": DIM,
+        }
+    described.num_fields = described.get_num_fields()
+    described.set_column_index()
+    return described
+
+
+def load_class(zoo: Path, name: str) -> Any:
+    """Load a model's class from its file."""
+    found = importlib.util.spec_from_file_location(name, zoo / name / f"{name}.py")
+    assert found is not None and found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return getattr(module, name)
+
+
+def main() -> None:
+    """Train each model at each rate, then with the other seeds at the best one."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("dataset", type=Path)
+    parser.add_argument("longctr", type=Path)
+    parser.add_argument("--models", default="DIN,DIEN,SIM,ETA,SDIM,TWIN")
+    parser.add_argument("--rates", default="0.001,0.004,0.008")
+    parser.add_argument("--seeds", type=int, default=1)
+    options = parser.parse_args()
+    spec = yaml.safe_load((options.dataset / "feature_spec.yaml").read_text())
+    rows = {
+        mapping: Rows(options.dataset, spec, mapping, mapping == "train")
+        for mapping in ("train", "validation", "test")
+    }
+    for name in options.models.split(","):
+        model_class = load_class(options.longctr, name)
+
+        def run(rate: float, seed: int, name: str = name, model_class: Any = model_class) -> float:
+            random.seed(seed)
+            np.random.seed(seed)
+            torch.manual_seed(seed)
+            begin = time.perf_counter()
+            with tempfile.TemporaryDirectory() as root:
+                (Path(root) / "rows").mkdir()
+                model = model_class(
+                    feature_map(spec),
+                    embedding_dim=DIM,
+                    learning_rate=rate,
+                    optimizer="adam",
+                    loss="binary_crossentropy",
+                    metrics=["AUC"],
+                    model_root=root,
+                    verbose=0,
+                )
+                model.fit(rows["train"], epochs=EPOCHS, validation_data=rows["validation"])
+                aucs = [float(model.evaluate(rows[m])["AUC"]) for m in ("validation", "test")]
+            told = {"model": name, "rate": rate, "seed": seed, "validation_auc": aucs[0]}
+            told |= {"auc": aucs[1], "seconds": time.perf_counter() - begin}
+            print(json.dumps(told), flush=True)
+            return aucs[0]
+
+        found = {rate: run(rate, 1) for rate in map(float, options.rates.split(","))}
+        best = max(found, key=lambda rate: found[rate])
+        for seed in range(2, options.seeds + 1):
+            run(best, seed)
+
+
+if __name__ == "__main__":
+    main()
