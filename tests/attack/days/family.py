@@ -336,6 +336,8 @@ def are_known(found: Any, stated: dict[str, Any]) -> bool:
     for name, entry in found.get("features", {}).items():
         before = stated["features"][name]
         may_differ = {"operators", "lags", "longest"} & set(before)
+        if not isinstance(entry.get("lags", []), list):
+            return False
         whole = [*entry.get("lags", []), entry.get("longest", 1)]
         if not all(type(number) is int and number > 0 for number in whole):
             return False
