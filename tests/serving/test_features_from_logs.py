@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from feature_logs import OPTIONS, feature_log, write_features
+from feature_logs import FEATURES, OPTIONS, feature_log, write_features
 from in_process import run
 from serving_process import reached, serving
 
@@ -41,7 +41,8 @@ def walked(log, tmp_path_factory):
     """Dataset, checkpoints and servable, each by its command."""
     home = tmp_path_factory.mktemp("features")
     log.to_parquet(home / "log.parquet")
-    features = write_features(home / "features.yaml")
+    scaled = FEATURES.replace("[NormalizeMinMax]", "[LogOp, NormalizeMinMax]")
+    features = write_features(home / "features.yaml", scaled)
     labels = ("--label_column", "clicked", "--features", features)
     run("preprocess", "log", home / "log.parquet", "--output_path", home / "d", *OPTIONS, *labels)
     saved = ("--results_dir", home / "run", "--save_checkpoint_path", home / "run/checkpoints")
@@ -122,7 +123,7 @@ def test_events_of_csv_and_parquet_are_read_alike(walked, log, expected, tmp_pat
 
 def test_a_server_gives_the_same_of_events_and_of_columns(walked, encoder, log, expected):
     pytest.importorskip("pytriton")
-    calls = pytest.importorskip("triton_calls")
+    calls, errors = pytest.importorskip("triton_calls"), pytest.importorskip("tritonclient.utils")
     users = list(expected)[:6]
     events = [event_of(log, who) for who in users]
     with serving(walked / "servable") as process:
@@ -130,6 +131,10 @@ def test_a_server_gives_the_same_of_events_and_of_columns(walked, encoder, log, 
         of_events = calls.infer_events(server, "http", events)[:, 0]
         tensors = plain_batch([encoder.encode(encoder.parse(e)) for e in events], encoder.columns)
         of_columns = calls.infer(server, "http", "ids", tensors, "score")[:, 0]
+        reason = "place: expected a number of which LogOp, NormalizeMinMax makes a finite one"
+        with pytest.raises(errors.InferenceServerException, match=reason) as refused:
+            calls.infer_events(server, "http", [{**events[0], "place": -5}])
+        assert refused.value.status() == "400"
         process.terminate()
         assert process.wait(60) == 0
     for scores in (of_events, of_columns):

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from ...foundation.exceptions import MerlinSimError, SpecError
+from ...foundation.exceptions import SpecError
 from ...foundation.problem import Problem, describe
+from ...schemas.specs.yaml_document import Node, read_yaml
 from ..reports.measures import MEASURES
 from ..statistics.settings import shown_value
 
@@ -90,33 +89,34 @@ def read_study(path: Path) -> StudyFile:
     Raises:
         SpecError: with everything that is wrong with it.
     """
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise MerlinSimError(f"{path} cannot be read: {error}") from error
-    reader = _Reader(path)
-    study = reader.study(content)
+    node, problems = read_yaml(path)
+    if node is None:
+        raise SpecError(path, problems)
+    reader = _Reader(path, node, list(problems))
+    study = reader.study(node.plain())
     if reader.problems or study is None:
         raise SpecError(path, reader.problems)
     return study
 
 
 class _Reader:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.problems: list[Problem] = []
+    def __init__(self, path: Path, node: Node, problems: list[Problem]) -> None:
+        self.path, self.node, self.problems = path, node, problems
 
     def wrong(self, place: Sequence[str | int], expected: str, received: Any) -> None:
         text = received if isinstance(received, str) else describe(received)
-        self.problems.append(Problem(self.path.name, tuple(place), expected, text))
+        line = self.node.line_of(tuple(place))
+        self.problems.append(Problem(self.path.name, tuple(place), expected, text, line))
 
     def study(self, content: Any) -> StudyFile | None:
         if not isinstance(content, dict) or not content:
             self.wrong((), "a study: " + ", ".join(KEYS), describe(content))
             return None
-        for key in content:
+        for key, value in content.items():
             if key not in KEYS:
                 self.wrong((str(key),), "one of " + ", ".join(KEYS), "an unknown key")
+            elif value is None:
+                self.wrong((key,), KEYS[key], "nothing")
         found: dict[str, Any] = {
             name: read(content[name])
             for name, read in self._readers().items()
@@ -219,7 +219,7 @@ class _Reader:
         return found
 
     def _measures(self, value: Any) -> tuple[str, ...]:
-        if isinstance(value, list) and value and all(name in MEASURES for name in value):
+        if isinstance(value, list) and value and all(name in tuple(MEASURES) for name in value):
             return tuple(value)
         self.wrong(("measures",), "a list of " + ", ".join(MEASURES), value)
         return ()

@@ -122,6 +122,7 @@ class DatasetBuilder:
         self._check_growth(fitted, grow)
         split = self._split()
         summary = Summary(
+            has_labels=self.columns.label is not None,
             equal_times=self.rules.equal_times,
             is_fitted=fitted is not None,
             continues=self.earlier is not None,

@@ -17,6 +17,8 @@ class Summary:
     kept_interactions: int = 0
     repeated: int = 0
     same_time: int = 0
+    has_labels: bool = False
+    """Whether the log says what was taken."""
     taken: int | None = None
     """Kept interactions whose item was taken; None where the log has no labels."""
     behaviours: Counter[str] = field(default_factory=Counter)
@@ -137,10 +139,8 @@ class Summary:
 
     @property
     def _seen_at_their_time(self) -> str:
-        if self.taken is not None:
+        if self.has_labels:
             return ", and no sample's history holds what has its own time"
-        if self.behaviours:
-            return ""
         return ", and as samples have interactions of their own time in their history"
 
     def _time_lines(self) -> list[str]:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from ...foundation.exceptions import MerlinSimError
 from ...sampling.item_table import COUNT, ID, KEY, ItemTable, read_vocabulary
 from ...schemas.parquet.footer import UNREADABLE, read_footer, why
+from ...schemas.stored_types import type_in_words, value_type
 
 CATEGORIES = "categories"
 
@@ -65,6 +66,12 @@ class Vocabularies:
             raise MerlinSimError(
                 f"{path}: expected the columns {', '.join(names)}, each once, found "
                 f"{', '.join(schema.names)}."
+            )
+        texts = [name for name in beside if value_type(schema.field(name).type) == pa.string()]
+        if texts:
+            raise MerlinSimError(
+                f"{path}: column {texts[0]!r}: expected numbers or lists of them, found "
+                f"{type_in_words(schema.field(texts[0]).type)}."
             )
         place = {name: schema.names.index(name) for name in (ID, KEY)}
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,11 +118,14 @@ def parts_of_files(
         return None
     parts = [train, validation, test] if validation else [train, test]
     files = [path for paths in parts for path in paths]
-    twice = sorted({str(path) for path in files if files.count(path) > 1})
+    places = [os.path.realpath(path) for path in files]  # a file may have several names
+    twice = [
+        str(path) for path, place in zip(files, places, strict=True) if places.count(place) > 1
+    ]
     if twice:
         raise MerlinSimError(
             "Each file should be given once, as one of FILES, of --validation_path or of "
-            f"--test_path. Received more than once: {', '.join(twice)}."
+            f"--test_path. Received more than once: {', '.join(dict.fromkeys(twice))}."
         )
     return {path: part for part, paths in enumerate(parts) for path in paths}
 

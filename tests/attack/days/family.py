@@ -336,6 +336,11 @@ def are_known(found: Any, stated: dict[str, Any]) -> bool:
     for name, entry in found.get("features", {}).items():
         before = stated["features"][name]
         may_differ = {"operators", "lags", "longest"} & set(before)
+        if not isinstance(entry.get("lags", []), list):
+            return False
+        whole = [*entry.get("lags", []), entry.get("longest", 1)]
+        if not all(type(number) is int and number > 0 for number in whole):
+            return False
         if any(entry.get(key) != before.get(key) for key in {*entry, *before} - may_differ):
             return False
         for stated_operator in entry.get("operators", []):

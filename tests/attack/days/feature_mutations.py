@@ -37,7 +37,7 @@ def change_node(path: Path, node: int, change: str, value: Any) -> None:
         else:
             holder[key] = value
         path.write_text(yaml.safe_dump(tree, sort_keys=False))
-    except (yaml.YAMLError, OSError, LookupError, TypeError, ValueError):
+    except (yaml.YAMLError, OSError, LookupError, TypeError, ValueError, RecursionError):
         return
 
 

@@ -32,7 +32,7 @@ def sign(directory: Path) -> None:
         for name in files:
             files[name] = _digest(directory / "history" / name)
         path.write_text(with_own_digest(document))
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return
 
 
@@ -59,7 +59,7 @@ def change_workflow(directory: Path, node: int, change: str, value: Any) -> None
         else:
             holder.append(value)
         path.write_text(with_own_digest(document))
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return
 
 

@@ -59,6 +59,8 @@ def test_a_search_has_ranges_and_choices(tmp_path):
         ({"options": [1]}, "options: expected names with values, got a list of 1"),
         ({"options": {"lr": 1}, "grid": {"lr": [1]}}, "options.lr: expected an option that is not"),
         ({"measures": ["auc"]}, "measures: expected a list of test_auc"),
+        ({"measures": [["test_auc"]]}, "measures: expected a list of test_auc"),
+        ({"seeds": None}, "seeds: expected a positive number of them, or a list, got nothing"),
         ({"reference": {"lr": 1}}, "reference.lr: expected a value of the grid"),
         ({"checkpoints": "no"}, "checkpoints: expected true or false"),
         ({"grid": {"lr": [1]}, "search": {"trials": 1, "space": {"lr": [2]}}}, "got both"),
@@ -100,10 +102,24 @@ def test_everything_wrong_is_said_at_once(tmp_path):
 
 def test_other_files_are_refused(tmp_path):
     path = tmp_path / "study.yaml"
-    for text in ("", "- 1", "a: {"):
+    for text in ("", "- 1", "a: {", "[" * 3000):
         path.write_text(text)
         with pytest.raises(MerlinSimError, match=r"study\.yaml"):
             read_study(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("grid: {lr: [1]}\ngrid: {lr: [2]}", "study.yaml:3: grid"),
+        ("search: {trials: 2, space: {lr: [1], lr: [2]}}", "study.yaml:2: search.space.lr"),
+    ],
+)
+def test_what_stands_twice_is_refused_with_its_line(text, place, tmp_path):
+    path = tmp_path / "study.yaml"
+    path.write_text(f"datasets: {{a: b}}\n{text}")
+    with pytest.raises(SpecError, match=f"{place}: expected each key once"):
+        read_study(path)
 
 
 def test_the_folders_of_settings_differ_as_they_do():

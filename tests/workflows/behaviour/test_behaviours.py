@@ -114,6 +114,7 @@ def test_the_rest_is_left_out_and_counted(made):
     kept = pd.concat(rows for _, rows in of_user(some_log()))
     kept = kept[kept["did"] != "hide"]
     assert f"700 interactions read; {len(kept):,} of" in made[1]
+    assert ", and as samples have interactions of their own time in their history" in made[1]
     table = pd.read_parquet(made[0] / "categories/what.parquet").set_index("key")
     assert table["count"].to_dict() == kept["what"].value_counts().to_dict()
 
@@ -134,6 +135,7 @@ def test_labels_say_what_was_taken_of_each_behaviour(run, files):
     log = some_log()
     result = run("labelled", *NAMED, "--label_column", "clicked")
     assert result.exit_code == 0, result.output
+    assert ", and no sample's history holds what has its own time" in result.output
     taken = log.assign(did=np.where(log["clicked"] == 1, log["did"], log["did"] + " not"))
     kept = {who for who, _ in of_user(taken)}
     expected = plain_samples(log[log["who"].isin(kept)], labelled=True)

@@ -250,6 +250,11 @@ def test_changed_or_missing_vocabularies_are_refused(artefacts):
         ("cat_id", lambda t: t.drop_columns(["id"]), "expected the columns id, key, each once"),
         ("item_id", lambda t: t.drop_columns(["count"]), "the columns id, key, count, cat_id"),
         (
+            "item_id",
+            lambda t: t.set_column(2, "count", t["count"].cast("string")),
+            "column 'count': expected numbers or lists of them, found text",
+        ),
+        (
             "cat_id",
             lambda t: t.set_column(1, "key", pa.array([None, *t["key"].to_pylist()[1:]])),
             "expected an id and a key in each row, found null",

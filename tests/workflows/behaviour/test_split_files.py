@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 
 import numpy as np
@@ -158,6 +159,7 @@ def test_parts_that_do_not_follow_each_other_are_refused(run, files, given):
     [
         (("--validation_path", "test.parquet"), "--validation_path needs --test_path"),
         (("--test_path", "log.parquet"), "Received more than once:"),
+        (("--test_path", "link.parquet"), "Received more than once:"),
         (("--test_path", "none.parquet"), "none.parquet: no such file"),
         (("--test_path", "test.parquet", "--test_from", 80), "Received: test_from and test_files"),
         (("--test_path", "test.csv"), "CSV files (.csv, .csv.gz) or parquet files, not both"),
@@ -166,6 +168,8 @@ def test_parts_that_do_not_follow_each_other_are_refused(run, files, given):
 def test_what_cannot_be_is_refused(run, files, options, message):
     pd.read_parquet(files / "test.parquet").to_csv(files / "test.csv", index=False)
     options = [files / option if "." in str(option) else option for option in options]
+    with contextlib.suppress(FileExistsError):
+        (files / "link.parquet").symlink_to("log.parquet")
     result = run("refused", *options)
     assert message in str(result.exception) + result.output
     assert result.exit_code != 0
