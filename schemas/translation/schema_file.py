@@ -9,6 +9,7 @@ been edited since is stale and gives way to the edit.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from pathlib import Path
@@ -28,15 +29,14 @@ RECORD_PROPERTY = "merlin_sim_column"
 
 def schema_to_text(schema: Schema) -> str:
     """Return the schema as the text of a schema.pbtxt."""
-    columns = []
-    for column in schema.column_schemas.values():
-        writable = _writable(column)
-        seen = _through_merlin(writable)
-        if seen is None or not same_column(seen, column):
+    columns = list(schema.column_schemas.values())
+    written = []
+    for column, (writable, seen) in zip(columns, _written(columns), strict=True):
+        if not same_column(seen, column):
             record = json.dumps(to_record(column), ensure_ascii=False)
             writable = with_properties(writable, {RECORD_PROPERTY: record})
-        columns.append(writable)
-    return _to_text(Schema(columns))
+        written.append(writable)
+    return _to_text(Schema(written))
 
 
 def schema_from_text(text: str) -> Schema:
@@ -61,7 +61,7 @@ def schema_from_text(text: str) -> Schema:
         raise ValueError(f"each feature once; found twice: {', '.join(twice)}")
     for name, column in schema.column_schemas.items():
         _require_one_length(column, lengths[name])
-    return Schema([_restored(column) for column in schema.column_schemas.values()])
+    return Schema(_restored(list(schema.column_schemas.values())))
 
 
 def _require_one_length(column: ColumnSchema, stated: int) -> None:
@@ -101,38 +101,54 @@ def _to_text(schema: Schema) -> str:
     return text
 
 
-def _through_merlin(column: ColumnSchema) -> ColumnSchema | None:
-    try:
-        schema = TensorflowMetadata.from_proto_text(_to_text(Schema([column]))).to_merlin_schema()
-    except Exception:  # whatever a property sets off in protobuf, the answer is: not this way
-        return None
-    column_seen: ColumnSchema = next(iter(schema.column_schemas.values()))
-    return column_seen
+def _through_merlin(columns: list[ColumnSchema]) -> list[ColumnSchema]:
+    """Return columns as Merlin reads what it writes of them.
+
+    Raises:
+        Exception: Whatever a property sets off in protobuf: they cannot be written this way.
+    """
+    schema = TensorflowMetadata.from_proto_text(_to_text(Schema(columns))).to_merlin_schema()
+    seen = list(schema.column_schemas.values())
+    if len(seen) != len(columns):
+        raise ValueError("columns have one name")
+    return seen
 
 
-def _writable(column: ColumnSchema) -> ColumnSchema:
-    """Return the column with as many of its properties as Merlin can write at all."""
-    if _through_merlin(column) is not None:
-        return column
+def _written(columns: list[ColumnSchema]) -> list[tuple[ColumnSchema, ColumnSchema]]:
+    """Return each column as it can be written, and as Merlin then reads it.
+
+    All go through Merlin together, and each by itself only where one of them cannot.
+    """
+    with contextlib.suppress(Exception):
+        return list(zip(columns, _through_merlin(columns), strict=True))
+    return [_written_alone(column) for column in columns]
+
+
+def _written_alone(column: ColumnSchema) -> tuple[ColumnSchema, ColumnSchema]:
+    """Write a column with as many of its properties as Merlin can write at all."""
     domain = {key: value for key, value in column.properties.items() if key == "domain"}
-    for properties in (domain, {}):
-        candidate = with_properties(
-            from_record({**to_record(column), "properties": {}}), properties
-        )
-        if _through_merlin(candidate) is not None:
-            return candidate
+    bare = from_record({**to_record(column), "properties": {}})
+    for candidate in (column, with_properties(bare, domain), bare):
+        with contextlib.suppress(Exception):
+            return candidate, _through_merlin([candidate])[0]
     raise MerlinSimError(f"column {column.name!r} cannot be written to {SCHEMA_FILE}")
 
 
-def _restored(column: ColumnSchema) -> ColumnSchema:
-    if RECORD_PROPERTY not in column.properties:
-        return column
-    record = to_record(column)
-    carried = record["properties"].pop(RECORD_PROPERTY)
-    current = from_record(record)
-    try:
-        original = from_record(json.loads(carried))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return column  # somebody else's property
-    seen = _through_merlin(_writable(original))
-    return original if seen is not None and same_column(seen, current) else current
+def _restored(columns: list[ColumnSchema]) -> list[ColumnSchema]:
+    """Take up the records that columns carry, but for those whose column was edited since."""
+    found, originals = list(columns), {}
+    for place, column in enumerate(columns):
+        if RECORD_PROPERTY not in column.properties:
+            continue
+        record = to_record(column)
+        carried = record["properties"].pop(RECORD_PROPERTY)
+        try:
+            originals[place] = from_record(json.loads(carried))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            continue  # somebody else's property
+        found[place] = from_record(record)
+    read = _written(list(originals.values()))
+    for (place, original), (_, seen) in zip(originals.items(), read, strict=True):
+        if same_column(seen, found[place]):
+            found[place] = original
+    return found

@@ -24,3 +24,13 @@ def small_run(sim_dataset, tmp_path):
         return RunConfig(**{**values, **changes})
 
     return make
+
+
+@pytest.fixture
+def config(small_run, tmp_path):
+    """Makes the configuration of a small DIN's run that saves, with what is to be different."""
+
+    def make(**changes):
+        return small_run(**{"save_checkpoint_path": tmp_path / "saved", **changes})
+
+    return make

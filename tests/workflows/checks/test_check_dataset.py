@@ -102,7 +102,7 @@ def test_an_id_beyond_its_table_is_named_with_its_row(write, tmp_path, last):
         if found == last:
             assert sum(len(some.labels) for part in rows.parts for some in rows.read(part))
         else:
-            message = f"row 150: column {column}: expected an id of 0 to {last}, found {found}"
+            message = f"row 151: column {column}: expected an id of 0 to {last}, found {found}"
             with pytest.raises(MerlinSimError, match=message):
                 list(rows.read(rows.parts[0]))
 

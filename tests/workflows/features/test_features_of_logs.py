@@ -326,5 +326,5 @@ def test_a_vector_of_another_length_is_not_fed(length, dataset, tmp_path):
     pq.write_table(table, path)
     opened = DatasetDirectory.open(copied)
     feed = open_feed(opened, "test", ["label", "look_trgt"], 16, Ranks())
-    with pytest.raises(MerlinSimError, match=f"row 7: .*vectors of 4 numbers. Received: {length}"):
+    with pytest.raises(MerlinSimError, match=f"row 8: .*vectors of 4 numbers. Received: {length}"):
         list(feed)
