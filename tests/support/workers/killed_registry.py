@@ -1,23 +1,25 @@
-"""Changes registries in processes that are killed before each call that changes a file system.
+"""Changes a registry, and keeps what a kill would leave of it at any moment.
 
     python killed_registry.py DIRECTORY
 
-Process number n works in DIRECTORY/n and is killed before its n-th such call; how many changes were
-done by then is the length of DIRECTORY/n.done. The last process is not killed.
+Before the n-th call that changes a file system the registry is copied to DIRECTORY/n: what a
+process leaves that is killed there, as what it has not written by then is lost with it. How many
+changes were done is the length of DIRECTORY/n.done.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
-from killed_saves import KILLED, kill_before
+from killed_saves import before_each_change
 
 from merlin_sim.foundation.process_wide import hide_tensorflow
 
 if __name__ == "__main__":
-    hide_tensorflow()  # each process is forked from this one, which is small without it
+    hide_tensorflow()  # it starts sooner
 
 from merlin_sim.deployment.registry.registry import Registry  # noqa: E402
 
@@ -46,19 +48,20 @@ def changes(registry: Registry, servables: Path):
 
 def main() -> None:
     directory = Path(sys.argv[1])
-    for call in range(1, 1000):
-        process = os.fork()
-        if process == 0:
-            kill_before(call)
-            done = os.open(directory / f"{call}.done", os.O_WRONLY | os.O_CREAT)
-            for _ in changes(Registry(directory / str(call)), directory / "servables"):
-                os.write(done, b".")
-            os._exit(0)
-        code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-        if code == 0:
-            return
-        assert code == KILLED, code
-    raise AssertionError("no end")
+    live = directory / "live"
+    done = 0
+
+    def keep(call: int) -> None:
+        (directory / f"{call}.done").write_bytes(b"." * done)
+        if live.exists():
+            shutil.copytree(live, directory / str(call), symlinks=True)
+
+    (directory / "first").touch()  # by which the calls are counted from 1
+    before_each_change(keep)
+    (directory / "first").open("w").close()
+    for _ in changes(Registry(live), directory / "servables"):
+        done += 1
+    os._exit(0)  # what is changed at the end of a process does not count
 
 
 if __name__ == "__main__":
