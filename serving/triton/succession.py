@@ -157,7 +157,10 @@ class Succession:
         if failed:
             self.give_up(failed[0])
         elif now - coming.since > self._patience:
-            self.give_up(f"it was not ready after {self._patience:.0f} s")
+            self.give_up(
+                f"it was not ready after {self._patience:.0f} s; if Triton stands still over it, "
+                "no other version is loaded until `merlin-sim serve` is started again"
+            )
 
     def _written(self, wanted: Wanted) -> Path:
         servable = Servable.open(wanted.servable)

@@ -53,7 +53,12 @@ def triton_command(
         **device_flags(),
     }
     if looks:
-        flags |= {"model-control-mode": "poll", "repository-poll-secs": LOOKS_EVERY}
+        flags |= {
+            "model-control-mode": "poll",
+            "repository-poll-secs": LOOKS_EVERY,
+            # It answers while another version is loading, or could not be loaded.
+            "strict-readiness": "false",
+        }
     given = [f"--{k}" if v is None else f"--{k}={v}" for k, v in flags.items()]
     settings = {
         # Its own patience with a model that is loading is 30 s; ours decides.
@@ -105,7 +110,7 @@ class TritonProcess:
         try:
             self._process.wait(self._patience)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self.kill()
         code = self._process.wait()
         self._relay.finish()
         return code

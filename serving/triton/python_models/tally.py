@@ -54,7 +54,7 @@ class Tally:
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self._period = period
-        self._thread = threading.Thread(target=self._tell, name="tally", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="tally", daemon=True)
         self._thread.start()
 
     def add(
@@ -92,20 +92,21 @@ class Tally:
                     self._counts[name, version, bound_text] += count  # type: ignore[assignment]
 
     def close(self) -> None:
-        """Tell what is left."""
+        """Tell nothing more: Triton takes no messages of a model that it ends."""
         self._ending.set()
-        self._thread.join()
+        self._thread.join(self._period)
 
-    def _tell(self) -> None:
-        while True:
-            is_last = self._ending.wait(self._period)
-            with self._lock:
-                counts, self._counts = self._counts, Counter()
-            for (name, version, bound), count in counts.items():
-                labels = {"model": "events", "version": str(version), "process": str(os.getpid())}
-                self._increment(name, labels | ({"le": bound} if bound else {}), count)
-            if is_last:
-                return
+    def _run(self) -> None:
+        while not self._ending.wait(self._period):
+            self.tell()
+
+    def tell(self) -> None:
+        """Tell what was counted since the last time."""
+        with self._lock:
+            counts, self._counts = self._counts, Counter()
+        for (name, version, bound), count in counts.items():
+            labels = {"model": "events", "version": str(version), "process": str(os.getpid())}
+            self._increment(name, labels | ({"le": bound} if bound else {}), count)
 
 
 def _is_empty(event: EncodedEvent) -> bool:

@@ -61,6 +61,10 @@ class Asking:
             place = (place + 1) % len(self.events)
             try:
                 version, score = ask(self.server, self.protocol, self.events[place])
+                if self.protocol == "http":  # nobody should take it off the list of servers
+                    urllib.request.urlopen(
+                        f"http://127.0.0.1:{self.server.http_port}/v2/health/ready", timeout=100
+                    ).close()
             except (OSError, InferenceServerException) as error:
                 self.wrong.append(repr(error))
                 continue

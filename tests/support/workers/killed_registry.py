@@ -1,75 +1,67 @@
-"""Changes registries in processes that are killed before each call that changes a file system.
+"""Changes a registry, and keeps what a kill would leave of it at any moment.
 
     python killed_registry.py DIRECTORY
 
-Change number n begins with what the changes before it left; the process that is killed before its
-m-th such call works in DIRECTORY/n-m. DIRECTORY/whole is what all of them leave undisturbed.
+Before the n-th call that changes a file system the registry is copied to DIRECTORY/n: what a
+process leaves that is killed there, as what it has not written by then is lost with it. How many
+changes were done is the length of DIRECTORY/n.done.
 """
 
 from __future__ import annotations
 
-import gc
-import itertools
 import os
 import shutil
 import sys
 from pathlib import Path
 
-from killed_saves import KILLED, kill_before
+from killed_saves import before_each_change
+
+from merlin_sim.foundation.process_wide import hide_tensorflow
 
 if __name__ == "__main__":
-    from merlin_sim.foundation.process_wide import hide_tensorflow
-
-    hide_tensorflow()  # each process is forked from this one, which is small without it
+    hide_tensorflow()  # it starts sooner
 
 from merlin_sim.deployment.registry.registry import Registry  # noqa: E402
 
-CHANGES = [
-    lambda registry, servables: registry.add(servables / "a"),
-    lambda registry, servables: registry.promote(1),
-    lambda registry, servables: registry.add(servables / "b"),
-    lambda registry, servables: registry.promote(2),
-    lambda registry, servables: registry.promote(1),
-    lambda registry, servables: registry.rollback(),
-    lambda registry, servables: (registry.add(servables / "a"), registry.promote(3)),
-    lambda registry, servables: registry.prune(1),
-]
-STATES = [
-    ([], []),
-    ([1], []),
-    ([1], [1]),
-    ([1, 2], [1]),
-    ([1, 2], [1, 2]),
-    ([1, 2], [1, 2, 1]),
-    ([1, 2], [1, 2]),
-    ([1, 2, 3], [1, 2, 3]),
-    ([2, 3], [2, 3]),
-]
-"""What there is before the first change and after each: versions, and those that were current."""
+
+def changes(registry: Registry, servables: Path):
+    """Yield after each change what there is: versions, and those that were current."""
+    yield [], []
+    registry.add(servables / "a")
+    yield [1], []
+    registry.promote(1)
+    yield [1], [1]
+    registry.add(servables / "b")
+    yield [1, 2], [1]
+    registry.promote(2)
+    yield [1, 2], [1, 2]
+    registry.promote(1)
+    yield [1, 2], [1, 2, 1]
+    registry.rollback()
+    yield [1, 2], [1, 2]
+    registry.add(servables / "a")
+    registry.promote(3)
+    yield [1, 2, 3], [1, 2, 3]
+    registry.prune(1)
+    yield [2, 3], [2, 3]
 
 
 def main() -> None:
     directory = Path(sys.argv[1])
-    servables, whole = directory / "servables", directory / "whole"
-    Registry(directory / "first").add(servables / "a")  # what comes first takes twice as long
-    gc.freeze()
-    for number, change in enumerate(CHANGES):
-        for call in itertools.count(1):
-            place = directory / f"{number}-{call}"
-            process = os.fork()
-            if process == 0:
-                if whole.exists():
-                    shutil.copytree(whole, place, symlinks=True)
-                kill_before(call)
-                os.close(os.open(directory / "begun", os.O_WRONLY | os.O_CREAT))
-                change(Registry(place), servables)
-                os._exit(0)
-            code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-            if code == 0:
-                shutil.rmtree(place)
-                break
-            assert code == KILLED, code
-        change(Registry(whole), servables)
+    live = directory / "live"
+    done = 0
+
+    def keep(call: int) -> None:
+        (directory / f"{call}.done").write_bytes(b"." * done)
+        if live.exists():
+            shutil.copytree(live, directory / str(call), symlinks=True)
+
+    (directory / "first").touch()  # by which the calls are counted from 1
+    before_each_change(keep)
+    (directory / "first").open("w").close()
+    for _ in changes(Registry(live), directory / "servables"):
+        done += 1
+    os._exit(0)  # what is changed at the end of a process does not count
 
 
 if __name__ == "__main__":

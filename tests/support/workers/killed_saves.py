@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -35,13 +36,31 @@ def save_all(directory: Path, notes: Path) -> None:
 
 def kill_before(call: int) -> None:
     """End this process before the ``call``-th call that changes a file system."""
+
+    def act(number: int) -> None:
+        if number == call:
+            os._exit(KILLED)
+
+    before_each_change(act)
+
+
+def before_each_change(act: Callable[[int], None]) -> None:
+    """Call ``act`` with 1, 2 and so on before each call that changes a file system, but the first.
+
+    What ``act`` changes itself does not count. It is for the rest of the process.
+    """
     done = -1  # the file of notes is opened first
+    acting = False
 
     def count() -> None:
-        nonlocal done
+        nonlocal done, acting
+        if acting:
+            return
         done += 1
-        if done == call:
-            os._exit(KILLED)
+        if done:
+            acting = True
+            act(done)
+            acting = False
 
     def watch(event: str, arguments: tuple) -> None:
         if event in CALLS or (event == "open" and (arguments[2] or 0) & WRITING):

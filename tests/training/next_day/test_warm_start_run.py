@@ -110,7 +110,8 @@ def test_what_is_not_right_is_said_before_anything_is_made(first, place, tmp_pat
 )
 def test_two_ranks_begin_as_one(first, place, tmp_path, ways):
     steps = CheckpointStore(first.save_checkpoint_path).load().facts["steps"]
-    run(grown(first, place, tmp_path / "one", max_steps=steps + 1, global_batch_size=40))
+    held = {"known_rows_rate": 0.5}  # of parts of tables as of whole ones
+    run(grown(first, place, tmp_path / "one", max_steps=steps + 1, **held))
     saved = tmp_path / "two/checkpoints"
     words = ["train", "--dataset_dir", place / "grown", "--model_type", "din"]
     words += ["--embedding_dim", 4, "--stage_two_mlp_dims", 8, "--global_batch_size", 40]
@@ -125,6 +126,7 @@ def test_two_ranks_begin_as_one(first, place, tmp_path, ways):
         tmp_path / "two",
     ]
     words += ["--save_checkpoint_path", saved, "--warm_start", first.save_checkpoint_path, *ways]
+    words += ["--known_rows_rate", held["known_rows_rate"]]
     launch = [*horovodrun(2), *warm(commands_worker.__file__, json.dumps([list(map(str, words))]))]
     done = run_process(launch, seconds=200)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

@@ -30,7 +30,10 @@ def test_each_version_is_counted_for_itself_and_all_is_told():
     tally.add(7, [event([2], [1])], [np.float32([0.05])], 0.03)
     tally.add(8, [event([], [1])], [np.float32([])], 2.0)
     assert not told  # not one by one
+    tally.tell()
+    tally.add(8, [event([1], [1])], [np.float32([0.5])], 1.0)
     tally.close()
+    assert not tally._thread.is_alive()  # it waited for no period
     of_seven, of_eight = (("version", number) for number in ("7", "8"))
     assert told["events", of_seven] == 3 and told["events", of_eight] == 1
     assert told["events_candidates", of_seven] == 4
