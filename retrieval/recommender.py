@@ -88,13 +88,13 @@ class Recommender:
         facts = facts or {}
         if history is None or not history.items:
             return self._popular(top, facts)
-        event = self._event(self.towers.encoder, history, facts, [])
+        event = self.event(self.towers.encoder, history, facts, [])
         encoded = self.towers.encoder.encode(event)
         item = self.towers.encoder.columns.histories[0].name
         seen = self._seen(history) if self.rules.drops_seen else encoded.histories[item][:0]
         query = self.towers.users([encoded])
         ids, cosines, vectors, looked_at = self._retrieve(query, seen, top, facts)
-        scores = cosines if self._scorer is None else self._score(history, ids, facts)
+        scores = cosines if self._scorer is None else self.score(history, ids, facts)
         caps = self.facts.capped(ids)
         places = put_in_order(scores, vectors, top, caps, self.rules.diversity)
         keys = [self.towers.catalogue.item(int(ids[place]))[0] for place in places]
@@ -110,23 +110,30 @@ class Recommender:
         self, query: Any, seen: Any, top: int, facts: Mapping[str, Any]
     ) -> tuple[Ids, Any, Any, int]:
         """Return what the filters leave of the nearest items; where it is little, of more."""
+        wanted = max(self.candidates, top)
         least = max(top, self.candidates // 2)
-        count = min(max(self.candidates, top) + len(seen), self.index.items)
         for widening in range(MOST_WIDENINGS + 1):
+            count = min((wanted + len(seen)) * 4**widening, self.index.items)
             found = self.index.search(query, count, widening)
             ids, cosines, vectors = found[0][0], found[1][0], found[2][0]
             kept = (ids >= 0) & ~np.isin(ids, seen)
             kept[kept] = self.facts.keep(ids[kept], facts)
-            if kept.sum() >= least or count == self.index.items:
+            if kept.sum() >= least or (ids >= 0).sum() == self.index.items:
                 break
-            count = min(4 * count, self.index.items)
-        places = np.flatnonzero(kept)[: max(self.candidates, top)]
+        places = np.flatnonzero(kept)[:wanted]
         return ids[places], cosines[places], vectors[places], int((ids >= 0).sum())
 
-    def _score(self, history: History, ids: Ids, facts: Mapping[str, Any]) -> Any:
+    def score(self, history: History, ids: Ids, facts: Mapping[str, Any]) -> Any:
+        """Return what the ranker says of items for one user: [items].
+
+        Args:
+            history: What is known of the user.
+            ids: Of the items, as the towers have them.
+            facts: Fields that the ranker reads beside keys.
+        """
         assert self._scorer is not None and self._encoder is not None
         items = [self.towers.catalogue.item(int(item))[0] for item in ids]
-        encoded = self._encoder.encode(self._event(self._encoder, history, facts, items))
+        encoded = self._encoder.encode(self.event(self._encoder, history, facts, items))
         return self._scorer.score_events([encoded])[0]
 
     def _popular(self, top: int, facts: Mapping[str, Any]) -> Answer:
@@ -138,9 +145,17 @@ class Recommender:
         return Answer(keys, [None] * len(keys), POPULAR, len(popular), len(kept))
 
     @staticmethod
-    def _event(
+    def event(
         encoder: EventEncoder, history: History, facts: Mapping[str, Any], items: Sequence[Any]
     ) -> Event:
+        """Return a user and candidates as a model's encoder takes them.
+
+        Args:
+            encoder: Of the model.
+            history: What is known of the user.
+            facts: Fields that the model reads beside keys.
+            items: Raw keys of the candidates.
+        """
         users = {column.name: history.user.get(column.name) for column in encoder.columns.users}
         beside = {name: facts[name] for name in encoder.numbers.user_fields if name in facts}
         fields = {**users, **beside, HISTORY: history.items, CANDIDATES: list(items)}

@@ -41,6 +41,7 @@ COMMANDS = {
     ),
     "index": ("retrieval.index", "Make the index of a two-tower model's items."),
     "recommend": ("retrieval.recommend", "Tell what users should see."),
+    "recommend-report": ("retrieval.recommend_report", "Tell how good recommendations are."),
     "gate": ("deployment.gate", "Tell whether a model is not worse than the one that is served."),
     "drift": ("deployment.drift", "Tell how far a dataset is from an older one."),
     "registry": ("deployment.registry", "Keep exported models, and say which one is served."),

@@ -11,13 +11,16 @@ from ..blocks.attention.masked_softmax import masked_softmax
 from ..blocks.checks import check_positive
 from ..blocks.serialization import register_block
 
+SLOPES = (0.0, 1.0, 0.3, 0.1)
+"""How much less a place counts than the next one, in the exponent, when training begins."""
+
 
 @register_block
 class PlaceWeights(Block):
     """Softmax over the real places of a learned number for each, once for every weighting.
 
-    A weighting says how long ago it looks. The first, the third and so on begin as plain means, the
-    others with the newest places.
+    A weighting says how long ago it looks. The first begins as a plain mean, the second with the
+    newest places, the third and fourth between them; then they begin anew.
 
     >>> real = tf.constant([[False, True, True]])
     >>> means = PlaceWeights(1, 3)(tf.constant([[[9.0], [2.0], [4.0]]]), real)
@@ -38,8 +41,8 @@ class PlaceWeights(Block):
     def build(self, input_shape: Any) -> None:
         """Create the numbers: [weightings, places]."""
         place = tf.range(self.places, dtype=tf.float32)[tf.newaxis] - float(self.places - 1)
-        slope = 0.3 * tf.cast(tf.range(self.weightings) % 2, tf.float32)[:, tf.newaxis]
-        start = (slope * place).numpy()
+        slopes = [[SLOPES[number % len(SLOPES)]] for number in range(self.weightings)]
+        start = (tf.constant(slopes) * place).numpy()
         self.numbers = self.add_weight(
             "numbers", start.shape, initializer=tf.keras.initializers.Constant(start)
         )

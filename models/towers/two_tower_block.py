@@ -25,11 +25,13 @@ from .place_weights import PlaceWeights
 class TwoTowerBlock(ColumnsBlock[TwoTowerOptions]):
     """The two towers (https://doi.org/10.1145/3298689.3346996) and the product of their vectors.
 
-    user = unit length(layers of [weighted means of the history, user features])
-    item = unit length(layers of [item features])
+    user = unit length(layers of [weighted means of the history, user features]
+                       + sum over means of share x P mean)
+    item = unit length(layers of [item features] + P item features)
 
-    The history's items and the target share their tables. What an item's vector is made of is of
-    the item alone, so that the vectors of all items can lie in an index.
+    The history's items and the target share their tables and P, so that from the first step on
+    users are near to what is like the items they took. An item's vector is made of the item alone,
+    so that the vectors of all items can lie in an index.
 
     Args:
         schema: The Merlin schema of the dataset, label included, or the JSON that ``get_config``
@@ -60,13 +62,16 @@ class TwoTowerBlock(ColumnsBlock[TwoTowerOptions]):
         self.weightings = PlaceWeights(
             parsed.history_weightings, channels.history_length, dtype=policy, name="weightings"
         )
+        # What items and histories share; vectors of unit length lose too much in float16.
+        self.shared = tf.keras.layers.Dense(
+            parsed.tower_dim, use_bias=False, dtype="float32", name="shared"
+        )
         self.user_layers, self.user_vector = self._make_tower("user")
         self.item_layers, self.item_vector = self._make_tower("item")
 
     def _make_tower(self, name: str) -> tuple[HiddenLayers, tf.keras.layers.Dense]:
         policy, options = self._dtype_policy, self.options
         layers = HiddenLayers(options.tower_mlp_dims, dtype=policy, name=f"{name}_layers")
-        # Vectors of unit length lose too much in float16.
         vector = tf.keras.layers.Dense(options.tower_dim, dtype="float32", name=f"{name}_vector")
         return layers, vector
 
@@ -88,6 +93,13 @@ class TwoTowerBlock(ColumnsBlock[TwoTowerOptions]):
         places = self.channels.history_length
         with tf.name_scope("weightings"):
             self.weightings.build(tf.TensorShape([None, places, None]))
+        with tf.name_scope("shared"):
+            self.shared.build(
+                tf.TensorShape([None, self.options.embedding_dim * len(self.channels.positive)])
+            )
+        self.shares = self.add_weight(
+            "shares", [self.options.history_weightings], initializer="ones", dtype=tf.float32
+        )
         towers = (
             (self.user_layers, self.user_vector, self.user_dim),
             (self.item_layers, self.item_vector, self.item_dim),
@@ -116,12 +128,17 @@ class TwoTowerBlock(ColumnsBlock[TwoTowerOptions]):
 
     def _users(self, features: Features, vectors: Mapping[str, Any]) -> tf.Tensor:
         history = tf.concat([vectors[name] for name in self.channels.positive], axis=-1)
-        parts = [self.weightings(history, features.real)]
+        means = self.weightings(history, features.real)
+        parts = [means]
         parts += [vectors[name] for name in self.channels.user]
         if features.user_numbers is not None:
             parts.append(tf.cast(features.user_numbers, self.compute_dtype))
         hidden = self.user_layers(tf.concat(parts, axis=-1))
-        return tf.math.l2_normalize(self.user_vector(hidden), axis=-1)
+        of_means = tf.reshape(means, [-1, self.options.history_weightings, history.shape[-1]])
+        like = tf.tensordot(
+            tf.cast(of_means, tf.float32), tf.cast(self.shares, tf.float32), [[1], [0]]
+        )
+        return tf.math.l2_normalize(self.user_vector(hidden) + self.shared(like), axis=-1)
 
     def _items(self, features: Features, vectors: Mapping[str, Any]) -> tf.Tensor:
         parts = [vectors[name] for name in self.channels.target_item]
@@ -129,8 +146,10 @@ class TwoTowerBlock(ColumnsBlock[TwoTowerOptions]):
         if features.target_numbers is not None:
             parts.append(tf.cast(features.target_numbers, self.compute_dtype))
         joined = tf.concat(parts, axis=-1)  # [users, candidates, item_dim]
-        hidden = self.item_layers(as_rows(joined))
-        found = tf.math.l2_normalize(self.item_vector(hidden), axis=-1)
+        rows = as_rows(joined)
+        own = rows[:, : self.options.embedding_dim * len(self.channels.target_item)]
+        vector = self.item_vector(self.item_layers(rows)) + self.shared(own)
+        found = tf.math.l2_normalize(vector, axis=-1)
         shape = [-1, tf.shape(joined)[1], self.options.tower_dim]
         return tf.reshape(found, shape)
 

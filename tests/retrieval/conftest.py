@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import tensorflow as tf
+from small_runs import TWO_TOWER
 
 from merlin_sim.foundation.progress import Silence
 from merlin_sim.models import build_model
@@ -20,7 +21,6 @@ from merlin_sim.workflows.synthetic.planted_behaviour import PlantedBehaviour
 from merlin_sim.workflows.synthetic.synthesis import synthesize
 
 BEHAVIOUR = PlantedBehaviour(users=40, items=300, categories=8, mean_length=30.0, seed=3)
-SMALL = {"embedding_dim": 4, "tower_dim": 8, "tower_mlp_dims": (16,), "history_weightings": 2}
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +46,7 @@ def exported(dataset, path, model_type, **options):
 @pytest.fixture(scope="session")
 def towers(dataset, tmp_path_factory):
     path = tmp_path_factory.mktemp("towers") / "servable"
-    return Towers(exported(dataset, path, "two_tower", **SMALL))
+    return Towers(exported(dataset, path, "two_tower", **TWO_TOWER))
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,34 +20,44 @@ if TYPE_CHECKING:
 FORMATS = ("table", "json")
 
 
+def stage_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what names the four stages."""
+    options = (
+        click.option("--towers", type=Path, required=True, help="An exported two-tower model."),
+        click.option(
+            "--index", "index_path", type=Path, required=True, help="The index of its items."
+        ),
+        click.option(
+            "--ranker",
+            type=Path,
+            help="An exported model that scores the candidates. [default: none: the index's order]",
+        ),
+        click.option(
+            "--dataset_dir", type=Path, required=True, help="Dataset with the users' histories."
+        ),
+        click.option("--rules", "rules_path", type=Path, help="What may be recommended; YAML."),
+        click.option(
+            "--fact",
+            "facts",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="A fact of the users that rules compare, or a field that a model reads; YAML.",
+        ),
+        click.option(
+            "--candidates",
+            type=click.IntRange(min=1, max=10_000),
+            default=500,
+            show_default=True,
+            help="Items that are retrieved for a user.",
+        ),
+    )
+    return functools.reduce(lambda f, add: add(f), reversed(options), function)
+
+
 @click.command()
-@click.option("--towers", type=Path, required=True, help="An exported two-tower model.")
-@click.option("--index", "index_path", type=Path, required=True, help="The index of its items.")
-@click.option(
-    "--ranker",
-    type=Path,
-    help="An exported model that scores the candidates. [default: none: in the index's order]",
-)
-@click.option(
-    "--dataset_dir", type=Path, required=True, help="Dataset that keeps the users' histories."
-)
-@click.option("--rules", "rules_path", type=Path, help="What may be recommended; YAML.")
+@stage_options
 @click.option("--user", "users", multiple=True, required=True, help="A user's key, as in the log.")
-@click.option(
-    "--fact",
-    "facts",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A fact of the users that rules compare, or a field that a model reads; YAML.",
-)
 @click.option("--top", type=click.IntRange(min=1), default=20, show_default=True)
-@click.option(
-    "--candidates",
-    type=click.IntRange(min=1, max=10_000),
-    default=500,
-    show_default=True,
-    help="Items that are retrieved for a user.",
-)
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
 def command(
     towers: Path,

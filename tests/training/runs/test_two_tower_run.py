@@ -6,12 +6,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from processes import entries
+from small_runs import TWO_TOWER
 
 from merlin_sim.models.towers.two_tower_model import TwoTowerModel
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.training.runs.run import run
-
-SMALL = {"embedding_dim": 4, "tower_dim": 8, "tower_mlp_dims": (16,), "history_weightings": 2}
 
 
 def losses(results):
@@ -25,7 +24,7 @@ def test_items_are_counted_and_a_resume_is_exact(small_run, sim_dataset, tmp_pat
     monkeypatch.setattr(
         TwoTowerModel, "take_target_counts", lambda self, n: (counted.append(n), take(self, n))
     )
-    options = {"model_type": "two_tower", "model_options": SMALL}
+    options = {"model_type": "two_tower", "model_options": TWO_TOWER}
     options |= {"checkpoint_every": 3, "keep_checkpoints": 9}
     result = run(small_run(**options, save_checkpoint_path=tmp_path / "saved"))
     assert result["test_auc"] > 0 and "test_log_loss" not in result

@@ -1,0 +1,1 @@
+"""How good recommendation is on interactions that were held out."""
