@@ -58,6 +58,7 @@ ARMS = {
     "scratch": Arm("--epochs 2", is_warm=False),
     "scratch-1": Arm("--epochs 1", is_warm=False),
     "scratch-3": Arm("--epochs 3", is_warm=False),
+    "scratch-twice-rate": Arm("--epochs 2 --lr 0.004", is_warm=False),
     "once": Arm(""),
     "warm": Arm("--epochs 1"),
     "warm-2": Arm("--epochs 2"),
