@@ -71,6 +71,8 @@ bin=$here/.venv/bin
 command=("$bin/merlin-sim" "$mode" --dataset_dir "$data_path" "${options[@]}")
 if [ "$gpus" -gt 1 ]; then
   if [ "${LAUNCHER:-horovod}" = mpi ]; then
+    # Told to stop, Open MPI kills its ranks after a second: they need more to save.
+    export OMPI_MCA_odls_base_sigkill_timeout="${OMPI_MCA_odls_base_sigkill_timeout:-120}"
     launch=(mpiexec --allow-run-as-root --bind-to socket -np "$gpus")
   else
     # Left to find out whether to use MPI, horovodrun imports TensorFlow once more: seconds.
