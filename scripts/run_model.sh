@@ -71,21 +71,23 @@ bin=$here/.venv/bin
 command=("$bin/merlin-sim" "$mode" --dataset_dir "$data_path" "${options[@]}")
 if [ "$gpus" -gt 1 ]; then
   if [ "${LAUNCHER:-horovod}" = mpi ]; then
-    command=(mpiexec --allow-run-as-root --bind-to socket -np "$gpus" "${command[@]}")
+    # Told to stop, Open MPI kills its ranks after a second: they need more to save.
+    export OMPI_MCA_odls_base_sigkill_timeout="${OMPI_MCA_odls_base_sigkill_timeout:-120}"
+    launch=(mpiexec --allow-run-as-root --bind-to socket -np "$gpus")
   else
     # Left to find out whether to use MPI, horovodrun imports TensorFlow once more: seconds.
     controller=()
     command -v mpirun > /dev/null || controller=(--gloo)
     launch=("$bin/horovodrun" -np "$gpus" -H "localhost:$gpus" "${controller[@]}")
-    words=${#launch[@]}
-    command=("${launch[@]}" "${command[@]}")
-    launched=horovodrun
   fi
+  words=${#launch[@]}
+  command=("${launch[@]}" "${command[@]}")
 fi
 printf 'run_model.sh: %s\n' "${command[*]}"
-[ "${launched:-}" = horovodrun ] || exec "${command[@]}"
+[ "$gpus" -gt 1 ] || exec "${command[@]}"
 
-# horovodrun ends with 1 whatever a rank ended with: each rank notes its code beside.
+# horovodrun ends with 1 whatever a rank ended with, and mpiexec with 137 where one was killed: each
+# rank notes its code beside.
 codes=$(mktemp)
 trap 'rm -f "$codes"' EXIT
 code=0
@@ -98,7 +100,8 @@ if [ "$code" != 0 ]; then
   for known in 2 70; do
     if grep -qx "$known" "$codes"; then exit "$known"; fi
   done
-  # Where a rank ends otherwise, horovodrun stops the others, and they end with 75 too.
+  if grep -qE '^(12[89]|1[3-9][0-9]|2[0-9][0-9])$' "$codes"; then exit 70; fi  # a signal ended a rank
+  # Where a rank ends otherwise, the launcher stops the others, and they end with 75 too.
   if [ -s "$codes" ] && ! grep -qvx 75 "$codes"; then exit 75; fi
 fi
 exit "$code"

@@ -112,7 +112,19 @@ def test_mpiexec_is_started_as_the_published_texts_start_it_and_its_code_counts(
     assert done.returncode == code
     noted = (tmp_path / "words").read_text().splitlines()
     assert noted[:5] == ["--allow-run-as-root", "--bind-to", "socket", "-np", "2"]
-    assert noted[5].endswith("/merlin-sim") and noted[6] == "train"
+    assert noted[5].endswith("/note_exit_code.sh")
+    assert noted[7].endswith("/merlin-sim") and noted[8] == "train"
+
+
+def test_of_mpiexec_a_killed_rank_is_one_that_was_lost(tmp_path):
+    """Open MPI ends with 137 then, whatever the other ranks end with."""
+    words = launcher(tmp_path, "kill -9 $$")
+    mpiexec = tmp_path / "mpiexec"
+    mpiexec.write_text('#!/bin/sh\nshift 5\n"$@"\n')
+    mpiexec.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "LAUNCHER": "mpi"}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 70, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("code", [0, 2, 75])

@@ -58,6 +58,10 @@ def check_types(schemas: Sequence[tuple[Path, pa.Schema]], columns: BehaviourCol
                 found = ", ".join(schema.names)
                 problems.append(f"{path}: expected a column {name!r}, found only {found}.")
                 continue
+            if schema.names.count(name) > 1:
+                found = ", ".join(schema.names)
+                problems.append(f"{path}: expected one column {name!r}, found {found}.")
+                continue
             kind = schema.field(name).type
             fits, wanted = _fits(name, kind, columns)
             if not fits:

@@ -12,6 +12,8 @@ import pytest
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.contracts.behaviour import BEHAVIOUR
 from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.workflows.behaviour.behaviour_columns import BehaviourColumns
+from merlin_sim.workflows.logs.table_log import TableLog
 
 OPTIONS = (
     "--user_column", "who", "--item_column", "what", "--timestamp_column", "when",
@@ -184,9 +186,22 @@ def test_columns_and_types_are_checked_before_any_work(tmp_path, run):
         run(tmp_path / "log.parquet", "--output_path", tmp_path / "dataset", *OPTIONS)
     message = str(error.value)
     assert "expected a column 'who', found only when, user" in message
+
     words = "column 'what': expected text or whole numbers, found floating-point numbers (double)"
     assert words in message
     assert "column 'when': expected numbers or dates, or text of them, found" in message
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_column_that_stands_twice_is_refused(kind, tmp_path):
+    table = pa.table([pa.array([1, 2])] * 4, ["who", "what", "when", "who"])
+    path = tmp_path / f"log.{kind}"
+    if kind == "csv":
+        path.write_text("who,what,when,who\n1,2,3,4\n")
+    else:
+        pq.write_table(table, path)
+    with pytest.raises(MerlinSimError, match=f"log.{kind}: expected one column 'who', found who,"):
+        TableLog([path], BehaviourColumns("who", "what", "when")).blocks()
 
 
 def test_files_that_do_not_fit_together(tmp_path, run):
