@@ -82,7 +82,8 @@ def make_everything(home: Path, items: int, users: int, steps: int) -> None:
             "--output", home / name,
         )  # fmt: skip
     if not (home / "index").exists():
-        command("index", home / "two_tower", "--output", home / "index")
+        command("index", home / "two_tower", "--output", home / "index",
+                "--dataset_dir", home / "dataset")  # fmt: skip
 
 
 def measure(home: Path, users: int, requests: int) -> None:

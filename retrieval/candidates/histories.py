@@ -59,6 +59,16 @@ class DatasetHistories:
         self.columns = workflow.columns
         self.by_item = workflow.rules.equal_times == ITEM_ORDER
 
+    def some(self, most: int) -> list[History]:
+        """Return the histories of some users, the first that are stored."""
+        users: list[Any] = []
+        with pq.ParquetFile(self.kept.paths[0]) as file:
+            for batch in file.iter_batches(columns=[self.columns.user]):
+                users = list(dict.fromkeys([*users, *batch.column(0).to_pylist()]))
+                if len(users) >= most:
+                    break
+        return list(self.of(users[:most]).values())
+
     def keys(self, texts: Sequence[str]) -> list[Any]:
         """Return users' raw keys, of the type that the log has, of texts.
 

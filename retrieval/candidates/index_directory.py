@@ -12,7 +12,7 @@ from ...foundation.exceptions import MerlinSimError
 from ...foundation.json_file import read_json
 from ...foundation.own_digest import require_own_digest, with_own_digest
 from ...foundation.staging import check_apart, staged_directory
-from .item_index import ItemIndex
+from .item_index import ItemIndex, Vectors
 from .towers import Towers
 
 FORMAT = 1
@@ -24,6 +24,7 @@ def write_index(
     towers: Towers,
     output: Path,
     *,
+    users: Vectors | None = None,
     overwrite: bool = False,
     say: Callable[[str], None] = lambda message: None,
 ) -> ItemIndex:
@@ -32,12 +33,13 @@ def write_index(
     Args:
         towers: The model.
         output: Directory to make.
+        users: As in :meth:`~.item_index.ItemIndex.build`.
         overwrite: Replace a directory that holds something.
         say: Told, in a sentence, what was found of an earlier run.
     """
     check_apart(output, [towers.servable.path])
     with staged_directory(output, overwrite=overwrite, say=say) as directory:
-        index = ItemIndex.build(towers.items(), towers.dim)
+        index = ItemIndex.build(towers.items(), towers.dim, users)
         index.write(directory / INDEX)
         document = {
             "format": FORMAT,

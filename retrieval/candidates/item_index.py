@@ -26,10 +26,10 @@ EXACT_BELOW = 20_000
 PER_GROUP = 80
 """Vectors of a group from which its centre is learned, on average."""
 QUERIES = 200
-"""Items whose neighbours are looked for when the number of groups is chosen."""
+"""Whose neighbours are looked for when the number of groups is chosen."""
 NEIGHBOURS = 500
 RECALL = 0.97
-"""Share of the nearest 500 that is to be found of these queries; users lie farther off."""
+"""Share of the nearest 500 that is to be found of these queries."""
 SEED = 1
 
 
@@ -49,12 +49,16 @@ class ItemIndex:
     """Share of the nearest that was found of the queries when it was built."""
 
     @classmethod
-    def build(cls, parts: Iterable[tuple[Ids, Vectors]], dim: int) -> ItemIndex:
+    def build(
+        cls, parts: Iterable[tuple[Ids, Vectors]], dim: int, users: Vectors | None = None
+    ) -> ItemIndex:
         """Make an index.
 
         Args:
             parts: Ids and vectors, a part at a time.
             dim: Length of a vector.
+            users: Vectors of users, by whom it is settled how many groups are looked at; None for
+                items drawn at random, of which far fewer would do.
         """
         faiss = import_faiss()
         found = list(parts)
@@ -72,7 +76,8 @@ class ItemIndex:
         index.train(vectors[np.sort(learned)])
         index.add_with_ids(vectors, ids)
         made = cls(index, 1.0)
-        made._choose_groups(vectors[random.permutation(len(ids))[:QUERIES]])
+        items = vectors[random.permutation(len(ids))[:QUERIES]]
+        made._choose_groups(items if users is None else users[:QUERIES])
         return made
 
     def _choose_groups(self, queries: Vectors) -> None:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from ...foundation.digest import sha256
+from ...serving.events.event import CANDIDATES, HISTORY
 from ...serving.events.event_encoder import EncodedEvent, EventEncoder
 from ...serving.events.log_lookup import read_workflow
 from ...serving.scoring.signature_inputs import user_batch
@@ -22,6 +23,7 @@ from ...serving.servables.servable import (
 )
 from ...serving.servables.served_columns import Tensors
 from .catalogue import Catalogue
+from .histories import History
 
 Vectors = npt.NDArray[np.float32]
 
@@ -80,6 +82,15 @@ class Towers:
     def users(self, events: Sequence[EncodedEvent]) -> Vectors:
         """Return the vectors of users: [events, dim]."""
         return self.users_of(user_batch(events, self.encoder.columns))
+
+    def users_by(self, histories: Sequence[History]) -> Vectors:
+        """Return the vectors of users by their histories, of what is read of keys alone."""
+        events = []
+        for history in histories:
+            keys = {c.name: history.user.get(c.name) for c in self.encoder.columns.users}
+            fields = {**keys, HISTORY: history.items, CANDIDATES: []}
+            events.append(self.encoder.encode(self.encoder.parse(fields)))
+        return self.users(events)
 
     def users_of(self, tensors: Tensors) -> Vectors:
         """Return the vectors of users by what the signature reads: [rows, dim]."""

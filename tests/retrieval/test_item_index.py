@@ -7,9 +7,11 @@ import shutil
 
 import numpy as np
 import pytest
+from in_process import run
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.retrieval.candidates import item_index
+from merlin_sim.retrieval.candidates.histories import DatasetHistories
 from merlin_sim.retrieval.candidates.index_directory import INDEX, MANIFEST, open_index
 from merlin_sim.retrieval.candidates.item_index import ItemIndex
 from merlin_sim.retrieval.candidates.towers import Towers
@@ -44,6 +46,9 @@ def test_groups_are_looked_at_until_enough_is_found(monkeypatch):
     near = [item_index.share_found(index.search(queries, 50, w)[0], index.exact(queries, 50))
             for w in (0, 3)]  # fmt: skip
     assert near[0] < near[1] == 1.0
+    users = ItemIndex.build([(np.arange(4000), vectors)], 16, -vectors[:5] + queries[:5])
+    found = users.search(-vectors[:5] + queries[:5], 50)[0]
+    assert item_index.share_found(found, index.exact(-vectors[:5] + queries[:5], 50)) >= 0.97
     again = ItemIndex.build([(np.arange(4000), vectors)], 16)
     np.testing.assert_array_equal(again.search(queries, 9)[0], index.search(queries, 9)[0])
 
@@ -97,3 +102,15 @@ def test_a_file_that_is_no_index_is_told(tmp_path):
     (tmp_path / INDEX).write_bytes(b"nothing of the kind")
     with pytest.raises(MerlinSimError, match="expected an index"):
         ItemIndex.read(tmp_path / INDEX, 1.0)
+
+
+def test_users_of_a_dataset_settle_how_much_is_looked_at(towers, dataset, tmp_path, monkeypatch):
+    """With groups so small that of an item one alone would be enough."""
+    monkeypatch.setattr(item_index, "EXACT_BELOW", 10)
+    monkeypatch.setattr(item_index, "NEIGHBOURS", 20)
+    where = ["index", towers.servable.path, "--dataset_dir", dataset.path]
+    run(*where, "--output", tmp_path / "index")
+    index = open_index(tmp_path / "index", towers)
+    queries = towers.users_by(DatasetHistories(dataset.path).some(200))
+    share = item_index.share_found(index.search(queries, 20)[0], index.exact(queries, 20))
+    assert share == index.recall >= item_index.RECALL and index.groups > 1

@@ -13,24 +13,34 @@ from ...options.shared_options import overwrite_directory
 @click.command()
 @click.argument("towers", type=Path)
 @click.option("--output", type=Path, required=True, help="Directory of the index to make.")
+@click.option(
+    "--dataset_dir",
+    type=Path,
+    help="Dataset with users' histories, by whose vectors it is settled how much of the index is "
+    "looked at. [default: by items, of which less is enough than of users]",
+)
 @overwrite_directory
-def command(towers: Path, output: Path, overwrite: bool) -> None:
+def command(towers: Path, output: Path, dataset_dir: Path | None, overwrite: bool) -> None:
     """Make the index of all items that an exported two-tower model knows.
 
     The directory appears whole or not at all, holds a digest of its file, and opens for this model
     alone. docs/recommend.md says what is measured when it is made.
     """
-    from ....retrieval.candidates.item_index import import_faiss
+    from ....retrieval.candidates.histories import DatasetHistories
+    from ....retrieval.candidates.item_index import QUERIES, import_faiss
     from ....serving.servables.servable import Servable
 
     import_faiss()
     servable = Servable.open(towers)
+    kept = None if dataset_dir is None else DatasetHistories(dataset_dir)
 
     from ....retrieval.candidates.index_directory import write_index
     from ....retrieval.candidates.towers import Towers
 
     started = time.monotonic()
-    index = write_index(Towers(servable), output, overwrite=overwrite, say=click.echo)
+    loaded = Towers(servable)
+    users = None if kept is None else loaded.users_by(kept.some(QUERIES))
+    index = write_index(loaded, output, users=users, overwrite=overwrite, say=click.echo)
     seconds = time.monotonic() - started
     click.echo(
         f"{output}: {index.items:,} items in {index.groups:,} groups, of which "
