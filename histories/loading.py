@@ -8,13 +8,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from ..foundation.digest import sha256
 from ..foundation.exceptions import MerlinSimError
 from ..foundation.progress import Narrator
 from ..sampling.roles import JOINS
-from ..schemas.parquet.footer import UNREADABLE, why
 from ..workflows.behaviour.behaviour_columns import ROLE, BehaviourColumns
 from ..workflows.behaviour.fitted import FittedWorkflow
 from ..workflows.behaviour.roles import with_roles
@@ -91,15 +88,7 @@ def _read_kept(
     names = [columns.user, columns.item, columns.timestamp, ROLE]
     with narrator.phase("reading histories", kept.size()) as report:
         for path in kept.paths:
-            if sha256(path) != kept.files[path.name]:
-                raise MerlinSimError(
-                    f"{path}: not the file that {kept.directory}/workflow.json was written with "
-                    "(its SHA-256 differs)."
-                )
-            try:
-                table = pq.read_table(path, columns=names)
-            except UNREADABLE as error:
-                raise MerlinSimError(f"{path}: cannot be read ({why(error)}).") from error
+            table = kept.read(path, names)
             table = table.filter(pc.equal(pc.bit_wise_and(table[ROLE], JOINS), JOINS))
             if by_item:
                 order = [(name, "ascending") for name in (columns.timestamp, columns.item)]

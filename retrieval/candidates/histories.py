@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...foundation.digest import sha256
 from ...foundation.exceptions import MerlinSimError
 from ...sampling.roles import JOINS
 from ...schemas.stored_types import type_in_words
@@ -94,20 +93,13 @@ class DatasetHistories:
         """
         found: dict[Any, History] = {}
         for path in self.kept.paths:
-            if not path.is_file() or sha256(path) != self.kept.files[path.name]:
-                raise MerlinSimError(
-                    f"{path}: not the file that the dataset's workflow.json was written with."
-                )
             found |= self._in_file(path, users)
         return found
 
     def _in_file(self, path: Path, users: Sequence[Any]) -> dict[Any, History]:
         columns = self.columns
         names = [*columns.users, columns.item, columns.timestamp]
-        wanted = pa.array(users, pq.read_schema(path).field(columns.user).type)
-        table = pq.read_table(
-            path, columns=[*names, ROLE], filters=[(columns.user, "in", wanted.to_pylist())]
-        )
+        table = self.kept.read(path, [*names, ROLE], [(columns.user, "in", list(users))])
         table = table.filter(np.asarray(table[ROLE]) & JOINS > 0)
         keys = [(columns.timestamp, "ascending")]
         if self.by_item:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from ..behaviour.behaviour_columns import ROLE, BehaviourColumns
 from ..behaviour.user_buckets import write_dealt
 from .newest_rows import HISTORY, SAMPLES_SO_FAR, TAKEN_SO_FAR, columns_of_rows
 
+COUNTED = (ROLE, TAKEN_SO_FAR, SAMPLES_SO_FAR)
+"""Columns of whole numbers that stand in the files beside those of the log."""
 NANOSECONDS = {
     "date in ns": 1,
     "date in us": 1_000,
@@ -102,6 +104,37 @@ class EarlierHistories:
                 f"{times!r}: expected one kind, or dates."
             )
 
+    def read(self, path: Path, columns: Sequence[str], filters: Any = None) -> pa.Table:
+        """Read columns of one of the files, which has to be the one that was written.
+
+        Args:
+            path: The file.
+            columns: Which.
+            filters: Which rows, as :func:`pyarrow.parquet.read_table` takes them.
+
+        Raises:
+            MerlinSimError: Where it is another one, or cannot be read.
+        """
+        try:
+            if sha256(path) != self.files[path.name]:
+                raise MerlinSimError(
+                    f"{path}: not the file that {self.directory}/workflow.json was written with "
+                    "(its SHA-256 differs)."
+                )
+            table = pq.read_table(path, columns=list(columns), filters=filters)
+        except UNREADABLE as error:
+            raise MerlinSimError(f"{path}: cannot be read ({why(error)}).") from error
+        for name in columns:
+            if name not in table.column_names:
+                raise MerlinSimError(f"{path}: expected a column {name!r}, found none.")
+            found = table.schema.field(name).type
+            if name in COUNTED and not pa.types.is_integer(found):
+                raise MerlinSimError(
+                    f"{path}, column {name!r}: expected whole numbers, found "
+                    f"{type_in_words(found)}."
+                )
+        return table
+
     def deal(
         self, columns: BehaviourColumns, example: pa.Table, times: str, buckets: int, output: Path
     ) -> Iterator[int]:
@@ -116,15 +149,7 @@ class EarlierHistories:
         """
         names = columns_of_rows(columns)
         for number, path in enumerate(self.paths):
-            if sha256(path) != self.files[path.name]:
-                raise MerlinSimError(
-                    f"{path}: not the file that {self.directory}/workflow.json was written with "
-                    "(its SHA-256 differs)."
-                )
-            try:
-                table = pq.read_table(path, columns=[*names, ROLE, TAKEN_SO_FAR, SAMPLES_SO_FAR])
-            except UNREADABLE as error:
-                raise MerlinSimError(f"{path}: cannot be read ({why(error)}).") from error
+            table = self.read(path, [*names, *COUNTED])
             for name in names:
                 expected, found = table.schema.field(name).type, example.schema.field(name).type
                 if expected != found:

@@ -8,9 +8,12 @@ from collections import Counter
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
+from merlin_sim.foundation.digest import sha256
 from merlin_sim.foundation.own_digest import DIGEST, with_own_digest
+from merlin_sim.workflows.continuation.earlier_histories import COUNTED
 
 OPTIONS = ("--scheduler", "single", "--shortest_sequence_for_user", 5, "--max_sequence_length", 6)
 HALF = 50
@@ -305,6 +308,22 @@ def test_changed_missing_and_unknown_histories_are_refused(run, files, old, tmp_
         (copy / "workflow.json").write_text(with_own_digest({**document, "history": history}))
         message = str(run("refused", *options, log="new.parquet").exception)
         assert expected in message
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_forged_history_is_refused(run, files, old, tmp_path, name):
+    copy = tmp_path / "copy"
+    shutil.copytree(old, copy)
+    path = next((copy / "history").iterdir())
+    table = pq.read_table(path)
+    place = table.column_names.index(name)
+    pq.write_table(table.set_column(place, name, table[name].cast("string")), path)
+    document = json.loads((copy / "workflow.json").read_text())
+    document.pop(DIGEST)
+    document["history"]["files"][path.name] = sha256(path)
+    (copy / "workflow.json").write_text(with_own_digest(document))
+    message = str(run("refused", "--fitted", old, "--history", copy, log="new.parquet").exception)
+    assert f"{path}, column {name!r}: expected whole numbers, found text" in message
 
 
 def test_keys_of_another_type_are_refused(run, files, old):
