@@ -255,7 +255,7 @@ class Server:
             ended = describe_end(code)
             self._say(f"Triton ended {ended}, which nobody asked for: starting it again")
             if self.succession is not None:
-                self.succession.give_up("Triton ended while it was loaded")
+                self.succession.triton_ended()
             self._launch()
 
     def describe(self) -> str:

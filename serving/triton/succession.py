@@ -20,6 +20,8 @@ UNLOADED = "unloaded"
 """What Triton gives as the reason for a version that it served before."""
 PERIOD = 0.5
 """Seconds between two looks."""
+MOST_ENDS = 3
+"""How often Triton may end while a version is loaded before that one is refused."""
 
 
 class Wanted(NamedTuple):
@@ -96,6 +98,8 @@ class Succession:
         self._coming: Coming | None = None
         self._refused: Wanted | None = None
         self._problem = ""
+        self._ended_over: Wanted | None = None
+        self._ends = 0
         self._looked = clock()
 
     def look(self) -> None:
@@ -120,14 +124,30 @@ class Succession:
         elif wanted != self._refused:
             self._begin(wanted, now)
 
-    def give_up(self, reason: str) -> None:
-        """Go back to the version that is served, where another one was being loaded."""
-        coming, self._coming = self._coming, None
-        if coming is None:
+    def triton_ended(self) -> None:
+        """Go back to the version that is served, where Triton ended while another was loaded.
+
+        It is tried again, within bounds: a loaded machine may end Triton, and so may a version.
+        """
+        if self._coming is None:
             return
+        wanted = self._take_back(self._coming)
+        self._ends = self._ends + 1 if wanted == self._ended_over else 1
+        self._ended_over = wanted
+        if self._ends < MOST_ENDS:
+            self._say(f"Triton ended while version {wanted.version} was loaded: it is tried again")
+        else:
+            self._refuse(wanted, f"Triton ended {self._ends} times while it was loaded")
+
+    def _give_up(self, coming: Coming, reason: str) -> None:
+        self._refuse(self._take_back(coming), reason)
+
+    def _take_back(self, coming: Coming) -> Wanted:
+        """Show the version that is served again."""
+        self._coming = None
         self._generations.show(self._generation)
         self._generations.remove(coming.generation)
-        self._refuse(coming.wanted, reason)
+        return coming.wanted
 
     def _begin(self, wanted: Wanted, now: float) -> None:
         try:
@@ -146,6 +166,7 @@ class Succession:
             before, self.serving = self.serving, coming.wanted
             self._generations.remove(self._generation)
             self._generation, self._coming, self._refused = coming.generation, None, None
+            self._ended_over = None
             self._say(f"version {self.serving.version} answers, in place of {before.version}")
             return
         failed = [
@@ -155,11 +176,12 @@ class Succession:
             if key in states and states[key] != coming.before.get(key) and _failed(states[key])
         ]
         if failed:
-            self.give_up(failed[0])
+            self._give_up(coming, failed[0])
         elif now - coming.since > self._patience:
-            self.give_up(
+            self._give_up(
+                coming,
                 f"it was not ready after {self._patience:.0f} s; if Triton stands still over it, "
-                "no other version is loaded until `merlin-sim serve` is started again"
+                "no other version is loaded until `merlin-sim serve` is started again",
             )
 
     def _written(self, wanted: Wanted) -> Path:
@@ -172,7 +194,7 @@ class Succession:
         )
 
     def _refuse(self, wanted: Wanted, reason: str) -> None:
-        self._refused = wanted
+        self._refused, self._ended_over = wanted, None
         self._say(
             f"version {wanted.version} cannot be served: {reason}\n"
             f"version {self.serving.version} goes on answering"

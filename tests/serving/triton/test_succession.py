@@ -9,7 +9,7 @@ from hollow_servable import write_hollow_servable
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.serving.triton.generations import Generations
-from merlin_sim.serving.triton.succession import PERIOD, Succession, Wanted
+from merlin_sim.serving.triton.succession import MOST_ENDS, PERIOD, Succession, Wanted
 
 MODELS = ("ids", "events")
 PATIENCE = 100.0
@@ -139,12 +139,26 @@ def test_a_version_that_stays_away_is_given_up(world):
 
 
 def test_a_server_that_ends_over_a_version_starts_again_with_the_one_before(world):
-    world.succession.give_up("nothing was coming")
-    assert not world.said
-    world.current = 2
+    world.succession.triton_ended()
+    assert not world.said  # nothing was coming
+    for version in (2, 3, 2):
+        world.current = version
+        for _ in range(MOST_ENDS - 1):
+            world.look()
+            assert world.told() == [f"{version} of {version}"] * 2
+            world.succession.triton_ended()
+            assert world.told() == ["1 of 1"] * 2 and "it is tried again" in world.said[-1]
     world.look()
-    world.succession.give_up("Triton ended while it was loaded")
-    assert world.told() == ["1 of 1"] * 2 and "Triton ended while" in world.said[1]
+    world.succession.triton_ended()
+    assert world.said[-1].startswith("version 2 cannot be served: Triton ended 3 times while")
+    said = len(world.said)
+    world.look()
+    assert len(world.said) == said and world.generations_left() == 1
+    world.current = 3
+    world.look()
+    world.says(3, "READY")
+    world.look()
+    assert world.succession.serving.version == 3
 
 
 def test_what_is_damaged_or_missing_is_told_once(world):
