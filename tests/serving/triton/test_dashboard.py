@@ -18,7 +18,7 @@ from serving_process import reached, serving
 from triton_calls import infer_events
 
 pytest.importorskip("pytriton")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(450)]
 MONITORING = Path(__file__).parents[3] / "examples/monitoring"
 QUERIES = [
     (panel["title"], target["expr"].replace("$__rate_interval", "10s"))

@@ -28,7 +28,7 @@ pytest.importorskip("tritonclient.grpc")
 import tritonclient.grpc  # noqa: E402
 from tritonclient.utils import InferenceServerException  # noqa: E402
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(450)]
 
 
 @pytest.fixture(scope="module")
