@@ -23,7 +23,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ...foundation.atomic_write import sync_directory, write_synced, write_text_atomically
+from ...foundation.atomic_write import sync_directory, write_replacing, write_text_atomically
 from ...foundation.digest import sha256
 from ...foundation.own_digest import with_own_digest
 from ...serving.servables.manifest import MANIFEST, read_manifest
@@ -239,9 +239,7 @@ class Registry:
 
     @staticmethod
     def _write(path: Path, document: dict[str, Any]) -> None:
-        partial = path.with_name(f".{path.name}.partial")
-        write_synced(partial, with_own_digest(document))
-        os.replace(partial, path)
+        write_replacing(path, with_own_digest(document))
         sync_directory(path.parent)
 
     @contextlib.contextmanager
@@ -268,7 +266,7 @@ class Registry:
             left.unlink()
         current = self.current
         for path in (self.directory / VERSIONS).iterdir():
-            is_partial = path.name.endswith(".partial")
+            is_partial = path.name.startswith(".")
             orphan = _NAME.fullmatch(path.name) and not path.with_suffix(".json").exists()
             if orphan and current is not None and path == self.place(current):
                 continue  # somebody removed its story; it is served all the same
