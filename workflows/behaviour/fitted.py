@@ -107,7 +107,7 @@ class FittedWorkflow:
         )
         workflow = cls(
             BehaviourColumns(**stated, features=features),
-            SampleRules(**_checked(path, document, "rules", SampleRules)),
+            _rules(path, document),
             Vocabularies(Path(directory) / CATEGORIES),
             numbers,
             EarlierHistories.of_plain(Path(directory), document["history"]),
@@ -266,6 +266,14 @@ def _features(path: Path, section: Mapping[str, Any]) -> tuple[FeatureSet, Fitte
     if not isinstance(prior, float) or not 0 <= prior <= 1:
         raise MerlinSimError(f"{where}.prior: expected a share of 0.0 to 1.0, found {prior!r:.60}.")
     return features, FittedNumbers(learned, prior)
+
+
+def _rules(path: Path, document: dict[str, Any]) -> SampleRules:
+    stated = _checked(path, document, "rules", SampleRules)
+    try:
+        return SampleRules(**stated)
+    except MerlinSimError as error:
+        raise MerlinSimError(f"{path}: rules: {error}") from error
 
 
 def _checked(

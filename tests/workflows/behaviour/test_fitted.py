@@ -194,7 +194,11 @@ def edit(path, change):
         (lambda d: d.pop("rules"), "expected the keys format"),
         (lambda d: d.update(extra=1), "expected the keys format"),
         (lambda d: d["rules"].update(seed="1"), "rules.seed: expected int, found '1'"),
-        (lambda d: d["rules"].update(seed=-1), "`seed` should lie"),
+        (lambda d: d["rules"].update(seed=-1), "workflow.json: rules: `seed` should lie"),
+        (
+            lambda d: d["rules"].update(validation_from="3"),
+            "workflow.json: rules: `validation_from` needs",
+        ),
         (lambda d: d["rules"].pop("pad"), "rules: expected the keys"),
         (lambda d: d["columns"].update(user="../x"), "should not be empty, contain `/`"),
         (lambda d: d["columns"].update(item_features="cat_id"), "expected list"),
