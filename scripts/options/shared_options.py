@@ -11,7 +11,7 @@ import click
 
 from ...schemas.specs.layout_names import PUBLISHED, LayoutNames
 from ...serving.limits import Limits
-from ...serving.requests.request_log import LogSettings
+from ...serving.requests.log_settings import LogSettings
 
 overwrite_directory = click.option(
     "--overwrite", is_flag=True, help="Replace the output directory."

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...foundation.staging import check_apart, staged_directory
 from ..limits import Limits
-from ..requests.request_log import LogSettings
+from ..requests.log_settings import LogSettings
 from ..scoring.versions import Canary, user_of_events
 from ..servables.manifest import write_manifest
 from ..servables.servable import MODEL, ONE_USER_SIGNATURE, PLAIN_SIGNATURE, SCORE, Servable

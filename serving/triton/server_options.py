@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ...foundation.exceptions import MerlinSimError
 from ..limits import Limits
-from ..requests.request_log import LogSettings
+from ..requests.log_settings import LogSettings
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ....serving.limits import Limits
-from ....serving.requests.request_log import LogSettings
+from ....serving.requests.log_settings import LogSettings
 from ...options.shared_options import limit_options, request_log_options
 
 

@@ -10,7 +10,7 @@ from ....histories.open_store import open_store
 from ....histories.store import HistoryStore
 from ...events.row_encoder import Encoder, open_encoder
 from ...limits import Limits
-from ...requests.request_log import LogSettings
+from ...requests.log_settings import LogSettings
 from ...scoring.versions import Canary
 from ...servables.servable import Servable
 

@@ -12,8 +12,9 @@ import pytest
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.known_keys import IdsNote, KnownKeys
 from merlin_sim.serving.events.event_encoder import EncodedEvent
+from merlin_sim.serving.requests.log_settings import LogSettings
 from merlin_sim.serving.requests.logged_requests import LoggedFile, logged_files
-from merlin_sim.serving.requests.request_log import LogSettings, RequestLog
+from merlin_sim.serving.requests.request_log import RequestLog
 
 IDS = IdsNote({"thing": KnownKeys(60, 60, "digest")}, None)
 

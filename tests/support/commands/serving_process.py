@@ -30,7 +30,8 @@ def run_command(*arguments, **options) -> str:
 def serving(servable, *options, command=(COMMAND,), **popen) -> Iterator[subprocess.Popen]:
     """Start `merlin-sim serve` on free ports; whatever happens it is gone when the block ends.
 
-    ``servable`` is a directory, or with ``--registry`` among the options None.
+    ``servable`` is a directory, or with ``--registry`` among the options None. What it printed is
+    ``process.said``, all of it once the block has ended.
     """
     named = [] if servable is None else [str(servable)]
     free = [f"--{name}=0" for name in PORTS]
@@ -41,21 +42,22 @@ def serving(servable, *options, command=(COMMAND,), **popen) -> Iterator[subproc
         text=True,
         **popen,
     )
+    process.said = []
     try:
         yield process
     finally:
         process.kill()
-        process.communicate()  # ends when the last process that writes there has ended
+        # It ends when the last process that writes there has ended.
+        process.said += process.communicate()[0].splitlines()
 
 
 def read_until(process, word: str) -> str:
     """Read what a process prints until a line has `word` in it; gives that line."""
-    lines = []
     for line in process.stdout:
-        lines.append(line)
+        process.said.append(line)
         if word in line:
             return line
-    raise AssertionError("".join(lines))
+    raise AssertionError("".join(process.said))
 
 
 def reached(process) -> SimpleNamespace:
