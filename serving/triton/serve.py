@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import signal
+import socket
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -150,15 +151,21 @@ class Server:
         return triton_command(self.options, self.grpc_port, files, looks)
 
     def is_ready(self) -> bool:
-        """Ask the server whether both models can answer."""
+        """Ask the server whether both models can answer; its metrics come a moment later."""
         connection = http.client.HTTPConnection(self._own_address, self.http_port, timeout=5)
         try:
             connection.request("GET", "/v2/health/ready", headers={"Connection": "close"})
-            return connection.getresponse().status == 200
+            return connection.getresponse().status == 200 and self._tells_metrics()
         except OSError:
             return False
         finally:
             connection.close()
+
+    def _tells_metrics(self) -> bool:
+        assert self._files is not None
+        with socket.socket(socket.AF_UNIX) as door:
+            door.connect(str(self._files.path / METRICS))  # OSError: not yet
+        return True
 
     def wait_until_ready(self, asked_to_stop: Callable[[], bool] = lambda: False) -> None:
         """Wait until the server is ready.

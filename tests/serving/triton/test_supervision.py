@@ -15,7 +15,7 @@ from merlin_sim.serving.triton.standstill import Standstill  # noqa: E402
 pytestmark = pytest.mark.timeout(300)
 # What it does at each of its starts: aborts, exits, hangs, serves, or dies once it was ready.
 STAND_IN = """
-import os, socketserver, sys, time
+import os, socket, socketserver, sys, time
 from http.server import BaseHTTPRequestHandler
 
 folder, *plan = sys.argv[1:]
@@ -40,9 +40,13 @@ class Ready(BaseHTTPRequestHandler):
     def log_message(self, *arguments):
         pass
 
+metrics = socket.socket(socket.AF_UNIX)
+metrics.bind(f"{folder}/metrics")
+metrics.listen()
 with socketserver.UnixStreamServer(f"{folder}/http", Ready) as server:
     server.handle_request()
     if act == "die":
+        metrics.accept()
         os.kill(os.getpid(), 11)
     server.serve_forever()
 """
