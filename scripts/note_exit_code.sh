@@ -6,9 +6,14 @@
 # SIGTERM and SIGINT are passed on to the command as SIGTERM; what it does then counts.
 codes=$1
 shift
+command=
+told=
+pass_on() { [ -z "$command" ] || kill -TERM "$command" 2> /dev/null; }
+# Before the command starts, or a signal just after would end this script and not reach it.
+trap 'told=yes; pass_on' INT TERM
 "$@" &
 command=$!
-trap 'kill -TERM "$command" 2> /dev/null' INT TERM
+[ -z "$told" ] || pass_on
 # A signal ends `wait` early. The last one gives the code, which bash keeps.
 while kill -0 "$command" 2> /dev/null; do wait "$command"; done
 wait "$command"
