@@ -31,6 +31,27 @@ def sigterm_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+@contextmanager
+def signals_wait() -> Iterator[None]:
+    """Let SIGTERM and Ctrl-C wait until the block has ended; in the main thread.
+
+    For a block that starts a process: a signal that came just after would leave behind a process
+    that nobody knows of yet.
+    """
+    came: list[int] = []
+    before = {name: signal.getsignal(name) for name in (signal.SIGTERM, signal.SIGINT)}
+    heard = {name: handler for name, handler in before.items() if handler != signal.SIG_IGN}
+    try:
+        for name in heard:
+            signal.signal(name, lambda number, frame: came.append(number))
+        yield
+    finally:
+        for name, handler in heard.items():
+            signal.signal(name, handler)
+        for number in came:
+            signal.raise_signal(number)
+
+
 class Interrupted(Stopped):
     """The run was asked to stop, and did so after saving."""
 

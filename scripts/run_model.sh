@@ -91,9 +91,14 @@ printf 'run_model.sh: %s\n' "${command[*]}"
 codes=$(mktemp)
 trap 'rm -f "$codes"' EXIT
 code=0
+launcher=
+told=
+pass_on() { [ -z "$launcher" ] || kill -TERM "$launcher" 2> /dev/null || true; }
+# Before the launcher starts, or a signal just after would end this script and not reach it.
+trap 'told=yes; pass_on' INT TERM
 "${command[@]:0:words}" "$here/scripts/note_exit_code.sh" "$codes" "${command[@]:words}" &
 launcher=$!
-trap 'kill -TERM "$launcher" 2> /dev/null' INT TERM
+[ -z "$told" ] || pass_on
 while kill -0 "$launcher" 2> /dev/null; do wait "$launcher" || true; done
 wait "$launcher" || code=$?
 if [ "$code" != 0 ]; then

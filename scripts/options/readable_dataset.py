@@ -11,7 +11,7 @@ import click
 
 from ...foundation.exceptions import MerlinSimError, Stopped
 from ...foundation.ranks import local_rank
-from ...ranks.interruption import sigterm_interrupts
+from ...ranks.interruption import signals_wait, sigterm_interrupts
 from ...schemas import SPEC_FILE
 from ...schemas.channel_contract import ChannelContract
 from ...schemas.specs.feature_spec_reader import read_feature_spec
@@ -74,19 +74,27 @@ def _transcode(directory: Path, feature_spec: str, place: Path) -> None:
     words = ["--input", str(directory), "--feature_spec", feature_spec, "--output", str(place)]
     command = [sys.executable, "-c", MERLIN_SIM, "transcode", *words]
     hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    process = subprocess.Popen(command, env=hidden, close_fds=False)  # it holds the lock too
+    process: subprocess.Popen[bytes] | None = None
     try:
         with sigterm_interrupts():
+            with signals_wait():
+                # It holds the lock of the cache too.
+                process = subprocess.Popen(command, env=hidden, close_fds=False)
             code = process.wait()
     except KeyboardInterrupt:
-        process.terminate()
-        try:
-            process.wait(STOPPED_WITHIN)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        if process is not None:
+            _end(process)
         raise Stopped(f"{directory}: stopped on request; no cache was made.") from None
     if code:
         raise MerlinSimError(
             f"{directory} was not brought to parquet: `merlin-sim transcode` ended with {code}."
         )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOPPED_WITHIN)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

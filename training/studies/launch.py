@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...foundation.exceptions import MerlinSimError
+from ...ranks.interruption import signals_wait
 from .trial import LOG, OUTPUT, Trial
 
 MERLIN_SIM = "from merlin_sim.scripts.main import main; main()"
@@ -44,7 +45,7 @@ def words_of(trial: Trial, command: str, config: Path) -> list[str]:
 
 
 class Launched:
-    """A run that has begun.
+    """A run that begins when it is waited for.
 
     It is in a session of its own: Ctrl-C reaches the study, and the run once, by the study.
 
@@ -56,28 +57,23 @@ class Launched:
     """
 
     def __init__(self, trial: Trial, words: Sequence[str], lock: int) -> None:
-        """Start it."""
+        """Remember what to start."""
         self.trial = trial
+        self._words, self._lock = words, lock
         self._log = EpochsOfLog(trial.directory / LOG)
-        with open(trial.directory / OUTPUT, "ab") as output:
-            self._process = subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                pass_fds=[lock],
-            )
+        self._process: subprocess.Popen[bytes] | None = None
 
     def wait(self, on_epoch: Callable[[Epoch], bool]) -> int | None:
-        """Wait for its end; gives the exit code, or None where it was told to end early.
+        """Start it and wait for its end; its exit code, or None where it was told to end early.
 
         Args:
             on_epoch: hears of each epoch's entry in the log; whether the run should go on.
         """
         try:
+            with signals_wait():
+                process = self._process = self._start()
             while True:
-                code = self._process.poll()
+                code = process.poll()
                 if not all(map(on_epoch, self._log.new())) and code is None:
                     self.stop()
                     return None
@@ -88,16 +84,28 @@ class Launched:
             self.stop()
             raise
 
+    def _start(self) -> subprocess.Popen[bytes]:
+        with open(self.trial.directory / OUTPUT, "ab") as output:
+            return subprocess.Popen(
+                self._words,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=[self._lock],
+            )
+
     def stop(self) -> None:
         """Let it save and end; end it where it does not."""
-        if self._process.poll() is not None:
+        process = self._process
+        if process is None or process.poll() is not None:
             return
-        self._process.terminate()
+        process.terminate()
         try:
-            self._process.wait(STOPPED_WITHIN)
+            process.wait(STOPPED_WITHIN)
         except (subprocess.TimeoutExpired, KeyboardInterrupt):
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
     def last_words(self) -> str:
         """Return the end of what it said."""

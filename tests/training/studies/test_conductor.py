@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError, Stopped
-from merlin_sim.training.studies import conductor
+from merlin_sim.training.studies import conductor, launch
 from merlin_sim.training.studies.conductor import Conductor, require_all, search_folder
 from merlin_sim.training.studies.search import SearchMemory
 from merlin_sim.training.studies.settled import SettledStudy
@@ -50,6 +53,21 @@ def test_a_run_that_somebody_stopped_stops_the_study_and_has_not_failed(study, p
     memory = SearchMemory(given.root, SEARCH)
     assert memory.begun() == [0] and memory.ended() == []
     assert started == ["all", search_folder(0)]
+
+
+def test_a_signal_while_a_run_is_started_ends_it_too(study, programs, monkeypatch):
+    programs("import time; time.sleep(300)")
+    popen, runs = subprocess.Popen, []
+
+    def start(*words, **options):
+        runs.append(popen(*words, **options))
+        os.kill(os.getpid(), signal.SIGTERM)
+        return runs[0]
+
+    monkeypatch.setattr(launch.subprocess, "Popen", start)
+    with pytest.raises(Stopped, match="stopped on request"):
+        Conductor(study(seeds=(1, 2)), print).run()
+    assert [run.poll() for run in runs] == [-signal.SIGTERM]
 
 
 def test_a_trial_that_another_process_has_just_ended_is_not_run_again(study, programs, monkeypatch):
