@@ -24,6 +24,6 @@ def test_the_folder_may_have_any_name(tmp_path, folder):
         cwd=checkout,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
     )
     assert "1 passed" in done.stdout, done.stdout + done.stderr

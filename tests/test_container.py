@@ -22,7 +22,7 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text()
 
 def run(*command, code=0, **options):
     result = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, timeout=120, **options
+        [str(part) for part in command], capture_output=True, text=True, timeout=280, **options
     )
     assert result.returncode == code, result.stdout + result.stderr
     return result.stdout + result.stderr

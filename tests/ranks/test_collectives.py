@@ -64,7 +64,7 @@ def test_a_run_starts_on_a_gpu_that_merlin_has_configured():
     environment = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
     worker = Path(__file__).parents[1] / "support/workers/merlin_on_gpus.py"
     result = subprocess.run(
-        [sys.executable, worker], capture_output=True, text=True, timeout=120, env=environment
+        [sys.executable, worker], capture_output=True, text=True, timeout=280, env=environment
     )
     assert result.returncode == 0, result.stderr
     seen = json.loads(result.stdout.splitlines()[-1])

@@ -85,7 +85,7 @@ def test_each_of_two_ranks_takes_its_gpu_and_the_cores_near_it_before_tensorflow
         [PROGRAM, "train", "--dataset_dir", sim_dataset, "--results_dir", tmp_path / "results"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=280,
         env={
             **{name: value for name, value in os.environ.items() if name not in NAMES},
             "PYTHONPATH": os.pathsep.join([str(tmp_path), str(FOLDER)]),

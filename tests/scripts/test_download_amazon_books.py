@@ -62,7 +62,7 @@ def download(server, tmp_path):
             "no_proxy": "127.0.0.1",
         }
         return subprocess.run(
-            [SCRIPT, tmp_path / "raw"], env=environment, capture_output=True, text=True, timeout=60
+            [SCRIPT, tmp_path / "raw"], env=environment, capture_output=True, text=True, timeout=280
         )
 
     return run

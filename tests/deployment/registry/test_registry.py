@@ -217,7 +217,7 @@ def test_two_processes_that_add_at_once_both_find_their_version(registry, servab
         subprocess.Popen([*words, str(servables / name)], stdout=subprocess.PIPE, text=True)
         for name in ("a", "b")
     ]
-    numbers = [json.loads(process.communicate(timeout=100)[0]) for process in started]
+    numbers = [json.loads(process.communicate(timeout=280)[0]) for process in started]
     assert sorted(numbers[0] + numbers[1]) == [1, 2, 3, 4, 5, 6]
     for name, found in zip(("a", "b"), numbers, strict=True):
         for number in found:

@@ -11,7 +11,7 @@ from merlin_sim.feed.rows.decoded_rows import ScalarColumn
 from merlin_sim.feed.rows.decoding import decode_windows
 from merlin_sim.feed.rows.stored_rows import StoredRows
 
-WAIT = 20
+WAIT = 100
 
 
 class Part:

@@ -16,7 +16,7 @@ def run(code):
         [sys.executable, "-W", "error::UserWarning:merlin_sim", "-c", code],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
     )
     assert result.returncode == 0, result.stderr
     return result.stdout

@@ -16,7 +16,7 @@ PROGRAM = Path(sys.executable).with_name("merlin-sim")
 
 @pytest.mark.slow
 def test_a_sound_installation():
-    result = subprocess.run([PROGRAM, "doctor"], capture_output=True, text=True, timeout=120)
+    result = subprocess.run([PROGRAM, "doctor"], capture_output=True, text=True, timeout=280)
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
     for text in ("2.12.1", "0.28.1", "Gloo", "CPU: arrow and NumPy", "23.8.0"):
@@ -30,7 +30,7 @@ def test_a_broken_tensorflow_is_found(tmp_path):
         [PROGRAM, "doctor"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
     )
     assert result.returncode == 2
@@ -48,7 +48,7 @@ def test_a_gpu_that_tensorflow_cannot_use_is_told_and_left_alone(tmp_path):
         [PROGRAM, "doctor"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
         env={
             **visible,
             "PYTHONPATH": str(tmp_path),

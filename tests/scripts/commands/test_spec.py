@@ -32,7 +32,7 @@ def merlin_sim(*arguments, code=0, start=in_process.answer):
 def program(*arguments):
     """The program itself."""
     return subprocess.run(
-        [PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=60
+        [PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=280
     )
 
 
@@ -97,7 +97,7 @@ def test_odd_names_are_shown_as_they_are(tmp_path):
     result = subprocess.run(
         [PROGRAM, "spec", "show", str(file)],
         capture_output=True,
-        timeout=60,
+        timeout=280,
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
     )
     assert result.returncode == 0, result.stderr
@@ -163,4 +163,4 @@ def test_help_imports_no_tensorflow():
         "cli(['spec', 'validate', '--help'], standalone_mode=False)\n"
         "assert not {'tensorflow', 'pandas', 'numpy'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=280)

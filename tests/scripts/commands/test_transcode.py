@@ -28,7 +28,7 @@ def test_plain_rows_need_neither_nvtabular_nor_tensorflow(tmp_path):
     (tmp_path / "train.csv").write_text("0,1\n1,2\n")
     (tmp_path / "test.csv").write_text("1,0\n")
     words = [sys.executable, "-c", CODE, str(tmp_path), str(tmp_path / "made")]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "[]"
     assert (tmp_path / "made" / "train" / "part.0.parquet").exists()

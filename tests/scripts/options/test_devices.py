@@ -33,7 +33,7 @@ def with_a_driver(tmp_path):
             },
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=280,
             check=False,
         )
 

@@ -15,7 +15,7 @@ from triton_calls import infer_events
 from merlin_sim.histories.open_store import open_store
 
 pytest.importorskip("pytriton")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(450)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def post(port, document):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import socket
-import time
 import urllib.request
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from held_server import until
 from triton_calls import infer
 
 from merlin_sim.foundation.exceptions import MerlinSimError
@@ -28,6 +28,7 @@ from merlin_sim.serving.triton.bundled_server import (
     start_process,
 )
 from merlin_sim.serving.triton.repository import write_stock_repository
+from merlin_sim.serving.triton.serve import MOST_STARTS
 
 model_config = pytest.importorskip("tritonclient.grpc.model_config_pb2")
 text_format = pytest.importorskip("google.protobuf.text_format")
@@ -123,41 +124,54 @@ def triton_with_workflow(repository, tmp_path_factory):
     pytest.importorskip("pytriton")
     files = tmp_path_factory.mktemp("bundled")
     triton = find_triton()
-    ports = {}
-    with ExitStack() as stack:
-        for name in ("http", "grpc", "metrics"):
-            taken = stack.enter_context(socket.socket())
-            taken.bind(("127.0.0.1", 0))
-            ports[f"{name}_port"] = taken.getsockname()[1]
-    flags = {f"{name.replace('_', '-')}": port for name, port in ports.items()}
-    flags |= {
+    flags = {
         "model-repository": repository,
         "backend-directory": copy_backends(triton, files / "b"),
     }
     flags["backend-config"] = f"python,shm-region-prefix-name=test-repository-{os.getpid()}"
     flags |= {"model-control-mode": "explicit", "load-model": "workflow", "log-info": "false"}
-    flags |= {f"{name}-address": "127.0.0.1" for name in ("http", "grpc", "metrics")}
-    command = [str(triton / "bin" / "tritonserver"), *(f"--{k}={v}" for k, v in flags.items())]
-    process = start_process([*command, "--allow-gpu-metrics=false"], server_environment(triton))
-    Relay(process)
-    url = f"http://127.0.0.1:{ports['http_port']}/v2/models/workflow/ready"
-    try:
-        end = time.monotonic() + 120
-        while not answers(url):
-            assert process.poll() is None and time.monotonic() < end
-            time.sleep(0.2)
+    flags |= {f"{name}-address": "127.0.0.1" for name in ("http", "grpc")}
+    ports = {}
+    with ExitStack() as stack:
+        for name in ("http", "grpc"):
+            # Held while the server listens there too: nobody else can be given it meanwhile.
+            held = stack.enter_context(socket.socket())
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            held.bind(("127.0.0.1", 0))
+            ports[f"{name}_port"] = held.getsockname()[1]
+            flags |= {f"{name}-port": ports[f"{name}_port"], f"reuse-{name}-port": "true"}
+        words = [f"--{k}={v}" for k, v in flags.items()]
+        command = [str(triton / "bin" / "tritonserver"), *words, "--allow-metrics=false"]
+        url = f"http://127.0.0.1:{ports['http_port']}/v2/models/workflow/ready"
+        process = stack.enter_context(ended_at_last(command, triton))
+        for _ in range(MOST_STARTS):
+            until(lambda process=process: process.poll() is not None or answers(url))
+            if (process.poll() or 0) >= 0:
+                break
+            # A signal ended it: its Python backend does that now and then on a loaded machine.
+            process = stack.enter_context(ended_at_last(command, triton))
+        assert process.poll() is None
         yield SimpleNamespace(**ports)
+
+
+@contextmanager
+def ended_at_last(command, triton):
+    """A server that has been started."""
+    process = start_process(command, server_environment(triton))
+    Relay(process)
+    try:
+        yield process
     finally:
         process.terminate()
         try:
-            process.wait(40)
+            process.wait(100)
         finally:
             process.kill()
 
 
 def answers(url):
     try:
-        with urllib.request.urlopen(url, timeout=5) as response:
+        with urllib.request.urlopen(url, timeout=60) as response:
             return response.status == 200
     except OSError:
         return False

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 pytest.importorskip("pytriton")
+from merlin_sim.serving.triton import serve  # noqa: E402
 from merlin_sim.serving.triton.bundled_server import ServerError  # noqa: E402
 from merlin_sim.serving.triton.serve import Server  # noqa: E402
 from merlin_sim.serving.triton.server_options import ServerOptions  # noqa: E402
@@ -15,7 +16,7 @@ from merlin_sim.serving.triton.standstill import Standstill  # noqa: E402
 pytestmark = pytest.mark.timeout(300)
 # What it does at each of its starts: aborts, exits, hangs, serves, or dies once it was ready.
 STAND_IN = """
-import os, socket, socketserver, sys, time
+import os, socket, socketserver, sys, threading, time
 from http.server import BaseHTTPRequestHandler
 
 folder, *plan = sys.argv[1:]
@@ -44,11 +45,11 @@ metrics = socket.socket(socket.AF_UNIX)
 metrics.bind(f"{folder}/metrics")
 metrics.listen()
 with socketserver.UnixStreamServer(f"{folder}/http", Ready) as server:
-    server.handle_request()
+    threading.Thread(target=server.serve_forever).start()
     if act == "die":
-        metrics.accept()
+        metrics.accept()  # what whoever waits for it asks for last
         os.kill(os.getpid(), 11)
-    server.serve_forever()
+    threading.Event().wait()
 """
 
 
@@ -85,7 +86,14 @@ def test_one_that_a_signal_ends_at_start_is_tried_again(stand_in):
 
 
 def test_one_that_stands_still_at_start_is_tried_again(stand_in, monkeypatch):
-    monkeypatch.setattr(Standstill, "patience", 1.0)
+    class PatientWithTheSecond(Standstill):
+        patiences = iter([1.0, 1000.0])
+
+        def __init__(self, pid):
+            super().__init__(pid)
+            self.patience = next(self.patiences)
+
+    monkeypatch.setattr(serve, "Standstill", PatientWithTheSecond)
     with stand_in.plays("hang", "serve") as server:
         assert server.is_ready()
     (said,) = [line for line in server.said if "starting it again" in line]

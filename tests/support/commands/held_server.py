@@ -68,9 +68,9 @@ class Gate:
         (self.directory / "open").touch()
 
 
-def until(condition, seconds: float = 100.0) -> None:
+def until(condition, seconds: float = 200.0, between: float = 0.02) -> None:
     """Wait until a condition holds; that it ever does is the test's to be sure of."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it never came to that"
-        time.sleep(0.02)
+        time.sleep(between)

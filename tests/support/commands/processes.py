@@ -37,7 +37,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
 
-def run(words: list[str], seconds: float = 150) -> subprocess.CompletedProcess:
+def run(words: list[str], seconds: float = 280) -> subprocess.CompletedProcess:
     return subprocess.run(
         words, env=environment(), capture_output=True, text=True, timeout=seconds, check=False
     )
@@ -68,7 +68,7 @@ class Started:
     def __exit__(self, *_: object) -> None:
         for process in [*self.ranks(), *self.family()]:
             process.kill()
-        self.process.wait(20)
+        self.process.wait(100)
 
     def family(self) -> list[psutil.Process]:
         try:
@@ -89,7 +89,7 @@ class Started:
                 found[int(environ.get("HOROVOD_RANK", "0"))] = process
         return [found[rank] for rank in sorted(found)]
 
-    def wait_for_steps(self, results: Path, steps: int, seconds: float = 100) -> None:
+    def wait_for_steps(self, results: Path, steps: int, seconds: float = 280) -> None:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if self.process.poll() is not None:

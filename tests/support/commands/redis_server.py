@@ -41,7 +41,7 @@ def redis_server(folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
 
 
 def _wait_for(door: Path, process: subprocess.Popen) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 100
     while time.monotonic() < end and process.poll() is None:
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
             client.connect(str(door))

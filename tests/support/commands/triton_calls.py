@@ -47,7 +47,7 @@ def metric(server, name, **labels):
     import urllib.request
 
     url = f"http://127.0.0.1:{server.metrics_port}/metrics"
-    with urllib.request.urlopen(url, timeout=10) as response:
+    with urllib.request.urlopen(url, timeout=100) as response:
         lines = response.read().decode().splitlines()
     wanted = [f'{key}="{value}"' for key, value in labels.items()]
     values = [

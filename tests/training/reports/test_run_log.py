@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -45,7 +46,8 @@ def test_a_terminal_has_one_live_line_that_fits(tmp_path, terminal, monkeypatch,
 
 def test_a_file_has_plain_lines(tmp_path, monkeypatch):
     seconds = iter([0.0, 10.0, 20.0, 30.0, 40.0])
-    monkeypatch.setattr("merlin_sim.foundation.progress.time.monotonic", lambda: next(seconds))
+    clock = SimpleNamespace(monotonic=lambda: next(seconds))
+    monkeypatch.setattr("merlin_sim.foundation.progress.time", clock)
     stream = io.StringIO()
     log = RunLog(tmp_path, stream=stream)
     with log.progress("epoch 1/1", 8) as line:

@@ -37,7 +37,7 @@ def ended(sim_dataset, tmp_path_factory):
             run.ranks()[rank].send_signal(send)
 
             def wait(way=way, place=place, run=run, begin=begin):
-                code = run.wait(100)
+                code = run.wait(280)
                 seconds = time.monotonic() - begin
                 found[way] = SimpleNamespace(place=place, code=code, seconds=seconds)
 

@@ -34,14 +34,14 @@ def test_a_run_that_is_stopped_and_killed_goes_on_as_if_nothing_had_happened(
     with Started(endless, tmp_path / "log") as started:
         started.wait_for_steps(results, 3)
         started.ranks()[0].send_signal(signal.SIGTERM)
-        assert started.wait(30) == 75
+        assert started.wait(280) == 75
         assert "goes on" in started.log.read_text()
     stopped_after = max(losses(results))
     assert sorted(saved.glob("step-*"))[-1].name == f"step-{stopped_after:010}"
     with Started([*endless, *resume], tmp_path / "log of the second") as started:
         started.wait_for_steps(results, stopped_after + 7)
         started.ranks()[0].kill()
-        assert started.wait(20) == -signal.SIGKILL
+        assert started.wait(100) == -signal.SIGKILL
     killed_after = max(losses(results))
     done = run(warm(*command(sim_dataset, results, *options, *resume, "--epochs", "3")))
     received = losses(results)

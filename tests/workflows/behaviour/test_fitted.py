@@ -65,7 +65,7 @@ def test_a_process_that_never_fitted_gives_the_same(artefacts, events, dataset, 
             sys.executable, "-W", "ignore", "-c", TRANSFORM, str(artefacts),
             str(tmp_path / "events.json"), str(tmp_path / "samples.json"),
         ],
-        check=True, timeout=120,
+        check=True, timeout=280,
     )  # fmt: skip
     theirs = pd.read_json(tmp_path / "samples.json")
     assert rows_of(theirs) == rows_of(pd.read_parquet(dataset / "test/part.0.parquet"))

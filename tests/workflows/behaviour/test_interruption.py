@@ -40,7 +40,7 @@ def test_ctrl_c_stops_the_run(phase, raw, tmp_path):
         assert process.stdout.readline() == "working\n"
         assert (tmp_path / "dataset.partial").is_dir()
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=280)
     finally:
         process.kill()
     assert process.returncode == 75, errors

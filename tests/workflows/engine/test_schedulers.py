@@ -13,6 +13,7 @@ import dask_cuda
 import pytest
 from dask_cuda import LocalCUDACluster
 from distributed import LocalCluster
+from held_server import until
 from stand_in import FOLDER, SHORT_OF_MEMORY, load, machine
 
 from merlin_sim.foundation.exceptions import MerlinSimError
@@ -167,7 +168,7 @@ def test_each_worker_of_dask_cuda_has_its_gpu_a_pool_and_the_cores_near_it():
         },
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
@@ -198,6 +199,14 @@ def test_a_local_cluster_works_and_hands_errors_on():
             list(scheduler.run(square, range(20)))
 
 
+def told_address(file):
+    """What a scheduler has written of where it is; None until all of it is there."""
+    try:
+        return json.loads(file.read_text())["address"]
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+
+
 @pytest.fixture
 def running_cluster(tmp_path):
     """A scheduler and a worker, started as an operator would start them."""
@@ -208,9 +217,7 @@ def running_cluster(tmp_path):
     scheduler = subprocess.Popen([*dask, *options], **common)
     worker = None
     try:
-        deadline = time.monotonic() + 60
-        while not file.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        until(lambda: told_address(file) is not None)
         worker = subprocess.Popen(
             [
                 sys.executable, "-W", "ignore", "-m", "distributed.cli.dask_worker",
@@ -219,7 +226,7 @@ def running_cluster(tmp_path):
             ],
             **common,
         )  # fmt: skip
-        yield json.loads(file.read_text())["address"]
+        yield told_address(file)
     finally:
         for process in (worker, scheduler):
             if process is not None:
@@ -233,8 +240,8 @@ def test_a_running_cluster_gives_the_same_dataset(
 ):
     from distributed import Client
 
-    with Client(running_cluster, timeout="60s") as client:
-        client.wait_for_workers(1, timeout=60)
+    with Client(running_cluster, timeout="200s") as client:
+        client.wait_for_workers(1, timeout=200)
     output = preprocess(raw, tmp_path / "dataset", "--scheduler", running_cluster)
     for name in ("train/part.0.parquet", "test/part.0.parquet", "workflow.json"):
         assert (output / name).read_bytes() == (dataset / name).read_bytes()

@@ -26,7 +26,7 @@ class HeldScorer:
         self.calls = []
 
     def score_ids(self, tensors):
-        assert self.go.wait(20)
+        assert self.go.wait(100)
         books = tensors["book"]
         self.calls.append(books.tolist())
         if 13 in books:
