@@ -86,8 +86,8 @@ fi
 printf 'run_model.sh: %s\n' "${command[*]}"
 [ "$gpus" -gt 1 ] || exec "${command[@]}"
 
-# horovodrun ends with 1 whatever a rank ended with, and mpiexec with 137 where one was killed: each
-# rank notes its code beside.
+# horovodrun ends with 1 whatever a rank ended with, or with 0 where it was told to stop and lost what
+# they ended with, and mpiexec with 137 where one was killed: each rank notes its code beside.
 codes=$(mktemp)
 trap 'rm -f "$codes"' EXIT
 code=0
@@ -101,12 +101,11 @@ launcher=$!
 [ -z "$told" ] || pass_on
 while kill -0 "$launcher" 2> /dev/null; do wait "$launcher" || true; done
 wait "$launcher" || code=$?
-if [ "$code" != 0 ]; then
-  for known in 2 70; do
-    if grep -qx "$known" "$codes"; then exit "$known"; fi
-  done
-  if grep -qE '^(12[89]|1[3-9][0-9]|2[0-9][0-9])$' "$codes"; then exit 70; fi  # a signal ended a rank
-  # Where a rank ends otherwise, the launcher stops the others, and they end with 75 too.
-  if [ -s "$codes" ] && ! grep -qvx 75 "$codes"; then exit 75; fi
-fi
+for known in 2 70; do
+  if grep -qx "$known" "$codes"; then exit "$known"; fi
+done
+if grep -qE '^(12[89]|1[3-9][0-9]|2[0-9][0-9])$' "$codes"; then exit 70; fi  # a signal ended a rank
+# Where a rank ends otherwise, the launcher stops the others, and they end with 75 too.
+if [ -s "$codes" ] && ! grep -qvx 75 "$codes"; then exit 75; fi
+if [ "$code" = 0 ] && grep -qvx 0 "$codes"; then exit 1; fi
 exit "$code"

@@ -127,6 +127,21 @@ def test_of_mpiexec_a_killed_rank_is_one_that_was_lost(tmp_path):
     assert done.returncode == 70, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    ("work", "code"),
+    [("exit 75", 75), ("exit 2", 2), ("exit 1", 1), ("exit 0", 0), ("kill -9 $$", 70)],
+)
+def test_a_launcher_that_ends_well_hides_nothing(tmp_path, work, code):
+    """horovodrun that was told to stop may lose what its ranks ended with: 0 takes its place."""
+    careless = tmp_path / "careless"
+    careless.write_text(
+        '#!/bin/sh\nwhile [ "${1##*/}" != note_exit_code.sh ]; do shift; done\n"$@"\nexit 0\n'
+    )
+    careless.chmod(0o755)
+    done = subprocess.run(launcher(tmp_path, work, careless), capture_output=True, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("code", [0, 2, 75])
 def test_a_rank_notes_its_code(tmp_path, code):
     words = [SCRIPTS / "note_exit_code.sh", tmp_path / "codes", "bash", "-c", f"exit {code}"]
