@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from ...foundation.exceptions import MerlinSimError
 from ..logs.bad_rows import BadRows
 from .rules import LOG_ORDER
 
@@ -55,6 +56,10 @@ class Summary:
     """Rows of the earlier histories whose item has no id."""
     unknown_users: int = 0
     """Kept users without an id."""
+
+    def stopped(self, message: str) -> MerlinSimError:
+        """An error that names the rows left out too: they may be the reason."""
+        return MerlinSimError("\n".join([message, *self.left_out()]))
 
     def left_out(self) -> list[str]:
         """Say of each file which of its rows could not be read."""

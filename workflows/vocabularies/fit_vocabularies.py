@@ -68,16 +68,8 @@ def fit_vocabularies(
         By name of a given feature, how many items of the log are not among its items; and what
         the operators of numbers have learned.
     """
-    users = read_all(kept / USERS)
-    vocabularies.add(columns.user, users[KEY].combine_chunks())
     learned = _fit_events(columns, kept, train) if before is None else dict(before.learned)
-    bucketed = {number.name: number for number in columns.features.bucketed(USER)}
-    for name in columns.user_features:
-        values = read_all(kept / EVENTS, [name])[name].combine_chunks()
-        if name in bucketed:
-            values = FittedNumbers(learned).bucket_array(bucketed[name], values)
-        vocabularies.add(name, values)
-
+    _add_users(columns, kept, vocabularies, FittedNumbers(learned))
     found = read_all(kept / ITEMS)
     items = found[KEY].combine_chunks()
     known = vocabularies.known(columns.item, items.type)
@@ -86,10 +78,7 @@ def fit_vocabularies(
     counts = pa.array(_count(items, keys, found[COUNT]))
     found = found.filter(pc.is_in(items, keys)).combine_chunks()
     codes = np.asarray(pc.index_in(found[KEY].combine_chunks(), keys)).astype(np.int64)
-    last = pa.array([], pa.int64())
-    if PLACE in found.column_names:  # some features stand in the log
-        time, places = (found[name].combine_chunks() for name in (LAST_TIME, PLACE))
-        last = last_row_of_each(codes, time, np.asarray(places))
+    last = _last_rows(found, codes)
     features, unknown = {}, {}
     for name in columns.item_features:
         if name in given:
@@ -110,6 +99,28 @@ def fit_vocabularies(
         more |= _totals(columns, fitted, keys, features, shown, np.asarray(counts))
     vocabularies.add_items(columns.item, keys, counts, features, more, counts_of_known)
     return unknown, fitted
+
+
+def _add_users(
+    columns: BehaviourColumns, kept: Path, vocabularies: Vocabularies, fitted: FittedNumbers
+) -> None:
+    """Write the vocabularies of users and of their features."""
+    users = read_all(kept / USERS)
+    vocabularies.add(columns.user, users[KEY].combine_chunks())
+    bucketed = {number.name: number for number in columns.features.bucketed(USER)}
+    for name in columns.user_features:
+        values = read_all(kept / EVENTS, [name])[name].combine_chunks()
+        if name in bucketed:
+            values = fitted.bucket_array(bucketed[name], values)
+        vocabularies.add(name, values)
+
+
+def _last_rows(found: pa.Table, codes: npt.NDArray[np.int64]) -> pa.Array:
+    """Each item's last row in the log; none where no feature of items stands in the log."""
+    if PLACE not in found.column_names:
+        return pa.array([], pa.int64())
+    time, places = (found[name].combine_chunks() for name in (LAST_TIME, PLACE))
+    return last_row_of_each(codes, time, np.asarray(places))
 
 
 def _count(items: pa.Array, keys: pa.Array, counts: pa.ChunkedArray) -> npt.NDArray[np.int64]:

@@ -14,20 +14,20 @@ HELD = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from merlin_sim.scripts import main
-from merlin_sim.workflows.behaviour import build
+from merlin_sim.workflows.behaviour.phases import fitting, reading
 
 def hold(*_):
     print("working", flush=True)
     while True:
         signal.pause()
 
-build.{} = hold
+{} = hold
 main.main()
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("phase", ["deal_log", "fit_vocabularies"])
+@pytest.mark.parametrize("phase", ["reading.deal_log", "fitting.fit_vocabularies"])
 def test_ctrl_c_stops_the_run(phase, raw, tmp_path):
     process = subprocess.Popen(
         [

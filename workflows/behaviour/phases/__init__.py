@@ -1,0 +1,1 @@
+"""The phases of a build, by topic, and what they share."""

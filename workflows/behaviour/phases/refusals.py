@@ -1,0 +1,121 @@
+"""What cannot be built is refused before anything is read."""
+
+from __future__ import annotations
+
+from ....foundation.exceptions import MerlinSimError
+from ....schemas.users_layout import USERS as USERS_LAYOUT
+from ...logs.bad_rows import POLICIES
+from ..dataset_spec import users_layout_of
+from ..fitted import FittedWorkflow
+from ..rules import NONE
+from ..write_users import refuse_names_of_positions
+from .build_settings import LAYOUTS, BuildSettings
+
+
+def refuse_what_cannot_be_built(
+    settings: BuildSettings, fitted: FittedWorkflow | None, grow: bool
+) -> None:
+    """Raise a MerlinSimError where settings contradict each other, or name what there is not."""
+    if settings.on_bad_rows not in POLICIES:
+        raise MerlinSimError(
+            f"`on_bad_rows` should be one of {', '.join(POLICIES)}. "
+            f"Received: `on_bad_rows` = {settings.on_bad_rows!r}."
+        )
+    _check_files(settings)
+    _check_negatives(settings)
+    _check_layout(settings)
+    _check_earlier(settings, fitted)
+    _check_growth(settings, fitted, grow)
+
+
+def _check_files(settings: BuildSettings) -> None:
+    if (settings.parts is None) == (settings.rules.test_files is None):
+        return
+    if settings.parts is None:
+        raise MerlinSimError(
+            "The rules have a split by given files, expected its files too (`--test_path`); or "
+            "give another split (`--test_users 0` for each user's last interaction)."
+        )
+    raise MerlinSimError("Files of test are given, expected rules with `test_files` = True.")
+
+
+def _check_negatives(settings: BuildSettings) -> None:
+    if settings.columns.label is None and not settings.rules.twins:
+        raise MerlinSimError(
+            f"`negatives` = {NONE!r} needs a column of labels (`--label_column`): without one "
+            "every row of the log is a positive sample, and none would be negative."
+        )
+
+
+def _check_earlier(settings: BuildSettings, fitted: FittedWorkflow | None) -> None:
+    if settings.earlier is None:
+        return
+    if fitted is None:
+        raise MerlinSimError(
+            f"The histories of {settings.earlier.directory} go on in its ids: expected a fitted "
+            "workflow too (`--fitted`)."
+        )
+    settings.earlier.check(settings.rules.kept_for_next, settings.source.time_kind())
+    settings.earlier.size()
+
+
+def _check_growth(settings: BuildSettings, fitted: FittedWorkflow | None, grow: bool) -> None:
+    if grow and fitted is None:
+        raise MerlinSimError(
+            "Vocabularies grow from those of a fitted workflow (`--fitted`). Received: none."
+        )
+    if grow and settings.columns.features.encodings:
+        raise MerlinSimError(
+            "`encodings` are counts of the log that was fitted on, which do not grow. "
+            f"Received: {', '.join(settings.columns.features.encoded)} with `grow`. Fit anew, on "
+            "both logs."
+        )
+
+
+def _check_layout(settings: BuildSettings) -> None:
+    if settings.layout not in LAYOUTS:
+        raise MerlinSimError(
+            f"`layout` should be {' or '.join(LAYOUTS)}. Received: `layout` = {settings.layout!r}."
+        )
+    if settings.rules.negatives_not_in_history and settings.layout != USERS_LAYOUT:
+        raise MerlinSimError(
+            "`negatives_not_in_history` needs `--layout users`: a row of samples knows a part "
+            f"of its user's history. Received: `layout` = {settings.layout!r}."
+        )
+    if settings.layout == USERS_LAYOUT:
+        _refuse_what_users_cannot_hold(settings)
+        refuse_names_of_positions(
+            settings.columns, users_layout_of(settings.columns, settings.rules)
+        )
+        if settings.rules.pad:
+            raise MerlinSimError(
+                "`pad` is of the samples layout: users' histories have no longest length. "
+                f"Received: `pad` = True with `layout` = {settings.layout!r}."
+            )
+
+
+def _refuse_what_users_cannot_hold(settings: BuildSettings) -> None:
+    intervals = settings.columns.intervals
+    beside = [name for name in settings.columns.beside_target if name not in intervals]
+    if beside:
+        raise MerlinSimError(
+            "Numbers, vectors and lists need `--layout samples`: with `--layout users` a "
+            "sample is made of ids and time intervals (buckets make ids of a user's and an "
+            f"item's numbers). Received: {', '.join(beside)}."
+        )
+    if settings.columns.label is not None:
+        raise MerlinSimError(
+            f"A column of labels ({settings.columns.label!r}) needs `--layout samples`: with "
+            "`--layout users` a user's row holds what was taken, not what was shown."
+        )
+    if settings.columns.behaviour is not None:
+        raise MerlinSimError(
+            f"A column of behaviours ({settings.columns.behaviour!r}) needs `--layout samples`: "
+            "with `--layout users` all that is in a history is predicted."
+        )
+
+    if settings.earlier is not None:
+        raise MerlinSimError(
+            f"To continue histories ({settings.earlier.directory}) needs `--layout samples`: with "
+            "`--layout users` a user's row holds the whole history."
+        )

@@ -1,0 +1,131 @@
+"""The last phases: histories are encoded, their positions chosen, and samples or users written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ....foundation.digest import sha256
+from ....schemas.dataset import write_documents
+from ....schemas.users_layout import USERS as USERS_LAYOUT
+from ...continuation.earlier_histories import EarlierHistories
+from ...continuation.newest_rows import HISTORY
+from ...features.fitted_numbers import FittedNumbers
+from ...vocabularies.vocabulary import Vocabularies
+from ..behaviour_columns import ROLE
+from ..dataset_spec import users_layout_of, users_spec
+from ..encode_and_sample import encode_all
+from ..histories import Histories
+from ..kept_users import EVENTS
+from ..rules import SPLIT_RULES, SampleRules
+from ..split import Split
+from ..summary import Summary
+from ..write_samples import write_samples_files
+from ..write_users import user_parts, write_users
+from .build_settings import BuildSettings
+
+
+def encode(
+    settings: BuildSettings,
+    work: Path,
+    vocabularies: Vocabularies,
+    split: Split | None,
+    numbers: FittedNumbers,
+    summary: Summary,
+) -> Histories:
+    """Replace keys by ids, and gather each user's history."""
+    encoded = work / "encoded"
+    histories = Histories(work / "histories", settings.columns)
+    with settings.narrator.phase("encoding histories", summary.users) as report:
+        for rows in encode_all(
+            settings.columns,
+            vocabularies,
+            work / EVENTS,
+            encoded,
+            settings.rules.equal_times,
+            split,
+            settings.scheduler,
+            numbers if settings.columns.features else None,
+        ):
+            report(rows, rows)
+        histories.gather(sorted(encoded.glob("*.arrow")), split)
+    read = summary.kept_interactions + summary.earlier_interactions
+    summary.unseen_earlier = read - int(histories.offsets[-1]) - summary.unseen_rows
+    summary.unknown_users = int((histories.column(settings.columns.user) == 0).sum())
+    return histories
+
+
+def choose_positions(
+    settings: BuildSettings, histories: Histories, split: Split | None, summary: Summary
+) -> None:
+    """Choose which interactions are samples; refuse a split that leaves a part without any."""
+    histories.choose_positions(settings.rules.shortest_sequence_for_training, split)
+    if split is None and settings.columns.roles != (ROLE,):
+        return
+    for mapping in settings.rules.mappings:
+        if not histories.count_samples(mapping, settings.rules.twins):
+            by = f"the split ({_in_words(settings.rules)})" if split else "each user's last"
+            raise summary.stopped(
+                f"{settings.files}: expected samples in {mapping}, found none: {by} "
+                "leaves it no interaction with enough before it.",
+            )
+
+
+def write(
+    settings: BuildSettings,
+    directory: Path,
+    histories: Histories,
+    vocabularies: Vocabularies,
+    events: tuple[Path, FittedNumbers] | None,
+    summary: Summary,
+) -> None:
+    """Write the rows, one per sample or one per user."""
+    if settings.layout == USERS_LAYOUT:
+        _write_users(settings, directory, histories, summary)
+    else:
+        rows = write_samples_files(
+            directory,
+            histories,
+            settings.rules,
+            vocabularies,
+            summary.domains,
+            settings.scheduler,
+            settings.narrator,
+            settings.rules.mappings,
+            events,
+        )
+        summary.rows = rows
+    files = directory.glob("*/part.*.parquet")
+    summary.bytes = sum(path.stat().st_size for path in files)
+
+
+def _write_users(
+    settings: BuildSettings, directory: Path, histories: Histories, summary: Summary
+) -> None:
+    layout = users_layout_of(settings.columns, settings.rules)
+    items = summary.domains[settings.columns.item]
+    with settings.narrator.phase("writing users", summary.users) as report:
+        for users in write_users(histories, layout, items, directory, settings.scheduler):
+            report(users, users)
+    summary.rows = {
+        mapping: histories.count_samples(mapping, settings.rules.twins)
+        for mapping in settings.rules.mappings
+    }
+    files = [part.file for part in user_parts(histories)]
+    spec = users_spec(settings.columns, summary.domains, settings.rules, files)
+    write_documents(directory, spec)
+
+
+def kept_for_next(settings: BuildSettings, directory: Path) -> EarlierHistories:
+    """What a later log's histories go on from."""
+    files = sorted((directory / HISTORY).iterdir())
+    return EarlierHistories(
+        directory,
+        settings.rules.kept_for_next,
+        settings.source.time_kind(),
+        {path.name: sha256(path) for path in files},
+    )
+
+
+def _in_words(rules: SampleRules) -> str:
+    given = {name: getattr(rules, name) for name in SPLIT_RULES}
+    return ", ".join(f"{name} {value}" for name, value in given.items() if value is not None)
