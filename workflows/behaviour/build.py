@@ -237,7 +237,7 @@ class DatasetBuilder:
             raise MerlinSimError(
                 "Numbers, vectors and lists need `--layout samples`: with `--layout users` a "
                 "sample is made of ids and time intervals (buckets make ids of a user's and an "
-                f"item's numbers). Received: {', '.join(beside)}."
+                f"item's numbers). Received: `--features` makes {', '.join(beside)}."
             )
         if self.columns.label is not None:
             raise MerlinSimError(
@@ -442,15 +442,14 @@ class DatasetBuilder:
         columns = self.columns
 
         train = None if split is None else Train(split, columns.user, columns.timestamp)
+        before = None if grown is None else grown.numbers
         with self.narrator.phase("fitting vocabularies", 1) as report:
-            summary.unknown, fitted = fit_vocabularies(
-                columns,
-                work,
-                vocabularies,
-                given,
-                train,
-                None if grown is None else grown.numbers,
-            )
+            try:
+                summary.unknown, fitted = fit_vocabularies(
+                    columns, work, vocabularies, given, train, before
+                )
+            except MerlinSimError as error:
+                raise _stopped(f"{self._files}: {error}", summary) from error
             for name in columns.domains:
                 summary.domains[name] = vocabularies.size(name)
             report(1, sum(summary.domains.values()))
