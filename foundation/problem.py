@@ -8,6 +8,8 @@ from typing import Any
 
 KeyPath = tuple[str | int, ...]
 
+MOST_SHOWN = 8
+"""Entries of a list that a message shows."""
 _PLAIN_STEP = re.compile(r"[\w\-/:<> ]+")
 
 
@@ -53,6 +55,8 @@ def describe(value: Any) -> str:
 
     >>> describe(-3), describe("x"), describe([]), describe(None)
     ('the number -3', "the text 'x'", 'an empty list', 'nothing')
+    >>> describe([1, "x"]), describe([[1], [2]]), describe({"least": 1, "most": 3})
+    ("the list [1, 'x']", 'a list of 2', 'a mapping with least, most')
     """
     if value is None:
         return "nothing"
@@ -63,10 +67,19 @@ def describe(value: Any) -> str:
     if isinstance(value, str):
         return f"the text {_shorten(repr(value))}"
     if isinstance(value, dict):
-        return f"a mapping of {len(value)} keys" if value else "an empty mapping"
+        if not value:
+            return "an empty mapping"
+        return _shorten(f"a mapping with {', '.join(map(str, value))}")
     if isinstance(value, list | tuple):
-        return f"a list of {len(value)}" if value else "an empty list"
+        return _describe_list(list(value)) if value else "an empty list"
     return _shorten(repr(value))
+
+
+def _describe_list(values: list[Any]) -> str:
+    """Show what is short enough to be read at a glance, count what is not."""
+    if len(values) <= MOST_SHOWN and all(isinstance(v, str | int | float) for v in values):
+        return f"the list {_shorten(repr(values))}"
+    return f"a list of {len(values)}"
 
 
 def _shorten(text: str, longest: int = 60) -> str:

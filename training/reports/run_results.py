@@ -13,6 +13,8 @@ from ...foundation.exceptions import MerlinSimError
 from .published_lines import PREFIX, own_entries
 
 Entry = dict[str, Any]
+PLACED = ("step", "epoch")
+"""Kinds of entries that are sorted by the number of the same name."""
 
 
 @dataclass(frozen=True)
@@ -71,18 +73,28 @@ def read_results(path: Path, log_filename: str | None = None) -> RunResults:
 def _read_log(log: Path) -> list[Entry]:
     entries: list[Entry] = []
     published: list[Entry] = []
-    lines = log.read_text(encoding="utf-8").splitlines()
+    try:
+        text = log.read_text(encoding="utf-8")
+    except (UnicodeDecodeError, OSError) as error:
+        raise MerlinSimError(f"{log}: expected a run's log in UTF-8 ({error}).") from error
+    lines = text.splitlines()
     for number, line in enumerate(lines, start=1):
         is_published = line.startswith(PREFIX)
         try:
             entry = json.loads(line.removeprefix(PREFIX))
-            own_entries([entry]) if is_published else entry["type"]
+            own_entries([entry]) if is_published else _check_entry(entry)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            if number == len(lines):  # a run that was killed while it wrote
+            if number == len(lines) and not text.endswith("\n"):  # killed while it wrote
                 break
             raise MerlinSimError(f"{log}, line {number}: not an entry of a run's log.") from error
         (published if is_published else entries).append(entry)
     return [*entries, *own_entries(published)]
+
+
+def _check_entry(entry: Entry) -> None:
+    """Refuse an entry of ours that does not say where it stands."""
+    if entry["type"] in PLACED and type(entry[entry["type"]]) is not int:
+        raise ValueError(entry)
 
 
 def _last_by(kind: str, key: str, entries: list[Entry]) -> list[Entry]:

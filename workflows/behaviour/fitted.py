@@ -30,13 +30,14 @@ from ...schemas.translation.merlin_schema import to_merlin_schema
 from ..continuation.earlier_histories import EarlierHistories
 from ..engine.backend import frame_from_arrow
 from ..engine.workflow import Workflow
-from ..features.feature import USER, Number
+from ..features.feature import ITEM, USER, Number
 from ..features.feature_file import features_from_plain
 from ..features.feature_set import FeatureSet
 from ..features.fitted_numbers import FittedNumbers, learned_from_plain
 from ..logs.table_columns import clean_columns, is_text, kind_of_timestamp
 from ..operators.emit_dataset import EmitDataset
 from ..operators.make_samples import MakeSamples
+from ..vocabularies.item_columns import check_item_columns
 from ..vocabularies.vocabulary import CATEGORIES, Vocabularies
 from .behaviour_columns import ROLE, BehaviourColumns
 from .behaviour_graph import encode_histories, fitted_workflow
@@ -105,8 +106,12 @@ class FittedWorkflow:
         stated = _checked(
             path, document, "columns", BehaviourColumns, leave_out=("features", "continued")
         )
+        try:
+            columns = BehaviourColumns(**stated, features=features)
+        except MerlinSimError as error:
+            raise MerlinSimError(f"{path}: columns: {error}") from error
         workflow = cls(
-            BehaviourColumns(**stated, features=features),
+            columns,
             _rules(path, document),
             Vocabularies(Path(directory) / CATEGORIES),
             numbers,
@@ -203,6 +208,17 @@ class FittedWorkflow:
             of_items = (COUNT, *self.columns.item_features, *self.columns.of_items)
             beside = (*of_items, *self.columns.features.encoded) * (name == self.columns.item)
             self.vocabularies.check(name, _cardinality(path, name, stated[name]), beside)
+        self._check_items()
+
+    def _check_items(self) -> None:
+        columns, features = self.columns, self.columns.features
+        check_item_columns(
+            self.vocabularies.path(columns.item),
+            {name: self.sizes[name] for name in columns.item_features},
+            (*features.numbers(ITEM), *features.encoded),
+            {f.name: (self.sizes[f.name], f.longest) for f in features.lists},
+            {f.name: f.size for f in features.vectors},
+        )
 
 
 def _cardinality(path: Path, name: str, stated: Mapping[str, Any]) -> int:

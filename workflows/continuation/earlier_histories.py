@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from ...foundation.digest import sha256
 from ...foundation.exceptions import MerlinSimError
+from ...sampling.roles import JOINS
 from ...schemas.parquet.footer import UNREADABLE, why
 from ...schemas.stored_types import type_in_words
 from ..behaviour.behaviour_columns import ROLE, BehaviourColumns
@@ -22,6 +23,8 @@ from .newest_rows import HISTORY, SAMPLES_SO_FAR, TAKEN_SO_FAR, columns_of_rows
 
 COUNTED = (ROLE, TAKEN_SO_FAR, SAMPLES_SO_FAR)
 """Columns of whole numbers that stand in the files beside those of the log."""
+MOST_ROWS = 1 << 53
+"""Rows that a user may have: floats count so far."""
 NANOSECONDS = {
     "date in ns": 1,
     "date in us": 1_000,
@@ -127,13 +130,26 @@ class EarlierHistories:
         for name in columns:
             if name not in table.column_names:
                 raise MerlinSimError(f"{path}: expected a column {name!r}, found none.")
-            found = table.schema.field(name).type
-            if name in COUNTED and not pa.types.is_integer(found):
-                raise MerlinSimError(
-                    f"{path}, column {name!r}: expected whole numbers, found "
-                    f"{type_in_words(found)}."
-                )
+            self._check_column(path, name, table[name])
         return table
+
+    def _check_column(self, path: Path, name: str, values: pa.ChunkedArray) -> None:
+        """Look at the values of a column, which a right digest does not make right."""
+        where = f"{path}, column {name!r}"
+        # A number may be missing; keys, times and what is counted never are.
+        if values.null_count and not pa.types.is_floating(values.type):
+            raise MerlinSimError(f"{where}: expected a value in each row, found null.")
+        if name not in COUNTED:
+            return
+        if not pa.types.is_integer(values.type):
+            raise MerlinSimError(
+                f"{where}: expected whole numbers, found {type_in_words(values.type)}."
+            )
+        most = JOINS if name == ROLE else MOST_ROWS
+        found = pc.min_max(values).as_py()
+        if len(values) and (found["min"] < 0 or found["max"] > most):
+            beyond = found["min"] if found["min"] < 0 else found["max"]
+            raise MerlinSimError(f"{where}: expected 0 to {most:,}, found {beyond:,}.")
 
     def deal(
         self, columns: BehaviourColumns, example: pa.Table, times: str, buckets: int, output: Path

@@ -208,6 +208,9 @@ class _Reader:
         if name == "Clip" and not arguments:
             self._wrong((*path, name), "min_value or max_value, or both", None)
             return None
+        if name == "Clip" and len(arguments) > 1 and not _rise(arguments):
+            self._wrong((*path, name), "a min_value below max_value", list(arguments.values()))
+            return None
         return Operator(name, {key: float(value) for key, value in arguments.items()})
 
     def _buckets(self, path: KeyPath, of: str, given: Any) -> int | tuple[float, ...] | None:
@@ -271,6 +274,10 @@ class _Reader:
     def _wrong(self, path: KeyPath, expected: str, received: Any) -> None:
         line = self.line_of(path) if self.line_of else None
         self.problems.append(Problem(self.file, path, expected, describe(received), line))
+
+
+def _rise(bounds: Mapping[str, float]) -> bool:
+    return bounds["min_value"] < bounds["max_value"]
 
 
 def _is_number(value: Any) -> bool:

@@ -91,7 +91,8 @@ class TableLog:
         decimals: list[str] = []
         for path in map(Path, self.files):
             if not path.is_file():
-                raise MerlinSimError(f"{path}: no such file.")
+                found = "expected a file, found a directory" if path.is_dir() else "no such file"
+                raise MerlinSimError(f"{path}: {found}.")
             try:
                 if is_csv(path):
                     schemas.append((path, text_columns(header_of(path), self.columns)))

@@ -38,7 +38,10 @@ LISTS = ("user_features", "item_features", "history_behaviours", "target_behavio
 
 
 def columns_of(
-    given: dict[str, Any], directory: Path | None, fitted: FittedWorkflow | None
+    given: dict[str, Any],
+    features_file: Path | None,
+    directory: Path | None,
+    fitted: FittedWorkflow | None,
 ) -> BehaviourColumns:
     """The columns as given; those that are not, as the fitted workflow has them."""
     from ....workflows.behaviour.behaviour_columns import BehaviourColumns
@@ -48,8 +51,13 @@ def columns_of(
             if given[name] is None:
                 raise click.UsageError(f"Missing option '{COLUMN_OPTIONS[name]}'.")
         lists = {name: given[name] or () for name in LISTS}
-        features = given["features"] or FeatureSet()
-        return BehaviourColumns(**{**given, **lists, "features": features})
+        columns = BehaviourColumns(**{**given, **lists, "features": FeatureSet()})
+        if given["features"] is None:
+            return columns
+        try:
+            return replace(columns, features=given["features"])
+        except MerlinSimError as error:  # without the file's features the columns can be
+            raise MerlinSimError(f"{features_file}: {error}") from error
     for name, value in given.items():
         wanted = getattr(fitted.columns, name)
         if name in LISTS:  # those that buckets made ids of were not given there

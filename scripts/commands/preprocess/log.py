@@ -137,7 +137,7 @@ def log(
         "target_behaviours": target_behaviours,
         "features": features_of(features_file),
     }
-    columns = columns_of(given, fitted, workflow)
+    columns = columns_of(given, features_file, fitted, workflow)
     source = TableLog(files, columns)
     rules |= {"test_files": bool(test_files), "validation_files": bool(validation_files)}
     sample_rules = rules_of(rules, workflow, NONE if columns.label else POPULARITY)

@@ -55,6 +55,21 @@ def test_one_page_that_needs_nothing_else(tmp_path):
         assert path.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\xff\x00\n", "log.json: expected a run's log in UTF-8"),
+        (b"{not json\n", "log.json, line 1: not an entry of a run's log"),
+        (b'{"type": "epoch"}\n{"type": "result"}\n', "log.json, line 1: not an entry"),
+        (b'{"type": "step", "step": "x"}\n', "log.json, line 1: not an entry"),
+    ],
+)
+def test_a_log_that_is_none_is_refused(tmp_path, content, message):
+    (tmp_path / "log.json").write_bytes(content)
+    with pytest.raises(MerlinSimError, match=message):
+        read_results(tmp_path)
+
+
 @pytest.mark.slow
 def test_several_runs_side_by_side_show_what_differs(tmp_path):
     runs = [

@@ -204,6 +204,7 @@ def edit(path, change):
         (lambda d: d["columns"].update(item_features="cat_id"), "expected list"),
         (lambda d: d["categories"].pop("cat_id"), "categories: expected user_id"),
         (lambda d: d["categories"].update(cat_id=3), "an object per domain"),
+        (lambda d: d["columns"].update(item="../up"), "workflow.json: columns: .*'../up'"),
         (lambda d: d.update(categories=[]), "expected an object"),
     ],
 )

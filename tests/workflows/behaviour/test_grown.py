@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
 from merlin_sim.foundation.digest import sha256
-from merlin_sim.foundation.own_digest import DIGEST
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.foundation.own_digest import DIGEST, with_own_digest
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
 
@@ -220,6 +224,51 @@ def test_histories_go_on_while_ids_grow(run, files, grown):
         (who[r.who], what[r.what_trgt], tuple(what[i] for i in r.what_pos))
         for r in found.itertuples()
     )
+
+
+def _first_cell(cell):
+    """The change of a column that puts ``cell`` into its first row."""
+    return lambda column: pa.array([cell, *column.to_pylist()[1:]], column.type)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("brand", _first_cell(-3), "expected 1 to [0-9]+, found -3"),
+        ("brand", _first_cell(0), "expected 1 to [0-9]+, found 0"),
+        ("weight", _first_cell(2**62), f"expected 1 to [0-9]+, found {2**62:,}"),
+        ("brand", _first_cell(None), "expected a value in each row, found null"),
+        ("brand", lambda column: column.cast("float64"), "expected whole numbers, found"),
+        ("count", _first_cell(-1), "expected 0 to 9,007,199,254,740,992, found -1"),
+        (
+            "count",
+            lambda column: pa.array([2**53] * len(column)),
+            "expected 9,007,199,254,740,992 interactions or fewer, found",
+        ),
+        ("genres", _first_cell([1, -1]), "expected 1 to [0-9]+, found -1"),
+        ("genres", _first_cell([1, None]), "expected a value in each row, found null"),
+        ("genres", _first_cell([1, 1, 1, 1]), "expected lists of 0 to 3, found one of 4"),
+        ("genres", lambda column: pa.array([1] * len(column)), "a list in each row, found"),
+        ("look", lambda column: pa.array([[1.0]] * len(column)), "lists of 2, found one of 1"),
+        ("look", _first_cell([1.0, None]), "expected a value in each row, found null"),
+        ("price", _first_cell(None), "expected a value in each row, found null"),
+        ("price", lambda column: pa.array([True] * len(column)), "expected numbers, found"),
+    ],
+)
+def test_forged_items_are_refused_under_any_digest(grown, tmp_path, name, change, message):
+    old = grown[0]
+    shutil.copytree(old / "categories", tmp_path / "categories")
+    path = tmp_path / "categories" / "what.parquet"
+    table = pq.read_table(path)
+    place = table.column_names.index(name)
+    column = change(table[name].combine_chunks())
+    pq.write_table(table.set_column(place, name, column), path)
+    document = json.loads((old / "workflow.json").read_text())
+    document.pop(DIGEST)
+    document["categories"]["what"]["sha256"] = sha256(path)
+    (tmp_path / "workflow.json").write_text(with_own_digest(document))
+    with pytest.raises(MerlinSimError, match=f"what.parquet: column '{name}': .*{message}"):
+        FittedWorkflow.load(tmp_path)
 
 
 def test_the_users_layout_grows_too(run, run_cli, files):

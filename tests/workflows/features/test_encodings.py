@@ -169,12 +169,12 @@ def test_equal_pairs_have_one_cross_and_other_pairs_hardly_ever(dataset):
 @pytest.mark.parametrize(
     ("text", "options", "reason"),
     [
-        ("encodings: {what: [target]}", (), "'target' needs a column of labels"),
-        ("encodings: {who: [count]}", (), "encodings.who: expected the item or a feature of it"),
+        ("encodings: {what: [target]}", (), "yaml: .*'target' needs a column of labels"),
+        ("encodings: {who: [count]}", (), "yaml: encodings.who: expected the item"),
         ("encodings: {what: [mean]}", (), "expected a list of count, target"),
         ("crosses: {x: {columns: [brand], buckets: 3}}", (), "at least two features"),
-        ("crosses: {x: {columns: [brand, shop], buckets: 3}}", (), "Received: shop"),
-        ("crosses: {brand: {columns: [brand, who], buckets: 3}}", (), "different from each other"),
+        ("crosses: {x: {columns: [brand, shop], buckets: 3}}", (), "yaml: crosses.x.*: shop"),
+        ("crosses: {brand: {columns: [brand, who], buckets: 3}}", (), "yaml: .*different from"),
         ("encodings: {what: [count]}", ("--layout", "users"), "need `--layout samples`"),
     ],
 )

@@ -44,6 +44,7 @@ features:
   p: {type: category, of: interaction}
   q: {type: number, of: user, lags: [1]}
   r: {type: number, of: interaction, lags: [0]}
+  s: {type: number, of: item, operators: [{Clip: {min_value: 5, max_value: 1}}]}
 time_intervals: weeks
 more: 1
 """
@@ -55,10 +56,13 @@ def test_everything_that_is_wrong_is_said_with_its_line(tmp_path):
     with pytest.raises(SpecError) as error:
         read_features(path)
     lines = [problem.line for problem in error.value.problems]
-    assert lines == [*range(2, 20), 20, 21]
+    assert lines == [*range(2, 21), 21, 22]
     message = str(error.value)
     assert "features.c.operators[0]: expected one of NVTabular's FillMissing, FillMed" in message
     assert "features.b.of: expected whose it is: user or item or interaction, got the" in message
+    assert "d.operators[0].Clip: expected min_value, max_value, got a mapping with low" in message
+    assert "i.cycles: expected a list of hour, weekday, month, got the list ['minute']" in message
+    assert "features.s.operators[0].Clip: expected a min_value below max_value, got the" in message
     assert "time_intervals: expected seconds or minutes or hours or days, got the" in message
 
 

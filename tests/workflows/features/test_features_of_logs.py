@@ -283,9 +283,8 @@ def test_times_that_are_numbers_need_a_unit_from_either_kind_of_file(kind, log, 
 
 
 def test_numbers_need_the_samples_layout(run):
-    with pytest.raises(
-        Exception, match="need `--layout samples`.*Received: genres, income_brand, age"
-    ):
+    names = "genres, income_brand, age"
+    with pytest.raises(Exception, match=f"need `--layout samples`.*`--features` makes {names}"):
         run("users", "--layout", "users")
 
 

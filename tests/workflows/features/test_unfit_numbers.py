@@ -99,3 +99,10 @@ def test_a_value_that_fills_has_to_fit_too(run):
     features = PRICE % "{FillMissing: {fill_val: -4}}, LogOp"
     with pytest.raises(MerlinSimError, match="line 5: 'price': expected a number of which FillMis"):
         run(with_price(3, None), features)
+
+
+def test_numbers_that_are_all_missing_are_refused_with_the_file(run, tmp_path):
+    filled = "{price: {type: number, of: item, operators: [FillMedian]}}"
+    with pytest.raises(MerlinSimError, match="log.csv: 'price': expected numbers, found none"):
+        run(log_of([None] * 10), filled)
+    assert not (tmp_path / "dataset").exists()

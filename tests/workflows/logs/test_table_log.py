@@ -210,6 +210,7 @@ def test_files_that_do_not_fit_together(tmp_path, run):
     make_log().to_csv(tmp_path / "c.csv", index=False)
     (tmp_path / "d.parquet").write_text("no parquet")
     (tmp_path / "e.csv").write_text("")
+    (tmp_path / "g.parquet").mkdir()
     for names, message in [
         (
             "ab",
@@ -219,6 +220,7 @@ def test_files_that_do_not_fit_together(tmp_path, run):
         ("d", "d.parquet: expected a parquet file, got"),
         ("e", "e.csv: expected CSV or parquet"),
         ("f", "f.parquet: no such file"),
+        ("g", "g.parquet: expected a file, found a directory"),
     ]:
         files = [tmp_path / f"{n}.{'csv' if n in 'ce' else 'parquet'}" for n in names]
         with pytest.raises(MerlinSimError, match=message):

@@ -33,17 +33,15 @@ def fit(
 ) -> FittedNumbers:
     """Fit vocabularies and the numbers of features, or let fitted ones grow."""
     columns = settings.columns
-
+    before = None if grown is None else grown.numbers
     train = None if split is None else Train(split, columns.user, columns.timestamp)
     with settings.narrator.phase("fitting vocabularies", 1) as report:
-        summary.unknown, fitted = fit_vocabularies(
-            columns,
-            work,
-            vocabularies,
-            given,
-            train,
-            None if grown is None else grown.numbers,
-        )
+        try:
+            summary.unknown, fitted = fit_vocabularies(
+                columns, work, vocabularies, given, train, before
+            )
+        except MerlinSimError as error:
+            raise summary.stopped(f"{settings.files}: {error}") from error
         for name in columns.domains:
             summary.domains[name] = vocabularies.size(name)
         report(1, sum(summary.domains.values()))

@@ -101,7 +101,7 @@ def _refuse_what_users_cannot_hold(settings: BuildSettings) -> None:
         raise MerlinSimError(
             "Numbers, vectors and lists need `--layout samples`: with `--layout users` a "
             "sample is made of ids and time intervals (buckets make ids of a user's and an "
-            f"item's numbers). Received: {', '.join(beside)}."
+            f"item's numbers). Received: `--features` makes {', '.join(beside)}."
         )
     if settings.columns.label is not None:
         raise MerlinSimError(
