@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..foundation.exceptions import MerlinSimError
 from ..serving.events.event import CANDIDATES, HISTORY, Event
 from ..serving.events.event_encoder import EventEncoder
 from ..serving.scoring.scorer import Scorer
@@ -20,6 +19,7 @@ from ..serving.servables.servable import Servable
 from .candidates.histories import History
 from .candidates.item_index import ItemIndex
 from .candidates.towers import Towers
+from .ranker import check_ranker
 from .rules.item_facts import ItemFacts
 from .rules.ordering import put_in_order
 from .rules.rules_file import Rules
@@ -121,45 +121,46 @@ class Recommender:
         Raises:
             MerlinSimError: Where the question cannot be answered.
         """
-        (answer,) = self.recommend_all([Question(history, top, facts or {})])
+        ((_, answer),) = self.recommend_all([Question(history, top, facts or {})])
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    def recommend_all(self, questions: Sequence[Question]) -> list[Answer | Exception]:
+    def recommend_all(
+        self, questions: Sequence[Question]
+    ) -> Iterator[tuple[int, Answer | Exception]]:
         """Answer questions that came together: their vectors and neighbours are found in one go.
 
-        Returns:
-            In the place of each question its answer, or what is wrong with it.
+        Yields:
+            A question's place and its answer, or what is wrong with it, as soon as it is there.
         """
-        answers: list[Answer | Exception | None] = [None] * len(questions)
         places, encoded = [], []
         begin = time.perf_counter()
         for place, question in enumerate(questions):
             try:
                 if question.history is None or not question.history.items:
-                    answers[place] = self._popular(question)
+                    yield place, self._popular(question)
                     continue
                 encoder = self.towers.encoder
                 event = self.event(encoder, question.history, question.facts, [])
                 encoded.append(encoder.encode(event))
                 places.append(place)
-            except MerlinSimError as error:
-                answers[place] = error
-        if places:
-            asked = [questions[place] for place in places]
-            queries = self.towers.users(encoded)
-            seen = [self._seen(question) for question in asked]
-            found = self._nearest(queries, asked, seen)
-            took = time.perf_counter() - begin
-            for which, place in enumerate(places):
-                try:
-                    self.observe(RETRIEVE, took)
-                    query = queries[which : which + 1]
-                    answers[place] = self._answer(asked[which], query, seen[which], found[which])
-                except MerlinSimError as error:
-                    answers[place] = error
-        return [answer for answer in answers if answer is not None]
+            except Exception as error:  # whatever it is, it is this question's alone
+                yield place, error
+        if not places:
+            return
+        asked = [questions[place] for place in places]
+        queries = self.towers.users(encoded)
+        seen = [self._seen(question) for question in asked]
+        found = self._nearest(queries, asked, seen)
+        took = time.perf_counter() - begin
+        for which, place in enumerate(places):
+            self.observe(RETRIEVE, took)
+            try:
+                query = queries[which : which + 1]
+                yield place, self._answer(asked[which], query, seen[which], found[which])
+            except Exception as error:
+                yield place, error
 
     def _answer(self, question: Question, query: Vectors, seen: Ids, found: Found) -> Answer:
         history, top, facts = question
@@ -220,14 +221,16 @@ class Recommender:
         for widening in range(MOST_WIDENINGS + 1):
             if widening:
                 count = min((wanted + len(seen)) * 4**widening, self.index.items)
-                found = Found(*(part[0] for part in self.index.search(query, count, widening)))
+                ids, cosines, vectors = self.index.search(query, count, widening)
+                found = Found(ids[0], cosines[0], vectors[0])
             kept = (found.ids >= 0) & ~np.isin(found.ids, seen)
             kept[kept] = self.facts.keep(found.ids[kept], question.facts)
             looked_at = int((found.ids >= 0).sum())
             if kept.sum() >= least or looked_at == self.index.items:
                 break
         places = np.flatnonzero(kept)[:wanted]
-        return Found(*(part[places] for part in found)), looked_at
+        left = Found(found.ids[places], found.cosines[places], found.vectors[places])
+        return left, looked_at
 
     def score(self, history: History, ids: Ids, facts: Mapping[str, Any]) -> Any:
         """Return what the ranker says of items for one user: [items].
@@ -276,16 +279,3 @@ class Recommender:
         newest = history.items[-2 * encoder.columns.longest :]
         fields = {**users, **beside, HISTORY: newest, CANDIDATES: list(items)}
         return encoder.parse(fields)
-
-
-def check_ranker(ranker: Servable) -> None:
-    """Refuse a model that cannot score what is retrieved.
-
-    Raises:
-        MerlinSimError: With what was expected.
-    """
-    if ranker.takes_rows or ranker.columns.intervals is not None:
-        raise MerlinSimError(
-            f"{ranker.path}: expected a model of users with histories, without times between "
-            "interactions, which are not kept here."
-        )
