@@ -32,12 +32,8 @@ class Filling(Protocol):
         """Keep interactions, of any users: all of them or, where it fails, none."""
 
 
-class HistoryStore(Filling, Protocol):
-    """Keeps the interactions of users, in the order of their times.
-
-    Those of one time stand as they came. What :meth:`append` has returned from is kept, though the
-    process, or that of the store, be killed. Several processes, and threads, may use one store.
-    """
+class Reading(Protocol):
+    """Knows what users did."""
 
     def read(self, user: str, newest: int) -> History:
         """Return a user's newest interactions; none of an unknown user.
@@ -46,6 +42,14 @@ class HistoryStore(Filling, Protocol):
             user: The key as :func:`~merlin_sim.histories.interaction.key_text` gives it.
             newest: How many at most.
         """
+
+
+class HistoryStore(Filling, Reading, Protocol):
+    """Keeps the interactions of users, in the order of their times.
+
+    Those of one time stand as they came. What :meth:`append` has returned from is kept, though the
+    process, or that of the store, be killed. Several processes, and threads, may use one store.
+    """
 
     def users(self) -> int:
         """Count the users."""

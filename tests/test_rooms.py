@@ -40,7 +40,9 @@ MAY_IMPORT = {
     "deployment": {
         "foundation", "schemas", "checkpoints", "feed", "steps", "models", "training", "serving",
     },
-    "retrieval": {"foundation", "schemas", "sampling", "feed", "workflows", "serving"},
+    "retrieval": {
+        "foundation", "schemas", "sampling", "feed", "workflows", "histories", "serving",
+    },
     "scripts": {
         "foundation", "schemas", "ranks", "placement", "checkpoints", "steps", "models",
         "workflows",

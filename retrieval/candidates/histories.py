@@ -26,11 +26,14 @@ class History:
     user: dict[str, Any]
     """Raw keys of the user's columns, as the newest interaction has them."""
     items: list[Any]
-    """Raw keys of the items, oldest first."""
+    """Items as an event has them, raw keys or objects with keys, oldest first."""
 
 
 class Histories(Protocol):
     """Where histories come from."""
+
+    def keys(self, texts: Sequence[str]) -> list[Any]:
+        """Return users' raw keys of texts."""
 
     def of(self, users: Sequence[Any]) -> dict[Any, History]:
         """Return the history of each user who has one, by raw key."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ... import __version__
 from ...foundation.atomic_write import write_text_atomically
@@ -12,8 +13,12 @@ from ...foundation.exceptions import MerlinSimError
 from ...foundation.json_file import read_json
 from ...foundation.own_digest import require_own_digest, with_own_digest
 from ...foundation.staging import check_apart, staged_directory
+from ...serving.servables.manifest import MANIFEST as MODEL_MANIFEST
+from ...serving.servables.servable import Servable
 from .item_index import ItemIndex, Vectors
-from .towers import Towers
+
+if TYPE_CHECKING:
+    from .towers import Towers  # imports TensorFlow
 
 FORMAT = 1
 INDEX, MANIFEST = "items.faiss", "index.json"
@@ -44,7 +49,7 @@ def write_index(
         document = {
             "format": FORMAT,
             "merlin_sim": __version__,
-            "model": towers.digest,
+            "model": digest_of(towers.servable),
             "checkpoint": towers.servable.manifest.get("checkpoint"),
             "items": index.items,
             "dim": index.dim,
@@ -58,7 +63,15 @@ def write_index(
 
 
 def open_index(path: Path, towers: Towers) -> ItemIndex:
-    """Open an index.
+    """Open an index; see :func:`check_index`."""
+    return ItemIndex.read(path / INDEX, check_index(path, towers.servable))
+
+
+def check_index(path: Path, servable: Servable) -> float:
+    """Compare an index with its digests and its model, without loading either.
+
+    Returns:
+        The share of the nearest that it was seen to find.
 
     Raises:
         MerlinSimError: Where it is damaged, or of another model.
@@ -74,11 +87,16 @@ def open_index(path: Path, towers: Towers) -> ItemIndex:
     wrong = [name for name, kind in NEEDED.items() if not isinstance(document.get(name), kind)]
     if wrong:
         raise MerlinSimError(f"{manifest}: does not say {', '.join(wrong)}.")
-    if document["model"] != towers.digest:
+    if document["model"] != digest_of(servable):
         raise MerlinSimError(
-            f"{path}: is an index of another model: expected one of {towers.servable.path}. "
+            f"{path}: is an index of another model: expected one of {servable.path}. "
             "`merlin-sim index` makes it."
         )
     if not (path / INDEX).is_file() or sha256(path / INDEX) != document["sha256"]:
         raise MerlinSimError(f"{path / INDEX}: not as it was written (its SHA-256 differs).")
-    return ItemIndex.read(path / INDEX, document["recall"])
+    return float(document["recall"])
+
+
+def digest_of(servable: Servable) -> str:
+    """Return what tells a model from any other: of its manifest, which has that of every file."""
+    return sha256(servable.path / MODEL_MANIFEST)

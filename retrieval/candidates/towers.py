@@ -9,12 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from ...foundation.digest import sha256
 from ...serving.events.event import CANDIDATES, HISTORY
 from ...serving.events.event_encoder import EncodedEvent, EventEncoder
 from ...serving.events.log_lookup import read_workflow
 from ...serving.scoring.signature_inputs import user_batch
-from ...serving.servables.manifest import MANIFEST, ServableError
+from ...serving.servables.manifest import ServableError
 from ...serving.servables.servable import (
     ITEM_VECTOR_SIGNATURE,
     USER_VECTOR_SIGNATURE,
@@ -68,11 +67,6 @@ class Towers:
                     f"{self.servable.path}: expected items whose vectors are of the item alone. "
                     f"The cross {cross.name!r} is with the user's {', '.join(cross.columns)}."
                 )
-
-    @property
-    def digest(self) -> str:
-        """What tells this model from any other: of its manifest, which has that of every file."""
-        return sha256(self.servable.path / MANIFEST)
 
     @property
     def dim(self) -> int:

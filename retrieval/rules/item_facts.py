@@ -100,8 +100,12 @@ def _feature_facts(name: str, servable: Servable, catalogue: Catalogue) -> pa.Ar
 
 def _file_facts(path: Path, catalogue: Catalogue) -> dict[str, pa.Array]:
     """Read a file of facts: the item's key under its domain's name, and further columns."""
+    keys = pa.array(catalogue.keys[1:])
+    # Of a text of digits the zeros in front are part of the key.
+    as_keys = pa_csv.ConvertOptions(column_types={catalogue.domain: keys.type})
+    is_csv = path.suffix == ".csv"
     try:
-        table = pa_csv.read_csv(path) if path.suffix == ".csv" else pq.read_table(path)
+        table = pa_csv.read_csv(path, convert_options=as_keys) if is_csv else pq.read_table(path)
     except (OSError, pa.ArrowInvalid) as error:
         raise MerlinSimError(f"{path}: cannot be read: {error}") from error
     if catalogue.domain not in table.column_names:
@@ -109,7 +113,6 @@ def _file_facts(path: Path, catalogue: Catalogue) -> dict[str, pa.Array]:
             f"{path}: expected a column {catalogue.domain!r} with the items' keys. "
             f"Received: {', '.join(table.column_names)}."
         )
-    keys = pa.array(catalogue.keys[1:])
     try:
         given = table[catalogue.domain].combine_chunks().cast(keys.type)
     except pa.ArrowInvalid as error:

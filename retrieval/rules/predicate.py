@@ -71,7 +71,8 @@ class Predicate:
             if value.name not in user:
                 raise MerlinSimError(
                     f"the rule for {self.column!r} needs the fact {value.name!r} of the user "
-                    f"(--fact {value.name}=...). Received: {', '.join(user) or 'none'}."
+                    f"(`--fact {value.name}=...`, or among the `facts` of a request). "
+                    f"Received: {', '.join(user) or 'none'}."
                 )
             value = user[value.name]
         kept = COMPARISONS[self.comparison](facts, self.operand(value, facts.type))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...histories.interaction import as_text
-from ...histories.store import HistoryStore
+from ...histories.store import Reading
 from ...workflows.vocabularies.vocabulary import Vocabularies
 from ..limits import Limits, RequestError
 from ..servables.servable import CATEGORIES, Servable
@@ -72,7 +72,7 @@ class EventEncoder:
         self,
         servable: Servable,
         limits: Limits | None = None,
-        histories: HistoryStore | None = None,
+        histories: Reading | None = None,
     ) -> None:
         """Read the vocabularies."""
         self.columns = servable.columns
@@ -145,7 +145,7 @@ class EventEncoder:
             fields = {**fields, HISTORY: self._kept_history(self.histories, fields)}
         return parse_event(fields, self.columns, self.limits, beside)
 
-    def _kept_history(self, histories: HistoryStore, fields: Mapping[str, Any]) -> list[Any]:
+    def _kept_history(self, histories: Reading, fields: Mapping[str, Any]) -> list[Any]:
         key = fields.get(self.columns.users[0].name)
         if isinstance(key, bool) or not isinstance(key, str | int):
             return []  # nobody's, or refused where it is looked up

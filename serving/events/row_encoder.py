@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...foundation.exceptions import MerlinSimError
-from ...histories.store import HistoryStore
+from ...histories.store import Reading
 from ...workflows.criteo.criteo_columns import LEAST_NUMBER
 from ...workflows.criteo.raw_numbers import LOGARITHMS, model_number
 from ..limits import Limits, RequestError
@@ -130,7 +130,7 @@ Encoder = EventEncoder | RowEncoder
 
 
 def open_encoder(
-    servable: Servable, limits: Limits | None = None, histories: HistoryStore | None = None
+    servable: Servable, limits: Limits | None = None, histories: Reading | None = None
 ) -> Encoder:
     """Open what makes a servable's requests: of events or of plain rows.
 

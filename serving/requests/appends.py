@@ -12,6 +12,7 @@ from ...histories.interaction import Interaction, InteractionError, parse_intera
 from ...histories.store import HistoryStore, StoreError
 from ..events.csv_cells import parse_json
 from ..limits import RequestError
+from .append_counts import FAILED, INTERACTIONS, REFUSED, REQUESTS, WRITES, AppendCounts
 
 PATH = "/histories"
 MOST = 10_000
@@ -32,12 +33,14 @@ class Appends:
         self._waiting: list[tuple[list[Interaction], asyncio.Future[None]]] = []
         self._writing: asyncio.Task[None] | None = None
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="histories")
+        self.counts = AppendCounts()
 
     async def answer(self, body: bytes) -> tuple[int, dict[str, Any]]:
         """Keep an interaction, or a list of them: all or none. A status, and what to say."""
         try:
             interactions = self._read(body)
         except RequestError as error:
+            self.counts.add(REFUSED)
             return 400, {"error": str(error)}
         kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((interactions, kept))
@@ -88,11 +91,17 @@ class Appends:
         while self._waiting:
             taken, self._waiting = self._waiting, []
             together = [one for interactions, _ in taken for one in interactions]
+            begin = loop.time()
             try:
                 await loop.run_in_executor(self._writer, self._store.append, together)
             except Exception as error:  # whatever it is, those who wait for it are told
+                self.counts.add(FAILED, len(taken))
                 for _, kept in taken:
                     kept.set_exception(error)
             else:
+                self.counts.add(REQUESTS, len(taken))
+                self.counts.add(INTERACTIONS, len(together))
+                self.counts.add(WRITES)
+                self.counts.add_seconds(loop.time() - begin)
                 for _, kept in taken:
                     kept.set_result(None)

@@ -57,6 +57,17 @@ Answer = Callable[[bytes], Awaitable[tuple[int, dict[str, Any]]]]
 
 
 @dataclass(frozen=True)
+class Detour:
+    """A path at which a model of Triton's is asked and answers in plain JSON."""
+
+    model: str
+    ask: Callable[[bytes], bytes]
+    """Makes of a body a request of Triton's protocol; a RequestError says why it cannot."""
+    tell: Callable[[bytes], bytes]
+    """Makes of what Triton answered what is told."""
+
+
+@dataclass(frozen=True)
 class Door:
     """A socket that people reach, and the one of Triton's behind it."""
 
@@ -67,6 +78,10 @@ class Door:
     """Of a body, after it is decompressed."""
     answered_here: Mapping[str, Answer] = field(default_factory=dict)
     """By path, what answers a POST in Triton's place."""
+    detours: Mapping[str, Detour] = field(default_factory=dict)
+    """By path, the model that a POST is for."""
+    added: Callable[[], str] | None = None
+    """Tells what stands below each page that is got."""
 
 
 class Front:
@@ -154,23 +169,43 @@ class _Porter:
             return _refuse(400, "expected a body as its headers describe it")
         if problem := _problem_of(body, request.headers.get(JSON_LENGTH)):
             return _refuse(400, problem)
-        if (here := self.door.answered_here.get(request.path)) is None:
-            return await self._hand_on(request, body)
+        here = self.door.answered_here.get(request.path)
+        detour = self.door.detours.get(request.path)
+        if here is None and detour is None:
+            headers = [(name, v) for name, v in request.headers.items() if _is_asked_on(name, v)]
+            return await self._hand_on(request.method, request.raw_path, body, headers)
         if request.method != "POST":
             return _refuse(405, "expected POST")
+        if detour is not None:
+            return await self._by_detour(detour, body)
+        assert here is not None
         status, answer = await here(body)
         return web.json_response(answer, status=status)
 
-    async def _hand_on(self, request: web.Request, body: bytes) -> web.Response:
-        headers = [(name, v) for name, v in request.headers.items() if _is_asked_on(name, v)]
-        url = URL(f"http://triton{request.raw_path}", encoded=True)
+    async def _by_detour(self, detour: Detour, body: bytes) -> web.Response:
+        try:
+            asked = detour.ask(body)
+        except RequestError as error:
+            return _refuse(400, str(error))
+        found = await self._hand_on("POST", f"/v2/models/{detour.model}/infer", asked, ())
+        if found.status != 200:
+            return found
+        assert isinstance(found.body, bytes)
+        return web.Response(body=detour.tell(found.body), content_type="application/json")
+
+    async def _hand_on(
+        self, method: str, path: str, body: bytes, headers: Sequence[tuple[str, str]]
+    ) -> web.Response:
+        url = URL(f"http://triton{path}", encoded=True)
         try:
             async with self.session.request(
-                request.method, url, data=body or None, headers=headers, allow_redirects=False
+                method, url, data=body or None, headers=headers, allow_redirects=False
             ) as response:
                 content = await response.read()
         except (aiohttp.ClientError, OSError):
             return _refuse(503, ABSENT)
+        if self.door.added is not None and response.status == 200:
+            content += self.door.added().encode()
         kept = [
             (name, value)
             for name, value in response.headers.items()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import py_compile
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -31,36 +34,82 @@ from .python_models.model_settings import (
 IDS, EVENTS, CANDIDATES, WORKFLOW = "ids", "events", "candidates", "workflow"
 EVENTS_PER_BATCH = 256
 CONFIG = "config.pbtxt"
+_MODELS = "serving.triton.python_models"
 _MODEL_FILE = '''"""Made by merlin-sim; Triton's Python backend needs it installed."""
 
-from merlin_sim.serving.triton.python_models.{module} import TritonPythonModel  # noqa: F401
+from merlin_sim.{module} import TritonPythonModel  # noqa: F401
 '''
 
 
+@dataclass(frozen=True)
+class Served:
+    """What the models of a server answer by."""
+
+    servable: Servable
+    """The model, which has to stay where it is."""
+    limits: Limits
+    """What a request may ask for."""
+    version: int | None = None
+    """Named by each answer; None where there are no versions."""
+    canary: tuple[Canary, Servable] | None = None
+    """A version that some users meet, and its servable."""
+    histories: str | None = None
+    """Where the histories of events that bring none are kept; None for nowhere."""
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What a model's config.pbtxt says of it."""
+        return {
+            **_settings(str(self.servable.path.resolve()), self.limits),
+            **({} if self.canary is None else _canary_settings(*self.canary)),
+            **({} if self.histories is None else {HISTORIES: self.histories}),
+        }
+
+
+class FurtherModel(Protocol):
+    """A model that a server has beside its own, asked in plain JSON at a path of its own."""
+
+    @property
+    def name(self) -> str:
+        """Its name, for Triton."""
+
+    @property
+    def path(self) -> str:
+        """Where it is asked over HTTP."""
+
+    def write(self, served: Served, directory: Path) -> None:
+        """Write it into a repository.
+
+        Raises:
+            MerlinSimError: Where it cannot answer by that.
+        """
+
+    def ask(self, body: bytes) -> bytes:
+        """Make of a request's body one of Triton's protocol.
+
+        Raises:
+            RequestError: Where it is none.
+        """
+
+    def tell(self, content: bytes) -> bytes:
+        """Make of Triton's answer the body of ours."""
+
+
 def write_bundled_repository(
-    servable: Servable,
-    limits: Limits,
-    directory: Path,
-    version: int | None = None,
-    canary: tuple[Canary, Servable] | None = None,
-    log: LogSettings | None = None,
-    histories: str | None = None,
+    served: Served, directory: Path, log: LogSettings | None = None
 ) -> None:
     """Write what the bundled server is started on: ``ids`` and ``events``, the model by its path.
 
     Both are in Triton's Python backend, as that server has no other.
 
     Args:
-        servable: The model, which has to stay where it is.
-        limits: What a request may ask for.
+        served: What they answer by.
         directory: Where to write.
-        version: Named by each answer; None where there are no versions.
-        canary: A version that some users' events are scored by, and its servable.
         log: What is kept of events; None for nothing.
-        histories: Where the histories of events that bring none are kept; None for nowhere.
     """
+    servable, version = served.servable, served.version or 1
     columns = servable.columns
-    settings = _settings(str(servable.path.resolve()), limits)
+    settings = _settings(str(servable.path.resolve()), served.limits)
     ids = TritonModel(
         IDS,
         _inputs(columns),
@@ -75,19 +124,17 @@ def write_bundled_repository(
             TritonTensor(SCORES, "float32", (-1,)),
             TritonTensor(UNSEEN_USER, "bool", (1,)),
             TritonTensor(UNSEEN_CANDIDATES, "bool", (-1,)),
-            *([] if version is None else [TritonTensor(VERSION, "int64", (1,))]),
+            *([] if served.version is None else [TritonTensor(VERSION, "int64", (1,))]),
         ],
         backend="python",
         max_batch_size=EVENTS_PER_BATCH,
         parameters={
-            **settings,
-            **({} if canary is None else _canary_settings(*canary)),
+            **served.settings,
             **({} if log is None else log_settings(log)),
-            **({} if histories is None else {HISTORIES: histories}),
         },
     )
-    _write_model(directory, ids, "ids_model", version or 1)
-    _write_model(directory, events, "events_model", version or 1)
+    write_model(directory, ids, f"{_MODELS}.ids_model", version)
+    write_model(directory, events, f"{_MODELS}.events_model", version)
 
 
 def write_stock_repository(
@@ -119,7 +166,8 @@ def write_stock_repository(
             if model.backend == "tensorflow":
                 target = directory / model.name / "1" / "model.savedmodel"
                 shutil.copytree(opened.model, target)
-            _write_model(directory, model, "workflow_model" if model.name == WORKFLOW else None)
+            module = f"{_MODELS}.workflow_model" if model.name == WORKFLOW else None
+            write_model(directory, model, module)
         _copy_without_model(opened, directory / WORKFLOW / "1" / SERVABLE)
     return output
 
@@ -172,12 +220,26 @@ def _canary_settings(canary: Canary, servable: Servable) -> dict[str, str]:
     }
 
 
-def _write_model(directory: Path, model: TritonModel, module: str | None, version: int = 1) -> None:
+def write_model(directory: Path, model: TritonModel, module: str | None, version: int = 1) -> None:
+    """Write a model into a repository.
+
+    Args:
+        directory: The repository.
+        model: What Triton is told of it.
+        module: Whose ``TritonPythonModel`` it is, below the package; None for a model of another
+            backend.
+        version: Its version.
+    """
     of_version = directory / model.name / str(version)
     of_version.mkdir(parents=True, exist_ok=True)
     (directory / model.name / CONFIG).write_text(model.to_text(), encoding="utf-8")
     if module is not None:
-        (of_version / "model.py").write_text(_MODEL_FILE.format(module=module), encoding="utf-8")
+        source = of_version / "model.py"
+        source.write_text(_MODEL_FILE.format(module=module), encoding="utf-8")
+        # What imports it would write this beside it, whatever it is told, and a server that looks
+        # at its models would load each of them once more.
+        by_hash = py_compile.PycInvalidationMode.CHECKED_HASH
+        py_compile.compile(str(source), doraise=True, invalidation_mode=by_hash)
 
 
 def _copy_without_model(servable: Servable, target: Path) -> None:

@@ -6,7 +6,7 @@ import http.client
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from ..servables.servable import Servable
 from .bundled_server import ServerError, copy_backends, find_triton
 from .generations import REPOSITORY, Generations
 from .ports import listen, settle_ports
-from .repository import EVENTS, IDS, write_bundled_repository
+from .repository import EVENTS, IDS, FurtherModel, Served, write_bundled_repository
 from .restarts import Restarts, describe_end
 from .server_files import HTTP, METRICS, ServerFiles, clear_abandoned
 from .server_options import ServerOptions
@@ -42,11 +42,18 @@ class Server:
         servable: An opened servable, which is read where it lies and must stay there; or what
             says which version should be served at any time.
         options: See :class:`ServerOptions`.
+        further: Models that it has beside its own.
     """
 
-    def __init__(self, servable: Servable | Callable[[], Wanted], options: ServerOptions) -> None:
+    def __init__(
+        self,
+        servable: Servable | Callable[[], Wanted],
+        options: ServerOptions,
+        further: Sequence[FurtherModel] = (),
+    ) -> None:
         """Prepare; nothing is started yet."""
         self.servable = servable
+        self.further = further
         self.succession: Succession | None = None
         self.options = options
         self.process: TritonProcess | None = None
@@ -101,17 +108,21 @@ class Server:
         histories = None if given is None else whole_address(given)
         if log is not None:
             log.make_directory()
+
+        def write(served: Served, directory: Path) -> None:
+            write_bundled_repository(served, directory, log)
+            for model in self.further:
+                model.write(served, directory)
+
         if isinstance(self.servable, Servable):
-            write_bundled_repository(
-                self.servable, limits, files / REPOSITORY, log=log, histories=histories
-            )
+            write(Served(self.servable, limits, histories=histories), files / REPOSITORY)
             return
-        models = (IDS, EVENTS)
+        models = (IDS, EVENTS, *(model.name for model in self.further))
         self.succession = Succession(
             self.servable,
             Generations(files, models),
-            lambda servable, wanted, canary, directory: write_bundled_repository(
-                servable, limits, directory, wanted.version, canary, log, histories
+            lambda servable, wanted, canary, directory: write(
+                Served(servable, limits, wanted.version, canary, histories), directory
             ),
             lambda: states_of(self._own_address, self.http_port),
             models,
@@ -124,16 +135,18 @@ class Server:
         return "127.0.0.1" if self.options.host == "0.0.0.0" else self.options.host
 
     def _open_front(self, files: Path) -> Front:
-        from .front import Door, Front  # aiohttp comes with the extra `serve`
+        from .front import Detour, Door, Front  # aiohttp comes with the extra `serve`
 
         host = self.options.host
         with ExitStack() as stack:
             http = stack.enter_context(listen(host, "http_port", self.http_port))
             metrics = stack.enter_context(listen(host, "metrics_port", self.metrics_port))
             here = {} if self._appends is None else {APPENDS: self._appends.answer}
+            told = None if self._appends is None else self._appends.counts.text
+            to = {model.path: Detour(model.name, model.ask, model.tell) for model in self.further}
             doors = [
-                Door(http, files / HTTP, ("GET", "POST"), self.options.max_body << 20, here),
-                Door(metrics, files / METRICS, ("GET",), 1 << 16),
+                Door(http, files / HTTP, ("GET", "POST"), self.options.max_body << 20, here, to),
+                Door(metrics, files / METRICS, ("GET",), 1 << 16, added=told),
             ]
             front = Front(doors)
             stack.pop_all()
@@ -274,4 +287,5 @@ class Server:
             f"ready: models `{IDS}` and `{EVENTS}`{version} at http://{host}:{self.http_port} and "
             f"grpc {host}:{self.grpc_port}; metrics at http://{host}:{self.metrics_port}/metrics"
             f"{'' if self._appends is None else f'; interactions to {APPENDS}'}"
+            f"{''.join(f'; `{model.name}` at {model.path}' for model in self.further)}"
         )

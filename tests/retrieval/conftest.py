@@ -37,8 +37,8 @@ def dataset(tmp_path_factory):
     return DatasetDirectory.open(home / "dataset")
 
 
-def exported(dataset, path, model_type, **options):
-    tf.keras.utils.set_random_seed(1)
+def exported(dataset, path, model_type, seed=1, **options):
+    tf.keras.utils.set_random_seed(seed)
     export_model(build_model(model_type, dataset.schema, **options), dataset, path)
     return Servable.open(path)
 
@@ -53,6 +53,13 @@ def towers(dataset, tmp_path_factory):
 def ranker(dataset, tmp_path_factory):
     path = tmp_path_factory.mktemp("ranker") / "servable"
     return exported(dataset, path, "din", embedding_dim=4, stage_two_mlp_dims=(8,))
+
+
+@pytest.fixture(scope="session")
+def other_ranker(dataset, tmp_path_factory):
+    """Of another seed: it scores otherwise."""
+    path = tmp_path_factory.mktemp("ranker") / "servable"
+    return exported(dataset, path, "din", seed=2, embedding_dim=8, stage_two_mlp_dims=(8,))
 
 
 @pytest.fixture(scope="session")

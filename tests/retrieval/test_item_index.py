@@ -10,7 +10,7 @@ import pytest
 from in_process import run
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.retrieval.candidates import item_index
+from merlin_sim.retrieval.candidates import index_directory, item_index
 from merlin_sim.retrieval.candidates.histories import DatasetHistories
 from merlin_sim.retrieval.candidates.index_directory import INDEX, MANIFEST, open_index
 from merlin_sim.retrieval.candidates.item_index import ItemIndex
@@ -88,7 +88,7 @@ def test_what_is_damaged_or_of_another_model_is_refused(towers, index_path, tmp_
         open_index(tmp_path / "copy", towers)
     with pytest.raises(MerlinSimError, match="cannot be read"):
         open_index(tmp_path, towers)
-    monkeypatch.setattr(Towers, "digest", property(lambda self: "another"))
+    monkeypatch.setattr(index_directory, "digest_of", lambda servable: "another")
     with pytest.raises(MerlinSimError, match="index of another model"):
         open_index(index_path, towers)
 

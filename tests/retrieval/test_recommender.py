@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
+from operator import itemgetter
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +15,21 @@ import pytest
 from in_process import answer, run
 
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.histories.interaction import parse_interaction
+from merlin_sim.histories.open_store import open_store
 from merlin_sim.retrieval.candidates.histories import DatasetHistories, History
 from merlin_sim.retrieval.candidates.index_directory import open_index
-from merlin_sim.retrieval.recommender import NEAREST, POPULAR, Recommender
+from merlin_sim.retrieval.candidates.kept_histories import StoreHistories
+from merlin_sim.retrieval.recommender import (
+    FILTER,
+    NEAREST,
+    ORDER,
+    POPULAR,
+    RETRIEVE,
+    SCORE,
+    Question,
+    Recommender,
+)
 from merlin_sim.retrieval.rules.predicate import Predicate, UserFact
 from merlin_sim.retrieval.rules.rules_file import Rules
 from merlin_sim.serving.events.event_encoder import EventEncoder
@@ -120,6 +135,73 @@ def test_a_changed_history_is_refused(dataset, tmp_path):
         DatasetHistories(copy).of(["A"])
 
 
+def test_questions_of_one_call_are_answered_as_alone(towers, index, ranker, kept, users, tmp_path):
+    """Whatever stands beside them: one of whom nothing is known, one that cannot be answered."""
+    keys = list(towers.catalogue.keys[1:])
+    table = pa.table({"item_id": keys, "age": list(range(len(keys)))})
+    pq.write_table(table, tmp_path / "f.parquet")
+    rule = Predicate("age", "at_least", UserFact("age"))
+    rules = Rules(tmp_path / "f.parquet", filters=(rule,), caps={"cat_id": 2}, diversity=0.2)
+    took = Counter()
+    recommender = Recommender(
+        towers, index, ranker, rules, 20, lambda stage, seconds: took.update([stage])
+    )
+    known = kept.of(users)
+    questions = [
+        Question(known[user], top, {"age": 3 * top}) for top, user in enumerate(users[:30], start=1)
+    ]
+    questions[4:4] = [Question(None, 3, {"age": 7}), Question(known[users[0]], 3)]
+    found = [one for _, one in sorted(recommender.recommend_all(questions), key=itemgetter(0))]
+    assert [isinstance(one, Exception) for one in found].index(True) == 5
+    assert "needs the fact 'age'" in str(found[5])
+    alone = len(questions) - 2
+    assert took == {RETRIEVE: alone + 1, FILTER: alone + 1, SCORE: alone, ORDER: alone + 1}
+    for one, question in zip(found, questions, strict=True):
+        if isinstance(one, Exception):
+            continue
+        expected = recommender.recommend(*question)
+        assert (one.items, one.source, one.kept) == (expected.items, expected.source, expected.kept)
+        if question.history is not None:
+            np.testing.assert_allclose(one.scores, expected.scores, rtol=1e-5)
+
+
+def test_a_store_has_what_a_dataset_has(towers, index, ranker, dataset, kept, users, tmp_path):
+    """Of all users, by their keys; what was appended since then is seen too."""
+    run("histories", "load", tmp_path / "store", "--dataset", dataset.path)
+    store = open_store(str(tmp_path / "store"))
+    of_store = StoreHistories(store, towers.encoder)
+    assert of_store.keys(users) == users
+    assert of_store.of([*users, "nobody"]) == kept.of(users)
+    assert of_store.is_known(users[0]) and not of_store.is_known("nobody")
+    with pytest.raises(MerlinSimError, match="user: expected a string or null, received 7"):
+        of_store.is_known(7)
+    recommender = Recommender(towers, index, ranker)
+    first = recommender.recommend(kept.of(users[:1])[users[0]], 3)
+    store.append([parse_interaction({"user": users[0], "item": {"item_id": first.items[0]}})])
+    later = recommender.recommend(of_store.of(users[:1])[users[0]], 300)
+    assert first.items[0] not in later.items and first.items[1] in later.items
+
+
+def test_all_that_a_store_has_of_a_user_was_seen(towers, index, ranker, kept, users, tmp_path):
+    """A model reads the newest 20 alone."""
+    items = list(towers.catalogue.keys[1:])
+    store = open_store(str(tmp_path / "store"), create=True)
+    store.append([parse_interaction({"user": "X", "item": item}) for item in items[:-7]])
+    history = StoreHistories(store, towers.encoder).of(["X"])["X"]
+    assert history == History({"user_id": "X"}, items[:-7])
+    found = Recommender(towers, index, ranker).recommend(history, 20)
+    assert set(found.items) == set(items[-7:])
+
+
+def test_numbers_are_users_where_the_model_has_numbers():
+    lookup = SimpleNamespace(is_text=False)
+    encoder = SimpleNamespace(users=[lookup], columns=SimpleNamespace(users=()))
+    found = StoreHistories(None, encoder)
+    assert found.keys(["7", "-3"]) == [7, -3]
+    with pytest.raises(MerlinSimError, match="should be a whole number, .* Received: 'x'"):
+        found.keys(["7", "x"])
+
+
 def test_the_command_gives_tables_and_json(towers, index_path, ranker, dataset, users, tmp_path):
     (tmp_path / "rules.yaml").write_text("caps: {cat_id: 2}\ndiversity: 0.3\n")
     options = ["--towers", towers.servable.path, "--index", index_path, "--ranker", ranker.path]
@@ -131,6 +213,12 @@ def test_the_command_gives_tables_and_json(towers, index_path, ranker, dataset, 
     assert [line["user"] for line in lines] == [users[0], "nobody"]
     assert [len(line["items"]) for line in lines] == [4, 4]
     assert lines[1]["source"] == POPULAR and lines[1]["items"][0]["score"] is None
+    run("histories", "load", tmp_path / "store", "--dataset", dataset.path)
+    of_store = [*options[:6], *options[8:], "--histories", tmp_path / "store"]
+    told = run("recommend", *of_store, *who, "--format", "json").splitlines()
+    assert [json.loads(line) for line in told] == lines
+    both = answer("recommend", *options, "--histories", tmp_path / "store", *who)
+    assert both.returncode == 2 and "either --dataset_dir or --histories" in both.stderr
     shown = run("recommend", *options, *who)
     assert shown.count(POPULAR) == 1
     for entry in lines[0]["items"]:

@@ -172,3 +172,13 @@ def test_diversity_by_hand():
     same = np.full(4, 0.5, np.float32)
     assert put_in_order(same, vectors, 2, diversity=1.0).tolist() == [0, 2]
     assert put_in_order(scores[:0], vectors[:0], 2, diversity=0.5).tolist() == []
+
+
+def test_keys_of_digits_in_csv_stay_texts(towers, tmp_path):
+    """Items here are 0000000000 and on: read as a number none would be known."""
+    key = towers.catalogue.keys[1]
+    assert key.isdigit()
+    (tmp_path / "facts.csv").write_text(f"item_id,age\n{key},5\n")
+    rules = Rules(tmp_path / "facts.csv", filters=(Predicate("age", "is", 5),))
+    facts = ItemFacts(rules, towers.servable, towers.catalogue)
+    assert facts.keep(np.array([1, 2]), {}).tolist() == [True, False]

@@ -15,6 +15,7 @@ from ...options.model_options import parse_own
 from ...text_table import text_table
 
 if TYPE_CHECKING:
+    from ....histories.store import HistoryStore
     from ....retrieval.recommender import Answer
 
 FORMATS = ("table", "json")
@@ -31,9 +32,6 @@ def stage_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--ranker",
             type=Path,
             help="An exported model that scores the candidates. [default: none: the index's order]",
-        ),
-        click.option(
-            "--dataset_dir", type=Path, required=True, help="Dataset with the users' histories."
         ),
         click.option("--rules", "rules_path", type=Path, help="What may be recommended; YAML."),
         click.option(
@@ -56,6 +54,12 @@ def stage_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command()
 @stage_options
+@click.option("--dataset_dir", type=Path, help="Dataset with the users' histories.")
+@click.option(
+    "--histories",
+    metavar="STORE",
+    help="In place of --dataset_dir, where they are kept: see `merlin-sim histories`.",
+)
 @click.option("--user", "users", multiple=True, required=True, help="A user's key, as in the log.")
 @click.option("--top", type=click.IntRange(min=1), default=20, show_default=True)
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
@@ -63,7 +67,8 @@ def command(
     towers: Path,
     index_path: Path,
     ranker: Path | None,
-    dataset_dir: Path,
+    dataset_dir: Path | None,
+    histories: str | None,
     rules_path: Path | None,
     users: tuple[str, ...],
     facts: tuple[str, ...],
@@ -73,29 +78,45 @@ def command(
 ) -> None:
     """Tell what users should see: retrieve, filter, score, order.
 
-    A user of whom the dataset keeps no history gets popular items, and the answer says so.
+    A user of whom no history is kept gets popular items, and the answer says so.
     """
-    from ....retrieval.candidates.histories import DatasetHistories
+    from ....retrieval.candidates.histories import DatasetHistories, Histories
     from ....retrieval.rules.rules_file import Rules, read_rules
     from ....serving.servables.servable import Servable
 
+    if (dataset_dir is None) == (histories is None):
+        raise click.UsageError("expected either --dataset_dir or --histories.")
     rules = Rules() if rules_path is None else read_rules(rules_path)
     given = parse_facts(facts)
-    kept = DatasetHistories(dataset_dir)
-    keys = kept.keys(users)
+    of_dataset = None if dataset_dir is None else DatasetHistories(dataset_dir)
+    if of_dataset is not None:
+        of_dataset.keys(users)  # refuses a user before anything is loaded
+    store = None if histories is None else _opened(histories)
     opened = Servable.open(towers)
     scored_by = None if ranker is None else Servable.open(ranker)
 
     from ....retrieval.candidates.index_directory import open_index
+    from ....retrieval.candidates.kept_histories import StoreHistories
     from ....retrieval.candidates.towers import Towers
     from ....retrieval.recommender import Recommender
 
     loaded = Towers(opened)
     recommender = Recommender(loaded, open_index(index_path, loaded), scored_by, rules, candidates)
-    histories = kept.of(keys)
+    kept: Histories | None = of_dataset
+    if store is not None:
+        kept = StoreHistories(store, loaded.encoder)
+    assert kept is not None
+    keys = kept.keys(users)
+    known = kept.of(keys)
     for user in keys:
-        answer = recommender.recommend(histories.get(user), top, given)
+        answer = recommender.recommend(known.get(user), top, given)
         click.echo(as_json(user, answer) if form == "json" else as_table(user, answer))
+
+
+def _opened(histories: str) -> HistoryStore:
+    from ....histories.open_store import open_store
+
+    return open_store(histories)
 
 
 def parse_facts(facts: tuple[str, ...]) -> dict[str, Any]:
@@ -112,13 +133,7 @@ def parse_facts(facts: tuple[str, ...]) -> dict[str, Any]:
 
 def as_json(user: Any, answer: Answer) -> str:
     """Write an answer as a line of JSON."""
-    items = [
-        {"item": item, "score": score}
-        for item, score in zip(answer.items, answer.scores, strict=True)
-    ]
-    counts = {"retrieved": answer.retrieved, "kept": answer.kept}
-    document = {"user": user, "source": answer.source, **counts, "items": items}
-    return json.dumps(document, ensure_ascii=False)
+    return json.dumps({"user": user, **answer.to_dict()}, ensure_ascii=False)
 
 
 def as_table(user: Any, answer: Answer) -> str:

@@ -13,6 +13,7 @@ from .recommend import FORMATS, parse_facts, stage_options
 
 @click.command()
 @stage_options
+@click.option("--dataset_dir", type=Path, required=True, help="Dataset with the clicks.")
 @click.option("--mapping", default="test", show_default=True, help="Whose clicks are held out.")
 @click.option(
     "--users",

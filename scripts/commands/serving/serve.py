@@ -5,13 +5,17 @@ from __future__ import annotations
 import functools
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ....serving.limits import Limits
 from ....serving.requests.log_settings import LogSettings
+from ...options.recommend_options import endpoint_options
 from ...options.shared_options import limit_options, request_log_options
+
+if TYPE_CHECKING:
+    from ....serving.triton.repository import FurtherModel
 
 
 @click.command()
@@ -43,6 +47,7 @@ from ...options.shared_options import limit_options, request_log_options
     help="Take from here the history of an event that brings none, and keep here the interactions "
     "that are posted to /histories: see `merlin-sim histories`.",
 )
+@endpoint_options
 @limit_options
 @request_log_options
 @click.option(
@@ -70,6 +75,7 @@ def command(
     grpc_port: int,
     metrics_port: int,
     histories: str | None,
+    further: tuple[FurtherModel, ...],
     limits: Limits,
     request_log: LogSettings | None,
     max_body: int,
@@ -80,8 +86,9 @@ def command(
     """Answer requests over HTTP and gRPC: a Triton Inference Server on an exported model.
 
     Two models: `ids` takes what the model takes, `events` raw events as JSON. With --registry an
-    answer's `model_version` says which version it is of. SIGTERM or Ctrl-C ends the server when the
-    requests in flight are answered. Needs the extra `serve`.
+    answer's `model_version` says which version it is of. With --towers it recommends, too.
+    SIGTERM or Ctrl-C ends the server when the requests in flight are answered. Needs the extra
+    `serve`.
     """
     from ....serving.scoring.versions import parse_canary
     from ....serving.servables.servable import Servable
@@ -112,7 +119,7 @@ def command(
         source = functools.partial(
             _current, registry, None if canary is None else parse_canary(canary)
         )
-    server = Server(source, options)
+    server = Server(source, options, further)
     sys.exit(server.run(lambda message: click.echo(message)))
 
 

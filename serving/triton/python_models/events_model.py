@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ....histories.store import HistoryStore, StoreError
+from ....histories.store import Reading, StoreError
 from ...events.row_encoder import open_encoder
 from ...limits import Limits, RequestError
 from ...requests.request_log import RequestLog
@@ -27,6 +27,8 @@ from .event_texts import (
     read_events,
 )
 from .model_settings import read_canary, read_histories, read_log, read_settings
+from .reads import DESCRIPTIONS as OF_READS
+from .reads import CountedReads
 from .responses import answer, read_tensors, refuse
 from .tally import DESCRIPTIONS, Tally
 
@@ -42,7 +44,9 @@ class TritonPythonModel:
         """Load the servable that config.pbtxt names, and the canary's where it names one."""
         servable, limits = read_settings(args)
         served = {int(args["model_version"]): servable}
-        histories = read_histories(args)
+        self.tally = Tally(Counters({**DESCRIPTIONS, **OF_READS}).increment)
+        store = read_histories(args)
+        histories = None if store is None else CountedReads(store, self.tally)
         current = _load(int(args["model_version"]), servable, limits, histories)
         self.versions = Versions(current)
         if (found := read_canary(args)) is not None:
@@ -50,7 +54,6 @@ class TritonPythonModel:
             served[canary.number] = other
             loaded = _load(canary.number, other, limits, histories)
             self.versions = Versions(current, loaded, canary.share, user_of_events(servable))
-        self.tally = Tally(Counters(DESCRIPTIONS).increment)
         kept = read_log(args)
         self.logs = (
             {} if kept is None else {n: RequestLog(kept, n, s.ids) for n, s in served.items()}
@@ -104,9 +107,7 @@ class TritonPythonModel:
         return scores
 
 
-def _load(
-    number: int, servable: Servable, limits: Limits, histories: HistoryStore | None
-) -> Version:
+def _load(number: int, servable: Servable, limits: Limits, histories: Reading | None) -> Version:
     return Version(number, open_encoder(servable, limits, histories), Scorer(servable))
 
 

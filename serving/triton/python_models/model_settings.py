@@ -25,7 +25,7 @@ def read_settings(arguments: Mapping[str, str], with_model: bool = True) -> tupl
 
     A relative path is taken from the model's version directory.
     """
-    values = _values(arguments)
+    values = read_values(arguments)
     here = Path(arguments["model_repository"]) / arguments["model_version"]
     limits = Limits(int(values[MAX_CANDIDATES]), int(values[MAX_HISTORY]))
     return Servable.open(here / values[SERVABLE], with_model=with_model), limits
@@ -46,7 +46,7 @@ def read_histories(arguments: Mapping[str, str]) -> HistoryStore | None:
 
 def read_canary(arguments: Mapping[str, str]) -> tuple[Canary, Servable] | None:
     """Open the servable that a share of the users meet; None where there is none."""
-    values = _values(arguments)
+    values = read_values(arguments)
     if CANARY not in values:
         return None
     canary = Canary(int(values[CANARY_VERSION]), float(values[CANARY_SHARE]))
@@ -65,7 +65,7 @@ def log_settings(settings: LogSettings) -> dict[str, str]:
 
 def read_log(arguments: Mapping[str, str]) -> LogSettings | None:
     """Return what is kept of the requests; None for nothing."""
-    values = _values(arguments)
+    values = read_values(arguments)
     if LOG not in values:
         return None
     return LogSettings(
@@ -76,6 +76,7 @@ def read_log(arguments: Mapping[str, str]) -> LogSettings | None:
     )
 
 
-def _values(arguments: Mapping[str, str]) -> dict[str, str]:
+def read_values(arguments: Mapping[str, str]) -> dict[str, str]:
+    """Return the parameters of a model's config.pbtxt."""
     parameters = json.loads(arguments["model_config"])["parameters"]
     return {name: entry["string_value"] for name, entry in parameters.items()}

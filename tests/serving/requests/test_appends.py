@@ -94,3 +94,24 @@ def test_what_waits_is_written_together_and_each_is_told_its_own_end():
     assert answers == [(200, {"kept": 1})] * 5 + [(503, {"error": "the disk is full."})]
     assert [item for call in store.calls for item in call] == [0, 1, 2, 3, 4, 13]
     assert len(store.calls) < 6
+
+
+def test_what_was_kept_is_counted(store):
+    appends = Appends(store, DOMAINS)
+    one, two = body({"user": "A", "item": "B"}), body(*[{"user": "A", "item": n} for n in range(3)])
+    ask(appends, one, two, b"nonsense")
+    store.append = lambda interactions: (_ for _ in ()).throw(StoreError("full"))
+    ask(appends, one)
+    numbers = dict(
+        line.rsplit(" ", 1) for line in appends.counts.text().splitlines() if line[0] != "#"
+    )
+    told = {name.split("{")[0]: value for name, value in numbers.items() if "le=" not in name}
+    assert told.pop("merlin_sim_histories_append_seconds") > "0"
+    assert told == {
+        "merlin_sim_histories_appends": "4",
+        "merlin_sim_histories_append_requests": "2",
+        "merlin_sim_histories_append_writes": "1",
+        "merlin_sim_histories_append_refused": "1",
+        "merlin_sim_histories_append_failures": "1",
+    }
+    assert numbers['merlin_sim_histories_append_seconds_bucket{le="+Inf"}'] == "1"

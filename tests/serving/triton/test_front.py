@@ -14,7 +14,8 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 
 pytest.importorskip("aiohttp")
-from merlin_sim.serving.triton.front import DEEPEST, JSON_LENGTH, Door, Front  # noqa: E402
+from merlin_sim.serving.limits import RequestError  # noqa: E402
+from merlin_sim.serving.triton.front import DEEPEST, JSON_LENGTH, Detour, Door, Front  # noqa: E402
 
 MOST = 100_000
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -62,8 +63,28 @@ class Echo(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+ADDED: list[str] = []
+
+
+def added():
+    """What stands below each page."""
+    return "".join(ADDED)
+
+
 async def answered_here(body):
     return 418, {"read": body.decode()}
+
+
+def ask_model(body):
+    if body == b'"refused"':
+        raise RequestError("not that")
+    return b'{"asked": ' + body + b"}"
+
+
+def tell_model(content):
+    """What the stand-in got, without its headers."""
+    found = json.loads(content)
+    return json.dumps([found["path"], found["body"]]).encode()
 
 
 class Upstream(socketserver.ThreadingUnixStreamServer):
@@ -79,11 +100,13 @@ def front(tmp_path):
     path = tmp_path / "http"
     for event in (REACHED, GO_ON, GONE):
         event.clear()
+    ADDED.clear()
     with Upstream(str(path), Echo) as upstream:
         serving = threading.Thread(target=upstream.serve_forever)
         serving.start()
         here = {"/here": answered_here}
-        running = Front([Door(listener, path, ("GET", "POST"), MOST, here)])
+        there = {"/there": Detour("model", ask_model, tell_model)}
+        running = Front([Door(listener, path, ("GET", "POST"), MOST, here, there, added)])
 
         def ask(body=None, headers=None, method="POST", path="/v2/x%2Fy?a=%20b"):
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -221,3 +244,22 @@ def test_what_is_answered_here_does_not_reach_triton(front):
     assert front(b"[" * (DEEPEST + 1), path="/here")[0] == 400
     assert front(b"x" * (MOST + 1), path="/here")[0] == 413
     assert front(b'"x"', path="/here/more")[2]["path"] == "/here/more"
+
+
+def test_a_detour_leads_to_a_model_and_back(front):
+    """Its headers are of plain JSON: nothing of the request's is handed on."""
+    asked = front(b'{"a": 1}', {**FORM, "Authorization": "secret"}, path="/there")
+    assert asked[0] == 200 and asked[1]["Content-Type"].startswith("application/json")
+    assert asked[2] == ["/v2/models/model/infer", '{"asked": {"a": 1}}']
+    assert front(b'"refused"', path="/there")[0::2] == (400, {"error": "not that"})
+    assert front(method="GET", path="/there")[0] == 405
+    assert front(b'"broken"', path="/there/more")[0] == 500  # another path
+
+
+def test_what_is_added_stands_below(front):
+    found = front(b"{}")[2]
+    ADDED.append(" ")
+    assert front(b"{}")[2] == found
+    ADDED.append("more")
+    with pytest.raises(json.JSONDecodeError):
+        front(b"{}")

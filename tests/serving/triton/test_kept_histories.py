@@ -1,20 +1,12 @@
-"""`merlin-sim serve --histories`: what is posted is kept, and read by the next event."""
+"""What `merlin-sim serve --histories` refuses; the rest is in tests/retrieval/served."""
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.request
-
-import numpy as np
 import pytest
 from in_process import answer
-from serving_process import reached, serving
-from triton_calls import infer_events
-
-from merlin_sim.histories.open_store import open_store
 
 pytest.importorskip("pytriton")
+<<<<<<< HEAD
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
@@ -58,6 +50,8 @@ def test_an_event_has_the_history_that_was_posted_just_before(
         status, said = post(server.http_port, [{"user": user, "item": {"name": "B"}}])
         assert status == 400 and "interaction 1: item: expected 'item_id'" in said["error"]
     assert open_store("histories").read(json.dumps(user), 10**6).items == rest
+=======
+>>>>>>> 9c86e265f78f18bbd333e9104fe0f9e71f1e456c
 
 
 def test_a_store_that_is_not_there_is_told_at_once(servable, tmp_path):

@@ -32,14 +32,14 @@ MAIN = """
 from merlin_sim.scripts.main import main
 from merlin_sim.serving.triton import repository
 
-write_model = repository._write_model
+write_model = repository.write_model
 
 def write_held_model(directory, model, module, version=1):
     write_model(directory, model, module, version)
     if model.name == repository.EVENTS:
         (directory / model.name / str(version) / "model.py").write_text({model!r})
 
-repository._write_model = write_held_model
+repository.write_model = write_held_model
 main()
 """
 

@@ -1,0 +1,1 @@
+"""What users should see, asked of a server."""

@@ -1,0 +1,123 @@
+"""Requests that wait together, each answered by its version, whatever is wrong with the others."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+from merlin_sim.histories.interaction import parse_interaction
+from merlin_sim.histories.open_store import open_store
+from merlin_sim.histories.store import StoreError
+from merlin_sim.retrieval.candidates.index_directory import open_index
+from merlin_sim.retrieval.candidates.kept_histories import StoreHistories
+from merlin_sim.retrieval.recommender import NEAREST, POPULAR, STAGES, Recommender
+from merlin_sim.retrieval.served.responder import Responder
+from merlin_sim.retrieval.served.tally import DESCRIPTIONS, RecommendTally
+from merlin_sim.serving.limits import Limits, RequestError
+from merlin_sim.serving.scoring.versions import Canary, meets_canary
+
+USERS = [f"new {number}" for number in range(12)]
+CANARY = Canary(8, 0.5)
+
+
+class BrokenStore:
+    def read(self, user, newest):
+        raise StoreError("the disk is gone")
+
+
+@pytest.fixture
+def told():
+    return Counter()
+
+
+@pytest.fixture
+def tally(told):
+    def increment(name, labels, count):
+        assert labels.pop("model") == "recommend" and labels.pop("process").isdigit()
+        assert name in DESCRIPTIONS
+        told[(name.removeprefix("merlin_sim_recommend_"), *sorted(labels.items()))] += count
+
+    found = RecommendTally(increment, period=1000)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def make(towers, index_path, tally):
+    index = open_index(index_path, towers)
+
+    def make(store, candidates=(20, 40)):
+        by_version = {
+            version: Recommender(
+                towers, index, candidates=most, observe=lambda *s, v=version: tally.stage(v, *s)
+            )
+            for version, most in zip((7, 8), candidates, strict=True)
+        }
+        kept = StoreHistories(store, towers.encoder)
+        return Responder(kept, by_version, 7, CANARY, Limits(), tally, names_version=True)
+
+    return make
+
+
+@pytest.fixture
+def store(tmp_path, towers):
+    store = open_store(str(tmp_path / "store"), create=True)
+    item = towers.catalogue.keys[5]
+    store.append([parse_interaction({"user": user, "item": item}) for user in USERS])
+    return store
+
+
+def test_each_is_answered_by_its_version_and_counted(make, store, tally, told, towers):
+    texts = [json.dumps({"user": user, "top": 3}) for user in [*USERS, "nobody"]]
+    texts[2:2] = ["nonsense"]
+    found = dict(make(store).respond(texts))
+    assert sorted(found) == list(range(len(texts)))
+    refused = found.pop(2)
+    assert isinstance(refused, RequestError) and "expected one JSON object" in str(refused)
+    for answer in found.values():
+        assert answer["version"] == (8 if meets_canary(answer["user"], CANARY) else 7)
+        assert answer["source"] == (POPULAR if answer["user"] == "nobody" else NEAREST)
+        assert len(answer["items"]) == 3
+        if answer["source"] == NEAREST:
+            assert answer["retrieved"] == {7: 21, 8: 41}[answer["version"]]
+    tally.tell()
+    answered = Counter(answer["version"] for answer in found.values())
+    assert min(answered.values()) >= 3
+    for version, count in answered.items():
+        of = ("version", str(version))
+        assert told["requests", of] == count
+        assert told["seconds_bucket", ("le", "+Inf"), of] == count
+        assert told["items", of] == 3 * count
+        assert told["unseen_users", of] == count
+        some = sum(answer["version"] == version for answer in found.values()
+                   if answer["source"] == NEAREST)  # fmt: skip
+        assert told["empty_histories", of] == count - some
+        for stage in STAGES:
+            least = told["stage_seconds_bucket", ("le", "+Inf"), ("stage", stage), of]
+            assert least == (count if stage in ("filter", "order") else some)
+    assert told["refused", ("version", "7")] == 1
+
+
+def test_a_store_that_cannot_be_read_is_no_fault_of_the_request(make):
+    ((place, error),) = make(BrokenStore()).respond(['{"user": "A"}'])
+    assert place == 0 and type(error) is StoreError
+
+
+def test_what_goes_wrong_with_one_is_not_the_others(make, store, monkeypatch):
+    """Whatever it is."""
+    responder = make(store)
+    score = Recommender._answer
+    calls = Counter()
+
+    def broken(self, *arguments):
+        calls["all"] += 1
+        if calls["all"] == 2:
+            raise ValueError("of no use")
+        return score(self, *arguments)
+
+    monkeypatch.setattr(Recommender, "_answer", broken)
+    found = dict(responder.respond([json.dumps({"user": user}) for user in USERS]))
+    wrong = [answer for answer in found.values() if isinstance(answer, Exception)]
+    assert len(found) == len(USERS) and [str(error) for error in wrong] == ["of no use"]
