@@ -46,9 +46,13 @@ def test_groups_are_looked_at_until_enough_is_found(monkeypatch):
     near = [item_index.share_found(index.search(queries, 50, w)[0], index.exact(queries, 50))
             for w in (0, 3)]  # fmt: skip
     assert near[0] < near[1] == 1.0
+    index.faiss_index.nprobe = fewer = index.looked_at - max(2, index.looked_at // 16)
+    items = vectors[np.random.default_rng(item_index.SEED).permutation(4000)[: item_index.QUERIES]]
+    wanted = np.argsort(-(items @ vectors.T), axis=1)[:, :50]
+    assert item_index.share_found(index.search(items, 50)[0], wanted) < item_index.RECALL, fewer
     users = ItemIndex.build([(np.arange(4000), vectors)], 16, -vectors[:5] + queries[:5])
     found = users.search(-vectors[:5] + queries[:5], 50)[0]
-    assert item_index.share_found(found, index.exact(-vectors[:5] + queries[:5], 50)) >= 0.97
+    assert item_index.share_found(found, index.exact(-vectors[:5] + queries[:5], 50)) >= 0.96
     again = ItemIndex.build([(np.arange(4000), vectors)], 16)
     np.testing.assert_array_equal(again.search(queries, 9)[0], index.search(queries, 9)[0])
 
@@ -113,4 +117,5 @@ def test_users_of_a_dataset_settle_how_much_is_looked_at(towers, dataset, tmp_pa
     index = open_index(tmp_path / "index", towers)
     queries = towers.users_by(DatasetHistories(dataset.path).some(200))
     share = item_index.share_found(index.search(queries, 20)[0], index.exact(queries, 20))
-    assert share == index.recall >= item_index.RECALL and index.groups > 1
+    assert index.groups > 1 and index.recall >= item_index.RECALL
+    assert share == pytest.approx(index.recall, abs=0.01)  # of what 16 bits keep
