@@ -37,12 +37,12 @@ from days_table import Outcome, print_table  # noqa: E402
 from next_day import auc_of_chance, aucs_of_next_day  # noqa: E402
 
 COMMAND = str(Path(sys.executable).parent / "merlin-sim")
-WORLD = "--users 5000 --items 2000 --categories 50 --shown 20 --seed 1"
+WORLD = "--users {users} --items 2000 --categories 50 --shown 20 --seed {seed}"
 LOG = (
     "--user_column user --item_column item --timestamp_column time --label_column clicked"
     " --item_feature_columns category --max_sequence_length 50 --shortest_sequence_for_user 2"
 )
-MODEL = "--model_type din --global_batch_size 1024 --lr 0.002 --optimizer adam --seed 1"
+MODEL = "--model_type din --global_batch_size 1024 --lr 0.002 --optimizer adam --seed {seed}"
 RUN = "--keep_checkpoints 1"
 
 
@@ -59,12 +59,14 @@ ARMS = {
     "scratch-1": Arm("--epochs 1", is_warm=False),
     "scratch-3": Arm("--epochs 3", is_warm=False),
     "scratch-twice-rate": Arm("--epochs 2 --lr 0.004", is_warm=False),
+    "scratch-four-rate": Arm("--epochs 2 --lr 0.008", is_warm=False),
     "once": Arm(""),
     "warm": Arm("--epochs 1"),
     "warm-2": Arm("--epochs 2"),
     "warm-random": Arm("--epochs 1 --new_rows random"),
     "warm-half-rate": Arm("--epochs 1 --lr 0.001"),
     "warm-twice-rate": Arm("--epochs 1 --lr 0.004"),
+    "warm-four-rate": Arm("--epochs 1 --lr 0.008"),
     "replay": Arm("--epochs 1 --replay {old}:0.2"),
     "replay-half": Arm("--epochs 1 --replay {old}:0.5"),
     "known-half": Arm("--epochs 1 --known_rows_rate 0.5"),
@@ -99,17 +101,21 @@ class Days:
         directory: Where all stays.
         count: Days that are trained on; there is one more.
         drift: See `synthesize days`.
+        users: Of each day, who are shown 20 items each.
+        seed: Of what is drawn, and of the models.
     """
 
-    def __init__(self, directory: Path, count: int, drift: float) -> None:
+    def __init__(self, directory: Path, count: int, drift: float, users: int, seed: int) -> None:
         """Write the logs, if they are not there."""
+        self.world = WORLD.format(users=users, seed=seed)
+        self.model = MODEL.format(seed=seed)
         self.directory, self.count, self.drift = directory, count, drift
         self.results = directory / "days.jsonl"
         lines = self.results.read_text().splitlines() if self.results.exists() else []
         self.done = [Outcome(**json.loads(line)) for line in lines]
         if not (directory / "logs").exists():
             words = [COMMAND, "synthesize", "days", "--output", str(directory / "logs")]
-            run([*words, "--days", str(count + 1), "--drift", str(drift), *WORLD.split()])
+            run([*words, "--days", str(count + 1), "--drift", str(drift), *self.world.split()])
 
     def log(self, day: int) -> str:
         """Return the file of a day."""
@@ -158,7 +164,8 @@ class Days:
         noted = checkpoints.parent / "spent.json"
         if not noted.exists():
             shutil.rmtree(checkpoints.parent, ignore_errors=True)
-            words = [COMMAND, "train", "--dataset_dir", str(dataset), *MODEL.split(), *RUN.split()]
+            words = [COMMAND, "train", "--dataset_dir", str(dataset)]
+            words += [*self.model.split(), *RUN.split()]
             words += ["--save_checkpoint_path", str(checkpoints), *arm.options.split()]
             words += ["--results_dir", str(checkpoints.parent / "results")]
             if arm.is_warm:
@@ -190,7 +197,7 @@ class Days:
                 made = self.preprocessing(dataset) if spent.cpu else 0.0
                 self._add(Outcome(day, name, auc, spent.cpu, made, spent.wall / 60))
             if "chance" not in known:
-                best = auc_of_chance(self.log(day + 1), WORLD, day + 1, self.drift)
+                best = auc_of_chance(self.log(day + 1), self.world, day + 1, self.drift)
                 self._add(Outcome(day, "chance", best, 0.0, 0.0, 0.0))
 
     def _add(self, outcome: Outcome) -> None:
@@ -209,6 +216,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--days", type=int, default=2, help="that are trained on; 13 for all")
     parser.add_argument("--drift", type=float, default=0.05)
+    parser.add_argument("--users", type=int, default=5000, help="a day, with 20 rows each")
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--arms", default="scratch,warm,once", help=f"of {', '.join(ARMS)}")
     parser.add_argument("--scratch_every", type=int, default=1, help="days; the last in any case")
     parser.add_argument("--directory", type=Path, help="default: one that is removed")
@@ -216,7 +225,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         directory = options.directory or Path(temporary)
         directory.mkdir(parents=True, exist_ok=True)
-        days = Days(directory, options.days, options.drift)
+        days = Days(directory, options.days, options.drift, options.users, options.seed)
         days.show(options.arms.split(","), options.scratch_every)
         print_table(days.done)
 

@@ -18,9 +18,8 @@ from ...training.reports.page import Figures, Page, Table, Text
 from ...training.reports.report import as_images
 from .distances import Array
 from .findings import Bounds, Finding
+from .last_drift import DISTANCES, DISTANCES_CAPTION, DRIFT, FORMAT
 
-FORMAT = 1
-DRIFT = "drift.json"
 HEAD = ("Feature", "What", "Values", "New values", "Mean", "New mean", "Unknown", "New unknown",
         "PSI", "KS", "Too far")  # fmt: skip
 HOW_TO_READ = (
@@ -31,7 +30,7 @@ HOW_TO_READ = (
     "did not have."
 )
 CAPTIONS = {
-    "distances": "How far each feature is from the reference; beyond the dotted line is too far.",
+    DISTANCES: DISTANCES_CAPTION,
     "distributions": "Share of values up to each: the reference, and the new data.",
 }
 Curves = Mapping[str, tuple[Array, Array]]
@@ -78,7 +77,7 @@ def write_drift(
     drifted = [found.feature for found in findings if found.drifted]
     page = Page("Drift: " + (", ".join(drifted) if drifted else "none"))
     page.add("Features", Table(HEAD, rows_of(findings)), Text(HOW_TO_READ))
-    figures = {"distances": _draw_distances(findings, bounds)}
+    figures = {DISTANCES: _draw_distances(findings, bounds)}
     if curves:
         figures["distributions"] = _draw_curves(curves)
     page.add("Figures", Figures(as_images(figures, CAPTIONS)))

@@ -55,6 +55,9 @@ _ADDED_UNASKED = ("Accept-Encoding", "Content-Type", "User-Agent")
 Answer = Callable[[bytes], Awaitable[tuple[int, dict[str, Any]]]]
 """Makes of a body a status, and what is answered as JSON."""
 
+Page = Callable[[], Awaitable[tuple[bytes, Mapping[str, str]]]]
+"""Makes a page and its headers."""
+
 
 @dataclass(frozen=True)
 class Detour:
@@ -82,6 +85,8 @@ class Door:
     """By path, the model that a POST is for."""
     added: Callable[[], str] | None = None
     """Tells what stands below each page that is got."""
+    pages: Mapping[str, Page] = field(default_factory=dict)
+    """By path, what answers a GET with a page."""
 
 
 class Front:
@@ -169,6 +174,9 @@ class _Porter:
             return _refuse(400, "expected a body as its headers describe it")
         if problem := _problem_of(body, request.headers.get(JSON_LENGTH)):
             return _refuse(400, problem)
+        if request.method == "GET" and (page := self.door.pages.get(request.path)) is not None:
+            content, headers = await page()
+            return web.Response(body=content, headers=headers)
         here = self.door.answered_here.get(request.path)
         detour = self.door.detours.get(request.path)
         if here is None and detour is None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...histories.open_store import open_store, whole_address
 from ..events.row_encoder import open_encoder
+from ..page.home_page import Form, HomePage, Status, empty_event
 from ..requests.appends import PATH as APPENDS
 from ..requests.appends import Appends
 from ..servables.servable import Servable
@@ -95,12 +96,16 @@ class Server:
         """Open the store of histories, where there is one and the model reads histories."""
         if self.options.histories is None:
             return None
-        servable = self.servable
-        if not isinstance(servable, Servable):
-            servable = Servable.open(servable().servable, with_model=False)
+        servable = self._first()
         store = open_store(self.options.histories)
         open_encoder(servable, self.options.limits, store)  # refuses what has no use for one
         return Appends(store, [column.domain for column in servable.columns.targets])
+
+    def _first(self) -> Servable:
+        """What is served at the start."""
+        if isinstance(self.servable, Servable):
+            return self.servable
+        return Servable.open(self.servable().servable, with_model=False)
 
     def _write_models(self, files: Path) -> None:
         limits, log = self.options.limits, self.options.request_log
@@ -144,13 +149,27 @@ class Server:
             here = {} if self._appends is None else {APPENDS: self._appends.answer}
             told = None if self._appends is None else self._appends.counts.text
             to = {model.path: Detour(model.name, model.ask, model.tell) for model in self.further}
+            pages = {"/": self._home_page((*here, *to)).answer}
+            most = self.options.max_body << 20
             doors = [
-                Door(http, files / HTTP, ("GET", "POST"), self.options.max_body << 20, here, to),
+                Door(http, files / HTTP, ("GET", "POST"), most, here, to, pages=pages),
                 Door(metrics, files / METRICS, ("GET",), 1 << 16, added=told),
             ]
             front = Front(doors)
             stack.pop_all()
         return front
+
+    def _home_page(self, answered_here: Sequence[str]) -> HomePage:
+        keeps = self._appends is not None
+        form = Form(empty_event(self._first(), keeps), keeps, "/recommend" in answered_here)
+        return HomePage(lambda: Status(self.is_ready(), self._serves), self.options.told, form)
+
+    @property
+    def _serves(self) -> str:
+        if self.succession is not None:
+            return f"version {self.succession.serving}"
+        assert isinstance(self.servable, Servable)
+        return f"{self.servable.path.name} ({self.servable.manifest['model']['type']})"
 
     def _launch(self) -> None:
         assert self._files is not None

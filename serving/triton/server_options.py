@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ...foundation.exceptions import MerlinSimError
 from ..limits import Limits
+from ..page.home_page import Section
 from ..requests.log_settings import LogSettings
 
 
@@ -34,6 +36,8 @@ class ServerOptions:
     """What is kept of the requests; None for nothing."""
     verbose: bool = False
     """Whether Triton tells more than warnings and errors."""
+    told: Callable[[], Sequence[Section]] = tuple
+    """What the page at the root tells beside what the server knows itself."""
 
     def __post_init__(self) -> None:
         """Gather every problem, raise once."""

@@ -47,6 +47,12 @@ if TYPE_CHECKING:
     help="Take from here the history of an event that brings none, and keep here the interactions "
     "that are posted to /histories: see `merlin-sim histories`.",
 )
+@click.option(
+    "--drift",
+    type=click.Path(path_type=Path),
+    help="Output directory of `merlin-sim drift`, whose newest report the page at / shows; by "
+    "default `drift` in the registry.",
+)
 @endpoint_options
 @limit_options
 @request_log_options
@@ -75,6 +81,7 @@ def command(
     grpc_port: int,
     metrics_port: int,
     histories: str | None,
+    drift: Path | None,
     further: tuple[FurtherModel, ...],
     limits: Limits,
     request_log: LogSettings | None,
@@ -85,10 +92,10 @@ def command(
 ) -> None:
     """Answer requests over HTTP and gRPC: a Triton Inference Server on an exported model.
 
-    Two models: `ids` takes what the model takes, `events` raw events as JSON. With --registry an
-    answer's `model_version` says which version it is of. With --towers it recommends, too.
-    SIGTERM or Ctrl-C ends the server when the requests in flight are answered. Needs the extra
-    `serve`.
+    Two models: `ids` takes what the model takes, `events` raw events as JSON. A browser is shown a
+    page at /. With --registry an answer's `model_version` says which version it is of. With
+    --towers it recommends, too. SIGTERM or Ctrl-C ends the server when the requests in flight are
+    answered. Needs the extra `serve`.
     """
     from ....serving.scoring.versions import parse_canary
     from ....serving.servables.servable import Servable
@@ -107,6 +114,7 @@ def command(
         histories,
         request_log,
         verbose,
+        functools.partial(_told, registry, drift, canary),
     )
     if (servable is None) == (registry is None):
         raise click.UsageError("expected either SERVABLE or --registry.")
@@ -121,6 +129,13 @@ def command(
         )
     server = Server(source, options, further)
     sys.exit(server.run(lambda message: click.echo(message)))
+
+
+def _told(registry: Path | None, drift: Path | None, canary: str | None) -> Any:
+    """Tell on the page what became of trained models."""
+    from ....deployment.told import told_of
+
+    return told_of(registry, drift, None if canary is None else int(canary.split(":")[0]))
 
 
 def _current(registry: Path, canary: Any) -> Any:

@@ -184,6 +184,10 @@ def test_a_share_of_the_users_meets_a_canary(servable, second, events, expected,
     options += ["--log_requests", str(tmp_path / "log"), "--log_share", "1"]
     with serving(None, *options) as process:
         server = reached(process)
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.http_port}/", timeout=100) as page:
+            told = page.read().decode()
+        assert "version 1 (version 2 for 0.4 of the users)" in told
+        assert "Version 1 is current." in told and "<td>canary</td>" in told
         met = {1: 0, 2: 0}
         for place, event in enumerate(events):
             version = int(infer_events(server, "grpc", [event], "version")[0, 0])

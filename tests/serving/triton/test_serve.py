@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import threading
 import urllib.error
+import urllib.parse
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import psutil
 import pytest
+from browser import browse
 from held_server import Gate, until
 from serving_process import reached, read_until, serving
 from triton_calls import infer, infer_events, metric
@@ -94,6 +97,17 @@ def test_plain_http_from_raw_keys(server, events, expected):
     with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=100) as response:
         answer = json.load(response)
     assert answer["outputs"][0]["data"] == pytest.approx([expected[0]], abs=1e-5)
+
+
+def test_a_browser_is_shown_the_score_of_a_raw_event(server, servable, events, expected):
+    event = {**events[0], "candidates": events[0]["candidates"][:1]}
+    base = f"http://127.0.0.1:{server.http_port}/"
+    page = browse(f"{base}?event={urllib.parse.quote(json.dumps(event))}")
+    assert f"{servable.path.name} (sim)" in page and ">ready</span>" in page
+    (score,) = re.findall(r"<td>(0\.\d{6})</td>", page)
+    assert float(score) == pytest.approx(expected[0], abs=1e-5)
+    for key in ("user_id", "history", "candidates"):
+        assert f"&quot;{key}&quot;" in page or f'"{key}"' in page
 
 
 def test_readiness_and_metadata(server, encoder):

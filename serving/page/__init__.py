@@ -1,0 +1,1 @@
+"""The page that a server shows in a browser."""

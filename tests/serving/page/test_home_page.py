@@ -1,0 +1,179 @@
+"""The page at the server's root, in a browser, with a stand-in for what scores behind it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+import socketserver
+import threading
+from html import unescape
+from http.server import BaseHTTPRequestHandler
+from urllib.parse import quote
+
+import pytest
+from browser import browse
+
+pytest.importorskip("aiohttp")
+from merlin_sim.serving.page.home_page import Form, HomePage, Status  # noqa: E402
+from merlin_sim.serving.triton.front import Door, Front  # noqa: E402
+from merlin_sim.training.reports.page import Table, Text  # noqa: E402
+
+pytestmark = pytest.mark.timeout(600)
+EVIL = "<img src=x onerror=document.title='caught'>"
+EVENT = {"user": "", "candidates": []}
+
+
+class Triton(BaseHTTPRequestHandler):
+    """Is ready, and scores a candidate by its place."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append(asked)
+        event = json.loads(asked["inputs"][0]["data"][0])
+        if event["user"] == "unknown":
+            return self.tell(400, {"error": f"no such user: {EVIL}"})
+        scores = [0.25 * (1 + place) for place, _ in enumerate(event["candidates"])]
+        outputs = {"scores": scores, "unseen_user": [True], "version": [7]}
+        outputs["unseen_candidates"] = [place == 0 for place, _ in enumerate(scores)]
+        told = [{"name": name, "data": data} for name, data in outputs.items()]
+        return self.tell(200, {"outputs": told})
+
+    def do_GET(self):
+        self.tell(200, {})
+
+    def tell(self, status, document):
+        answer = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def address_string(self):
+        return "a socket in a folder"
+
+    def log_message(self, *arguments):
+        """Say nothing."""
+
+
+class Upstream(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+
+
+@pytest.fixture
+def shown(tmp_path):
+    """Show a page; gives its address, and what was asked of the model."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    address = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+    running = []
+    with Upstream(str(tmp_path / "http"), Triton) as upstream:
+        upstream.asked = []
+        serving = threading.Thread(target=upstream.serve_forever)
+        serving.start()
+
+        def show(told=(), is_ready=True, form=None, **here):
+            page = HomePage(
+                lambda: Status(is_ready, "version 7"),
+                lambda: told,
+                form or Form(EVENT, keeps_histories=True, recommends=bool(here)),
+            )
+            paths = {f"/{name}": answer for name, answer in here.items()}
+            pages = {"/": page.answer}
+            door = Door(listener, tmp_path / "http", ("GET", "POST"), 10**6, paths, pages)
+            running.append(Front([door]))
+            return address, upstream.asked
+
+        try:
+            yield show
+        finally:
+            for front in running:
+                front.close()
+            upstream.shutdown()
+            serving.join()
+
+
+def read(address):
+    """Get the page as it is sent."""
+    connection = http.client.HTTPConnection(address.removeprefix("http://").strip("/"), timeout=60)
+    try:
+        connection.request("GET", "/?user=A1")
+        response = connection.getresponse()
+        return response.status, response.headers, response.read().decode()
+    finally:
+        connection.close()
+
+
+def text_of(page):
+    """What a person reads: no tags, no scripts."""
+    body = re.sub(r"<(style|script).*?</\1>", "", page, flags=re.DOTALL)
+    return unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", body)))
+
+
+def test_without_javascript_it_can_be_read(shown):
+    sections = [("Last gate", [Text(f"Version 3: passed {EVIL}")]), ("V", [Table(["n"], [["3"]])])]
+    address, _ = shown(sections)
+    status, headers, page = read(address)
+    assert status == 200 and headers["Content-Type"] == "text/html; charset=utf-8"
+    told = text_of(page)
+    assert "ready version 7" in told and "not ready" not in told
+    assert f"Last gate Version 3: passed {EVIL}" in told and EVIL not in page
+    assert "needs JavaScript" in told
+    assert re.findall(r"<[^>]+ (?:src|href)=([^\s>]+)", page) == ["'data:,'"]
+
+
+def test_nothing_runs_but_its_own_script(shown):
+    _, headers, _ = read(shown()[0])
+    allowed = dict(part.split(" ", 1) for part in headers["Content-Security-Policy"].split("; "))
+    assert allowed["default-src"] == "'none'" and allowed["frame-ancestors"] == "'none'"
+    assert re.fullmatch(r"'sha256-[\w+/]{43}='", allowed["script-src"])
+    assert "unsafe" not in str(allowed) and headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_a_server_that_is_not_ready_says_so(shown):
+    assert "not ready" in text_of(read(shown(is_ready=False)[0])[2])
+
+
+@pytest.mark.slow
+def test_an_event_is_scored_in_a_browser(shown):
+    event = {"user": EVIL, "candidates": ["low", EVIL, 2**60 + 1]}
+    address, asked = shown()
+    text = json.dumps(event)
+    page = browse(f"{address}?event={quote(text)}")
+    assert asked == [
+        {"inputs": [{"name": "event", "shape": [1, 1], "datatype": "BYTES", "data": [text]}]}
+    ]
+    rows = [text_of(row).split() for row in re.findall(r"<tr>(.*?)</tr>", page)[1:]]
+    assert rows[0] == ["1", str(2**60 + 1), "0.750000"]
+    assert " ".join(rows[1]) == f"2 {EVIL} 0.500000"
+    assert rows[2] == ["3", "low", "0.250000", "not", "there", "in", "training"]
+    assert "version 7 answered; the user was not there in training" in text_of(page)
+    assert "<title>merlin-sim</title>" in page and EVIL not in page
+
+
+@pytest.mark.slow
+def test_what_is_wrong_is_shown_as_text(shown):
+    address, _ = shown()
+    page = browse(f"{address}?event={quote(json.dumps({'user': 'unknown', 'candidates': []}))}")
+    assert f"no such user: {EVIL}" in text_of(page) and "<title>merlin-sim</title>" in page
+    assert "is not valid JSON" in text_of(browse(f"{address}?event=nonsense"))
+
+
+@pytest.mark.slow
+def test_a_user_is_recommended_items_in_a_browser(shown):
+    asked = []
+
+    async def recommend(body):
+        asked.append(json.loads(body))
+        items = [{"item": EVIL, "score": 0.5}, {"item": 7, "score": None}]
+        return 200, {"user": "A1", "source": "index", "items": items}
+
+    address, _ = shown(recommend=recommend)
+    page = browse(f"{address}?user=A1")
+    assert asked == [{"user": "A1", "top": 20}]
+    told = text_of(page)
+    assert f"1 {EVIL} 0.500000" in told and "2 7" in told and "by index" in told
+    assert EVIL not in page
