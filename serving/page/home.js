@@ -91,8 +91,8 @@ async function recommend(user, top) {
     item: named(one.item),
     score: typeof one.score === "number" ? one.score : null,
   }));
-  const source = found.source ? `by ${found.source}` : "answered";
-  show(element("p", source, "soft"), rows.length ? tableOf(rows) : element("p", "no item"));
+  const version = found.version === undefined ? "answered" : `version ${found.version} answered`;
+  show(element("p", `${version}: ${named(found.source)}`, "soft"), rows.length ? tableOf(rows) : element("p", "no item"));
 }
 
 // A whole number is a number, "7" in quotes is a text, as is everything else.
