@@ -36,7 +36,7 @@ from merlin_sim.serving.scoring.scorer import Scorer
 from merlin_sim.serving.scoring.versions import Canary, meets_canary
 
 pytest.importorskip("pytriton")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(450)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 MONITORING = Path(__file__).parents[3] / "examples/monitoring"
 QUERIES = [
     (f"{panel['title']} {target['refId']}", target["expr"].replace("$__rate_interval", "10s"))
