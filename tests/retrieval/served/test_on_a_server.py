@@ -6,16 +6,10 @@ The dashboard in examples/monitoring is asked here too: this server has all of i
 from __future__ import annotations
 
 import json
-import re
-import shutil
-import socket
-import subprocess
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import psutil
@@ -23,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from held_server import until
 from in_process import answer, run
+from monitoring import ASKED, QUERIES, prometheus, told_metrics
 from serving_process import reached, serving
 from triton_calls import infer, infer_events, metric
 
@@ -37,13 +32,6 @@ from merlin_sim.serving.scoring.versions import Canary, meets_canary
 
 pytest.importorskip("pytriton")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-MONITORING = Path(__file__).parents[3] / "examples/monitoring"
-QUERIES = [
-    (f"{panel['title']} {target['refId']}", target["expr"].replace("$__rate_interval", "10s"))
-    for panel in json.loads((MONITORING / "dashboard.json").read_text())["panels"]
-    for target in panel["targets"]
-]
-METRIC = re.compile(r"\b((?:merlin_sim|nv)_\w+)")
 CANARY = Canary(2, 0.4)
 RULES = """
 items: facts.csv
@@ -245,60 +233,21 @@ def do_some_of_everything(server, users):
     post(server.http_port, "/histories", {"user": "somebody", "item": "B"})
 
 
-def test_all_that_the_dashboard_asks_for_is_told(server, users):
+def test_all_that_the_dashboard_shows_is_told(server, users):
     do_some_of_everything(server, users)
-    wanted = {name for _, query in QUERIES for name in METRIC.findall(query)}
-
-    def missing():
-        told = re.findall(r"^(\w+)\{", read(server.metrics_port, "/metrics"), re.MULTILINE)
-        return wanted - set(told)
-
-    until(lambda: not missing())  # events are told of once a second
+    until(lambda: told_metrics(server.metrics_port) >= ASKED)  # events are told of once a second
 
 
-def test_prometheus_answers_every_query(server, users, tmp_path):
-    program = shutil.which("prometheus")
-    if program is None:
-        pytest.skip("no prometheus (Debian's package of that name)")
-    settings = (MONITORING / "prometheus.yml").read_text().replace("5s", "1s")
-    (tmp_path / "p.yml").write_text(settings.replace("8002", str(server.metrics_port)))
-    port = free_port()
-    words = [f"--config.file={tmp_path}/p.yml", f"--storage.tsdb.path={tmp_path}/data"]
-    words += [f"--web.listen-address=127.0.0.1:{port}", "--log.level=error"]
-    with subprocess.Popen([program, *words]) as prometheus:
-        try:
-            missing = dict(QUERIES)
-            end = time.monotonic() + 120
-            while missing and time.monotonic() < end:
-                do_some_of_everything(server, users)
-                missing = {n: query for n, query in missing.items() if not query_now(port, query)}
-                time.sleep(0.3)
-        finally:
-            prometheus.terminate()
-    assert not missing
+def test_prometheus_answers_every_query_of_the_dashboard(server, users, tmp_path):
+    missing = set(QUERIES)
+    with prometheus(server.metrics_port, tmp_path) as query:
 
+        def all_are_answered():
+            do_some_of_everything(server, users)
+            missing.difference_update([one for one in missing if query(one)])
+            return not missing
 
-def read(port, path):
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as response:
-        return response.read().decode()
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def query_now(port, query):
-    """What a query gives now; nothing where Prometheus is not there yet."""
-    path = "/api/v1/query?" + urllib.parse.urlencode({"query": query})
-    try:
-        found = json.loads(read(port, path))
-    except urllib.error.HTTPError as error:
-        raise AssertionError(f"{query}: {error.read()}") from error
-    except OSError:
-        return []
-    return [one for one in found["data"]["result"] if one["value"][1] != "NaN"]
+        until(all_are_answered, seconds=300, between=0.3)
 
 
 def test_each_model_is_loaded_once(server):

@@ -1,10 +1,9 @@
-"""A real Triton on loopback: its answers are those of `score`, and it goes when it is told to."""
+"""A real Triton on loopback: its answers are those of `score`, and what it tells is asked for."""
 
 from __future__ import annotations
 
 import json
 import re
-import signal
 import socket
 import threading
 import urllib.error
@@ -16,8 +15,7 @@ import numpy as np
 import psutil
 import pytest
 from browser import browse
-from held_server import Gate, until
-from serving_process import reached, read_until, serving
+from held_server import until
 from triton_calls import infer, infer_events, metric
 
 from merlin_sim.foundation.exceptions import MerlinSimError
@@ -38,8 +36,9 @@ FREE = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}
 
 @pytest.fixture(scope="module")
 def server(servable):
+    """One server for all questions."""
     limits = Limits(max_candidates=80, max_history=200)
-    with Server(servable, ServerOptions(**FREE, limits=limits, start_timeout=200)) as running:
+    with Server(servable, ServerOptions(**FREE, limits=limits, start_timeout=400)) as running:
         tree = psutil.Process(running.process.pid).children(recursive=True)
         assert tree
         yield running
@@ -257,67 +256,11 @@ def test_requests_that_come_together_are_scored_together(
         for place, result in enumerate(results):
             np.testing.assert_allclose(np.ravel(result), expected[place], atol=1e-5)
         calls += 24
-        # A request is counted when it has been answered.
-        until(lambda calls=calls: counted(1) == calls)
+        # A request is counted when it has been answered: one of the test before may be too.
+        until(lambda calls=calls: counted(1) >= calls)
         if counted(0) < calls:
             break
-    assert counted(0) < calls and counted(1) == calls
-
-
-def test_a_server_that_died_is_started_again_and_sigterm_lets_it_answer_what_is_in_flight(
-    servable, events, expected, tmp_path
-):
-    gate = Gate(tmp_path)
-    count = 10
-    with serving(servable.path, "--exit_timeout=60", command=gate.command) as process:
-        reached(process)
-        (triton,) = psutil.Process(process.pid).children()
-        triton.send_signal(signal.SIGSEGV)
-        assert "by signal 11 (SIGSEGV)" in read_until(process, "nobody asked for")
-        server = reached(process)
-        children = psutil.Process(process.pid).children(recursive=True)
-        calls = [lambda: infer_events(server, "grpc", [events[0]])] * count
-        with ThreadPoolExecutor(count) as pool:
-            try:
-                answers = [pool.submit(call) for call in calls]
-                until(lambda: gate.held() + waiting(server) == count)
-                process.terminate()
-                read_until(process, "stopping")
-                until(lambda: not is_ready(server))
-                assert not any(answer.done() for answer in answers)
-            finally:
-                gate.open()
-            for answer in answers:
-                np.testing.assert_allclose(answer.result(200), expected[:1, None], atol=1e-5)
-        assert process.wait(200) == 0
-        _, alive = psutil.wait_procs(children, timeout=100)
-        assert not alive
-
-
-def waiting(server):
-    """Requests that the server has taken and no model works on."""
-    return metric(server, "nv_inference_pending_request_count", model="events")
-
-
-def is_ready(server):
-    """Whether the server takes requests."""
-    try:
-        url = f"http://127.0.0.1:{server.http_port}/v2/health/ready"
-        with urllib.request.urlopen(url, timeout=60) as response:
-            return response.status == 200
-    except OSError:
-        return False
-
-
-def test_killed_itself_it_leaves_no_server_behind(servable):
-    with serving(servable.path) as process:
-        found = psutil.Process(process.pid)
-        # Triton, and a model's own process
-        until(lambda: process.poll() is None and len(found.children(recursive=True)) >= 2)
-        children = found.children(recursive=True)
-        process.kill()
-        _, alive = psutil.wait_procs(children, timeout=100)
-        assert not alive
+    assert counted(0) < calls
 
 
 def test_a_port_that_is_taken_is_told_of(servable):
