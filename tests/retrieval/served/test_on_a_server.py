@@ -209,6 +209,13 @@ def test_what_is_posted_counts_at_once(server, offline, users, home, ranker):
     assert status == 400 and "interaction 1: item: expected 'item_id'" in said["error"]
 
 
+def test_the_page_at_the_root_asks_for_no_history(server):
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.http_port}/", timeout=60) as page:
+        told = page.read().decode()
+    assert "without a history it has the one that is kept" in told
+    assert "&quot;user_id&quot;" in told and "&quot;history&quot;" not in told
+
+
 def test_what_was_done_is_counted(server, users):
     def told(name, **labels):
         try:
