@@ -95,9 +95,10 @@ def average_gradients(
 ) -> tuple[list[Gradient], tf.Tensor]:
     """Average the gradients of all ranks, once.
 
-    Dense ones go in one fused reduction. Of a table, the rows that the batches name travel, and
-    never the whole table, unless ``dense_tables`` asks for it. What this rank alone has was
-    summed over all ranks when it came here: it is divided, and does not travel.
+    Dense ones and ``extra`` go in one fused reduction, the same from step to step. Of a table, the
+    rows that the batches name travel, and never the whole table, unless ``dense_tables`` asks for
+    it. What this rank alone has was summed over all ranks when it came here: it is divided, and
+    does not travel.
 
     Args:
         gradients: this rank's, in the same order on every rank.
@@ -116,10 +117,15 @@ def average_gradients(
     moved = [i for i in range(len(gradients)) if i not in own]
     sent = {i: _densified(gradients[i]) if dense_tables else gradients[i] for i in moved}
     dense = [i for i, g in sent.items() if not isinstance(g, tf.IndexedSlices)]
-    extra = hvd.allreduce(extra, op=hvd.Average, name="extra")
-    reduced = hvd.grouped_allreduce(
-        [sent[i] for i in dense], op=hvd.Average, compression=compression
-    )
+    if fp16_compression:  # what differs in its type is never fused with the others
+        extra = hvd.allreduce(extra, op=hvd.Average, name="extra")
+        reduced = hvd.grouped_allreduce(
+            [sent[i] for i in dense], op=hvd.Average, compression=compression
+        )
+    else:
+        # Beside the group, it would be fused with it or not, as time has it. From three ranks on
+        # the order of a sum goes by the place in what is fused: bits would differ by chance.
+        *reduced, extra = hvd.grouped_allreduce([*(sent[i] for i in dense), extra], op=hvd.Average)
     for i, gradient in zip(dense, reduced, strict=True):
         averaged[i] = gradient
     for i, gradient in sent.items():

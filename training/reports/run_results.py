@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from ...foundation.exceptions import MerlinSimError
@@ -15,6 +17,8 @@ from .published_lines import PREFIX, own_entries
 Entry = dict[str, Any]
 PLACED = ("step", "epoch")
 """Kinds of entries that are sorted by the number of the same name."""
+DRAWN = ("total_loss", "samples/s", "train_auc", "test_auc")
+"""What figures show of entries."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,8 @@ class RunResults:
         """Return a number of the run's end, or of its last epoch; None where it has none."""
         last_epoch = self.epochs[-1] if self.epochs else {}
         value = self.last.get(name, last_epoch.get(name))
+        if value is not None and not isinstance(value, int | float):
+            raise MerlinSimError(f"{self.path}: {name}: expected a number, found {value!r:.60}.")
         return None if value is None else float(value)
 
 
@@ -64,9 +70,9 @@ def read_results(path: Path, log_filename: str | None = None) -> RunResults:
         steps=_last_by("step", "step", entries),
         epochs=_last_by("epoch", "epoch", entries),
         last=ends[-1] if ends else {},
-        evaluation=_read(path / "evaluation.json", json.loads),
+        evaluation=_checked(path / "evaluation.json", _is_evaluation),
         config=config,
-        facts=_read(path / "run.json", json.loads),
+        facts=_checked(path / "run.json", _are_facts),
     )
 
 
@@ -92,9 +98,40 @@ def _read_log(log: Path) -> list[Entry]:
 
 
 def _check_entry(entry: Entry) -> None:
-    """Refuse an entry of ours that does not say where it stands."""
-    if entry["type"] in PLACED and type(entry[entry["type"]]) is not int:
+    """Refuse an entry of ours that does not say where it stands, or has no number to draw."""
+    is_placed = entry["type"] not in PLACED or type(entry[entry["type"]]) is int
+    if not is_placed or not all(_is_number(entry.get(name, 0.0)) for name in DRAWN):
         raise ValueError(entry)
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or isinstance(value, int | float)
+
+
+def _is_evaluation(found: Entry) -> bool:
+    """Whether curves are there as an evaluation writes them, each with its number, or none are."""
+    try:
+        curve, bins = (np.asarray(found.get(n) or [], np.float64) for n in ("roc", "calibration"))
+    except (TypeError, ValueError):
+        return False
+    has_curve = curve.ndim == 2 and len(curve) == 2 and _is_told(found, "auc")
+    has_bins = bins.ndim == 2 and bins.shape[1] == 3 and _is_told(found, "calibration_error")
+    return (has_curve or not curve.size) and (has_bins or not bins.size)
+
+
+def _is_told(found: Entry, name: str) -> bool:
+    return isinstance(found.get(name), int | float)
+
+
+def _are_facts(found: Entry) -> bool:
+    return isinstance(found.get("dataset") or {}, dict)
+
+
+def _checked(path: Path, fits: Callable[[Entry], bool]) -> Entry:
+    found = _read(path, json.loads)
+    if not fits(found):
+        raise MerlinSimError(f"{path}: expected what a run writes, found something else.")
+    return found
 
 
 def _last_by(kind: str, key: str, entries: list[Entry]) -> list[Entry]:

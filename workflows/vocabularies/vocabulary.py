@@ -49,7 +49,7 @@ class Vocabularies:
         return int(pq.read_metadata(self.path(domain)).num_rows)
 
     def check(self, domain: str, size: int, beside: Sequence[str] = ()) -> None:
-        """Look, by the file's footer alone, whether it can be a vocabulary.
+        """Look whether the file can be a vocabulary: at its footer, then at its ids and keys.
 
         Args:
             domain: Whose keys.
@@ -87,6 +87,13 @@ class Vocabularies:
             )
         if any(stated is None or stated.null_count for stated in (*ids, *keys)):
             raise MerlinSimError(f"{path}: expected an id and a key in each row, found null.")
+        for name in (ID, KEY):
+            values = read_vocabulary(path, [name])[name]
+            if pc.count_distinct(values).as_py() < size:
+                counted = values.value_counts()
+                counts = counted.field("counts")
+                twice = counted.field("values").filter(pc.greater(counts, 1))[0].as_py()
+                raise MerlinSimError(f"{path}: expected each {name} once, found {twice!r} again.")
 
     def items(self, domain: str) -> ItemTable:
         """The item's vocabulary with what is known of each item."""

@@ -119,11 +119,13 @@ def earlier_of(directory: Path | None, fitted: FittedWorkflow | None) -> Earlier
 def parts_of_files(
     train: tuple[Path, ...], validation: tuple[Path, ...], test: tuple[Path, ...]
 ) -> dict[Path, int] | None:
-    """Say whose rows each file has, where files are a split: a place among the mappings."""
+    """Say whose rows each file has, where files are a split: a place among the mappings.
+
+    Raises:
+        MerlinSimError: Where a file is given twice, for any part.
+    """
     if validation and not test:
         raise click.UsageError("--validation_path needs --test_path.")
-    if not test:
-        return None
     parts = [train, validation, test] if validation else [train, test]
     files = [path for paths in parts for path in paths]
     places = [os.path.realpath(path) for path in files]  # a file may have several names
@@ -135,7 +137,7 @@ def parts_of_files(
             "Each file should be given once, as one of FILES, of --validation_path or of "
             f"--test_path. Received more than once: {', '.join(dict.fromkeys(twice))}."
         )
-    return {path: part for part, paths in enumerate(parts) for path in paths}
+    return {path: part for part, paths in enumerate(parts) for path in paths} if test else None
 
 
 def rules_of(

@@ -38,6 +38,8 @@ CASES = [
     *(("din", "adam", {"gradient_exchange": "dense"}), ("sim", "adam", {})),
     *(("din", "lazy_adam", {}), ("din", "sgd", {"lr": 0.5})),
 ]
+STEPS = 300
+"""So many steps tell whether chance has a part in one of a hundred."""
 RESUMED = 0
 """The case that is resumed on another number of ranks, from its step 6 of 8."""
 
@@ -188,6 +190,24 @@ def averages(ranks) -> dict:
     return found
 
 
+def averages_of_same(ranks) -> int:
+    """Count how many different bits many averages of the same gradients have."""
+    random = np.random.default_rng(ranks.rank)
+    sizes = ([37], [1000, 3], [11], [50], [5])
+    given = [tf.constant(random.normal(size=size), tf.float32) for size in sizes]
+
+    @tf.function(autograph=False)
+    def averaged(gradients, extra):
+        found, told = average_gradients(list(gradients), extra, ranks)
+        return [*found, told]
+
+    steps = (
+        [tensor.numpy().tobytes() for tensor in averaged(given[:-1], given[-1])]
+        for _ in range(STEPS)
+    )
+    return len({b"".join(tensors) for tensors in steps})
+
+
 def metrics(ranks) -> dict:
     """Measure the same predictions, dealt out unequally, with one rank that has none."""
     random = np.random.default_rng(8)
@@ -206,6 +226,7 @@ def main() -> None:
     cases = json.loads(sys.argv[4])
     ranks = collectives.start()
     results = {"averages": averages(ranks), **overflow(ranks)}
+    results["averages of the same"] = averages_of_same(ranks)
     results["cases"] = run_cases(dataset, directory, ranks, cases)
     results["resumed"] = resume(dataset, directory, alone, ranks)
     results["metrics"] = metrics(ranks)

@@ -62,12 +62,45 @@ def test_one_page_that_needs_nothing_else(tmp_path):
         (b"{not json\n", "log.json, line 1: not an entry of a run's log"),
         (b'{"type": "epoch"}\n{"type": "result"}\n', "log.json, line 1: not an entry"),
         (b'{"type": "step", "step": "x"}\n', "log.json, line 1: not an entry"),
+        (b'{"type": "step", "step": 1, "total_loss": "x"}\n', "log.json, line 1: not an entry"),
     ],
 )
 def test_a_log_that_is_none_is_refused(tmp_path, content, message):
     (tmp_path / "log.json").write_bytes(content)
     with pytest.raises(MerlinSimError, match=message):
         read_results(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("evaluation.json", {"roc": 3, "auc": 0.5}),
+        ("evaluation.json", {"roc": [[0, 1], [0, 1]]}),
+        ("evaluation.json", {"roc": [[0, 1], [0]], "auc": 0.5}),
+        ("evaluation.json", {"calibration": [[1, 2]], "calibration_error": 0.1}),
+        ("evaluation.json", {"roc": [[0, 1], [0, 1]], "auc": "x"}),
+        ("run.json", {"dataset": "books"}),
+    ],
+)
+def test_files_of_a_run_that_hold_something_else_are_refused(tmp_path, name, content):
+    path = write_run(tmp_path / "a")
+    (path / name).write_text(json.dumps(content))
+    with pytest.raises(MerlinSimError, match=f"{name}: expected what a run writes"):
+        read_results(path)
+
+
+def test_an_evaluation_without_a_curve_needs_no_number(tmp_path):
+    path = write_run(tmp_path / "a")
+    (path / "evaluation.json").write_text(json.dumps({"auc": None, "roc": [[], []]}))
+    assert read_results(path).evaluation["auc"] is None
+
+
+def test_a_measure_that_is_no_number_is_refused(tmp_path):
+    run = read_results(
+        write_run(tmp_path / "a", auc=0.75, extra_line='{"type": "result", "n": "x"}\n')
+    )
+    with pytest.raises(MerlinSimError, match="a: n: expected a number, found 'x'"):
+        run.metric("n")
 
 
 @pytest.mark.slow

@@ -147,6 +147,12 @@ def test_gradients_are_averaged_once_and_tables_stay_rows(request, ranks):
 
 
 @pytest.mark.parametrize("ranks", ["two", "four"])
+def test_equal_gradients_have_equal_averages_to_the_bit(request, ranks):
+    """From three ranks on the order of a sum goes by what Horovod fuses it with."""
+    assert request.getfixturevalue(ranks)[1]["averages of the same"] == 1
+
+
+@pytest.mark.parametrize("ranks", ["two", "four"])
 def test_overflow_on_one_rank_skips_the_step_on_all(request, ranks):
     for seen in request.getfixturevalue(ranks)[1]["overflow"]:
         assert seen == [

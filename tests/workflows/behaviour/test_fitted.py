@@ -264,6 +264,16 @@ def test_changed_or_missing_vocabularies_are_refused(artefacts):
             lambda t: t.set_column(1, "key", pa.array([None, *t["key"].to_pylist()[1:]])),
             "expected an id and a key in each row, found null",
         ),
+        (
+            "user_id",
+            lambda t: t.set_column(1, "key", pa.array([*t["key"].to_pylist()[1:], t["key"][1]])),
+            "user_id.parquet: expected each key once, found '.+' again",
+        ),
+        (
+            "user_id",
+            lambda t: t.set_column(0, "id", pa.array([1, 1, *range(3, len(t) + 1)])),
+            "user_id.parquet: expected each id once, found 1 again",
+        ),
     ],
 )
 def test_vocabularies_that_cannot_be_some_are_refused_under_any_digest(

@@ -159,6 +159,7 @@ def test_parts_that_do_not_follow_each_other_are_refused(run, files, given):
     [
         (("--validation_path", "test.parquet"), "--validation_path needs --test_path"),
         (("--test_path", "log.parquet"), "Received more than once:"),
+        (("log.parquet",), "Received more than once:"),
         (("--test_path", "link.parquet"), "Received more than once:"),
         (("--test_path", "none.parquet"), "none.parquet: no such file"),
         (("--test_path", "test.parquet", "--test_from", 80), "Received: test_from and test_files"),
