@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import urllib.error
+import urllib.parse
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
@@ -239,18 +240,18 @@ def do_some_of_everything(server, users):
     post(server.http_port, "/histories", {"user": "somebody", "item": "B"})
 
 
-def test_all_that_the_dashboard_asks_for_is_told(server, users):
+def test_all_that_the_dashboard_shows_is_told(server, users):
     do_some_of_everything(server, users)
     until(lambda: told_metrics(server.metrics_port) >= ASKED)  # events are told of once a second
 
 
-def test_prometheus_answers_every_query(server, users, tmp_path):
+def test_prometheus_answers_every_query_of_the_dashboard(server, users, tmp_path):
     missing = set(QUERIES)
-    with prometheus(server.metrics_port, tmp_path) as found:
+    with prometheus(server.metrics_port, tmp_path) as query:
 
         def all_are_answered():
             do_some_of_everything(server, users)
-            missing.difference_update([query for query in missing if found(query)])
+            missing.difference_update([one for one in missing if query(one)])
             return not missing
 
         until(all_are_answered, seconds=300, between=0.3)
