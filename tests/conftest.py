@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
@@ -20,6 +21,11 @@ from merlin_sim.foundation.process_wide import (  # noqa: E402
 
 collect_less_often()
 silence_third_party_noise()
+# How long an example takes is the machine's, and what else runs there: nothing of it is a fault.
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")
 
 
 @pytest.hookimpl(trylast=True)

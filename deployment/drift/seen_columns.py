@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ...feed.open_feed import open_feed
 from ...foundation.progress import Narrator
@@ -21,8 +19,7 @@ from ...schemas.channels import (
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.known_keys import domain_of
 from ...steps.sample_batch import SampleBatch
-
-Array = npt.NDArray[Any]
+from .distances import Array
 
 ROWS_PER_BATCH = 16_384
 
@@ -74,8 +71,10 @@ def see_columns(
     names = [name for names in channels.values() for name in names if name in read]
     more = [name for name in (label, history) if name is not None and name not in names]
     feed = open_feed(dataset, mapping, [*names, *more], ROWS_PER_BATCH, Ranks())
-    largest = {n: d[1] for n in names if (d := domain_of(dataset.schema[n])) is not None}
-    seen = SeenColumns(counts={n: np.zeros(most + 1, np.int64) for n, most in largest.items()})
+    domains = {name: domain_of(dataset.schema[name]) for name in names}
+    largest = {name: domain[1] for name, domain in domains.items() if domain is not None}
+    counts = {name: np.zeros(last + 1, np.int64) for name, last in largest.items()}
+    seen = SeenColumns(counts=counts)
     lists = {name for name in names if dataset.schema[name].is_list}
     intervals = channels.get(HISTORY_TIME_INTERVALS, [])
     numbers: dict[str, list[Array]] = {
@@ -89,10 +88,10 @@ def see_columns(
             count = min(total - seen.rows, len(batch.labels))
             columns = {name: values.numpy()[:count] for name, values in batch.columns.items()}
             seen.clicks += int((batch.labels.numpy()[:count] > 0.5).sum())
-            for name, counts in seen.counts.items():
+            for name, of_ids in seen.counts.items():
                 values = columns[name]
                 values = values[values > 0] if name in lists else values
-                counts += np.bincount(values, minlength=len(counts))
+                of_ids += np.bincount(values, minlength=len(of_ids))
             places = None if history is None else columns[history] > 0
             if places is not None:
                 lengths.append(places.sum(axis=1))

@@ -51,14 +51,7 @@ def see_requests(
         MerlinSimError: Where ids mean something else than the reference's, or a line is damaged.
     """
     for file in files:
-        problems = other_meanings(file.ids, reference.schema, reference.path)
-        if problems:
-            lines = "\n".join(f"  {problem}" for problem in problems)
-            raise MerlinSimError(
-                f"{file.path} cannot be compared with {reference.path}, which should be the "
-                f"dataset that version {file.version} was trained on, or one that grew from it:\n"
-                f"{lines}"
-            )
+        _require_same_ids(file, reference)
     found: dict[str, list[Array]] = {}
     lengths: list[int] = []
     scores: list[Array] = []
@@ -95,6 +88,16 @@ def see_requests(
     columns.rows = len(of_all)
     versions = sorted({file.version for file in files})
     return SeenRequests(columns, of_all, len(scores), versions, hashed)
+
+
+def _require_same_ids(file: LoggedFile, reference: DatasetDirectory) -> None:
+    problems = other_meanings(file.ids, reference.schema, reference.path)
+    if problems:
+        lines = "\n".join(f"  {problem}" for problem in problems)
+        raise MerlinSimError(
+            f"{file.path} cannot be compared with {reference.path}, which should be the dataset "
+            f"that version {file.version} was trained on, or one that grew from it:\n{lines}"
+        )
 
 
 def _newest(

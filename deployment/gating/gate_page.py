@@ -103,8 +103,11 @@ def _segments(long_from: int | None) -> str:
 
 def _compared(facts: Mapping[str, Any]) -> list[list[str]]:
     candidate, current = facts["candidate"], facts["current"]
-    keys = dict.fromkeys((*candidate, *current))
-    return [[k.replace("_", " "), str(candidate.get(k)), str(current.get(k))] for k in keys]
+    facts_of_either = dict.fromkeys((*candidate, *current))
+    return [
+        [fact.replace("_", " "), str(candidate.get(fact)), str(current.get(fact))]
+        for fact in facts_of_either
+    ]
 
 
 def _draw(gate: Gate) -> Any:

@@ -32,7 +32,7 @@ def batches_of(plan, rank, size, first_step=0):
     return result
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(plans, st.integers(1, 9))
 def test_every_row_once_and_the_same_steps_on_every_rank(plan, size):
     by_rank = [batches_of(plan, rank, size) for rank in range(size)]
@@ -45,7 +45,7 @@ def test_every_row_once_and_the_same_steps_on_every_rank(plan, size):
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(plans, st.integers(2, 9))
 def test_the_ranks_together_see_what_one_rank_sees(plan, size):
     alone = batches_of(plan, 0, 1)
@@ -55,7 +55,7 @@ def test_the_ranks_together_see_what_one_rank_sees(plan, size):
         np.testing.assert_array_equal(together, batch)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(plans, st.integers(0, 30), st.integers(1, 3))
 def test_windows_can_begin_at_any_step(plan, step, size):
     late = list(plan.windows(step))

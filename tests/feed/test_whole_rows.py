@@ -153,9 +153,8 @@ def test_no_row_is_lost_where_pieces_are_cut_between_ranks(issued_files, ranks, 
 @pytest.mark.slow
 @settings(
     max_examples=16,
-    deadline=None,
     derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     files=st.lists(

@@ -70,7 +70,7 @@ from merlin_sim.foundation.staging import staged_directory
 with staged_directory(pathlib.Path(sys.argv[1])) as directory:
     (directory / "half").write_text("half")
     print("writing", flush=True)
-    time.sleep(60)
+    time.sleep(300)
 """
 
 

@@ -43,5 +43,5 @@ def test_answers_are_those_of_the_cpu(on_gpu, logs, tmp_path):
     with serving(servable, command=(BIN / "merlin-sim",), env=shown) as process:
         scores = infer_events(reached(process), "http", events)[:, 0]
         process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait(200) == 0
     np.testing.assert_allclose(scores, expected, atol=5e-3)

@@ -224,7 +224,7 @@ def test_nothing_that_was_acknowledged_is_lost_with_the_redis_server(tmp_path):
             told = [worker.stdout.readline() for _ in range(300)]
             process.kill()
             told += worker.stdout.readlines()
-        worker.wait(timeout=60)
+        worker.wait(timeout=200)
     last = int([line for line in told if line.endswith("\n")][-1])
     with redis_server(tmp_path / "r") as (address, _):
         found = open_store(address).read("1", 10**6).items

@@ -84,7 +84,7 @@ def test_items_are_drawn_as_often_as_they_were_taken():
     np.testing.assert_allclose(shares, [0, 0.6, 0, 0.3, 0.1], atol=0.015)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     lengths=st.lists(st.integers(0, 7), min_size=1, max_size=6),
     least=st.integers(0, 4),

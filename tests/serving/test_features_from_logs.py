@@ -136,7 +136,7 @@ def test_a_server_gives_the_same_of_events_and_of_columns(walked, encoder, log, 
             calls.infer_events(server, "http", [{**events[0], "place": -5}])
         assert refused.value.status() == "400"
         process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait(200) == 0
     for scores in (of_events, of_columns):
         np.testing.assert_allclose(scores, [expected[who] for who in users], atol=1e-5)
 

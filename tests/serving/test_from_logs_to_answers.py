@@ -130,7 +130,7 @@ def test_what_is_served_are_the_scores_that_the_run_evaluated(walked):
             "ids": infer(server, "http", "ids", ids_of(rows), "score")[:, 0],
         }
         process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait(200) == 0
     for name, scores in answers.items():
         np.testing.assert_allclose(scores, expected, atol=1e-5, err_msg=name)
         assert same(metrics_of(rows["label"], scores, rows["user_id"]), known["evaluation"]), name

@@ -245,9 +245,8 @@ def test_a_negative_is_the_draw_of_its_position(users):
 @pytest.mark.slow
 @settings(
     max_examples=5,
-    deadline=None,
     derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     ranks=st.integers(1, 9),

@@ -129,9 +129,8 @@ def test_no_sample_is_lost_where_pieces_are_cut_between_ranks(users, ranks, batc
 @pytest.mark.slow
 @settings(
     max_examples=6,
-    deadline=None,
     derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     files=st.lists(

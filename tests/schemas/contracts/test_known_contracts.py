@@ -75,7 +75,7 @@ def test_the_published_dataset_fits_its_family(family):
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(sim_specs())
 def test_any_number_of_features_fits(spec):
     assert contract_named("sim").problems(spec) == []

@@ -17,7 +17,7 @@ from merlin_sim.schemas.specs.spec_file import read_spec, spec_from_plain
 
 SPECS = Path(__file__).parents[1] / "published"
 NAMES = ("abstract_csv", "amazon_books")
-RELAXED = settings(deadline=None, max_examples=80, suppress_health_check=list(HealthCheck))
+RELAXED = settings(max_examples=80, suppress_health_check=list(HealthCheck))
 
 SOUND = """\
 feature_spec:

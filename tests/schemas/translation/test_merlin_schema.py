@@ -24,7 +24,7 @@ from merlin_sim.schemas.translation.schema_file import (
 )
 
 SPECS = Path(__file__).parents[1] / "published"
-RELAXED = settings(deadline=None, max_examples=30, suppress_health_check=list(HealthCheck))
+RELAXED = settings(max_examples=30, suppress_health_check=list(HealthCheck))
 
 
 def through_file(schema: Schema) -> Schema:

@@ -1,4 +1,4 @@
-"""A real Triton on loopback: its answers are those of `score`, and what it tells is asked for."""
+"""A real Triton on loopback: its answers are those of `score`."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def in_threads(calls):
     together = threading.Barrier(len(calls))
 
     def run(call):
-        together.wait(60)
+        together.wait(200)
         try:
             return call()
         except InferenceServerException as error:

@@ -24,10 +24,11 @@ def redis_program() -> str:
 
 @contextlib.contextmanager
 def redis_server(folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
-    """Start it on what the folder holds, with `appendonly yes`; gives its address and process."""
+    """Start it on what the folder holds; what it has answered is on the disk."""
     folder.mkdir(exist_ok=True)
     door = folder / "s"
     words = ["--port", "0", "--unixsocket", door, "--dir", folder, "--appendonly", "yes"]
+    words += ["--appendfsync", "always"]
     process = subprocess.Popen(
         [redis_program(), *map(str, words), "--save", ""], stdout=subprocess.DEVNULL
     )

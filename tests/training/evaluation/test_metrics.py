@@ -42,7 +42,7 @@ def test_log_loss_is_that_of_keras(predictions):
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(
         st.tuples(st.integers(0, 1), st.sampled_from([0.1, 0.2, 0.5]), st.integers(0, 3)),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections import Counter
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rows_without_order import rows_of
 
 from merlin_sim.foundation.digest import sha256
 from merlin_sim.foundation.own_digest import DIGEST, with_own_digest
@@ -35,14 +35,6 @@ def some_log(rows=900, users=60, seed=0) -> pd.DataFrame:
         }
     )
     return log[(log["who"] % 7 != 0) | (log["when"] < HALF)].reset_index(drop=True)
-
-
-def rows_of(dataset, mapping) -> Counter:
-    frame = pd.read_parquet(dataset / mapping)
-    return Counter(
-        tuple(tuple(value) if np.ndim(value) else value for value in row)
-        for row in frame.itertuples(index=False)
-    )
 
 
 @pytest.fixture(scope="module")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 
 import numpy as np
 import pandas as pd
 import pytest
+from rows_without_order import rows_of
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory
@@ -49,14 +49,6 @@ def log_options():
 def given(files):
     parts = ("--validation_path", files / "validation.parquet", "--test_path")
     return (*parts, files / "test.parquet")
-
-
-def rows_of(dataset, mapping) -> Counter:
-    frame = pd.read_parquet(dataset / mapping)
-    return Counter(
-        tuple(tuple(value) if np.ndim(value) else value for value in row)
-        for row in frame.itertuples(index=False)
-    )
 
 
 @pytest.mark.parametrize("options", [(), ("--label_column", "clicked")], ids=["plain", "labels"])

@@ -16,7 +16,7 @@ KEYS = st.lists(st.integers(0, 2**32 - 1), max_size=60)
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(KEYS)
 def test_scattering_has_an_inverse(keys):
     keys = np.array(keys, np.int64)
@@ -24,7 +24,7 @@ def test_scattering_has_an_inverse(keys):
     assert key_kernels.gather_up(mixed).tolist() == keys.tolist()
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(KEYS, st.integers(0, 3))
 def test_keys_are_counted_part_by_part(keys, part_bits):
     keys = np.array([*keys, *keys[:7], -1], np.int64)

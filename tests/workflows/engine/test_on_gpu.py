@@ -64,14 +64,6 @@ def gpu(monkeypatch):
     return lambda: put_gpu_into(monkeypatch)
 
 
-@pytest.fixture
-def items(tmp_path):
-    vocabularies = Vocabularies(tmp_path)
-    keys, counts = pa.array(["a", "b", "c", "d"]), pa.array([4, 3, 2, 1])
-    vocabularies.add_items("item", keys, counts, {"cat": pa.array(["x", "y", "x", "z"])})
-    return vocabularies.items("item")
-
-
 def through(table: pa.Table, *operators) -> dict:
     """Send a table through operators, on whatever is in place; give plain lists."""
     frame = backend.frame_from_arrow(table)

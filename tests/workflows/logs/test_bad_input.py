@@ -18,7 +18,6 @@ from merlin_sim.workflows.logs import line_blocks
 GOOD = b'{"reviewerID": "u", "asin": "a", "unixReviewTime": 5}'
 OTHER = GOOD.replace(b'"asin": "a"', b'"asin": "b"')
 WHOLE = "'unixReviewTime': expected a whole number"
-LONE = "'asin': expected text, found a lone surrogate"
 BAD_LINES = [
     (b'{"reviewerID": "u", "asin"', "expected one JSON object"),
     (b"not json", "expected one JSON object"),

@@ -23,7 +23,7 @@ LINES = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(lines=st.lists(LINES, max_size=5))
 def test_both_readings_agree(lines):
     """Arrow may only be taken where a reading line by line would say the same."""

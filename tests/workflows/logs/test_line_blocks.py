@@ -11,7 +11,7 @@ from merlin_sim.workflows.logs import line_blocks as module
 from merlin_sim.workflows.logs.line_blocks import find_text_file, line_blocks
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     lines=st.lists(st.binary(max_size=12).map(lambda line: line.replace(b"\n", b".")), max_size=9),
     last_newline=st.booleans(),

@@ -21,17 +21,8 @@ from merlin_sim.workflows.operators.explode_histories import ExplodeHistories
 from merlin_sim.workflows.operators.group_histories import GroupHistories
 from merlin_sim.workflows.operators.look_up_item_features import LookUpItemFeatures
 from merlin_sim.workflows.operators.make_samples import MakeSamples
-from merlin_sim.workflows.vocabularies.vocabulary import Vocabularies
 
 COLUMNS = BehaviourColumns("user", "item", "time", ("country",), ("cat",))
-
-
-@pytest.fixture
-def items(tmp_path):
-    vocabularies = Vocabularies(tmp_path)
-    keys, counts = pa.array(["a", "b", "c", "d"]), pa.array([4, 3, 2, 1])
-    vocabularies.add_items("item", keys, counts, {"cat": pa.array(["x", "y", "x", "z"])})
-    return vocabularies.items("item")
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ def expected_mask(weights, top_k):
     return expected
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     weights=hnp.arrays(np.float32, (3, 9), elements=st.sampled_from([0.0, 0.125, 0.25, 0.5])),
     top_k=st.integers(1, 12),
