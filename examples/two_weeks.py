@@ -156,7 +156,9 @@ class TwoWeeks:
         """Serve what is current, with histories kept beside it; send one click, ask once."""
         store = str(self.directory / "histories")
         merlin_sim("histories", "load", store, "--dataset", self.dataset(self.days - 1))
+        towers = str(self.directory / "towers")
         words = ["serve", "--registry", self.registry, "--histories", store]
+        words += ["--towers", f"{towers}/model", "--index", f"{towers}/index"]
         words += [f"--{name}_port=0" for name in ("http", "grpc", "metrics")]
         print(f"\n$ merlin-sim {shlex.join(words)}", flush=True)
         server = subprocess.Popen([COMMAND, *words], stdout=subprocess.PIPE, text=True)
@@ -169,6 +171,7 @@ class TwoWeeks:
             event = json.dumps({"user": user, "candidates": items[1:]})
             tensor = {"name": "event", "shape": [1, 1], "datatype": "BYTES", "data": [event]}
             print(post(f"{address}/v2/models/events/infer", {"inputs": [tensor]}))
+            print(post(f"{address}/recommend", {"user": user, "top": 5}))
         finally:
             server.terminate()
             server.wait()

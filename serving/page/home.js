@@ -85,8 +85,9 @@ async function score(text) {
   show(element("p", version + user, "soft"), rows.length ? tableOf(rows) : element("p", "no candidates"));
 }
 
-async function recommend(user, top) {
-  const found = await post("/recommend", { user: keyOf(user), top: Number(top) });
+async function recommend(user, top, facts) {
+  const known = facts.trim() ? { facts: JSON.parse(facts, exact) } : {};
+  const found = await post("/recommend", { user: keyOf(user), top: Number(top), ...known });
   const rows = (found.items || []).map((one) => ({
     item: named(one.item),
     score: typeof one.score === "number" ? one.score : null,
@@ -117,7 +118,7 @@ function ready(form, work) {
 }
 
 const scoring = () => score(byId("event").value);
-const recommending = () => recommend(byId("user").value, byId("top").value);
+const recommending = () => recommend(byId("user").value, byId("top").value, byId("facts").value);
 ready(byId("score"), scoring);
 ready(byId("recommend"), recommending);
 
@@ -126,7 +127,9 @@ if (given.has("event")) {
   byId("event").value = given.get("event");
   attempt(scoring);
 } else if (given.has("user") && byId("recommend")) {
-  byId("user").value = given.get("user");
+  for (const name of ["user", "top", "facts"]) {
+    if (given.has(name)) byId(name).value = given.get(name);
+  }
   attempt(recommending);
 }
 

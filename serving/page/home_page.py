@@ -136,9 +136,11 @@ def _section(heading: str, content: str) -> str:
 
 def _try_a_user(form: Form) -> str:
     recommending = (
-        "<form id='recommend'><div class='row'><label>user <input id='user' autocomplete='off'>"
-        "</label><label>items <input id='top' type='number' min='1' value='20'></label>"
-        "<button disabled>Recommend</button></div></form>"
+        "<form id='recommend'><div class='row'><label>user <input id='user' autocomplete='off' "
+        "placeholder='A1, or 7; &quot;7&quot; is a text'></label><label>items <input id='top' "
+        "type='number' min='1' value='20'></label><button disabled>Recommend</button></div>"
+        "<label>what rules ask of the user, if anything <input id='facts' autocomplete='off' "
+        "placeholder='{&quot;market&quot;: &quot;DE&quot;}'></label></form>"
     )
     history = "; without a history it has the one that is kept" if form.keeps_histories else ""
     event = html.escape(json.dumps(form.event, indent=2, ensure_ascii=False))

@@ -175,8 +175,8 @@ class _Porter:
         if problem := _problem_of(body, request.headers.get(JSON_LENGTH)):
             return _refuse(400, problem)
         if request.method == "GET" and (page := self.door.pages.get(request.path)) is not None:
-            content, page_headers = await page()
-            return web.Response(body=content, headers=page_headers)
+            content, told = await page()
+            return web.Response(body=content, headers=told)
         here = self.door.answered_here.get(request.path)
         detour = self.door.detours.get(request.path)
         if here is None and detour is None:

@@ -15,6 +15,7 @@ import numpy as np
 import psutil
 import pyarrow.parquet as pq
 import pytest
+from browser import browse
 from held_server import until
 from in_process import answer, run
 from monitoring import ASKED, QUERIES, prometheus, told_metrics
@@ -150,6 +151,20 @@ def test_those_that_come_together_are_answered_as_alone(server, offline, users):
     with ThreadPoolExecutor(12) as pool:
         for user, told in zip(asked, pool.map(lambda user: ask(server, user), asked), strict=True):
             compare(told, offline(user))
+
+
+def test_a_browser_is_shown_what_a_user_should_see(server, offline, users):
+    user = next(user for user in users if meets_canary(user, CANARY))
+    given = urllib.parse.urlencode({"user": user, "top": TOP, "facts": json.dumps({"age": AGE})})
+    page = browse(f"http://127.0.0.1:{server.http_port}/?{given}")
+    assert "version 2 answered: nearest" in page
+    assert "version 1 (version 2 for 0.4 of the users)" in page and ">ready</span>" in page
+    assert "without a history it has the one that is kept" in page
+    rows = re.findall(r"<tr><td>(\d+)</td><td>(.*?)</td><td>(.*?)</td>", page)[:TOP]
+    expected = offline(user)["items"]
+    assert [item for _, item, _ in rows] == [one["item"] for one in expected]
+    scores = [float(score) for *_, score in rows]
+    np.testing.assert_allclose(scores, [one["score"] for one in expected], atol=1e-5)
 
 
 def test_over_grpc(server, offline, users):

@@ -75,15 +75,14 @@ def shown(tmp_path):
         serving = threading.Thread(target=upstream.serve_forever)
         serving.start()
 
-        def show(told=(), is_ready=True, form=None, **here):
+        def show(told=(), is_ready=True):
             page = HomePage(
                 lambda: Status(is_ready, "version 7"),
                 lambda: told,
-                form or Form(EVENT, keeps_histories=True, recommends=bool(here)),
+                Form(EVENT, keeps_histories=True, recommends=False),
             )
-            paths = {f"/{name}": answer for name, answer in here.items()}
             pages = {"/": page.answer}
-            door = Door(listener, tmp_path / "http", ("GET", "POST"), 10**6, paths, pages)
+            door = Door(listener, tmp_path / "http", ("GET", "POST"), 10**6, pages=pages)
             running.append(Front([door]))
             return address, upstream.asked
 
@@ -121,7 +120,7 @@ def test_without_javascript_it_can_be_read(shown):
     told = text_of(page)
     assert "ready version 7" in told and "not ready" not in told
     assert f"Last gate Version 3: passed {EVIL}" in told and EVIL not in page
-    assert "needs JavaScript" in told
+    assert "needs JavaScript" in told and "Recommend" not in told
     assert re.findall(r"<[^>]+ (?:src|href)=([^\s>]+)", page) == ["'data:,'"]
 
 
@@ -159,20 +158,3 @@ def test_what_is_wrong_is_shown_as_text(shown):
     address, _ = shown()
     page = browse(f"{address}?event={quote(json.dumps({'user': 'unknown', 'candidates': []}))}")
     assert f"no such user: {EVIL}" in text_of(page) and "<title>merlin-sim</title>" in page
-
-
-@pytest.mark.slow
-def test_a_user_is_recommended_items_in_a_browser(shown):
-    asked = []
-
-    async def recommend(body):
-        asked.append(json.loads(body))
-        items = [{"item": EVIL, "score": 0.5}, {"item": 7, "score": None}]
-        return 200, {"user": "A1", "source": "nearest", "items": items, "version": 7}
-
-    address, _ = shown(recommend=recommend)
-    page = browse(f"{address}?user=A1")
-    assert asked == [{"user": "A1", "top": 20}]
-    told = text_of(page)
-    assert f"1 {EVIL} 0.500000" in told and "2 7" in told and "version 7 answered: nearest" in told
-    assert EVIL not in page
