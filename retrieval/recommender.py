@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..foundation.exceptions import MerlinSimError
 from ..serving.events.event import CANDIDATES, HISTORY, Event
 from ..serving.events.event_encoder import EventEncoder
 from ..serving.scoring.scorer import Scorer
@@ -161,6 +162,20 @@ class Recommender:
                 yield place, self._answer(asked[which], query, seen[which], found[which])
             except Exception as error:
                 yield place, error
+
+    def warm_up(self) -> None:
+        """Call both models before anybody waits for them: the first call prepares each.
+
+        One that needs more of a request than keys is prepared by the first that comes.
+        """
+        history = History({}, [self.towers.catalogue.item(1)[0]])
+        encoder = self.towers.encoder
+        with suppress(MerlinSimError):
+            encoded = encoder.encode(self.event(encoder, history, {}, []))
+            count = min(self.candidates, self.index.items)
+            ids = self.index.search(self.towers.users([encoded]), count)[0][0]
+            if self._scorer is not None:
+                self.score(history, ids[ids >= 0], {})
 
     def _answer(self, question: Question, query: Vectors, seen: Ids, found: Found) -> Answer:
         history, top, facts = question

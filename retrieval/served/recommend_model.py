@@ -65,6 +65,8 @@ class TritonPythonModel:
             )
             for number, ranker in rankers.items()
         }
+        for recommender in recommenders.values():
+            recommender.warm_up()
         store = read_histories(args)
         assert store is not None, "the endpoint asks for one"
         self.responder = Responder(

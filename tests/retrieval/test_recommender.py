@@ -19,7 +19,9 @@ from merlin_sim.histories.interaction import parse_interaction
 from merlin_sim.histories.open_store import open_store
 from merlin_sim.retrieval.candidates.histories import DatasetHistories, History
 from merlin_sim.retrieval.candidates.index_directory import open_index
+from merlin_sim.retrieval.candidates.item_index import ItemIndex
 from merlin_sim.retrieval.candidates.kept_histories import StoreHistories
+from merlin_sim.retrieval.candidates.towers import Towers
 from merlin_sim.retrieval.recommender import (
     FILTER,
     NEAREST,
@@ -163,6 +165,18 @@ def test_questions_of_one_call_are_answered_as_alone(towers, index, ranker, kept
         assert (one.items, one.source, one.kept) == (expected.items, expected.source, expected.kept)
         if question.history is not None:
             np.testing.assert_allclose(one.scores, expected.scores, rtol=1e-5)
+
+
+def test_both_models_are_called_before_the_first_question(towers, index, ranker, monkeypatch):
+    recommender = Recommender(towers, index, ranker, candidates=30)
+    called = []
+    for owner, name in ((Towers, "users"), (ItemIndex, "search"), (Scorer, "score_events")):
+        real = getattr(owner, name)
+        monkeypatch.setattr(
+            owner, name, lambda *a, real=real, name=name: (called.append(name), real(*a))[1]
+        )
+    recommender.warm_up()
+    assert called == ["users", "search", "score_events"]
 
 
 def test_a_store_has_what_a_dataset_has(towers, index, ranker, dataset, kept, users, tmp_path):

@@ -6,6 +6,7 @@ The dashboard in examples/monitoring is asked here too: this server has all of i
 from __future__ import annotations
 
 import json
+import re
 import urllib.error
 import urllib.parse
 import urllib.request
