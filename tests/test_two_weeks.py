@@ -47,3 +47,12 @@ def test_three_days_are_lived_through(two_weeks, tmp_path):
     assert f"* {current}" in " ".join(listed.split())
     told = said[-1][1].stdout
     assert said[-1][0][0] == "recommend" and "(nearest)" in told, told
+
+
+def test_every_command_of_the_page_is_one_that_the_script_runs(two_weeks):
+    """The page shows what the script does."""
+    page = (ROOT / "docs/tutorial-daily.md").read_text()
+    script = (ROOT / "examples/two_weeks.py").read_text()
+    shown = {line.split()[2] for line in page.splitlines() if line.startswith("$ merlin-sim ")}
+    assert {"preprocess", "train", "gate", "registry", "drift", "serve", "recommend"} <= shown
+    assert all(f'"{verb}"' in script for verb in shown)
