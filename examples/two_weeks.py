@@ -203,7 +203,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--users", type=int, default=2000)
     parser.add_argument("--no_server", action="store_true", help="end before a server is started")
     given = parser.parse_args(arguments)
-    given.directory.mkdir()
+    if given.directory.exists():
+        parser.error(f"{given.directory}: expected a directory that is not there yet")
+    given.directory.mkdir(parents=True)
     weeks = TwoWeeks(given.directory, given.days, given.users)
     weeks.begin()
     for day in range(1, given.days):
