@@ -1,4 +1,4 @@
-"""What is told of answers, beside answers that were worked out one by one."""
+"""Measures of answers, beside answers that were worked out one by one."""
 
 from __future__ import annotations
 

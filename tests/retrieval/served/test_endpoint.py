@@ -1,4 +1,4 @@
-"""What a server is told of the model `recommend`, and what stands between it and HTTP."""
+"""What a server reads about the model `recommend`, and what stands between it and HTTP."""
 
 from __future__ import annotations
 

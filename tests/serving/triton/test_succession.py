@@ -1,4 +1,4 @@
-"""Which version a server is told of, whatever Triton says of it."""
+"""Which version a server is given, whatever Triton says of it."""
 
 from __future__ import annotations
 

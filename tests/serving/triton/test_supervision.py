@@ -67,7 +67,7 @@ class StandIn(Server):
 
 
 def starts_said(server: StandIn) -> list[str]:
-    """What was said of starts; what servers of other tests left behind may be told of too."""
+    """What was said of starts; it may name what servers of other tests left behind too."""
     return [line.split(": ")[-1] for line in server.said if "starting it again" in line]
 
 

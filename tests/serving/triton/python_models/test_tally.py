@@ -1,4 +1,4 @@
-"""What is told of the model `events`."""
+"""Counts of the model `events`, as Triton is given them."""
 
 from __future__ import annotations
 
