@@ -139,7 +139,7 @@ class Client(threading.Thread):
 
 
 class Memory(threading.Thread):
-    """Looks at what the server's processes hold, until it is told to end."""
+    """Looks at what the server's processes hold and compute, until it is told to end."""
 
     def __init__(self, pid: int) -> None:
         """Begin with nothing."""
@@ -151,13 +151,20 @@ class Memory(threading.Thread):
     def run(self) -> None:
         """Look once a second."""
         while not self.ending.wait(1.0):
-            held: Counter = Counter()
-            for one in [self.process, *self.process.children(recursive=True)]:
-                try:
-                    held[_role(one.cmdline())] += one.memory_info().rss
-                except psutil.Error:
-                    continue
-            self.seen.append(held)
+            self.seen.append(self._of_each(lambda one: one.memory_info().rss))
+
+    def seconds(self) -> Counter:
+        """Return what each process has computed so far."""
+        return self._of_each(lambda one: one.cpu_times().user + one.cpu_times().system)
+
+    def _of_each(self, what) -> Counter:
+        found: Counter = Counter()
+        for one in [self.process, *self.process.children(recursive=True)]:
+            try:
+                found[_role(one.cmdline())] += what(one)
+            except psutil.Error:
+                continue
+        return found
 
     def growth(self) -> dict[str, tuple[float, float]]:
         """MiB of each process, and of all: in the first third of the time and in the last."""
@@ -271,6 +278,7 @@ def load(home: Path, arguments: argparse.Namespace, mix: dict[str, float]) -> li
             for n in range(arguments.clients)
         ]  # fmt: skip
         memory = Memory(process.pid)
+        computed = memory.seconds()
         began = os.times()
         for thread in (memory, *clients):
             thread.start()
@@ -279,6 +287,7 @@ def load(home: Path, arguments: argparse.Namespace, mix: dict[str, float]) -> li
         memory.ending.set()
         memory.join()
         ended = os.times()
+        computed = memory.seconds() - computed
     seconds = 60 * arguments.minutes
     busy = os.getloadavg()[0]
     print(f"{arguments.clients} clients, {seconds:.0f} s, {os.cpu_count()} cores, load {busy:.1f}")
@@ -289,10 +298,11 @@ def load(home: Path, arguments: argparse.Namespace, mix: dict[str, float]) -> li
         p50, p99 = np.percentile(times, [50, 99]) if times else (0, 0)
         rate = len(times) / seconds
         print(f"| {kind} | {len(times):,} | {rate:.0f} | {p50:.1f} ms | {p99:.1f} ms |")
-    print("| process | first third | last third |\n|---|---:|---:|")
+    print("| process | computed | first third | last third |\n|---|---:|---:|---:|")
     growth = memory.growth()
     for role, (first, last) in growth.items():
-        print(f"| {role} | {first:,.0f} MiB | {last:,.0f} MiB |", flush=True)
+        took = sum(computed.values()) if role == "all" else computed[role]
+        print(f"| {role} | {took:,.0f} s | {first:,.0f} MiB | {last:,.0f} MiB |", flush=True)
     if growth["all"][1] > GROWTH * growth["all"][0]:
         sys.exit("the server's memory grows")
     return clients
