@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -96,12 +96,19 @@ class Appends:
                 await loop.run_in_executor(self._writer, self._store.append, together)
             except Exception as error:  # whatever it is, those who wait for it are told
                 self.counts.add(FAILED, len(taken))
-                for _, kept in taken:
+                for kept in _waited_for(taken):
                     kept.set_exception(error)
             else:
                 self.counts.add(REQUESTS, len(taken))
                 self.counts.add(INTERACTIONS, len(together))
                 self.counts.add(WRITES)
                 self.counts.add_seconds(loop.time() - begin)
-                for _, kept in taken:
+                for kept in _waited_for(taken):
                     kept.set_result(None)
+
+
+def _waited_for(
+    taken: Sequence[tuple[list[Interaction], asyncio.Future[None]]],
+) -> Iterator[asyncio.Future[None]]:
+    """Leave out those whose caller has gone."""
+    return (kept for _, kept in taken if not kept.done())

@@ -6,6 +6,7 @@ ids in the others mean.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -126,15 +127,17 @@ class RequestLog:
 
     def _make_room(self) -> None:
         """Remove the oldest files, so that a full one more keeps within the bytes."""
-        files = sorted(
-            self._settings.directory.glob(PATTERN), key=lambda file: file.stat().st_mtime_ns
-        )
-        total = sum(file.stat().st_size for file in files)
-        for file in files:
+        files = []
+        for path in self._settings.directory.glob(PATTERN):
+            with contextlib.suppress(FileNotFoundError):  # another version makes room, too
+                found = path.stat()
+                files.append((found.st_mtime_ns, path, found.st_size))
+        total = sum(size for _, _, size in files)
+        for _, path, size in sorted(files):
             if total + self._most <= self._settings.most_mib << 20:
                 return
-            total -= file.stat().st_size
-            file.unlink()
+            total -= size
+            path.unlink(missing_ok=True)
 
 
 def _plain(columns: Mapping[str, Any]) -> dict[str, Any]:

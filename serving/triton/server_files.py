@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -88,5 +89,6 @@ def _clear_if_abandoned(path: Path) -> bool:
 
 def _remove_shared_memory(prefix: str) -> None:
     for path in SHARED_MEMORY.glob(f"{prefix}*"):
-        if path.lstat().st_uid == os.geteuid():
-            path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # whose it was may end just now
+            if path.lstat().st_uid == os.geteuid():
+                path.unlink()

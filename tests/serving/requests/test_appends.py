@@ -96,6 +96,25 @@ def test_what_waits_is_written_together_and_each_is_told_its_own_end():
     assert len(store.calls) < 6
 
 
+def test_those_that_wait_with_a_caller_who_has_gone_are_answered():
+    store = HeldStore()
+    appends = Appends(store, DOMAINS)
+
+    async def go():
+        waiting = [
+            asyncio.create_task(appends.answer(body({"user": 1, "item": item})))
+            for item in range(3)
+        ]
+        await asyncio.sleep(0)
+        waiting[1].cancel()
+        store.go_on.set()
+        return await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 60)
+
+    first, gone, last = asyncio.run(go())
+    assert first == last == (200, {"kept": 1})
+    assert isinstance(gone, asyncio.CancelledError)
+
+
 def test_what_was_kept_is_counted(store):
     appends = Appends(store, DOMAINS)
     one, two = body({"user": "A", "item": "B"}), body(*[{"user": "A", "item": n} for n in range(3)])

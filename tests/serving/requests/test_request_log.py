@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import stat
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -89,6 +90,16 @@ def test_the_bytes_stay_within_their_bound_and_the_oldest_go(tmp_path):
     # The newest without a gap; the first are gone.
     assert kept == sorted(kept) and kept[0] > 1010 and len(kept) < 200
     assert len(kept) == pytest.approx(kept[-1] - kept[0] + 1, abs=len(files))
+
+
+def test_files_that_another_version_removed_just_now_end_no_log(tmp_path, monkeypatch, capfd):
+    gone = [tmp_path / f"requests-{number}.jsonl" for number in range(3)]
+    monkeypatch.setattr(Path, "glob", lambda *_: iter(gone))
+    keep(LogSettings(tmp_path, share=1.0), [event(1)])
+    monkeypatch.undo()
+    assert capfd.readouterr().err == ""
+    (file,) = logged_files(tmp_path)
+    assert len(list(file.events())) == 1
 
 
 def test_a_log_that_cannot_be_written_ends_and_hurts_nobody(tmp_path, capfd):

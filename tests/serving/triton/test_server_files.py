@@ -81,6 +81,15 @@ def test_before_a_new_start_sockets_and_shared_memory_go(folders):
     files.remove()
 
 
+def test_shared_memory_that_goes_by_itself_hinders_nothing(folders, monkeypatch):
+    _, memory = folders
+    files = ServerFiles()
+    gone = memory / f"{files.path.name}-region"
+    monkeypatch.setattr(Path, "glob", lambda *_: iter([gone]))
+    files.clear_leftovers()
+    files.remove()
+
+
 def test_a_path_too_long_for_a_socket_is_told_of(folders, monkeypatch):
     long = folders[0] / ("x" * 100)
     long.mkdir()
