@@ -203,24 +203,29 @@ class EventEncoder:
 
     def _items(self, items: Sequence[Item], where: str) -> list[npt.NDArray[np.int64]]:
         """The ids of items, feature by feature."""
-        ids = np.zeros((len(self.items), len(items)), np.int64)
-        for i, item in enumerate(items):
-            ids[0, i] = self.items[0].look_up(item[0], f"{where}[{i}]")
-            for place in range(1, len(item)):
-                ids[place, i] = self._feature(place, item, ids[0, i], f"{where}[{i}]")
-        return list(ids)
+        first = self.items[0]
+        found = [first.look_up(item[0], f"{where}[{i}]") for i, item in enumerate(items)]
+        ids = np.array(found, np.int64)
+        beside = range(1, len(self.items))
+        return [ids, *(self._features(place, items, ids, where) for place in beside)]
 
-    def _feature(self, place: int, item: Item, item_id: int, where: str) -> int:
+    def _features(
+        self, place: int, items: Sequence[Item], ids: npt.NDArray[np.int64], where: str
+    ) -> npt.NDArray[np.int64]:
+        """The ids of a feature: what is given, else what is known of the items."""
         lookup = self.items[place]
-        if item[place] is not NOT_GIVEN:
-            return lookup.look_up(item[place], f"{where}.{lookup.domain}")
         known = self.items[0].features.get(lookup.domain)
-        if known is None:
+        given = [i for i, item in enumerate(items) if item[place] is not NOT_GIVEN]
+        if known is None and len(given) < len(items):
+            i = next(i for i, item in enumerate(items) if item[place] is NOT_GIVEN)
             raise RequestError(
-                f"{where}: expected an object with {lookup.domain!r}, which this servable "
-                f"does not know of its items; received {item[0]!r:.60}"
+                f"{where}[{i}]: expected an object with {lookup.domain!r}, which this servable "
+                f"does not know of its items; received {items[i][0]!r:.60}"
             )
-        return int(known[item_id])
+        found = np.zeros_like(ids) if known is None else np.asarray(known)[ids].astype(np.int64)
+        for i in given:
+            found[i] = lookup.look_up(items[i][place], f"{where}[{i}].{lookup.domain}")
+        return found
 
 
 def find_lookup(servable: Servable, column: Column, features: Sequence[str] = ()) -> Lookup:
