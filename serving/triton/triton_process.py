@@ -94,14 +94,19 @@ class TritonProcess:
         """Return its exit code once it has ended and all that it wrote is passed on."""
         code = self._process.poll()
         if code is not None:
+            self._end_what_is_left()
             self._relay.finish()
         return code
 
     def kill(self) -> None:
         """End it at once, with all that it started."""
+        self._end_what_is_left()
+        self._process.wait()
+
+    def _end_what_is_left(self) -> None:
+        """End its group: a model's process may wait for ever for a server that crashed."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)  # it has a group of its own
-        self._process.wait()
 
     def end(self) -> int:
         """Tell it to end: it answers what is in flight first. Returns its exit code."""
@@ -112,5 +117,6 @@ class TritonProcess:
         except subprocess.TimeoutExpired:
             self.kill()
         code = self._process.wait()
+        self._end_what_is_left()
         self._relay.finish()
         return code

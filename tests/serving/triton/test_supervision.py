@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 
+import psutil
 import pytest
+from held_server import until
 
 pytest.importorskip("pytriton")
 from merlin_sim.serving.triton import serve  # noqa: E402
@@ -14,9 +16,10 @@ from merlin_sim.serving.triton.server_options import ServerOptions  # noqa: E402
 from merlin_sim.serving.triton.standstill import Standstill  # noqa: E402
 
 pytestmark = pytest.mark.timeout(300)
-# What it does at each of its starts: aborts, exits, hangs, serves, or dies once it was ready.
+# What it does at each of its starts: aborts, exits, hangs, serves, or dies once it was ready; or
+# dies and leaves a process that nothing but SIGKILL ends.
 STAND_IN = """
-import os, socket, socketserver, sys, threading, time
+import os, signal, socket, socketserver, sys, threading, time
 from http.server import BaseHTTPRequestHandler
 
 folder, *plan = sys.argv[1:]
@@ -28,6 +31,16 @@ if act == "abort":
     os.kill(os.getpid(), 6)
 if act == "exit":
     sys.exit(3)
+if act == "leave":
+    read, write = os.pipe()
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        with open(f"{folder}/left", "w") as left:
+            left.write(str(os.getpid()))
+        os.write(write, b".")
+        time.sleep(300)
+    os.read(read, 1)
+    os.kill(os.getpid(), 11)
 if act == "hang":
     time.sleep(300)
 
@@ -117,6 +130,13 @@ def test_one_that_computes_or_reads_does_not_stand_still():
 
 
 @pytest.mark.slow
+def test_what_one_that_died_left_behind_is_ended(stand_in):
+    with stand_in.plays("leave", "serve") as server:
+        left = int((server._files.path / "left").read_text())
+        until(lambda: not psutil.pid_exists(left))
+    assert starts_said(server) == ["starting it again (2 of 5)"]
+
+
 def test_one_that_never_starts_is_given_up(stand_in):
     message = r"by signal 6 \(SIGABRT\) before it was ready, 5 times \(what it said stands above"
     with pytest.raises(ServerError, match=message), stand_in.plays("abort"):

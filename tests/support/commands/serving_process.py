@@ -6,9 +6,11 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
+
+import psutil
 
 COMMAND = str(Path(sys.executable).parent / "merlin-sim")
 PORTS = ("http_port", "grpc_port", "metrics_port")
@@ -46,9 +48,18 @@ def serving(servable, *options, command=(COMMAND,), **popen) -> Iterator[subproc
     try:
         yield process
     finally:
+        started = (
+            psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+        )
         process.kill()
-        # It ends when the last process that writes there has ended.
-        process.said += process.communicate()[0].splitlines()
+        try:
+            # It ends when the last process that writes there has ended.
+            process.said += process.communicate(timeout=200)[0].splitlines()
+        except subprocess.TimeoutExpired:
+            for one in started:
+                with suppress(psutil.NoSuchProcess):
+                    one.kill()
+            raise
 
 
 def read_until(process, word: str) -> str:
