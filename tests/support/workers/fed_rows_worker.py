@@ -1,0 +1,35 @@
+"""Feeds five epochs of a parquet file of histories; prints how much memory each of them took.
+
+    python fed_rows_worker.py FILE
+
+Its Merlin schema, schema.pbtxt, lies beside it.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+
+import psutil
+from merlin.io import Dataset
+
+from merlin_sim.feed.loader import Loader
+
+
+def feed(path: str) -> dict[str, object]:
+    """Count the batches of every epoch, and the most bytes that the process had during it."""
+    dataset = Dataset([path], engine="parquet", cpu=True)
+    loader = Loader(dataset, 250, shuffle=True, window_rows=1000)
+    process = psutil.Process()
+    told = {"before": process.memory_info().rss, "batches": [], "peaks": []}
+    for _ in range(5):
+        sizes = [process.memory_info().rss for _ in loader]
+        told["batches"].append(len(sizes))
+        told["peaks"].append(max(sizes))
+        gc.collect()
+    return told
+
+
+if __name__ == "__main__":
+    print(json.dumps(feed(sys.argv[1])))
