@@ -179,8 +179,8 @@ class ItemIndex:
 def _one_thread(faiss: Any) -> Iterator[None]:
     """Search on the thread that asks.
 
-    faiss would spread the groups of a single query over threads that wait for each other by
-    spinning: where other work has the cores, a search of 3 ms takes a second.
+    With two threads of faiss, which wait for each other by spinning, a search for one query took a
+    second of a processor where other work had the cores, in place of 3 ms; several at once did not.
     """
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)

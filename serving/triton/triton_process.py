@@ -84,6 +84,7 @@ class TritonProcess:
         self._process = start_process(command, server_environment(find_triton()), [lock])
         self._relay = Relay(self._process, () if options.verbose else NOISE)
         self._patience = options.exit_timeout + KILL_AFTER
+        self._is_cleared = False
 
     @property
     def pid(self) -> int:
@@ -94,17 +95,23 @@ class TritonProcess:
         """Return its exit code once it has ended and all that it wrote is passed on."""
         code = self._process.poll()
         if code is not None:
-            self._end_what_is_left()
+            self._end_group()
             self._relay.finish()
         return code
 
     def kill(self) -> None:
         """End it at once, with all that it started."""
-        self._end_what_is_left()
+        self._end_group()
         self._process.wait()
 
-    def _end_what_is_left(self) -> None:
-        """End its group: a model's process may wait for ever for a server that crashed."""
+    def _end_group(self) -> None:
+        """End all of its group: a model's process may wait for ever for a server that crashed.
+
+        Once alone, as long as its number cannot be another's.
+        """
+        if self._is_cleared:
+            return
+        self._is_cleared = True
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)  # it has a group of its own
 
@@ -117,6 +124,6 @@ class TritonProcess:
         except subprocess.TimeoutExpired:
             self.kill()
         code = self._process.wait()
-        self._end_what_is_left()
+        self._end_group()
         self._relay.finish()
         return code
