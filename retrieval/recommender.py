@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -12,18 +13,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..foundation.cores import count_cores
 from ..foundation.exceptions import MerlinSimError
-from ..serving.events.event import CANDIDATES, HISTORY, Event
-from ..serving.events.event_encoder import EventEncoder
-from ..serving.scoring.scorer import Scorer
+from ..serving.events.event import HISTORY
 from ..serving.servables.servable import Servable
+from .candidate_scores import CandidateScores
 from .candidates.histories import History
 from .candidates.item_index import ItemIndex
 from .candidates.towers import Towers
-from .ranker import check_ranker
 from .rules.item_facts import ItemFacts
 from .rules.ordering import put_in_order
 from .rules.rules_file import Rules
+from .user_event import user_event
 
 Ids = npt.NDArray[np.int64]
 Vectors = npt.NDArray[np.float32]
@@ -52,8 +53,17 @@ class Found(NamedTuple):
 
     ids: Ids
     cosines: Vectors
-    vectors: Vectors
-    """[items, dim]."""
+
+
+class Retrieved(NamedTuple):
+    """A question whose candidates are there."""
+
+    question: Question
+    query: Vectors
+    """[1, dim], the user's vector."""
+    seen: Ids
+    """Of the whole history; none where seen items may be shown."""
+    found: Found
 
 
 @dataclass(frozen=True)
@@ -95,7 +105,7 @@ class Recommender:
         ranker: What scores the candidates; None for the cosine of the vectors.
         rules: What may be recommended, and in which order.
         candidates: How many items are retrieved.
-        observe: Told how long stages take.
+        observe: Told how long stages take, by several threads.
     """
 
     towers: Towers
@@ -108,11 +118,11 @@ class Recommender:
     def __post_init__(self) -> None:
         """Load the ranker, and read the facts that the rules are about."""
         self.facts = ItemFacts(self.rules, self.towers.servable, self.towers.catalogue)
-        self._scorer = self._encoder = None
+        self.scores = None
         if self.ranker is not None:
-            check_ranker(self.ranker)
-            self._scorer = Scorer(self.ranker)
-            self._encoder = EventEncoder(self.ranker)
+            self.scores = CandidateScores(self.ranker, self.towers.catalogue)
+        self._threads = count_cores()
+        self._pool = ThreadPoolExecutor(self._threads, "recommend")
 
     def recommend(
         self, history: History | None, top: int, facts: Mapping[str, Any] | None = None
@@ -130,65 +140,108 @@ class Recommender:
     def recommend_all(
         self, questions: Sequence[Question]
     ) -> Iterator[tuple[int, Answer | Exception]]:
-        """Answer questions that came together: their vectors and neighbours are found in one go.
+        """Answer questions that came together, on all cores.
 
         Yields:
             A question's place and its answer, or what is wrong with it, as soon as it is there.
         """
-        places, encoded = [], []
+        places = range(len(questions))
+        if len(questions) == 1:
+            for place, found in self._retrieve([(place, questions[place]) for place in places]):
+                yield place, self._answer(found) if isinstance(found, Retrieved) else found
+            return
+        parts = [places[first :: self._threads] for first in places[: self._threads]]
+        retrieving = {
+            self._pool.submit(self._retrieve, [(place, questions[place]) for place in part])
+            for part in parts
+        }
+        answering: dict[Future[Answer | Exception], int] = {}
+        while retrieving or answering:
+            waiting: list[Future[Any]] = [*retrieving, *answering]
+            done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+            for answered in done & answering.keys():
+                yield answering.pop(answered), answered.result()
+            for retrieved in done & retrieving:
+                retrieving.remove(retrieved)
+                for place, found in retrieved.result():
+                    if isinstance(found, Retrieved):
+                        answering[self._pool.submit(self._answer, found)] = place
+                    else:
+                        yield place, found
+
+    def _retrieve(
+        self, questions: Sequence[tuple[int, Question]]
+    ) -> list[tuple[int, Retrieved | Answer | Exception]]:
+        """Find candidates for questions, the vectors and neighbours of all in one go.
+
+        Args:
+            questions: With their places.
+
+        Returns:
+            By place: candidates, the answer where no history asks for any, or what is wrong.
+        """
+        told: list[tuple[int, Retrieved | Answer | Exception]] = []
         begin = time.perf_counter()
-        for place, question in enumerate(questions):
+        encoder = self.towers.encoder
+        asked, encoded = [], []
+        for place, question in questions:
             try:
                 if question.history is None or not question.history.items:
-                    yield place, self._popular(question)
+                    told.append((place, self._popular(question)))
                     continue
-                encoder = self.towers.encoder
-                event = self.event(encoder, question.history, question.facts, [])
+                event = user_event(encoder, question.history, question.facts)
                 encoded.append(encoder.encode(event))
-                places.append(place)
+                asked.append((place, question))
             except Exception as error:  # whatever it is, it is this question's alone
-                yield place, error
-        if not places:
-            return
-        asked = [questions[place] for place in places]
+                told.append((place, error))
+        if not asked:
+            return told
         queries = self.towers.users(encoded)
-        seen = [self._seen(question) for question in asked]
-        found = self._nearest(queries, asked, seen)
+        seen = [self._seen(question) for _, question in asked]
+        found = self._nearest(queries, [question for _, question in asked], seen)
         took = time.perf_counter() - begin
-        for which, place in enumerate(places):
+        for which, (place, question) in enumerate(asked):
             self.observe(RETRIEVE, took)
-            try:
-                query = queries[which : which + 1]
-                yield place, self._answer(asked[which], query, seen[which], found[which])
-            except Exception as error:
-                yield place, error
+            query = queries[which : which + 1]
+            told.append((place, Retrieved(question, query, seen[which], found[which])))
+        return told
 
     def warm_up(self) -> None:
-        """Call both models before anybody waits for them: the first call prepares each.
+        """Call both models before anybody waits for them, and look all items up for the ranker.
 
-        One that needs more of a request than keys is prepared by the first that comes.
+        The first call prepares a model. One that needs more of a request than keys is prepared by
+        the first that comes.
         """
         history = History({}, [self.towers.catalogue.item(1)[0]])
         encoder = self.towers.encoder
         with suppress(MerlinSimError):
-            encoded = encoder.encode(self.event(encoder, history, {}, []))
+            encoded = encoder.encode(user_event(encoder, history, {}))
             count = min(self.candidates, self.index.items)
             ids = self.index.search(self.towers.users([encoded]), count)[0][0]
-            if self._scorer is not None:
-                self.score(history, ids[ids >= 0], {})
+            if self.scores is not None:
+                self.scores.look_up_all()
+                self.scores.score(history, ids[ids >= 0], {})
 
-    def _answer(self, question: Question, query: Vectors, seen: Ids, found: Found) -> Answer:
+    def _answer(self, retrieved: Retrieved) -> Answer | Exception:
+        try:
+            return self._choose(retrieved)
+        except Exception as error:  # of this question alone
+            return error
+
+    def _choose(self, retrieved: Retrieved) -> Answer:
+        question, query, seen, found = retrieved
         history, top, facts = question
         assert history is not None
         with self._stage(FILTER):
             found, looked_at = self._filtered(question, query, seen, found)
         with self._stage(SCORE):
             scores = found.cosines
-            if self._scorer is not None:
-                scores = self.score(history, found.ids, facts)
+            if self.scores is not None:
+                scores = self.scores.score(history, found.ids, facts)
         with self._stage(ORDER):
             caps = self.facts.capped(found.ids)
-            places = put_in_order(scores, found.vectors, top, caps, self.rules.diversity)
+            vectors = self.index.vectors(found.ids) if self.rules.diversity else None
+            places = put_in_order(scores, vectors, top, caps, self.rules.diversity)
             keys = [self.towers.catalogue.item(int(found.ids[place]))[0] for place in places]
         told: list[float | None] = [float(scores[place]) for place in places]
         return Answer(keys, told, NEAREST, looked_at, len(found.ids))
@@ -214,17 +267,20 @@ class Recommender:
         return max(self.candidates, question.top)
 
     def _nearest(
-        self, queries: Vectors, questions: Sequence[Question], seen: Sequence[Ids]
+        self,
+        queries: Vectors,
+        questions: Sequence[Question],
+        seen: Sequence[Ids],
+        widening: int = 0,
     ) -> list[Found]:
-        """Return the nearest items of each: as many as it wants beside those seen."""
+        """Return the nearest items of each: as many as it wants beside those seen, or more."""
         counts = [
-            min(self._wanted(question) + len(own), self.index.items)
+            min((self._wanted(question) + len(own)) * 4**widening, self.index.items)
             for question, own in zip(questions, seen, strict=True)
         ]
-        ids, cosines, vectors = self.index.search(queries, max(counts))
+        ids, cosines = self.index.search(queries, max(counts), widening)
         return [
-            Found(ids[place, :count], cosines[place, :count], vectors[place, :count])
-            for place, count in enumerate(counts)
+            Found(ids[place, :count], cosines[place, :count]) for place, count in enumerate(counts)
         ]
 
     def _filtered(
@@ -235,30 +291,14 @@ class Recommender:
         least = max(question.top, self.candidates // 2)
         for widening in range(MOST_WIDENINGS + 1):
             if widening:
-                count = min((wanted + len(seen)) * 4**widening, self.index.items)
-                ids, cosines, vectors = self.index.search(query, count, widening)
-                found = Found(ids[0], cosines[0], vectors[0])
+                (found,) = self._nearest(query, [question], [seen], widening)
             kept = (found.ids >= 0) & ~np.isin(found.ids, seen)
             kept[kept] = self.facts.keep(found.ids[kept], question.facts)
             looked_at = int((found.ids >= 0).sum())
             if kept.sum() >= least or looked_at == self.index.items:
                 break
         places = np.flatnonzero(kept)[:wanted]
-        left = Found(found.ids[places], found.cosines[places], found.vectors[places])
-        return left, looked_at
-
-    def score(self, history: History, ids: Ids, facts: Mapping[str, Any]) -> Any:
-        """Return what the ranker says of items for one user: [items].
-
-        Args:
-            history: What is known of the user.
-            ids: Of the items, as the towers have them.
-            facts: Fields that the ranker reads beside keys.
-        """
-        assert self._scorer is not None and self._encoder is not None
-        items = [self.towers.catalogue.item(int(item))[0] for item in ids]
-        encoded = self._encoder.encode(self.event(self._encoder, history, facts, items))
-        return self._scorer.score_events([encoded])[0]
+        return Found(found.ids[places], found.cosines[places]), looked_at
 
     def _popular(self, question: Question) -> Answer:
         popular = self.towers.catalogue.popular
@@ -269,28 +309,3 @@ class Recommender:
             places = put_in_order(falling, None, question.top, self.facts.capped(kept))
             keys = [self.towers.catalogue.item(int(kept[place]))[0] for place in places]
         return Answer(keys, [None] * len(keys), POPULAR, len(popular), len(kept))
-
-    @staticmethod
-    def event(
-        encoder: EventEncoder, history: History, facts: Mapping[str, Any], items: Sequence[Any]
-    ) -> Event:
-        """Return a user and candidates as a model's encoder takes them.
-
-        Items of a history that the model does not know are left out when it is encoded, so it gets
-        twice as many as it reads.
-
-        Args:
-            encoder: Of the model.
-            history: What is known of the user.
-            facts: Fields that the model reads beside keys, and keys of the user that the history
-                does not have.
-            items: Raw keys of the candidates.
-        """
-        users = {
-            column.name: history.user.get(column.name, facts.get(column.name))
-            for column in encoder.columns.users
-        }
-        beside = {name: facts[name] for name in encoder.numbers.user_fields if name in facts}
-        newest = history.items[-2 * encoder.columns.longest :]
-        fields = {**users, **beside, HISTORY: newest, CANDIDATES: list(items)}
-        return encoder.parse(fields)

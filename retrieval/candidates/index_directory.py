@@ -20,7 +20,7 @@ from .item_index import ItemIndex, Vectors
 if TYPE_CHECKING:
     from .towers import Towers  # imports TensorFlow
 
-FORMAT = 1
+FORMAT = 2
 INDEX, MANIFEST = "items.faiss", "index.json"
 NEEDED = {"model": str, "sha256": str, "recall": float, "items": int}
 
@@ -44,7 +44,7 @@ def write_index(
     """
     check_apart(output, [towers.servable.path])
     with staged_directory(output, overwrite=overwrite, say=say) as directory:
-        index = ItemIndex.build(towers.items(), towers.dim, users)
+        index = ItemIndex.build((vectors for _, vectors in towers.items()), towers.dim, users)
         index.write(directory / INDEX)
         document = {
             "format": FORMAT,

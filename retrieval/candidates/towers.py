@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +11,7 @@ import tensorflow as tf
 from ...serving.events.event import CANDIDATES, HISTORY
 from ...serving.events.event_encoder import EncodedEvent, EventEncoder
 from ...serving.events.log_lookup import read_workflow
+from ...serving.scoring.signature_call import call_signature
 from ...serving.scoring.signature_inputs import user_batch
 from ...serving.servables.manifest import ServableError
 from ...serving.servables.servable import (
@@ -88,7 +88,7 @@ class Towers:
 
     def users_of(self, tensors: Tensors) -> Vectors:
         """Return the vectors of users by what the signature reads: [rows, dim]."""
-        return _call(self._users, tensors)
+        return call_signature(self._users, tensors, VECTOR)
 
     def items(self) -> Iterator[tuple[npt.NDArray[np.int64], Vectors]]:
         """Return ids and vectors of all items, a part at a time: [items], [items, dim]."""
@@ -96,10 +96,4 @@ class Towers:
         for begin in range(1, last, ITEMS_PER_CALL):
             ids = np.arange(begin, min(begin + ITEMS_PER_CALL, last))
             items = [self.catalogue.item(int(item)) for item in ids]
-            yield ids, _call(self._items, self.encoder.encode_items(items))
-
-
-def _call(signature: Any, tensors: Tensors) -> Vectors:
-    found = signature(**{name: tf.constant(value) for name, value in tensors.items()})
-    vectors: Vectors = found[VECTOR].numpy()
-    return vectors
+            yield ids, call_signature(self._items, self.encoder.encode_items(items), VECTOR)

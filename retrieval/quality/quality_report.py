@@ -12,9 +12,11 @@ import numpy.typing as npt
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator
 from ...schemas.dataset import DatasetDirectory
+from ..candidate_scores import CandidateScores
 from ..candidates.histories import History
 from ..candidates.item_index import share_found
 from ..recommender import Recommender
+from ..user_event import user_event
 from .co_occurrence import CoOccurrence
 from .held_out import ClickedRows, Clicks
 from .measures import coverage, ndcg, rank_of, recall
@@ -116,8 +118,8 @@ class Quality:
             self._measure(name, self._answers(answer, clicks), targets)
             for name, answer in plain.items()
         ]
-        if self.recommender.ranker is not None:
-            measured += self._ranked(histories, clicks, facts or {})
+        if (scores := self.recommender.scores) is not None:
+            measured += self._ranked(scores, histories, clicks, facts or {})
         items = self.recommender.index.items
         return QualityReport(len(targets), items, int((targets == 0).sum()), index_recall, measured)
 
@@ -131,8 +133,8 @@ class Quality:
             for begin in range(0, len(histories), 256):
                 part = histories[begin : begin + 256]
                 encoded = [
-                    towers.encoder.encode(self.recommender.event(towers.encoder, h, {}, []))
-                    for h in part
+                    towers.encoder.encode(user_event(towers.encoder, history, {}))
+                    for history in part
                 ]
                 queries = towers.users(encoded)
                 found.append(index.search(queries, count)[0])
@@ -166,7 +168,11 @@ class Quality:
         return ids[~np.isin(ids, clicks.histories[row])]
 
     def _ranked(
-        self, histories: list[History], clicks: Clicks, facts: dict[str, Any]
+        self,
+        ranker: CandidateScores,
+        histories: list[History],
+        clicks: Clicks,
+        facts: dict[str, Any],
     ) -> list[Measured]:
         recommender = self.recommender
         lookup = recommender.towers.encoder.items[0]
@@ -178,7 +184,7 @@ class Quality:
                 ids = [lookup.look_up(key, "item_id") for key in answer.items]
                 whole.append(np.array(ids, np.int64))
                 candidates = self._unseen(popular, clicks, row)[: recommender.candidates]
-                scores = recommender.score(history, candidates, facts)
+                scores = ranker.score(history, candidates, facts)
                 plain.append(candidates[np.argsort(-scores, kind="stable")[:TOP]])
                 report(1, 1)
         return [

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from ...serving.limits import RequestError
 from ...serving.servables.servable import Servable
@@ -45,6 +46,8 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Load what config.pbtxt names."""
+        # Users stand side by side; a thread of each that waits for others' would cost more.
+        tf.config.threading.set_intra_op_parallelism_threads(1)
         values = read_values(args)
         servable, limits = read_settings(args)
         rankers = {int(args["model_version"]): servable}

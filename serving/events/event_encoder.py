@@ -160,13 +160,47 @@ class EventEncoder:
             RequestError: Naming the first key that is not of the vocabulary's type, and the first
                 feature that is neither given nor known.
         """
+        targets = self._items(event.candidates, CANDIDATES)
+        return self._encode(event, targets, event.given or [{}] * len(event.candidates))
+
+    def encode_beside(self, event: Event, ids: npt.NDArray[np.int64]) -> EncodedEvent:
+        """Look up an event's keys beside items of these ids, of which nothing is given.
+
+        Args:
+            event: What is known of the user, without candidates.
+            ids: As :meth:`item_ids` returns them.
+
+        Raises:
+            RequestError: As :meth:`encode`.
+        """
+        self.limits.check_candidates(len(ids))
+        targets = [ids]
+        for place in range(1, len(self.items)):
+            if (known := self._known(place, ids)) is None:
+                raise RequestError(
+                    f"{CANDIDATES}: expected a servable that knows {self.items[place].domain!r} of "
+                    "its items"
+                )
+            targets.append(known)
+        return self._encode(event, targets, [{}] * len(ids))
+
+    def item_ids(self, keys: Sequence[Any]) -> npt.NDArray[np.int64]:
+        """Look up raw keys of items."""
+        first = self.items[0]
+        return np.array([first.look_up(key, CANDIDATES) for key in keys], np.int64)
+
+    def _encode(
+        self,
+        event: Event,
+        targets: Sequence[npt.NDArray[np.int64]],
+        given: Sequence[Mapping[str, Any]],
+    ) -> EncodedEvent:
         columns = self.columns
         users = {
             column.name: np.array([lookup.look_up(event.users[column.name], column.name)])
             for column, lookup in zip(columns.users, self.users, strict=True)
         }
-        targets = self._items(event.candidates, "candidates")
-        history = self._items(event.history, "history")
+        history = self._items(event.history, HISTORY)
         seen = np.flatnonzero(history[0] != UNSEEN)[-columns.longest :]
         histories = {
             column.name: ids[seen].astype(column.dtype)
@@ -178,7 +212,6 @@ class EventEncoder:
         ids = {
             c.name: found.astype(c.dtype) for c, found in zip(columns.targets, targets, strict=True)
         }
-        given = event.given or [{}] * len(event.candidates)
         return EncodedEvent(
             {c.name: users[c.name].astype(c.dtype) for c in columns.users}
             | self.numbers.of_user(event.beside_user),
@@ -214,7 +247,7 @@ class EventEncoder:
     ) -> npt.NDArray[np.int64]:
         """The ids of a feature: what is given, else what is known of the items."""
         lookup = self.items[place]
-        known = self.items[0].features.get(lookup.domain)
+        known = self._known(place, ids)
         given = [i for i, item in enumerate(items) if item[place] is not NOT_GIVEN]
         if known is None and len(given) < len(items):
             i = next(i for i, item in enumerate(items) if item[place] is NOT_GIVEN)
@@ -222,10 +255,15 @@ class EventEncoder:
                 f"{where}[{i}]: expected an object with {lookup.domain!r}, which this servable "
                 f"does not know of its items; received {items[i][0]!r:.60}"
             )
-        found = np.zeros_like(ids) if known is None else np.asarray(known)[ids].astype(np.int64)
+        found = np.zeros_like(ids) if known is None else known
         for i in given:
             found[i] = lookup.look_up(items[i][place], f"{where}[{i}].{lookup.domain}")
         return found
+
+    def _known(self, place: int, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
+        """The ids of a feature that is known of the items; None where it is not."""
+        known = self.items[0].features.get(self.items[place].domain)
+        return None if known is None else np.asarray(known)[ids].astype(np.int64)
 
 
 def find_lookup(servable: Servable, column: Column, features: Sequence[str] = ()) -> Lookup:

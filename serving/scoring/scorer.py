@@ -12,6 +12,7 @@ from ..events.event_encoder import EncodedEvent
 from ..servables.servable import ONE_USER_SIGNATURE, PLAIN_SIGNATURE, SCORE, Servable
 from ..servables.served_columns import Tensors
 from .model_calls import candidate_parts, row_parts
+from .signature_call import call_signature
 from .signature_inputs import Scores, one_user_batch, plain_batch
 
 ONE_USER_FROM = 8
@@ -72,11 +73,7 @@ class Scorer:
 
     @staticmethod
     def _run(signature: Any, parts: Iterable[Tensors]) -> Scores:
-        scores: list[Scores] = []
-        for part in parts:
-            outputs = signature(**{name: tf.constant(value) for name, value in part.items()})
-            scores.append(outputs[SCORE].numpy()[:, 0])
-        return np.concatenate(scores)
+        return np.concatenate([call_signature(signature, part, SCORE)[:, 0] for part in parts])
 
 
 def _groups_of_rows(

@@ -25,55 +25,71 @@ def unit(rows, seed, dim=16):
 
 def test_the_nearest_are_found_with_their_vectors():
     vectors, queries = unit(900, 1), unit(5, 2)
-    ids = np.arange(1, 901) * 3
-    index = ItemIndex.build([(ids[:400], vectors[:400]), (ids[400:], vectors[400:])], 16)
-    found, cosines, own = index.search(queries, 7)
+    index = ItemIndex.build([vectors[:400], vectors[400:]], 16)
+    found, cosines = index.search(queries, 7)
     expected = np.argsort(-(queries @ vectors.T), axis=1)[:, :7]
-    np.testing.assert_array_equal(found, ids[expected])
+    np.testing.assert_array_equal(found, expected + 1)
+    np.testing.assert_array_equal(index.exact(queries, 7), expected + 1)
     np.testing.assert_allclose(cosines, np.sort(queries @ vectors.T)[:, :-8:-1], rtol=1e-5)
-    np.testing.assert_array_equal(own, vectors[expected])
-    assert index.recall == 1.0 and index.groups == 1
+    np.testing.assert_array_equal(index.vectors(found[0]), vectors[expected[0]])
+    assert index.recall == 1.0 and index.groups == index.looked_at == 1
+    assert index.search(queries, 901)[0][:, -1].tolist() == [-1] * 5
 
 
 def test_groups_are_looked_at_until_enough_is_found(monkeypatch):
     monkeypatch.setattr(item_index, "EXACT_BELOW", 100)
     monkeypatch.setattr(item_index, "NEIGHBOURS", 50)
     vectors = unit(4000, 1)
-    index = ItemIndex.build([(np.arange(4000), vectors)], 16)
+    index = ItemIndex.build([vectors], 16)
     assert index.groups == 126 and 1 < index.looked_at < 126
     assert item_index.RECALL <= index.recall < 1
     queries = unit(30, 3)
-    near = [item_index.share_found(index.search(queries, 50, w)[0], index.exact(queries, 50))
-            for w in (0, 3)]  # fmt: skip
-    assert near[0] < near[1] == 1.0
-    index.faiss_index.nprobe = fewer = index.looked_at - max(2, index.looked_at // 16)
+    exact = np.argsort(-(queries @ vectors.T), axis=1)[:, :50] + 1
+    near = [item_index.share_found(index.search(queries, 50, w)[0], exact) for w in (0, 3)]
+    assert near[0] < near[1] and near[1] > item_index.RECALL_OF_ALL - 0.01
+    assert item_index.share_found(index.exact(queries, 50), exact) > 0.999  # 16 bits
+    found, cosines = index.search(queries, 50)
+    own = np.stack([index.vectors(ids) for ids in found])
+    np.testing.assert_allclose(own, vectors[found - 1], atol=1e-3)
+    np.testing.assert_allclose(cosines, np.einsum("qd,qnd->qn", queries, own), rtol=1e-4)
+    again = ItemIndex.build([vectors], 16)
+    np.testing.assert_array_equal(again.search(queries, 9)[0], index.search(queries, 9)[0])
+    index._groups.nprobe = fewer = index.looked_at - max(2, index.looked_at // 16)
     items = vectors[np.random.default_rng(item_index.SEED).permutation(4000)[: item_index.QUERIES]]
-    wanted = np.argsort(-(items @ vectors.T), axis=1)[:, :50]
+    wanted = np.argsort(-(items @ vectors.T), axis=1)[:, :50] + 1
     assert item_index.share_found(index.search(items, 50)[0], wanted) < item_index.RECALL, fewer
-    users = ItemIndex.build([(np.arange(4000), vectors)], 16, -vectors[:5] + queries[:5])
+    users = ItemIndex.build([vectors], 16, -vectors[:5] + queries[:5])
     found = users.search(-vectors[:5] + queries[:5], 50)[0]
     assert item_index.share_found(found, index.exact(-vectors[:5] + queries[:5], 50)) >= 0.96
-    again = ItemIndex.build([(np.arange(4000), vectors)], 16)
-    np.testing.assert_array_equal(again.search(queries, 9)[0], index.search(queries, 9)[0])
+
+
+def test_more_is_refined_where_four_bits_lose_much(monkeypatch):
+    """Items that nearly coincide: of which the nearest are, only longer numbers tell."""
+    monkeypatch.setattr(item_index, "EXACT_BELOW", 100)
+    monkeypatch.setattr(item_index, "NEIGHBOURS", 20)
+    spread = unit(2000, 1)
+    near = unit(40, 2)[np.arange(2000) % 40] + 0.1 * spread
+    near /= np.linalg.norm(near, axis=1, keepdims=True)
+    plain, crowded = ItemIndex.build([spread], 16), ItemIndex.build([near], 16)
+    assert plain.faiss_index.k_factor < crowded.faiss_index.k_factor
+    assert min(plain.recall, crowded.recall) >= item_index.RECALL
 
 
 def test_a_search_stays_on_the_thread_that_asks():
     """Threads that wait for each other by spinning took a second on a busy machine, not 3 ms."""
     faiss = item_index.import_faiss()
-    built = ItemIndex.build([(np.arange(1, 101), unit(100, 1))], 16).faiss_index
-    threads = []
+    index = ItemIndex.build([unit(100, 1)], 16)
+    built, threads = index.faiss_index, []
 
     class Seen:
-        nprobe, nlist = built.nprobe, built.nlist
-
-        def search_and_reconstruct(self, *words, **named):
+        def search(self, *words, **named):
             threads.append(faiss.omp_get_max_threads())
-            return built.search_and_reconstruct(*words, **named)
+            return built.search(*words, **named)
 
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(2)
     try:
-        ids, _, _ = ItemIndex(Seen(), 1.0).search(unit(1, 2), 10)
+        ids, _ = ItemIndex(Seen(), 1.0).search(unit(1, 2), 10)
         after = faiss.omp_get_max_threads()
     finally:
         faiss.omp_set_num_threads(before)
@@ -89,9 +105,9 @@ def test_a_written_index_holds_every_items_vector(towers, index_path):
     index = open_index(index_path, towers)
     ids, vectors = next(towers.items())
     assert index.items == len(ids) == len(towers.catalogue.keys) - 1
-    found, cosines, own = index.search(vectors[:20], 1)
+    found, cosines = index.search(vectors[:20], 1)
     np.testing.assert_allclose(cosines, 1, rtol=1e-5)
-    np.testing.assert_array_equal(own[:, 0], vectors[found[:, 0] - 1])
+    np.testing.assert_array_equal(index.vectors(found[:, 0]), vectors[found[:, 0] - 1])
 
 
 def test_what_is_damaged_or_of_another_model_is_refused(towers, index_path, tmp_path, monkeypatch):
@@ -111,7 +127,7 @@ def test_what_is_damaged_or_of_another_model_is_refused(towers, index_path, tmp_
     with pytest.raises(MerlinSimError, match="digest"):
         open_index(tmp_path / "copy", towers)
     (copy() / MANIFEST).write_text(json.dumps({"format": 99}))
-    with pytest.raises(MerlinSimError, match="format 1"):
+    with pytest.raises(MerlinSimError, match="format 2"):
         open_index(tmp_path / "copy", towers)
     with pytest.raises(MerlinSimError, match="cannot be read"):
         open_index(tmp_path, towers)

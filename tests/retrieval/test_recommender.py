@@ -91,7 +91,7 @@ def test_without_a_ranker_the_nearest_are_the_answer(towers, index, kept, users)
     keep = Recommender(towers, index, rules=Rules(drops_seen=False)).recommend(history, 5)
     event = {"user_id": users[0], "history": history.items, "candidates": []}
     encoded = towers.encoder.encode(towers.encoder.parse(event))
-    ids, cosines, _ = index.search(towers.users([encoded]), 5)
+    ids, cosines = index.search(towers.users([encoded]), 5)
     assert keep.items == [towers.catalogue.keys[i] for i in ids[0]]
     np.testing.assert_allclose(keep.scores, cosines[0], rtol=1e-6)
 
@@ -165,6 +165,24 @@ def test_questions_of_one_call_are_answered_as_alone(towers, index, ranker, kept
         assert (one.items, one.source, one.kept) == (expected.items, expected.source, expected.kept)
         if question.history is not None:
             np.testing.assert_allclose(one.scores, expected.scores, rtol=1e-5)
+
+
+def test_a_call_that_cannot_look_for_candidates_fails_as_a_whole(
+    towers, index, kept, users, monkeypatch
+):
+    """And leaves nothing behind: the next is answered."""
+    recommender = Recommender(towers, index)
+    known = kept.of(users)
+    questions = [Question(known[user], 3) for user in users[:9]]
+
+    def broken(self, *arguments):
+        raise ValueError("of no use")
+
+    with monkeypatch.context() as during:
+        during.setattr(ItemIndex, "search", broken)
+        with pytest.raises(ValueError, match="of no use"):
+            list(recommender.recommend_all(questions))
+    assert sorted(place for place, _ in recommender.recommend_all(questions)) == [*range(9)]
 
 
 def test_both_models_are_called_before_the_first_question(towers, index, ranker, monkeypatch):

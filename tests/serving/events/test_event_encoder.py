@@ -68,6 +68,25 @@ def test_a_given_feature_wins_over_the_known_one(encoder, keys):
     assert encode(encoder, None, [], [unseen]).targets["cat_id_trgt"].tolist() == [other]
 
 
+def test_items_that_were_looked_up_are_as_their_keys(servable, keys):
+    """Known, unseen, and with what is known of them."""
+    encoder = EventEncoder(servable)
+    items = [keys["item_id"][7], "new", keys["item_id"][2], keys["item_id"][7]]
+    history = [keys["item_id"][3], "new", keys["item_id"][1]]
+    expected = encode(encoder, keys["user_id"][2], history, items)
+    event = encoder.parse({"user_id": keys["user_id"][2], "history": history, "candidates": []})
+    found = encoder.encode_beside(event, encoder.item_ids(items))
+    assert found.candidates == expected.candidates == 4
+    for part in ("users", "targets", "histories"):
+        of, wanted = getattr(found, part), getattr(expected, part)
+        assert {name: (ids.tolist(), ids.dtype) for name, ids in of.items()} == {
+            name: (ids.tolist(), ids.dtype) for name, ids in wanted.items()
+        }
+    encoder.items[0].features.clear()
+    with pytest.raises(RequestError, match="expected a servable that knows 'cat_id' of its items"):
+        encoder.encode_beside(event, encoder.item_ids(items))
+
+
 def test_the_newest_seen_positions_are_kept(encoder, keys):
     longest = encoder.columns.longest
     history = [keys["item_id"][i % 30 + 1] for i in range(longest + 5)] + ["new"] * 3

@@ -176,12 +176,18 @@ def promote_and_roll_back(directory, process, second, events, expected):
     assert process.wait(200) == 0
 
 
-def events_of(server, version):
-    """How many events a version has answered, as it has told by now: it tells once a second."""
+def told_of(server, version):
+    """How many events a version has answered and scored, as it has told by now.
+
+    It tells once a second, the one number after the other: who asks in between sees only one risen.
+    """
     try:
-        return metric(server, "merlin_sim_events", model="events", version=version)
+        return (
+            metric(server, "merlin_sim_events", model="events", version=version),
+            metric(server, "merlin_sim_events_scores_bucket", version=version, le="+Inf"),
+        )
     except AssertionError:
-        return 0
+        return 0, 0
 
 
 def test_a_share_of_the_users_meets_a_canary(servable, second, events, expected, tmp_path):
@@ -209,9 +215,8 @@ def test_a_share_of_the_users_meets_a_canary(servable, second, events, expected,
         together = infer_events(server, "grpc", events, "version")[:, 0]
         assert Counter(together.tolist()) == met
         for version, count in met.items():
-            until(lambda version=version, count=count: events_of(server, version) == 3 * count)
-            scores = metric(server, "merlin_sim_events_scores_bucket", version=version, le="+Inf")
-            assert scores == 3 * count
+            scored = (3 * count, 3 * count)
+            until(lambda version=version, scored=scored: told_of(server, version) == scored)
     logged = {file.version: list(file.events()) for file in logged_files(tmp_path / "log")}
     assert {version: len(found) for version, found in logged.items()} == {
         version: 3 * count for version, count in met.items()
