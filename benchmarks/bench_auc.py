@@ -1,10 +1,12 @@
-"""Test AUC of `merlin-sim train` beside a plain Keras SIM trained by the published recipe.
+"""Test AUC of `merlin-sim train`, on both layouts, beside a plain Keras SIM as published.
 
     python benchmarks/bench_auc.py [--all | --only NAME] [--seeds N] [--epochs N] [--shuffle_plain]
+        [--without_plain]
 
-Datasets come from `merlin-sim synthesize` and `preprocess`. Both sides have the published sizes,
-Adam at 0.01, the same global batch and the same rows. The published recipe goes through the rows
-in their stored order in every epoch; `--shuffle_plain` gives the plain model our order too.
+Datasets come from `merlin-sim synthesize` and `preprocess`. All sides have the published sizes,
+Adam at 0.01, the same global batch and the same samples. The users layout shuffles stretches of a
+user's samples, the samples layout single rows. The published recipe goes through the rows in their
+stored order in every epoch; `--shuffle_plain` gives the plain model our order too.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from merlin_sim.foundation.ranks import Ranks  # noqa: E402
 from merlin_sim.schemas.dataset import DatasetDirectory  # noqa: E402
 
 COMMAND = str(Path(sys.executable).parent / "merlin-sim")
+SAMPLES, USERS, PLAIN = "merlin-sim, samples layout", "merlin-sim, users layout", "plain Keras"
 
 
 class Case(NamedTuple):
@@ -68,14 +71,17 @@ CASES = {
 }
 
 
-def make_dataset(case: Case, directory: Path) -> Path:
-    """Go from raw logs to a dataset directory by the real commands."""
-    raw, dataset = str(directory / "raw"), directory / "dataset"
+def make_datasets(case: Case, directory: Path) -> dict[str, Path]:
+    """Go from raw logs to a dataset directory of each layout by the real commands."""
+    raw = str(directory / "raw")
     synthesize = [COMMAND, "synthesize", "--output", raw, "--seed", "7", *case.options.split()]
+    subprocess.run(synthesize, check=True, capture_output=True)
     preprocess = [COMMAND, "preprocess", "amazon-books", "--amazon_dataset_path", raw]
-    for words in (synthesize, [*preprocess, "--output_path", str(dataset)]):
-        subprocess.run(words, check=True, capture_output=True)
-    return dataset
+    datasets = {layout: directory / layout for layout in ("samples", "users")}
+    for layout, path in datasets.items():
+        options = ["--layout", layout, "--output_path", str(path)]
+        subprocess.run([*preprocess, *options], check=True, capture_output=True)
+    return datasets
 
 
 def ours(dataset: Path, case: Case, seed: int, epochs: int, results: Path) -> list[float]:
@@ -111,40 +117,48 @@ def plain(path: Path, case: Case, seed: int, epochs: int, shuffle: bool) -> list
     return found
 
 
-def compare(name: str, seeds: int, epochs: int, shuffle_plain: bool) -> None:
-    """Print both sides' AUC by seed and epoch, the means, and the difference."""
+def compare(name: str, seeds: int, epochs: int, plain_too: bool, shuffle_plain: bool) -> None:
+    """Print each side's AUC by seed and epoch, the means, and the differences."""
     case = CASES[name]
+    found: dict[str, list[list[float]]] = {SAMPLES: [], USERS: []}
+    if plain_too:
+        found[PLAIN] = []
     with tempfile.TemporaryDirectory() as directory:
-        dataset = make_dataset(case, Path(directory))
-        rows = {"train": 0, "test": 0}
-        for mapping in rows:
-            opened = DatasetDirectory.open(dataset)
-            feed = open_feed(opened, mapping, [opened.channels["label"][0]], 1, Ranks())
-            rows[mapping] = feed.plan(0).rows
+        datasets = make_datasets(case, Path(directory))
+        opened = DatasetDirectory.open(datasets["samples"])
+        label = opened.channels["label"][0]
+        train, test = (
+            open_feed(opened, mapping, [label], 1, Ranks()).plan(0).rows
+            for mapping in ("train", "test")
+        )
         print(
-            f"{name}: {case.title}; {rows['train']:,} + {rows['test']:,} rows, "
-            f"batch {case.batch_size}, test AUC after each epoch",
+            f"{name}: {case.title}; {train:,} + {test:,} rows, batch {case.batch_size}, "
+            "test AUC after each epoch",
             flush=True,
         )
-        found: dict[str, list[list[float]]] = {"merlin-sim train": [], "plain, as published": []}
         for seed in range(1, seeds + 1):
-            results = Path(directory) / f"results-{seed}"
-            mine = ours(dataset, case, seed, epochs, results)
-            other = plain(dataset, case, seed, epochs, shuffle_plain)
-            for title, values in zip(found, (mine, other), strict=True):
+            for title in found:
+                if title == PLAIN:
+                    values = plain(datasets["samples"], case, seed, epochs, shuffle_plain)
+                else:
+                    layout = "users" if title == USERS else "samples"
+                    results = Path(directory) / f"results-{layout}-{seed}"
+                    values = ours(datasets[layout], case, seed, epochs, results)
                 found[title].append(values)
                 shown = "  ".join(f"{value:.4f}" for value in values)
-                print(f"  seed {seed}  {title:22} {shown}", flush=True)
-    means = {title: np.mean(values, axis=0) for title, values in found.items()}
-    for title, mean in means.items():
-        print(f"  mean    {title:22} {'  '.join(f'{value:.4f}' for value in mean)}")
-    mine, other = (np.array(values)[:, -1] for values in found.values())
-    error = np.std(mine - other, ddof=1) / np.sqrt(seeds) if seeds > 1 else float("nan")
-    print(
-        f"  ours - published after the last epoch: {np.mean(mine - other):+.4f}"
-        f" (standard error {error:.4f})",
-        flush=True,
-    )
+                print(f"  seed {seed}  {title:28} {shown}", flush=True)
+    for title, values in found.items():
+        print(f"  mean    {title:28} {'  '.join(f'{v:.4f}' for v in np.mean(values, axis=0))}")
+    tell_difference("users - samples", found[USERS], found[SAMPLES])
+    if plain_too:
+        tell_difference("samples - published", found[SAMPLES], found[PLAIN])
+
+
+def tell_difference(title: str, one: list[list[float]], other: list[list[float]]) -> None:
+    """Print how far apart two sides are after the last epoch, seed by seed."""
+    apart = np.array(one)[:, -1] - np.array(other)[:, -1]
+    error = np.std(apart, ddof=1) / np.sqrt(len(apart)) if len(apart) > 1 else float("nan")
+    print(f"  {title}: {np.mean(apart):+.4f} (standard error {error:.4f})", flush=True)
 
 
 def main() -> None:
@@ -155,9 +169,10 @@ def main() -> None:
     parser.add_argument("--only", choices=sorted(CASES), default="demo")
     parser.add_argument("--all", action="store_true", help="every dataset, one after the other")
     parser.add_argument("--shuffle_plain", action="store_true")
-    arguments = parser.parse_args()
-    for name in CASES if arguments.all else [arguments.only]:
-        compare(name, arguments.seeds, arguments.epochs, arguments.shuffle_plain)
+    parser.add_argument("--without_plain", action="store_true", help="the two layouts alone")
+    given = parser.parse_args()
+    for name in CASES if given.all else [given.only]:
+        compare(name, given.seeds, given.epochs, not given.without_plain, given.shuffle_plain)
 
 
 if __name__ == "__main__":

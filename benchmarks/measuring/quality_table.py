@@ -89,24 +89,30 @@ def print_table(outcomes: Sequence[Outcome], titles: Mapping[str, str]) -> None:
 def draw(outcomes: Sequence[Outcome], folder: Path) -> None:
     """Draw of each log the AUC over the length of the history, and over the cost of training.
 
-    Popularity, which knows nothing of a user, is left to the table.
+    A model has one colour in all pictures. Popularity, which knows nothing of a user, is left to
+    the table.
     """
     import matplotlib
 
     matplotlib.use("Agg")
+    matplotlib.rcParams["svg.fonttype"] = "none"  # texts, not curves
+    matplotlib.rcParams["svg.hashsalt"] = "quality"  # the same picture of the same numbers
     from matplotlib import pyplot as plt
 
     folder.mkdir(parents=True, exist_ok=True)
+    models = sorted({outcome.model for outcome in outcomes} - set(BASELINES))
     for log in dict.fromkeys(outcome.log for outcome in outcomes):
         rows = [row for row in summarize(outcomes, log) if row.model != BASELINES[0]]
         figure, (by_length, by_cost) = plt.subplots(
             1, 2, figsize=(12, 4.2), sharey=True, layout="constrained"
         )
-        for number, model in enumerate(dict.fromkeys(row.model for row in rows)):
+        for model in sorted({row.model for row in rows}):
             of_model = sorted((row for row in rows if row.model == model), key=lambda r: r.length)
-            style = {"color": f"C{number}", "marker": "o", "capsize": 3, "label": model}
+            style = {"marker": "o", "capsize": 3, "label": model}
             if model in BASELINES:
                 style |= {"linestyle": "--", "color": "0.2"}
+            else:
+                style["color"] = f"C{models.index(model)}"
             aucs, spreads = [r.auc for r in of_model], [r.spread for r in of_model]
             by_length.errorbar([r.length for r in of_model], aucs, spreads, **style)
             measured = [r for r in of_model if r.processor_seconds is not None]
@@ -122,5 +128,5 @@ def draw(outcomes: Sequence[Outcome], folder: Path) -> None:
         by_cost.set(xlabel="processor seconds of training", title="what it costs")
         by_cost.set_xlim(left=0)
         figure.legend(*by_length.get_legend_handles_labels(), loc="outside right upper")
-        figure.savefig(folder / f"quality-{log}.png", dpi=110)
+        figure.savefig(folder / f"quality-{log}.svg", metadata={"Date": None})
         plt.close(figure)
