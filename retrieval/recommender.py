@@ -273,15 +273,21 @@ class Recommender:
         seen: Sequence[Ids],
         widening: int = 0,
     ) -> list[Found]:
-        """Return the nearest items of each: as many as it wants beside those seen, or more."""
-        counts = [
+        """Return the nearest items of each: as many as it wants beside those seen, or more.
+
+        Those that want as many are looked for in one go. All in one go would not do: the more are
+        wanted, the more the index compares again, and an answer may not depend on who asks beside.
+        """
+        counts = np.array([
             min((self._wanted(question) + len(own)) * 4**widening, self.index.items)
             for question, own in zip(questions, seen, strict=True)
-        ]
-        ids, cosines = self.index.search(queries, max(counts), widening)
-        return [
-            Found(ids[place, :count], cosines[place, :count]) for place, count in enumerate(counts)
-        ]
+        ])  # fmt: skip
+        found: dict[int, Found] = {}
+        for count in np.unique(counts).tolist():
+            places = np.flatnonzero(counts == count)
+            ids, cosines = self.index.search(queries[places], count, widening)
+            found |= dict(zip(places.tolist(), map(Found, ids, cosines), strict=True))
+        return [found[place] for place in range(len(counts))]
 
     def _filtered(
         self, question: Question, query: Vectors, seen: Ids, found: Found

@@ -167,6 +167,28 @@ def test_questions_of_one_call_are_answered_as_alone(towers, index, ranker, kept
             np.testing.assert_allclose(one.scores, expected.scores, rtol=1e-5)
 
 
+def test_whoever_asks_beside_changes_no_candidate(towers, index, kept, users, monkeypatch):
+    """Each is looked for with its own number: the more are wanted, the more are compared again.
+
+    With that of the longest history for all, 52 of 165,703 answers under load were others.
+    """
+    asked = Counter()
+    search = ItemIndex.search
+
+    def seen(self, queries, count, *widening):
+        asked[count] += len(queries)
+        return search(self, queries, count, *widening)
+
+    monkeypatch.setattr(ItemIndex, "search", seen)
+    known = kept.of(users)
+    questions = [
+        Question(History(known[user].user, known[user].items[: 1 + place % 3]), 12)
+        for place, user in enumerate(users[:16])
+    ]
+    dict(Recommender(towers, index, candidates=12).recommend_all(questions))
+    assert asked == {13: 6, 14: 5, 15: 5}
+
+
 def test_a_call_that_cannot_look_for_candidates_fails_as_a_whole(
     towers, index, kept, users, monkeypatch
 ):
