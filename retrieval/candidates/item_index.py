@@ -204,8 +204,8 @@ def _ids(places: Ids) -> Ids:
 def _make_groups(faiss: Any, vectors: Vectors, groups: int, learned: Vectors) -> Any:
     """Put vectors into groups, each number in 4 bits, and keep them all in 16 beside.
 
-    What is looked at of a query is more than the processor's memory holds: fewer bits are sooner
-    read.
+    What is looked at for a query is more than a processor's caches hold: fewer bits are read
+    sooner.
     """
     dim = vectors.shape[1]
     coarse = faiss.index_factory(dim, f"IVF{groups},PQ{dim}x4fs", faiss.METRIC_INNER_PRODUCT)
