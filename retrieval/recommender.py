@@ -183,21 +183,22 @@ class Recommender:
         told: list[tuple[int, Retrieved | Answer | Exception]] = []
         begin = time.perf_counter()
         encoder = self.towers.encoder
-        asked, encoded = [], []
+        asked, encoded, seen = [], [], []
         for place, question in questions:
             try:
                 if question.history is None or not question.history.items:
                     told.append((place, self._popular(question)))
                     continue
+                own = self._seen(question)
                 event = user_event(encoder, question.history, question.facts)
                 encoded.append(encoder.encode(event))
+                seen.append(own)
                 asked.append((place, question))
             except Exception as error:  # whatever it is, it is this question's alone
                 told.append((place, error))
         if not asked:
             return told
         queries = self.towers.users(encoded)
-        seen = [self._seen(question) for _, question in asked]
         found = self._nearest(queries, [question for _, question in asked], seen)
         took = time.perf_counter() - begin
         for which, (place, question) in enumerate(asked):
@@ -215,11 +216,12 @@ class Recommender:
         history = History({}, [self.towers.catalogue.item(1)[0]])
         encoder = self.towers.encoder
         with suppress(MerlinSimError):
+            if self.scores is not None:
+                self.scores.look_up_all()
             encoded = encoder.encode(user_event(encoder, history, {}))
             count = min(self.candidates, self.index.items)
             ids = self.index.search(self.towers.users([encoded]), count)[0][0]
             if self.scores is not None:
-                self.scores.look_up_all()
                 self.scores.score(history, ids[ids >= 0], {})
 
     def _answer(self, retrieved: Retrieved) -> Answer | Exception:

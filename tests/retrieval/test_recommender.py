@@ -167,6 +167,16 @@ def test_questions_of_one_call_are_answered_as_alone(towers, index, ranker, kept
             np.testing.assert_allclose(one.scores, expected.scores, rtol=1e-5)
 
 
+def test_a_history_that_cannot_be_looked_up_is_no_fault_of_the_others(towers, index):
+    """Nor where the key of another type is older than all that the towers read."""
+    keys = list(towers.catalogue.keys[1:])
+    histories = [keys[:3], [7, *keys[:60]], keys[5:9]]
+    questions = [Question(History({"user_id": "x"}, items), 3) for items in histories]
+    found = dict(Recommender(towers, index).recommend_all(questions))
+    assert "expected a string or null, received 7" in str(found[1])
+    assert [found[place].source for place in (0, 2)] == [NEAREST] * 2
+
+
 def test_whoever_asks_beside_changes_no_candidate(towers, index, kept, users, monkeypatch):
     """Each is looked for with its own number: the more are wanted, the more are compared again.
 
