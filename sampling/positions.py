@@ -11,23 +11,34 @@ TEST = "test"
 VALIDATION = "validation"
 
 
-def sample_positions(lengths: Any, mapping: str, least_before: Any, xp: Any) -> tuple[Any, Any]:
+def last_mappings(validates: bool) -> tuple[str, ...]:
+    """The mappings where each user's last interactions are held out, in the order of time."""
+    return (TRAIN, VALIDATION, TEST) if validates else (TRAIN, TEST)
+
+
+def sample_positions(
+    lengths: Any, mapping: str, least_before: Any, xp: Any, validates: bool = False
+) -> tuple[Any, Any]:
     """Say of each history from which position to which other one its samples are.
 
-    The last interaction is the test's, all before it are for training.
+    The last interaction is the test's, the one before it validates where one should, all before
+    them are for training.
 
     >>> import numpy as np
     >>> [ends.tolist() for ends in sample_positions(np.array([4, 1, 0]), "train", 1, np)]
     [[1, 0, 0], [3, 0, 0]]
     >>> [ends.tolist() for ends in sample_positions(np.array([4, 1, 0]), "test", 1, np)]
     [[3, 0, 0], [4, 1, 0]]
+    >>> [ends.tolist() for ends in sample_positions(np.array([4, 1]), "validation", 1, np, True)]
+    [[2, 0], [3, 0]]
 
     Args:
         lengths: [histories] How many interactions each history has.
-        mapping: ``"train"`` or ``"test"``.
-        least_before: Interactions that a sample of ``"train"`` has before it at least; or, of
+        mapping: ``"train"``, ``"validation"`` or ``"test"``.
+        least_before: Interactions that a sample that does not test has before it at least; or, of
             each history, the first position that has enough before it.
         xp: numpy or cupy.
+        validates: Whether there is a part that validates.
 
     Returns:
         [histories] the first position, and the one after the last; equal where there is none.
@@ -35,7 +46,10 @@ def sample_positions(lengths: Any, mapping: str, least_before: Any, xp: Any) -> 
     last = xp.maximum(lengths - 1, 0)
     if mapping == TEST:
         return last, lengths
-    return xp.minimum(xp.maximum(least_before, 0), last), last
+    ends = xp.maximum(last - 1, 0) if validates else last
+    begins = ends if mapping == VALIDATION else 0
+    ends = last if mapping == VALIDATION else ends
+    return xp.minimum(xp.maximum(least_before, begins), ends), ends
 
 
 def part_ends(parts: Any, offsets: Any, part: int, xp: Any) -> Any:

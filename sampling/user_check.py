@@ -32,6 +32,8 @@ class StoredUsers:
     """[users] By mapping, the first position that is a sample, and the one after the last."""
     times: tuple[Array, Array] | None = None
     """All interactions' times, [interactions], and where each user's begin, [users + 1]."""
+    same_time: tuple[Array, Array] | None = None
+    """How many before each interaction have its own time, and where each user's begin."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class UserCheck:
     """By mapping, the columns of the positions."""
     times: str | None = None
     """The column with the times; None without."""
+    same_time: str | None = None
+    """The column that says how many before each interaction have its own time; None without."""
 
     def __call__(self, stored: StoredUsers) -> None:
         """Look at everything.
@@ -63,6 +67,8 @@ class UserCheck:
         self._check_items(stored)
         if self.times is not None:
             self._check_times(stored, self.times)
+        if self.same_time is not None:
+            self._check_same_time(stored, self.same_time)
         before: list[str] = []
         for mapping in stored.positions:
             self._check_positions(stored, mapping, before)
@@ -98,6 +104,27 @@ class UserCheck:
                 position = place - int(starts[row])
                 what = f"position {position}: column {column} should hold {expected}"
                 refuse(stored, row, what, times[place])
+
+    def _check_same_time(self, stored: StoredUsers, column: str) -> None:
+        """Counts go up by one within a time, and begin at 0 with the next."""
+        assert stored.same_time is not None
+        counts, starts = stored.same_time
+        lengths, items = np.diff(starts), np.diff(stored.starts)
+        what = f"column {column} should hold a number for each item of {self.history}"
+        _refuse_first(stored, lengths != items, lengths, what)
+        before = np.full(len(counts), -1, np.int64)
+        before[1:] = counts[:-1]
+        before[starts[:-1][lengths > 0]] = -1
+        wrong = (counts != 0) & (counts != before + 1)
+        if wrong.any():
+            place = int(np.argmax(wrong))
+            row = int(np.searchsorted(starts, place, side="right")) - 1
+            position = place - int(starts[row])
+            what = (
+                f"position {position}: column {column} should hold 0, where a time begins, or one "
+                "more than at the position before"
+            )
+            refuse(stored, row, what, counts[place])
 
     def _check_positions(self, stored: StoredUsers, mapping: str, before: list[str]) -> None:
         begin, end = self.columns[mapping]

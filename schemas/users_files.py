@@ -35,7 +35,8 @@ def check_users_files(directory: Path, spec: FeatureSpec, layout: UsersLayout) -
     for name, positions in files.items():
         single = [*spec.channel_spec.get(USER_FEATURES, ()), *positions]
         times = [] if layout.times is None else [layout.times]
-        problems += _problems(directory / name, single, [layout.history], times)
+        lists = [layout.history, *([] if layout.same_time is None else [layout.same_time])]
+        problems += _problems(directory / name, single, lists, times)
     table = directory / layout.item_table
     found = _problems(table, [ID, COUNT, *layout.item_features])
     problems += found or _wrong_size(table, spec)

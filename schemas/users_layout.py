@@ -39,7 +39,9 @@ NOT_IN_HISTORY = "negatives_not_in_history"
 """A key that may be missing, for false."""
 TIMES = "times"
 """A key that is there where samples have time intervals."""
-MAY_BE_MISSING = {PER_POSITIVE, NOT_IN_HISTORY, TIMES}
+SAME_TIME = "same_time"
+"""A key that is there where a sample does not see what has its own time."""
+MAY_BE_MISSING = {PER_POSITIVE, NOT_IN_HISTORY, TIMES, SAME_TIME}
 COLUMN, UNIT = "column", "unit"
 MOST_PER_POSITIVE = 2**31 - 1
 
@@ -79,6 +81,10 @@ class UsersLayout:
     time_unit: str = "seconds"
     """What samples' time intervals are in, one of :data:`~.channels.UNITS_OF_INTERVALS`."""
 
+    same_time: str | None = None
+    """The column that says of each interaction how many of those before it have its own time: a
+    sample does not see them. None where it sees all that stands before it."""
+
     @property
     def samples_per_position(self) -> int:
         """The negatives, and after them the positive."""
@@ -98,6 +104,8 @@ class UsersLayout:
         stated |= several if self.negatives_per_positive != 1 else {}
         if self.times is not None:
             stated[TIMES] = {COLUMN: self.times, UNIT: self.time_unit}
+        if self.same_time is not None:
+            stated[SAME_TIME] = self.same_time
         return stated | ({NOT_IN_HISTORY: True} if self.negatives_not_in_history else {})
 
 
@@ -123,6 +131,7 @@ def users_layout(spec: FeatureSpec) -> UsersLayout | None:
         stated.get(NOT_IN_HISTORY, False),
         times[COLUMN],
         times[UNIT],
+        stated.get(SAME_TIME),
     )
 
 
@@ -196,6 +205,11 @@ def _wrong_columns(
         if times[COLUMN] in taken:
             yield (TIMES, COLUMN), "a column that holds nothing else", times[COLUMN]
         taken.append(times[COLUMN])
+    if SAME_TIME in stated:
+        column = stated[SAME_TIME]
+        if not _is_name(column) or column in taken:
+            yield (SAME_TIME,), "the name of a column that holds nothing else", column
+        taken.append(column)
     for name, columns in positions.items():
         is_pair = isinstance(columns, list | tuple) and len(columns) == 2
         if not is_pair or not all(map(_is_name, columns)):

@@ -104,7 +104,10 @@ class GroupedBatch:
         user = next(iter(block.users.values()))[groups.rows]
         drawing = recipe.lookup.drawing
         draws = (drawing.cumulative, drawing.guide, drawing.shift)
-        stretch = (starts, groups.begins, groups.counts)
+        same_time = np.empty(0, np.int64) if block.same_time is None else block.same_time
+        stretch = (starts, groups.begins, groups.counts, same_time)
+        least = block.seen(groups.rows, groups.begins)
+        most = block.seen(groups.rows, groups.begins + groups.counts - 1)
         kernels.write_candidates(
             block.items, *stretch, np.uint64(self._seed), user, *draws,
             *block.own_of(groups.rows), recipe.of_position, self._length,
@@ -112,13 +115,12 @@ class GroupedBatch:
             self._arrays[HISTORY_END,], self._arrays[LABEL,], self._arrays[WEIGHT,],
         )  # fmt: skip
         if POSITIVE_HISTORY in items:
-            kernels.write_stretches(
-                block.items, *stretch, recipe.width, places, items[POSITIVE_HISTORY]
-            )
+            history = items[POSITIVE_HISTORY]
+            kernels.write_stretches(block.items, starts, least, most, recipe.width, places, history)
         if NEGATIVE_HISTORY in items:
             kernels.write_stretch_negatives(
-                np.uint64(place_seed(self._seed)), user, groups.begins, groups.counts,
-                recipe.width, *draws, places, items[NEGATIVE_HISTORY],
+                np.uint64(place_seed(self._seed)), user, least, most, recipe.width,
+                *draws, places, items[NEGATIVE_HISTORY],
             )  # fmt: skip
         if recipe.intervals:
             kernels.write_stretch_intervals(

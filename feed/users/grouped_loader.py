@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.users_layout import UsersLayout
 from ..epoch_plan import Rows
 from ..hand_over import to_tensor
 from .grouped_batch import GroupedBatch, Groups
+from .kernels import cut_by_reach
 from .made_window import Batch, MadeWindow, Piece
 from .recipe import Recipe
 from .stretches import Stretches, stretches_of
@@ -31,13 +33,21 @@ class StretchSource(UserSource):
     """Users whose rows are stretches of their positions."""
 
     longest: int
+    by_reach: ClassVar[bool] = True
 
-    @property
-    def part_rows(self) -> list[int]:
+    @cached_property
+    def part_rows(self) -> list[int]:  # type: ignore[override]
         """The number of stretches of each row group."""
-        return [
-            int(stretches_of(counts, self.longest).sum()) for counts in self.users.part_positions
-        ]
+        return [self._stretches_of_part(part) for part in range(len(self.users.parts))]
+
+    def _stretches_of_part(self, part: int) -> int:
+        counts = self.users.part_positions[part]
+        seen = self.users.read_seen(part)
+        if seen is None:
+            return int(stretches_of(counts, self.longest).sum())
+        same_time, starts, begins = seen
+        rows, *_ = cut_by_reach(begins, begins + counts, starts, same_time, self.longest)
+        return len(rows)
 
 
 class GroupedLoader(UsersLoader):

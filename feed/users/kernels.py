@@ -46,14 +46,12 @@ def write_targets(
 
 
 @numba.njit(cache=True, nogil=True)
-def write_windows(
-    items: Array, starts: Array, positions: Array, places: Array, result: Array
-) -> None:
-    """Write the interactions before each sample to the right end of its row, zeros before."""
+def write_windows(items: Array, starts: Array, seen: Array, places: Array, result: Array) -> None:
+    """Write the interactions that each sample sees to the right end of its row, zeros before."""
     width = result.shape[1]
     for i in range(len(places)):
-        length = min(positions[i], width)
-        stop = starts[i] + positions[i]
+        length = min(seen[i], width)
+        stop = starts[i] + seen[i]
         row = result[places[i]]
         row[: width - length] = 0
         source = items[stop - length : stop]
@@ -64,25 +62,27 @@ def write_windows(
 
 @numba.njit(cache=True, nogil=True)
 def write_intervals(
-    times: Array, starts: Array, positions: Array, unit: float, places: Array, result: Array
-) -> None:
+    times: Array, starts: Array, positions: Array, seen: Array, unit: float, places: Array,
+    result: Array,
+) -> None:  # fmt: skip
     """Write how long before each sample its window's interactions were, zeros before them.
 
     ``times`` and ``unit`` are in seconds; the rest as of :func:`write_windows`.
     """
     width = result.shape[1]
     for i in range(len(places)):
-        length = min(positions[i], width)
-        stop = starts[i] + positions[i]
+        length = min(seen[i], width)
+        stop = starts[i] + seen[i]
+        now = times[starts[i] + positions[i]]
         row = result[places[i]]
         row[: width - length] = 0
         for j in range(length):
-            row[width - length + j] = (times[stop] - times[stop - length + j]) / unit
+            row[width - length + j] = (now - times[stop - length + j]) / unit
 
 
 @numba.njit(cache=True, nogil=True)
 def write_negatives(
-    positions: Array, keys: Array, cumulative: Array, guide: Array, shift: int,
+    seen: Array, keys: Array, cumulative: Array, guide: Array, shift: int,
     places: Array, result: Array,
 ) -> None:  # fmt: skip
     """Write as many drawn items as the window has: draws 1, 2, ... from the oldest on.
@@ -95,7 +95,7 @@ def write_negatives(
     cells = np.empty(width, np.int32)
     size = np.float64(cumulative[-1])
     for i in range(len(places)):
-        length = min(positions[i], width)
+        length = min(seen[i], width)
         row = result[places[i]]
         row[: width - length] = 0
         row = row[width - length :]
@@ -158,8 +158,57 @@ def expand(
 
 
 @numba.njit(cache=True, nogil=True)
+def seen_at(same_time: Array, start: int, position: int) -> int:
+    """How many interactions of a user the sample at a position sees.
+
+    Args:
+        same_time: Of all histories, how many before each interaction have its own time; empty
+            where all that stands before a sample is seen.
+        start: Where the user's history begins among them.
+        position: The sample's.
+    """
+    return position - (same_time[start + position] if len(same_time) else 0)
+
+
+@numba.njit(cache=True, nogil=True)
+def cut_by_reach(
+    begins: Array, ends: Array, starts: Array, same_time: Array, longest: int
+) -> tuple[Array, Array, Array]:
+    """Cut users' positions into stretches whose samples see nearly the same.
+
+    A stretch has at most ``longest`` positions, and its last sample sees at most ``longest`` - 1
+    interactions more than its first one.
+
+    Returns:
+        [stretches] whose each is, its first position, and how many it has.
+    """
+    most = (ends - begins).sum()
+    rows, firsts, counts = (
+        np.empty(most, np.int64),
+        np.empty(most, np.int64),
+        np.empty(most, np.int64),
+    )
+    number = 0
+    for row in range(len(begins)):
+        first = begins[row]
+        while first < ends[row]:
+            least = seen_at(same_time, starts[row], first)
+            stop = first + 1
+            while (
+                stop < ends[row]
+                and stop - first < longest
+                and seen_at(same_time, starts[row], stop) - least < longest
+            ):
+                stop += 1
+            rows[number], firsts[number], counts[number] = row, first, stop - first
+            number += 1
+            first = stop
+    return rows[:number].copy(), firsts[:number].copy(), counts[:number].copy()
+
+
+@numba.njit(cache=True, nogil=True)
 def write_stretches(
-    items: Array, starts: Array, begins: Array, counts: Array, width: int, places: Array,
+    items: Array, starts: Array, least: Array, most: Array, width: int, places: Array,
     result: Array,
 ) -> None:  # fmt: skip
     """Write what the samples of each stretch see, together, to the right end of its row.
@@ -167,15 +216,14 @@ def write_stretches(
     Args:
         items: All histories' items.
         starts: [stretches] Where the history of each stretch begins among them.
-        begins: [stretches] Its first position.
-        counts: [stretches] How many positions it has.
+        least: [stretches] How many interactions its first sample sees.
+        most: [stretches] How many its last one sees.
         width: Interactions that a sample sees at most.
         places: [stretches] Its row of the result.
         result: [rows, length] Zeros stand before what is seen.
     """
     for i in range(len(places)):
-        first = max(begins[i] - width, 0)
-        stop = begins[i] + counts[i] - 1
+        first, stop = max(least[i] - width, 0), most[i]
         row = result[places[i]]
         room = len(row) - (stop - first)
         row[:room] = 0
@@ -187,31 +235,32 @@ def write_stretches(
 
 @numba.njit(cache=True, nogil=True)
 def write_stretch_intervals(
-    times: Array, starts: Array, begins: Array, counts: Array, width: int, unit: float,
-    places: Array, result: Array,
+    times: Array, starts: Array, begins: Array, counts: Array, same_time: Array, width: int,
+    unit: float, places: Array, result: Array,
 ) -> None:  # fmt: skip
     """Write of each position of a stretch how long before it what it sees was, zeros elsewhere.
 
-    ``times`` and ``unit`` are in seconds; the rest as of :func:`write_stretches`, but for the
-    result: [rows, positions, length]. Where a stretch is short, the rest is as of its last one.
+    ``times`` and ``unit`` are in seconds; ``begins`` and ``counts`` are the positions of each
+    stretch, ``same_time`` is as :func:`seen_at` has it, the result is [rows, positions, length].
+    Where a stretch is short, the rest is as of its last one.
     """
     length = result.shape[2]
     for i in range(len(places)):
-        first = max(begins[i] - width, 0)
-        room = length - (begins[i] + counts[i] - 1 - first)
+        first = max(seen_at(same_time, starts[i], begins[i]) - width, 0)
+        room = length - (seen_at(same_time, starts[i], begins[i] + counts[i] - 1) - first)
         for step in range(result.shape[1]):
             position = begins[i] + min(step, counts[i] - 1)
-            seen = max(position - width, 0)
+            seen = seen_at(same_time, starts[i], position)
             row = result[places[i], step]
             row[:] = 0
             now = times[starts[i] + position]
-            for j in range(seen, position):
+            for j in range(max(seen - width, 0), seen):
                 row[room + j - first] = (now - times[starts[i] + j]) / unit
 
 
 @numba.njit(cache=True, nogil=True)
 def write_stretch_negatives(
-    seed: Any, users: Array, begins: Array, counts: Array, width: int,
+    seed: Any, users: Array, least: Array, most: Array, width: int,
     cumulative: Array, guide: Array, shift: int, places: Array, result: Array,
 ) -> None:  # fmt: skip
     """Write a drawn item beside each position that :func:`write_stretches` shows.
@@ -223,8 +272,7 @@ def write_stretch_negatives(
     cells = np.empty(length, np.int32)
     size = np.float64(cumulative[-1])
     for i in range(len(places)):
-        first = max(begins[i] - width, 0)
-        stop = begins[i] + counts[i] - 1
+        first, stop = max(least[i] - width, 0), most[i]
         row = result[places[i]]
         room = length - (stop - first)
         row[:room] = 0
@@ -242,9 +290,9 @@ def write_stretch_negatives(
 
 @numba.njit(cache=True, nogil=True)
 def write_candidates(
-    items: Array, starts: Array, begins: Array, counts: Array, seed: Any, users: Array,
-    cumulative: Array, guide: Array, shift: int, own: Array, firsts: Array, stops: Array,
-    of_position: int, length: int, places: Array,
+    items: Array, starts: Array, begins: Array, counts: Array, same_time: Array, seed: Any,
+    users: Array, cumulative: Array, guide: Array, shift: int, own: Array, firsts: Array,
+    stops: Array, of_position: int, length: int, places: Array,
     targets: Array, ends: Array, labels: Array, weights: Array,
 ) -> None:  # fmt: skip
     """Write each stretch's candidates: of every position its twins and its positive, of one end.
@@ -253,10 +301,12 @@ def write_candidates(
     """
     for i in range(len(places)):
         row = places[i]
+        most = seen_at(same_time, starts[i], begins[i] + counts[i] - 1)
         for candidate in range(targets.shape[1]):
             step, slot = candidate // of_position, candidate % of_position
             label = slot == of_position - 1
-            ends[row, step] = length - (counts[i] - 1) + min(step, counts[i] - 1)
+            at = begins[i] + min(step, counts[i] - 1)
+            ends[row, step] = length - (most - seen_at(same_time, starts[i], at))
             targets[row, candidate] = 0
             labels[row, candidate] = 0.0
             weights[row, candidate] = 0.0

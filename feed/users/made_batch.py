@@ -33,6 +33,11 @@ class Samples:
         """Those at some places of a part's order."""
         return cls(stretches.block, *stretches.samples(first, stop))
 
+    @property
+    def seen(self) -> Array:
+        """How many interactions of its user each sees."""
+        return self.block.seen(self.rows, self.positions)
+
     def take(self, chosen: Array) -> Samples:
         """Choose some of them."""
         parts = (self.rows, self.positions, self.labels, self.twins)
@@ -77,8 +82,10 @@ class MadeBatch:
         if recipe.intervals:
             starts = block.starts[samples.rows]
             intervals = self.columns[recipe.intervals]
-            positions, seconds = samples.positions, recipe.seconds
-            kernels.write_intervals(block.times, starts, positions, seconds, places, intervals)
+            kernels.write_intervals(
+                block.times, starts, samples.positions, samples.seen, recipe.seconds, places,
+                intervals,
+            )  # fmt: skip
         for channel, columns in recipe.items.items():
             look_up = kernels.look_up_rows
             if channel == TARGET_ITEM_FEATURES:
@@ -102,6 +109,7 @@ class MadeBatch:
                 places, items[TARGET_ITEM_FEATURES],
             )  # fmt: skip
         if POSITIVE_HISTORY in items:
-            kernels.write_windows(block.items, starts, positions, places, items[POSITIVE_HISTORY])
+            history = items[POSITIVE_HISTORY]
+            kernels.write_windows(block.items, starts, samples.seen, places, history)
         if NEGATIVE_HISTORY in items:
-            kernels.write_negatives(positions, keys, *draws, places, items[NEGATIVE_HISTORY])
+            kernels.write_negatives(samples.seen, keys, *draws, places, items[NEGATIVE_HISTORY])

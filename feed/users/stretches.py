@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .kernels import expand
+from .kernels import cut_by_reach, expand
 from .user_block import Array, UserBlock
 
 
@@ -33,6 +33,7 @@ class Stretches:
         longest: int,
         of_position: int,
         random: np.random.Generator | None = None,
+        by_reach: bool = False,
     ) -> Stretches:
         """Cut the users' samples into stretches of at most ``longest`` positions.
 
@@ -41,13 +42,20 @@ class Stretches:
             longest: Positions that stay together.
             of_position: Samples of each.
             random: Puts the stretches into its order; None leaves them in the users'.
+            by_reach: Cut where samples would see more than ``longest`` - 1 interactions beyond
+                what the first one sees, too: one row of a batch holds what a stretch sees.
         """
-        counts = block.ends - block.begins
-        pieces = stretches_of(counts, longest)
-        rows = np.repeat(np.arange(len(counts)), pieces)
-        number = np.arange(len(rows)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-        begins = block.begins[rows] + number * longest
-        lengths = np.minimum(block.ends[rows] - begins, longest)
+        if by_reach and block.same_time is not None:
+            rows, begins, lengths = cut_by_reach(
+                block.begins, block.ends, block.starts, block.same_time, longest
+            )
+        else:
+            counts = block.ends - block.begins
+            pieces = stretches_of(counts, longest)
+            rows = np.repeat(np.arange(len(counts)), pieces)
+            number = np.arange(len(rows)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+            begins = block.begins[rows] + number * longest
+            lengths = np.minimum(block.ends[rows] - begins, longest)
         if random is not None:
             order = random.permutation(len(rows))
             rows, begins, lengths = rows[order], begins[order], lengths[order]

@@ -29,6 +29,16 @@ class UserBlock:
     """[interactions] When each was, in seconds; None where nobody asks."""
     own: Array | None = None
     """[interactions] Each history's items, ascending; None where negatives may be among them."""
+    same_time: Array | None = None
+    """[interactions] How many of those before each have its own time, and are not seen by it; None
+    where all that stands before a sample is seen."""
+
+    def seen(self, rows: Array, positions: Array) -> Array:
+        """How many interactions, from the first on, the sample at each position sees."""
+        if self.same_time is None:
+            return positions
+        seen: Array = positions - self.same_time[self.starts[rows] + positions]
+        return seen
 
     def own_of(self, rows: Array) -> tuple[Array, Array, Array]:
         """What must not be drawn for some users: items, and from where to where they are each's."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -52,6 +53,7 @@ class UserRows:
         self.history = layout.history
         self.positions = layout.positions
         self.times = layout.times if with_times else None
+        self.same_time = layout.same_time
         self.knows_own = layout.negatives_not_in_history
         ids = {name: spec.feature_spec[name] for name in spec.channel_spec[USER_FEATURES]}
         self.largest = {name: int(feature.cardinality or 0) for name, feature in ids.items()}
@@ -107,7 +109,8 @@ class UserRows:
                 )
         history = columns[self.history]
         assert isinstance(history, ListColumn)
-        singles = {n: c for n, c in columns.items() if n not in (self.history, self.times)}
+        lists = (self.history, self.times, self.same_time)
+        singles = {n: c for n, c in columns.items() if n not in lists}
         whole = {name: column.values.astype(np.int64) for name, column in singles.items()}
         stored = StoredUsers(
             str(part.path),
@@ -116,23 +119,49 @@ class UserRows:
             history.values,
             history.offsets.astype(np.int64),
             {mapping: (whole[begin], whole[end]) for mapping, (begin, end) in named.items()},
-            self._times_of(columns),
+            self._list_of(columns, self.times, np.float64),
+            self._list_of(columns, self.same_time, np.int64),
         )
-        check = UserCheck(self.largest, self.history, self.last_item, self.positions, self.times)
+        names = (self.positions, self.times, self.same_time)
+        check = UserCheck(self.largest, self.history, self.last_item, *names)
         check(stored)
         kind = np.int32 if self.last_item < 2**31 else np.int64
         items = history.values.astype(kind, copy=False)
         users, positions = dict(stored.users), stored.positions[self.mapping]
         own = own_items(items, stored.starts) if self.knows_own else None
         times = None if stored.times is None else stored.times[0]
-        return UserBlock(users, items, stored.starts, *positions, times, own)
+        same_time = None if stored.same_time is None else stored.same_time[0]
+        return UserBlock(users, items, stored.starts, *positions, times, own, same_time)
 
-    def _times_of(self, columns: dict[str, Column]) -> tuple[Array, Array] | None:
-        if self.times is None:
+    def read_seen(self, number: int) -> tuple[Array, Array, Array] | None:
+        """Of a part's users, how many of its own time stand before each interaction.
+
+        Returns:
+            [interactions] the counts, [users + 1] where each history begins, and [users] where its
+            samples begin; None where all that stands before a sample is seen.
+        """
+        if self.same_time is None:
             return None
-        times = columns[self.times]
-        assert isinstance(times, ListColumn)
-        return times.values.astype(np.float64, copy=False), times.offsets.astype(np.int64)
+        part = self.parts[number]
+        begin, _ = self.positions[self.mapping]
+        try:
+            with pq.ParquetFile(part.path, memory_map=True) as file:
+                table = file.read_row_group(part.group, columns=[self.same_time, begin])
+            columns = decode(table, str(part.path), part.first_row).columns
+        except READ_ERRORS as error:
+            raise DataError(f"{part.path} cannot be read as parquet: {error}") from error
+        counts = self._list_of(columns, self.same_time, np.int64)
+        assert counts is not None
+        return (*counts, columns[begin].values.astype(np.int64))
+
+    def _list_of(
+        self, columns: dict[str, Column], name: str | None, kind: Any
+    ) -> tuple[Array, Array] | None:
+        if name is None:
+            return None
+        lists = columns[name]
+        assert isinstance(lists, ListColumn)
+        return lists.values.astype(kind, copy=False), lists.offsets.astype(np.int64)
 
     def _decode(self, part: UserPart) -> tuple[DecodedRows, dict[str, tuple[str, str]]]:
         try:
@@ -140,7 +169,7 @@ class UserRows:
                 stored = set(file.schema_arrow.names)
                 named = {m: pair for m, pair in self.positions.items() if set(pair) <= stored}
                 positions = [name for pair in named.values() for name in pair]
-                lists = [self.history, *([] if self.times is None else [self.times])]
+                lists = [self.history, *filter(None, (self.times, self.same_time))]
                 table = file.read_row_group(part.group, columns=[*self.largest, *positions, *lists])
             return decode(table, str(part.path), part.first_row), named
         except READ_ERRORS as error:

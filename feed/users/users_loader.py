@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -33,6 +33,8 @@ class UserSource:
 
     users: UserRows
     recipe: Recipe
+    by_reach: ClassVar[bool] = False
+    """Whether stretches are rows, and cut where their samples would see too different a history."""
 
     @property
     def part_rows(self) -> list[int]:
@@ -137,6 +139,7 @@ class _OpenPart:
 
     def __init__(self, source: UserSource, plan: EpochPlan, positions_together: int) -> None:
         self._users, self._of_position = source.users, source.recipe.of_position
+        self._by_reach = source.by_reach
         self._plan = plan
         self._together = positions_together
         self._place = -1
@@ -158,7 +161,7 @@ class _OpenPart:
             if plan.shuffle:
                 random = np.random.default_rng([plan.seed, plan.epoch, ORDER_OF_STRETCHES, part])
             self._stretches = Stretches.of(
-                self._users.read(part), self._together, self._of_position, random
+                self._users.read(part), self._together, self._of_position, random, self._by_reach
             )
             self._place = place
         return self._stretches

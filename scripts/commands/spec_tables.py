@@ -85,6 +85,9 @@ def _users(layout: UsersLayout) -> Table:
     rows = {
         "history": f"column {layout.history}, oldest first",
         **({} if layout.times is None else {"times": _times(layout)}),
+        **(
+            {} if layout.same_time is None else {"own time": f"not seen; column {layout.same_time}"}
+        ),
         **{
             f"samples of {mapping}": f"positions from column {begin} to before column {end}"
             for mapping, (begin, end) in layout.positions.items()

@@ -69,6 +69,30 @@ SPLIT = (
         "--validation_users", type=click.FloatRange(0, 1), help="Share of users who validate."
     ),
 )
+EQUAL_TIMES = (
+    click.option(
+        "--order_of_equal_times",
+        "equal_times",
+        type=click.Choice(("unknown", "log", "hash")),
+        default="unknown",
+        show_default=True,
+        help="Interactions of one user and one time. unknown: a sample's history holds only what "
+        "came before the sample's own time. log: the order of their rows is true, and those "
+        "before a sample are its history. hash: a hash orders them, and those before a sample are "
+        "its history. (With --label_column a history never holds what has the sample's own time.)",
+    ),
+)
+VALIDATION = (
+    click.option(
+        "--validation",
+        type=click.Choice(("newest", "none")),
+        default="newest",
+        show_default=True,
+        help="What validates where no other option says so. newest: of what would train, each "
+        "user's last interaction; with --test_from the newest tenth; with --test_users as many "
+        "users as test.",
+    ),
+)
 FILES_OF_SPLIT = (
     click.option(
         "--test_path",

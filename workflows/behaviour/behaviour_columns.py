@@ -61,6 +61,9 @@ class BehaviourColumns:
     are added to the features above."""
     continued: bool = False
     """Whether rows of an earlier dataset's histories stand before those of the log."""
+    own_time_excluded: bool = False
+    """Whether a sample's history holds only what came before the sample's own time. In a log with
+    labels it always does. The rules decide: see ``equal_times.exclude_own_time``."""
 
     def __post_init__(self) -> None:
         """Refuse names that would collide in the dataset, or could not name a file."""
@@ -196,8 +199,16 @@ class BehaviourColumns:
 
     @property
     def moments(self) -> tuple[str, ...]:
-        """What tells rows of one time: a log with labels may show many at once, in any order."""
-        return () if self.label is None else (MOMENT,)
+        """The column that tells rows of one time, where these are not each other's history."""
+        return (MOMENT,) if self.label is not None or self.own_time_excluded else ()
+
+    @property
+    def indexes_samples(self) -> bool:
+        """Whether a sample's history is not simply all that stands before it.
+
+        Then :class:`~merlin_sim.sampling.roles.SamplePlaces` says what each sample sees.
+        """
+        return bool(self.roles or self.moments)
 
     @property
     def of_items(self) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from ..operators.hash_crosses import HashCrosses
 from ..operators.look_up_item_features import LookUpItemFeatures
 from ..vocabularies.vocabulary import Vocabularies
 from .behaviour_columns import BehaviourColumns
-from .rules import LOG_ORDER, SampleRules
+from .rules import SampleRules
 from .split import PART, Split
 
 
@@ -37,7 +37,7 @@ def encode_histories(
     columns: BehaviourColumns,
     vocabularies: Vocabularies,
     encodings: Path,
-    equal_times: str = LOG_ORDER,
+    rules: SampleRules | None = None,
     split: Split | None = None,
     fitted: FittedNumbers | None = None,
 ) -> nvt.WorkflowNode:
@@ -48,8 +48,8 @@ def encode_histories(
         vocabularies: The keys and their ids.
         encodings: A directory in which Categorify may keep the keys in its own form; every
             worker has to see it.
-        equal_times: See :class:`~merlin_sim.workflows.behaviour.rules.SampleRules`.
-        split: See there.
+        rules: Say in which order interactions of one time stand.
+        split: Says of each interaction whose it is.
         fitted: What the operators of numbers have learned, where there are any.
     """
     encoded = [*columns.users, columns.item]
@@ -60,7 +60,7 @@ def encode_histories(
     categorify = nvt.ops.Categorify(vocabs=keys, out_path=str(encodings), cat_cache="host")
     if fitted is not None:
         interactions = interactions >> FittedFeatures(columns, fitted)
-    grouped = interactions >> GroupHistories(columns, equal_times, split)
+    grouped = interactions >> GroupHistories(columns, rules, split)
     beside = (
         *columns.roles,
         *columns.moments,
@@ -84,6 +84,7 @@ def explode_histories(
         longest=rules.max_sequence_length,
         least_before=rules.shortest_sequence_for_training,
         split=rules.split,
+        validates=rules.validates_last,
     )
 
 

@@ -17,10 +17,22 @@ from .fitted import FittedWorkflow, write_fitted
 from .histories import Histories
 from .kept_users import EVENTS, ITEMS, USERS
 from .phases.build_settings import BuildSettings, Features
-from .phases.fitting import check_types_of_keys, count_unseen, fit, refuse_a_single_item
-from .phases.reading import choose_users, read_interactions, tell_what_behaviours_are_for
+from .phases.fitting import (
+    check_types_of_keys,
+    count_popularity,
+    count_unseen,
+    fit,
+    refuse_a_single_item,
+)
+from .phases.reading import (
+    choose_users,
+    read_interactions,
+    tell_what_behaviours_are_for,
+    with_newest_validation,
+)
 from .phases.refusals import refuse_what_cannot_be_built
 from .phases.writing import choose_positions, encode, kept_for_next, write
+from .rules import ITEM_ORDER
 from .split import Split
 from .summary import Summary
 
@@ -72,7 +84,6 @@ class DatasetBuilder(BuildSettings):
         self, output: Path, fitted: FittedWorkflow | None, grow: bool, overwrite: bool
     ) -> Summary:
         refuse_what_cannot_be_built(self, fitted, grow)
-        split = self._split()
         summary = Summary(
             has_labels=self.columns.label is not None,
             equal_times=self.rules.equal_times,
@@ -86,21 +97,44 @@ class DatasetBuilder(BuildSettings):
                 (work / name).mkdir(parents=True)
             (directory / HISTORY).mkdir()
             given = self._read(directory, fitted is None or grow, fitted is None, summary)
-            vocabularies = Vocabularies(directory / CATEGORIES)
-            numbers = self._fit_or_take(work, vocabularies, given, split, fitted, grow, summary)
-            histories = self._encode(work, vocabularies, split, numbers, summary)
-            events = None
-            if fitted is None and self.columns.features.encodings:
-                events = work / "events of keys", numbers
-                histories.write_events(events[0], vocabularies)
-            write(self, directory, histories, vocabularies, events, summary)
-            kept = kept_for_next(self, directory)
-            grown_from = fitted if grow else None
-            write_fitted(
-                directory, self.columns, self.rules, summary.domains, numbers, kept, grown_from
-            )
+            settled = self._settled_by_log(work, summary)
+            settled._make(directory, given, fitted, grow, summary)
             shutil.rmtree(work)
         return summary
+
+    def _settled_by_log(self, work: Path, summary: Summary) -> DatasetBuilder:
+        """The same, with what only the log says: what validates, and whether times are equal."""
+        rules = with_newest_validation(self, work, self._split(), summary)
+        has_equal_times = bool(summary.file_order.same_time) or self.earlier is not None
+        return replace(self, rules=rules, has_equal_times=has_equal_times)
+
+    def _make(
+        self,
+        directory: Path,
+        given: Features,
+        fitted: FittedWorkflow | None,
+        grow: bool,
+        summary: Summary,
+    ) -> None:
+        """Make the dataset of what was read."""
+        work, split = directory / WORK, self._split()
+        published = self.rules.equal_times == ITEM_ORDER
+        by_hash = () if published else self.columns.items
+        vocabularies = Vocabularies(directory / CATEGORIES, by_hash)
+        numbers = self._fit_or_take(work, vocabularies, given, split, fitted, grow, summary)
+        histories = self._encode(work, vocabularies, split, numbers, summary)
+        if fitted is None or grow:
+            count_popularity(self, histories, vocabularies, split, fitted, summary)
+        events = None
+        if fitted is None and self.columns.features.encodings:
+            events = work / "events of keys", numbers
+            histories.write_events(events[0], vocabularies)
+        write(self, directory, histories, vocabularies, events, summary)
+        kept = kept_for_next(self, directory)
+        grown_from = fitted if grow else None
+        write_fitted(
+            directory, self.columns, self.rules, summary.domains, numbers, kept, grown_from
+        )
 
     def _read(self, directory: Path, fits: bool, anew: bool, summary: Summary) -> Features:
         """Read item features and the log, of which users with long histories are kept.

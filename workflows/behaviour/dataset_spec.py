@@ -81,6 +81,10 @@ def dataset_spec(
     )
 
 
+SAME_TIME_BEFORE = "same_time_before"
+"""The column of users' rows that says how many interactions of its own time stand before each."""
+
+
 def users_layout_of(columns: BehaviourColumns, rules: SampleRules) -> UsersLayout:
     """Say how samples are made of the users' rows that this package writes."""
     return UsersLayout(
@@ -94,6 +98,7 @@ def users_layout_of(columns: BehaviourColumns, rules: SampleRules) -> UsersLayou
         negatives_not_in_history=rules.negatives_not_in_history,
         times=columns.timestamp if columns.intervals else None,
         time_unit=columns.features.time_intervals or "seconds",
+        same_time=SAME_TIME_BEFORE if columns.own_time_excluded else None,
     )
 
 

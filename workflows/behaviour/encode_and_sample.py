@@ -53,7 +53,7 @@ def encode_all(
     vocabularies: Vocabularies,
     events: Path,
     output: Path,
-    equal_times: str,
+    rules: SampleRules,
     split: Split | None,
     scheduler: Scheduler,
     fitted: FittedNumbers | None = None,
@@ -63,7 +63,7 @@ def encode_all(
     names = sorted(path.name for path in events.glob("*.arrow"))
     load = LoadEvents(events)
     encodings = output / "encodings"
-    node = encode_histories(columns, vocabularies, encodings, equal_times, split, fitted)
+    node = encode_histories(columns, vocabularies, encodings, rules, split, fitted)
     # A row of known keys: NVTabular cannot tell what is in lists that stay empty.
     bucketed = {number.name for number in columns.features.bucketed(USER)}
     keys = [name for name in (*columns.users, columns.item) if name not in bucketed]
@@ -120,7 +120,7 @@ class LoadPrefixes:
         )
         table = {name: pa.array(self.histories.column(name)[rows]) for name in columns.users}
         table[POSITION] = pa.array(positions)
-        if labels:
+        if columns.roles:
             table[LABEL] = pa.array(labels[0])
         table[columns.targets[0]] = pa.array(targets)
         table[columns.positives[0]] = arrow_lists(values, stops)
@@ -130,7 +130,7 @@ class LoadPrefixes:
             return now, then, new_stops
 
         places = histories.offsets[rows] + positions
-        if columns.roles:
+        if columns.indexes_samples:
             samples = histories.samples
             places = samples.places[samples.offsets[rows] + positions]
         behind = histories.firsts[places] if columns.moments else places
@@ -154,7 +154,7 @@ class LoadPrefixes:
             positions: Which of them.
         """
         histories, longest = self.histories, self.rules.max_sequence_length
-        if not histories.columns.roles:
+        if not histories.columns.indexes_samples:
             where = (histories.offsets, rows, positions, longest)
             return (*sample_kernels.cut_prefixes(values, *where),)
         found = histories.samples

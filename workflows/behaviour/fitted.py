@@ -42,15 +42,16 @@ from ..vocabularies.vocabulary import CATEGORIES, Vocabularies
 from .behaviour_columns import ROLE, BehaviourColumns
 from .behaviour_graph import encode_histories, fitted_workflow
 from .dataset_spec import dataset_spec
+from .equal_times import exclude_own_time
 from .roles import with_roles
-from .rules import ITEM_ORDER, SPLIT_RULES, SampleRules
+from .rules import ALL_ROWS, ITEM_ORDER, SPLIT_RULES, SampleRules
 from .split import Split
 
 WORKFLOW_FILE = "workflow.json"
-FORMAT = 5
-FORMER = (2, 3, 4)
+FORMAT = 6
+FORMER = (2, 3, 4, 5)
 """Formats that are read too: 2 is of logs without labels, in which equal times went by the item; 3
-knows no features beside ids; 4 knows no behaviours."""
+knows no features beside ids; 4 knows no behaviours; 5 counts items in all rows."""
 BEHAVIOURS: dict[str, Any] = {
     "behaviour": None,
     "history_behaviours": [],
@@ -67,6 +68,8 @@ ADDED: dict[str, dict[str, Any]] = {
 }
 """What format 3 says beside format 2."""
 NOTHING: dict[str, Any] = {"stated": None, "learned": {}, "prior": 0.0}
+SET_ELSEWHERE = ("features", "continued", "own_time_excluded")
+"""Fields of the columns that do not stand among them."""
 OBJECTS = ("columns", "rules", "features", "categories")
 LATER = ("history", "grown_from")
 """Sections that former formats lack."""
@@ -103,16 +106,15 @@ class FittedWorkflow:
         path = Path(directory) / WORKFLOW_FILE
         document = _read_document(path)
         features, numbers = _features(path, document["features"])
-        stated = _checked(
-            path, document, "columns", BehaviourColumns, leave_out=("features", "continued")
-        )
+        stated = _checked(path, document, "columns", BehaviourColumns, leave_out=SET_ELSEWHERE)
         try:
             columns = BehaviourColumns(**stated, features=features)
         except MerlinSimError as error:
             raise MerlinSimError(f"{path}: columns: {error}") from error
+        rules = _rules(path, document)
         workflow = cls(
-            columns,
-            _rules(path, document),
+            exclude_own_time(columns, rules),
+            rules,
             Vocabularies(Path(directory) / CATEGORIES),
             numbers,
             EarlierHistories.of_plain(Path(directory), document["history"]),
@@ -174,9 +176,9 @@ class FittedWorkflow:
         return self._finish(node)
 
     def _encode(self, split: Split | None) -> nvt.WorkflowNode:
-        encodings, order = Path(self._encodings.name), self.rules.equal_times
+        encodings, rules = Path(self._encodings.name), self.rules
         numbers = self.numbers if self.columns.features else None
-        return encode_histories(self.columns, self.vocabularies, encodings, order, split, numbers)
+        return encode_histories(self.columns, self.vocabularies, encodings, rules, split, numbers)
 
     def _finish(self, node: nvt.WorkflowNode) -> Workflow:
         names = (*self.columns.users, self.columns.item)
@@ -257,6 +259,7 @@ def _read_document(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = document
     if version in FORMER:
         more = {"negatives_not_in_history": False, "test_files": None, "validation_files": None}
+        more |= {"popularity_of": ALL_ROWS, "validation": None}
         found["rules"] = {**more, **found["rules"]}
         found["columns"] = {**BEHAVIOURS, **found["columns"]}
     if version == 2:

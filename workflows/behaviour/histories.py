@@ -11,9 +11,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...sampling.positions import TEST, TRAIN, part_ends, part_positions, sample_positions
+from ...sampling.positions import (
+    TRAIN,
+    last_mappings,
+    part_ends,
+    part_positions,
+    sample_positions,
+)
 from ...sampling.roles import (
     JOINS,
+    POSITIVE,
+    SAMPLE,
     SamplePlaces,
     first_of_moments,
     first_with_enough_taken,
@@ -37,6 +45,8 @@ FIRSTS = "firsts of their time"
 BEGINS = "begins"
 ENDS = "ends"
 PART_ENDS = "part ends"
+COUNTED = "counted"
+"""Interactions that popularity counts: they join the history, or are predicted to be taken."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +84,7 @@ class Histories:
 
     @property
     def firsts(self) -> npt.NDArray[np.int64]:
-        """Of a log with labels: the place of the first interaction of each one's own time."""
+        """The place of the first interaction of each one's own time, where it counts."""
         return self._map(FIRSTS)
 
     @property
@@ -108,7 +118,7 @@ class Histories:
         """Keep, for counts and shares by time, the events of each encoded key."""
         items, seconds = self.items, self.numbers(SECONDS)
         taken = np.ones(len(items), np.int64)
-        if self.columns.roles:  # labels: every interaction is a sample
+        if self.columns.indexes_samples:  # encodings: every interaction is a sample
             taken = np.diff(self.samples.positives)
         table = vocabularies.items(self.columns.item)
         for encoding in self.columns.features.encodings:
@@ -117,10 +127,12 @@ class Histories:
                 ids = table.feature(name)[items]
             EventCounts(directory / name).write(ids, seconds, taken, vocabularies.size(name))
 
-    def choose_positions(self, least_before: int, split: Split | None = None) -> None:
+    def choose_positions(
+        self, least_before: int, split: Split | None = None, validates: bool = False
+    ) -> None:
         """Say which interactions are samples; see ``sample_positions`` and ``part_positions``."""
         lengths, least = np.diff(self.offsets), least_before
-        if self.columns.roles:
+        if self.columns.indexes_samples:
             samples = self.samples
             lengths = np.diff(samples.offsets)
             least = first_with_enough_taken(samples, least_before, np)
@@ -131,8 +143,9 @@ class Histories:
                 self.write_positions(mapping, *part_positions(before, ends, least, np))
                 before = ends
             return
-        for mapping in (TRAIN, TEST):
-            self.write_positions(mapping, *sample_positions(lengths, mapping, least, np))
+        for mapping in last_mappings(validates):
+            found = sample_positions(lengths, mapping, least, np, validates)
+            self.write_positions(mapping, *found)
 
     def write_positions(
         self, mapping: str, begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
@@ -141,16 +154,49 @@ class Histories:
         for name, values in ((BEGINS, begins), (ENDS, ends)):
             values.astype(np.int64).tofile(self.directory / f"{mapping}.{name}")
 
+    def count_trained(self, items: int, split: Split | None) -> npt.NDArray[np.int64]:
+        """How often each item, by id from 0, was taken in the rows that train.
+
+        Without a split these are all but the samples that are held out at each user's end.
+
+        Args:
+            items: The last id.
+            split: Says which interactions train.
+        """
+        ids = self.items
+        if split is not None:
+            trains = self._map(PART, np.int8) == 0
+        else:
+            trains = np.ones(len(ids), np.bool_)
+            trains[self._held_out()] = False
+        if self.columns.roles:
+            trains &= self._map(COUNTED, np.int8) > 0
+        return np.bincount(ids[trains], minlength=items + 1)
+
+    def _held_out(self) -> npt.NDArray[np.int64]:
+        """The places of the samples behind the last one that trains, of all users."""
+        _, ends = self.positions(TRAIN)
+        offsets = self.samples.offsets if self.columns.indexes_samples else self.offsets
+        counts = np.diff(offsets) - ends
+        numbers = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+        found: npt.NDArray[np.int64] = np.repeat(offsets[:-1] + ends, counts) + numbers
+        return self.samples.places[found] if self.columns.indexes_samples else found
+
     def count_samples(self, mapping: str, twins: int) -> int:
         """How many rows a mapping has: one for each position, and the twins of the positives."""
         begins, ends = self.positions(mapping)
-        rows = positives = int((ends - begins).sum())
-        if self.columns.roles:
+        rows = positives = self.count_positions(mapping)
+        if self.columns.indexes_samples:
             samples = self.samples
             starts = samples.offsets[:-1]
             counted = samples.positives
             positives = int((counted[starts + ends] - counted[starts + begins]).sum())
         return rows + twins * positives
+
+    def count_positions(self, mapping: str) -> int:
+        """How many interactions a mapping predicts."""
+        begins, ends = self.positions(mapping)
+        return int((ends - begins).sum())
 
     def gather(self, files: Iterable[Path], split: Split | None = None) -> None:
         """Append tables of histories, as :func:`~.encode_and_sample.encode_all` writes them."""
@@ -162,7 +208,7 @@ class Histories:
         names, columns = self.columns.users, self.columns
         last = 0
         files = [ITEMS, ENDS, TAKEN, TAKEN_SECONDS]
-        files += [FIRSTS, PLACES, BEFORE, POSITIVES, SAMPLE_ENDS, TAKEN_ENDS]
+        files += [FIRSTS, PLACES, BEFORE, POSITIVES, SAMPLE_ENDS, TAKEN_ENDS, PART, COUNTED]
         files += [f"user.{name}" for name in names]
         files += [f"number.{name}" for name in (*columns.of_users, *columns.of_interactions)]
         writers = {name: open(self.directory / name, "wb") for name in files}
@@ -183,14 +229,18 @@ class Histories:
                 values.tofile(writers[ITEMS])
                 (offsets[1:] + last).tofile(writers[ENDS])
                 parted, part_offsets = slice(None), offsets
-                for name in self.columns.roles:
-                    stored, _ = lists_of_arrow(table[name].combine_chunks())
-                    roles = columns.roles_of(stored)
+                if columns.indexes_samples:
+                    roles: Any = np.full(len(values), JOINS | SAMPLE | POSITIVE)
+                    for name in columns.roles:
+                        stored, _ = lists_of_arrow(table[name].combine_chunks())
+                        roles = columns.roles_of(stored)
                     moments = None
                     for moment in columns.moments:
                         moments, _ = lists_of_arrow(table[moment].combine_chunks())
                         firsts = first_of_moments(moments, offsets, np)
                         (firsts + last).tofile(writers[FIRSTS])
+                    counted = (roles & (JOINS | POSITIVE)) > 0
+                    counted.astype(np.int8).tofile(writers[COUNTED])
                     samples = sample_places(roles, offsets, np, moments)
                     appended.add(samples, last)
                     joins = (roles & JOINS) > 0
@@ -198,8 +248,10 @@ class Histories:
                     if SECONDS in numbers:
                         numbers[SECONDS][joins].tofile(writers[TAKEN_SECONDS])
                     parted, part_offsets = samples.places, samples.offsets
-                for part, file in enumerate(part_files):
+                if split is not None:
                     parts, _ = lists_of_arrow(table[PART].combine_chunks())
+                    parts.astype(np.int8).tofile(writers[PART])
+                for part, file in enumerate(part_files):
                     part_ends(parts[parted], part_offsets, part, np).tofile(file)
                 last += int(offsets[-1])
             appended.close()

@@ -20,7 +20,9 @@ from ..continuation.newest_rows import (
 )
 from ..engine.backend import join_keys, order_of_rows, ranks
 from .behaviour_columns import EARLIER, PLACE, BehaviourColumns
-from .rules import ITEM_ORDER
+from .equal_times import order_within_times
+from .file_order import FileOrder
+from .rules import SampleRules
 from .user_buckets import read_bucket
 
 EVENTS = "events"
@@ -40,8 +42,8 @@ class KeptBucket:
     dropped_users: int
     repeated: int
     """Rows that stand in the log more than once, the first not counted; all are kept."""
-    same_time: int
-    """Rows that have the user and the time of an earlier row."""
+    order: FileOrder
+    """What the order of the file tells of rows of one time."""
     taken: int
     """Rows that join the history: all, but for a log with labels or behaviours."""
     earlier_rows: int
@@ -66,8 +68,7 @@ class KeepLongUsers:
     shortest: int
     longest: int
     """How much of each history is kept for the next day."""
-    equal_times: str
-    """See :class:`~merlin_sim.workflows.behaviour.rules.SampleRules`."""
+    rules: SampleRules
     buckets: Path
     """Where the log stands, dealt out by user."""
     earlier: Path | None
@@ -116,14 +117,13 @@ class KeepLongUsers:
                 samples = pa.array(samples_before[codes[is_kept]].astype(np.float64))
                 events = events.append_column(EARLIER, samples)
             self._write(EVENTS, bucket, events.combine_chunks())
-        repeated, same_time = self._count_repeated(kept)
         return KeptBucket(
             bucket=bucket,
             users=int((is_long & in_log).sum()),
             rows=kept.num_rows,
             dropped_users=int((in_log & ~is_long).sum()),
-            repeated=repeated,
-            same_time=same_time,
+            repeated=self._count_repeated(kept),
+            order=self._order_of_file(kept),
             taken=int((self._roles(kept) & JOINS > 0).sum()),
             earlier_rows=int(is_kept[:before].sum()),
             mixed=self._mixed(rows, keys, codes, is_kept & ((roles & SAMPLE) > 0)),
@@ -138,9 +138,9 @@ class KeepLongUsers:
         roles: npt.NDArray[np.int64],
         so_far: dict[str, npt.NDArray[np.int64]],
     ) -> None:
-        by_item = self.equal_times == ITEM_ORDER
         path = self.history / f"users.{bucket:06d}.parquet"
-        write_newest(path, rows, self.columns, codes, roles, so_far, self.longest, by_item)
+        order = order_within_times(rows, self.columns, self.rules)
+        write_newest(path, rows, self.columns, codes, roles, so_far, self.longest, order)
 
     def _mixed(
         self,
@@ -153,12 +153,11 @@ class KeepLongUsers:
         for name in self.parts:
             places = np.flatnonzero(is_sample)
             times = rows[self.columns.timestamp].combine_chunks()
-            moments = [ranks(times)]
-            if self.equal_times == ITEM_ORDER:
-                moments.append(ranks(rows[self.columns.item].combine_chunks()))
+            ties = order_within_times(rows, self.columns, self.rules)
+            parts = np.asarray(rows[name]).astype(np.int64)
+            moments = [ranks(times), parts, *map(ranks, ties)]
             order = places[order_of_rows([key[places] for key in (codes, *moments)])]
-            parts = np.asarray(rows[name]).astype(np.int64)[order]
-            wrong = np.flatnonzero((np.diff(parts) < 0) & (np.diff(codes[order]) == 0))
+            wrong = np.flatnonzero((np.diff(parts[order]) < 0) & (np.diff(codes[order]) == 0))
             if len(wrong):
                 before, after = order[wrong[0]], order[wrong[0] + 1]
                 return f"{keys[codes[after]]} at {times[after]}, after {times[before]}"
@@ -209,16 +208,26 @@ class KeepLongUsers:
             columns |= {LAST_TIME: time.take(last), PLACE: places.take(last)}
         return pa.table(columns)
 
-    def _count_repeated(self, kept: pa.Table) -> tuple[int, int]:
-        """Count the rows that repeat user, time and item, and those that repeat user and time."""
+    def _count_repeated(self, kept: pa.Table) -> int:
+        """Count the rows that repeat user, time and item."""
         names = (self.columns.user, self.columns.timestamp, self.columns.item)
-        codes = [
-            np.asarray(kept[name].combine_chunks().dictionary_encode().indices) for name in names
-        ]
-        return kept.num_rows - _count_distinct(codes), kept.num_rows - _count_distinct(codes[:2])
+        return kept.num_rows - _count_distinct([_codes(kept, name) for name in names])
+
+    def _order_of_file(self, kept: pa.Table) -> FileOrder:
+        users, times = (_codes(kept, name) for name in (self.columns.user, self.columns.timestamp))
+        labels = None
+        for name in self.columns.labels:
+            labels = np.asarray(kept[name]).astype(np.int64)
+        items = ranks(kept[self.columns.item].combine_chunks())
+        return FileOrder.of(users, times, items, labels)
 
 
-def _count_distinct(codes: list[npt.NDArray[np.int32]]) -> int:
+def _codes(table: pa.Table, name: str) -> npt.NDArray[np.int64]:
+    indices = table[name].combine_chunks().dictionary_encode().indices
+    return np.asarray(indices).astype(np.int64)
+
+
+def _count_distinct(codes: list[npt.NDArray[np.int64]]) -> int:
     if not len(codes[0]):
         return 0
     joined = join_keys(codes)

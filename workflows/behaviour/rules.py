@@ -6,16 +6,20 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...foundation.exceptions import MerlinSimError
-from ...sampling.positions import TEST, TRAIN
+from ...sampling.positions import last_mappings
 from ...schemas.users_layout import NEGATIVES, POPULARITY
 from .split import Split
 
 NONE = "none"
 """No negative samples are drawn: the log has them."""
 DRAWS = (*NEGATIVES, NONE)
+UNKNOWN_ORDER = "unknown"
 LOG_ORDER = "log"
+HASH_ORDER = "hash"
 ITEM_ORDER = "item"
-ORDERS = (LOG_ORDER, ITEM_ORDER)
+ORDERS = (UNKNOWN_ORDER, LOG_ORDER, HASH_ORDER, ITEM_ORDER)
+NEWEST = "newest"
+TRAIN_ROWS, ALL_ROWS = "train", "all"
 SPLIT_RULES = (
     "test_from",
     "validation_from",
@@ -47,8 +51,17 @@ class SampleRules:
     """Negative samples that are drawn for each positive one."""
     negatives_not_in_history: bool = False
     """Draw no item as a negative sample that its user's history has, before or after it."""
-    equal_times: str = LOG_ORDER
-    """What orders a user's interactions of one time: their place in the log, or the item's key."""
+    equal_times: str = UNKNOWN_ORDER
+    """The order of a user's interactions of one time. ``unknown``: a sample's history holds only
+    what came before the sample's own time, and a hash orders what has one time. ``log``: they
+    stand as in the log, and those before a sample are its history. ``hash``: the same, in the
+    order of a hash. ``item``: the same, in the order of the item's key, as published."""
+    popularity_of: str = TRAIN_ROWS
+    """Whose rows say how popular an item is, where negatives are drawn by popularity: those that
+    train, or all, as published."""
+    validation: str | None = None
+    """``newest``: where the split names no part that validates, the newest of what would train
+    validates. None: nothing does."""
 
     test_from: str | None = None
     """See :class:`~merlin_sim.workflows.behaviour.split.Split`, and so for the next five."""
@@ -73,10 +86,15 @@ class SampleRules:
         ]
         if not 0 <= self.seed < 2**63:
             problems.append(f"`seed` should lie in 0..2**63 - 1. Received: `seed` = {self.seed}.")
-        for name, choices in (("negatives", DRAWS), ("equal_times", ORDERS)):
+        for name, choices in (
+            ("negatives", DRAWS),
+            ("equal_times", ORDERS),
+            ("popularity_of", (TRAIN_ROWS, ALL_ROWS)),
+            ("validation", (None, NEWEST)),
+        ):
             value = getattr(self, name)
             if value not in choices:
-                expected = " or ".join(choices)
+                expected = " or ".join(map(str, choices))
                 problems.append(f"`{name}` should be {expected}. Received: `{name}` = {value!r}.")
         if self.negatives == NONE and self.negatives_per_positive != 1:
             problems.append(
@@ -94,12 +112,19 @@ class SampleRules:
         given = {name: getattr(self, name) for name in SPLIT_RULES}
         if all(value is None for value in given.values()):
             return None
+        if self.validation and self.test_users and self.validation_users is None:
+            given["validation_users"] = min(self.test_users, (1 - self.test_users) / 2)
         return Split(**given, seed=self.seed)
+
+    @property
+    def validates_last(self) -> bool:
+        """Whether the interaction before each user's last one validates."""
+        return self.split is None and self.validation is not None
 
     @property
     def mappings(self) -> tuple[str, ...]:
         """The mappings that a dataset gets."""
-        return self.split.mappings if self.split else (TRAIN, TEST)
+        return self.split.mappings if self.split else last_mappings(self.validates_last)
 
     @property
     def kept_for_next(self) -> int:

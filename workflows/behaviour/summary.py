@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from ...foundation.exceptions import MerlinSimError
 from ..logs.bad_rows import BadRows
-from .rules import LOG_ORDER
+from .file_order import FileOrder
+from .rules import HASH_ORDER, ITEM_ORDER, LOG_ORDER, UNKNOWN_ORDER
 
 
 @dataclass
@@ -17,7 +18,8 @@ class Summary:
     interactions: int = 0
     kept_interactions: int = 0
     repeated: int = 0
-    same_time: int = 0
+    file_order: FileOrder = field(default_factory=FileOrder)
+    """Of kept interactions: how many have the time of another one, and what their order tells."""
     has_labels: bool = False
     """Whether the log says what was taken."""
     taken: int | None = None
@@ -38,13 +40,23 @@ class Summary:
     rows: dict[str, int] = field(default_factory=dict)
     bad_rows: list[BadRows] = field(default_factory=list)
     bytes: int = 0
-    equal_times: str = LOG_ORDER
+    equal_times: str = UNKNOWN_ORDER
     is_fitted: bool = False
     """Whether the ids are those of an earlier dataset."""
     continues: bool = False
     """Whether the histories are."""
     shortest: int = 0
     """How many interactions a user needs."""
+    targets: dict[str, int] = field(default_factory=dict)
+    """Mapping -> how many interactions it predicts."""
+    history_only: int = 0
+    """Kept interactions that have an id and are no sample, whatever stands before them."""
+    too_early: int = 0
+    """Samples that no mapping has: too little stands before them."""
+    least_before: int = 0
+    """How many interactions a sample that trains has before it."""
+    validation: str = ""
+    """What validates, or why nothing does; empty where the rules ask for nothing."""
     earlier_interactions: int = 0
     """Rows of the earlier histories of users who are kept."""
     late: int = 0
@@ -70,12 +82,13 @@ class Summary:
         return [
             *self.left_out(),
             f"{self.interactions:,} interactions read; {self.kept_interactions:,} of "
-            f"{self.users:,} users kept ({self.dropped_users:,} users too short), "
-            f"{self.repeated:,} of them repetitions",
+            f"{self.users:,} users kept, {self.repeated:,} of them repetitions"
+            f"{self._dropped_in_words}",
             *self._taken_lines(),
             *self._behaviour_lines(),
             *self._time_lines(),
             *self._fitted_lines(),
+            *self._target_lines(),
             "ids: " + ", ".join(map(self._ids_of, self.domains)),
             *(
                 f"{name}: {count:,} items without one"
@@ -143,16 +156,43 @@ class Summary:
         return lines
 
     @property
-    def _seen_at_their_time(self) -> str:
-        if self.has_labels:
-            return ", and no sample's history holds what has its own time"
-        return ", and as samples have interactions of their own time in their history"
+    def _dropped_in_words(self) -> str:
+        """What of the rows read is not kept, so that the numbers add up."""
+        no_part = sum(n for name, n in self.behaviours.items() if name not in self.roles)
+        short = self.interactions - self.kept_interactions - no_part
+        parts = [f"{short:,} of {self.dropped_users:,} users too short"]
+        parts += [f"{no_part:,} of behaviours that play no part"] * bool(no_part)
+        return "; left out: " + ", ".join(parts)
+
+    def _target_lines(self) -> list[str]:
+        if not self.targets:
+            return []
+        of_each = ", ".join(f"{name} {count:,}" for name, count in self.targets.items())
+        alone = [f"{self.history_only:,} are history alone"] * bool(self.history_only)
+        if self.too_early:
+            alone.append(
+                f"{self.too_early:,} have fewer than {self.least_before} interactions before them "
+                "and are history alone"
+            )
+        said = [f"interactions that are predicted: {of_each}" + "".join(f"; {a}" for a in alone)]
+        return said + [self.validation] * bool(self.validation)
 
     def _time_lines(self) -> list[str]:
-        if not self.same_time:
+        count = self.file_order.same_time
+        if not count:
             return []
-        order = "the order of the log" if self.equal_times == LOG_ORDER else "the order of items"
+        order = {
+            UNKNOWN_ORDER: "a hash orders them",
+            HASH_ORDER: "a hash orders them",
+            LOG_ORDER: "they stand in the order of the log",
+            ITEM_ORDER: "they stand in the order of items",
+        }[self.equal_times]
+        if self.has_labels or self.equal_times == UNKNOWN_ORDER:
+            seen = "no sample's history holds what has its own time"
+        else:
+            seen = "samples have those of their own time that stand before them in their history"
+        told = self.file_order.lines(self.equal_times == LOG_ORDER and not self.has_labels)
         return [
-            f"{self.same_time:,} have the time of an earlier one of their user: they stand in "
-            f"{order}{self._seen_at_their_time}"
+            f"{count:,} have the time of an earlier one of their user: {order}, and {seen}",
+            *told,
         ]

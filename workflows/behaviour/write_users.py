@@ -77,6 +77,10 @@ class WriteUsers:
         if self.layout.times is not None:
             times = histories.numbers(SECONDS)[offsets[first] : offsets[stop]]
             table[self.layout.times] = arrow_lists(times, places)
+        if self.layout.same_time is not None:
+            own = np.arange(offsets[first], offsets[stop])
+            before = own - histories.firsts[offsets[first] : offsets[stop]]
+            table[self.layout.same_time] = arrow_lists(before.astype(np.int32), places)
         return pa.table(table)
 
 
@@ -130,6 +134,7 @@ def refuse_names_of_positions(columns: BehaviourColumns, layout: UsersLayout) ->
         MerlinSimError: With the names.
     """
     own = {name for names in layout.positions.values() for name in names}
+    own |= {layout.same_time} - {None}
     times = [] if layout.times is None else [layout.times]
     taken = sorted(own & {*columns.users, *columns.items, *times})
     if taken:

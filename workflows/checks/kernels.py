@@ -30,14 +30,14 @@ def hash_lists(values: Array, offsets: Array) -> tuple[Array, Array]:
 
 @numba.njit(cache=True, nogil=True)
 def hash_windows(
-    items: Array, starts: Array, rows: Array, positions: Array, longest: int
+    items: Array, starts: Array, rows: Array, seen: Array, longest: int
 ) -> tuple[Array, Array]:
-    """What :func:`hash_lists` gives of the up to ``longest`` items before each position."""
+    """What :func:`hash_lists` gives of the up to ``longest`` items that each sample sees."""
     hashes = np.empty(len(rows), np.uint64)
     lengths = np.empty(len(rows), np.int64)
     for i in range(len(rows)):
-        stop = starts[rows[i]] + positions[i]
-        length = min(positions[i], longest)
+        stop = starts[rows[i]] + seen[i]
+        length = min(seen[i], longest)
         found = np.uint64(0)
         for place in range(stop - length, stop):
             found = found * GOLDEN + np.uint64(items[place])

@@ -58,7 +58,8 @@ class MadeRows:
         largest = {name: int(spec[name].cardinality or 0) for name in channels[USER_FEATURES]}
         last_item = int(spec[channels[TARGET_ITEM_FEATURES][0]].cardinality or 0)
         layout = self._layout
-        return UserCheck(largest, layout.history, last_item, layout.positions, layout.times)
+        names = (layout.positions, layout.times, layout.same_time)
+        return UserCheck(largest, layout.history, last_item, *names)
 
     def rows_of(self, part: tuple[Path, int]) -> int:
         """How many samples a part has."""
@@ -73,8 +74,9 @@ class MadeRows:
         """Make the samples of a row group of users, some at a time."""
         path, group = part
         users = self.dataset.channels[USER_FEATURES]
-        of_times = [] if self._layout.times is None else [self._layout.times]
-        names = [*users, *self._layout.positions[self.mapping], self._layout.history, *of_times]
+        layout = self._layout
+        lists = [layout.history, *filter(None, (layout.times, layout.same_time))]
+        names = [*users, *layout.positions[self.mapping], *lists]
         try:
             with pq.ParquetFile(path) as file:
                 table = file.read_row_group(group, columns=names)
@@ -91,17 +93,25 @@ class MadeRows:
         )
         of_users = dict(zip(users, ids, strict=True))
         ranges = {self.mapping: (begins[0], ends[0])}
-        times = None
-        if of_times:
-            times = lists_of_arrow(columns[of_times[0]], "float64")
-        self._check(StoredUsers(str(path), first, of_users, items, starts, ranges, times))
+        times, same_time = None, None
+        if layout.times is not None:
+            times = lists_of_arrow(columns[layout.times], "float64")
+        if layout.same_time is not None:
+            same_time = lists_of_arrow(columns[layout.same_time])
+        self._check(
+            StoredUsers(str(path), first, of_users, items, starts, ranges, times, same_time)
+        )
         rows, positions = select_prefixes(ids[0], *begins, *ends, 0, 0, 1)
+        seen = positions
+        if same_time is not None:
+            seen = positions - same_time[0][starts[rows] + positions]
         own = own_items(items, starts) if self._layout.negatives_not_in_history else None
         step = max(1, SAMPLES // self._layout.negatives_per_positive)
         for begin in range(0, len(rows), step):
             chosen = slice(begin, begin + step)
             of_users = {name: i[rows[chosen]] for name, i in zip(users, ids, strict=True)}
-            yield self._samples(of_users, items, starts, rows[chosen], positions[chosen], own)
+            where = (rows[chosen], positions[chosen], seen[chosen])
+            yield self._samples(of_users, items, starts, *where, own)
 
     @cached_property
     def _drawing(self) -> Drawing:
@@ -115,13 +125,14 @@ class MadeRows:
         starts: Array,
         rows: Array,
         positions: Array,
+        seen: Array,
         own: Array | None,
     ) -> CheckedRows:
         """Each position's positive, and its twins."""
         layout, channels = self._layout, self.dataset.channels
         history = self.dataset.spec.feature_spec[channels[POSITIVE_HISTORY][0]]
         (longest,) = history.dimensions or (1,)
-        hashes, lengths = kernels.hash_windows(items, starts, rows, positions, longest)
+        hashes, lengths = kernels.hash_windows(items, starts, rows, seen, longest)
         table = ItemTable(self.dataset.path / layout.item_table)
         population = table.population(layout.negatives)
         count, several = len(rows), layout.negatives_per_positive

@@ -87,7 +87,7 @@ def write_newest(
     roles: npt.NDArray[np.int64],
     so_far: dict[str, npt.NDArray[np.int64]],
     longest: int,
-    order_of_items: bool,
+    order: list[pa.Array],
 ) -> None:
     """Write what the next day begins with, of some users.
 
@@ -99,10 +99,10 @@ def write_newest(
         roles: [rows] What part each plays.
         so_far: By name of a column, [codes] what is counted of each user.
         longest: How many rows of a history are kept.
-        order_of_items: Whether rows of one time stand in the order of the item's key.
+        order: [rows] each: what orders rows of one user and one time, before their order in the
+            log. They are written in this order, so that what reads them need not know it.
     """
-    names = (columns.timestamp, *([columns.item] if order_of_items else []))
-    times = [rows[name].combine_chunks() for name in names]
+    times = [rows[columns.timestamp].combine_chunks(), *order]
     joins, kept = (roles & JOINS) > 0, np.zeros(len(codes), bool)
     lags = max((max(number.lags) for number in columns.features.lagging), default=0)
     looked_at = [(joins, longest)]
@@ -114,12 +114,15 @@ def write_newest(
             before = is_before_newest(codes, times[0], marks)
             kept |= is_newest(codes, times, before, most)
     places = np.flatnonzero(kept)
+    if order:
+        keys = [ranks(key.take(pa.array(places))) for key in times]
+        places = places[order_of_rows([codes[places], *keys])]
     table = rows.select(columns_of_rows(columns)).take(pa.array(places))
     table = table.append_column(ROLE, pa.array((roles[places] & JOINS).astype(np.int8)))
     for name, counts in so_far.items():
         table = table.append_column(name, pa.array(counts[codes[places]]))
-    keys = [*columns.users, columns.item, ROLE, *so_far]
+    names = [*columns.users, columns.item, ROLE, *so_far]
     pq.write_table(
-        table, path, compression="zstd", compression_level=ZSTD_LEVEL, use_dictionary=keys,
+        table, path, compression="zstd", compression_level=ZSTD_LEVEL, use_dictionary=names,
         write_statistics=False,
     )  # fmt: skip

@@ -319,6 +319,24 @@ def time_from_text(text: str, kind: str | pa.DataType) -> tuple[int | float | No
     return _time_of_text(pa.array([text]), kind)[0].as_py(), EXPECTED_TIME[kind]
 
 
+def text_of_time(time: float, kind: str) -> str:
+    """A time as a person writes it: the inverse of :func:`time_from_text`.
+
+    >>> text_of_time(7, "int"), text_of_time(86_400_000_000, "date in us")
+    ('7', '1970-01-02T00:00:00')
+
+    Args:
+        time: The number that a column of times holds.
+        kind: What such numbers are, as :func:`kind_of_times` says.
+    """
+    if not kind.startswith("date in "):
+        return str(time)
+    counted = pa.scalar(int(time) * (86400 if kind == "date in days" else 1), pa.int64())
+    unit = "s" if kind == "date in days" else kind.removeprefix("date in ")
+    date: str = counted.cast(pa.timestamp(unit)).as_py().isoformat()
+    return date
+
+
 def _time_of_text(text: pa.Array, kind: str) -> pa.Array:
     """Text as times, null where it is none."""
     text = pc.utf8_trim_whitespace(text)

@@ -7,9 +7,11 @@ from typing import Any
 from merlin.schema import ColumnSchema, Schema
 
 from ...sampling import sample_arrays, sample_kernels
-from ...sampling.positions import TEST, TRAIN, part_ends, part_positions, sample_positions
+from ...sampling.positions import last_mappings, part_ends, part_positions, sample_positions
 from ...sampling.roles import (
     JOINS,
+    POSITIVE,
+    SAMPLE,
     SamplePlaces,
     first_of_moments,
     first_with_enough_taken,
@@ -40,12 +42,15 @@ class ExplodeHistories(RowOperator):
     """Cut each history into its prefixes: an interaction, and what came before it.
 
     With labels or behaviours, interactions to predict are those that are samples, what came
-    before them is what joined the history, and the row has its label.
+    before them is what joined the history, and the row has its label. Where ``columns`` exclude
+    a sample's own time, what came before it is of earlier times.
 
     Args:
         columns: The log's columns.
         mapping: ``"test"`` takes each user's last interaction, ``"train"`` all the others; with a
             split, what it says.
+        validates: Whether the interaction before the last one is ``"validation"``'s, without a
+            split.
         longest: Interactions of a history to keep, the newest.
         least_before: Interactions that a row of ``"train"``, or of any part of a split, has before
             it at least.
@@ -59,14 +64,16 @@ class ExplodeHistories(RowOperator):
         longest: int = 100,
         least_before: int = 1,
         split: Split | None = None,
+        validates: bool = False,
     ) -> None:
         """Store the arguments."""
         super().__init__()
-        mappings = (TRAIN, TEST) if split is None else split.mappings
+        mappings = last_mappings(validates) if split is None else split.mappings
         if mapping not in mappings:
             expected = " or ".join(map(repr, mappings))
             raise ValueError(f"`mapping` should be {expected}. Received: {mapping!r}.")
         self.split = split
+        self.validates = validates
         self.columns = columns
         self.mapping = mapping
         self.longest = longest
@@ -95,8 +102,10 @@ class ExplodeHistories(RowOperator):
         users = {name: values_of(df[name]) for name in self.columns.users}
         user, xp = users[self.columns.user], array_module(df)
         found, joins, moments = None, None, None
-        for name in self.columns.roles:
-            roles = self.columns.roles_of(lists_of(df[name])[0])
+        if self.columns.indexes_samples:
+            roles = xp.full(len(values), JOINS | SAMPLE | POSITIVE)
+            for name in self.columns.roles:
+                roles = self.columns.roles_of(lists_of(df[name])[0])
             for moment in self.columns.moments:
                 moments = lists_of(df[moment])[0]
             found, joins = sample_places(roles, offsets, xp, moments), (roles & JOINS) > 0
@@ -117,7 +126,7 @@ class ExplodeHistories(RowOperator):
         targets, *own_labels, history, history_offsets = cut(values)
         columns = {name: column[rows] for name, column in users.items()}
         columns[POSITION] = positions
-        if own_labels:
+        if self.columns.roles:
             columns[LABEL] = own_labels[0]
         columns[self.columns.targets[0]] = targets
         columns[self.columns.positives[0]] = list_column(history, history_offsets, like=df)
@@ -150,7 +159,8 @@ class ExplodeHistories(RowOperator):
             least = first_with_enough_taken(found, least, xp)
             parted, offsets = found.places, found.offsets
         if self.split is None:
-            return sample_positions(offsets[1:] - offsets[:-1], self.mapping, least, xp)
+            lengths = offsets[1:] - offsets[:-1]
+            return sample_positions(lengths, self.mapping, least, xp, self.validates)
         parts = lists_of(df[PART])[0][parted]
         part = self.split.mappings.index(self.mapping)
         before, ends = (part_ends(parts, offsets, last, xp) for last in (part - 1, part))

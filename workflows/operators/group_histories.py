@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from merlin.schema import ColumnSchema, Schema
 
 from ..behaviour.behaviour_columns import MOMENT, BehaviourColumns
-from ..behaviour.rules import ITEM_ORDER, LOG_ORDER
+from ..behaviour.equal_times import hashed_order, is_hashed
+from ..behaviour.rules import ITEM_ORDER, SampleRules
 from ..behaviour.split import PART, Split
 from ..engine.backend import array_module, frame_to_arrow, group_sorted, new_frame, ranks
 from .row_operator import RowOperator, id_list_column, number_column, number_list_column
+
+ORDER = "order within one time"
 
 
 class GroupHistories(RowOperator):
@@ -20,21 +24,20 @@ class GroupHistories(RowOperator):
 
     Args:
         columns: The log's columns.
-        equal_times: ``"log"`` leaves interactions of one time in the order of the table,
-            ``"item"`` sorts them by the item's raw key.
+        rules: Say in which order interactions of one time stand.
         split: Adds a list that says of each interaction whose it is: train's, test's...
     """
 
     def __init__(
         self,
         columns: BehaviourColumns,
-        equal_times: str = LOG_ORDER,
+        rules: SampleRules | None = None,
         split: Split | None = None,
     ) -> None:
         """Store the arguments."""
         super().__init__()
         self.columns = columns
-        self.equal_times = equal_times
+        self.rules = rules or SampleRules()
         self.split = split
 
     def inputs(self) -> tuple[str, ...]:
@@ -56,6 +59,7 @@ class GroupHistories(RowOperator):
     def transform(self, col_selector: Any, df: Any) -> Any:
         """Group one partition."""
         names = self.columns
+        df, order = self._with_order(df)
         if names.moments:
             table = frame_to_arrow(new_frame({names.timestamp: df[names.timestamp]}, like=df))
             df = df.copy(deep=False)
@@ -66,7 +70,7 @@ class GroupHistories(RowOperator):
         return group_sorted(
             df,
             by=names.user,
-            then=(names.timestamp, *([names.item] if self.equal_times == ITEM_ORDER else [])),
+            then=(names.timestamp, *(self.split.columns if self.split else ()), *order),
             collected=(
                 names.item,
                 *names.roles,
@@ -76,6 +80,18 @@ class GroupHistories(RowOperator):
             ),
             last=(*names.user_features, *names.of_users),
         )
+
+    def _with_order(self, df: Any) -> tuple[Any, list[str]]:
+        """Add the columns that order what has one time; gives their names too."""
+        names = self.columns
+        if not is_hashed(self.rules):
+            return df, [names.item] if self.rules.equal_times == ITEM_ORDER else []
+        keys = (names.user, names.item, names.timestamp)
+        table = frame_to_arrow(new_frame({name: df[name] for name in keys}, like=df))
+        ordered = df.copy(deep=False)
+        order = np.asarray(hashed_order(table, names, self.rules.seed))
+        ordered[ORDER] = array_module(df).asarray(order)
+        return ordered, [ORDER]
 
     def _with_parts(self, df: Any, split: Split) -> Any:
         names = (self.columns.user, self.columns.timestamp)

@@ -24,14 +24,14 @@ from ...schemas.parquet.footer import UNREADABLE, why
 from ...schemas.stored_types import is_list
 from ...schemas.users_files import COUNT, ID
 from ...schemas.users_layout import UsersLayout
-from ..behaviour.behaviour_columns import SECONDS, BehaviourColumns
+from ..behaviour.behaviour_columns import MOMENT, SECONDS, BehaviourColumns
 from ..behaviour.dataset_spec import dataset_spec, users_layout_of
 from ..behaviour.fitted import WORKFLOW_FILE
 from ..behaviour.histories import Histories
 from ..behaviour.rules import SampleRules
 from ..behaviour.write_samples import write_samples_files
 from ..continuation.newest_rows import HISTORY
-from ..engine.backend import lists_of_arrow
+from ..engine.backend import arrow_lists, lists_of_arrow
 from ..engine.schedulers import Scheduler, SingleProcess
 from ..features.feature_set import NO_FEATURES, FeatureSet
 from ..vocabularies.vocabulary import CATEGORIES, Vocabularies
@@ -106,6 +106,7 @@ class UsersTranscoder:
             tuple(others),
             layout.item_features,
             features=FeatureSet(time_intervals=layout.time_unit) if layout.times else NO_FEATURES,
+            own_time_excluded=layout.same_time is not None,
         )
 
     def _rules(self) -> SampleRules:
@@ -158,20 +159,24 @@ class UsersTranscoder:
             )
         largest = {name: sizes[name] for name in columns.users}
         of_items = (columns.item, sizes[columns.item])
-        check = UserCheck(largest, *of_items, layout.positions, layout.times)
+        check = UserCheck(largest, *of_items, layout.positions, layout.times, layout.same_time)
         times = [] if layout.times is None else [layout.times]
+        same_time = [] if layout.same_time is None else [layout.same_time]
         names = [name for pair in layout.positions.values() for name in pair]
         for path in files[first]:
             row = 0
-            for table in _row_groups(path, [*largest, *names, columns.item, *times]):
+            for table in _row_groups(path, [*largest, *names, columns.item, *times, *same_time]):
                 stored = self._stored(path, row, table)
                 check(stored)
                 for mapping, pair in stored.positions.items():
                     positions[mapping].append(pair)
                 row += table.num_rows
-                yield table.rename_columns(
+                table = table.rename_columns(
                     [SECONDS if n in times else n for n in table.column_names]
                 )
+                if stored.same_time is not None:
+                    table = table.append_column(MOMENT, _begins_of_times(*stored.same_time))
+                yield table
 
     def _check_items(self) -> None:
         """Look at the table of items, as the feed does before it makes samples."""
@@ -203,7 +208,15 @@ class UsersTranscoder:
         times = None
         if layout.times is not None:
             times = lists_of_arrow(table[layout.times].combine_chunks(), "float64")
-        return StoredUsers(str(path), row, numbers, items, starts, ranges, times)
+        same_time = None
+        if layout.same_time is not None:
+            same_time = lists_of_arrow(table[layout.same_time].combine_chunks())
+        return StoredUsers(str(path), row, numbers, items, starts, ranges, times, same_time)
+
+
+def _begins_of_times(counts: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]) -> pa.Array:
+    """Of each interaction the place of the first one of its time, as lists: one of each user."""
+    return arrow_lists(np.arange(len(counts)) - counts, starts)
 
 
 def _row_groups(path: Path, names: list[str]) -> Iterator[pa.Table]:

@@ -20,7 +20,7 @@ from ..behaviour.split import Split
 from ..features.feature import INTERACTION, ITEM, USER, Number
 from ..features.fitted_numbers import FittedNumbers, Learned, fit_numbers
 from ..features.raw_vectors import keys_of_lists, matrix_of
-from .vocabulary import Vocabularies, unknown_keys
+from .vocabulary import Vocabularies
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def fit_vocabularies(
     found = read_all(kept / ITEMS)
     items = found[KEY].combine_chunks()
     known = vocabularies.known(columns.item, items.type)
-    keys = unknown_keys(items, known)
+    keys = vocabularies.new_keys(columns.item, items, known)
     counts_of_known = None if before is None else pa.array(_count(items, known, found[COUNT]))
     counts = pa.array(_count(items, keys, found[COUNT]))
     found = found.filter(pc.is_in(items, keys)).combine_chunks()

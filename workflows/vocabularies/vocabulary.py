@@ -1,4 +1,4 @@
-"""Vocabularies: one parquet file per domain, raw keys and their ids 1..n, in the keys' order."""
+"""Vocabularies: one parquet file per domain, raw keys and their ids 1..n."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...foundation.exceptions import MerlinSimError
+from ...sampling.hashing import hash_keys
 from ...sampling.item_table import COUNT, ID, KEY, ItemTable, read_vocabulary
 from ...schemas.parquet.footer import UNREADABLE, read_footer, why
 from ...schemas.stored_types import type_in_words, value_type
@@ -26,6 +28,9 @@ class Vocabularies:
     """The directory ``categories/`` of a dataset."""
 
     directory: Path
+    by_hash: tuple[str, ...] = ()
+    """Domains whose new keys get ids in the order of a hash, not in that of the keys: a log may be
+    sorted by them, and ids should not tell that order."""
 
     def path(self, domain: str) -> Path:
         """Where a domain's vocabulary is."""
@@ -112,6 +117,20 @@ class Vocabularies:
             return pa.array([], kind)
         return pc.cast(pa.array(self.keys(domain)), kind)
 
+    def new_keys(self, domain: str, values: pa.Array, known: pa.Array) -> pa.Array:
+        """The different values that are not among the known ones, in the order of their ids."""
+        keys = unknown_keys(values, known)
+        if domain in self.by_hash:
+            keys = keys.take(pa.array(np.argsort(hash_keys(keys), kind="stable")))
+        return keys
+
+    def set_counts(self, domain: str, counts: npt.NDArray[np.int64]) -> None:
+        """Write how often each item was taken, by id from 0."""
+        table = pq.read_table(self.path(domain))
+        new = pa.array(counts[np.asarray(table[ID])])
+        table = table.set_column(table.schema.get_field_index(COUNT), COUNT, new)
+        pq.write_table(table, self.path(domain), compression="zstd")
+
     def add(self, domain: str, values: pa.Array) -> pa.Array:
         """Write a domain's keys with those of ``values`` that it lacks behind them, in their order.
 
@@ -119,7 +138,7 @@ class Vocabularies:
             All keys, by id.
         """
         known = self.known(domain, values.type)
-        keys = pa.concat_arrays([known, unknown_keys(values, known)])
+        keys = pa.concat_arrays([known, self.new_keys(domain, values, known)])
         self.write(domain, keys)
         return keys
 

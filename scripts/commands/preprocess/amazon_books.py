@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ....foundation.exceptions import MerlinSimError
-from ....workflows.behaviour.rules import ITEM_ORDER
+from ....workflows.behaviour.rules import ALL_ROWS, ITEM_ORDER
 from ...options.devices import settle_for_tables
 from ...options.preprocess_options import (
     LAYOUT,
@@ -89,7 +89,8 @@ def amazon_books(
             f"the columns {', '.join(workflow.columns.log)} (`preprocess log` takes it)."
         )
     earlier = earlier_of(history, workflow)
-    sample_rules = rules_of({**rules, "equal_times": ITEM_ORDER}, workflow)
+    published = {"equal_times": ITEM_ORDER, "popularity_of": ALL_ROWS}
+    sample_rules = rules_of({**rules, **published}, workflow)
     reviews, metadata = amazon_files(amazon_dataset_path, reviews_file_name, metadata_file_name)
     counts = [n for n in (metadata_loader_n_proc, review_loader_num_workers) if n is not None]
     narrator = Terminal()

@@ -151,6 +151,8 @@ def rules_of(
         negatives: What is drawn where nobody says so.
     """
     given = {**given, **{name: given.get(name) or None for name in SPLIT_RULES}}
+    if given.get("validation") == NONE:
+        given["validation"] = None
     source = click.get_current_context().get_parameter_source
     on_command_line = {
         name: value

@@ -13,6 +13,7 @@ from ....schemas.users_layout import POPULARITY
 from ....workflows.behaviour.rules import NONE
 from ...options.devices import settle_for_tables
 from ...options.preprocess_options import (
+    EQUAL_TIMES,
     FILES_OF_SPLIT,
     LAYOUT,
     NEGATIVES_OR_NONE,
@@ -20,6 +21,7 @@ from ...options.preprocess_options import (
     RULES,
     RUN,
     SPLIT,
+    VALIDATION,
     WORKERS,
     names,
     with_options,
@@ -76,6 +78,8 @@ from .fitted_settings import (
 @with_options(RULES)
 @with_options(NEGATIVES_OR_NONE)
 @with_options(SPLIT)
+@with_options(VALIDATION)
+@with_options(EQUAL_TIMES)
 @with_options(FILES_OF_SPLIT)
 @with_options(LAYOUT)
 @with_options(NEXT_DAY)

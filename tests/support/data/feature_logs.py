@@ -11,6 +11,7 @@ COLUMNS = ("--user_column", "who", "--item_column", "what", "--timestamp_column"
 OPTIONS = (
     *COLUMNS, "--item_feature_columns", "brand", "--shortest_sequence_for_user", 5,
     "--max_sequence_length", 12, "--scheduler", "single",
+    "--order_of_equal_times", "log", "--validation", "none",
 )  # fmt: skip
 VECTOR = 4
 FEATURES = """

@@ -11,7 +11,10 @@ import pytest
 
 from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
 
-OPTIONS = ("--scheduler", "single", "--shortest_sequence_for_user", 3, "--max_sequence_length", 4)
+OPTIONS = (
+    "--scheduler", "single", "--shortest_sequence_for_user", 3, "--max_sequence_length", 4,
+    "--order_of_equal_times", "log", "--validation", "none",
+)  # fmt: skip
 DID = ("--behaviour_column", "did")
 HISTORY = ("view", "cart")
 TARGET = ("cart", "buy")

@@ -17,7 +17,10 @@ from merlin_sim.foundation.digest import sha256
 from merlin_sim.foundation.own_digest import DIGEST, with_own_digest
 from merlin_sim.workflows.continuation.earlier_histories import COUNTED
 
-OPTIONS = ("--scheduler", "single", "--shortest_sequence_for_user", 5, "--max_sequence_length", 6)
+OPTIONS = (
+    "--scheduler", "single", "--shortest_sequence_for_user", 5, "--max_sequence_length", 6,
+    "--order_of_equal_times", "log", "--validation", "none",
+)  # fmt: skip
 HALF = 50
 
 

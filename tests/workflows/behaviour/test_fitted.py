@@ -137,7 +137,8 @@ def fitted_log(tmp_path, run_cli):
 
     columns = ("--user_column", "who", "--item_column", "what", "--timestamp_column", "when")
     first = run("first", *columns, "--item_feature_columns", "brand",
-                "--shortest_sequence_for_user", 1)  # fmt: skip
+                "--shortest_sequence_for_user", 1,
+                "--order_of_equal_times", "log", "--validation", "none")  # fmt: skip
     assert first.exception is None
     return run
 

@@ -22,6 +22,7 @@ from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
 OPTIONS = (
     "--scheduler", "single", "--shortest_sequence_for_user", 3, "--max_sequence_length", 5,
     "--user_feature_columns", "land", "--item_feature_columns", "brand",
+    "--order_of_equal_times", "log", "--validation", "none",
 )  # fmt: skip
 FEATURES = {
     "features": {

@@ -15,6 +15,7 @@ from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
 OPTIONS = (
     "--item_feature_columns", "brand", "--scheduler", "single",
     "--shortest_sequence_for_user", 3, "--max_sequence_length", 4,
+    "--order_of_equal_times", "log", "--validation", "none",
 )  # fmt: skip
 
 

@@ -12,7 +12,10 @@ from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
 from merlin_sim.workflows.behaviour.split import Split
 
-OPTIONS = ("--scheduler", "single", "--shortest_sequence_for_user", 3)
+OPTIONS = (
+    "--scheduler", "single", "--shortest_sequence_for_user", 3,
+    "--order_of_equal_times", "log", "--validation", "none",
+)  # fmt: skip
 
 
 def some_log(rows=500, users=25, seed=0) -> pd.DataFrame:

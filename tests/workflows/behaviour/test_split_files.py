@@ -13,7 +13,10 @@ from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
 
-OPTIONS = ("--scheduler", "single", "--shortest_sequence_for_user", 3)
+OPTIONS = (
+    "--scheduler", "single", "--shortest_sequence_for_user", 3,
+    "--order_of_equal_times", "log", "--validation", "none",
+)  # fmt: skip
 BORDERS = {"log": (0, 60), "validation": (60, 80), "test": (80, 100)}
 
 

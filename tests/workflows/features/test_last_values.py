@@ -42,7 +42,7 @@ def test_the_last_in_the_log_decides(kind, run_cli, tmp_path, monkeypatch):
         *("preprocess", "log", *files, "--output_path", tmp_path / "d", "--features", features),
         *("--user_column", "who", "--item_column", "what", "--timestamp_column", "when"),
         *("--item_feature_columns", "brand", "--shortest_sequence_for_user", 1),
-        *("--scheduler", "single"),
+        *("--scheduler", "single", "--order_of_equal_times", "log", "--validation", "none"),
     )
     assert result.exception is None, result.output
     items = pd.read_parquet(tmp_path / "d/categories/what.parquet").set_index("key")

@@ -18,7 +18,7 @@ from merlin_sim.workflows.logs.table_log import TableLog
 OPTIONS = (
     "--user_column", "who", "--item_column", "what", "--timestamp_column", "when",
     "--user_feature_columns", "country,device", "--item_feature_columns", "brand, price band",
-    "--shortest_sequence_for_user", 3,
+    "--shortest_sequence_for_user", 3, "--order_of_equal_times", "log", "--validation", "none",
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from ...engine.schedulers import Scheduler, SingleProcess
 from ...logs.bad_rows import FAIL, BadRows
 from ...logs.log_source import LogSource
 from ..behaviour_columns import BehaviourColumns
+from ..equal_times import exclude_own_time
 from ..rules import SampleRules
 
 SAMPLES = "samples"
@@ -42,11 +43,15 @@ class BuildSettings:
     """Whose rows each file of the source has, as a place among the rules' mappings; None where
     files are no split."""
 
+    has_equal_times: bool = True
+    """Whether some user may have interactions of one time; false once the log has told."""
+
     @property
     def columns(self) -> BehaviourColumns:
         """The log's columns."""
-        columns = self.source.columns
-        return columns if self.earlier is None else replace(columns, continued=True)
+        columns = exclude_own_time(self.source.columns, self.rules)
+        excluded = columns.own_time_excluded and self.has_equal_times
+        return replace(columns, continued=self.earlier is not None, own_time_excluded=excluded)
 
     @property
     def files(self) -> str:

@@ -16,7 +16,9 @@ from ...features.fitted_numbers import FittedNumbers
 from ...vocabularies.fit_vocabularies import Train, fit_vocabularies, read_all
 from ...vocabularies.vocabulary import Vocabularies
 from ..fitted import FittedWorkflow
+from ..histories import Histories
 from ..kept_users import ITEMS, SHOWN, USERS
+from ..rules import ALL_ROWS
 from ..split import Split
 from ..summary import Summary
 from .build_settings import BuildSettings, Features
@@ -76,6 +78,26 @@ def count_unseen(
             f"{settings.files}: column {settings.columns.item!r}: expected items that the fitted "
             f"workflow knows, found none: {summary.unseen_items:,} others.",
         )
+
+
+def count_popularity(
+    settings: BuildSettings,
+    histories: Histories,
+    vocabularies: Vocabularies,
+    split: Split | None,
+    grown: FittedWorkflow | None,
+    summary: Summary,
+) -> None:
+    """Count each item's interactions in the rows that train: what negatives are drawn by."""
+    if settings.rules.popularity_of == ALL_ROWS:
+        return
+    item = settings.columns.item
+    counts = histories.count_trained(vocabularies.size(item), split)
+    if grown is not None:
+        before = grown.vocabularies.items(item).feature(COUNT)
+        counts[: len(before)] += before
+    vocabularies.set_counts(item, counts)
+    refuse_a_single_item(settings, vocabularies, summary)
 
 
 def refuse_a_single_item(

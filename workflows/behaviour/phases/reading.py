@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from ....foundation.exceptions import MerlinSimError
+from ....sampling.positions import VALIDATION
+from ....sampling.roles import SAMPLE
 from ...continuation.earlier_histories import EarlierHistories
 from ...logs.bad_rows import BadRows
-from ..kept_users import KeepLongUsers
+from ...logs.table_columns import text_of_time
+from ...vocabularies.fit_vocabularies import read_all
+from ..kept_users import EVENTS, KeepLongUsers
+from ..rules import SampleRules
+from ..split import Split
 from ..summary import Summary
 from ..user_buckets import BUCKETS, LogDealer, deal_log, first_dealt, number_of_buckets
 from .build_settings import BuildSettings
@@ -102,7 +113,7 @@ def choose_users(
         columns=settings.columns,
         shortest=settings.rules.shortest_sequence_for_user,
         longest=settings.rules.kept_for_next,
-        equal_times=settings.rules.equal_times,
+        rules=settings.rules,
         buckets=work / BUCKETS,
         earlier=None if settings.earlier is None else work / EARLIER_BUCKETS,
         directory=work,
@@ -115,7 +126,7 @@ def choose_users(
             report(1, bucket.rows)
             summary.kept_interactions += bucket.rows
             summary.repeated += bucket.repeated
-            summary.same_time += bucket.same_time
+            summary.file_order.add(bucket.order)
             if settings.columns.label is not None and settings.columns.behaviour is None:
                 summary.taken = (summary.taken or 0) + bucket.taken
             summary.users += bucket.users
@@ -139,6 +150,53 @@ def choose_users(
     shutil.rmtree(work / BUCKETS)
     if settings.earlier is not None:
         shutil.rmtree(work / EARLIER_BUCKETS)
+
+
+def with_newest_validation(
+    settings: BuildSettings, work: Path, split: Split | None, summary: Summary
+) -> SampleRules:
+    """The rules, with a part that validates where they ask for one and name none.
+
+    Of a split by time it is the newest tenth of what would train.
+    """
+    rules = settings.rules
+    if rules.validation is None or VALIDATION in rules.mappings:
+        return rules
+    if rules.test_files:
+        summary.validation = "nothing validates: give files that do (`--validation_path`)"
+        return rules
+    assert split is not None
+    assert split.test_from is not None
+    columns = settings.columns
+    events = read_all(work / EVENTS, [columns.user, columns.timestamp, *columns.roles])
+    trains = split.parts_of(events, columns.user, columns.timestamp) == 0
+    for name in columns.roles:
+        roles = columns.roles_of(np.asarray(events[name]).astype(np.int64))
+        trains &= (roles & SAMPLE) > 0
+    first = newest_tenth(np.asarray(events[columns.timestamp])[trains])
+    if first is None:
+        summary.validation = "nothing validates: all that trains has one time"
+        return rules
+    text = text_of_time(first, settings.source.time_kind())
+    summary.validation = (
+        f"validation: the newest tenth of what would train, from {text} on "
+        "(`--validation_from`, or `--validation none`)"
+    )
+    return replace(rules, validation_from=text)
+
+
+def newest_tenth(times: npt.NDArray[Any]) -> Any:
+    """The time from which on about the newest tenth is; None where all have one time.
+
+    >>> newest_tenth(np.arange(20)), newest_tenth(np.array([1, 2, 2])), newest_tenth(np.ones(2))
+    (18, 2, None)
+    """
+    if not len(times) or times.min() == times.max():
+        return None
+    first = np.partition(times, int(0.9 * len(times)))[int(0.9 * len(times))]
+    if first == times.min():
+        first = times[times > first].min()
+    return first.item()
 
 
 def _together(settings: BuildSettings) -> str:

@@ -41,7 +41,7 @@ def encode(
             vocabularies,
             work / EVENTS,
             encoded,
-            settings.rules.equal_times,
+            settings.rules,
             split,
             settings.scheduler,
             numbers if settings.columns.features else None,
@@ -58,7 +58,9 @@ def choose_positions(
     settings: BuildSettings, histories: Histories, split: Split | None, summary: Summary
 ) -> None:
     """Choose which interactions are samples; refuse a split that leaves a part without any."""
-    histories.choose_positions(settings.rules.shortest_sequence_for_training, split)
+    rules = settings.rules
+    histories.choose_positions(rules.shortest_sequence_for_training, split, rules.validates_last)
+    _count_targets(settings, histories, summary)
     if split is None and settings.columns.roles != (ROLE,):
         return
     for mapping in settings.rules.mappings:
@@ -68,6 +70,18 @@ def choose_positions(
                 f"{settings.files}: expected samples in {mapping}, found none: {by} "
                 "leaves it no interaction with enough before it.",
             )
+
+
+def _count_targets(settings: BuildSettings, histories: Histories, summary: Summary) -> None:
+    """Count which interactions become samples, and what becomes of the others."""
+    for mapping in settings.rules.mappings:
+        summary.targets[mapping] = histories.count_positions(mapping)
+    samples = int(histories.offsets[-1])
+    if settings.columns.indexes_samples:
+        samples = int(histories.samples.offsets[-1])
+    summary.history_only = summary.kept_interactions - summary.unseen_rows - samples
+    summary.too_early = samples - sum(summary.targets.values())
+    summary.least_before = settings.rules.shortest_sequence_for_training
 
 
 def write(
