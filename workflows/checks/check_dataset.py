@@ -11,12 +11,14 @@ import numpy as np
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator, Silence
 from ...sampling.positions import TEST, TRAIN
-from ...schemas.channels import POSITIVE_HISTORY, USER_FEATURES
+from ...schemas.channels import POSITIVE_HISTORY, TARGET_ITEM_FEATURES, USER_FEATURES
 from ...schemas.dataset import DatasetDirectory
+from ..vocabularies.vocabulary import CATEGORIES
 from .checked_rows import CheckedRows, StoredRows, in_background
 from .feature_counts import FeatureCounts
 from .finding import Bounds, Finding, share_finding
 from .made_rows import MadeRows
+from .order_counts import RankCounts, StepCounts, key_ranks
 from .sample_hashes import SampleHashes
 from .user_counts import UserCounts
 
@@ -41,6 +43,20 @@ class DatasetCheck:
         self._hashes: dict[str, SampleHashes] = {}
         self._users: dict[str, UserCounts] = {}
         self._features: dict[str, FeatureCounts] = {}
+        self._steps = self._orders_of_items()
+        self._ranks: dict[str, RankCounts] = {}
+
+    def _orders_of_items(self) -> list[StepCounts]:
+        """The orders in which the target may stand just above the last item of the history."""
+        target, size = self._target, self._size(self._target)
+        if target is None or size is None or POSITIVE_HISTORY not in self.dataset.channels:
+            return []
+        orders = [StepCounts("id", np.arange(size))]
+        domain = self.dataset.schema[target].int_domain
+        if domain is not None and domain.name:
+            of_keys = key_ranks(self.dataset.path / CATEGORIES / f"{domain.name}.parquet", size)
+            orders += [] if of_keys is None else [StepCounts("key", of_keys)]
+        return orders
 
     def run(self) -> list[Finding]:
         """Look at train, then at what tests, and say what was found."""
@@ -77,6 +93,11 @@ class DatasetCheck:
             self._hashes[mapping].add(rows.hashes)
         if self._user is not None and rows.lengths is not None:
             self._users[mapping].add(rows.columns[self._user], rows.labels, rows.lengths)
+        if rows.ranks is not None:
+            self._ranks.setdefault(mapping, RankCounts()).add(rows.ranks, rows.labels)
+        if rows.last is not None and mapping == TEST:
+            for steps in self._steps:
+                steps.add(rows.columns[self._target or ""], rows.last, rows.labels)
         columns = dict(rows.columns)
         if rows.lengths is not None:
             columns[self._length] = rows.lengths
@@ -95,6 +116,12 @@ class DatasetCheck:
         return users[0] if users else None
 
     @property
+    def _target(self) -> str | None:
+        """The column of the target item."""
+        targets = self.dataset.channels.get(TARGET_ITEM_FEATURES, [])
+        return targets[0] if targets else None
+
+    @property
     def _length(self) -> str:
         histories = self.dataset.channels.get(POSITIVE_HISTORY, [""])
         return f"length of {histories[0]}"
@@ -111,6 +138,7 @@ class DatasetCheck:
             yield _labels_finding(mapping, *labels.tolist())
         if not self.sampled:
             yield from self._row_findings()
+        yield from self._order_findings()
         for feature in self._features.values():
             yield from self._feature_findings(feature)
         for mapping, users in self._users.items():
@@ -125,6 +153,12 @@ class DatasetCheck:
                 found = hashes.found_in(self._hashes[TRAIN])
                 bound = self.bounds.test_in_train
                 yield share_finding("rows that train too", mapping, *found, bound)
+
+    def _order_findings(self) -> Iterator[Finding]:
+        bound = self.bounds.order_auc
+        found = [steps.finding(self._target or "", bound) for steps in self._steps]
+        found += [ranks.finding(mapping, bound) for mapping, ranks in self._ranks.items()]
+        yield from filter(None, found)
 
     def _feature_findings(self, feature: FeatureCounts) -> Iterator[Finding]:
         if self.rows[TRAIN] and feature.values == 1 and feature.name != self._length:

@@ -39,17 +39,26 @@ class CheckedRows:
     """[rows] How long the histories are; None where there are none."""
     hashes: Array
     """[rows] Of label, columns and history: equal rows have equal ones."""
+    last: Array | None = None
+    """[rows] The last item of each history, 0 where it is empty; None where there are none."""
+    ranks: Array | None = None
+    """[rows] Where each row stands in its file, 0 to 1; None where rows are made."""
 
     @classmethod
     def of(
-        cls, labels: Array, columns: dict[str, Array], history: tuple[Array, Array] | None
+        cls,
+        labels: Array,
+        columns: dict[str, Array],
+        history: tuple[Array, Array] | None,
+        last: Array | None = None,
+        ranks: Array | None = None,
     ) -> CheckedRows:
         """Hash rows whose histories have a hash and a length."""
         lengths = None if history is None else history[1]
         hashes = labels.astype(np.uint64) if history is None else history[0] + labels.astype("u8")
         for values in columns.values():
             kernels.add_to_hashes(hashes, _as_whole(values))
-        return cls(labels, columns, lengths, hashes)
+        return cls(labels, columns, lengths, hashes, last, ranks)
 
 
 def _as_whole(values: Array) -> Array:
@@ -94,10 +103,12 @@ class StoredRows:
         try:
             with pq.ParquetFile(path) as file:
                 row = first_row(file.metadata, group)
+                of = file.metadata.num_rows
                 for batch in row_pieces(file, group, names, BATCH_ROWS):
                     values = {name: whole_column(path, group, name, batch[name]) for name in names}
                     _refuse_strange_labels(path, row, label, _numbers(values[label]))
-                    rows = self._checked(values, label, histories)
+                    ranks = (row + np.arange(batch.num_rows)) / of
+                    rows = self._checked(values, label, histories, ranks)
                     self._refuse_strange_ids(path, row, rows.columns)
                     row += batch.num_rows
                     yield rows
@@ -107,16 +118,19 @@ class StoredRows:
             ) from error
 
     def _checked(
-        self, values: dict[str, pa.Array], label: str, histories: list[str]
+        self, values: dict[str, pa.Array], label: str, histories: list[str], ranks: Array
     ) -> CheckedRows:
-        history = None
+        history, last = None, None
         for name in histories:
             lists = values.pop(name)
-            elements = np.asarray(lists.flatten())
-            history = kernels.hash_lists(elements, _offsets(lists))
+            elements, offsets = np.asarray(lists.flatten()), _offsets(lists)
+            history = kernels.hash_lists(elements, offsets)
+            last = np.zeros(len(offsets) - 1, np.int64)
+            some = np.diff(offsets) > 0
+            last[some] = elements[offsets[1:][some] - 1]
         arrays = {name: _numbers(column) for name, column in values.items()}
         labels = arrays.pop(label).astype(np.int8)
-        return CheckedRows.of(labels, arrays, history)
+        return CheckedRows.of(labels, arrays, history, last, ranks)
 
     def _refuse_strange_ids(self, path: Path, first: int, columns: dict[str, Array]) -> None:
         for name, values in columns.items():

@@ -16,6 +16,8 @@ class Bounds:
     """Rows of what tests that train, too."""
     feature_auc: float = 0.9
     """AUC of one feature alone."""
+    order_auc: float = 0.7
+    """AUC of an order that nobody behaved in: of ids, of keys, of rows in a file."""
     unseen: float = 0.2
     """Rows of what tests whose id no row of train has."""
     without_history: float = 0.5

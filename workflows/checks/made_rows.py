@@ -152,4 +152,6 @@ class MadeRows:
         for name, feature in zip(features, layout.item_features, strict=True):
             columns[name] = table.feature(feature)[targets]
         labels = np.repeat(np.array([1, 0], np.int8), [count, several * count])
-        return CheckedRows.of(labels, columns, (np.tile(hashes, times), np.tile(lengths, times)))
+        last = np.where(seen > 0, items[starts[rows] + np.maximum(seen, 1) - 1], 0)
+        history = (np.tile(hashes, times), np.tile(lengths, times))
+        return CheckedRows.of(labels, columns, history, np.tile(last, times))

@@ -103,7 +103,7 @@ class ExplodeHistories(RowOperator):
         user, xp = users[self.columns.user], array_module(df)
         found, joins, moments = None, None, None
         if self.columns.indexes_samples:
-            roles = xp.full(len(values), JOINS | SAMPLE | POSITIVE)
+            roles = xp.ones(len(values), xp.int64) * (JOINS | SAMPLE | POSITIVE)
             for name in self.columns.roles:
                 roles = self.columns.roles_of(lists_of(df[name])[0])
             for moment in self.columns.moments:

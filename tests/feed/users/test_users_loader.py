@@ -44,12 +44,13 @@ def batches_of(feed):
     ]
 
 
-@pytest.fixture(scope="module")
-def users(tmp_path_factory):
+@pytest.fixture(scope="module", params=["all that stands before", "earlier times"])
+def users(request, tmp_path_factory):
     """Three row groups in two files; users without a sample, and without an interaction."""
     lengths = np.random.default_rng(0).integers(0, 25, 90).tolist()
     directory = tmp_path_factory.mktemp("users") / "dataset"
-    return write_users_dataset(directory, [[lengths[:40], lengths[40:60]], [lengths[60:]]])
+    files = [[lengths[:40], lengths[40:60]], [lengths[60:]]]
+    return write_users_dataset(directory, files, with_baskets=request.param == "earlier times")
 
 
 @pytest.mark.parametrize("mapping", ["train", "test"])

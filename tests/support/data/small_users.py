@@ -13,7 +13,7 @@ from merlin_sim.sampling import sample_kernels
 from merlin_sim.sampling.population import Population
 from merlin_sim.schemas.dataset import write_documents
 from merlin_sim.workflows.behaviour.behaviour_columns import BehaviourColumns
-from merlin_sim.workflows.behaviour.dataset_spec import users_spec
+from merlin_sim.workflows.behaviour.dataset_spec import SAME_TIME_BEFORE, users_spec
 from merlin_sim.workflows.behaviour.rules import SampleRules
 from merlin_sim.workflows.features.feature_set import FeatureSet
 
@@ -32,9 +32,16 @@ def item_table() -> dict[str, np.ndarray]:
 
 
 def user_table(
-    lengths: list[int], first: int, least: int = 1, with_times: bool = False
+    lengths: list[int],
+    first: int,
+    least: int = 1,
+    with_times: bool = False,
+    with_baskets: bool = False,
 ) -> pa.Table:
-    """Users numbered from ``first``; the last interaction is test, those before it train."""
+    """Users numbered from ``first``; the last interaction is test, those before it train.
+
+    With baskets, an interaction has the time of the one before it more often than not.
+    """
     random = np.random.default_rng([7, first])
     lengths = np.array(lengths, np.int64)
     last = np.maximum(lengths - 1, 0)
@@ -46,6 +53,13 @@ def user_table(
         seconds = [np.sort(random.integers(0, 4 * n, n)) / 2 for n in lengths]
         seconds = np.concatenate([np.empty(0), *seconds]) + 1.5e9
         times = {"when": pa.ListArray.from_arrays(of_users, pa.array(seconds))}
+    if with_baskets:
+        goes_on = random.random(offsets[-1]) < 0.7
+        goes_on[offsets[:-1][lengths > 0]] = False
+        place = np.arange(offsets[-1])
+        begins = np.maximum.accumulate(np.where(goes_on, 0, place))
+        before = pa.array((place - begins).astype(np.int32))
+        times[SAME_TIME_BEFORE] = pa.ListArray.from_arrays(of_users, before)
     return pa.table(
         {
             "user": first + np.arange(len(lengths)),
@@ -65,19 +79,24 @@ def write_users_dataset(
     files: list[list[list[int]]],
     rules: SampleRules = RULES,
     time_intervals: str | None = None,
+    with_baskets: bool = False,
 ) -> Path:
     """Write, for each file and row group, users with so many interactions."""
-    columns = replace(COLUMNS, features=FeatureSet(time_intervals=time_intervals))
-    with_times = time_intervals is not None
+    columns = replace(
+        COLUMNS,
+        features=FeatureSet(time_intervals=time_intervals),
+        own_time_excluded=with_baskets,
+    )
+    more = {"with_times": time_intervals is not None, "with_baskets": with_baskets}
     (directory / "users").mkdir(parents=True)
     (directory / "categories").mkdir()
     first, names = 1, []
     for number, groups in enumerate(files):
         names.append(f"users/part.{number}.parquet")
-        schema = user_table([], 1, with_times=with_times).schema
+        schema = user_table([], 1, **more).schema
         with pq.ParquetWriter(directory / names[-1], schema) as writer:
             for lengths in groups:
-                writer.write_table(user_table(lengths, first, with_times=with_times))
+                writer.write_table(user_table(lengths, first, **more))
                 first += len(lengths)
     pq.write_table(pa.table(item_table()), directory / "categories/thing.parquet")
     sizes = {"user": max(1, first - 1), "country": COUNTRIES, "thing": ITEMS, "kind": KINDS}
@@ -96,7 +115,9 @@ def samples_of(
     rows = []
     for user in table.to_pylist():
         for position in range(user[f"{mapping}_begin"], user[f"{mapping}_end"]):
-            before = user["thing"][max(0, position - LONGEST) : position]
+            seen = position - user.get(SAME_TIME_BEFORE, [0] * len(user["thing"]))[position]
+            window = slice(max(0, seen - LONGEST), seen)
+            before = user["thing"][window]
             drawn = sample_kernels.draw_negatives(
                 np.array([user["user"]]), np.array([position]), np.ones(1, np.int8),
                 np.array([user["thing"][position]]),
@@ -113,7 +134,7 @@ def samples_of(
                 ids = (user["user"], user["country"], targets[slot])
                 since = np.zeros(LONGEST)
                 if "when" in user and before:
-                    times = user["when"][max(0, position - LONGEST) : position]
+                    times = user["when"][window]
                     since[-len(before) :] = user["when"][position] - np.array(times)
                 rows.append((slot == twins, *ids, *histories, since))
     label, user, country, target, positive, negative, since = (

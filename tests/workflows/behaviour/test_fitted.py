@@ -148,7 +148,8 @@ def test_a_log_may_begin_with_an_item_that_is_not_known(fitted_log, tmp_path):
     path.write_text("who,what,when,brand\n1,9,1,a\n1,5,2,a\n1,6,3,b\n")
     assert fitted_log("next", "--fitted", tmp_path / "first").exception is None
     rows = pd.read_parquet(tmp_path / "next/test/part.0.parquet")
-    assert [list(items) for items in rows["what_pos"]] == [[1], [1]]
+    five = pd.read_parquet(tmp_path / "first/categories/what.parquet").set_index("key")["id"]["5"]
+    assert [list(items) for items in rows["what_pos"]] == [[five], [five]]
 
 
 def test_columns_that_are_not_given_are_those_of_the_fit(fitted_log, tmp_path):
@@ -191,7 +192,7 @@ def edit(path, change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.update(format=99), "format: expected 2, 3, 4 or 5.* Found 99"),
+        (lambda d: d.update(format=99), "format: expected 2, 3, 4, 5 or 6.* Found 99"),
         (lambda d: d.pop("rules"), "expected the keys format"),
         (lambda d: d.update(extra=1), "expected the keys format"),
         (lambda d: d["rules"].update(seed="1"), "rules.seed: expected int, found '1'"),

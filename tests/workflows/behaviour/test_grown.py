@@ -110,7 +110,9 @@ def test_known_keys_keep_their_ids_and_new_ones_follow_in_their_order(grown):
         assert after["id"].tolist() == list(range(1, len(after) + 1))
         assert after["key"][: len(before)].tolist() == before["key"].tolist()
         more = after["key"][len(before) :].tolist()
-        assert more == sorted(more)
+        # An item and its features have ids in the order of a hash, the others in that of the keys.
+        assert more == sorted(more) or name in ("what", "brand", "weight")
+        assert name != "what" or more != sorted(more)
         assert more, name
         if name in seen:
             assert set(more) == seen[name] - set(before["key"])
@@ -127,9 +129,16 @@ def test_items_have_what_is_known_of_them(grown):
         day: log[log.groupby("who")["what"].transform("size") >= 3]
         for day, log in (("old", old_log()), ("new", new_log()))
     }
-    counts = Counter(kept["old"]["what"]) + Counter(kept["new"]["what"])
+    # Each user's last row tests, on its day; popularity is of those that train.
+    trains = [
+        rows[rows.sort_values("when", kind="stable")["who"].duplicated(keep="last").sort_index()]
+        for rows in kept.values()
+    ]
+    counts = Counter(trains[0]["what"]) + Counter(trains[1]["what"])
     table = vocabulary(new, "what")
-    assert dict(zip(table["key"], table["count"], strict=True)) == counts
+    assert dict(zip(table["key"], table["count"], strict=True)) == {
+        key: counts[key] for key in table["key"]
+    }
     brands, weights, genres = (
         vocabulary(new, name).set_index("id")["key"] for name in ("brand", "weight", "genres")
     )

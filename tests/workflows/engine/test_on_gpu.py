@@ -21,6 +21,7 @@ from merlin_sim.foundation.row_numbers import for_each_element
 from merlin_sim.schemas.translation.merlin_schema import to_merlin_schema
 from merlin_sim.workflows.behaviour.behaviour_columns import MOMENT, SECONDS, BehaviourColumns
 from merlin_sim.workflows.behaviour.dataset_spec import dataset_spec
+from merlin_sim.workflows.behaviour.rules import SampleRules
 from merlin_sim.workflows.behaviour.split import PART, Split
 from merlin_sim.workflows.engine import backend
 from merlin_sim.workflows.features.event_counts import EventCounts
@@ -202,19 +203,25 @@ def test_what_came_before_is_counted_as_on_the_cpu(gpu, featured):
 
 
 @pytest.mark.parametrize(
-    ("order", "first"), [("item", ["b", "c", "b", "d"]), ("log", ["c", "b", "b", "d"])]
+    ("order", "first"),
+    [
+        ("item", ["b", "c", "b", "d"]),
+        ("log", ["c", "b", "b", "d"]),
+        ("unknown", None),
+    ],
 )
 def test_histories_are_those_of_the_cpu(gpu, order, first):
-    expected = through(LOG, GroupHistories(COLUMNS, order))
-    assert expected["item"] == [first, ["a", "c"], ["a", "d"]]
+    rules = SampleRules(equal_times=order)
+    expected = through(LOG, GroupHistories(COLUMNS, rules))
+    assert first is None or expected["item"] == [first, ["a", "c"], ["a", "d"]]
     gpu()
-    assert through(LOG, GroupHistories(COLUMNS, order)) == expected
+    assert through(LOG, GroupHistories(COLUMNS, rules)) == expected
 
 
 @pytest.mark.parametrize("split", [Split(test_from="2"), Split(test_users=0.5)])
 def test_labels_and_parts_are_grouped_as_on_the_cpu(gpu, split):
     log = LOG.append_column("clicked", pa.array([1, 0, 1, 1, 0, 1, 0, 0]))
-    group = GroupHistories(LABELLED, split=split)
+    group = GroupHistories(LABELLED, SampleRules(equal_times="log"), split)
     ids = ContractIds({"item": ("clicked", PART)})
     expected = through(log, group)
     assert expected["clicked"][0] == [0, 1, 1, 0]

@@ -52,7 +52,7 @@ def test_histories_sort_by_time_then_as_the_rules_say(order, items):
             "country": ["q", "p", "p", "q", "p"],
         }
     )
-    grouped = GroupHistories(COLUMNS, order).transform(None, log)
+    grouped = GroupHistories(COLUMNS, SampleRules(equal_times=order)).transform(None, log)
     assert grouped["user"].tolist() == ["u", "v"]
     assert [list(found) for found in grouped["item"]] == [items, ["a"]]
     assert grouped["country"].tolist() == ["q", "q"]
