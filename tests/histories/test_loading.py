@@ -95,7 +95,10 @@ def dataset(tmp_path_factory):
     log["time"] = pd.to_datetime(1_700_000_000_123_456_789 + log["time"] * 1000, unit="ns")
     log.to_parquet(folder / "log.parquet")
     words = ["--output_path", folder / "made", "--label_column", "taken", *COLUMNS]
-    run("preprocess", "log", folder / "log.parquet", *words, "--max_sequence_length", 30)
+    as_logged = ("--order_of_equal_times", "log")
+    run(
+        "preprocess", "log", folder / "log.parquet", *words, *as_logged, "--max_sequence_length", 30
+    )
     return folder / "made", log
 
 
