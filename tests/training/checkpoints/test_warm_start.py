@@ -135,6 +135,15 @@ def test_another_model_or_optimizer_is_refused(datasets, tmp_path):
     assert "its optimizer should be adagrad. Received: adam" in str(raised.value)
 
 
+def test_options_that_are_newer_than_a_checkpoint_have_their_defaults(datasets, tmp_path):
+    checkpoint = save(make_state(datasets["old"]), tmp_path)
+    del checkpoint.facts["model_options"]["history_counts"]
+    WarmStart(make_state(datasets["old"]), datasets["old"], "mean").restore(checkpoint)
+    counting = make_state(datasets["old"], history_counts=True)
+    with pytest.raises(CheckpointError, match="its model's options should be"):
+        WarmStart(counting, datasets["old"], "mean").restore(checkpoint)
+
+
 def test_a_checkpoint_without_a_note_goes_on_with_its_own_dataset_alone(datasets, tmp_path):
     checkpoint = save(make_state(datasets["old"], noted=False), tmp_path)
     WarmStart(make_state(datasets["old"]), datasets["old"], "mean").restore(checkpoint)
