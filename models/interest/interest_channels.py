@@ -315,7 +315,7 @@ def _divides(part: int | None, whole: int | None) -> bool:
 
 
 def _ids(column: tf.Tensor, shape: list[int]) -> tf.Tensor:
-    # int32 is half the memory of int64, and no table has 2^31 rows.
+    # int32 is half the memory of int64; FeatureEmbedding refuses a table with 2^31 rows.
     return tf.reshape(tf.cast(column, tf.int32), [-1, *shape])
 
 

@@ -13,7 +13,7 @@ from ...checkpoints.checkpoint_files import Checkpoint, CheckpointError
 from ...foundation.exceptions import MerlinSimError
 from ...models.blocks.embeddings.spread_tables import TablePart
 from ...models.families.registry import find_family
-from ...models.saved_weights import MODEL_CLASS, MODEL_VARIABLES, assign_arrays
+from ...models.saved_weights import MODEL_CLASS, MODEL_VARIABLES, assign_arrays, without_older
 from ...models.variable_names import named_parts, named_variables, table_names
 from ...steps.loss_scale import LossScale
 from ..evaluation.best_so_far import BestSoFar
@@ -239,7 +239,8 @@ class RunState:
         """
         self.check(checkpoint)
         expected = set(checkpoint.arrays) - {TRAIN_AUC}
-        assign_arrays(self.variables, checkpoint, expected, self.parts)
+        variables = without_older(self.model, self.variables, checkpoint)
+        assign_arrays(variables, checkpoint, expected, self.parts)
         facts = checkpoint.facts
         auc = AUCCounts()
         if first_rank:
