@@ -20,7 +20,7 @@ from ..foundation.row_numbers import for_each_element
 from .batch_form import binary_labels, largest_ids
 from .data_error import DataError
 from .epoch_plan import EpochPlan, Rows
-from .row_check import LARGEST_NUMBER, RowCheck, aligned_lists
+from .row_check import LARGEST_NUMBER, RowCheck, aligned_lists, vector_widths
 from .rows.decoded_rows import Column, DecodedRows, ListColumn, ScalarColumn, decode
 from .rows.row_source import ParquetRows
 
@@ -197,9 +197,14 @@ class QuickCheck:
         self._largest = largest_ids(schema)
         self._labels = binary_labels(schema)
         self._aligned = aligned_lists(schema)
+        self._widths = vector_widths(schema)
 
     def __call__(self, columns: dict[str, Column]) -> bool:
         """Return whether nothing is wrong."""
+        for name, width in self._widths.items():
+            vectors = columns[name]
+            if isinstance(vectors, ListColumn) and (np.diff(vectors.offsets) != width).any():
+                return False
         wrong = self._xp.zeros((), bool)
         for name, column in columns.items():
             wrong = wrong | self._wrong_values(name, column.values).any()

@@ -11,7 +11,7 @@ import tensorflow as tf
 from ..checkpoints.checkpoint_files import MANIFEST, Checkpoint, CheckpointError
 from ..checkpoints.checkpoint_store import CheckpointStore
 from .blocks.embeddings.spread_tables import TablePart
-from .variable_names import named_parts, named_variables
+from .variable_names import counted_names, named_parts, named_variables
 
 MODEL_VARIABLES = "model_variables"
 """The fact of a checkpoint that lists which of its arrays are the model's."""
@@ -55,8 +55,17 @@ def restore_weights(model: tf.Module, checkpoint: Checkpoint) -> None:
     Raises:
         CheckpointError: naming what one of them has and the other has not.
     """
-    listed = checkpoint.facts.get(MODEL_VARIABLES)
-    assign_arrays(named_variables(model), checkpoint, set(listed or ()), named_parts(model))
+    listed = set(checkpoint.facts.get(MODEL_VARIABLES) or ())
+    variables = without_older(model, named_variables(model), checkpoint)
+    assign_arrays(variables, checkpoint, listed, named_parts(model))
+
+
+def without_older(
+    model: tf.Module, variables: Mapping[str, tf.Variable], checkpoint: Checkpoint
+) -> dict[str, tf.Variable]:
+    """Leave out the counted variables of a model that a checkpoint of an earlier version lacks."""
+    lacking = counted_names(model) - set(checkpoint.arrays.index)
+    return {name: variable for name, variable in variables.items() if name not in lacking}
 
 
 def assign_arrays(

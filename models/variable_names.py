@@ -27,20 +27,34 @@ def named_variables(model: tf.Module) -> dict[str, tf.Variable]:
 
     Args:
         model: it, built. Variables behind private attributes are left out unless they are trained:
-            they are the flags and counters of whoever made the class.
+            they are the flags and counters of whoever made the class. Those that the model lists
+            in ``counted_variables`` are kept too.
     """
-    trained = {_identity(variable) for variable in model.trainable_variables}
+    kept = {_identity(v) for v in (*model.trainable_variables, *_counted(model))}
     paths = _paths(model)
     names: dict[str, tf.Variable] = {}
     for variable in model.variables:
         path = paths.get(_identity(variable), ())
         is_private = not path or any(step.startswith("_") for step in path)
-        if is_private and _identity(variable) not in trained:
+        if is_private and _identity(variable) not in kept:
             continue
         if not path:
             raise ValueError(f"no attribute of {type(model).__name__} leads to {variable.name}")
         names["/".join(path)] = variable
     return names
+
+
+def counted_names(model: tf.Module) -> set[str]:
+    """Name the variables that are counted in the training data: the ``counted_variables``.
+
+    Checkpoints of earlier versions lack them, and a run counts them again before it trains.
+    """
+    counted = {_identity(variable) for variable in _counted(model)}
+    return {name for name, v in named_variables(model).items() if _identity(v) in counted}
+
+
+def _counted(model: tf.Module) -> tuple[tf.Variable, ...]:
+    return tuple(getattr(model, "counted_variables", ()))
 
 
 def table_names(model: tf.Module) -> dict[str, str]:

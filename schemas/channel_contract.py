@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -82,7 +82,9 @@ class ChannelContract:
     """Channel name -> what is expected of it; other channels are refused."""
 
     shared_tables: tuple[str, ...] = ()
-    """Channels whose features share tables place by place, so must match in number and size."""
+    """Channels whose features share tables place by place, so must match in number and size. Read
+    from a schema, those of the others are ordered as the features of the first that have their
+    domain."""
 
     first_id: int = 0
     """1: ids run 1..cardinality, 0 pads, and tables have cardinality + 1 rows. 0: ids run
@@ -106,15 +108,19 @@ class ChannelContract:
         """Read this family's channels from a Merlin schema's tags.
 
         Returns:
-            Channel name -> column names, in the schema's order; channels without columns are left
-            out.
+            Channel name -> column names, in the schema's order, but histories in that of the
+            target features whose domains they have; channels without columns are left out.
         """
         found: dict[str, list[str]] = {name: [] for name in self.channels}
         for column in schema.column_schemas.values():
             channel = self._channel_of(column)
             if channel is not None:
                 found[channel].append(column.name)
-        return {name: columns for name, columns in found.items() if columns}
+        present = {name: columns for name, columns in found.items() if columns}
+        first, *others = [name for name in self.shared_tables if name in present] or [""]
+        for name in others:
+            present[name] = _paired(present[first], present[name], schema)
+        return present
 
     def is_told_by(self, schema: Schema) -> bool:
         """Tell whether a column bears the name of one of the channels, or is one of its lists."""
@@ -222,6 +228,26 @@ class ChannelContract:
 def tag_names(column: ColumnSchema) -> set[str]:
     """Return a column's tags as plain text."""
     return {str(getattr(tag, "value", tag)) for tag in column.tags}
+
+
+def domain_of(column: ColumnSchema) -> str:
+    """Return the name of a column's domain, which is its table; its own where that has none."""
+    domain = column.properties.get("domain") or {}
+    return str(domain.get("name") or column.name)
+
+
+def _paired(leaders: Sequence[str], columns: Sequence[str], schema: Schema) -> list[str]:
+    """Order columns as the leaders of the same domain; what has none takes the places left."""
+    if len(columns) != len(leaders):
+        return list(columns)
+    left, partners = list(columns), []
+    for leader in leaders:
+        domain = domain_of(schema[leader])
+        partner = next((name for name in left if domain_of(schema[name]) == domain), None)
+        if partner is not None:
+            left.remove(partner)
+        partners.append(partner)
+    return [left.pop(0) if partner is None else partner for partner in partners]
 
 
 def _check_feature(spec: FeatureSpec, name: str, place: int, channel: Channel) -> list[Problem]:

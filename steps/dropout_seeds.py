@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Any
 
 import tensorflow as tf
@@ -37,7 +38,13 @@ class DropoutSeeds:
     def start_step(self, steps: int) -> None:
         """Set every generator to what this step uses."""
         for index, generator in enumerate(self._generators):
-            generator.reset_from_seed(hash((self._key, steps, self._rank, index)) & 0x7FFFFFFF)
+            generator.reset_from_seed(_hashed(self._key, steps, self._rank, index))
+
+
+def _hashed(*numbers: int) -> int:
+    """Scatter numbers over 31 bits; Python's own ``hash`` may differ between its versions."""
+    digest = blake2b(repr(numbers).encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "little") & 0x7FFFFFFF
 
 
 def _generator(layer: Any) -> Any:

@@ -58,7 +58,7 @@ class Recipe:
         assert layout is not None
         asked = set(schema.column_names)
         items = {
-            channel: {k: name for k, name in enumerate(channels[channel]) if name in asked}
+            channel: {k: n for k, n in enumerate(channels.get(channel, ())) if n in asked}
             for channel in ITEM_CHANNELS
         }
         largest = [

@@ -27,7 +27,6 @@ class DIENBlock(InterestBlock[DIENOptions]):
     """
 
     options_type = DIENOptions
-    has_auxiliary_loss = True
 
     def make_blocks(self) -> None:
         """Make interest evolution and auxiliary network."""
@@ -36,14 +35,18 @@ class DIENBlock(InterestBlock[DIENOptions]):
         short_length = self.channels.history_length - options.long_length
         self.split = HistorySplit(options.long_length, short_length, name="split")
         self.interest = InterestEvolution(units, dtype=policy, name="interest")
-        self.auxiliary = AuxiliaryNetwork(
-            self.item_dim, options.aux_mlp_dims, dtype=policy, name="aux"
-        )
+        self.has_auxiliary_loss = options.auxiliary_loss
+        self.auxiliary: AuxiliaryNetwork | None = None
+        if options.auxiliary_loss:
+            self.auxiliary = AuxiliaryNetwork(
+                self.item_dim, options.aux_mlp_dims, dtype=policy, name="aux"
+            )
 
     def build_blocks(self) -> None:
         """Create their weights."""
         self.interest.build(tf.TensorShape([None, None, self.item_dim]))
-        self.auxiliary.build(tf.TensorShape([None, self.interest.units]))
+        if self.auxiliary is not None:
+            self.auxiliary.build(tf.TensorShape([None, self.interest.units]))
 
     @property
     def classified_dim(self) -> int:
@@ -56,7 +59,8 @@ class DIENBlock(InterestBlock[DIENOptions]):
     ) -> BlockOutputs:
         """Return the last hidden layer, and with the objective the auxiliary network's logits."""
         ids = {**features.user, **features.target_item, **features.listed}
-        histories = [features.positive, *([features.negative] if with_objective else [])]
+        with_negatives = with_objective and self.has_auxiliary_loss
+        histories = [features.positive, *([features.negative] if with_negatives else [])]
         windows = ShortWindows.of(self.split, features.window_ends, self.options.one_pass)
         for history in histories:
             ids |= {n: windows.cut(column) for n, column in history.items()}
@@ -69,7 +73,7 @@ class DIENBlock(InterestBlock[DIENOptions]):
         parts = [target, evolution.final_state, *self.further(features, vectors)]
         rows = self.join_rows(parts, vectors)
         hidden = self.classifier(rows, training=training)
-        if not with_objective:
+        if not with_objective or self.auxiliary is None:
             return BlockOutputs(hidden)
         negative = self.join([vectors[n] for n in self.channels.negative], mask)
         auxiliary = auxiliary_of_samples(

@@ -9,7 +9,9 @@ from typing import Any, ClassVar
 import tensorflow as tf
 from merlin.schema import Schema
 
+from ...schemas.channels import NEGATIVE_HISTORY
 from ..blocks.attention.summed_attention import SummedAttention
+from ..blocks.checks import OptionError
 from ..blocks.counts.history_counts import HistoryCounts, Seen
 from ..blocks.embeddings.feature_embedding import FeatureEmbedding
 from ..blocks.embeddings.left_padding import LeftPadding
@@ -60,6 +62,7 @@ class InterestBlock(ColumnsBlock[AnyOptions]):
         self.user_dim: int = dim * len(self.channels.user)
         self.counts = self._make_counts() if self.options.history_counts else None
         self.make_blocks()
+        self._check_negatives()
         self.classifier = HiddenLayers(
             self.options.stage_two_mlp_dims,
             self.options.dropout_rate,
@@ -71,6 +74,14 @@ class InterestBlock(ColumnsBlock[AnyOptions]):
         """Find the columns of each channel; time intervals only where the model reads them."""
         channels = Channels.read(schema)
         return channels if self.reads_time_intervals else replace(channels, time_intervals=None)
+
+    def _check_negatives(self) -> None:
+        if self.has_auxiliary_loss and not self.channels.negative:
+            raise OptionError(
+                "The auxiliary loss reads the negative history: the schema should have a column of "
+                f"{NEGATIVE_HISTORY} for each of {', '.join(self.channels.target_item)}. "
+                "Received: none. Without such columns set `auxiliary_loss` to false."
+            )
 
     def make_blocks(self) -> None:
         """Make the model's own blocks."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,6 +10,7 @@ import tensorflow as tf
 from merlin.schema import ColumnSchema, Schema
 
 from ...foundation.batch_names import HISTORY_END, OFFSETS, VALUES
+from ...schemas.channel_contract import domain_of
 from ...schemas.channels import (
     HISTORY_TIME_INTERVALS,
     LABEL,
@@ -131,6 +132,8 @@ class Channels:
                 f"{TARGET_ITEM_FEATURES}. Received: {len(positive)} and {len(negative)} for "
                 f"{len(target)}."
             )
+        elif target:
+            problems += _unpaired(schema, names)
         if len(intervals) > 1:
             problems.append(f"{HISTORY_TIME_INTERVALS}: at most one. Received: {list(intervals)}.")
         lengths = {n: _length(schema[n]) for n in (*positive, *negative, *intervals)}
@@ -288,12 +291,31 @@ class Channels:
         return int(places[0][0]), sharing
 
 
+def _unpaired(schema: Schema, names: Mapping[str, Sequence[str]]) -> list[str]:
+    """Say which histories have no target feature of their domain."""
+    problems = []
+    for channel in (POSITIVE_HISTORY, NEGATIVE_HISTORY):
+        pairs = zip(names[TARGET_ITEM_FEATURES], names.get(channel, ()), strict=False)
+        others = [
+            f"{history!r} (domain {theirs!r}) for {target!r} (domain {ours!r})"
+            for target, history in pairs
+            if (theirs := domain_of(schema[history])) != (ours := domain_of(schema[target]))
+        ]
+        if others:
+            problems.append(
+                f"{channel}: for each target item feature a column of its domain, because both "
+                f"share one table. Received: {', '.join(others)}. Give the columns of a pair one "
+                "domain name in the schema."
+            )
+    return problems
+
+
 def _divides(part: int | None, whole: int | None) -> bool:
     return bool(part) and bool(whole) and (whole or 0) % (part or 1) == 0
 
 
 def _ids(column: tf.Tensor, shape: list[int]) -> tf.Tensor:
-    # int32 is half the memory of int64, and no table has 2^31 rows.
+    # int32 is half the memory of int64; FeatureEmbedding refuses a table with 2^31 rows.
     return tf.reshape(tf.cast(column, tf.int32), [-1, *shape])
 
 

@@ -91,6 +91,9 @@ class DIENOptions(ModelOptions):
     aux_mlp_dims: tuple[int, ...] = (100, 50)
     """Hidden sizes of the auxiliary network."""
 
+    auxiliary_loss: bool = True
+    """Whether the auxiliary network is trained beside; it reads the negative history."""
+
     one_pass: bool = False
     """Whether the GRU goes once over the short histories of all of a user's samples in a row of a
     batch: it then remembers what was before a sample's own. As published it starts from zero at
@@ -106,6 +109,9 @@ class DIENOptions(ModelOptions):
         dims = check_dims("aux_mlp_dims", self.aux_mlp_dims, at_least=1)
         object.__setattr__(self, "aux_mlp_dims", dims)
         check_switch("one_pass", self.one_pass)
+        check_switch("auxiliary_loss", self.auxiliary_loss)
+        if not self.auxiliary_loss:
+            self.refuse_change("aux_mlp_dims", "where `auxiliary_loss` is true")
         length = self.long_seq_length
         if length is None:
             return
@@ -113,6 +119,14 @@ class DIENOptions(ModelOptions):
             raise OptionError(
                 "`long_seq_length` should be an integer of at least 0. "
                 f"Received: `long_seq_length` = {length!r}."
+            )
+
+    def refuse_change(self, option: str, where: str) -> None:
+        """Refuse an option that differs from its default and has no effect."""
+        value = getattr(self, option)
+        if value != type(self).__dataclass_fields__[option].default:
+            raise OptionError(
+                f"`{option}` should be given {where} only. Received: `{option}` = {value!r}."
             )
 
     @property
@@ -165,17 +179,10 @@ class SearchedOptions(DIENOptions):
         check_choice("short_history", self.short_history, SHORT_HISTORIES)
         check_switch("attention_sums", self.attention_sums)
         if not self.stage_one:
-            self._refuse_change("stage_one_mlp_dims", "where `stage_one` is true")
+            self.refuse_change("stage_one_mlp_dims", "where `stage_one` is true")
         if self.short_history != "dien":
-            for name in ("aux_mlp_dims", "one_pass"):
-                self._refuse_change(name, 'with `short_history` = "dien"')
-
-    def _refuse_change(self, option: str, where: str) -> None:
-        value = getattr(self, option)
-        if value != type(self).__dataclass_fields__[option].default:
-            raise OptionError(
-                f"`{option}` should be given {where} only. Received: `{option}` = {value!r}."
-            )
+            for name in ("aux_mlp_dims", "auxiliary_loss", "one_pass"):
+                self.refuse_change(name, 'with `short_history` = "dien"')
 
     def for_history(self: AnySearched, history_length: int) -> AnySearched:
         """Say where a history is split; both parts have a position where they are read."""

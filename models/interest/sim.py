@@ -85,11 +85,12 @@ class SearchedBlock(InterestBlock[AnySearched]):
         self._history_of = self.channels.history_of
         short_length = self.channels.history_length - options.long_length
         self.split = HistorySplit(options.long_length, short_length, name="split")
-        self.has_auxiliary_loss = options.short_history == "dien"
+        self.has_auxiliary_loss = options.short_history == "dien" and options.auxiliary_loss
         self.interest = self.auxiliary = self.short_attention = self.stage_one = None
         if options.short_history == "dien":
             units = UNITS_PER_EMBEDDING_DIM * options.embedding_dim
             self.interest = InterestEvolution(units, dtype=policy, name="interest")
+        if self.has_auxiliary_loss:
             self.auxiliary = AuxiliaryNetwork(
                 self.item_dim,
                 options.aux_mlp_dims,
@@ -97,7 +98,7 @@ class SearchedBlock(InterestBlock[AnySearched]):
                 dtype=policy,
                 name="aux",
             )
-        elif options.short_history == "attention":
+        if options.short_history == "attention":
             self.short_attention = self.make_target_attention("short_attention")
         self.sums: SummedAttention | None = None
         if options.attention_sums:
@@ -152,9 +153,10 @@ class SearchedBlock(InterestBlock[AnySearched]):
     def build_blocks(self) -> None:
         """Create their weights."""
         of_item = tf.TensorShape([None, None, self.item_dim])
-        if self.interest is not None and self.auxiliary is not None:
+        if self.interest is not None:
             self.interest.build(of_item)
-            self.auxiliary.build(tf.TensorShape([None, self.interest.units]))
+            if self.auxiliary is not None:
+                self.auxiliary.build(tf.TensorShape([None, self.interest.units]))
         if self.short_attention is not None:
             self.short_attention.build(of_item)
         if self.sums is not None:

@@ -63,7 +63,7 @@ class RankingChannels:
     def gather(self, columns: Mapping[str, Any]) -> RankingFeatures:
         """Sort a batch's columns, [batch] or [batch, 1], into channels."""
         numbers = [tf.reshape(tf.cast(columns[name], tf.float32), [-1]) for name in self.numerical]
-        # int32 is half the memory of int64, and no table here has 2^31 rows.
+        # int32 is half the memory of int64; FeatureEmbedding refuses a table with 2^31 rows.
         ids = {
             name: tf.reshape(tf.cast(columns[name], tf.int32), [-1]) for name in self.categorical
         }

@@ -41,7 +41,8 @@ class TwoTowerModel(BlockModel):
     Every row's item is a candidate of every clicked row's user, those of rows without a click
     among them. How often each item is a row's item has to be said before training
     (:meth:`take_target_counts`; ``merlin-sim train`` counts); until then all are taken to be
-    equally popular. On several ranks each has the items of its own part of the batch.
+    equally popular. What was counted is saved with the model, and loaded with it. On several ranks
+    each has the items of its own part of the batch.
 
     Merlin's own (``mm.TwoTowerModelV2`` with ``mm.ContrastiveOutput``) takes each row for a
     positive one and computes its loss within Keras's ``train_step``: it has no weights of rows, so
@@ -64,7 +65,6 @@ class TwoTowerModel(BlockModel):
         super().__init__(schema, options, **kwargs)
         self._item = self.channels.target_item[0]
         rows = self.channels.schema[self._item].int_domain.max + 1
-        # Behind a private name: it is counted anew, not kept in checkpoints.
         self._log_chances = tf.Variable(
             np.zeros(rows, np.float32), trainable=False, name="log_chances"
         )
@@ -78,6 +78,11 @@ class TwoTowerModel(BlockModel):
     def prepared_by(body: Any) -> tf.keras.layers.Layer:
         """Return what brings histories to one length."""
         return body.padding
+
+    @property
+    def counted_variables(self) -> tuple[tf.Variable, ...]:
+        """What is counted in the training data: kept in checkpoints though it is not trained."""
+        return (self._log_chances,)
 
     @property
     def channels(self) -> Channels:

@@ -42,13 +42,7 @@ BEHAVIOUR = ChannelContract(
             signs=signs("sequence"),
             missing="no list column is tagged Tags.SEQUENCE",
         ),
-        NEGATIVE_HISTORY: Channel(
-            fewest=1,
-            is_list=True,
-            is_categorical=True,
-            tags=_HISTORY_TAGS,
-            missing='no list column is tagged "negative_history"',
-        ),
+        NEGATIVE_HISTORY: Channel(fewest=0, is_list=True, is_categorical=True, tags=_HISTORY_TAGS),
         HISTORY_TIME_INTERVALS: Channel(
             fewest=0,
             most=1,

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import sys
+import weakref
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
+from merlin.io import Dataset
+from merlin.schema import ColumnSchema, Schema, Tags
 from small_logs import LONGEST, make_table, open_dataset, write_files
 from stand_in import SHORT_OF_MEMORY, load
 
 from merlin_sim.feed import gpu_rows
+from merlin_sim.feed import loader as loader_module
 from merlin_sim.feed.data_error import DataError
+from merlin_sim.feed.hand_over import device_tensor
 from merlin_sim.feed.loader import Loader
 from merlin_sim.foundation.exceptions import MerlinSimError
 
@@ -242,6 +247,23 @@ def test_what_the_host_has_no_memory_for_is_not_taken_for_a_gpus(tmp_path, gpu, 
         collect(Loader(dataset, 4))
 
 
+@pytest.mark.parametrize("length", [2, 4])
+def test_a_vector_of_another_length_is_refused_with_the_same_words(tmp_path, gpu, length):
+    vectors = [[0.5] * (length if row == 2 else 3) for row in range(6)]
+    table = make_table(6).append_column("look", pa.array(vectors, pa.list_(pa.float32())))
+    path = str(tmp_path / "part.0.parquet")
+    pq.write_table(table, path)
+    tags = ["target_item_numerical", Tags.CONTINUOUS]
+    look = ColumnSchema("look", dtype="float32", tags=tags, dims=(None, 3))
+    schema = Schema([*open_dataset([path]).schema, look])
+    dataset = Dataset([path], engine="parquet", schema=schema, cpu=True)
+    with pytest.raises(DataError, match=rf"row 3: column look .*3 numbers. Received: {length}"):
+        collect(Loader(dataset, 4))
+    gpu()
+    with pytest.raises(DataError, match=rf"row 3: column look .*3 numbers. Received: {length}"):
+        collect(Loader(dataset, 4))
+
+
 def test_tensorflow_gets_what_is_computed_and_keeps_it(tmp_path, gpu):
     dataset = open_dataset(write_files(tmp_path, [[40]]))
     gpu()
@@ -252,6 +274,30 @@ def test_tensorflow_gets_what_is_computed_and_keeps_it(tmp_path, gpu):
     assert CUPY._Stream.synchronized - before >= 10
     assert len(loader._handed) == loader._handed.maxlen  # and no longer than needed
     assert len({tensor.numpy().tobytes() for tensor in kept}) > 1
+    loader.stop()
+
+
+def test_memory_is_kept_while_the_next_batches_are_used_however_many_are_ready(
+    tmp_path, gpu, monkeypatch
+):
+    """TensorFlow lets go of a batch's memory as soon as the step that reads it is queued."""
+    arrays = []
+
+    def recorded(array):
+        arrays.append(weakref.ref(array))
+        return device_tensor(array)
+
+    monkeypatch.setattr(loader_module, "device_tensor", recorded)
+    gpu()
+    loader = Loader(open_dataset(write_files(tmp_path, [[40]])), 1, prefetch=40, pad_lists=True)
+    batches = iter(loader)
+    for _ in range(4):
+        next(batches)
+    assert arrays and all(array() is not None for array in arrays)
+    of_four = len(arrays)
+    for _ in range(20):
+        next(batches)
+    assert not any(array() is not None for array in arrays[:of_four])  # and no longer than needed
     loader.stop()
 
 

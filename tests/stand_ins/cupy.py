@@ -255,6 +255,11 @@ def isfinite(x: ndarray) -> ndarray:
     return _wrapped(np.isfinite(_device(x)))
 
 
+def abs(x: ndarray) -> ndarray:  # noqa: A001
+    """Take the distance from 0."""
+    return _wrapped(np.abs(_device(x)))
+
+
 def floor(x: ndarray) -> ndarray:
     """Round down."""
     return _wrapped(np.floor(_device(x)))

@@ -10,8 +10,10 @@ import tensorflow as tf
 
 from ...checkpoints.array_part import ArrayPart, whole
 from ...checkpoints.checkpoint_files import Checkpoint, CheckpointError
+from ...foundation.exceptions import MerlinSimError
 from ...models.blocks.embeddings.spread_tables import TablePart
-from ...models.saved_weights import MODEL_CLASS, MODEL_VARIABLES, assign_arrays
+from ...models.families.registry import find_family
+from ...models.saved_weights import MODEL_CLASS, MODEL_VARIABLES, assign_arrays, without_older
 from ...models.variable_names import named_parts, named_variables, table_names
 from ...steps.loss_scale import LossScale
 from ..evaluation.best_so_far import BestSoFar
@@ -70,7 +72,7 @@ class RunFacts:
         """Say what a checkpoint has otherwise of what makes its weights fit."""
         compared = (
             ("its model", self.model_type, theirs["model_type"]),
-            ("its model's options", self.model_options, theirs["model_options"]),
+            ("its model's options", self.model_options, self._completed(theirs)),
             ("its optimizer", self.optimizer, theirs["optimizer"]),
             ("its use of amp", self.amp, theirs["amp"]),
         )
@@ -79,6 +81,19 @@ class RunFacts:
             for what, wanted, found in compared
             if wanted != found
         ]
+
+    def _completed(self, theirs: dict[str, Any]) -> dict[str, Any]:
+        """Return a checkpoint's options, with those that are newer than it at their defaults."""
+        options: dict[str, Any] = theirs["model_options"]
+        if theirs["model_type"] != self.model_type:
+            return options
+        try:
+            completed: dict[str, Any] = (
+                find_family(self.model_type).options.parse(options).to_dict()
+            )
+        except MerlinSimError:  # an option that there is no more: they differ
+            return options
+        return completed
 
 
 NEEDED: dict[str, Any] = {
@@ -224,7 +239,8 @@ class RunState:
         """
         self.check(checkpoint)
         expected = set(checkpoint.arrays) - {TRAIN_AUC}
-        assign_arrays(self.variables, checkpoint, expected, self.parts)
+        variables = without_older(self.model, self.variables, checkpoint)
+        assign_arrays(variables, checkpoint, expected, self.parts)
         facts = checkpoint.facts
         auc = AUCCounts()
         if first_rank:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from ...checkpoints.checkpoint_files import Checkpoint, CheckpointError
 from ...models.saved_weights import MOST_LISTED
-from ...models.variable_names import table_names
+from ...models.variable_names import counted_names, table_names
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.known_keys import IdsNote, other_meanings
 from . import MEAN
@@ -71,7 +71,10 @@ class WarmStart:
             CheckpointError: where it cannot be.
         """
         self.check(checkpoint)
-        self._assign(checkpoint, self.state.variables, set(checkpoint.arrays) - {TRAIN_AUC})
+        # What is counted in the data is counted in those of this run.
+        counted = counted_names(self.state.model)
+        variables = {n: v for n, v in self.state.variables.items() if n not in counted}
+        self._assign(checkpoint, variables, set(checkpoint.arrays) - {TRAIN_AUC} - counted)
         self.state.position = Position(steps=checkpoint.facts["steps"])
 
     def restore_own(self, checkpoint: Checkpoint) -> None:

@@ -17,6 +17,9 @@ from .spread_lookup import SpreadLookup
 from .spread_tables import Spread, current_spread, placed_table
 from .table_lookup import plain_lookup, table_lookup
 
+MOST_ROWS = 2**31 - 1
+"""Rows of a table at most: models have ids as int32."""
+
 
 @register_block
 class FeatureEmbedding(Block):
@@ -135,6 +138,13 @@ def _tables(schema: Schema, dim: int, spread: Spread | None) -> dict[str, Embedd
                 f"largest id. Received rows: {rows!r}."
             )
         height = next(iter(rows.values()))
+        if height > MOST_ROWS:
+            raise OptionError(
+                f"The table of {', '.join(map(repr, rows))} (domain {domain_name!r}) should have "
+                f"at most {MOST_ROWS:,} rows: models look ids up as 32-bit integers. Received: "
+                f"{height:,}, one for each id up to the domain's largest. Encode the column with "
+                "fewer ids, for instance by hashing it."
+            )
         if spread is None:
             limit = height**-0.5
             start = tf.keras.initializers.RandomUniform(-limit, limit)

@@ -82,6 +82,37 @@ def small_model(kind, schema):
     return build_model(kind, schema, **OPTIONS[kind])
 
 
+@pytest.mark.parametrize("kind", ["dien", "sim"])
+def test_without_negative_histories_the_auxiliary_loss_has_to_be_off(kind, make_schema):
+    schema = make_schema(negatives=False)
+    with pytest.raises(OptionError, match=r"negative_history.*Received: none.*`auxiliary_loss`"):
+        BLOCKS[kind].from_schema(schema, **OPTIONS[kind])
+
+
+@pytest.mark.parametrize("kind", ["dien", "sim"])
+def test_without_the_auxiliary_loss_the_other_losses_are_the_same(
+    kind, make_schema, make_columns, as_batch
+):
+    schema = make_schema()
+    batch, labels = as_batch(make_columns(schema, 12), 10, ragged=True)
+    full = small_model(kind, schema)
+    options = {**OPTIONS[kind], "auxiliary_loss": False}
+    del options["aux_mlp_dims"]
+    model = build_model(kind, make_schema(negatives=False), **options)
+    network = {v.ref() for v in full.body.auxiliary.variables}
+    kept = [v for v in full.trainable_variables if v.ref() not in network]
+    for ours, theirs in zip(model.trainable_variables, kept, strict=True):
+        ours.assign(theirs)
+    columns = {name: c for name, c in batch.items() if "_neg_hist" not in name}
+    losses, logits = model.compute_step(columns, labels)
+    expected, expected_logits = full.compute_step(batch, labels)
+    assert losses.dien_aux_loss == 0.0 and expected.dien_aux_loss > 0.0
+    np.testing.assert_allclose(losses.classification_loss, expected.classification_loss, rtol=1e-6)
+    np.testing.assert_allclose(logits, expected_logits, rtol=1e-6)
+    assert losses.total_loss == losses.classification_loss
+    assert not any(column.endswith("neg_hist") for column in model.training_columns)
+
+
 @pytest.mark.slow
 def test_a_chain_with_more_blocks_fits_evaluates_and_predicts(make_dataset):
     dataset = make_dataset(ragged=True)

@@ -31,6 +31,7 @@ def test_the_defaults_are_the_published_ones():
         (DINOptions, "attention_sums", None),
         (DIENOptions, "aux_mlp_dims", ()),
         (DIENOptions, "one_pass", 1),
+        (DIENOptions, "auxiliary_loss", 0),
         (DIENOptions, "long_seq_length", -1),
         (SIMOptions, "stage_one_mlp_dims", 200),
         (SIMOptions, "attention_sums", "yes"),
@@ -86,3 +87,15 @@ def test_a_long_history_is_all_but_the_newest_ten_if_nobody_says_otherwise(optio
 def test_a_history_of_one_position_has_no_long_part():
     with pytest.raises(OptionError, match="at most 0, .* 1 positions"):
         SIMOptions().for_history(1)
+
+
+@pytest.mark.parametrize(
+    ("given", "refused"),
+    [
+        ({"auxiliary_loss": False, "aux_mlp_dims": (8,)}, "aux_mlp_dims"),
+        ({"short_history": "attention", "auxiliary_loss": False}, "auxiliary_loss"),
+    ],
+)
+def test_options_of_an_auxiliary_loss_that_is_not_there_are_refused(given, refused):
+    with pytest.raises(OptionError, match=f"`{refused}` should be given"):
+        SIMOptions.parse(given)

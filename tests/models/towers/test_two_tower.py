@@ -7,8 +7,13 @@ import pytest
 import tensorflow as tf
 from small_runs import TWO_TOWER
 
+from merlin_sim.checkpoints.array_part import whole
+from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.models import OptionError, build_model
+from merlin_sim.models.saved_weights import MODEL_CLASS, MODEL_VARIABLES
 from merlin_sim.models.towers.place_weights import PlaceWeights
+from merlin_sim.models.towers.two_tower_model import TwoTowerModel
+from merlin_sim.models.variable_names import named_variables
 
 ITEMS, CATEGORIES = 40, 8
 
@@ -62,6 +67,36 @@ def test_popularity_changes_the_loss_and_not_the_logits(make_schema, make_column
     np.testing.assert_array_equal(logits, same)
     with pytest.raises(OptionError, match="one for each id"):
         model.take_target_counts(counts[1:])
+
+
+@pytest.mark.parametrize("form", ["saved_model", "weights", "checkpoint", "old checkpoint"])
+def test_popularity_is_kept_with_the_model(form, make_schema, make_columns, as_batch, tmp_path):
+    schema = make_schema()
+    model = model_of(make_schema)
+    columns, labels = as_batch(make_columns(schema, 30), 10, ragged=False)
+    (uniform,), _ = model.compute_step(columns, labels, training=False)
+    model.take_target_counts(np.arange(schema["item_0"].int_domain.max + 1) ** 2)
+    (expected,), _ = model.compute_step(columns, labels, training=False)
+    place = tmp_path / "model"
+    if form == "saved_model":
+        model.save(place)
+        loaded = TwoTowerModel.load(place)
+    elif form == "weights":
+        model.save_weights(place)
+        loaded = model_of(make_schema)
+        loaded.load_weights(str(place))
+    else:
+        variables = {name: v.numpy() for name, v in named_variables(model).items()}
+        if form == "old checkpoint":
+            variables = {n: v for n, v in variables.items() if "log_chances" not in n}
+            expected = uniform
+        facts = {"model_config": model.get_config(), MODEL_CLASS: "TwoTowerModel"}
+        CheckpointStore(place).save(
+            1, {**facts, MODEL_VARIABLES: list(variables)}, whole(variables)
+        )
+        loaded = TwoTowerModel.load(place)
+    (found,), _ = loaded.compute_step(columns, labels, training=False)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_it_is_made_again_of_its_configuration(make_schema, make_columns, as_batch):

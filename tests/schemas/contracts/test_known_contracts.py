@@ -24,7 +24,7 @@ from merlin_sim.schemas.contracts.plain_rows import PLAIN_ROWS
 from merlin_sim.schemas.specs.feature_spec import Feature, FeatureSpec
 from merlin_sim.schemas.specs.spec_file import read_spec
 from merlin_sim.schemas.translation.merlin_import import ColumnSchema, Schema, Tags
-from merlin_sim.schemas.translation.merlin_schema import to_merlin_schema
+from merlin_sim.schemas.translation.merlin_schema import to_feature_spec, to_merlin_schema
 
 AMAZON = read_spec(Path(__file__).parents[1] / "published" / "amazon_books.yaml", check_files=False)
 DLRM = FeatureSpec(
@@ -199,8 +199,8 @@ def test_missing_tags_are_named():
     message = str(caught.value)
     assert "label: no column is tagged Tags.TARGET" in message
     assert "positive_history: no list column is tagged Tags.SEQUENCE" in message
-    assert 'negative_history: no list column is tagged "negative_history"' in message
     assert "target_item_features" not in message
+    assert "negative_history" not in message  # DIN and two towers read none
 
 
 def test_a_schema_without_sequences_is_read_as_dlrms():
@@ -219,3 +219,27 @@ def test_a_schema_without_sequences_is_read_as_dlrms():
     }
     with pytest.raises(MerlinSimError, match="positive_history: no list column is tagged"):
         require_channels(schema, "here", "sim")
+
+
+def test_histories_are_read_in_the_order_of_the_target_features_of_their_domains():
+    def ids(name, domain, tag):
+        properties = {"domain": {"min": 0, "max": 9, "name": domain}}
+        dims = (None, (0, 5)) if "history" in tag else None
+        return ColumnSchema(name, dtype="int64", tags=[tag], properties=properties, dims=dims)
+
+    columns = [
+        ids("item", "item", "target_item_features"),
+        ids("cate", "cate", "target_item_features"),
+        ids("cate_hist", "cate", "positive_history"),
+        ids("item_hist", "item", "positive_history"),
+        ids("cate_neg", "cate", "negative_history"),
+        ids("item_neg", "item", "negative_history"),
+    ]
+    channels = channels_of(Schema(columns))
+    assert channels["positive_history"] == ["item_hist", "cate_hist"]
+    assert channels["negative_history"] == ["item_neg", "cate_neg"]
+    spec = to_feature_spec(Schema(columns))
+    assert spec.channel_spec["positive_history"] == ("item_hist", "cate_hist")
+    assert to_merlin_schema(spec) == Schema(columns)
+    without_names = Schema([c.with_properties({"domain": {"min": 0, "max": 9}}) for c in columns])
+    assert channels_of(without_names)["positive_history"] == ["cate_hist", "item_hist"]

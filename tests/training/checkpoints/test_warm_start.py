@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from grown_dataset import MORE, SIZES, kinds_of, write_keyed_dataset
-from small_runs import DIN
+from small_runs import DIN, TWO_TOWER
 
 from merlin_sim.checkpoints.checkpoint_store import CheckpointError, CheckpointStore
 from merlin_sim.models import build_model
@@ -34,14 +34,14 @@ def datasets(tmp_path_factory):
     }
 
 
-def make_state(dataset, optimizer="adam", noted=True, **changes):
+def make_state(dataset, optimizer="adam", noted=True, family="din", **changes):
     tf.keras.utils.set_random_seed(6)
-    options = {**DIN, **changes}
-    model = build_model("din", dataset.schema, **options)
+    options = {**(TWO_TOWER if family == "two_tower" else DIN), **changes}
+    model = build_model(family, dataset.schema, **options)
     made = make_optimizer(optimizer, model.trainable_variables, 0.01)
     note = note_of(dataset).to_dict() if noted else None
     facts = RunFacts(
-        "din", model.options.to_dict(), optimizer, fingerprint(dataset), False, {"seed": 1}, note
+        family, model.options.to_dict(), optimizer, fingerprint(dataset), False, {"seed": 1}, note
     )
     return RunState(model, made, LossScale(False), facts)
 
@@ -109,6 +109,15 @@ def test_random_rows_are_those_of_a_new_model(datasets, tmp_path):
         assert np.array_equal(state.variables[name].numpy()[:count], checkpoint.arrays[name])
 
 
+def test_popularity_is_not_taken_over_as_the_data_are_others(datasets, tmp_path):
+    checkpoint = save(make_state(datasets["old"], family="two_tower"), tmp_path)
+    assert "_log_chances" in checkpoint.arrays.index
+    state = make_state(datasets["grown"], family="two_tower")
+    warm = WarmStart(state, datasets["grown"], "mean")
+    warm.restore(checkpoint)
+    assert warm.added == MORE and not state.variables["_log_chances"].numpy().any()
+
+
 def test_another_order_of_keys_is_refused(datasets, tmp_path):
     checkpoint = save(make_state(datasets["old"]), tmp_path)
     warm = WarmStart(make_state(datasets["other"]), datasets["other"], "mean")
@@ -133,6 +142,15 @@ def test_another_model_or_optimizer_is_refused(datasets, tmp_path):
         WarmStart(state, datasets["grown"], "mean").restore(checkpoint)
     assert "its model's options should be" in str(raised.value)
     assert "its optimizer should be adagrad. Received: adam" in str(raised.value)
+
+
+def test_options_that_are_newer_than_a_checkpoint_have_their_defaults(datasets, tmp_path):
+    checkpoint = save(make_state(datasets["old"]), tmp_path)
+    del checkpoint.facts["model_options"]["history_counts"]
+    WarmStart(make_state(datasets["old"]), datasets["old"], "mean").restore(checkpoint)
+    counting = make_state(datasets["old"], history_counts=True)
+    with pytest.raises(CheckpointError, match="its model's options should be"):
+        WarmStart(counting, datasets["old"], "mean").restore(checkpoint)
 
 
 def test_a_checkpoint_without_a_note_goes_on_with_its_own_dataset_alone(datasets, tmp_path):

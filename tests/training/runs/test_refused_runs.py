@@ -54,6 +54,17 @@ def test_a_gpu_out_of_memory_is_told_what_to_lower(config, monkeypatch):
     assert tf.config.experimental.tensor_float_32_execution_enabled()  # the caller's again
 
 
+def without_negatives(dataset, place):
+    """Copy a dataset directory whose channels are all but the negative history."""
+    shutil.copytree(dataset, place)
+    spec = DatasetDirectory.open(place).spec
+    for document in ("feature_spec.yaml", "schema.pbtxt", "metadata.json"):
+        (place / document).unlink(missing_ok=True)
+    channels = {name: c for name, c in spec.channel_spec.items() if name != "negative_history"}
+    write_documents(place, replace(spec, channel_spec=channels))
+    return place
+
+
 class TestRefusals:
     @pytest.fixture
     def saved(self, config, tmp_path):
@@ -94,6 +105,18 @@ class TestRefusals:
         (other / "feature_spec.yaml").write_text(spec.replace("negative_history", "neg"))
         with pytest.raises(MerlinSimError, match="negative_history"):
             run(config(dataset_dir=other))
+
+    def test_a_dataset_without_what_the_auxiliary_loss_reads(self, config, sim_dataset, tmp_path):
+        dataset = without_negatives(sim_dataset, tmp_path / "clicked_only")
+        options = {**DIN, "long_seq_length": 8}
+        with pytest.raises(MerlinSimError, match="set `auxiliary_loss` to false"):
+            run(config(dataset_dir=dataset, model_type="dien", model_options=options))
+        off = {**options, "auxiliary_loss": False}
+        run(config(dataset_dir=dataset, model_type="dien", model_options=off, epochs=1))
+        assert (
+            CheckpointStore(tmp_path / "saved").load().facts["model_options"]["auxiliary_loss"]
+            is False
+        )
 
     def test_an_option_that_the_model_does_not_have(self, config):
         with pytest.raises(MerlinSimError, match="top_k"):

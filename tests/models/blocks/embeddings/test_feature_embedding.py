@@ -3,9 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
+from merlin.schema import ColumnSchema, Schema, Tags
 
+from merlin_sim.models import DINBlock, DLRMBlock
 from merlin_sim.models.blocks.checks import OptionError
 from merlin_sim.models.blocks.embeddings.feature_embedding import FeatureEmbedding
+from merlin_sim.models.towers.two_tower_block import TwoTowerBlock
 
 
 @pytest.fixture
@@ -82,3 +85,20 @@ def test_columns_of_a_domain_that_disagree_are_named(make_schema):
     columns = [small["item_0"], large["item_0_hist"]]
     with pytest.raises(OptionError, match=r"'item_0' share one table.*7, 'item_0_hist': 8"):
         FeatureEmbedding(small.__class__(columns))
+
+
+@pytest.mark.parametrize("block", [DINBlock, TwoTowerBlock, DLRMBlock])
+def test_a_table_with_more_rows_than_32_bits_count_is_refused(block):
+    largest = 2**31 - 1
+    tags = {"item": "target_item_features", "clicked": "positive_history"}
+    if block is DLRMBlock:
+        tags = {"item": Tags.CATEGORICAL}
+    columns = [ColumnSchema("label", dtype="int64", tags=[Tags.BINARY_CLASSIFICATION, Tags.TARGET])]
+    for name, tag in tags.items():
+        dims = {} if name == "item" else {"dims": (None, (0, 5))}
+        properties = {"domain": {"min": 0, "max": largest, "name": "item"}}
+        columns.append(ColumnSchema(name, dtype="int64", tags=[tag], properties=properties, **dims))
+    with pytest.raises(OptionError) as error:
+        block.from_schema(Schema(columns))
+    said = str(error.value)
+    assert "'item'" in said and "2,147,483,648" in said and "at most 2,147,483,647" in said

@@ -28,6 +28,15 @@ def test_the_nearest_codes_are_kept_and_the_newer_of_equal_ones(arrays, top_k):
         assert np.flatnonzero(selected[user, place]).tolist() == sorted(nearest)
 
 
+def test_of_equal_codes_the_newest_are_kept_however_many_bits_and_positions(arrays):
+    """Bits x positions is beyond the whole numbers that float32 can tell apart."""
+    bits, places = 4096, 5000
+    vectors = tf.ones([1, places, 4])
+    mask = tf.constant([[[True] * (places - 1) + [False]]])
+    found = HashSearchUnit(bits, 3)(Target(tf.ones([1, 1, 4]), {}), LongHistory(vectors, mask, {}))
+    assert np.flatnonzero(found.selected).tolist() == [places - 4, places - 3, places - 2]
+
+
 def test_neither_padding_nor_what_comes_later_is_kept_however_near(arrays):
     masks = arrays.masks(5, 3, 6)
     seen_by_all = tf.reduce_all(masks, axis=1)[:, :, tf.newaxis]
