@@ -19,9 +19,12 @@ from ..blocks.embeddings.mean_vectors import mean_vectors
 from ..blocks.heads.hidden_layers import HiddenLayers
 from ..blocks.shapes import as_rows, beside_candidates, sizes
 from ..frame.columns_block import ColumnsBlock
+from ..frame.composed_objective import join_step, weigh_composed_models
 from .interest_channels import Channels, Features
-from .objective import BlockOutputs, inner_losses
+from .objective import BlockOutputs, evaluated_share, inner_losses
 from .options import AnyOptions
+
+weigh_composed_models()
 
 
 class InterestBlock(ColumnsBlock[AnyOptions]):
@@ -31,8 +34,9 @@ class InterestBlock(ColumnsBlock[AnyOptions]):
 
     Columns are chosen from the schema by their tags and may come in any form that Merlin's loader
     or ``PrepareFeatures`` gives them. With targets, the losses of what is within the block (SIM's
-    first stage, DIEN's auxiliary network) are added to the model's; without them nothing of the
-    objective is computed.
+    first stage, DIEN's auxiliary network) are added to the model's, with the batch's sample
+    weights, and the output's loss counts as in the published objective; without them nothing of
+    the objective is computed.
 
     Args:
         schema: The Merlin schema of the dataset, label included, or the JSON that ``get_config``
@@ -156,10 +160,17 @@ class InterestBlock(ColumnsBlock[AnyOptions]):
         features = self.features(inputs, with_negatives=needs_negatives)
         outputs = self.forward(features, training=training, with_objective=with_objective)
         if with_objective:
-            labels = targets[self.channels.label] if isinstance(targets, dict) else targets
-            for loss in inner_losses(outputs, labels):
-                self.add_loss(loss)
+            self._add_inner_losses(outputs, targets)
         return outputs.hidden
+
+    def _add_inner_losses(self, outputs: BlockOutputs, targets: Any) -> None:
+        if not outputs.has_inner_losses:
+            return
+        label = self.channels.label
+        labels = targets[label] if isinstance(targets, dict) else targets
+        sample_weight = join_step(label, evaluated_share(outputs))
+        for loss in inner_losses(outputs, labels, sample_weight):
+            self.add_loss(loss)
 
     def make_summed_attention(self, heads: int = 4) -> SummedAttention:
         """Make attention without a softmax, whose heads share an item vector's length."""

@@ -23,6 +23,11 @@ class BlockOutputs(NamedTuple):
     auxiliary: AuxiliaryLogits | None = None
     """DIEN's auxiliary network, within SIM too."""
 
+    @property
+    def has_inner_losses(self) -> bool:
+        """Whether the objective has losses beside that of the evaluated logit."""
+        return self.stage_one_logits is not None or self.auxiliary is not None
+
 
 class Outputs(NamedTuple):
     """What a forward pass gives; at inference the logits alone."""
@@ -57,6 +62,11 @@ PUBLISHED = EvaluatedLoss()
 """Binary cross-entropy, with its published weight."""
 
 
+def evaluated_share(outputs: Outputs | BlockOutputs) -> float:
+    """Return the weight of the evaluated logit's loss in the published objective."""
+    return 1.0 if outputs.stage_one_logits is None else EVALUATED_SHARE
+
+
 def inner_losses(
     outputs: Outputs | BlockOutputs, labels: tf.Tensor, sample_weight: tf.Tensor | None = None
 ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -84,8 +94,7 @@ def step_losses(
         sample_weight: Of the same shape; None counts every sample once.
         evaluated: The loss of the evaluated logit.
     """
-    share = 1.0 if outputs.stage_one_logits is None else EVALUATED_SHARE
-    weight = share if evaluated.weight is None else evaluated.weight
+    weight = evaluated_share(outputs) if evaluated.weight is None else evaluated.weight
     stage_one, auxiliary = inner_losses(outputs, labels, sample_weight)
     classification = weight * evaluated.cost(labels, outputs.logits, sample_weight) + stage_one
     return StepLosses(classification + auxiliary, classification, auxiliary)

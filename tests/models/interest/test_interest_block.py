@@ -58,19 +58,24 @@ def test_a_chain_on_merlins_loader_gives_the_models_logits(kind, ragged, make_da
 
 @pytest.mark.slow
 @every_block
-def test_a_chain_trains_like_the_model(kind, make_dataset):
-    """One step of each: the published objective, where the output counts as the model's does."""
+@pytest.mark.parametrize(("weighted", "loss_weights"), [(False, None), (True, None), (True, 0.7)])
+def test_a_chain_trains_like_the_model(kind, weighted, loss_weights, make_dataset):
+    """One step of each: the published objective, unless the output's weight is given."""
     dataset = make_dataset(ragged=True)
     model, chain = (make(kind, dataset.schema) for make in (small_model, chained))
     columns, labels = next(iter(loader_of(dataset)))
+    weight = tf.linspace(0.0, 3.0, 20) if weighted else None
     chain(columns)
     chain.set_weights(model.get_weights())
-    share = 0.5 if kind == "sim" else 1.0
     sgd = tf.keras.optimizers.legacy.SGD
-    chain.compile(sgd(0.5), loss_weights={"label/binary_output": share}, run_eagerly=True)
-    logs = chain.train_step((columns, labels))
+    by_output = loss_weights and {"label/binary_output": loss_weights}
+    chain.compile(sgd(0.5), loss_weights=by_output)
+    model.compile(sgd(0.5), loss_weights=loss_weights)
+    tested = chain.test_step((columns, labels, weight))
+    logs = tf.function(chain.train_step)((columns, labels, weight))
     with tf.GradientTape() as tape:
-        losses, _ = model.compute_step(columns, labels)
+        losses, _ = model.compute_step(columns, labels, weight)
+    np.testing.assert_allclose(tested["loss_batch"], losses.total_loss, rtol=1e-5)
     gradients = tape.gradient(losses.total_loss, model.trainable_variables)
     sgd(0.5).apply_gradients(zip(gradients, model.trainable_variables, strict=True))
     np.testing.assert_allclose(logs["loss_batch"], losses.total_loss, rtol=1e-5)
@@ -111,6 +116,18 @@ def test_without_the_auxiliary_loss_the_other_losses_are_the_same(
     np.testing.assert_allclose(logits, expected_logits, rtol=1e-6)
     assert losses.total_loss == losses.classification_loss
     assert not any(column.endswith("neg_hist") for column in model.training_columns)
+
+
+def test_weights_that_an_output_makes_itself_are_refused(make_schema, make_columns, as_batch):
+    """They would not reach the losses within the block."""
+    schema = make_schema()
+    batch, labels = as_batch(make_columns(schema, 12), 10, ragged=True)
+    of_users = mm.ColumnBasedSampleWeight(weight_column_name="user_0")
+    block = DIENBlock.from_schema(schema, **DIEN)
+    chain = mm.Model(block, mm.BinaryOutput("label", post=of_users))
+    chain.compile("sgd", run_eagerly=True)
+    with pytest.raises(OptionError, match="'label' should leave sample weights as they are"):
+        chain.train_step((batch, {"label": labels}))
 
 
 @pytest.mark.slow
