@@ -120,9 +120,9 @@ class DatasetBuilder(BuildSettings):
         if fits:
             named = tuple(name for name in self.columns.item_features if name not in given)
             in_log = named + self.columns.of_items
-        buckets = read_interactions(self, work, summary, placed=bool(in_log))
+        dealt = read_interactions(self, work, summary, placed=bool(in_log))
         tell_what_behaviours_are_for(self, summary, anew)
-        choose_users(self, work, directory / HISTORY, buckets, in_log, summary)
+        choose_users(self, work, directory / HISTORY, dealt, in_log, summary)
         return given
 
     def _fit_or_take(

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
 import dask
@@ -37,6 +38,20 @@ class Scheduler(Protocol):
 
     def compute(self, delayed: Sequence[Any]) -> Iterator[Any]:
         """Compute delayed values, such as the partitions of a transformed dataset."""
+
+
+def written_by_task(path: Path) -> Path:
+    """Give the path of a file that a task wrote, which is there.
+
+    Raises:
+        MerlinSimError: Where it is not: what it holds must not be taken for nothing.
+    """
+    if not path.is_file():
+        raise MerlinSimError(
+            f"{path}: expected a file that a task of this run wrote, found none. All workers of a "
+            "cluster should see the files of this process, and no other program remove them."
+        )
+    return path
 
 
 class SingleProcess:
