@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -87,6 +88,19 @@ def remove_unfinished(directory: Path) -> None:
     """Remove, here and in all directories below, what killed processes left of whole files."""
     for path in directory.rglob(f".*{UNFINISHED}"):
         path.unlink(missing_ok=True)
+
+
+def copy_directory(source: Path, target: Path) -> None:
+    """Copy a directory's files to a new one, and those of all directories below.
+
+    ``shutil.copytree`` gathers errors to one without ``errno``; this raises the system's.
+    """
+    target.mkdir()
+    for path in source.iterdir():
+        if path.is_dir():
+            copy_directory(path, target / path.name)
+        else:
+            shutil.copyfile(path, target / path.name)
 
 
 def write_array(file: IO[bytes], array: npt.NDArray[Any]) -> None:
