@@ -22,19 +22,19 @@ from merlin_sim.workflows.synthetic.planted_clicks import PlantedClicks
 from merlin_sim.workflows.synthetic.synthesis import synthesize
 
 LOG = (
-    "preprocess", "log", "log.parquet", "--user_column", "user", "--item_column", "item",
+    "preprocess", "log", "{raw}/log.parquet", "--user_column", "user", "--item_column", "item",
     "--timestamp_column", "time", "--item_feature_columns", "category", "--label_column", "taken",
 )  # fmt: skip
-REVIEWS = ("preprocess", "amazon-books", "--amazon_dataset_path", "books", "--output_path")
-CLICKS = ("preprocess", "criteo", "--criteo_path", "days", "--output_path")
+REVIEWS = ("preprocess", "amazon-books", "--amazon_dataset_path", "{raw}/books", "--output_path")
+CLICKS = ("preprocess", "criteo", "--criteo_path", "{raw}/days", "--output_path")
 COMMANDS = {
     "amazon-books": REVIEWS,
     "amazon-books, users": (*REVIEWS[:2], "--layout", "users", *REVIEWS[2:]),
     "log": (*LOG, "--output_path"),
     "criteo": (*CLICKS[:2], "--frequency_threshold", "3", *CLICKS[2:]),
-    "criteo, fitted": (*CLICKS[:2], "--fitted", "known", *CLICKS[2:]),
+    "criteo, fitted": (*CLICKS[:2], "--fitted", "{raw}/known", *CLICKS[2:]),
 }
-"""By name, a command line that ends before the output directory."""
+"""By name, a command line that ends before the output directory; ``{raw}`` has the logs."""
 
 
 def write_raw_logs(directory: Path) -> None:
@@ -68,16 +68,16 @@ def cut_small(monkeypatch) -> None:
 
 
 def preprocess(monkeypatch, raw: Path, name: str, output: Path, scheduler) -> None:
-    """Run a command of COMMANDS in ``raw`` with a scheduler; its error is raised here."""
+    """Run a command of COMMANDS with a scheduler; its error is raised here."""
 
     @contextmanager
     def opened(*_):
         yield scheduler
 
     with monkeypatch.context() as patched:
-        patched.chdir(raw)
         patched.setattr(schedulers, "open_scheduler", opened)
-        result = CliRunner().invoke(cli, [*COMMANDS[name], str(output)])
+        command = [word.format(raw=raw) for word in COMMANDS[name]]
+        result = CliRunner().invoke(cli, [*command, str(output)])
     if result.exception:
         raise result.exception
 

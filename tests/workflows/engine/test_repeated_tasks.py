@@ -10,6 +10,7 @@ import dask
 import pytest
 from preprocess_runs import COMMANDS, all_bytes, cut_small, preprocess, write_raw_logs
 
+from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.workflows.engine.schedulers import SingleProcess
 
 
@@ -50,6 +51,24 @@ class RunsAgainLater(SingleProcess):
         )
 
 
+class LosesAFile(SingleProcess):
+    """Removes a working file before the tasks of a phase: the first, the last, or between."""
+
+    def __init__(self, work, phase, share):
+        super().__init__(1)
+        self.work, self.phase, self.share = work, phase, share
+        self.lost = None
+
+    def run(self, task, arguments):
+        if not self.phase:
+            files = sorted(path for path in self.work.rglob("*") if path.is_file())
+            if files:
+                self.lost = files[round(self.share * (len(files) - 1))]
+                self.lost.unlink()
+        self.phase -= 1
+        yield from super().run(task, arguments)
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     """The raw logs, and by the command's name the files of the dataset that one process makes."""
@@ -76,3 +95,25 @@ def test_a_task_that_runs_twice_changes_nothing(
     preprocess(monkeypatch, raw, name, tmp_path / "dataset", repeats)
     assert all_bytes(tmp_path / "dataset") == datasets[name]
     assert [path.name for path in tmp_path.iterdir()] == ["dataset"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "phases"), [("log", 4), ("criteo", 3)])
+def test_a_lost_file_is_never_taken_for_an_empty_one(
+    undisturbed, name, phases, tmp_path, monkeypatch
+):
+    raw, datasets = undisturbed
+    cut_small(monkeypatch)
+    refused = 0
+    for number, (phase, share) in enumerate(itertools.product(range(1, phases), (0, 1))):
+        output = tmp_path / str(number)
+        losing = LosesAFile(output.with_name(f"{number}.partial") / ".work", phase, share)
+        try:
+            preprocess(monkeypatch, raw, name, output, losing)
+        except (MerlinSimError, OSError, RuntimeError):  # NVTabular hides what it could not open
+            refused += 1
+            assert not output.exists()
+        else:
+            assert all_bytes(output) == datasets[name], losing.lost
+        assert losing.lost is not None
+    assert refused >= phases - 1
