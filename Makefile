@@ -19,8 +19,8 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 setup: $(READY)
 
-$(READY): requirements/lock.txt requirements/gpu-lock.txt requirements/horovod.txt pyproject.toml scripts/setup.sh \
-  scripts/gpu_environment.py
+$(READY): requirements/lock.txt requirements/gpu-lock.txt requirements/horovod.txt requirements/uv.txt pyproject.toml \
+  scripts/setup.sh scripts/gpu_environment.py
 	@DEVICE=$(DEVICE) scripts/setup.sh
 
 demo: $(READY)

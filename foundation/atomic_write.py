@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, Any
 
 from .exceptions import MerlinSimError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+UNFINISHED = ".unfinished"
+"""Ends the name of a file that a task is writing."""
 
 
 def write_text_atomically(path: Path, text: str) -> None:
@@ -55,6 +63,53 @@ def open_replacing(path: Path) -> Iterator[IO[bytes]]:
         os.replace(partial, path)
     except OSError as error:
         raise MerlinSimError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Give a path to write to; the file has its own name when the block has ended well.
+
+    A task may run twice, even at the same time, or be killed: each run writes to a path of its own,
+    and ``path`` is a whole file or none. What a killed run leaves beside it,
+    :func:`remove_unfinished` removes.
+    """
+    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}{UNFINISHED}")
+    try:
+        yield unfinished
+        os.replace(unfinished, path)
+    except BaseException as error:
+        unfinished.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, str(unfinished)):
+            error.filename = str(path)
+        raise
+
+
+def remove_unfinished(directory: Path) -> None:
+    """Remove, here and in all directories below, what killed processes left of whole files."""
+    for path in directory.rglob(f".*{UNFINISHED}"):
+        path.unlink(missing_ok=True)
+
+
+def copy_directory(source: Path, target: Path) -> None:
+    """Copy a directory's files to a new one, and those of all directories below.
+
+    ``shutil.copytree`` gathers errors to one without ``errno``; this raises the system's.
+    """
+    target.mkdir()
+    for path in source.iterdir():
+        if path.is_dir():
+            copy_directory(path, target / path.name)
+        else:
+            shutil.copyfile(path, target / path.name)
+
+
+def write_array(file: IO[bytes], array: npt.NDArray[Any]) -> None:
+    """Append an array's elements to a file, as ``ndarray.tofile`` does.
+
+    Where the system refuses, this raises the system's error: numpy's has no ``errno``, so nobody
+    can tell from it that the disk is full.
+    """
+    file.write(array.tobytes() if not array.flags.c_contiguous else array.data)
 
 
 def write_synced(path: Path, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -10,12 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from .atomic_write import remove_unfinished
 from .exceptions import MerlinSimError, Stopped
 
 PARTIAL = ".partial"
 REPLACED = ".replaced"
 """Ends the name of a directory while another one takes its place."""
 LOCK = ".lock"
+NO_SPACE = {errno.ENOSPC: "The disk", errno.EDQUOT: "The disk quota"}
+"""What is full, by the number of the system's error."""
 
 
 @contextmanager
@@ -40,29 +44,23 @@ def staged_directory(
     partial = target.with_name(target.name + PARTIAL)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        if finish_replacement(target, shutil.rmtree):
-            say(f"An earlier run was killed while it replaced {target}; the old one was put back.")
-        _check_free(target, overwrite)
-        lock = _claim(partial, target, say)
+        with _alone(target, wait=False):
+            lock = _claim(partial, target, overwrite, say)
     except OSError as error:
         raise cannot_write(target, error) from error
-    try:
-        yield partial
-        (partial / LOCK).unlink()
-        put_in_place(partial, target, _remove)
-    except OSError as error:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise cannot_write(error.filename or target, error) from error
-    except KeyboardInterrupt as error:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise Stopped(
-            f"{target}: stopped on request (Ctrl-C). No output directory was made."
-        ) from error
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-    finally:
-        lock.close()
+    with lock:
+        try:
+            yield partial
+            remove_unfinished(partial)
+            with _alone(target):
+                (partial / LOCK).unlink()
+                put_in_place(partial, target, _remove)
+        except BaseException as error:
+            explained = _explained(error, partial, target)
+            _discard(partial, target)
+            if explained is error:
+                raise
+            raise explained from error
 
 
 def check_apart(target: Path, sources: Iterable[Path | None]) -> None:
@@ -82,10 +80,60 @@ def check_apart(target: Path, sources: Iterable[Path | None]) -> None:
 
 
 def cannot_write(path: object, error: OSError) -> MerlinSimError:
-    """The error of a write that the system refused (disk full, no permission)."""
+    """The error of a write that the system refused (no permission, a file too large)."""
     return MerlinSimError(
         f"{path}: {error.strerror or error}. The run was stopped and no output directory was made."
     )
+
+
+def _explained(error: BaseException, partial: Path, target: Path) -> BaseException:
+    """Make an error that speaks to the person who runs it, if there is more to say."""
+    if isinstance(error, KeyboardInterrupt):
+        return Stopped(f"{target}: stopped on request (Ctrl-C). No output directory was made.")
+    refusal = error if isinstance(error, OSError) else error.__cause__
+    if not isinstance(refusal, OSError):
+        return error
+    if refusal.errno in NO_SPACE:
+        return _disk_full(refusal, partial, target)
+    return cannot_write(_path_of(refusal) or target, refusal) if refusal is error else error
+
+
+def _disk_full(error: OSError, partial: Path, target: Path) -> MerlinSimError:
+    """The error of a write for which there was no space; to be made before anything is removed."""
+    written = sum(_size(path) for path in partial.rglob("*"))
+    free = shutil.disk_usage(target.parent).free
+    return MerlinSimError(
+        f"{_path_of(error) or target}: {os.strerror(error.errno or 0)}. {NO_SPACE[error.errno]} of "
+        f"{target.parent} is full: {_mebibytes(free)} MiB are free there, and this run had written "
+        f"{_mebibytes(written)} MiB. Make room, or name an output directory on another disk. "
+        "The run was stopped and no output directory was made."
+    )
+
+
+def _path_of(error: OSError) -> object:
+    """The path that could not be written; that of a copy is the second one."""
+    return error.filename2 or error.filename
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # a task on another machine may still write and remove files
+        return 0
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / 2**20:,.1f}"
+
+
+def _discard(partial: Path, target: Path) -> None:
+    """Remove what was written, and put back what :func:`put_in_place` had moved away."""
+    try:
+        with _alone(target):
+            shutil.rmtree(partial, ignore_errors=True)
+            finish_replacement(target, _remove)
+    except OSError:  # a full disk may have no room for the lock
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _check_free(target: Path, overwrite: bool) -> None:
@@ -98,10 +146,43 @@ def _check_free(target: Path, overwrite: bool) -> None:
         )
 
 
-def _claim(partial: Path, target: Path, say: Callable[[str], None]) -> IO[str]:
-    if partial.exists():
-        lock = _try_lock(partial, target)
-        lock.close()
+@contextmanager
+def _alone(target: Path, *, wait: bool = True) -> Iterator[None]:
+    """Be the only process that claims, replaces or removes a directory; for a moment only.
+
+    The lock is a file of its own: the one in the partial directory, which says that a run is alive,
+    goes with that directory. It is removed in the end, so who opened it meanwhile tries again.
+    """
+    path = target.with_name(f".{target.name}{LOCK}")
+    while True:
+        with open(path, "w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError as error:
+                raise _taken(target, path) from error
+            if not _is_at(lock, path):
+                continue
+            try:
+                yield
+            finally:
+                path.unlink()
+            return
+
+
+def _is_at(file: IO[str], path: Path) -> bool:
+    """Tell whether a path still names a file that was opened."""
+    return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
+
+
+def _claim(partial: Path, target: Path, overwrite: bool, say: Callable[[str], None]) -> IO[str]:
+    """Make the partial directory, and lock it until the run ends."""
+    is_left = partial.exists()
+    if is_left:
+        _try_lock(partial, target).close()
+    if finish_replacement(target, shutil.rmtree):
+        say(f"An earlier run was killed while it replaced {target}; the old one was put back.")
+    _check_free(target, overwrite)
+    if is_left:
         shutil.rmtree(partial)
         say(
             f"An earlier run into {target} did not finish; it left no dataset. "
@@ -117,10 +198,14 @@ def _try_lock(partial: Path, target: Path) -> IO[str]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         lock.close()
-        raise MerlinSimError(
-            f"{target}: another run is writing this directory now ({partial} is locked)."
-        ) from error
+        raise _taken(target, partial) from error
     return lock
+
+
+def _taken(target: Path, locked: Path) -> MerlinSimError:
+    return MerlinSimError(
+        f"{target}: another run is writing this directory now ({locked} is locked)."
+    )
 
 
 def put_in_place(made: Path, target: Path, remove: Callable[[Path], None]) -> None:

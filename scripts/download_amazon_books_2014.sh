@@ -4,12 +4,16 @@
 #   scripts/download_amazon_books_2014.sh [DIRECTORY]
 #
 # The files (about 8 GB packed) stay packed: `merlin-sim preprocess amazon-books` reads .json.gz.
-# Run it again after an interruption: it goes on where it stopped.
+# Run it again after an interruption: it goes on where it stopped. The publisher gives no digests: the SHA-256 of what
+# came is printed. Where DIRECTORY/SHA256SUMS stands (as sha256sum writes it, of files that are known to be right), what
+# it names has to agree with it.
 set -euo pipefail
 
 directory="${1:-${AMAZON_BOOKS_2014_DESTINATION:-/data/amazon_books_2014}}"
-source_url="${AMAZON_BOOKS_2014_URL:-http://snap.stanford.edu/data/amazon/productGraph/categoryFiles}"
+source_url="${AMAZON_BOOKS_2014_URL:-https://snap.stanford.edu/data/amazon/productGraph/categoryFiles}"
 files=(meta_Books.json.gz reviews_Books.json.gz)
+
+sums="$directory/SHA256SUMS"
 
 say() { printf 'download: %s\n' "$*"; }
 fail() {
@@ -28,6 +32,16 @@ check() {
   [[ "$first" == *"$key"* ]]
 }
 
+# A file that the list of digests names is the one that it names.
+agrees() {
+  local file="$1" name="$2" expected digest
+  expected="$(awk -v name="$name" '$2 == name || $2 == "*" name { print $1 }' "$sums" 2> /dev/null || true)"
+  digest="$(sha256sum "$file" | cut -d ' ' -f 1)"
+  [[ -z "$expected" || "$expected" == "$digest" ]] \
+    || fail "$file: expected the SHA-256 $expected, as $sums says, found $digest; remove the file, or the line"
+  say "$name has the SHA-256 $digest"
+}
+
 for name in "${files[@]}"; do
   target="$directory/$name"
   key=asin
@@ -37,7 +51,10 @@ for name in "${files[@]}"; do
   fi
   if [[ -f "$target" ]]; then
     say "$target is there already; checking it"
-    check "$target" "$key" && continue
+    if check "$target" "$key"; then
+      agrees "$target" "$name"
+      continue
+    fi
     say "$target is damaged; fetching it anew"
     rm -f "$target"
   fi
@@ -52,6 +69,7 @@ for name in "${files[@]}"; do
     rm -f "$target.part"
     fail "$name came damaged and was removed; run this again"
   fi
+  agrees "$target.part" "$name"
   mv "$target.part" "$target"
 done
 

@@ -11,7 +11,6 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly UV_VERSION=0.13.8
 readonly VENV=.venv
 readonly CACHE="${MERLIN_SIM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/merlin-sim}"
 
@@ -83,7 +82,8 @@ install_packages() {
     "$python" -m venv "$VENV"
     echo "$device" >"$VENV/.device"
   fi
-  "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check "uv==$UV_VERSION"
+  "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
+    --requirement requirements/uv.txt
   local lock=requirements/lock.txt size=2.6
   [ "$device" = cpu ] || { lock=requirements/gpu-lock.txt size=8; }
   say "installing the locked packages ($lock; about $size GB the first time)"

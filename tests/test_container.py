@@ -70,6 +70,20 @@ def test_the_packages_of_this_environment_are_the_locked_ones():
     assert "usage" in run(ROOT / "scripts" / "setup.sh", "--nonsense", code=2)
 
 
+def test_whatever_setup_fetches_has_a_digest():
+    """What it builds itself, and this repository, are not fetched."""
+    script = (ROOT / "scripts" / "setup.sh").read_text().replace("\\\n", " ")
+    fetching = [
+        line for line in script.splitlines()
+        if re.search(r"^[^#]*pip install ", line) and "--no-build-isolation" not in line
+        and "$kept" not in line
+    ]  # fmt: skip
+    assert len(fetching) == 2
+    assert all("--require-hashes" in line for line in fetching)
+    pinned = (ROOT / "requirements" / "uv.txt").read_text()
+    assert re.search(r"^uv==\S+ .*\n +--hash=sha256:[0-9a-f]{64}", pinned, re.MULTILINE)
+
+
 # The packages of the base that need a GPU, as its own Dockerfile installs them.
 OF_A_GPU = {
     "cudf": "23.2.0",

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import click
 import psutil
 
+from ...foundation.cores import count_cores
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.gpu_use import why_not_cudf, why_not_tensorflow
 from ...foundation.gpus import Gpus, look
@@ -95,7 +96,7 @@ def _versions() -> list[Finding]:
 
 def _machine() -> Finding:
     memory = psutil.virtual_memory()
-    cores = len(psutil.Process().cpu_affinity() or []) or psutil.cpu_count()
+    cores = count_cores()
     total, free = memory.total / 2**30, memory.available / 2**30
     return Finding("machine", f"{cores} CPU cores, {total:.0f} GiB ({free:.0f} free)")
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -100,3 +101,78 @@ def test_a_replacement_that_was_killed_half_way_is_undone(tmp_path):
         with staged_directory(tmp_path / "dataset"):
             pass
     assert (tmp_path / "dataset" / "old").exists()
+
+
+class AtEachStep:
+    """Calls something just before the n-th file system operation of a block.
+
+    An audit hook stays for good: it does nothing when it is not armed.
+    """
+
+    STEPS = ("open", "os.", "shutil.", "fcntl.", "glob.")
+
+    def __init__(self):
+        self.left = None
+        self.action = None
+        sys.addaudithook(self._hook)
+
+    def _hook(self, event, arguments):
+        if self.left is None or not event.startswith(self.STEPS):
+            return
+        self.left -= 1
+        if self.left < 0:
+            self.left = None
+            self.action()
+
+    @contextlib.contextmanager
+    def armed(self, number, action):
+        """Yield a function that tells whether the action was called."""
+        self.left, self.action = number, action
+        try:
+            yield lambda: self.left is None
+        finally:
+            self.left = None
+
+
+AT_EACH_STEP = AtEachStep()
+
+
+def write_dataset(target, name, overwrite, ended):
+    """Write a directory with one file of that name; ``ended`` gets the name when it is done."""
+    try:
+        with staged_directory(target, overwrite=overwrite) as directory:
+            (directory / name).write_text(name)
+    except MerlinSimError as error:
+        assert "another run" in str(error) or "not empty" in str(error), error
+    else:
+        ended.append(name)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("found", ["nothing", "old", "unfinished", "half replaced"])
+def test_two_runs_never_lose_a_dataset_that_one_of_them_finished(tmp_path, overwrite, found):
+    """A second run comes and goes at each single step of the first."""
+    number, interrupted = 0, True
+    while interrupted:
+        target, ended = tmp_path / str(number) / "dataset", []
+        if found != "nothing":
+            suffix = {"old": "", "unfinished": ".partial", "half replaced": ".replaced"}[found]
+            place = target.with_name(f"dataset{suffix}")
+            place.mkdir(parents=True)
+            (place / "old").write_text("old")
+        has_old = found in ("old", "half replaced")
+
+        def second(target=target, ended=ended):
+            write_dataset(target, "second", overwrite, ended)
+
+        with AT_EACH_STEP.armed(number, second) as was_called:
+            write_dataset(target, "first", overwrite, ended)
+            interrupted = was_called()
+        kept = ended[-1] if ended else "old"
+        assert has_old or ended, number
+        assert [path.name for path in target.iterdir()] == [kept], (number, ended)
+        assert [path.name for path in target.parent.iterdir()] == ["dataset"], (number, ended)
+        if not overwrite:
+            assert len(ended) == (0 if has_old else 1), (number, ended)
+        number += 1
+    assert number > 5

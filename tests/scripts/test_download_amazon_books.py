@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import http.server
 import os
 import shutil
@@ -72,6 +73,24 @@ def test_both_files_come_whole(download, tmp_path):
     done = download()
     assert done.returncode == 0, done.stderr
     assert {p.name: p.read_bytes() for p in (tmp_path / "raw").iterdir()} == FILES
+    for name, content in FILES.items():
+        assert f"{name} has the SHA-256 {hashlib.sha256(content).hexdigest()}" in done.stdout
+
+
+def test_a_file_that_is_not_the_one_of_the_digest_is_refused(download, tmp_path):
+    (tmp_path / "raw").mkdir()
+    sums = tmp_path / "raw" / "SHA256SUMS"
+    right = hashlib.sha256(FILES["meta_Books.json.gz"]).hexdigest()
+    sums.write_text(f"{right} *meta_Books.json.gz\n{'0' * 64}  reviews_Books.json.gz\n")
+    done = download()
+    assert done.returncode == 2
+    assert f"expected the SHA-256 {'0' * 64}, as {sums} says" in done.stderr
+    assert not (tmp_path / "raw" / "reviews_Books.json.gz").exists()
+    assert (tmp_path / "raw" / "meta_Books.json.gz").exists()
+
+
+def test_the_files_are_asked_for_by_a_connection_that_nobody_can_change():
+    assert "-https://snap.stanford.edu/" in SCRIPT.read_text()
 
 
 def test_it_goes_on_where_it_stopped(download, server, tmp_path):

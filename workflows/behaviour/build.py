@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ...foundation.atomic_write import copy_directory
 from ...foundation.exceptions import MerlinSimError, UnfitNumberError
 from ...foundation.staging import staged_directory
 from ..continuation.newest_rows import HISTORY
@@ -154,9 +155,9 @@ class DatasetBuilder(BuildSettings):
         if fits:
             named = tuple(name for name in self.columns.item_features if name not in given)
             in_log = named + self.columns.of_items
-        buckets = read_interactions(self, work, summary, placed=bool(in_log))
+        dealt = read_interactions(self, work, summary, placed=bool(in_log))
         tell_what_behaviours_are_for(self, summary, anew)
-        choose_users(self, work, directory / HISTORY, buckets, in_log, summary)
+        choose_users(self, work, directory / HISTORY, dealt, in_log, summary)
         return given
 
     def _fit_or_take(
@@ -172,7 +173,7 @@ class DatasetBuilder(BuildSettings):
         """Fit vocabularies and numbers on what was read, or take those that were fitted before."""
         if fitted is not None:
             check_types_of_keys(self, work, fitted)
-            shutil.copytree(fitted.vocabularies.directory, vocabularies.directory)
+            copy_directory(fitted.vocabularies.directory, vocabularies.directory)
             summary.grown = dict(fitted.sizes) if grow else {}
         if fitted is None or grow:
             numbers = fit(self, work, vocabularies, given, split, fitted, summary)

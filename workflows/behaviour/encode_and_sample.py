@@ -19,6 +19,7 @@ import pyarrow as pa
 from merlin.io import Dataset
 from merlin.schema import Schema
 
+from ...foundation.atomic_write import whole_file
 from ...foundation.process_wide import quiet_merlin
 from ...sampling import sample_kernels
 from ..engine.backend import arrow_lists, frame_from_arrow, frame_to_arrow
@@ -78,7 +79,7 @@ def encode_all(
 
 def _write_arrow(frame: Any, path: Path) -> int:
     table = frame_to_arrow(frame)
-    with pa.ipc.new_file(str(path), table.schema) as writer:
+    with whole_file(path) as whole, pa.ipc.new_file(str(whole), table.schema) as writer:
         writer.write_table(table)
     return int(table.num_rows)
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...foundation.atomic_write import write_array
 from ...sampling.positions import (
     TRAIN,
     last_mappings,
@@ -152,7 +153,8 @@ class Histories:
     ) -> None:
         """Keep the ranges of a mapping's samples."""
         for name, values in ((BEGINS, begins), (ENDS, ends)):
-            values.astype(np.int64).tofile(self.directory / f"{mapping}.{name}")
+            with open(self.directory / f"{mapping}.{name}", "wb") as file:
+                write_array(file, values.astype(np.int64))
 
     def count_trained(self, items: int, split: Split | None) -> npt.NDArray[np.int64]:
         """How often each item, by id from 0, was taken in the rows that train.
@@ -218,16 +220,18 @@ class Histories:
         try:
             for table in tables:
                 for name in names:
-                    np.asarray(table[name]).astype(np.int64).tofile(writers[f"user.{name}"])
+                    write_array(writers[f"user.{name}"], np.asarray(table[name]).astype(np.int64))
                 for name in columns.of_users:
-                    np.asarray(table[name]).astype(np.float64).tofile(writers[f"number.{name}"])
+                    write_array(
+                        writers[f"number.{name}"], np.asarray(table[name]).astype(np.float64)
+                    )
                 numbers = {}
                 for name in columns.of_interactions:
                     numbers[name], _ = lists_of_arrow(table[name].combine_chunks(), "float64")
-                    numbers[name].tofile(writers[f"number.{name}"])
+                    write_array(writers[f"number.{name}"], numbers[name])
                 values, offsets = lists_of_arrow(table[self.columns.item].combine_chunks())
-                values.tofile(writers[ITEMS])
-                (offsets[1:] + last).tofile(writers[ENDS])
+                write_array(writers[ITEMS], values)
+                write_array(writers[ENDS], offsets[1:] + last)
                 parted, part_offsets = slice(None), offsets
                 if columns.indexes_samples:
                     roles: Any = np.full(len(values), JOINS | SAMPLE | POSITIVE)
@@ -238,21 +242,21 @@ class Histories:
                     for moment in columns.moments:
                         moments, _ = lists_of_arrow(table[moment].combine_chunks())
                         firsts = first_of_moments(moments, offsets, np)
-                        (firsts + last).tofile(writers[FIRSTS])
+                        write_array(writers[FIRSTS], firsts + last)
                     counted = (roles & (JOINS | POSITIVE)) > 0
-                    counted.astype(np.int8).tofile(writers[COUNTED])
+                    write_array(writers[COUNTED], counted.astype(np.int8))
                     samples = sample_places(roles, offsets, np, moments)
                     appended.add(samples, last)
                     joins = (roles & JOINS) > 0
-                    values[joins].tofile(writers[TAKEN])
+                    write_array(writers[TAKEN], values[joins])
                     if SECONDS in numbers:
-                        numbers[SECONDS][joins].tofile(writers[TAKEN_SECONDS])
+                        write_array(writers[TAKEN_SECONDS], numbers[SECONDS][joins])
                     parted, part_offsets = samples.places, samples.offsets
                 if split is not None:
                     parts, _ = lists_of_arrow(table[PART].combine_chunks())
-                    parts.astype(np.int8).tofile(writers[PART])
+                    write_array(writers[PART], parts.astype(np.int8))
                 for part, file in enumerate(part_files):
-                    part_ends(parts[parted], part_offsets, part, np).tofile(file)
+                    write_array(file, part_ends(parts[parted], part_offsets, part, np))
                 last += int(offsets[-1])
             appended.close()
         finally:
@@ -276,14 +280,14 @@ class _Appended:
             (SAMPLE_ENDS, found.offsets[1:] + self.samples),
             (TAKEN_ENDS, found.begins[1:] + self.taken),
         ):
-            values.astype(np.int64).tofile(self.writers[name])
+            write_array(self.writers[name], values.astype(np.int64))
         self.samples += int(found.offsets[-1])
         self.taken += int(found.begins[-1])
         self.positives += int(found.positives[-1])
 
     def close(self) -> None:
         """Append what stands before the end."""
-        np.array([self.positives]).tofile(self.writers[POSITIVES])
+        write_array(self.writers[POSITIVES], np.array([self.positives]))
 
 
 def _begins(ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

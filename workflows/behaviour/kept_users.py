@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...foundation.atomic_write import whole_file
 from ...sampling.item_table import COUNT, KEY
 from ...sampling.roles import JOINS, POSITIVE, SAMPLE, TAKEN
 from ..continuation.newest_rows import (
@@ -23,7 +24,7 @@ from .behaviour_columns import EARLIER, PLACE, BehaviourColumns
 from .equal_times import order_within_times
 from .file_order import FileOrder
 from .rules import SampleRules
-from .user_buckets import read_bucket
+from .user_buckets import DealtFiles
 
 EVENTS = "events"
 ITEMS = "items"
@@ -69,9 +70,9 @@ class KeepLongUsers:
     longest: int
     """How much of each history is kept for the next day."""
     rules: SampleRules
-    buckets: Path
+    buckets: DealtFiles
     """Where the log stands, dealt out by user."""
-    earlier: Path | None
+    earlier: DealtFiles | None
     """Where the earlier histories stand, dealt out likewise."""
     directory: Path
     history: Path
@@ -83,11 +84,11 @@ class KeepLongUsers:
 
     def __call__(self, bucket: int) -> KeptBucket:
         """Work on a bucket; what is kept goes to ``directory`` in files named by its number."""
-        log = read_bucket(self.buckets, bucket)
+        log = self.buckets.bucket(bucket)
         names = (*columns_of_rows(self.columns), *self.columns.roles, *self.parts)
         rows, before = log.select(names), 0
         if self.earlier is not None:
-            earlier = read_bucket(self.earlier, bucket)
+            earlier = self.earlier.bucket(bucket)
             for name in self.parts:
                 none = pa.array(np.zeros(earlier.num_rows, np.int8))
                 earlier = earlier.append_column(name, none)
@@ -185,9 +186,13 @@ class KeepLongUsers:
             return np.asarray(roles)
         return np.full(table.num_rows, TAKEN, np.int64)
 
+    def file(self, kind: str, bucket: int) -> Path:
+        """The file of a bucket's users, items or events."""
+        return self.directory / kind / f"{bucket:06d}.arrow"
+
     def _write(self, kind: str, bucket: int, table: pa.Table) -> None:
-        path = self.directory / kind / f"{bucket:06d}.arrow"
-        with pa.ipc.new_file(str(path), table.schema) as writer:
+        path = self.file(kind, bucket)
+        with whole_file(path) as whole, pa.ipc.new_file(str(whole), table.schema) as writer:
             writer.write_table(table)
 
     def _items(self, kept: pa.Table) -> pa.Table:

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ...foundation.atomic_write import whole_file
 from ...sampling.hashing import hash_keys
+from ..engine.schedulers import written_by_task
 from ..logs.bad_rows import FAIL, BadRow, refuse
 from ..logs.log_source import Block, LogSource, Piece
 from .behaviour_columns import PLACE, BehaviourColumns
@@ -39,6 +41,8 @@ class DealtPiece:
     done: int
     behaviours: Counter[str]
     """How many rows there are of each behaviour, where the log has several."""
+    file: str
+    """The name of the file that it was dealt out to."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +79,11 @@ class LogDealer:
                 if self.placed:
                     places = np.arange(table.num_rows) + rows_before + number * BLOCK
                     table = table.append_column(PLACE, pa.array(places, pa.int64()))
-                path = self.directory / f"{number:06d}-{place:06d}.arrow"
-                write_dealt(table, self.columns.user, self.buckets, path)
+                file = f"{number:06d}-{place:06d}.arrow"
+                write_dealt(table, self.columns.user, self.buckets, self.directory / file)
                 rows = piece.table.num_rows
                 rows_before += rows
-                yield DealtPiece(number, rows, piece.lines, piece.bad, piece.done, behaviours)
+                yield DealtPiece(number, rows, piece.lines, piece.bad, piece.done, behaviours, file)
 
     def _refuse_first(self, block: Block, piece: Piece, lines: int) -> None:
         first = piece.bad[0]
@@ -102,7 +106,7 @@ def write_dealt(table: pa.Table, user: str, buckets: int, path: Path) -> None:
     counts = np.bincount(bucket, minlength=buckets)
     ends = np.cumsum(counts)
     dealt = table.take(order).combine_chunks()
-    with pa.ipc.new_file(str(path), table.schema) as writer:
+    with whole_file(path) as unfinished, pa.ipc.new_file(str(unfinished), table.schema) as writer:
         for end, count in zip(ends, counts, strict=True):
             rows = dealt.slice(end - count, count).to_batches()
             empty = pa.RecordBatch.from_pylist([], schema=table.schema)
@@ -118,19 +122,35 @@ def number_of_buckets(raw_bytes: int) -> int:
     return min(MOST_BUCKETS, 1 + raw_bytes // BYTES_PER_BUCKET)
 
 
-def read_bucket(directory: Path, bucket: int) -> pa.Table:
-    """Read one bucket of every dealt file, in the order of their names."""
-    batches = []
-    for path in sorted(directory.glob("*.arrow")):
-        with pa.memory_map(str(path)) as source:
-            batches.append(pa.ipc.open_file(source).get_batch(bucket))
-    return pa.Table.from_batches(batches).combine_chunks()
+@dataclass(frozen=True)
+class DealtFiles:
+    """Files of rows by bucket; travels between processes as their names.
 
+    A reader knows which files there are: one that is missing is an error, not an empty one.
+    """
 
-def first_dealt(directory: Path) -> pa.Table:
-    """Give the first of the files, without a row."""
-    with pa.memory_map(str(min(directory.glob("*.arrow")))) as source:
-        return pa.ipc.open_file(source).schema.empty_table()
+    directory: Path
+    names: tuple[str, ...]
+
+    def bucket(self, bucket: int) -> pa.Table:
+        """Read one bucket of every file, in the order of their names.
+
+        Raises:
+            MerlinSimError: Where a file is missing.
+        """
+        batches = []
+        for name in sorted(self.names):
+            with self._map(name) as source:
+                batches.append(pa.ipc.open_file(source).get_batch(bucket))
+        return pa.Table.from_batches(batches).combine_chunks()
+
+    def empty_table(self) -> pa.Table:
+        """Give the columns of the first file, without a row."""
+        with self._map(min(self.names)) as source:
+            return pa.ipc.open_file(source).schema.empty_table()
+
+    def _map(self, name: str) -> pa.MemoryMappedFile:
+        return pa.memory_map(str(written_by_task(self.directory / name)))
 
 
 def deal_log(

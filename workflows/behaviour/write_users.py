@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...foundation.atomic_write import whole_file
 from ...foundation.exceptions import MerlinSimError
 from ...schemas.users_layout import USERS, UsersLayout
 from ..engine.backend import arrow_lists
@@ -54,8 +55,8 @@ class WriteUsers:
         groups = cut(offsets[part.first : part.stop + 1], INTERACTIONS_PER_GROUP)
         times = self.layout.times
         split = [] if times is None else [f"{times}.list.element"]
-        with pq.ParquetWriter(
-            self.directory / part.file, self._table(offsets, 0, 0).schema, compression="zstd",
+        with whole_file(self.directory / part.file) as whole, pq.ParquetWriter(
+            whole, self._table(offsets, 0, 0).schema, compression="zstd",
             compression_level=ZSTD_LEVEL, use_dictionary=False, write_statistics=False,
             use_byte_stream_split=split,  # of times the first bytes are nearly all the same
         ) as writer:  # fmt: skip

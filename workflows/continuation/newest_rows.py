@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...foundation.atomic_write import whole_file
 from ...sampling.roles import JOINS
 from ..behaviour.behaviour_columns import ROLE, BehaviourColumns
 from ..engine.backend import order_of_rows, ranks
@@ -122,7 +123,8 @@ def write_newest(
     for name, counts in so_far.items():
         table = table.append_column(name, pa.array(counts[codes[places]]))
     names = [*columns.users, columns.item, ROLE, *so_far]
-    pq.write_table(
-        table, path, compression="zstd", compression_level=ZSTD_LEVEL, use_dictionary=names,
-        write_statistics=False,
-    )  # fmt: skip
+    with whole_file(path) as whole:
+        pq.write_table(
+            table, whole, compression="zstd", compression_level=ZSTD_LEVEL, use_dictionary=names,
+            write_statistics=False,
+        )  # fmt: skip

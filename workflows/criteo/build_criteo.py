@@ -17,7 +17,7 @@ from ..engine.schedulers import Scheduler, SingleProcess
 from ..logs.bad_rows import FAIL, BadRows
 from ..logs.line_blocks import LineBlock
 from ..vocabularies.vocabulary import CATEGORIES
-from .count_blocks import BlockCount, CountBlock, choose_part_bits
+from .count_blocks import BlockCount, CountBlock, CountedKeys, choose_part_bits
 from .criteo_columns import KEY_COLUMNS
 from .criteo_log import day_blocks
 from .criteo_spec import criteo_spec
@@ -110,7 +110,7 @@ class CriteoBuilder:
         """Give every key its id; returns each block's rows beside."""
         if fitted is not None:
             spans: Spans = dict.fromkeys(range(len(blocks)), NOTHING)
-            rows = self._count("counting rows", work, blocks, spans, summary)
+            rows, _ = self._count("counting rows", work, blocks, spans, summary)
             return rows, self._take_ids(directory, work, fitted, summary)
         if self.rules.count_in == ALL:
             spans = dict.fromkeys(range(len(blocks)), None)
@@ -119,15 +119,15 @@ class CriteoBuilder:
             spans = {n: None if trains[b.path] else NOTHING for n, b in enumerate(blocks)}
         else:
             spans = dict.fromkeys(range(len(blocks)), NOTHING)
-            rows = self._count("counting rows", work, blocks, spans, summary)
+            rows, _ = self._count("counting rows", work, blocks, spans, summary)
             spans = dict(enumerate(map(_trained_on, self._block_spans(blocks, rows))))
-        rows = self._count("counting keys", work, blocks, spans, summary)
-        return rows, self._rank(directory, work, blocks, summary)
+        rows, counted = self._count("counting keys", work, blocks, spans, summary)
+        return rows, self._rank(directory, work, counted, summary)
 
     def _count(
         self, title: str, work: Path, blocks: list[LineBlock], spans: Spans, summary: CriteoSummary
-    ) -> list[int]:
-        """Read all blocks; returns each one's rows."""
+    ) -> tuple[list[int], CountedKeys]:
+        """Read all blocks; returns each one's rows, and where the counts of their keys are."""
         task = CountBlock(work / "counts", choose_part_bits(blocks), self.on_bad_rows)
         arguments = [(number, block, spans[number]) for number, block in enumerate(blocks)]
         counts: list[BlockCount] = []
@@ -142,20 +142,22 @@ class CriteoBuilder:
             lines = [bad.describe() for bad in summary.bad_rows if bad.count]
             names = ", ".join(map(str, self.files))
             raise MerlinSimError("\n".join([f"{names}: expected rows, found none.", *lines]))
-        return [count.rows for count in counts]
+        files = tuple(name for count in counts for name in count.files)
+        counted = CountedKeys(task.directory, task.part_bits, files)
+        return [count.rows for count in counts], counted
 
     def _rank(
-        self, directory: Path, work: Path, blocks: list[LineBlock], summary: CriteoSummary
+        self, directory: Path, work: Path, counted: CountedKeys, summary: CriteoSummary
     ) -> dict[str, KeyTable]:
         tables = work / "tables"
-        parts = 1 << choose_part_bits(blocks)
-        rank = RankKeys(work / "counts", parts, directory / CATEGORIES, tables)
+        rank = RankKeys(counted, directory / CATEGORIES, tables)
         arguments = list(zip(KEY_COLUMNS, self.rules.thresholds, strict=True))
         found = {}
         with self.narrator.phase("giving ids", len(arguments)) as report:
             for ranked in self.scheduler.run(rank, arguments):
                 report(1, ranked.kept)
                 found[ranked.column] = ranked
+        shutil.rmtree(counted.directory)
         summary.kept = {name: found[name].kept for name in KEY_COLUMNS}
         summary.rare = {name: found[name].rare for name in KEY_COLUMNS}
         return {name: KeyTable(tables, name) for name in KEY_COLUMNS}

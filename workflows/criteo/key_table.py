@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ...foundation.atomic_write import whole_file, write_array
 from ...foundation.exceptions import MerlinSimError
 from ...sampling.item_table import ID, KEY
 from ...schemas.parquet.row_pieces import file_pieces
@@ -25,11 +27,13 @@ KEYS_AT_ONCE = 1 << 20
 
 
 class KeyTableWriter:
-    """Writes a table in pieces, their scattered keys in order."""
+    """Writes a table in pieces, their scattered keys in order; it is whole in the end, or none."""
 
     def __init__(self, directory: Path, column: str) -> None:
-        """Make the files."""
-        self._files = [open(path, "wb") for path in _files(directory, column)]
+        """Say which table."""
+        self._paths = _files(directory, column)
+        self._files: list[BinaryIO] = []
+        self._opened = ExitStack()
 
     def write(self, mixed: Array, ids: Array) -> None:
         """Append keys.
@@ -39,10 +43,15 @@ class KeyTableWriter:
             ids: int32.
         """
         for file, array in zip(self._files, (mixed, ids), strict=True):
-            array.tofile(file)
+            write_array(file, array)
 
     def __enter__(self) -> KeyTableWriter:
-        """Give the writer."""
+        """Open the files."""
+        with self._opened as opened:
+            for path in self._paths:
+                whole = opened.enter_context(whole_file(path))
+                self._files.append(opened.enter_context(open(whole, "wb")))
+            self._opened = opened.pop_all()
         return self
 
     def __exit__(
@@ -51,9 +60,8 @@ class KeyTableWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close the files."""
-        for file in self._files:
-            file.close()
+        """Close the files; they have their names where there was no error."""
+        self._opened.__exit__(kind, error, trace)
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...foundation.atomic_write import whole_file, write_array
 from ...sampling.item_table import COUNT, ID, KEY
-from .count_blocks import part_file
+from .count_blocks import CountedKeys
 from .key_kernels import gather_up, hexadecimal
 from .key_table import KeyTableWriter
 
@@ -35,12 +37,11 @@ class RankKeys:
     """Gives ids to the keys of a column, one part in memory at a time.
 
     Ids need no sorting of all keys: how many keys have each count says where the ids of a count
-    begin, and within a count keys follow one another as they are scattered.
+    begin, and within a count keys follow one another as they are scattered. What was counted is
+    only read, so that a column can be ranked again.
     """
 
-    counts: Path
-    """Where the parts are."""
-    parts: int
+    counted: CountedKeys
     vocabularies: Path
     """The directory ``categories/`` to write to."""
     tables: Path
@@ -54,51 +55,62 @@ class RankKeys:
         """
         column, threshold = work
         of_part: list[Counter[int]] = []
-        kept = rare = 0
-        for part in range(self.parts):
-            mixed, counts = self._merge(column, part)
-            frequent = counts >= threshold
-            rare += int((~frequent).sum())
-            kept += int(frequent.sum())
-            np.save(self._kept(column, part), mixed[frequent])
-            np.save(self._kept(column, part, "counts"), counts[frequent])
-            values, numbers = np.unique(counts[frequent], return_counts=True)
-            of_part.append(Counter(dict(zip(values.tolist(), numbers.tolist(), strict=True))))
-        self._write(column, first_ids(of_part))
-        return RankedKeys(column, kept, rare)
+        rare = 0
+        with TemporaryDirectory(prefix=f"{column}.", dir=self.tables) as frequent_keys:
+            for part in range(self.counted.parts):
+                mixed, counts = add_up(self.counted.pairs(column, part))
+                frequent = counts >= threshold
+                rare += int((~frequent).sum())
+                keys_file, counts_file = _files_of_part(Path(frequent_keys), part)
+                _write(keys_file, mixed[frequent])
+                _write(counts_file, counts[frequent])
+                values, numbers = np.unique(counts[frequent], return_counts=True)
+                of_part.append(Counter(dict(zip(values.tolist(), numbers.tolist(), strict=True))))
+            self._write_ids(column, Path(frequent_keys), first_ids(of_part))
+        return RankedKeys(column, sum(part.total() for part in of_part), rare)
 
-    def _merge(self, column: str, part: int) -> tuple[Array, Array]:
-        """Add up a part's pairs: scattered keys in order, and their counts."""
-        path = part_file(self.counts, column, part)
-        if not path.exists():
-            return np.empty(0, np.uint32), np.empty(0, np.int64)
-        pairs = np.fromfile(path, np.uint64)
-        path.unlink()
-        pairs.sort()
-        mixed = (pairs >> np.uint64(32)).astype(np.uint32)
-        begins = np.flatnonzero(np.diff(mixed, prepend=mixed[0] ^ np.uint32(1)))
-        counts = np.add.reduceat((pairs & np.uint64(0xFFFFFFFF)).astype(np.int64), begins)
-        return mixed[begins], counts
-
-    def _kept(self, column: str, part: int, what: str = "keys") -> Path:
-        return self.counts / f"{column}.{part}.{what}.npy"
-
-    def _write(self, column: str, firsts: list[dict[int, int]]) -> None:
+    def _write_ids(self, column: str, frequent_keys: Path, firsts: list[dict[int, int]]) -> None:
         schema = pa.schema([(ID, pa.int64()), (KEY, pa.string()), (COUNT, pa.int64())])
-        vocabulary = self.vocabularies / f"{column}.parquet"
         with (
+            whole_file(self.vocabularies / f"{column}.parquet") as vocabulary,
             pq.ParquetWriter(vocabulary, schema, compression="zstd") as writer,
             KeyTableWriter(self.tables, column) as table,
         ):
             for part, first in enumerate(firsts):
-                mixed = np.load(self._kept(column, part))
-                counts = np.load(self._kept(column, part, "counts"))
+                keys_file, counts_file = _files_of_part(frequent_keys, part)
+                mixed = np.fromfile(keys_file, np.uint32)
+                counts = np.fromfile(counts_file, np.int64)
                 ids = ids_of(counts, first)
                 table.write(mixed, ids.astype(np.int32))
                 columns = [pa.array(ids), key_texts(gather_up(mixed)), pa.array(counts)]
                 writer.write_table(pa.table(columns, schema))
-                self._kept(column, part).unlink()
-                self._kept(column, part, "counts").unlink()
+
+
+def _files_of_part(directory: Path, part: int) -> tuple[Path, Path]:
+    return directory / f"{part}.keys", directory / f"{part}.counts"
+
+
+def _write(path: Path, array: Array) -> None:
+    with open(path, "wb") as file:
+        write_array(file, array)
+
+
+def add_up(pairs: Array) -> tuple[Array, Array]:
+    """Add up pairs: scattered keys in order, and their counts.
+
+    >>> pairs = np.array([(7 << 32) + 1, (5 << 32) + 2, (7 << 32) + 3], np.uint64)
+    >>> [found.tolist() for found in add_up(pairs)]
+    [[5, 7], [2, 4]]
+
+    Args:
+        pairs: [pairs] Scattered key and count, in the upper and lower half of a number; sorted in
+            place.
+    """
+    pairs.sort()
+    mixed = (pairs >> np.uint64(32)).astype(np.uint32)
+    begins = np.flatnonzero(np.diff(mixed, prepend=~mixed[:1]))
+    counts = (pairs & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    return mixed[begins], np.add.reduceat(counts, begins) if len(begins) else counts
 
 
 def first_ids(of_part: list[Counter[int]]) -> list[dict[int, int]]:

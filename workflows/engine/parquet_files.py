@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...foundation.atomic_write import whole_file
+
 ROWS_PER_FILE = 131_072  # bounds the memory of a part: 1.6 KB a row at most, per list column
 ROWS_PER_GROUP = 16_384
 LARGEST_DICTIONARY = 1 << 16  # entries that still make a small page
@@ -18,7 +20,7 @@ FAST_ZSTD = -3
 
 
 def write_samples_file(table: pa.Table, path: Path, few_ids: Collection[str] = ()) -> None:
-    """Write one file of samples.
+    """Write one file of samples; it is whole, however often it is written.
 
     Args:
         table: The samples.
@@ -26,9 +28,9 @@ def write_samples_file(table: pa.Table, path: Path, few_ids: Collection[str] = (
         few_ids: Columns with at most ``LARGEST_DICTIONARY`` different ids, to be stored as
             places in a dictionary; all others are compressed.
     """
-    pq.write_table(
-        table, path, row_group_size=ROWS_PER_GROUP, **_layout(table.schema, set(few_ids))
-    )
+    layout = _layout(table.schema, set(few_ids))
+    with whole_file(path) as whole:
+        pq.write_table(table, whole, row_group_size=ROWS_PER_GROUP, **layout)
 
 
 def _layout(schema: pa.Schema, few_ids: set[str]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
 import dask
@@ -23,6 +24,9 @@ LOCAL = "local"
 SECONDS_TO_CONNECT = 10
 POOL = 0.5
 """Of a GPU's memory, what a worker takes at the start; more comes as it is needed."""
+LOST_WORKER = {"distributed.deploy.lost-worker-timeout": "1000d"}
+"""A worker that dies is started again, which may take long on a busy machine: Dask would give it up
+after 15 seconds, for good, and a run whose workers are all given up waits for ever."""
 SPILL_ABOVE = 0.8
 """Of a GPU's memory, above which what is not in use goes to the host's."""
 
@@ -37,6 +41,20 @@ class Scheduler(Protocol):
 
     def compute(self, delayed: Sequence[Any]) -> Iterator[Any]:
         """Compute delayed values, such as the partitions of a transformed dataset."""
+
+
+def written_by_task(path: Path) -> Path:
+    """Give the path of a file that a task wrote, which is there.
+
+    Raises:
+        MerlinSimError: Where it is not: what it holds must not be taken for nothing.
+    """
+    if not path.is_file():
+        raise MerlinSimError(
+            f"{path}: expected a file that a task of this run wrote, found none. All workers of a "
+            "cluster should see the files of this process, and no other program remove them."
+        )
+    return path
 
 
 class SingleProcess:
@@ -187,6 +205,7 @@ def _local_client(workers: int) -> Iterator[Any]:
     settings = {
         "distributed.worker.daemon": True,
         "distributed.comm.timeouts.connect": "60s",
+        **LOST_WORKER,
     }
     with (
         dask.config.set(settings),
@@ -228,7 +247,7 @@ def _gpu_client() -> Iterator[Any]:
     if "enable_cudf_spill" in known:  # what workers send can then only be taken by one that does
         spill()
     with (
-        dask.config.set({"distributed.comm.timeouts.connect": "60s"}),
+        dask.config.set({"distributed.comm.timeouts.connect": "60s", **LOST_WORKER}),
         LocalCUDACluster(
             threads_per_worker=1,
             memory_limit=0,

@@ -14,6 +14,8 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from ...foundation.atomic_write import write_array
+
 Array = npt.NDArray[Any]
 STARTS, SECONDS, TAKEN = "starts", "seconds", "taken"
 
@@ -40,7 +42,8 @@ class EventCounts:
         starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         before = np.concatenate([[0], np.cumsum(taken[order])]).astype(np.int64)
         for name, values in ((STARTS, starts), (SECONDS, seconds[order]), (TAKEN, before)):
-            values.tofile(self.directory / name)
+            with open(self.directory / name, "wb") as file:
+                write_array(file, values)
 
     def before(self, ids: Array, moments: Array) -> tuple[Array, Array]:
         """Count what was there before a moment.

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 from nvtabular.ops import Operator
 
+from ...foundation.exceptions import UnfitNumberError
 from ..engine.backend import new_frame
 
 
 class LogNumbers(Operator):
-    """log(x + 3) of a number, 0 of one that is missing.
+    """log(x + 3) of a number, 0 of one that is missing; one without a logarithm is refused.
 
     >>> import pandas as pd
     >>> from nvtabular import ColumnSelector
@@ -33,6 +34,15 @@ class LogNumbers(Operator):
         """Transform one partition."""
         columns = {}
         for name in col_selector.names:
-            logarithms = np.log(df[name].values.astype("float32") + np.float32(self.added))
+            numbers = df[name].values.astype("float32")
+            with np.errstate(divide="ignore", invalid="ignore"):
+                logarithms = np.log(numbers + np.float32(self.added))
+            unfit = ~(np.isfinite(logarithms) | np.isnan(numbers))
+            if unfit.any():
+                raise UnfitNumberError(
+                    f"{name!r}: expected finite numbers above {-self.added:g}, as log(x + "
+                    f"{self.added:g}) is taken of them, or none. Received: "
+                    f"{float(numbers[unfit][0]):g}."
+                )
             columns[name] = np.nan_to_num(logarithms, copy=False)
         return new_frame(columns, like=df)

@@ -14,6 +14,7 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 
+from ...foundation.atomic_write import write_array
 from ...foundation.exceptions import MerlinSimError, SpecError
 from ...foundation.problem import Problem
 from ...schemas.channels import CATEGORICAL, LABEL, NUMERICAL
@@ -204,7 +205,7 @@ class SplitBinaryWriter:
         """Take some rows."""
         for stem, names in self._names.items():
             columns = [self._cast(name, np.asarray(table[name])) for name in names]
-            np.stack(columns, axis=1).tofile(self._files[stem])
+            write_array(self._files[stem], np.stack(columns, axis=1))
         self.rows += table.num_rows
 
     def close(self, schema: pa.Schema) -> None:

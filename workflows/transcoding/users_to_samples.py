@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...foundation.atomic_write import copy_directory
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator, Silence
 from ...foundation.staging import check_apart, staged_directory
@@ -84,11 +85,11 @@ class UsersTranscoder:
                 list(positions),
             )
             shutil.rmtree(staged / WORK)
-            shutil.copytree(source / CATEGORIES, staged / CATEGORIES)
+            copy_directory(source / CATEGORIES, staged / CATEGORIES)
             if (source / WORKFLOW_FILE).is_file():
                 shutil.copy(source / WORKFLOW_FILE, staged / WORKFLOW_FILE)
             if (source / HISTORY).is_dir():
-                shutil.copytree(source / HISTORY, staged / HISTORY)
+                copy_directory(source / HISTORY, staged / HISTORY)
         return rows
 
     @property

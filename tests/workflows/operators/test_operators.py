@@ -9,6 +9,7 @@ import pytest
 from merlin.schema import Schema
 from nvtabular import ColumnSelector
 
+from merlin_sim.foundation.exceptions import UnfitNumberError
 from merlin_sim.schemas.translation.merlin_schema import to_merlin_schema
 from merlin_sim.workflows.behaviour.behaviour_columns import BehaviourColumns
 from merlin_sim.workflows.behaviour.dataset_spec import dataset_spec
@@ -19,6 +20,7 @@ from merlin_sim.workflows.operators.draw_negatives import DrawNegatives
 from merlin_sim.workflows.operators.emit_dataset import EmitDataset
 from merlin_sim.workflows.operators.explode_histories import ExplodeHistories
 from merlin_sim.workflows.operators.group_histories import GroupHistories
+from merlin_sim.workflows.operators.log_numbers import LogNumbers
 from merlin_sim.workflows.operators.look_up_item_features import LookUpItemFeatures
 from merlin_sim.workflows.operators.make_samples import MakeSamples
 
@@ -159,3 +161,11 @@ def test_an_operator_says_what_it_misses(items, schema):
     ):
         with pytest.raises(ValueError, match=f"{type(operator).__name__} needs the columns"):
             operator.compute_output_schema(Schema(["something"]), None)
+
+
+@pytest.mark.parametrize("number", [-3.0, -5.0, np.inf, -np.inf])
+def test_a_number_without_a_logarithm_is_refused(number):
+    """-inf became the least float32 there is, and a number below -3 a missing one."""
+    numbers = pd.DataFrame({"clicks": [1.0, np.nan, number]})
+    with pytest.raises(UnfitNumberError, match=f"'clicks': expected .* Received: {number:g}"):
+        LogNumbers().transform(ColumnSelector(["clicks"]), numbers)

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from ....foundation.exceptions import MerlinSimError
 from ....sampling.positions import VALIDATION
 from ....sampling.roles import SAMPLE
 from ...continuation.earlier_histories import EarlierHistories
+from ...engine.schedulers import written_by_task
 from ...logs.bad_rows import BadRows
 from ...logs.table_columns import text_of_time
 from ...vocabularies.fit_vocabularies import read_all
-from ..kept_users import EVENTS, KeepLongUsers
+from ..kept_users import EVENTS, ITEMS, USERS, KeepLongUsers
 from ..rules import SampleRules
 from ..split import Split
 from ..summary import Summary
-from ..user_buckets import BUCKETS, LogDealer, deal_log, first_dealt, number_of_buckets
+from ..user_buckets import BUCKETS, DealtFiles, LogDealer, deal_log, number_of_buckets
 from .build_settings import BuildSettings
 
 EARLIER_BUCKETS = "earlier buckets"
@@ -29,8 +31,20 @@ MOST_BEHAVIOURS = 20
 """That a message names."""
 
 
-def read_interactions(settings: BuildSettings, work: Path, summary: Summary, placed: bool) -> int:
-    """Deal the log's interactions out to buckets by their users; gives how many buckets."""
+@dataclass(frozen=True)
+class DealtLog:
+    """The log in buckets, so that no user stands in two of them."""
+
+    buckets: int
+    files: DealtFiles
+    earlier: DealtFiles | None
+    """The earlier histories in the same buckets, where the log continues a dataset."""
+
+
+def read_interactions(
+    settings: BuildSettings, work: Path, summary: Summary, placed: bool
+) -> DealtLog:
+    """Deal the log's interactions out to buckets by their users."""
     more = 0 if settings.earlier is None else settings.earlier.size()
     buckets = number_of_buckets(settings.source.size() + more)
     (work / BUCKETS).mkdir()
@@ -60,20 +74,22 @@ def read_interactions(settings: BuildSettings, work: Path, summary: Summary, pla
     summary.bad_rows += bad_rows.values()
     if not summary.interactions:
         raise summary.stopped(f"{settings.files}: expected interactions, found none.")
-    if settings.earlier is not None:
-        _deal_out_earlier(settings, settings.earlier, work, buckets)
-    return buckets
+    dealt = DealtFiles(work / BUCKETS, tuple(result.file for result in results))
+    if settings.earlier is None:
+        return DealtLog(buckets, dealt, None)
+    earlier = _deal_out_earlier(settings, settings.earlier, work, buckets, dealt.empty_table())
+    return DealtLog(buckets, dealt, earlier)
 
 
 def _deal_out_earlier(
-    settings: BuildSettings, earlier: EarlierHistories, work: Path, buckets: int
-) -> None:
+    settings: BuildSettings, earlier: EarlierHistories, work: Path, buckets: int, example: pa.Table
+) -> DealtFiles:
     (work / EARLIER_BUCKETS).mkdir()
-    example = first_dealt(work / BUCKETS)
     with settings.narrator.phase("reading earlier histories", len(earlier.files)) as report:
         times, output = settings.source.time_kind(), work / EARLIER_BUCKETS
         for rows in earlier.deal(settings.columns, example, times, buckets, output):
             report(1, rows)
+    return DealtFiles(output, tuple(path.name for path in output.glob("*.arrow")))
 
 
 def tell_what_behaviours_are_for(settings: BuildSettings, summary: Summary, anew: bool) -> None:
@@ -104,7 +120,7 @@ def choose_users(
     settings: BuildSettings,
     work: Path,
     history: Path,
-    buckets: int,
+    dealt: DealtLog,
     in_log: tuple[str, ...],
     summary: Summary,
 ) -> None:
@@ -114,15 +130,15 @@ def choose_users(
         shortest=settings.rules.shortest_sequence_for_user,
         longest=settings.rules.kept_for_next,
         rules=settings.rules,
-        buckets=work / BUCKETS,
-        earlier=None if settings.earlier is None else work / EARLIER_BUCKETS,
+        buckets=dealt.files,
+        earlier=dealt.earlier,
         directory=work,
         history=history,
         item_features=in_log,
         parts=settings.rules.split.columns if settings.rules.split else (),
     )
-    with settings.narrator.phase("choosing users", buckets) as report:
-        for bucket in settings.scheduler.run(keep, range(buckets)):
+    with settings.narrator.phase("choosing users", dealt.buckets) as report:
+        for bucket in settings.scheduler.run(keep, range(dealt.buckets)):
             report(1, bucket.rows)
             summary.kept_interactions += bucket.rows
             summary.repeated += bucket.repeated
@@ -133,6 +149,8 @@ def choose_users(
             summary.dropped_users += bucket.dropped_users
             summary.earlier_interactions += bucket.earlier_rows
             summary.late += bucket.late
+            for kind in (EVENTS, ITEMS, USERS) if bucket.rows else ():
+                written_by_task(keep.file(kind, bucket.bucket))
             if bucket.mixed:
                 raise MerlinSimError(
                     f"{settings.files}: expected that a user's interactions of test come after "
@@ -147,9 +165,9 @@ def choose_users(
             f"interactions of {summary.dropped_users:,} users were read from {settings.files}, "
             "nothing is left.",
         )
-    shutil.rmtree(work / BUCKETS)
-    if settings.earlier is not None:
-        shutil.rmtree(work / EARLIER_BUCKETS)
+    shutil.rmtree(dealt.files.directory)
+    if dealt.earlier is not None:
+        shutil.rmtree(dealt.earlier.directory)
 
 
 def with_newest_validation(

@@ -9,6 +9,7 @@ from ....schemas.dataset import write_documents
 from ....schemas.users_layout import USERS as USERS_LAYOUT
 from ...continuation.earlier_histories import EarlierHistories
 from ...continuation.newest_rows import HISTORY
+from ...engine.schedulers import written_by_task
 from ...features.fitted_numbers import FittedNumbers
 from ...vocabularies.vocabulary import Vocabularies
 from ..behaviour_columns import ROLE
@@ -47,7 +48,8 @@ def encode(
             numbers if settings.columns.features else None,
         ):
             report(rows, rows)
-        histories.gather(sorted(encoded.glob("*.arrow")), split)
+        names = sorted(path.name for path in (work / EVENTS).glob("*.arrow"))
+        histories.gather((written_by_task(encoded / name) for name in names), split)
     read = summary.kept_interactions + summary.earlier_interactions
     summary.unseen_earlier = read - int(histories.offsets[-1]) - summary.unseen_rows
     summary.unknown_users = int((histories.column(settings.columns.user) == 0).sum())
@@ -131,7 +133,7 @@ def _write_users(
 
 def kept_for_next(settings: BuildSettings, directory: Path) -> EarlierHistories:
     """What a later log's histories go on from."""
-    files = sorted((directory / HISTORY).iterdir())
+    files = sorted((directory / HISTORY).glob("*.parquet"))
     return EarlierHistories(
         directory,
         settings.rules.kept_for_next,

@@ -1,0 +1,73 @@
+"""Workers of a real cluster are killed in each phase; the dataset is that of a quiet run."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import dask
+import pytest
+from killed_dask_worker import AFTER, BEFORE, UNNAMED, KilledWorkers
+from preprocess_runs import all_bytes, cut_small, preprocess, write_raw_logs
+
+from merlin_sim.workflows.engine.schedulers import DaskCluster, SingleProcess, open_scheduler
+
+
+class WatchedCluster(DaskCluster):
+    """Tells the workers which phase runs."""
+
+    def __init__(self, client, directory, killed_in):
+        super().__init__(client)
+        self.directory = directory
+        self.killed_in = killed_in
+        self.phases = 0
+
+    def run(self, task, arguments):
+        self._begin(None)
+        yield from super().run(task, arguments)
+
+    def compute(self, delayed):
+        self._begin([value.key for value in delayed])
+        yield from super().compute(delayed)
+
+    def _begin(self, keys):
+        told = self.directory / "phase.json"
+        keys = keys if self.phases in self.killed_in else []
+        told.with_suffix(".new").write_text(json.dumps({"phase": self.phases, "keys": keys}))
+        os.replace(told.with_suffix(".new"), told)
+        self.phases += 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(550)
+@pytest.mark.parametrize(
+    ("name", "phases", "with_files"),
+    [
+        ("amazon-books", {0, 1, 2, 3, 4}, {1, 2, 3, 4}),  # the metadata make no file
+        ("amazon-books, users", {4}, {4}),
+        ("log", {0, 1, 2, 3}, {0, 1, 2, 3}),
+        ("criteo", {0, 1, 2}, {0, 1, 2}),
+        ("criteo, fitted", {0, 1}, {1}),
+    ],
+)
+def test_killed_workers_change_nothing(name, phases, with_files, tmp_path, monkeypatch):
+    """A worker dies before a task, after it, and while its file has another name."""
+    raw, killed, output = tmp_path / "raw", tmp_path / "killed", tmp_path / "output"
+    for directory in (raw, killed, output):
+        directory.mkdir()
+    write_raw_logs(raw)
+    cut_small(monkeypatch)
+    if name == "criteo, fitted":
+        preprocess(monkeypatch, raw, "criteo", raw / "known", SingleProcess(1))
+    preprocess(monkeypatch, raw, name, tmp_path / "quiet", SingleProcess(1))
+    # As where a worker takes longer to start again than Dask waits for it.
+    impatient = dask.config.set({"distributed.deploy.lost-worker-timeout": "100ms"})
+    with impatient, open_scheduler("local", 2) as cluster:
+        watched = WatchedCluster(cluster.client, killed, phases)
+        cluster.client.register_worker_plugin(KilledWorkers(killed, output))
+        preprocess(monkeypatch, raw, name, output / "dataset", watched)
+    assert all_bytes(output / "dataset") == all_bytes(tmp_path / "quiet")
+    assert [path.name for path in output.iterdir()] == ["dataset"]
+    expected = {f"{phase}, {moment}" for phase in phases for moment in (BEFORE, AFTER)}
+    expected |= {f"{phase}, {UNNAMED}" for phase in with_files}
+    assert {path.name for path in killed.iterdir()} - {"phase.json"} == expected

@@ -1,0 +1,119 @@
+"""Tasks that run twice, at once or late, leave the dataset that one undisturbed run writes."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+
+import dask
+import pytest
+from preprocess_runs import COMMANDS, all_bytes, cut_small, preprocess, write_raw_logs
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.workflows.engine.schedulers import SingleProcess
+
+
+class RunsTwice(SingleProcess):
+    """Runs each task in two threads at once, as a cluster does that has lost sight of a worker."""
+
+    def run(self, task, arguments):
+        for argument in arguments:
+            with ThreadPoolExecutor(2) as threads:
+                both = [threads.submit(task, argument) for _ in range(2)]
+            yield [one.result() for one in both][0]
+
+
+class RunsAgainLater(SingleProcess):
+    """Runs the tasks of earlier phases again, before the first and after each task of a phase.
+
+    Nobody waits for such a task: whether it fails is all the same, what it writes is not.
+    """
+
+    def __init__(self):
+        super().__init__(1)
+        self.earlier = []
+        self.repeated = 0
+
+    def run(self, task, arguments):
+        calls = [(task, argument) for argument in arguments]
+        for call, number in zip(calls, itertools.count()):
+            for again, argument in self.earlier if number < 2 else ():
+                with contextlib.suppress(Exception):
+                    again(argument)
+                    self.repeated += 1
+            yield call[0](call[1])
+        self.earlier += calls
+
+    def compute(self, delayed):
+        yield from self.run(
+            lambda value: dask.compute(value, scheduler="synchronous")[0], list(delayed)
+        )
+
+
+class LosesAFile(SingleProcess):
+    """Removes a working file before the tasks of a phase: the first, the last, or between."""
+
+    def __init__(self, work, phase, share):
+        super().__init__(1)
+        self.work, self.phase, self.share = work, phase, share
+        self.lost = None
+
+    def run(self, task, arguments):
+        if not self.phase:
+            files = sorted(path for path in self.work.rglob("*") if path.is_file())
+            if files:
+                self.lost = files[round(self.share * (len(files) - 1))]
+                self.lost.unlink()
+        self.phase -= 1
+        yield from super().run(task, arguments)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The raw logs, and by the command's name the files of the dataset that one process makes."""
+    raw = tmp_path_factory.mktemp("raw")
+    write_raw_logs(raw)
+    datasets = {}
+    with pytest.MonkeyPatch.context() as patched:
+        cut_small(patched)
+        preprocess(patched, raw, "criteo", raw / "known", SingleProcess(1))
+        for name in COMMANDS:
+            preprocess(patched, raw, name, raw / name, SingleProcess(1))
+            datasets[name] = all_bytes(raw / name)
+    return raw, datasets
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("scheduler", [RunsTwice, RunsAgainLater])
+def test_a_task_that_runs_twice_changes_nothing(
+    undisturbed, name, scheduler, tmp_path, monkeypatch
+):
+    raw, datasets = undisturbed
+    cut_small(monkeypatch)
+    repeats = scheduler()
+    preprocess(monkeypatch, raw, name, tmp_path / "dataset", repeats)
+    assert all_bytes(tmp_path / "dataset") == datasets[name]
+    assert [path.name for path in tmp_path.iterdir()] == ["dataset"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "phases"), [("log", 4), ("criteo", 3)])
+def test_a_lost_file_is_never_taken_for_an_empty_one(
+    undisturbed, name, phases, tmp_path, monkeypatch
+):
+    raw, datasets = undisturbed
+    cut_small(monkeypatch)
+    refused = 0
+    for number, (phase, share) in enumerate(itertools.product(range(1, phases), (0, 1))):
+        output = tmp_path / str(number)
+        losing = LosesAFile(output.with_name(f"{number}.partial") / ".work", phase, share)
+        try:
+            preprocess(monkeypatch, raw, name, output, losing)
+        except (MerlinSimError, OSError, RuntimeError):  # NVTabular hides what it could not open
+            refused += 1
+            assert not output.exists()
+        else:
+            assert all_bytes(output) == datasets[name], losing.lost
+        assert losing.lost is not None
+    assert refused >= phases - 1
