@@ -8,7 +8,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,20 @@ __all__ = ["Checkpoint", "CheckpointError", "CheckpointStore"]
 
 AUC = "auc"
 """The fact by which checkpoints are compared."""
+AUC_OF = "auc_of"
+"""The fact that names the rows of that AUC, a mapping as validation; None: nothing is chosen."""
+LEGACY = "test"
+"""The rows of an AUC in checkpoints of earlier versions whose run had no validation data."""
+DAMAGED = "damaged"
+"""In place of a mapping, of a checkpoint that cannot be read."""
 _NAME = re.compile(r"step-\d{10}")
 
 
 class CheckpointStore:
     """A directory of checkpoints: the newest ``keep``, and the best by its AUC.
+
+    AUCs of different rows do not compare: the best is found among the checkpoints whose fact
+    ``auc_of`` is that of the newest.
 
     Each is a directory ``step-<steps>``, written beside and renamed when it is complete. A lock
     on the directory, which ends with the process that holds it, keeps processes that write and
@@ -96,12 +105,18 @@ class CheckpointStore:
         found = {path.name.removesuffix(REPLACED) for path in self.directory.iterdir()}
         return sorted(filter(_NAME.fullmatch, found), reverse=True)
 
-    def best(self) -> str | None:
-        """Name the checkpoint with the best AUC, of equal ones the newest."""
+    def best(self, mapping: str | None = None) -> str | None:
+        """Name the checkpoint with the best AUC, of equal ones the newest.
+
+        Args:
+            mapping: whose AUC counts; by default that which the newest checkpoint goes by.
+        """
+        found = [(name, *self._auc(name)) for name in self.names()]
+        readable = [of for _, of, _ in found if of != DAMAGED]
+        mapping = mapping or (readable[0] if readable else None)
         best: tuple[float, str] | None = None
-        for name in self.names():
-            auc = self._auc(name)
-            if auc is not None and (best is None or auc > best[0]):
+        for name, of, auc in found:
+            if auc is not None and of == mapping and (best is None or auc > best[0]):
                 best = auc, name
         return best[1] if best else None
 
@@ -140,12 +155,15 @@ class CheckpointStore:
         places = [self.directory / name, self.directory / (name + REPLACED)]
         return [place for place in places if place.exists()] or places[:1]
 
-    def _auc(self, name: str) -> float | None:
+    def _auc(self, name: str) -> tuple[str | None, float | None]:
+        """Return the mapping by which a checkpoint is judged, and its AUC where it has one."""
         for place in self._places(name):
             with contextlib.suppress(CheckpointError):
-                auc = read_facts(place).get(AUC)
-                return auc if isinstance(auc, int | float) and math.isfinite(auc) else None
-        return None
+                facts = read_facts(place)
+                auc = facts.get(AUC)
+                is_number = isinstance(auc, int | float) and math.isfinite(auc)
+                return auc_of(facts), auc if is_number else None
+        return DAMAGED, None
 
     def _finish_replacements(self) -> None:
         for replaced in self.directory.glob(f"step-*{REPLACED}"):
@@ -165,6 +183,19 @@ class CheckpointStore:
                 _remove(self.directory / name)
         for path in self.directory.glob(".step-*"):  # left by runs that were killed
             shutil.rmtree(path, ignore_errors=True)
+
+
+def auc_of(facts: Mapping[str, Any]) -> str | None:
+    """Name the rows of a checkpoint's AUC, of one of an earlier version too.
+
+    >>> auc_of({"auc_of": "validation"}), auc_of({}), auc_of({"best": {"metrics": {"auc": 0.5}}})
+    ('validation', 'test', 'validation')
+    """
+    if AUC_OF in facts:
+        named: str | None = facts[AUC_OF]
+        return named
+    validated = (facts.get("best") or {}).get("metrics")
+    return "validation" if validated else LEGACY
 
 
 def _remove(path: Path) -> None:

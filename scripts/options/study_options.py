@@ -63,7 +63,9 @@ def settle_study(file: StudyFile, root: Path) -> SettledStudy:
             with_users.add(name)
         if VALIDATION in dataset.spec.source_spec:
             with_validation.add(name)
-    return SettledStudy(file, root, frozenset(with_users), frozenset(with_validation))
+    study = SettledStudy(file, root, frozenset(with_users), frozenset(with_validation))
+    study.check_search()
+    return study
 
 
 def _command(name: str) -> click.Command:

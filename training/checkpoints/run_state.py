@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from ...checkpoints.array_part import ArrayPart, whole
 from ...checkpoints.checkpoint_files import Checkpoint, CheckpointError
+from ...checkpoints.checkpoint_store import AUC_OF
 from ...models.blocks.embeddings.spread_tables import TablePart
 from ...models.saved_weights import MODEL_CLASS, MODEL_VARIABLES, assign_arrays
 from ...models.variable_names import named_parts, named_variables, table_names
@@ -65,6 +66,8 @@ class RunFacts:
     """What decides the order of rows: seed, global batch size, window, repetitions."""
     ids: dict[str, Any] | None = None
     """What the dataset's ids mean, where that is noted: on the rank that saves."""
+    select_by: str | None = None
+    """The mapping whose AUC finds the best checkpoint; None where none is chosen."""
 
     def other_model(self, theirs: dict[str, Any]) -> list[str]:
         """Say what a checkpoint has otherwise of what makes its weights fit."""
@@ -169,6 +172,7 @@ class RunState:
             "amp": self.facts.amp,
             "order": self.facts.order,
             IDS: self.facts.ids,
+            AUC_OF: self.facts.select_by,
             "epoch": position.epoch,
             "step": position.step,
             "loss_sums": position.loss_sums,

@@ -31,6 +31,7 @@ AFFINITIES = (
     "socket_unique_continuous",
     "disabled",
 )
+SELECTIONS = ("validation", "test", "newest")
 EXCHANGES = ("sparse", "dense")
 SPREAD = "spread"
 TABLES = ("replicated", SPREAD)
@@ -194,8 +195,15 @@ class RunConfig:
     )
     keep_checkpoints: int = setting(
         3,
-        "Newest checkpoints kept; the best stays, by AUC of validation data, or else of test data.",
+        "Newest checkpoints kept; the best stays too: see select_by.",
         at_least=1,
+    )
+    select_by: str | None = setting(
+        None,
+        "By whose AUC the best checkpoint is found, which stays: validation, or test, whose AUC is "
+        "flattered where it chooses; newest: none is chosen. [default: validation where the "
+        "dataset has validation data, else newest]",
+        choices=SELECTIONS,
     )
     benchmark: bool = setting(False, "Measure throughput: no evaluation, no checkpoints.")
     benchmark_warmup_steps: int = setting(20, "Steps before those measured.", at_least=0)

@@ -24,7 +24,6 @@ from ...steps.sample_batch import SampleBatch
 from ...steps.train_step import StepResult, TrainStep
 from ..checkpoints.joint_writing import save_together
 from ..checkpoints.run_state import RunState
-from ..evaluation.best_so_far import VALIDATION
 from ..evaluation.metrics import AUCCounts, Evaluation
 from ..evaluation.prediction import Predictor, evaluate, published_metrics
 from ..evaluation.throughput import StepTimes
@@ -42,10 +41,9 @@ class Evaluated:
     metrics: dict[str, Any]
     """Of all rows that were held out, under their published names."""
 
-    @property
-    def auc(self) -> float | None:
-        """The AUC by which checkpoints are compared: of validation data where there are any."""
-        auc: float | None = self.metrics.get(f"{VALIDATION}_auc", self.test.auc)
+    def auc(self, mapping: str | None) -> float | None:
+        """Return the AUC of a mapping's rows; None without a mapping."""
+        auc: float | None = None if mapping is None else self.metrics.get(f"{mapping}_auc")
         return auc
 
 
@@ -62,6 +60,8 @@ class TrainingLoop:
     train_feed: TrainFeed
     held_out: Mapping[str, Loader]
     """What the run is evaluated on, by mapping: test, and validation where there is any."""
+    select_by: str | None
+    """The mapping whose AUC finds the best checkpoint; None where none is chosen."""
     predict: Predictor
     user: str | None
     """The column by which GAUC groups."""
@@ -140,7 +140,7 @@ class TrainingLoop:
         )
         self.log.say(f"{title}  {describe(values)}")
         self._tell_of_early_stop()
-        self.save(evaluation.auc)
+        self.save(evaluation.auc(self.select_by))
 
     def _end_within_epoch(self, title: str, evaluation: Evaluated) -> None:
         """Save where something ended the training; a run that may go further does from here."""
@@ -150,7 +150,7 @@ class TrainingLoop:
             title = f"{title}, ended by max_steps"
             self._write_evaluation(evaluation.metrics)
         self.log.say(f"{title}  {describe(evaluation.metrics)}")
-        self.save(evaluation.auc)
+        self.save(evaluation.auc(self.select_by))
 
     def _tell_of_early_stop(self) -> bool:
         best = self.state.position.best

@@ -134,7 +134,7 @@ class Conductor:
         search = self.study.file.search
         assert search is not None
         goes_by = self.study.goes_by
-        why = "" if goes_by == VALIDATION else ": not all datasets have validation data"
+        why = "" if goes_by == VALIDATION else ", as select_by asks"
         self.say(f"{self.study.file.title}: the search goes by AUC of {goes_by} data{why}.")
         ended = len(memory.ended())
         self._say_how_much(search.trials, search.trials - ended, "trials")
