@@ -232,6 +232,7 @@ def execute(ctx: click.Context, values: dict[str, Any]) -> None:
     from ...foundation.ranks import local_rank
     from ...ranks.arrival import lengthen_gloo_timeout, wait_for_ranks
     from ...ranks.own_gpu import take
+    from ...ranks.run_lock import check_free
     from ...training.evaluation.best_so_far import VALIDATION
     from ...training.runs.affinity import near_cores, set_up_process
     from ...training.runs.opened_dataset import make_results_directory, open_dataset
@@ -240,6 +241,7 @@ def execute(ctx: click.Context, values: dict[str, Any]) -> None:
     dataset = open_dataset(config)  # what is wrong with it is said at once
     config = with_validation(ctx, config, VALIDATION in dataset.spec.source_spec)
     make_results_directory(config)
+    check_free(config.written_directories)  # each rank, before one of them holds the directories
     gpus = look()
     local = local_rank()
     set_up_process(config, local, near_cores(gpus, local))  # before TensorFlow is imported

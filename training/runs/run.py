@@ -9,7 +9,7 @@ import secrets
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from ...models import build_model
 from ...models.blocks.embeddings.spread_tables import spread_tables
 from ...models.families.registry import find_family
 from ...ranks import collectives
+from ...ranks.run_lock import run_in
 from ...ranks.watchdog import EXIT_CODE, SILENCE_SECONDS, Watchdog
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.fingerprint import fingerprint
@@ -55,7 +56,10 @@ def run(config: RunConfig) -> dict[str, Any]:
     try:
         with Watchdog(ranks, config.stall_timeout) as watchdog:
             try:
-                return Run(config, ranks, watchdog).run()
+                with ExitStack() as held:
+                    directories = run_in(config.written_directories)
+                    collectives.on_first_rank(lambda: held.enter_context(directories), ranks)
+                    return Run(config, ranks, watchdog).run()
             except (tf.errors.OpError, RuntimeError) as error:
                 raise _explained(error, config, ranks) from error
     except MerlinSimError as error:

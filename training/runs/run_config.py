@@ -291,6 +291,13 @@ class RunConfig:
         """Whether the run computes with the weights of a checkpoint and trains nothing."""
         return self.mode == "inference" and self.load_checkpoint_path is not None
 
+    @property
+    def written_directories(self) -> list[Path]:
+        """The directories that the run writes, of which each has one run at a time."""
+        saved = self.save_checkpoint_path
+        saves = saved is not None and self.mode == "train" and not self.benchmark
+        return [self.results_dir, *([saved] if saved is not None and saves else [])]
+
     def to_dict(self) -> dict[str, Any]:
         """Return names and values as JSON and YAML can hold them, the model's among them."""
         values = dataclasses.asdict(self)
