@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from ... import __version__
 from ...checkpoints.checkpoint_store import Checkpoint, CheckpointError, CheckpointStore
+from ...checkpoints.choice import choose_checkpoint
 from ...feed.open_feed import user_column
 from ...foundation.atomic_write import write_replacing
 from ...foundation.exceptions import MerlinSimError
@@ -165,8 +166,13 @@ class Run:
         )
         if place is None:
             return None
-        store = CheckpointStore(place)
-        return store.load(lambda message: print(f"merlin-sim: {message}", flush=True), check_facts)
+
+        def say(message: str) -> None:
+            print(f"merlin-sim: {message}", flush=True)
+
+        if is_training and self.config.load_checkpoint_path is not None:
+            return CheckpointStore(place).load(say, check_facts)
+        return choose_checkpoint(place, self.config.step, say, check_facts)
 
     def _model_options(self, checkpoint: Checkpoint | None) -> dict[str, Any]:
         """Return the options given; for inference, those of the checkpoint's model beside them.

@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 
 import yaml
 
+from ...checkpoints.choice import BEST, WANTED, is_choice
 from ...foundation.exceptions import MerlinSimError
 from ...models.families.registry import DEFAULT, families
 from ...placement.sizes import parse_size
@@ -164,6 +165,12 @@ class RunConfig:
     )
     load_checkpoint_path: Path | None = setting(
         None, 'Directory of checkpoints to go on from; "": none.', off=""
+    )
+    step: str = setting(
+        BEST,
+        "In inference, which checkpoint of the directory is scored: best, by the AUC that its run "
+        "chose by (select_by), or the newest where it chose none; newest; or the number of a step. "
+        "Training goes on from the newest.",
     )
     warm_start: Path | None = setting(
         None,
@@ -363,8 +370,15 @@ def _problems(config: RunConfig) -> Iterator[str]:
         wanted = what_it_should_be(value, hint, known)
         if wanted is None and name == "log_filename" and Path(value).name != value:
             wanted = "a file name without directories"
+        if wanted is None and name == "step" and not is_choice(value):
+            wanted = WANTED
         if wanted is not None:
             yield f"`{name}` should be {wanted}. Received: {value!r}"
+    if config.step != BEST and not config.scores_checkpoint:
+        yield (
+            "`step` should be given with inference of a checkpoint only: training goes on from the "
+            f"newest. Received: {config.step!r}"
+        )
     if (config.decay_steps is None) != (config.decay_start_step is None):
         yield (
             "`decay_start_step` and `decay_steps` belong together. Received: "

@@ -103,6 +103,23 @@ def test_test_data_choose_no_checkpoint_unless_asked_to(
 
 
 @pytest.mark.slow
+def test_inference_scores_the_checkpoint_that_is_best_on_validation_data(
+    config, tmp_path, monkeypatch, capfd
+):
+    aucs_of_validation(monkeypatch, [0.6, 0.7, 0.5])
+    run(config(epochs=3))
+    aucs = {e["step"]: e["test_auc"] for e in entries(tmp_path / "results", "epoch")}
+    options = {"mode": "inference", "load_checkpoint_path": tmp_path / "saved"}
+    options["results_dir"] = tmp_path / "scored"
+    for step, expected in (("best", 10), ("newest", 15), ("5", 5)):
+        assert run(config(**options, step=step))["test_auc"] == aucs[expected]
+    said = capfd.readouterr().out
+    assert "step 10, the best by AUC of validation data (0.7000); the newest is step 15" in said
+    with pytest.raises(MerlinSimError, match=r"that are there \(5, 10, 15\)\. Received: 7"):
+        run(config(**options, step="7"))
+
+
+@pytest.mark.slow
 def test_validation_data_choose_nothing_where_the_newest_is_asked_for(
     config, tmp_path, monkeypatch, capfd
 ):
