@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -11,7 +10,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from ..foundation.exceptions import MerlinSimError
-from ..foundation.ranks import Ranks
+from ..foundation.ranks import Ranks, launched_size
 from . import own_gpu
 
 try:
@@ -31,7 +30,7 @@ def start() -> Ranks:
         MerlinSimError: where the launcher started several processes that Horovod cannot join, or
             more on this machine than it has GPUs.
     """
-    launched = _launched_size()
+    launched = launched_size()
     if hvd is None:
         if launched > 1:
             raise MerlinSimError(
@@ -78,11 +77,6 @@ def joined() -> Ranks:
     ranks = Ranks(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
     _check_gpu(ranks)
     return ranks
-
-
-def _launched_size() -> int:
-    names = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
-    return max(int(os.environ.get(name, "1") or 1) for name in names)
 
 
 def average_gradients(

@@ -41,6 +41,8 @@ TIMES = "times"
 """A key that is there where samples have time intervals."""
 MAY_BE_MISSING = {PER_POSITIVE, NOT_IN_HISTORY, TIMES}
 COLUMN, UNIT = "column", "unit"
+CANDIDATES = 16
+"""Samples of a user that share a history, unless set (see ``benchmarks/bench_grouped.py``)."""
 MOST_PER_POSITIVE = 2**31 - 1
 
 
@@ -99,6 +101,12 @@ class UsersLayout:
         if self.times is not None:
             stated[TIMES] = {COLUMN: self.times, UNIT: self.time_unit}
         return stated | ({NOT_IN_HISTORY: True} if self.negatives_not_in_history else {})
+
+
+def usual_candidates(layout: UsersLayout) -> int:
+    """About :data:`CANDIDATES`: the samples of as many whole positions, of one at least."""
+    of_position = layout.samples_per_position
+    return max(1, CANDIDATES // of_position) * of_position
 
 
 def is_of_users(spec: FeatureSpec) -> bool:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...schemas.dataset import DatasetDirectory
-from ...schemas.users_layout import UsersLayout
 from ..epoch_plan import Rows
 from ..hand_over import to_tensor
 from .grouped_batch import GroupedBatch, Groups
@@ -15,15 +14,6 @@ from .made_window import Batch, MadeWindow, Piece
 from .recipe import Recipe
 from .stretches import Stretches, stretches_of
 from .users_loader import UsersLoader, UserSource
-
-CANDIDATES = 16
-"""Samples of a user that share a history, unless set (see ``benchmarks/bench_grouped.py``)."""
-
-
-def usual_candidates(layout: UsersLayout) -> int:
-    """About :data:`CANDIDATES`: the samples of as many whole positions, of one at least."""
-    of_position = layout.samples_per_position
-    return max(1, CANDIDATES // of_position) * of_position
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,6 @@ OF_THE_STUDY = {
     "log_filename": "the study reads log.json",
     "log_format": "the study reads log.json",
     "mode": "command says it",
-    "preset": "its values can be named",
 }
 """Options that a study's file does not have, and why."""
 USERS = "user_features"

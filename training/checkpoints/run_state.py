@@ -72,16 +72,41 @@ class RunFacts:
     def other_model(self, theirs: dict[str, Any]) -> list[str]:
         """Say what a checkpoint has otherwise of what makes its weights fit."""
         compared = (
-            ("its model", self.model_type, theirs["model_type"]),
-            ("its model's options", self.model_options, theirs["model_options"]),
-            ("its optimizer", self.optimizer, theirs["optimizer"]),
-            ("its use of amp", self.amp, theirs["amp"]),
+            ("model_type", self.model_type, theirs["model_type"]),
+            ("optimizer", self.optimizer, theirs["optimizer"]),
+            ("amp", self.amp, theirs["amp"]),
         )
-        return [
-            f"{what} should be {wanted}. Received: {found}"
-            for what, wanted, found in compared
-            if wanted != found
+        problems = [
+            f"`{name}` should be the checkpoint's, {_written(found)}. Received: {_written(given)}"
+            for name, given, found in compared
+            if given != found
         ]
+        if self.model_type == theirs["model_type"]:
+            problems += _differing(self.model_options, theirs["model_options"])
+        return problems
+
+
+def _differing(given: dict[str, Any], found: dict[str, Any]) -> list[str]:
+    """Name the options that are not a checkpoint's; those that are the same are left out.
+
+    >>> _differing({"top_k": 4, "heads": 2}, {"top_k": 8, "heads": 2})
+    ["`top_k` should be the checkpoint's, 8. Received: 4"]
+    """
+    return [
+        f"`{name}` should be the checkpoint's, {_written(found.get(name))}. "
+        f"Received: {_written(given.get(name))}"
+        for name in {**given, **found}
+        if given.get(name) != found.get(name)
+    ]
+
+
+def _written(value: Any) -> str:
+    """Write a value as the command line takes it."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    if value is None or isinstance(value, bool):
+        return {True: "true", False: "false", None: "none"}[value]
+    return str(value)
 
 
 NEEDED: dict[str, Any] = {
@@ -254,10 +279,8 @@ class RunState:
                 "name it by --warm_start instead"
             )
         if theirs["step"] and theirs["order"] != ours.order:
-            problems.append(
-                "it lies within an epoch, whose order of rows depends on "
-                f"{ours.order}. Received: {theirs['order']}"
-            )
+            problems.append("it lies within an epoch, whose order of rows has to stay as it was")
+            problems += _differing(ours.order, theirs["order"])
         if problems:
             lines = "\n".join(f"  {problem}" for problem in problems)
             raise CheckpointError(f"{checkpoint.path} is of another run:\n{lines}")

@@ -28,7 +28,7 @@ def open_dataset(config: RunConfig) -> DatasetDirectory:
     """
     family = None if config.model_type is None else find_family(config.model_type)
     options = None
-    if family is not None and not config.scores_checkpoint:  # whose options are not all given here
+    if family is not None and not config.begins_with_checkpoint:  # which has the other options
         options = family.options.parse(dict(config.model_options))
     directory, feature_spec = config.read_from or (config.dataset_dir, config.feature_spec)
     dataset = DatasetDirectory.open(directory, feature_spec=feature_spec)

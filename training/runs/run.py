@@ -175,12 +175,12 @@ class Run:
         return choose_checkpoint(place, self.config.step, say, check_facts)
 
     def _model_options(self, checkpoint: Checkpoint | None) -> dict[str, Any]:
-        """Return the options given; for inference, those of the checkpoint's model beside them.
+        """Return the options given, and those of a checkpoint's model beside them.
 
-        A resumed training states its options again; they must be the checkpoint's.
+        Where training goes on, those that are given must be the checkpoint's.
         """
         given = dict(self.config.model_options)
-        if not self.config.scores_checkpoint:
+        if not self.config.begins_with_checkpoint:
             return given
 
         def read() -> dict[str, Any]:
@@ -200,9 +200,10 @@ class Run:
     def _settle(self, checkpoint: Checkpoint | None, dataset: DatasetDirectory) -> None:
         """Take from the checkpoint what the configuration leaves open, or draw it."""
         seed, model_type = self.config.seed, self.config.model_type
-        if checkpoint is not None and self.config.load_checkpoint_path is not None:
-            seed = checkpoint.facts["order"].get("seed") if seed is None else seed
+        if checkpoint is not None:
             model_type = model_type or checkpoint.facts["model_type"]
+            if self.config.load_checkpoint_path is not None and seed is None:
+                seed = checkpoint.facts["order"].get("seed")
         if seed is None:
             seed = secrets.randbelow(2**31)
         seed, model_type = collectives.broadcast_object((seed, model_type), self.ranks)

@@ -49,10 +49,11 @@ class RunConfig:
     dataset_dir: Path = setting(MISSING, "Directory with the feature spec and the data.")
     feature_spec: str = setting("feature_spec.yaml", "Name of the spec in it.")
     model_type: str | None = None
-    """A registered family, or package.module:FAMILY. None is the default one; in inference with a
-    checkpoint, what that is of."""
+    """A registered family, or package.module:FAMILY. None is the default one; of a run that begins
+    with a checkpoint, what that is of."""
     model_options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of the model by name; those not given have the model's defaults."""
+    """Options of the model by name; those not given have the checkpoint's values, or the model's
+    defaults."""
     mode: str = setting("train", "What to do.", choices=MODES)
     optimizer: str = setting(
         "adam",
@@ -287,7 +288,7 @@ class RunConfig:
             value = getattr(self, name)
             if isinstance(value, str) and kind_of(hint) is Path:
                 object.__setattr__(self, name, Path(value))
-        if self.model_type is None and not self.scores_checkpoint:
+        if self.model_type is None and not self.begins_with_checkpoint:
             object.__setattr__(self, "model_type", DEFAULT)
         problems = list(_problems(self))
         if problems:
@@ -297,6 +298,12 @@ class RunConfig:
     def scores_checkpoint(self) -> bool:
         """Whether the run computes with the weights of a checkpoint and trains nothing."""
         return self.mode == "inference" and self.load_checkpoint_path is not None
+
+    @property
+    def begins_with_checkpoint(self) -> bool:
+        """Whether a checkpoint knows the model, and which options it has where none are given."""
+        warm = self.warm_start is not None and self.mode == "train"
+        return self.load_checkpoint_path is not None or warm
 
     @property
     def written_directories(self) -> list[Path]:

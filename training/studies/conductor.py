@@ -199,9 +199,12 @@ class Conductor:
 
     @staticmethod
     def _epochs(trial: Trial) -> int:
+        """Return how many epochs a run that has begun has at most."""
         from ..runs.run_config import RunConfig
 
-        return int(trial.options.get("epochs") or RunConfig.epochs)
+        results = trial.results()
+        chosen = results.config.get("epochs") if results is not None else None
+        return int(chosen or trial.options.get("epochs") or RunConfig.epochs)
 
     def _auc(self, trial: Trial) -> float | None:
         results = trial.results()
