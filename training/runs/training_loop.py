@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ...checkpoints.checkpoint_files import write_alone
 from ...checkpoints.checkpoint_store import CheckpointStore
 from ...feed.loader import Loader
 from ...foundation.exceptions import MerlinSimError
@@ -304,12 +306,13 @@ class TrainingLoop:
             return
         auc: AUCCounts = self.state.position.auc.over_ranks(self.ranks)
         store = CheckpointStore(self.config.save_checkpoint_path, self.config.keep_checkpoints)
-        with self.watchdog.patience():
+        with self.watchdog.patience() as goes_on:
             if self.state.parts:
-                save_together(store, self.state, auc, auc_of_held_out, self.ranks)
+                save_together(store, self.state, auc, auc_of_held_out, self.ranks, goes_on)
             elif self.ranks.is_first:
                 facts, arrays = self.state.to_checkpoint(auc)
-                store.save(self.state.position.steps, facts, arrays, auc_of_held_out)
+                write = functools.partial(write_alone, report=goes_on)
+                store.save(self.state.position.steps, facts, arrays, auc_of_held_out, write)
 
     def _leave(self) -> None:
         """Save and end the run, on all ranks alike."""
