@@ -238,12 +238,22 @@ def sum_counts(counts: npt.NDArray[np.int64], ranks: Ranks) -> npt.NDArray[np.in
     return total
 
 
-def gather_rows(values: npt.NDArray[Any], ranks: Ranks) -> npt.NDArray[Any]:
-    """Join the rows of all ranks, in the order of ranks; each may have its own number of rows."""
+def send_rows(
+    values: npt.NDArray[Any], receivers: npt.NDArray[np.int64], ranks: Ranks
+) -> npt.NDArray[Any]:
+    """Send each row to a rank, and return those that come here, in the order of their senders.
+
+    Args:
+        values: [rows, ...], of this rank.
+        receivers: [rows], the rank that is to have each.
+        ranks: the run.
+    """
     if ranks.size == 1:
         return values
-    joined: npt.NDArray[Any] = hvd.allgather(tf.constant(values)).numpy()
-    return joined
+    order = np.argsort(receivers, kind="stable")
+    sent = np.bincount(receivers, minlength=ranks.size).astype(np.int32)
+    received: npt.NDArray[Any] = hvd.alltoall(tf.constant(values[order]), sent)[0].numpy()
+    return received
 
 
 def any_rank(flag: bool, ranks: Ranks) -> bool:

@@ -286,8 +286,10 @@ class Watchdog:
     def _report(self, connection: socket.socket) -> None:
         _send(connection, {"rank": self._ranks.rank, "secret": self._secret})
         while not self._closing.wait(BEAT_SECONDS):
-            signs = {"steps": self._steps, "patient": self._patient, "written": self._written}
-            _send(connection, signs)
+            _send(
+                connection,
+                {"steps": self._steps, "patient": self._patient, "written": self._written},
+            )
 
     def _listen_to_first(self, connection: socket.socket) -> None:
         reason = "rank 0 died (its connection closed)"

@@ -57,9 +57,7 @@ def run(config: RunConfig) -> dict[str, Any]:
     try:
         with Watchdog(ranks, config.stall_timeout) as watchdog:
             try:
-                with ExitStack() as held:
-                    directories = run_in(config.written_directories)
-                    collectives.on_first_rank(lambda: held.enter_context(directories), ranks)
+                with _alone_in(config, ranks):
                     return Run(config, ranks, watchdog).run()
             except (tf.errors.OpError, RuntimeError) as error:
                 raise _explained(error, config, ranks) from error
@@ -67,6 +65,15 @@ def run(config: RunConfig) -> dict[str, Any]:
         if ranks.is_first:
             raise
         raise SystemExit(error.exit_code) from error  # the first rank says it for all
+
+
+@contextmanager
+def _alone_in(config: RunConfig, ranks: Ranks) -> Iterator[None]:
+    """Hold the directories that the run writes, by its first rank; refuse on all together."""
+    with ExitStack() as held:
+        directories = run_in(config.written_directories)
+        collectives.on_first_rank(lambda: held.enter_context(directories), ranks)
+        yield
 
 
 def _explained(error: Exception, config: RunConfig, ranks: Ranks) -> Exception:

@@ -95,7 +95,7 @@ def test_inference_takes_the_model_from_the_checkpoint(config, tmp_path):
 @pytest.mark.parametrize("begins", ["load_checkpoint_path", "warm_start"])
 def test_training_goes_on_with_the_model_of_the_checkpoint(config, tmp_path, begins):
     run(config())
-    bare = {"model_type": None, "model_options": {"dropout_rate": 0.0}, begins: tmp_path / "saved"}
+    bare = {"model_type": None, "model_options": {"embedding_dim": 4}, begins: tmp_path / "saved"}
     result = run(config(**bare, epochs=3, results_dir=tmp_path / "on"))
     assert result["test_auc"] is not None
     assert "model_type: din" in (tmp_path / "on/config.yaml").read_text()
