@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import weakref
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -15,6 +16,9 @@ import numpy as np
 from ..foundation.digest import digest_of
 from .array_part import Array, ArrayPart, Range, extents
 from .coverage import find_fault
+
+SYNCED_BYTES = 1 << 28
+"""Bytes of a file that are written between two waits for the disk."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +73,38 @@ def file_name(rank: int = 0, ranks: int = 1) -> str:
     return "arrays.npz" if ranks == 1 else f"arrays-{rank}-of-{ranks}.npz"
 
 
+class _ReportingFile(io.BufferedWriter):
+    """A new file that says so while it is written, and brings it to the disk as it goes.
+
+    Args:
+        path: the file.
+        report: called with each write.
+    """
+
+    def __init__(self, path: Path, report: Callable[[], None]) -> None:
+        """Make the file."""
+        super().__init__(io.FileIO(path, "w"))
+        self._report = report
+        self._unsynced = 0
+
+    def write(self, data: Any) -> int:
+        """Write, and wait for the disk where much has been written: the last wait is short then."""
+        written = super().write(data)
+        self._unsynced += written
+        if self._unsynced >= SYNCED_BYTES:
+            self.flush()
+            os.fdatasync(self.fileno())
+            self._unsynced = 0
+        self._report()
+        return written
+
+
 def write_arrays(
-    directory: Path, parts: Iterable[ArrayPart], rank: int = 0, ranks: int = 1
+    directory: Path,
+    parts: Iterable[ArrayPart],
+    rank: int = 0,
+    ranks: int = 1,
+    report: Callable[[], None] = lambda: None,
 ) -> WrittenFile:
     """Write a rank's file, which ``np.load`` can read, and wait until it is on the disk.
 
@@ -79,11 +113,12 @@ def write_arrays(
         parts: what this rank has; of one variable there may be several.
         rank: this rank.
         ranks: how many write a file.
+        report: called again and again while it goes on.
     """
     name = file_name(rank, ranks)
     arrays: dict[str, StoredArray] = {}
     # np.savez leaves its archive open where the disk is full.
-    with open(directory / name, "wb") as file:
+    with _ReportingFile(directory / name, report) as file:
         with zipfile.ZipFile(file, "w", allowZip64=True) as archive:
             for part in parts:
                 _add(arrays, part, name)
@@ -95,7 +130,7 @@ def write_arrays(
         file.flush()
         os.fsync(file.fileno())
     with open(directory / name, "rb") as file:
-        return WrittenFile(name, digest_of(file), arrays)
+        return WrittenFile(name, digest_of(file, report), arrays)
 
 
 def join_index(files: Sequence[WrittenFile]) -> dict[str, StoredArray]:

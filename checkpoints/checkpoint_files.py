@@ -46,9 +46,11 @@ class Checkpoint:
     """Name -> array, read when it is asked for; ranges of one too."""
 
 
-def write_alone(directory: Path, parts: Iterable[ArrayPart]) -> Sequence[WrittenFile]:
-    """Write the parts of a rank that has all of every array."""
-    return [write_arrays(directory, parts)]
+def write_alone(
+    directory: Path, parts: Iterable[ArrayPart], report: Callable[[], None] = lambda: None
+) -> Sequence[WrittenFile]:
+    """Write the parts of a rank that has all of every array; ``report`` hears that it goes on."""
+    return [write_arrays(directory, parts, report=report)]
 
 
 def write_checkpoint(

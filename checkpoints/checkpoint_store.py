@@ -8,7 +8,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,20 @@ __all__ = ["Checkpoint", "CheckpointError", "CheckpointStore"]
 
 AUC = "auc"
 """The fact by which checkpoints are compared."""
+AUC_OF = "auc_of"
+"""The fact that names the rows of that AUC, a mapping as validation; None: nothing is chosen."""
+LEGACY = "test"
+"""The rows of an AUC in checkpoints of earlier versions whose run had no validation data."""
+DAMAGED = "damaged"
+"""In place of a mapping, of a checkpoint that cannot be read."""
 _NAME = re.compile(r"step-\d{10}")
 
 
 class CheckpointStore:
     """A directory of checkpoints: the newest ``keep``, and the best by its AUC.
+
+    AUCs of different rows do not compare: the best is found among the checkpoints whose fact
+    ``auc_of`` is that of the newest.
 
     Each is a directory ``step-<steps>``, written beside and renamed when it is complete. A lock
     on the directory, which ends with the process that holds it, keeps processes that write and
@@ -44,6 +53,11 @@ class CheckpointStore:
         """Name the directory; nothing is read or written yet."""
         self.directory = directory
         self.keep = keep
+
+    @property
+    def is_one_checkpoint(self) -> bool:
+        """Whether the directory is called as one checkpoint is, in a directory of them."""
+        return _NAME.fullmatch(self.directory.name) is not None
 
     def save(
         self,
@@ -96,35 +110,52 @@ class CheckpointStore:
         found = {path.name.removesuffix(REPLACED) for path in self.directory.iterdir()}
         return sorted(filter(_NAME.fullmatch, found), reverse=True)
 
-    def best(self) -> str | None:
-        """Name the checkpoint with the best AUC, of equal ones the newest."""
-        best: tuple[float, str] | None = None
-        for name in self.names():
-            auc = self._auc(name)
-            if auc is not None and (best is None or auc > best[0]):
-                best = auc, name
-        return best[1] if best else None
+    def best(self, mapping: str | None = None) -> str | None:
+        """Name the checkpoint with the best AUC, of equal ones the newest.
+
+        Args:
+            mapping: whose AUC counts; by default that which the newest checkpoint goes by.
+        """
+        ranked = self._ranked(mapping)
+        return ranked[0] if ranked else None
+
+    def ranking(self) -> list[str]:
+        """Name the checkpoints by the AUC that their run chose by, best first; none of the others.
+
+        Runs of earlier versions that had no validation data chose by test data unasked: they count
+        as runs that chose none.
+        """
+        return self._ranked(None, has_chosen=True)
+
+    def _ranked(self, mapping: str | None, has_chosen: bool = False) -> list[str]:
+        found = [(name, *self._auc(name, has_chosen)) for name in self.names()]
+        readable = [of for _, of, _ in found if of != DAMAGED]
+        mapping = mapping or (readable[0] if readable else None)
+        rated = [(auc, name) for name, of, auc in found if auc is not None and of == mapping]
+        return [name for _, name in sorted(rated, reverse=True)]
 
     def load(
         self,
         say: Callable[[str], None] = lambda message: None,
         check: Callable[[Checkpoint], None] = lambda checkpoint: None,
+        order: Sequence[str] | None = None,
     ) -> Checkpoint:
         """Read the newest checkpoint that is whole.
 
         Args:
             say: called with a sentence for each checkpoint that had to be passed over.
             check: raises CheckpointError for a checkpoint that does not say what is needed.
+            order: names in another order, of which the first that is whole is read.
 
         Raises:
             CheckpointError: where there is none.
         """
-        named = self.directory.name if _NAME.fullmatch(self.directory.name) else None
+        named = self.directory.name if self.is_one_checkpoint else None
         store = CheckpointStore(self.directory.parent) if named else self
         if not store.directory.is_dir():
             raise CheckpointError(f"{self.directory} holds no checkpoint: no such directory.")
         with _locked(store.directory, fcntl.LOCK_SH):
-            names = [named] if named else self.names()
+            names = [named] if named else self.names() if order is None else order
             for place in [place for name in names for place in store._places(name)]:
                 try:
                     checkpoint = read_checkpoint(place)
@@ -133,19 +164,23 @@ class CheckpointStore:
                 except CheckpointError as error:
                     if named and place == store._places(named)[-1]:
                         raise
-                    say(f"{error} The one before is taken.")
+                    say(f"{error} {'The one before' if order is None else 'Another one'} is taken.")
         raise CheckpointError(f"{self.directory} holds no checkpoint that can be used.")
 
     def _places(self, name: str) -> list[Path]:
         places = [self.directory / name, self.directory / (name + REPLACED)]
         return [place for place in places if place.exists()] or places[:1]
 
-    def _auc(self, name: str) -> float | None:
+    def _auc(self, name: str, has_chosen: bool) -> tuple[str | None, float | None]:
+        """Return the mapping by which a checkpoint is judged, and its AUC where it has one."""
         for place in self._places(name):
             with contextlib.suppress(CheckpointError):
-                auc = read_facts(place).get(AUC)
-                return auc if isinstance(auc, int | float) and math.isfinite(auc) else None
-        return None
+                facts = read_facts(place)
+                auc, of = facts.get(AUC), auc_of(facts)
+                is_number = isinstance(auc, int | float) and math.isfinite(auc)
+                unasked = of is None or (has_chosen and of == LEGACY and AUC_OF not in facts)
+                return of, auc if is_number and not unasked else None
+        return DAMAGED, None
 
     def _finish_replacements(self) -> None:
         for replaced in self.directory.glob(f"step-*{REPLACED}"):
@@ -165,6 +200,19 @@ class CheckpointStore:
                 _remove(self.directory / name)
         for path in self.directory.glob(".step-*"):  # left by runs that were killed
             shutil.rmtree(path, ignore_errors=True)
+
+
+def auc_of(facts: Mapping[str, Any]) -> str | None:
+    """Name the rows of a checkpoint's AUC, of one of an earlier version too.
+
+    >>> auc_of({"auc_of": "validation"}), auc_of({}), auc_of({"best": {"metrics": {"auc": 0.5}}})
+    ('validation', 'test', 'validation')
+    """
+    if AUC_OF in facts:
+        named: str | None = facts[AUC_OF]
+        return named
+    validated = (facts.get("best") or {}).get("metrics")
+    return "validation" if validated else LEGACY
 
 
 def _remove(path: Path) -> None:

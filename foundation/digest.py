@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -13,10 +14,16 @@ def sha256(path: Path) -> str:
         return digest_of(file)
 
 
-def digest_of(file: IO[bytes]) -> str:
-    """Return the digest of an open file, from its first byte to its last."""
+def digest_of(file: IO[bytes], report: Callable[[], None] = lambda: None) -> str:
+    """Return the digest of an open file, from its first byte to its last.
+
+    Args:
+        file: the file.
+        report: called with each piece that is read.
+    """
     digest = hashlib.sha256()
     file.seek(0)
     while piece := file.read(1 << 20):
         digest.update(piece)
+        report()
     return digest.hexdigest()

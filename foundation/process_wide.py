@@ -108,6 +108,24 @@ def quiet_merlin() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def quiet_save() -> Iterator[None]:
+    """Leave out what TensorFlow says within the block of how it writes names of columns.
+
+    Inside a saved graph they have small letters only; requests name columns as the dataset does.
+    """
+    logger = logging.getLogger("absl")
+
+    def is_of_more(record: logging.LogRecord) -> bool:
+        return "which will be renamed to" not in str(record.msg)
+
+    logger.addFilter(is_of_more)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_of_more)
+
+
+@contextlib.contextmanager
 def _without_warnings(module: str) -> Iterator[None]:
     with warnings.catch_warnings():
         if not sys.warnoptions:

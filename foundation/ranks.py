@@ -66,6 +66,12 @@ def local_rank() -> LocalRank:
     return LocalRank()
 
 
+def launched_size() -> int:
+    """Read how many ranks the launcher has started, before they meet; a process alone is one."""
+    names = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+    return max(int(os.environ.get(name, "1") or 1) for name in names)
+
+
 def tasks_of_nodes(text: str) -> list[int]:
     """Read how many tasks Slurm has put on each node.
 

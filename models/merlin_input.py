@@ -15,11 +15,11 @@ import tensorflow as tf
 from ..feed.loader import Loader
 from ..feed.open_feed import open_feed
 from ..feed.users.evaluation_rows import EvaluationRows
-from ..feed.users.grouped_loader import usual_candidates
 from ..foundation.process_wide import quiet_merlin
 from ..foundation.ranks import Ranks
 from ..ranks.collectives import broadcast_object
 from ..schemas.dataset import DatasetDirectory
+from ..schemas.users_layout import usual_candidates
 from .blocks.checks import OptionError
 from .blocks.embeddings.left_padding import LeftPadding
 from .feed_batches import FeedBatches

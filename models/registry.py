@@ -7,7 +7,7 @@ from typing import Any
 
 from merlin.schema import Schema
 
-from ..checkpoints.checkpoint_store import CheckpointStore
+from ..checkpoints.choice import choose_checkpoint
 from ..foundation.exceptions import MerlinSimError
 from .blocks.checks import check_choice
 from .families.family import Family
@@ -63,7 +63,7 @@ def load_model(path: Path | str) -> Any:
     """
     if not is_checkpoint(path):
         return SavableModel.load(path)
-    checkpoint = CheckpointStore(Path(path)).load()
+    checkpoint = choose_checkpoint(Path(path))
     model_type = checkpoint.facts.get("model_type")
     return restored_model(checkpoint, model_class(str(model_type)))
 

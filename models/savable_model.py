@@ -9,6 +9,7 @@ import tensorflow as tf
 from merlin.models.io import save_merlin_metadata
 from merlin.schema import Schema
 
+from ..foundation.process_wide import quiet_save
 from ..ranks.collectives import joined
 from .blocks.checks import OptionError
 from .blocks.embeddings.spread_tables import check_whole
@@ -67,16 +68,17 @@ class SavableModel(TrainableModel):
         signature = columns_signature(self.served_schema)
         if self._saved_model_inputs_spec is None:
             self._set_save_spec(signature)
-        tf.keras.Model.save(
-            self,
-            str(export_path),
-            overwrite=overwrite,
-            options=options,
-            include_optimizer=include_optimizer,
-            save_format="tf",
-            save_traces=save_traces,
-            signatures=serving_function(self, signature, self.output_block.full_name),
-        )
+        with quiet_save():
+            tf.keras.Model.save(
+                self,
+                str(export_path),
+                overwrite=overwrite,
+                options=options,
+                include_optimizer=include_optimizer,
+                save_format="tf",
+                save_traces=save_traces,
+                signatures=serving_function(self, signature, self.output_block.full_name),
+            )
         outputs = output_schema(self.output_block.full_name)
         save_merlin_metadata(export_path, self.served_schema, outputs)
 
@@ -91,7 +93,7 @@ class SavableModel(TrainableModel):
         """Load a model that ``save`` wrote, or one out of the checkpoints of ``merlin-sim train``.
 
         Args:
-            export_path: A SavedModel, a run's directory of checkpoints (the newest whole one is
+            export_path: A SavedModel, a run's directory of checkpoints (the best one is
                 taken), or one ``step-...`` in it.
 
         Raises:

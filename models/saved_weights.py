@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from ..checkpoints.checkpoint_files import MANIFEST, Checkpoint, CheckpointError
 from ..checkpoints.checkpoint_store import CheckpointStore
+from ..checkpoints.choice import choose_checkpoint
 from .blocks.embeddings.spread_tables import TablePart
 from .variable_names import counted_names, named_parts, named_variables
 
@@ -30,13 +31,14 @@ def model_from_checkpoint(path: Path | str, model_class: type[Any]) -> Any:
     """Build the model of a checkpoint with its weights, in the precision it was trained in.
 
     Args:
-        path: a run's directory of checkpoints, of which the newest whole one is taken, or one.
+        path: a run's directory of checkpoints, of which the best is taken, or one of them: see
+            :func:`~merlin_sim.checkpoints.choice.choose_checkpoint`.
         model_class: what it must be a model of.
 
     Raises:
         CheckpointError: where there is none, or it is of another class.
     """
-    return restored_model(CheckpointStore(Path(path)).load(), model_class)
+    return restored_model(choose_checkpoint(Path(path)), model_class)
 
 
 def restored_model(checkpoint: Checkpoint, model_class: type[Any]) -> Any:

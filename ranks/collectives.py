@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -11,7 +10,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from ..foundation.exceptions import MerlinSimError
-from ..foundation.ranks import Ranks
+from ..foundation.ranks import Ranks, launched_size
 from . import own_gpu
 
 try:
@@ -31,7 +30,7 @@ def start() -> Ranks:
         MerlinSimError: where the launcher started several processes that Horovod cannot join, or
             more on this machine than it has GPUs.
     """
-    launched = _launched_size()
+    launched = launched_size()
     if hvd is None:
         if launched > 1:
             raise MerlinSimError(
@@ -78,11 +77,6 @@ def joined() -> Ranks:
     ranks = Ranks(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
     _check_gpu(ranks)
     return ranks
-
-
-def _launched_size() -> int:
-    names = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
-    return max(int(os.environ.get(name, "1") or 1) for name in names)
 
 
 def average_gradients(
@@ -244,12 +238,22 @@ def sum_counts(counts: npt.NDArray[np.int64], ranks: Ranks) -> npt.NDArray[np.in
     return total
 
 
-def gather_rows(values: npt.NDArray[Any], ranks: Ranks) -> npt.NDArray[Any]:
-    """Join the rows of all ranks, in the order of ranks; each may have its own number of rows."""
+def send_rows(
+    values: npt.NDArray[Any], receivers: npt.NDArray[np.int64], ranks: Ranks
+) -> npt.NDArray[Any]:
+    """Send each row to a rank, and return those that come here, in the order of their senders.
+
+    Args:
+        values: [rows, ...], of this rank.
+        receivers: [rows], the rank that is to have each.
+        ranks: the run.
+    """
     if ranks.size == 1:
         return values
-    joined: npt.NDArray[Any] = hvd.allgather(tf.constant(values)).numpy()
-    return joined
+    order = np.argsort(receivers, kind="stable")
+    sent = np.bincount(receivers, minlength=ranks.size).astype(np.int32)
+    received: npt.NDArray[Any] = hvd.alltoall(tf.constant(values[order]), sent)[0].numpy()
+    return received
 
 
 def any_rank(flag: bool, ranks: Ranks) -> bool:

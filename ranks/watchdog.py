@@ -45,7 +45,8 @@ HELLO_SECONDS = 10.0
 """Whoever connects and does not say within this time who it is, is sent away."""
 HELLO_BYTES = 1000
 LONG_SECONDS = 600.0
-"""Seconds that the first steps (tracing, compiling with XLA) and writing files may take."""
+"""Seconds that the first steps (tracing, compiling with XLA) may take, and that may pass between
+two signs that a rank which writes files goes on writing."""
 
 
 @dataclass
@@ -54,22 +55,25 @@ class Progress:
 
     steps: int = 0
     patient: bool = False
+    written: int = 0
+    """Signs of a checkpoint that is being written."""
     heard: float = field(default_factory=time.monotonic)
     moved: float = field(default_factory=time.monotonic)
 
-    def beat(self, steps: int, patient: bool) -> None:
+    def beat(self, steps: int, patient: bool, written: int = 0) -> None:
         """Note a message."""
         self.heard = time.monotonic()
         self.patient = patient
-        if steps != self.steps:
-            self.steps, self.moved = steps, self.heard
+        if (steps, written) != (self.steps, self.written):
+            self.steps, self.written, self.moved = steps, written, self.heard
 
 
 def judge(progress: dict[int, Progress], now: float, stall_timeout: float) -> str | None:
     """Say which rank is lost, or None.
 
     A rank hangs when it is behind the others and has not moved for ``stall_timeout`` seconds:
-    ranks that wait for it are ahead of it by the step that they have begun.
+    ranks that wait for it are ahead of it by the step that they have begun. One that writes a
+    checkpoint moves with what it writes.
     """
     for rank, state in sorted(progress.items()):
         if now - state.heard > SILENCE_SECONDS:
@@ -78,7 +82,8 @@ def judge(progress: dict[int, Progress], now: float, stall_timeout: float) -> st
     for rank, state in sorted(progress.items()):
         limit = LONG_SECONDS if state.patient or state.steps <= 2 else stall_timeout
         if state.steps < furthest and now - state.moved > limit:
-            return f"rank {rank} has made no step for {now - state.moved:.0f} seconds"
+            what = "written nothing of a checkpoint" if state.patient else "made no step"
+            return f"rank {rank} has {what} for {now - state.moved:.0f} seconds"
     return None
 
 
@@ -121,6 +126,7 @@ class Watchdog:
         self._end = end
         self._steps = 0
         self._patient = False
+        self._written = 0
         self._closing = threading.Event()
         self._ended = threading.Lock()
         self._connections: dict[int, socket.socket] = {}
@@ -134,13 +140,21 @@ class Watchdog:
         self._steps += 1
 
     @contextlib.contextmanager
-    def patience(self) -> Iterator[None]:
-        """Let the others wait while this rank writes a checkpoint."""
+    def patience(self) -> Iterator[Callable[[], None]]:
+        """Let the others wait while this rank writes a checkpoint.
+
+        Yields:
+            What the writer calls again and again, as a sign that it goes on writing.
+        """
         self._patient = True
         try:
-            yield
+            yield self._goes_on
         finally:
+            self._goes_on()  # the next step has as long as any other
             self._patient = False
+
+    def _goes_on(self) -> None:
+        self._written += 1
 
     def __enter__(self) -> Watchdog:
         """Connect all ranks to the first; all ranks must enter."""
@@ -243,13 +257,14 @@ class Watchdog:
                     if not self._closing.wait(2 * BEAT_SECONDS):
                         self._end_all(f"rank {rank}: {message['failed']}", int(message["code"]))
                     return
-                self._progress[rank].beat(int(message["steps"]), bool(message["patient"]))
+                signs = int(message["steps"]), bool(message["patient"]), int(message["written"])
+                self._progress[rank].beat(*signs)
         # At once: a launcher that saw it die too ends the others within seconds.
         self._end_all(f"rank {rank} died (its connection closed)", EXIT_CODE)
 
     def _judge(self) -> None:
         while not self._closing.wait(BEAT_SECONDS):
-            self._progress[0].beat(self._steps, self._patient)
+            self._progress[0].beat(self._steps, self._patient, self._written)
             for connection in self._connections.values():
                 _send(connection, {})
             reason = judge(dict(self._progress), time.monotonic(), self._stall_timeout)
@@ -271,7 +286,10 @@ class Watchdog:
     def _report(self, connection: socket.socket) -> None:
         _send(connection, {"rank": self._ranks.rank, "secret": self._secret})
         while not self._closing.wait(BEAT_SECONDS):
-            _send(connection, {"steps": self._steps, "patient": self._patient})
+            _send(
+                connection,
+                {"steps": self._steps, "patient": self._patient, "written": self._written},
+            )
 
     def _listen_to_first(self, connection: socket.socket) -> None:
         reason = "rank 0 died (its connection closed)"

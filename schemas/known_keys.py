@@ -130,6 +130,16 @@ def other_meanings(note: IdsNote, schema: Schema, directory: Path) -> list[str]:
     return problems
 
 
+def grown_domains(note: IdsNote, schema: Schema) -> list[str]:
+    """Say in which domains a dataset has more ids than a note, as one that grew since has."""
+    here = largest_ids(schema)
+    return [
+        f"{domain}: {known.largest:,} ids are known, the dataset has {here[domain]:,}"
+        for domain, known in note.domains.items()
+        if here.get(domain, 0) > known.largest
+    ]
+
+
 def read_keys(directory: Path, domain: str) -> pa.ChunkedArray | None:
     """Return the raw keys of a domain in the order of their ids; None without a vocabulary.
 

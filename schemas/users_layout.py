@@ -43,6 +43,8 @@ SAME_TIME = "same_time"
 """A key that is there where a sample does not see what has its own time."""
 MAY_BE_MISSING = {PER_POSITIVE, NOT_IN_HISTORY, TIMES, SAME_TIME}
 COLUMN, UNIT = "column", "unit"
+CANDIDATES = 16
+"""Samples of a user that share a history, unless set (see ``benchmarks/bench_grouped.py``)."""
 MOST_PER_POSITIVE = 2**31 - 1
 
 
@@ -107,6 +109,12 @@ class UsersLayout:
         if self.same_time is not None:
             stated[SAME_TIME] = self.same_time
         return stated | ({NOT_IN_HISTORY: True} if self.negatives_not_in_history else {})
+
+
+def usual_candidates(layout: UsersLayout) -> int:
+    """About :data:`CANDIDATES`: the samples of as many whole positions, of one at least."""
+    of_position = layout.samples_per_position
+    return max(1, CANDIDATES // of_position) * of_position
 
 
 def is_of_users(spec: FeatureSpec) -> bool:

@@ -22,6 +22,7 @@ Usage: scripts/run_model.sh [flags]
   --prebatch_test_size N      The same for its test data.
   --model_type TYPE           As in merlin-sim train. Default: sim.
   --help                      This text.
+Whatever the dataset, the recipe is the published one (--preset published of merlin-sim).
 LAUNCHER=mpi in the environment starts ranks with mpiexec instead of horovodrun.
 The script ends as its ranks do: 2 wrong input, 70 a rank was lost, 75 stopped on request.
 EOF
@@ -36,7 +37,7 @@ refuse() {
 data_path=/data
 gpus=1
 mode=train
-options=(--drop_remainder)
+options=(--drop_remainder --preset published)
 
 while [ $# -gt 0 ]; do
   flag=$1

@@ -12,7 +12,7 @@ import tensorflow as tf
 import yaml
 
 from ...checkpoints.checkpoint_files import SUMS
-from ...checkpoints.checkpoint_store import CheckpointStore
+from ...checkpoints.choice import choose_checkpoint
 from ...foundation.batch_names import OFFSETS, VALUES
 from ...foundation.digest import sha256
 from ...foundation.exceptions import MerlinSimError
@@ -124,7 +124,7 @@ def _checkpoints_of(results: Path) -> Path:
 
 
 def _of_checkpoint(path: Path, checkpoints: Path, say: Say) -> Judged:
-    checkpoint = CheckpointStore(checkpoints).load(say, check_facts)
+    checkpoint = choose_checkpoint(checkpoints, say=say, check=check_facts)
     model = restored_model(checkpoint, model_class(checkpoint.facts["model_type"]))
     schema = getattr(getattr(model, "body", model), "schema", None)
     if schema is None:

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from ...schemas.dataset import DatasetDirectory
-from ...schemas.users_layout import UsersLayout
 from ..epoch_plan import Rows
 from ..hand_over import to_tensor
 from .grouped_batch import GroupedBatch, Groups
@@ -17,15 +16,6 @@ from .made_window import Batch, MadeWindow, Piece
 from .recipe import Recipe
 from .stretches import Stretches, stretches_of
 from .users_loader import UsersLoader, UserSource
-
-CANDIDATES = 16
-"""Samples of a user that share a history, unless set (see ``benchmarks/bench_grouped.py``)."""
-
-
-def usual_candidates(layout: UsersLayout) -> int:
-    """About :data:`CANDIDATES`: the samples of as many whole positions, of one at least."""
-    of_position = layout.samples_per_position
-    return max(1, CANDIDATES // of_position) * of_position
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from ..options.shared_options import checkpoint_options
 )
 def command(
     load_checkpoint_path: Path,
+    step: str,
     dataset_dir: Path,
     feature_spec: str,
     category_feature: str | None,
@@ -51,14 +52,14 @@ def command(
     dataset = DatasetDirectory.open(dataset_dir, feature_spec=feature_spec)
     settle_for_model()
 
-    from ...checkpoints.checkpoint_store import CheckpointStore
+    from ...checkpoints.choice import choose_checkpoint
     from ...foundation.progress import Terminal
     from ...models.interest.search_report import format_search_report
     from ...serving.servables.export_checkpoint import restore_model
     from ...training.checkpoints.run_state import check_facts
     from ...training.evaluation.search_rows import search_rows
 
-    checkpoint = CheckpointStore(load_checkpoint_path).load(click.echo, check_facts)
+    checkpoint = choose_checkpoint(load_checkpoint_path, step, click.echo, check_facts)
     model = restore_model(checkpoint, dataset)
     found = search_rows(model, dataset, rows, category_feature, Terminal(), best)
     click.echo(format_search_report(found))

@@ -6,7 +6,7 @@ Published sentinels (-1, 0, "") are accepted here and become None before a run i
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,12 @@ import click
 from click.core import ParameterSource
 
 from ...foundation.exceptions import MerlinSimError
+from ...foundation.ranks import local_rank
+from ...models.families.family import Preset
 from ...models.families.registry import DEFAULT, families, find_family, presets
+from ...schemas.dataset import DatasetDirectory
+from ...training.evaluation.best_so_far import VALIDATION
+from ...training.runs.recipe import batch_of, is_own_log, rate_for, training_samples
 from ...training.runs.run_config import MODES, RunConfig, read_config, settings
 from ...training.runs.settings import kind_of
 from .devices import settle_for_model
@@ -33,13 +38,18 @@ WITHOUT_MEANING = {
 }
 CONFIG_OF = "merlin_sim.config_of"
 """Where click keeps the mode of the run that the config file is of."""
+OF_FILE = "merlin_sim.of_file"
+"""Where it keeps the names that the config file has, those that are off among them."""
 PRESET = "merlin_sim.preset"
 """Where it keeps the preset's name."""
 SETTINGS = {name: (known, hint) for name, known, hint in settings()}
 OFF = {"dropout_rate": -1}
 """What is given in place of None, as the published command line has it."""
 OFF |= {name: known.off for name, (known, _) in SETTINGS.items() if known.off is not None}
-PRESETS = presets()
+PUBLISHED = Preset({}, "The published recipe, whatever the dataset. The default of other datasets.")
+OWN_LOGS = "lifelong"
+"""The preset of datasets that `preprocess log` made."""
+PRESETS = {**presets(), "published": PUBLISHED}
 
 
 def _read_config_file(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:
@@ -52,6 +62,7 @@ def _read_config_file(ctx: click.Context, param: click.Parameter, path: Path | N
     if mode not in (None, *MODES):
         raise MerlinSimError(f"{path}: `mode` should be {' or '.join(MODES)}. Received: {mode!r}")
     ctx.meta[CONFIG_OF] = mode
+    ctx.meta[OF_FILE] = frozenset(values)
     ctx.default_map = {**(ctx.default_map or {}), **given}
 
 
@@ -195,6 +206,11 @@ def _is_given(ctx: click.Context, name: str) -> bool:
     return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
+def _is_chosen(ctx: click.Context, name: str) -> bool:
+    """Tell whether the command line or the config file says a value, or that there is none."""
+    return _is_given(ctx, name) or name in ctx.meta.get(OF_FILE, ())
+
+
 def settle(values: dict[str, Any]) -> dict[str, Any]:
     """Put None where a command line has what stands for it."""
     return {
@@ -217,29 +233,88 @@ def with_validation(ctx: click.Context, config: RunConfig, has_validation: bool)
     preset = PRESETS.get(ctx.meta.get(PRESET, ""))
     if preset is None or not has_validation or config.mode != "train" or config.benchmark:
         return config
-    open_ones = {
-        name: value
-        for name, value in preset.with_validation.items()
-        if ctx.get_parameter_source(name) is ParameterSource.DEFAULT
-    }
-    return dataclasses.replace(config, **open_ones)
+    return dataclasses.replace(config, **_open_ones(ctx, preset.with_validation))
+
+
+def _open_ones(ctx: click.Context, values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if not _is_chosen(ctx, name)}
+
+
+def with_recipe(ctx: click.Context, config: RunConfig, dataset: DatasetDirectory) -> RunConfig:
+    """Add what a preset, or the default of the dataset's kind, says where nothing is given.
+
+    A log of one's own is trained by the preset :data:`OWN_LOGS`. A model that is named keeps its
+    own options, and one that goes on from a checkpoint has those of the checkpoint.
+    """
+    is_default = PRESET not in ctx.meta
+    if config.mode != "train" or (is_default and not is_own_log(config.dataset_dir)):
+        return config
+    name = ctx.meta.setdefault(PRESET, OWN_LOGS)
+    if PRESETS[name] is PUBLISHED:
+        return config
+    begun = config
+    if is_default and not _is_chosen(ctx, "model_type"):
+        config = _with_preset(ctx, config, PRESETS[name])
+    samples = training_samples(dataset)
+    config = _sized(ctx, config, dataset, samples)
+    config = with_validation(ctx, config, VALIDATION in dataset.spec.source_spec)
+    if local_rank().rank == 0:
+        _tell_of_recipe(begun, config, name if is_default else None, samples)
+    return config
+
+
+def _with_preset(ctx: click.Context, config: RunConfig, preset: Preset) -> RunConfig:
+    """Set the preset's values; those of the model only where no checkpoint says them."""
+    values = _open_ones(ctx, preset.values)
+    options = {name: values.pop(name) for name in list(values) if name in MODEL_OPTIONS}
+    if config.load_checkpoint_path is not None or config.warm_start is not None:
+        options = {}
+        values.pop("model_type")
+    return dataclasses.replace(config, **values, model_options={**options, **config.model_options})
+
+
+def _sized(
+    ctx: click.Context, config: RunConfig, dataset: DatasetDirectory, samples: int
+) -> RunConfig:
+    """Choose the batch and Adam's learning rate for the size of the data."""
+    if not _is_chosen(ctx, "global_batch_size"):
+        batch = batch_of(config, dataset, samples)
+        config = dataclasses.replace(config, global_batch_size=batch)
+    if not _is_chosen(ctx, "lr") and config.optimizer in ("adam", "lazy_adam"):
+        config = dataclasses.replace(config, lr=rate_for(config.global_batch_size))
+    return config
+
+
+def _tell_of_recipe(begun: RunConfig, config: RunConfig, default: str | None, samples: int) -> None:
+    """Say what was chosen, and why."""
+    before, after = begun.to_dict(), config.to_dict()
+    changed = [f"--{name} {value}" for name, value in after.items() if value != before.get(name)]
+    if not changed:
+        return
+    why = f"for {samples:,} training samples"
+    if default is not None:
+        why = (
+            f"{config.dataset_dir} is of a log of your own, with {samples:,} training samples "
+            f"(--preset {default}; --preset published is the published recipe)"
+        )
+    click.echo(f"merlin-sim: chosen, as {why}: {' '.join(changed)}. What is given wins.", err=True)
 
 
 def execute(ctx: click.Context, values: dict[str, Any]) -> None:
     """Run what the options say."""
     config = to_run_config(ctx, values)
     from ...foundation.gpus import look
-    from ...foundation.ranks import local_rank
     from ...ranks.arrival import lengthen_gloo_timeout, wait_for_ranks
     from ...ranks.own_gpu import take
-    from ...training.evaluation.best_so_far import VALIDATION
+    from ...ranks.run_lock import check_free
     from ...training.runs.affinity import near_cores, set_up_process
     from ...training.runs.opened_dataset import make_results_directory, open_dataset
 
     config = readable(config)
     dataset = open_dataset(config)  # what is wrong with it is said at once
-    config = with_validation(ctx, config, VALIDATION in dataset.spec.source_spec)
+    config = with_recipe(ctx, config, dataset)
     make_results_directory(config)
+    check_free(config.written_directories)  # each rank, before one of them holds the directories
     gpus = look()
     local = local_rank()
     set_up_process(config, local, near_cores(gpus, local))  # before TensorFlow is imported

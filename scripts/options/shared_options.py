@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ...checkpoints.choice import BEST, WANTED, is_choice
 from ...schemas.specs.layout_names import PUBLISHED, LayoutNames
 from ...serving.limits import Limits
 from ...serving.requests.log_settings import LogSettings
@@ -111,6 +112,12 @@ def layout_names(function: Callable[..., Any]) -> Callable[..., Any]:
     return found
 
 
+def _step(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    if not is_choice(value):
+        raise click.BadParameter(f"expected {WANTED}. Received: {value!r}")
+    return value
+
+
 def checkpoint_options(required: bool) -> Callable[[Any], Any]:
     """Add what names a trained model: its checkpoint, and the dataset of its run."""
     options = (
@@ -118,7 +125,15 @@ def checkpoint_options(required: bool) -> Callable[[Any], Any]:
             "--load_checkpoint_path",
             type=Path,
             required=required,
-            help="Directory of checkpoints of a run (the newest is taken), or one of them.",
+            help="Directory of checkpoints of a run, or one of them.",
+        ),
+        click.option(
+            "--step",
+            default=BEST,
+            show_default=True,
+            callback=_step,
+            help="Which of them: best, by the AUC that the run chose by (validation data's as a "
+            "rule), or the newest where it chose none; newest; or the number of a step.",
         ),
         click.option(
             "--dataset_dir", type=Path, required=required, help="The dataset directory of that run."

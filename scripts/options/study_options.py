@@ -29,7 +29,6 @@ OF_THE_STUDY = {
     "log_filename": "the study reads log.json",
     "log_format": "the study reads log.json",
     "mode": "command says it",
-    "preset": "its values can be named",
 }
 """Options that a study's file does not have, and why."""
 USERS = "user_features"
@@ -63,7 +62,9 @@ def settle_study(file: StudyFile, root: Path) -> SettledStudy:
             with_users.add(name)
         if VALIDATION in dataset.spec.source_spec:
             with_validation.add(name)
-    return SettledStudy(file, root, frozenset(with_users), frozenset(with_validation))
+    study = SettledStudy(file, root, frozenset(with_users), frozenset(with_validation))
+    study.check_search()
+    return study
 
 
 def _command(name: str) -> click.Command:

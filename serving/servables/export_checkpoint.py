@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ...checkpoints.checkpoint_files import SUMS
-from ...checkpoints.checkpoint_store import Checkpoint, CheckpointError, CheckpointStore
+from ...checkpoints.checkpoint_store import Checkpoint, CheckpointError
+from ...checkpoints.choice import BEST, choose_checkpoint
 from ...foundation.digest import sha256
 from ...foundation.staging import check_apart
 from ...models.registry import model_class
@@ -31,7 +32,7 @@ class CheckpointExport:
     """What to export, and how."""
 
     checkpoints: Path
-    """A run's directory of checkpoints, of which the newest whole one is taken, or one of them."""
+    """A run's directory of checkpoints, or one of them."""
     dataset: Path
     """The dataset directory of the run; its vocabularies go along."""
     feature_spec: str = SPEC_FILE
@@ -40,6 +41,8 @@ class CheckpointExport:
     """Whether signatures take histories as padded rows."""
     overwrite: bool = False
     """Whether to replace an output directory that holds something."""
+    step: str = BEST
+    """Which checkpoint: see :func:`~merlin_sim.checkpoints.choice.choose_checkpoint`."""
 
     def to_servable(self, output: Path, say: Say = lambda message: None) -> None:
         """Write a servable.
@@ -49,7 +52,7 @@ class CheckpointExport:
         """
         check_apart(output, [self.checkpoints, self.dataset])
         dataset = DatasetDirectory.open(self.dataset, feature_spec=self.feature_spec)
-        checkpoint = CheckpointStore(self.checkpoints).load(say, check_facts)
+        checkpoint = choose_checkpoint(self.checkpoints, self.step, say, check_facts)
         model = restore_model(checkpoint, dataset)
         facts = {name: checkpoint.facts.get(name) for name in FACTS}
         facts = {"name": checkpoint.path.name, "sha256": sha256(checkpoint.path / SUMS), **facts}

@@ -9,6 +9,7 @@ import tensorflow as tf
 from merlin.schema import Schema
 
 from ...foundation.batch_names import OFFSETS, VALUES
+from ...foundation.process_wide import quiet_save
 from ...models.row_parts import in_parts
 from ...models.serving_signature import Signature, columns_signature
 from ...schemas.channels import (
@@ -77,7 +78,8 @@ def save_served_model(
     # What the functions read has to be found in the module; nothing else is saved.
     read = {v.ref(): v for function in signatures.values() for v in function.variables}
     module.weights = list(read.values())
-    tf.saved_model.save(module, str(path), signatures=signatures)
+    with quiet_save():
+        tf.saved_model.save(module, str(path), signatures=signatures)
 
 
 def _vector_functions(model: Any, signature: Signature, targets: list[str]) -> dict[str, Any]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from merlin_sim.checkpoints import array_files
 from merlin_sim.checkpoints.array_files import StoredArrays, join_index, write_arrays
 from merlin_sim.checkpoints.array_part import ArrayPart, whole
 from merlin_sim.checkpoints.checkpoint_store import CheckpointError, CheckpointStore
@@ -109,3 +110,16 @@ def test_whole_arrays_are_read_by_numpy(tmp_path):
     path = CheckpointStore(tmp_path).save(1, {}, whole({"body/dense/kernel": TABLE}))
     with np.load(path / "arrays.npz") as arrays:
         np.testing.assert_array_equal(arrays["body/dense/kernel"], TABLE)
+
+
+def test_a_file_tells_that_it_goes_on_while_it_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(array_files, "SYNCED_BYTES", 1 << 24)
+    sizes = []
+    values = np.zeros((1 << 24, 4), np.float32)  # 256 MiB
+    parts = whole({"w": values})
+    array_files.write_arrays(
+        tmp_path, parts, report=lambda: sizes.append((tmp_path / "arrays.npz").stat().st_size)
+    )
+    growing = [size for size in sizes if size < values.nbytes]
+    assert len(set(growing)) >= 8, "many signs of life while one array is written"
+    assert sizes.count(sizes[-1]) > 100, "and while its digest is computed"

@@ -308,3 +308,14 @@ def test_what_lacks_something_needed_falls_back(tmp_path):
     assert store.load(check=check).facts["steps"] == 1
     with pytest.raises(CheckpointError, match="says too little"):
         CheckpointStore(second).load(check=check)
+
+
+def test_aucs_of_other_rows_do_not_compare(tmp_path):
+    store = CheckpointStore(tmp_path)
+    weights = whole({"w": np.zeros(3, np.float32)})
+    for steps, of, auc in [(1, "test", 0.9), (2, "validation", 0.6), (3, "validation", 0.5)]:
+        store.save(steps, {"auc_of": of}, weights, auc)
+    assert store.best() == store.best("validation") == "step-0000000002"
+    assert store.best("test") == "step-0000000001"
+    store.save(4, {"auc_of": None}, weights, None)
+    assert store.best() is None

@@ -5,6 +5,7 @@ import json
 import queue
 import socket
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -45,6 +46,22 @@ def test_the_first_steps_and_writing_files_may_take_longer():
             progress.heard = 100 + LONG_SECONDS
         assert judge(state, now=99 + LONG_SECONDS, stall_timeout=45) is None
         assert judge(state, now=101 + LONG_SECONDS, stall_timeout=45)
+
+
+def test_a_rank_that_goes_on_writing_is_alive_however_long_it_takes(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(watchdog_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    state = ranks(9, 10)
+    for written in range(10):
+        now[0] += LONG_SECONDS - 1
+        state[0].beat(9, True, written)
+        state[1].beat(10, False)
+        assert judge(state, now[0], stall_timeout=45) is None
+    now[0] += LONG_SECONDS + 1
+    state[0].beat(9, True, written)
+    state[1].beat(10, False)
+    said = judge(state, now[0], stall_timeout=45)
+    assert said == f"rank 0 has written nothing of a checkpoint for {LONG_SECONDS + 1:.0f} seconds"
 
 
 def test_alone_it_does_nothing():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from ...checkpoints.array_files import WrittenFile, write_arrays
@@ -20,6 +20,7 @@ def save_together(
     auc: AUCCounts,
     auc_of_held_out: float | None,
     ranks: Ranks,
+    report: Callable[[], None] = lambda: None,
 ) -> None:
     """Save a run of which each rank has parts that no other has; all ranks call this.
 
@@ -29,11 +30,12 @@ def save_together(
         auc: the counts of all ranks.
         auc_of_held_out: see :meth:`~merlin_sim.checkpoints.checkpoint_store.CheckpointStore.save`.
         ranks: the run.
+        report: called again and again while this rank writes.
 
     Raises:
         CheckpointError: on every rank, where one cannot write.
     """
-    writing = JointWriting(ranks)
+    writing = JointWriting(ranks, report)
 
     def save() -> None:
         if not ranks.is_first:
@@ -55,9 +57,10 @@ class JointWriting:
     others call :meth:`follow`.
     """
 
-    def __init__(self, ranks: Ranks) -> None:
-        """Remember the run."""
+    def __init__(self, ranks: Ranks, report: Callable[[], None] = lambda: None) -> None:
+        """Remember the run, and what hears that this rank goes on writing."""
         self.ranks = ranks
+        self.report = report
         self._has_begun = False
 
     def __call__(self, directory: Path, parts: Iterable[ArrayPart]) -> Sequence[WrittenFile]:
@@ -80,7 +83,7 @@ class JointWriting:
     def _write(self, directory: Path, parts: Iterable[ArrayPart]) -> list[WrittenFile]:
         written: WrittenFile | str
         try:
-            written = write_arrays(directory, parts, self.ranks.rank, self.ranks.size)
+            written = write_arrays(directory, parts, self.ranks.rank, self.ranks.size, self.report)
         except OSError as error:
             written = f"rank {self.ranks.rank}: {error.strerror or error}"
         files = collectives.gather_objects(written, self.ranks)

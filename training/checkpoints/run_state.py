@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from ...checkpoints.array_part import ArrayPart, whole
 from ...checkpoints.checkpoint_files import Checkpoint, CheckpointError
+from ...checkpoints.checkpoint_store import AUC_OF
 from ...foundation.exceptions import MerlinSimError
 from ...models.blocks.embeddings.spread_tables import TablePart
 from ...models.families.registry import find_family
@@ -67,26 +68,28 @@ class RunFacts:
     """What decides the order of rows: seed, global batch size, window, repetitions."""
     ids: dict[str, Any] | None = None
     """What the dataset's ids mean, where that is noted: on the rank that saves."""
+    select_by: str | None = None
+    """The mapping whose AUC finds the best checkpoint; None where none is chosen."""
 
     def other_model(self, theirs: dict[str, Any]) -> list[str]:
         """Say what a checkpoint has otherwise of what makes its weights fit."""
         compared = (
-            ("its model", self.model_type, theirs["model_type"]),
-            ("its model's options", self.model_options, self._completed(theirs)),
-            ("its optimizer", self.optimizer, theirs["optimizer"]),
-            ("its use of amp", self.amp, theirs["amp"]),
+            ("model_type", self.model_type, theirs["model_type"]),
+            ("optimizer", self.optimizer, theirs["optimizer"]),
+            ("amp", self.amp, theirs["amp"]),
         )
-        return [
-            f"{what} should be {wanted}. Received: {found}"
-            for what, wanted, found in compared
-            if wanted != found
+        problems = [
+            f"`{name}` should be the checkpoint's, {_written(found)}. Received: {_written(given)}"
+            for name, given, found in compared
+            if given != found
         ]
+        if self.model_type == theirs["model_type"]:
+            problems += _differing(self.model_options, self._completed(theirs))
+        return problems
 
     def _completed(self, theirs: dict[str, Any]) -> dict[str, Any]:
         """Return a checkpoint's options, with those that are newer than it at their defaults."""
         options: dict[str, Any] = theirs["model_options"]
-        if theirs["model_type"] != self.model_type:
-            return options
         try:
             completed: dict[str, Any] = (
                 find_family(self.model_type).options.parse(options).to_dict()
@@ -94,6 +97,29 @@ class RunFacts:
         except MerlinSimError:  # an option that there is no more: they differ
             return options
         return completed
+
+
+def _differing(given: dict[str, Any], found: dict[str, Any]) -> list[str]:
+    """Name the options that are not a checkpoint's; those that are the same are left out.
+
+    >>> _differing({"top_k": 4, "heads": 2}, {"top_k": 8, "heads": 2})
+    ["`top_k` should be the checkpoint's, 8. Received: 4"]
+    """
+    return [
+        f"`{name}` should be the checkpoint's, {_written(found.get(name))}. "
+        f"Received: {_written(given.get(name))}"
+        for name in {**given, **found}
+        if given.get(name) != found.get(name)
+    ]
+
+
+def _written(value: Any) -> str:
+    """Write a value as the command line takes it."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    if value is None or isinstance(value, bool):
+        return {True: "true", False: "false", None: "none"}[value]
+    return str(value)
 
 
 NEEDED: dict[str, Any] = {
@@ -184,6 +210,7 @@ class RunState:
             "amp": self.facts.amp,
             "order": self.facts.order,
             IDS: self.facts.ids,
+            AUC_OF: self.facts.select_by,
             "epoch": position.epoch,
             "step": position.step,
             "loss_sums": position.loss_sums,
@@ -266,10 +293,8 @@ class RunState:
                 "name it by --warm_start instead"
             )
         if theirs["step"] and theirs["order"] != ours.order:
-            problems.append(
-                "it lies within an epoch, whose order of rows depends on "
-                f"{ours.order}. Received: {theirs['order']}"
-            )
+            problems.append("it lies within an epoch, whose order of rows has to stay as it was")
+            problems += _differing(ours.order, theirs["order"])
         if problems:
             lines = "\n".join(f"  {problem}" for problem in problems)
             raise CheckpointError(f"{checkpoint.path} is of another run:\n{lines}")

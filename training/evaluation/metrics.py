@@ -9,18 +9,20 @@ import numpy as np
 import numpy.typing as npt
 
 from ...foundation.ranks import Ranks
-from ...ranks.collectives import gather_rows, sum_counts
-from .row_metrics import (
-    calibration_bins,
-    calibration_error,
-    exact_auc,
-    grouped_auc,
-    log_loss,
+from ...ranks.collectives import send_rows, sum_counts
+from .over_ranks import (
+    calibration_over_ranks,
+    exact_auc_over_ranks,
+    gauc_over_ranks,
+    log_loss_over_ranks,
 )
+from .row_metrics import calibration_error
 from .scored_rows import ScoredRows
 from .thresholds import THRESHOLDS, places
 
 Array = npt.NDArray[Any]
+Rows = tuple[Array, Array, Array]
+"""Labels, probabilities and users of some rows."""
 
 
 class AUCCounts:
@@ -78,7 +80,7 @@ class Evaluation:
     calibration: list[list[float]]
     """[mean prediction, observed click rate, rows] of each bin that has rows."""
     scored: ScoredRows | None = None
-    """The rows of all ranks, where they were to be kept."""
+    """The rows of all ranks, where they were to be kept: on the first rank alone."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return what JSON can hold: all but the rows."""
@@ -90,11 +92,13 @@ class Evaluation:
 class Evaluator:
     """Collects predictions on this rank, then computes the metrics over all ranks.
 
-    Keeps 13 bytes of a row until :meth:`result`, where every rank holds those of all ranks.
+    Keeps 13 bytes of each of its rows until :meth:`result`. There ranks add up counts and sums, and
+    share out the rows twice: by score, and by user. No rank holds those of all, unless rows are
+    kept, which the first rank then does.
 
     Args:
         ranks: the run.
-        keeps_rows: whether the result has them.
+        keeps_rows: whether the first rank's result has them.
     """
 
     def __init__(self, ranks: Ranks, keeps_rows: bool = False) -> None:
@@ -102,7 +106,7 @@ class Evaluator:
         self._ranks = ranks
         self._keeps_rows = keeps_rows
         self._auc = AUCCounts()
-        self._batches: list[tuple[Array, Array, Array]] = []
+        self._batches: list[Rows] = []
 
     def update(self, labels: Array, probabilities: Array, users: Array | None) -> None:
         """Take one batch of this rank; ``users`` are ids by which GAUC groups."""
@@ -113,32 +117,36 @@ class Evaluator:
         self._batches.append((labels > 0.5, probabilities.astype(np.float32), ids))
 
     def result(self, with_users: bool = True) -> Evaluation:
-        """Compute the metrics; all ranks must ask, and get the same."""
-        empty: tuple[Array, Array, Array] = (
-            np.empty(0, np.bool_),
-            np.empty(0, np.float32),
-            np.empty(0, np.int64),
+        """Compute the metrics; all ranks must ask, and get the same but for the kept rows."""
+        empty = (np.empty(0, np.bool_), np.empty(0, np.float32), np.empty(0, np.int64))
+        labels, probabilities, users = map(
+            np.concatenate, zip(*(self._batches or [empty]), strict=True)
         )
-        columns = zip(*(self._batches or [empty]), strict=True)
-        labels, probabilities, users = (
-            gather_rows(np.concatenate(column), self._ranks) for column in columns
-        )
-        # One order for any number of ranks, so that sums of floats come out the same.
-        order = np.lexsort((labels, probabilities, users))
-        labels, probabilities, users = labels[order], probabilities[order], users[order]
-        auc = self._auc.over_ranks(self._ranks)
-        bins = calibration_bins(labels, probabilities)
+        self._batches = []
+        ranks = self._ranks
+        bins = calibration_over_ranks(labels, probabilities, ranks)
+        auc = self._auc.over_ranks(ranks)
         return Evaluation(
-            rows=len(labels),
+            rows=int(auc.counts.sum()),
             auc=auc.result(),
-            exact_auc=exact_auc(labels, probabilities),
-            log_loss=log_loss(labels, probabilities),
-            gauc=grouped_auc(labels, probabilities, users) if with_users else None,
+            exact_auc=exact_auc_over_ranks(labels, probabilities, ranks),
+            log_loss=log_loss_over_ranks(labels, probabilities, ranks),
+            gauc=gauc_over_ranks(labels, probabilities, users, ranks) if with_users else None,
             calibration_error=calibration_error(bins),
             roc=_thinned(auc),
             calibration=bins.tolist(),
-            scored=ScoredRows(users, labels, probabilities) if self._keeps_rows else None,
+            scored=self._kept(labels, probabilities, users) if self._keeps_rows else None,
         )
+
+    def _kept(self, labels: Array, probabilities: Array, users: Array) -> ScoredRows | None:
+        """Bring the rows of all ranks to the first one, in one order for any number of ranks."""
+        first = np.zeros(len(labels), np.int64)
+        rows = (labels, probabilities, users)
+        labels, probabilities, users = (send_rows(column, first, self._ranks) for column in rows)
+        if not self._ranks.is_first:
+            return None
+        order = np.lexsort((labels, probabilities, users))
+        return ScoredRows(users[order], labels[order], probabilities[order])
 
 
 def _thinned(auc: AUCCounts) -> list[list[float]]:

@@ -15,15 +15,6 @@ SMALLEST_PROBABILITY = 1e-7
 """Log loss counts probabilities no nearer to 0 and 1 than this, as Keras does."""
 
 
-def log_loss(labels: Array, probabilities: Array) -> float:
-    """Return the mean of -log of the probability given to what happened.
-
-    >>> log_loss(np.array([True, False]), np.array([0.5, 0.5])) == float(np.log(2))
-    True
-    """
-    return float(losses_of(labels, probabilities).mean()) if len(labels) else 0.0
-
-
 def losses_of(labels: Array, probabilities: Array) -> Array:
     """Return of each row -log of the probability given to what happened."""
     bounded = np.clip(
@@ -45,12 +36,19 @@ def exact_auc(labels: Array, probabilities: Array) -> float | None:
         labels: [rows], clicks where true.
         probabilities: [rows].
     """
-    clicks, others = np.sort(probabilities[labels]), np.sort(probabilities[~labels])
-    if not len(clicks) or not len(others):
+    clicks = int(labels.sum())
+    others = len(labels) - clicks
+    if not clicks or not others:
         return None
+    return pairs_in_order(labels, probabilities) / 2 / (clicks * others)
+
+
+def pairs_in_order(labels: Array, probabilities: Array) -> int:
+    """Count the pairs of a click and another row that are in order twice, equal ones once."""
+    clicks, others = np.sort(probabilities[labels]), np.sort(probabilities[~labels])
     below = np.searchsorted(others, clicks, "left")
     not_above = np.searchsorted(others, clicks, "right")
-    return float((below.sum() + not_above.sum()) / 2 / (len(clicks) * len(others)))
+    return int(below.sum() + not_above.sum())
 
 
 def grouped_auc(labels: Array, probabilities: Array, groups: Array) -> float | None:
@@ -68,8 +66,14 @@ def grouped_auc(labels: Array, probabilities: Array, groups: Array) -> float | N
         probabilities: [rows].
         groups: [rows], ids, in any order.
     """
+    areas, sizes = areas_of_groups(labels, probabilities, groups)
+    return float(np.average(areas, weights=sizes)) if len(areas) else None
+
+
+def areas_of_groups(labels: Array, probabilities: Array, groups: Array) -> tuple[Array, Array]:
+    """Return the AUC and the rows of each group that has both kinds of label, by rising group."""
     if not len(labels):
-        return None
+        return np.empty(0), np.empty(0, np.int64)
     order = np.lexsort((probabilities, groups))
     clicks, scores, ids = labels[order].astype(bool), probabilities[order], groups[order]
     starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
@@ -85,22 +89,8 @@ def grouped_auc(labels: Array, probabilities: Array, groups: Array) -> float | N
     negatives = sizes - positives
     rank_sums = np.bincount(group, clicks * mean_rank, minlength=len(starts))
     both = (positives > 0) & (negatives > 0)
-    if not both.any():
-        return None
     wins = rank_sums[both] - positives[both] * (positives[both] + 1) / 2
-    areas = wins / (positives[both] * negatives[both])
-    return float(np.average(areas, weights=sizes[both]))
-
-
-def calibration_bins(labels: Array, probabilities: Array) -> Array:
-    """Return [mean prediction, observed click rate, rows] of each bin that has rows."""
-    place = calibration_places(probabilities)
-    rows = np.bincount(place, minlength=CALIBRATION_BINS)
-    predicted = np.bincount(place, probabilities.astype(np.float64), CALIBRATION_BINS)
-    observed = np.bincount(place, labels.astype(np.float64), CALIBRATION_BINS)
-    used = rows > 0
-    columns = (predicted[used] / rows[used], observed[used] / rows[used], rows[used])
-    return np.stack(columns, axis=1)
+    return wins / (positives[both] * negatives[both]), sizes[both]
 
 
 def calibration_places(probabilities: Array) -> Array:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from ...feed.open_feed import check_candidates
-from ...feed.users.grouped_loader import usual_candidates
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.ranks import Ranks
 from ...models.families.family import Family
 from ...schemas.dataset import DatasetDirectory
-from ...schemas.users_layout import UsersLayout
+from ...schemas.users_layout import UsersLayout, usual_candidates
 from .run_config import RunConfig
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from ...checkpoints.checkpoint_files import Checkpoint, CheckpointError
 from ...models.saved_weights import restore_weights
 from ...ranks import collectives
+from ...schemas.known_keys import IdsNote, grown_domains
 from ...steps.sample_batch import SampleBatch
+from ..checkpoints.run_state import IDS
 from ..evaluation.memory import peak_memory
 from ..evaluation.prediction import evaluate, published_metrics
 from ..evaluation.throughput import measure
@@ -23,6 +26,7 @@ class InferenceRun(RunParts):
 
         def load() -> None:
             if checkpoint is not None:
+                self._check_grown(checkpoint)
                 restore_weights(self.model, checkpoint)
 
         collectives.on_every_rank(load, self.ranks)
@@ -38,6 +42,22 @@ class InferenceRun(RunParts):
         shown = (f"{name} {value:,.5g}" for name, value in values.items() if value is not None)
         self.log.say("  ".join(shown))
         return values
+
+    def _check_grown(self, checkpoint: Checkpoint) -> None:
+        """Refuse a dataset that has ids of which the model has no rows.
+
+        Raises:
+            CheckpointError: naming the domains, and what can be done.
+        """
+        note = IdsNote.parse(checkpoint.facts.get(IDS))
+        grown = [] if note is None else grown_domains(note, self.dataset.schema)
+        if grown:
+            lines = "\n".join(f"  {domain}" for domain in grown)
+            raise CheckpointError(
+                f"{self.dataset.path} has grown since {checkpoint.path} was trained:\n{lines}\n"
+                "Train the model on it (`merlin-sim train --warm_start`), or preprocess the log by "
+                "--fitted without --grow, where new keys are unknown ones."
+            )
 
     def _benchmark(self) -> dict[str, Any]:
         predict = self.predictor()

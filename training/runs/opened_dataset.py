@@ -10,6 +10,12 @@ from ..evaluation.best_so_far import VALIDATION
 from .replayed import open_replayed, parse_replay
 from .run_config import SPREAD, RunConfig
 
+NEWEST = "newest"
+HOW_TO_VALIDATE = (
+    "Make the dataset with a part that validates, as with --validation_users 0.1 or "
+    "--validation_from."
+)
+
 
 def open_dataset(config: RunConfig) -> DatasetDirectory:
     """Open the directory; both mappings must be there, in files that the feed reads.
@@ -22,7 +28,7 @@ def open_dataset(config: RunConfig) -> DatasetDirectory:
     """
     family = None if config.model_type is None else find_family(config.model_type)
     options = None
-    if family is not None and not config.scores_checkpoint:  # whose options are not all given here
+    if family is not None and not config.begins_with_checkpoint:  # which has the other options
         options = family.options.parse(dict(config.model_options))
     directory, feature_spec = config.read_from or (config.dataset_dir, config.feature_spec)
     dataset = DatasetDirectory.open(directory, feature_spec=feature_spec)
@@ -35,12 +41,28 @@ def open_dataset(config: RunConfig) -> DatasetDirectory:
         dataset.stored_files(mapping)
     if config.replay is not None and config.mode == "train":
         open_replayed(parse_replay(config.replay)[0], config.feature_spec, dataset)
-    if config.early_stopping is not None and VALIDATION not in dataset.spec.source_spec:
-        raise MerlinSimError(
-            f"{dataset.path}: early_stopping goes by validation data, and there are none. Make the "
-            "dataset with a part that validates, as with --validation_users 0.1."
-        )
+    _check_validation(config, dataset)
     return dataset
+
+
+def selection(config: RunConfig, dataset: DatasetDirectory) -> str | None:
+    """Name the mapping whose AUC finds the best checkpoint; None where none is chosen."""
+    if config.select_by is not None:
+        return None if config.select_by == NEWEST else config.select_by
+    return VALIDATION if VALIDATION in dataset.spec.source_spec else None
+
+
+def _check_validation(config: RunConfig, dataset: DatasetDirectory) -> None:
+    """Refuse settings that go by validation data where the dataset has none."""
+    if VALIDATION in dataset.spec.source_spec:
+        return
+    named = [name for name in ("early_stopping",) if getattr(config, name) is not None]
+    named += ["select_by validation"] if config.select_by == VALIDATION else []
+    if named:
+        raise MerlinSimError(
+            f"{dataset.path}: {' and '.join(named)} goes by validation data, and there are none. "
+            f"{HOW_TO_VALIDATE}"
+        )
 
 
 def _check_xla(config: RunConfig, family: Family) -> None:

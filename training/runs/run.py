@@ -9,7 +9,7 @@ import secrets
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from ... import __version__
 from ...checkpoints.checkpoint_store import Checkpoint, CheckpointError, CheckpointStore
+from ...checkpoints.choice import choose_checkpoint
 from ...feed.open_feed import user_column
 from ...foundation.atomic_write import write_replacing
 from ...foundation.exceptions import MerlinSimError
@@ -27,6 +28,7 @@ from ...models import build_model
 from ...models.blocks.embeddings.spread_tables import spread_tables
 from ...models.families.registry import find_family
 from ...ranks import collectives
+from ...ranks.run_lock import run_in
 from ...ranks.watchdog import EXIT_CODE, SILENCE_SECONDS, Watchdog
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.fingerprint import fingerprint
@@ -55,13 +57,23 @@ def run(config: RunConfig) -> dict[str, Any]:
     try:
         with Watchdog(ranks, config.stall_timeout) as watchdog:
             try:
-                return Run(config, ranks, watchdog).run()
+                with _alone_in(config, ranks):
+                    return Run(config, ranks, watchdog).run()
             except (tf.errors.OpError, RuntimeError) as error:
                 raise _explained(error, config, ranks) from error
     except MerlinSimError as error:
         if ranks.is_first:
             raise
         raise SystemExit(error.exit_code) from error  # the first rank says it for all
+
+
+@contextmanager
+def _alone_in(config: RunConfig, ranks: Ranks) -> Iterator[None]:
+    """Hold the directories that the run writes, by its first rank; refuse on all together."""
+    with ExitStack() as held:
+        directories = run_in(config.written_directories)
+        collectives.on_first_rank(lambda: held.enter_context(directories), ranks)
+        yield
 
 
 def _explained(error: Exception, config: RunConfig, ranks: Ranks) -> Exception:
@@ -161,16 +173,21 @@ class Run:
         )
         if place is None:
             return None
-        store = CheckpointStore(place)
-        return store.load(lambda message: print(f"merlin-sim: {message}", flush=True), check_facts)
+
+        def say(message: str) -> None:
+            print(f"merlin-sim: {message}", flush=True)
+
+        if is_training and self.config.load_checkpoint_path is not None:
+            return CheckpointStore(place).load(say, check_facts)
+        return choose_checkpoint(place, self.config.step, say, check_facts)
 
     def _model_options(self, checkpoint: Checkpoint | None) -> dict[str, Any]:
-        """Return the options given; for inference, those of the checkpoint's model beside them.
+        """Return the options given, and those of a checkpoint's model beside them.
 
-        A resumed training states its options again; they must be the checkpoint's.
+        Where training goes on, those that are given must be the checkpoint's.
         """
         given = dict(self.config.model_options)
-        if not self.config.scores_checkpoint:
+        if not self.config.begins_with_checkpoint:
             return given
 
         def read() -> dict[str, Any]:
@@ -190,9 +207,10 @@ class Run:
     def _settle(self, checkpoint: Checkpoint | None, dataset: DatasetDirectory) -> None:
         """Take from the checkpoint what the configuration leaves open, or draw it."""
         seed, model_type = self.config.seed, self.config.model_type
-        if checkpoint is not None and self.config.load_checkpoint_path is not None:
-            seed = checkpoint.facts["order"].get("seed") if seed is None else seed
+        if checkpoint is not None:
             model_type = model_type or checkpoint.facts["model_type"]
+            if self.config.load_checkpoint_path is not None and seed is None:
+                seed = checkpoint.facts["order"].get("seed")
         if seed is None:
             seed = secrets.randbelow(2**31)
         seed, model_type = collectives.broadcast_object((seed, model_type), self.ranks)

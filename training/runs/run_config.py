@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 
 import yaml
 
+from ...checkpoints.choice import BEST, WANTED, is_choice
 from ...foundation.exceptions import MerlinSimError
 from ...models.families.registry import DEFAULT, families
 from ...placement.sizes import parse_size
@@ -31,6 +32,7 @@ AFFINITIES = (
     "socket_unique_continuous",
     "disabled",
 )
+SELECTIONS = ("validation", "test", "newest")
 EXCHANGES = ("sparse", "dense")
 SPREAD = "spread"
 TABLES = ("replicated", SPREAD)
@@ -47,10 +49,11 @@ class RunConfig:
     dataset_dir: Path = setting(MISSING, "Directory with the feature spec and the data.")
     feature_spec: str = setting("feature_spec.yaml", "Name of the spec in it.")
     model_type: str | None = None
-    """A registered family, or package.module:FAMILY. None is the default one; in inference with a
-    checkpoint, what that is of."""
+    """A registered family, or package.module:FAMILY. None is the default one; of a run that begins
+    with a checkpoint, what that is of."""
     model_options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of the model by name; those not given have the model's defaults."""
+    """Options of the model by name; those not given have the checkpoint's values, or the model's
+    defaults."""
     mode: str = setting("train", "What to do.", choices=MODES)
     optimizer: str = setting(
         "adam",
@@ -164,6 +167,12 @@ class RunConfig:
     load_checkpoint_path: Path | None = setting(
         None, 'Directory of checkpoints to go on from; "": none.', off=""
     )
+    step: str = setting(
+        BEST,
+        "In inference, which checkpoint of the directory is scored: best, by the AUC that its run "
+        "chose by (select_by), or the newest where it chose none; newest; or the number of a step. "
+        "Training goes on from the newest.",
+    )
     warm_start: Path | None = setting(
         None,
         "Directory of checkpoints of a run on another dataset, out of which this one grew "
@@ -194,8 +203,15 @@ class RunConfig:
     )
     keep_checkpoints: int = setting(
         3,
-        "Newest checkpoints kept; the best stays, by AUC of validation data, or else of test data.",
+        "Newest checkpoints kept; the best stays too: see select_by.",
         at_least=1,
+    )
+    select_by: str | None = setting(
+        None,
+        "By whose AUC the best checkpoint is found, which stays: validation, or test, whose AUC is "
+        "flattered where it chooses; newest: none is chosen. [default: validation where the "
+        "dataset has validation data, else newest]",
+        choices=SELECTIONS,
     )
     benchmark: bool = setting(False, "Measure throughput: no evaluation, no checkpoints.")
     benchmark_warmup_steps: int = setting(20, "Steps before those measured.", at_least=0)
@@ -272,7 +288,7 @@ class RunConfig:
             value = getattr(self, name)
             if isinstance(value, str) and kind_of(hint) is Path:
                 object.__setattr__(self, name, Path(value))
-        if self.model_type is None and not self.scores_checkpoint:
+        if self.model_type is None and not self.begins_with_checkpoint:
             object.__setattr__(self, "model_type", DEFAULT)
         problems = list(_problems(self))
         if problems:
@@ -282,6 +298,19 @@ class RunConfig:
     def scores_checkpoint(self) -> bool:
         """Whether the run computes with the weights of a checkpoint and trains nothing."""
         return self.mode == "inference" and self.load_checkpoint_path is not None
+
+    @property
+    def begins_with_checkpoint(self) -> bool:
+        """Whether a checkpoint knows the model, and which options it has where none are given."""
+        warm = self.warm_start is not None and self.mode == "train"
+        return self.load_checkpoint_path is not None or warm
+
+    @property
+    def written_directories(self) -> list[Path]:
+        """The directories that the run writes, of which each has one run at a time."""
+        saved = self.save_checkpoint_path
+        saves = saved is not None and self.mode == "train" and not self.benchmark
+        return [self.results_dir, *([saved] if saved is not None and saves else [])]
 
     def to_dict(self) -> dict[str, Any]:
         """Return names and values as JSON and YAML can hold them, the model's among them."""
@@ -348,8 +377,15 @@ def _problems(config: RunConfig) -> Iterator[str]:
         wanted = what_it_should_be(value, hint, known)
         if wanted is None and name == "log_filename" and Path(value).name != value:
             wanted = "a file name without directories"
+        if wanted is None and name == "step" and not is_choice(value):
+            wanted = WANTED
         if wanted is not None:
             yield f"`{name}` should be {wanted}. Received: {value!r}"
+    if config.step != BEST and not config.scores_checkpoint:
+        yield (
+            "`step` should be given with inference of a checkpoint only: training goes on from the "
+            f"newest. Received: {config.step!r}"
+        )
     if (config.decay_steps is None) != (config.decay_start_step is None):
         yield (
             "`decay_start_step` and `decay_steps` belong together. Received: "

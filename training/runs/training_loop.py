@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ...checkpoints.checkpoint_files import write_alone
 from ...checkpoints.checkpoint_store import CheckpointStore
 from ...feed.loader import Loader
 from ...foundation.exceptions import MerlinSimError
@@ -24,7 +26,6 @@ from ...steps.sample_batch import SampleBatch
 from ...steps.train_step import StepResult, TrainStep
 from ..checkpoints.joint_writing import save_together
 from ..checkpoints.run_state import RunState
-from ..evaluation.best_so_far import VALIDATION
 from ..evaluation.metrics import AUCCounts, Evaluation
 from ..evaluation.prediction import Predictor, evaluate, published_metrics
 from ..evaluation.throughput import StepTimes
@@ -42,10 +43,9 @@ class Evaluated:
     metrics: dict[str, Any]
     """Of all rows that were held out, under their published names."""
 
-    @property
-    def auc(self) -> float | None:
-        """The AUC by which checkpoints are compared: of validation data where there are any."""
-        auc: float | None = self.metrics.get(f"{VALIDATION}_auc", self.test.auc)
+    def auc(self, mapping: str | None) -> float | None:
+        """Return the AUC of a mapping's rows; None without a mapping."""
+        auc: float | None = None if mapping is None else self.metrics.get(f"{mapping}_auc")
         return auc
 
 
@@ -62,6 +62,8 @@ class TrainingLoop:
     train_feed: TrainFeed
     held_out: Mapping[str, Loader]
     """What the run is evaluated on, by mapping: test, and validation where there is any."""
+    select_by: str | None
+    """The mapping whose AUC finds the best checkpoint; None where none is chosen."""
     predict: Predictor
     user: str | None
     """The column by which GAUC groups."""
@@ -140,7 +142,7 @@ class TrainingLoop:
         )
         self.log.say(f"{title}  {describe(values)}")
         self._tell_of_early_stop()
-        self.save(evaluation.auc)
+        self.save(evaluation.auc(self.select_by))
 
     def _end_within_epoch(self, title: str, evaluation: Evaluated) -> None:
         """Save where something ended the training; a run that may go further does from here."""
@@ -150,7 +152,7 @@ class TrainingLoop:
             title = f"{title}, ended by max_steps"
             self._write_evaluation(evaluation.metrics)
         self.log.say(f"{title}  {describe(evaluation.metrics)}")
-        self.save(evaluation.auc)
+        self.save(evaluation.auc(self.select_by))
 
     def _tell_of_early_stop(self) -> bool:
         best = self.state.position.best
@@ -304,12 +306,13 @@ class TrainingLoop:
             return
         auc: AUCCounts = self.state.position.auc.over_ranks(self.ranks)
         store = CheckpointStore(self.config.save_checkpoint_path, self.config.keep_checkpoints)
-        with self.watchdog.patience():
+        with self.watchdog.patience() as goes_on:
             if self.state.parts:
-                save_together(store, self.state, auc, auc_of_held_out, self.ranks)
+                save_together(store, self.state, auc, auc_of_held_out, self.ranks, goes_on)
             elif self.ranks.is_first:
                 facts, arrays = self.state.to_checkpoint(auc)
-                store.save(self.state.position.steps, facts, arrays, auc_of_held_out)
+                write = functools.partial(write_alone, report=goes_on)
+                store.save(self.state.position.steps, facts, arrays, auc_of_held_out, write)
 
     def _leave(self) -> None:
         """Save and end the run, on all ranks alike."""

@@ -35,6 +35,7 @@ from ..evaluation.memory import peak_memory
 from ..evaluation.prediction import published_metrics
 from ..evaluation.throughput import measure
 from ..reports.published_lines import DLLOGGER
+from .opened_dataset import selection
 from .prepared_run import RunParts
 from .replay import ReplayFeed, TrainFeed
 from .replayed import BatchShares, batch_shares, open_replayed, parse_replay
@@ -79,6 +80,7 @@ class TrainingRun(RunParts):
                 step=step,
                 train_feed=train_feed,
                 held_out=self._held_out(),
+                select_by=selection(self.config, self.dataset),
                 predict=self.predictor(),
                 user=self.user,
                 log=self.log,
@@ -127,12 +129,21 @@ class TrainingRun(RunParts):
         return {mapping: self.test_feed(mapping=mapping) for mapping in mappings}
 
     def _tell_of_best(self, best: BestSoFar) -> None:
-        if not best.metrics:
-            return
-        saved = self.config.save_checkpoint_path
-        name = None if saved is None else CheckpointStore(saved).best()
-        kept = f"; kept as {saved}/{name}" if name else ""
-        self.log.say(f"best by validation data: step {best.steps}  {describe(best.metrics)}{kept}")
+        """Say which evaluation was best by validation data, and which checkpoint is kept."""
+        saved, chosen_by = self.config.save_checkpoint_path, selection(self.config, self.dataset)
+        has_store = saved is not None and chosen_by is not None and self.ranks.is_first
+        name = CheckpointStore(saved).best(chosen_by) if saved and has_store else None
+        kept = f"{saved}/{name}" if name else None
+        if best.metrics:
+            also = f"; kept as {kept}" if kept and chosen_by == VALIDATION else ""
+            self.log.say(
+                f"best by validation data: step {best.steps}  {describe(best.metrics)}{also}"
+            )
+        if kept and chosen_by == "test":
+            self.log.say(
+                f"best by test data, as --select_by test asks: kept as {kept}; its test AUC is "
+                "flattered by the choice."
+            )
 
     @property
     def _trained_columns(self) -> list[str]:
@@ -251,6 +262,7 @@ class TrainingRun(RunParts):
             config.amp,
             self._order(),
             self._ids(),
+            selection(config, self.dataset),
         )
         state = RunState(self.model, optimizer, LossScale(config.amp, config.loss_scale), facts)
         if self.resumed:

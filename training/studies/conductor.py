@@ -134,7 +134,7 @@ class Conductor:
         search = self.study.file.search
         assert search is not None
         goes_by = self.study.goes_by
-        why = "" if goes_by == VALIDATION else ": not all datasets have validation data"
+        why = "" if goes_by == VALIDATION else ", as select_by asks"
         self.say(f"{self.study.file.title}: the search goes by AUC of {goes_by} data{why}.")
         ended = len(memory.ended())
         self._say_how_much(search.trials, search.trials - ended, "trials")
@@ -199,9 +199,12 @@ class Conductor:
 
     @staticmethod
     def _epochs(trial: Trial) -> int:
+        """Return how many epochs a run that has begun has at most."""
         from ..runs.run_config import RunConfig
 
-        return int(trial.options.get("epochs") or RunConfig.epochs)
+        results = trial.results()
+        chosen = results.config.get("epochs") if results is not None else None
+        return int(chosen or trial.options.get("epochs") or RunConfig.epochs)
 
     def _auc(self, trial: Trial) -> float | None:
         results = trial.results()

@@ -10,10 +10,14 @@ from typing import Any
 from ...foundation.atomic_write import write_replacing
 from ...foundation.exceptions import MerlinSimError
 from ..evaluation.best_so_far import VALIDATION
+from ..runs.opened_dataset import HOW_TO_VALIDATE
 from .study_file import StudyFile
 from .trial import Trial, folder_of, grid_of, trials_of
 
 COPY = "study.yaml"
+SELECT_BY = "select_by"
+"""The option that names what a search chooses by, where it is not validation data."""
+TEST = "test"
 
 
 @dataclass(frozen=True)
@@ -51,5 +55,27 @@ class SettledStudy:
 
     @property
     def goes_by(self) -> str:
-        """The mapping by which a search chooses: validation data where all datasets have them."""
-        return VALIDATION if self.with_validation == set(self.file.datasets) else "test"
+        """The mapping by which a search chooses: test data only where the file asks for them."""
+        return TEST if self.file.options.get(SELECT_BY) == TEST else VALIDATION
+
+    def check_search(self) -> None:
+        """Refuse a search that has nothing to choose by.
+
+        Raises:
+            MerlinSimError: naming the datasets without validation data.
+        """
+        chooses_by = self.file.options.get(SELECT_BY)
+        if self.file.search is None or chooses_by == TEST:
+            return
+        if chooses_by == "newest":
+            raise MerlinSimError(
+                f"{self.file.path}: options.{SELECT_BY}: expected validation or test in a search, "
+                "which chooses by one of them. Received: newest."
+            )
+        missing = [name for name in self.file.datasets if name not in self.with_validation]
+        if missing:
+            raise MerlinSimError(
+                f"{self.file.path}: a search goes by validation data, and {', '.join(missing)} has "
+                f"none. {HOW_TO_VALIDATE} Or let the search choose by test data, whose AUC is then "
+                f"no estimate any more: options: {{{SELECT_BY}: {TEST}}}."
+            )

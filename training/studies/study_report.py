@@ -155,7 +155,7 @@ class _Searched:
         said = f"The search goes by AUC of {goes_by} data."
         if goes_by == "test":
             said += (
-                " Not all datasets have validation data, so the best trial's AUC is chosen as the "
+                " The file asks for that (select_by: test): the best trial's AUC is chosen as the "
                 "largest of many and is flattered by that."
             )
         return [Text(said), Table(["Trial", "", *names, f"{goes_by} AUC"], rows)]

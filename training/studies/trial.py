@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import itertools
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +17,7 @@ import yaml
 from ...checkpoints.checkpoint_store import CheckpointStore
 from ...foundation.atomic_write import write_text_atomically
 from ...foundation.exceptions import MerlinSimError
+from ...ranks.run_lock import held_lock
 from ..reports.run_results import RunResults, read_results
 from ..statistics.settings import name_of, shown_value
 from .study_file import RANKS, StudyFile
@@ -115,16 +114,8 @@ class Trial:
         before the run that it started has ended too.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
-        lock = os.open(self.directory / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield None
-            else:
-                yield lock
-        finally:
-            os.close(lock)
+        with held_lock(self.directory / LOCK) as lock:
+            yield lock
 
 
 def grid_of(study: StudyFile) -> list[dict[str, Any]]:

@@ -164,6 +164,10 @@ def log(
         )
         summary = builder.build(output_path, fitted=workflow, grow=grow, overwrite=overwrite)
     say_done(summary, output_path, time.monotonic() - started)
+    click.echo(
+        f"next: merlin-sim train --dataset_dir {output_path} --results_dir RESULTS "
+        "--save_checkpoint_path RESULTS/checkpoints (by the preset `lifelong`)"
+    )
 
 
 def _tell_of_labels(name: str) -> None:

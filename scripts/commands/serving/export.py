@@ -40,6 +40,7 @@ FORMATS = ("servable", "triton")
 @overwrite_directory
 def command(
     load_checkpoint_path: Path | None,
+    step: str,
     dataset_dir: Path | None,
     feature_spec: str,
     servable: Path | None,
@@ -72,7 +73,9 @@ def command(
 
         from ....serving.servables.export_checkpoint import CheckpointExport
 
-        export = CheckpointExport(load_checkpoint_path, dataset_dir, feature_spec, pad, overwrite)
+        export = CheckpointExport(
+            load_checkpoint_path, dataset_dir, feature_spec, pad, overwrite, step
+        )
         write = export.to_triton if output_format == "triton" else export.to_servable
         write(output, click.echo)
     click.echo(f"{output}: exported")

@@ -29,8 +29,16 @@ def trained(save_checkpoint):
 def exported(dataset, trained, tmp_path_factory) -> Path:
     output = tmp_path_factory.mktemp("exports") / "servable"
     arguments = ["--load_checkpoint_path", trained[1], "--dataset_dir", dataset.path]
-    assert "exported" in run("export", *arguments, "--output", output)
+    said = run("export", *arguments, "--output", output)
+    assert "step 7, the newest: its run chose no best one" in said and "exported" in said
     return output
+
+
+def test_the_step_to_export_can_be_named(dataset, trained, tmp_path):
+    arguments = ["--load_checkpoint_path", trained[1], "--dataset_dir", dataset.path, "--step"]
+    with pytest.raises(MerlinSimError, match=r"that are there \(.*7\)\. Received: 8"):
+        run("export", *arguments, "8", "--output", tmp_path / "out")
+    assert "exported" in run("export", *arguments, "7", "--output", tmp_path / "out")
 
 
 def test_a_checkpoint_becomes_scores(dataset, trained, exported, tmp_path):

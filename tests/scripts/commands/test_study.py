@@ -112,10 +112,10 @@ def test_a_grid_is_run_compared_and_extended(write, trials_here, tmp_path):
 def test_a_search_is_pruned_and_goes_by_what_there_is(write, warm_trials, tmp_path):
     space = {"lr": {"low": 0.0001, "high": 0.1, "log": True}, "optimizer": ["adam", "sgd"]}
     search = {"trials": 5, "space": space, "startup_trials": 1}
-    path = write(search=search, options={"epochs": 2})
+    path = write(search=search, options={"epochs": 2, "select_by": "test"})
     done = in_process.answer("study", path, "--results_dir", tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    assert "the search goes by AUC of test data: not all datasets have" in done.stderr
+    assert "the search goes by AUC of test data, as select_by asks." in done.stderr
     markdown = (tmp_path / "out" / "report" / "study.md").read_text()
     rows = re.findall(
         r"^\| (\d) \| (complete|pruned) \| .* \| (0\.\d+) \|$", markdown, re.MULTILINE
@@ -228,6 +228,14 @@ def test_failed_runs_are_named_and_the_others_reported(write, trials_here, tmp_p
         ({"grid": {"lr": []}}, "grid.lr: expected a list of at least one value"),
         ({"grid": {"lr": [0.1, -1]}}, "with lr -1 on small: `lr` should be positive"),
         ({"grid": {"top_k": [5]}}, "with top_k 5 on small: Unknown option: top_k"),
+        (
+            {"search": {"trials": 1, "space": {"lr": [0.1]}}},
+            "a search goes by validation data, and small has none. Make the dataset with",
+        ),
+        (
+            {"search": {"trials": 1, "space": {"lr": [0.1]}}, "options": {"select_by": "newest"}},
+            "options.select_by: expected validation or test in a search",
+        ),
         ({"datasets": {"other": "nowhere"}}, "datasets.other: expected a dataset directory"),
         (
             {"search": {"trials": 1, "space": {"dropout_rate": {"low": 0.1, "high": 2.0}}}},

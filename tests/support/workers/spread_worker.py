@@ -117,8 +117,11 @@ def score(model: Any, ranks: Ranks) -> tuple[np.ndarray, float]:
     counts, logits = AUCCounts(), []
     for columns, labels, _ in itertools.islice(batches(ranks), SCORED):
         own = tf.reshape(model.forward(columns).logits, [-1]).numpy()
-        found = collectives.gather_rows(own, ranks)
-        counts.update(collectives.gather_rows(labels.numpy(), ranks), 1 / (1 + np.exp(-found)))
+        found = np.concatenate(collectives.gather_objects(own, ranks))
+        counts.update(
+            np.concatenate(collectives.gather_objects(labels.numpy(), ranks)),
+            1 / (1 + np.exp(-found)),
+        )
         logits.append(found)
     return np.concatenate(logits), float(counts.result() or 0)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from unittest import mock
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from merlin_sim.foundation.ranks import Ranks
-from merlin_sim.training.evaluation import metrics
+from merlin_sim.training.evaluation import metrics, over_ranks
 from merlin_sim.training.evaluation.metrics import AUCCounts, Evaluator
 from merlin_sim.training.evaluation.row_metrics import exact_auc, grouped_auc
 
@@ -82,21 +83,102 @@ def test_calibration_by_hand():
     assert result.calibration_error == pytest.approx((0.13 * 2 + 0.08 + 0.02) / 4)
 
 
+class Meeting:
+    """Collective operations of ranks that are threads; counts the rows that each one receives."""
+
+    def __init__(self, size, monkeypatch):
+        self.size, self.given = size, [None] * size
+        self.barrier = threading.Barrier(size, timeout=60)
+        self.received = [0] * size
+        for module in (metrics, over_ranks):
+            for name in ("send_rows", "sum_counts", "gather_objects"):
+                if hasattr(module, name):
+                    monkeypatch.setattr(module, name, getattr(self, name))
+
+    def _meet(self, value, ranks):
+        self.given[ranks.rank] = value
+        self.barrier.wait()
+        found = list(self.given)
+        self.barrier.wait()
+        return found
+
+    def gather_objects(self, value, ranks):
+        return self._meet(value, ranks)
+
+    def sum_counts(self, counts, ranks):
+        return sum(self._meet(counts, ranks))
+
+    def send_rows(self, values, receivers, ranks):
+        met = self._meet((values, receivers), ranks)
+        rows = np.concatenate([v[r == ranks.rank] for v, r in met])
+        self.received[ranks.rank] = max(self.received[ranks.rank], len(rows))
+        return rows
+
+    def evaluate(self, parts, rows, keeps_rows=False):
+        """Let each rank evaluate its part of the rows; return what each one gets."""
+
+        def one(rank):
+            evaluator = Evaluator(Ranks(rank, self.size), keeps_rows)
+            for piece in np.array_split(parts[rank], 3):
+                evaluator.update(*(column[piece] for column in rows))
+            return evaluator.result()
+
+        with ThreadPoolExecutor(self.size) as threads:
+            return list(threads.map(one, range(self.size)))
+
+
 def test_the_order_and_the_split_of_rows_change_nothing(predictions, monkeypatch):
-    labels, scores, users = predictions
     alone = Evaluator(Ranks())
-    alone.update(labels, scores, users)
+    alone.update(*predictions)
     expected = alone.result()
-    random = np.random.default_rng(0)
-    shuffled = random.permutation(5000)
+    shuffled = np.random.default_rng(0).permutation(5000)
+    meeting = Meeting(4, monkeypatch)
     parts = np.split(shuffled, [1200, 1200, 4000])  # the second rank has no rows
-    for part in parts:
-        evaluator = Evaluator(Ranks(0, 4))
-        evaluator.update(labels[part], scores[part], users[part])
-        gathered = [labels[shuffled] > 0.5, scores[shuffled], users[shuffled].astype(np.int64)]
-        monkeypatch.setattr(metrics, "gather_rows", mock.Mock(side_effect=gathered))
-        monkeypatch.setattr(metrics, "sum_counts", mock.Mock(return_value=alone._auc.counts))
-        assert evaluator.result() == expected
+    assert meeting.evaluate(parts, predictions) == [expected] * 4
+
+
+def test_no_rank_holds_the_rows_of_all(predictions, monkeypatch):
+    meeting = Meeting(4, monkeypatch)
+    parts = np.array_split(np.random.default_rng(0).permutation(5000), 4)
+    meeting.evaluate(parts, predictions)
+    assert max(meeting.received) < 5000 / 4 * 1.2
+
+
+def test_rows_that_are_kept_come_to_the_first_rank_alone(predictions, monkeypatch):
+    alone = Evaluator(Ranks(), keeps_rows=True)
+    alone.update(*predictions)
+    expected = alone.result().scored
+    meeting = Meeting(3, monkeypatch)
+    parts = np.array_split(np.random.default_rng(0).permutation(5000), 3)
+    first, *others = meeting.evaluate(parts, predictions, keeps_rows=True)
+    for name in ("users", "labels", "scores"):
+        assert np.array_equal(getattr(first.scored, name), getattr(expected, name))
+    assert [other.scored for other in others] == [None, None]
+    assert meeting.received[1:] < [5000 / 2] * 2
+
+
+def test_equal_scores_and_few_rows_are_shared_out_too(monkeypatch):
+    labels, users = np.array([1.0, 0, 1, 0, 1]), np.array([7, 7, 7, 9, 9])
+    rows = (labels, np.full(5, 0.25, np.float32), users)
+    alone = Evaluator(Ranks())
+    alone.update(*rows)
+    expected = alone.result()
+    meeting = Meeting(3, monkeypatch)
+    found = meeting.evaluate([np.arange(2), np.arange(2, 2), np.arange(2, 5)], rows)
+    assert found == [expected] * 3 and found[0].exact_auc == found[0].gauc == 0.5
+
+
+def test_metrics_are_those_of_plain_formulas(predictions):
+    labels, scores, users = predictions
+    evaluator = Evaluator(Ranks())
+    evaluator.update(labels, scores, users)
+    result = evaluator.result()
+    clicked = labels == 1
+    bounded = np.clip(scores.astype(np.float64), 1e-7, 1 - 1e-7)
+    losses = -np.log(np.where(clicked, bounded, 1 - bounded))
+    assert result.log_loss == pytest.approx(losses.mean(), rel=1e-13)
+    assert result.exact_auc == exact_auc(clicked, scores)
+    assert result.gauc == pytest.approx(grouped_auc(labels, scores, users), rel=1e-13)
 
 
 def test_one_kind_of_label_has_no_auc():

@@ -94,6 +94,17 @@ def test_the_resume_of_another_dataset_names_the_warm_start(first, place, tmp_pa
         run(config)
 
 
+def test_inference_says_that_the_dataset_grew_and_what_to_do(first, place, tmp_path):
+    options = {"dataset_dir": place / "grown", "mode": "inference", "results_dir": tmp_path}
+    loaded = {"load_checkpoint_path": first.save_checkpoint_path, "save_checkpoint_path": None}
+    with pytest.raises(MerlinSimError) as raised:
+        run(dataclasses.replace(first, **options, **loaded))
+    said = str(raised.value)
+    assert f"{place / 'grown'} has grown since " in said
+    assert "thing: 60 ids are known, the dataset has 69" in said
+    assert "train --warm_start" in said and "--fitted without --grow" in said
+
+
 def test_what_is_not_right_is_said_before_anything_is_made(first, place, tmp_path):
     with pytest.raises(MerlinSimError, match="holds no checkpoint"):
         run(grown(first, place, tmp_path, warm_start=tmp_path / "nothing"))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from contextlib import ExitStack
 from types import SimpleNamespace
 
 import pytest
-from processes import Started, command
+import slow_writer_worker
+from processes import Started, command, horovodrun, run
 
 from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 
@@ -58,3 +60,22 @@ def test_a_lost_rank_ends_the_run_within_a_minute(ended, way):
     assert LOSSES[way][2] in text, text
     checkpoint = CheckpointStore(run.place / "saved").load()
     assert checkpoint.facts["steps"] >= 3
+
+
+@pytest.mark.parametrize("seconds, limit, ends_well", [(0.2, 3, True), (30, 3, False)])
+def test_a_writer_is_alive_while_it_goes_on_writing(
+    sim_dataset, tmp_path, seconds, limit, ends_well
+):
+    options = ["--global_batch_size", "100", "--epochs", "2", "--affinity", "disabled"]
+    options += ["--save_checkpoint_path", str(tmp_path / "saved")]
+    words = command(sim_dataset, tmp_path / "results", *options)[1:]
+    launch = [*horovodrun(2), sys.executable, slow_writer_worker.__file__]
+    done = run([*launch, str(seconds), str(limit), *words])
+    text = done.stdout + done.stderr
+    saved = CheckpointStore(tmp_path / "saved").names()
+    if ends_well:
+        assert done.returncode == 0, text
+        assert len(saved) == 2
+    else:
+        assert done.returncode != 0 and not saved
+        assert "rank 0 has written nothing of a checkpoint for" in text

@@ -91,6 +91,19 @@ def test_inference_takes_the_model_from_the_checkpoint(config, tmp_path):
         run(config(mode="inference", **{**loaded, **bare, "model_type": "sim"}))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("begins", ["load_checkpoint_path", "warm_start"])
+def test_training_goes_on_with_the_model_of_the_checkpoint(config, tmp_path, begins):
+    run(config())
+    bare = {"model_type": None, "model_options": {"embedding_dim": 4}, begins: tmp_path / "saved"}
+    result = run(config(**bare, epochs=3, results_dir=tmp_path / "on"))
+    assert result["test_auc"] is not None
+    assert "model_type: din" in (tmp_path / "on/config.yaml").read_text()
+    wider = {**bare, "model_options": {"embedding_dim": 8}}
+    with pytest.raises(MerlinSimError, match="`embedding_dim` should be the checkpoint's, 4. Rec"):
+        run(config(**wider, results_dir=tmp_path / "other"))
+
+
 def test_a_finished_run_is_evaluated_and_said_to_be_finished(config, tmp_path, capfd):
     trained = run(config())
     saved = (tmp_path / "saved/step-0000000010/SHA256SUMS").read_bytes()

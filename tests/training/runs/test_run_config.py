@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import yaml
 
@@ -112,3 +114,9 @@ def test_unknown_keys_and_other_files_are_refused(tmp_path):
         read_config(path, ["lr"])
     path.write_text("")
     assert read_config(path, ["lr"]) == {}
+
+
+@pytest.mark.parametrize("changes", [{"step": "last"}, {"step": "newest"}])
+def test_a_step_is_of_a_checkpoint_that_is_scored(changes):
+    with pytest.raises(MerlinSimError, match="`step` should be "):
+        RunConfig(dataset_dir=Path("data"), **changes)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import in_process
 import pytest
 from processes import Started, command, entries, losses, run
 from warm import warm
+
+from merlin_sim.ranks.run_lock import run_in
 
 pytestmark = pytest.mark.slow
 
@@ -68,3 +71,30 @@ def test_a_full_disk_ends_the_command_with_one_line(sim_dataset, tmp_path):
     said = [line for line in done.stderr.splitlines() if "merlin-sim: " in line]
     assert said == [f"merlin-sim: {results} cannot be written: No space left on device"]
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("shared", ["results", "saved"])
+def test_a_second_run_in_the_same_directory_is_refused(sim_dataset, tmp_path, shared):
+    places = {name: tmp_path / name for name in ("results", "saved")}
+    with run_in([places[shared]]):
+        words = command(sim_dataset, places["results"], "--save_checkpoint_path")
+        done = in_process.answer(*words[1:], str(places["saved"]))
+    assert done.returncode == 2
+    assert f"{places[shared]}: expected a directory in which no other run" in done.stderr
+    assert f"process {os.getpid()} on " in done.stderr
+    assert not list(tmp_path.glob("*/log.json")) and not list(tmp_path.glob("*/step-*"))
+
+
+@pytest.mark.horovod
+def test_ranks_of_one_run_share_its_directory(sim_dataset, tmp_path):
+    saved = tmp_path / "saved"
+    options = ["--global_batch_size", "100", "--epochs", "1", "--affinity", "disabled"]
+    options += ["--save_checkpoint_path", str(saved)]
+    words = command(sim_dataset, tmp_path / "results", *options, ranks=2)
+    done = run(words)
+    assert done.returncode == 0, done.stderr
+    assert list(saved.glob("step-*"))
+    with run_in([saved]):
+        refused = run(words)
+    assert refused.returncode != 0
+    assert f"{saved}: expected a directory in which no other run" in refused.stderr + refused.stdout

@@ -43,13 +43,13 @@ def config(small_run, validated, tmp_path):
     return make
 
 
-def aucs_of_validation(monkeypatch, aucs):
-    """Let evaluations of validation data have these AUCs, one after the other."""
+def aucs_of_validation(monkeypatch, aucs, of="validation"):
+    """Let evaluations of validation data, or of others, have these AUCs, one after the other."""
     given = iter(aucs)
 
     def metrics(evaluation, names, mapping="test"):
         found = published_metrics(evaluation, names, mapping)
-        return {**found, "validation_auc": next(given)} if mapping == "validation" else found
+        return {**found, f"{of}_auc": next(given)} if mapping == of else found
 
     monkeypatch.setattr(training_loop, "published_metrics", metrics)
 
@@ -75,6 +75,64 @@ def test_the_checkpoint_best_on_validation_data_stays(config, tmp_path, monkeypa
     assert store.names() == ["step-0000000020", "step-0000000010"]
     assert store.best() == "step-0000000010"
     assert f"kept as {tmp_path / 'saved'}/step-0000000010" in capfd.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "select_by, kept, best, said",
+    [
+        (None, ["step-0000000020"], None, None),
+        ("newest", ["step-0000000020"], None, None),
+        (
+            "test",
+            ["step-0000000020", "step-0000000010"],
+            "step-0000000010",
+            "best by test data, as --select_by test asks: kept as ",
+        ),
+    ],
+)
+def test_test_data_choose_no_checkpoint_unless_asked_to(
+    config, sim_dataset, tmp_path, monkeypatch, capfd, select_by, kept, best, said
+):
+    aucs_of_validation(monkeypatch, [0.6, 0.7, 0.5, 0.4], of="test")
+    run(config(dataset_dir=sim_dataset, epochs=4, keep_checkpoints=1, select_by=select_by))
+    store = CheckpointStore(tmp_path / "saved")
+    assert (store.names(), store.best()) == (kept, best)
+    told = capfd.readouterr().out
+    assert said in told if said else "best" not in told
+
+
+@pytest.mark.slow
+def test_inference_scores_the_checkpoint_that_is_best_on_validation_data(
+    config, tmp_path, monkeypatch, capfd
+):
+    aucs_of_validation(monkeypatch, [0.6, 0.7, 0.5])
+    run(config(epochs=3))
+    aucs = {e["step"]: e["test_auc"] for e in entries(tmp_path / "results", "epoch")}
+    options = {"mode": "inference", "load_checkpoint_path": tmp_path / "saved"}
+    options["results_dir"] = tmp_path / "scored"
+    for step, expected in (("best", 10), ("newest", 15), ("5", 5)):
+        assert run(config(**options, step=step))["test_auc"] == aucs[expected]
+    said = capfd.readouterr().out
+    assert "step 10, the best by AUC of validation data (0.7000); the newest is step 15" in said
+    with pytest.raises(MerlinSimError, match=r"that are there \(5, 10, 15\)\. Received: 7"):
+        run(config(**options, step="7"))
+
+
+@pytest.mark.slow
+def test_validation_data_choose_nothing_where_the_newest_is_asked_for(
+    config, tmp_path, monkeypatch, capfd
+):
+    aucs_of_validation(monkeypatch, [0.6, 0.7, 0.5])
+    run(config(epochs=3, keep_checkpoints=1, select_by="newest"))
+    assert CheckpointStore(tmp_path / "saved").names() == ["step-0000000015"]
+    told = capfd.readouterr().out
+    assert "best by validation data: step 10" in told and "kept as" not in told
+
+
+def test_a_choice_by_validation_data_needs_them(config, sim_dataset):
+    with pytest.raises(MerlinSimError, match="select_by validation goes by validation data, and"):
+        run(config(dataset_dir=sim_dataset, select_by="validation"))
 
 
 @pytest.mark.slow

@@ -73,9 +73,10 @@ def test_a_search_by_validation_data_tells_what_it_reaches_on_test_data(tmp_path
     assert "| trial 1 | 2 | 0.7500 |" in markdown
 
 
-def test_a_search_goes_by_validation_only_where_all_datasets_have_it(tmp_path):
+def test_a_search_goes_by_test_data_only_where_the_file_asks_for_it(tmp_path):
     assert study(tmp_path, validated=BOTH).goes_by == "validation"
-    assert study(tmp_path, validated=["books"]).goes_by == "test"
+    assert study(tmp_path, validated=["books"]).goes_by == "validation"
+    assert study(tmp_path, options={"select_by": "test"}).goes_by == "test"
 
 
 def test_nothing_to_tell_is_said(tmp_path):

@@ -1,0 +1,91 @@
+"""How a log of one's own is trained where nobody says otherwise, by how many samples it has.
+
+The published recipe is made for one large benchmark: on most logs its batch of 131,072 samples
+makes a handful of steps. A dataset that ``preprocess log`` made is trained by the preset that
+docs/quality.md stands for, with a batch and a learning rate for its size.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ...foundation.ranks import launched_size
+from ...schemas.dataset import DatasetDirectory
+from ...schemas.users_layout import usual_candidates
+from .run_config import RunConfig
+
+WORKFLOW_FILE = "workflow.json"
+BY_ITEM = "item"
+"""The order of interactions of one time in the published datasets; no log of one's own has it."""
+STEPS_PER_EPOCH = 200
+"""An epoch has as many steps at least, where the data allow it."""
+SMALLEST_BATCH, LARGEST_BATCH = 256, 8192
+MEASURED_BATCH, MEASURED_RATE = 2048, 0.008
+"""The batch and the rate of the preset `lifelong` in docs/quality.md."""
+
+
+def is_own_log(directory: Path) -> bool:
+    """Tell whether ``preprocess log`` made a dataset: by the rules of its fitted workflow."""
+    try:
+        document = json.loads((directory / WORKFLOW_FILE).read_text(encoding="utf-8"))
+        return "columns" in document and document["rules"]["equal_times"] != BY_ITEM
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def training_samples(dataset: DatasetDirectory) -> int:
+    """Count the training samples by what files say of themselves; 0 where they cannot be read."""
+    files = dataset.stored_files("train")
+    layout = dataset.users
+    try:
+        if layout is None:
+            return sum(pq.read_metadata(path).num_rows for path in files)
+        begin, end = layout.positions["train"]
+        positions = 0
+        for path in files:
+            table = pq.read_table(path, columns=[begin, end])
+            positions += (pc.sum(table[end]).as_py() or 0) - (pc.sum(table[begin]).as_py() or 0)
+        return max(0, positions) * layout.samples_per_position
+    except (OSError, pa.ArrowException):  # the feed says what is wrong with which file
+        return 0
+
+
+def batch_for(samples: int) -> int:
+    """Return the largest power of two with which an epoch has enough steps, within bounds.
+
+    >>> [batch_for(samples) for samples in (1_000, 160_000, 500_000, 100_000_000)]
+    [256, 512, 2048, 8192]
+    """
+    wanted = max(1, samples // STEPS_PER_EPOCH)
+    power = 1 << (wanted.bit_length() - 1)
+    return min(LARGEST_BATCH, max(SMALLEST_BATCH, power))
+
+
+def rate_for(batch: int) -> float:
+    """Return the learning rate for a batch: by the root of its size, up to the measured one.
+
+    >>> rate_for(256), rate_for(512), rate_for(2048), rate_for(8192)
+    (0.0028, 0.004, 0.008, 0.008)
+    """
+    rate = MEASURED_RATE * min(1.0, math.sqrt(batch / MEASURED_BATCH))
+    return float(f"{rate:.2g}")
+
+
+def batch_of(config: RunConfig, dataset: DatasetDirectory, samples: int) -> int:
+    """Return the batch for so many samples that ranks, and users' rows, can share."""
+    batch = batch_for(samples)
+    unit = _shared(config, dataset) * launched_size()
+    return max(unit, batch - batch % unit)
+
+
+def _shared(config: RunConfig, dataset: DatasetDirectory) -> int:
+    """Return how many samples share a row of a batch at most, whose multiple a batch is."""
+    if dataset.users is None:
+        return 1
+    return config.candidates or usual_candidates(dataset.users)
