@@ -17,7 +17,7 @@ from .row_metrics import (
     grouped_auc,
     log_loss,
 )
-from .scored_rows import ScoredRows
+from .scored_rows import Places, ScoredRows
 from .thresholds import THRESHOLDS, places
 
 Array = npt.NDArray[Any]
@@ -90,7 +90,8 @@ class Evaluation:
 class Evaluator:
     """Collects predictions on this rank, then computes the metrics over all ranks.
 
-    Keeps 13 bytes of a row until :meth:`result`, where every rank holds those of all ranks.
+    Keeps 13 bytes of a row until :meth:`result`, 37 with its place in the dataset. There every rank
+    holds those of all ranks.
 
     Args:
         ranks: the run.
@@ -103,6 +104,7 @@ class Evaluator:
         self._keeps_rows = keeps_rows
         self._auc = AUCCounts()
         self._batches: list[tuple[Array, Array, Array]] = []
+        self._places: list[Places] = []
 
     def update(self, labels: Array, probabilities: Array, users: Array | None) -> None:
         """Take one batch of this rank; ``users`` are ids by which GAUC groups."""
@@ -111,6 +113,10 @@ class Evaluator:
         self._auc.update(labels, probabilities)
         ids = np.zeros(len(labels), np.int64) if users is None else users.astype(np.int64)
         self._batches.append((labels > 0.5, probabilities.astype(np.float32), ids))
+
+    def keep_places(self, places: Places) -> None:
+        """Take where the samples of the batch stand that was taken last."""
+        self._places.append(places)
 
     def result(self, with_users: bool = True) -> Evaluation:
         """Compute the metrics; all ranks must ask, and get the same."""
@@ -137,8 +143,18 @@ class Evaluator:
             calibration_error=calibration_error(bins),
             roc=_thinned(auc),
             calibration=bins.tolist(),
-            scored=ScoredRows(users, labels, probabilities) if self._keeps_rows else None,
+            scored=self._scored(users, labels, probabilities, order) if self._keeps_rows else None,
         )
+
+    def _scored(
+        self, users: Array, labels: Array, probabilities: Array, order: Array
+    ) -> ScoredRows:
+        """Keep the rows of all ranks, with their places in the same order."""
+        nothing = [np.empty(0, np.int64)]
+        columns = zip(*self._places, strict=True) if self._places else [nothing] * 3
+        gathered = [gather_rows(np.concatenate(column), self._ranks) for column in columns]
+        places = Places(*(column[order] for column in gathered)) if len(gathered[0]) else None
+        return ScoredRows(users, labels, probabilities, places)
 
 
 def _thinned(auc: AUCCounts) -> list[list[float]]:
