@@ -43,6 +43,7 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Load the servable that config.pbtxt names, and the canary's where it names one."""
         servable, limits = read_settings(args)
+        self.limits = limits
         served = {int(args["model_version"]): servable}
         self.tally = Tally(Counters({**DESCRIPTIONS, **OF_READS}).increment)
         store = read_histories(args)
@@ -66,7 +67,10 @@ class TritonPythonModel:
         for request in requests:
             try:
                 texts = read_tensors(request)[EVENT]
-                encoded.append(read_events(texts, self.versions.encode))
+                asked = read_events(texts, self.versions.encode)
+                longest = max((one.event.candidates for one in asked), default=0)
+                self.limits.check_answer(len(asked), longest)
+                encoded.append(asked)
                 responses.append(None)
             except (RequestError, StoreError) as error:
                 encoded.append([])
