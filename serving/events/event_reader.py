@@ -106,7 +106,7 @@ class EventFile:
                 yield Row(line, self._csv_fields(header, cells), file.buffer.tell())
 
     def _check_columns(self, found: list[str], expected: str) -> None:
-        wanted = self.encoder.fields
+        wanted = self.encoder.fields_for(found)
         missing = [name for name in wanted if name not in found]
         if missing:
             raise MerlinSimError(

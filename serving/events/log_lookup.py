@@ -18,6 +18,7 @@ from ...workflows.features.raw_numbers import numbers_of
 from ...workflows.features.raw_vectors import category_of
 from ..limits import RequestError
 from ..servables.servable import WORKFLOW, Servable
+from .event_numbers import a_number
 from .vocabulary_lookup import Lookup
 
 
@@ -75,6 +76,14 @@ class LogLookup:
     def shown(self, key: Any) -> Any:
         """Return a number as text."""
         return None if key is None else str(key)
+
+    def example(self, place: int) -> Any:
+        """Return a number that the workflow makes a key of."""
+        return self.keys.example(place) if self.number is None else a_number(self._takes)
+
+    def _takes(self, number: float) -> bool:
+        assert self.number is not None
+        return not self.fitted.unfit(self.number, np.array([number]))[0]
 
     def look_up(self, key: Any, where: str) -> int:
         """Return the id of a number, given as such or as text; of none, what the workflow has."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -58,6 +59,11 @@ class VocabularyLookup:
         """Return a key as a file of scores shows it."""
         return key
 
+    def example(self, place: int) -> Any:
+        """Return a known key: another one for each place, as long as there are so many."""
+        known = [*islice((key for key in self.ids if key != f"no_{self.domain}"), place + 1)]
+        return known[-1] if known else None
+
     def look_up(self, key: Any, where: str) -> int:
         """Return the id of a key; of none, what the workflow has for features without a value.
 
@@ -95,6 +101,10 @@ class IdLookup:
         """Return a key as a file of scores shows it."""
         return key
 
+    def example(self, place: int) -> Any:
+        """Return an id."""
+        return min(place + 1, self.largest)
+
     def look_up(self, key: Any, where: str) -> int:
         """Return the id if it is one."""
         if key is None:
@@ -128,3 +138,6 @@ class Lookup(Protocol):
 
     def shown(self, key: Any) -> Any:
         """Return a key as a file of scores shows it."""
+
+    def example(self, place: int) -> Any:
+        """Return a known key: another one for each place, as long as there are so many."""
