@@ -17,7 +17,7 @@ from .row_metrics import (
     grouped_auc,
     log_loss,
 )
-from .scored_rows import Places, ScoredRows
+from .scored_rows import Places, ScoredRows, check_scores
 from .thresholds import THRESHOLDS, places
 
 Array = npt.NDArray[Any]
@@ -110,7 +110,8 @@ class Evaluator:
         """Take one batch of this rank; ``users`` are ids by which GAUC groups."""
         if not len(labels):
             return
-        self._auc.update(labels, probabilities)
+        known = ~np.isnan(probabilities)  # :meth:`result` refuses the others, on all ranks alike
+        self._auc.update(labels[known], probabilities[known])
         ids = np.zeros(len(labels), np.int64) if users is None else users.astype(np.int64)
         self._batches.append((labels > 0.5, probabilities.astype(np.float32), ids))
 
@@ -119,7 +120,11 @@ class Evaluator:
         self._places.append(places)
 
     def result(self, with_users: bool = True) -> Evaluation:
-        """Compute the metrics; all ranks must ask, and get the same."""
+        """Compute the metrics; all ranks must ask, and get the same.
+
+        Raises:
+            MerlinSimError: Where scores are NaN.
+        """
         empty: tuple[Array, Array, Array] = (
             np.empty(0, np.bool_),
             np.empty(0, np.float32),
@@ -129,6 +134,7 @@ class Evaluator:
         labels, probabilities, users = (
             gather_rows(np.concatenate(column), self._ranks) for column in columns
         )
+        check_scores(probabilities, "the model's scores")
         # One order for any number of ranks, so that sums of floats come out the same.
         order = np.lexsort((labels, probabilities, users))
         labels, probabilities, users = labels[order], probabilities[order], users[order]

@@ -83,4 +83,19 @@ class ScoredRows:
             table = pq.read_table(path, schema=pa.schema(COMPARED.items()))
         except (OSError, pa.ArrowException) as error:
             raise MerlinSimError(f"{path}: expected the scores of a run: {error}") from error
+        check_scores(np.asarray(table["score"]), f"{path}: the scores")
         return cls(*(np.asarray(table[name]) for name in COMPARED))
+
+
+def check_scores(scores: Array, what: str) -> None:
+    """Refuse scores that are no numbers, of which no metric can be made.
+
+    Raises:
+        MerlinSimError: With how many there are.
+    """
+    wrong = int(np.isnan(scores).sum())
+    if wrong:
+        raise MerlinSimError(
+            f"{what} should be numbers. Received: NaN for {wrong:,} of {len(scores):,} rows. The "
+            "training of these weights may have diverged: a smaller `lr`, or an earlier checkpoint."
+        )
