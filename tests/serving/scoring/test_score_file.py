@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from full_disk import written_at_most
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.histories.interaction import Interaction, as_text
@@ -239,3 +240,15 @@ def test_files_are_checked_first(scorer, encoder, tmp_path):
     assert (tmp_path / "scores.jsonl").read_text() == "mine"
     score_file(scorer, encoder, source, tmp_path / "scores.jsonl", overwrite=True)
     assert (tmp_path / "scores.jsonl").read_text() == ""
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_a_full_disk_is_said_and_keeps_nothing(scorer, encoder, events, ending, tmp_path):
+    source, output = tmp_path / "events.jsonl", tmp_path / f"out/scores.{ending}"
+    output.parent.mkdir()
+    write_jsonl(source, events * 5)
+    with written_at_most(2000), pytest.raises(MerlinSimError) as error:
+        score_file(scorer, encoder, source, output)
+    assert str(error.value).startswith(f"{output}: cannot be written: File too large. ")
+    assert f"MiB are free in {output.parent}. Make room" in str(error.value)
+    assert not list(output.parent.iterdir())
