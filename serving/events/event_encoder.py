@@ -21,7 +21,7 @@ from .event import CANDIDATES, HISTORY, NOT_GIVEN, Event, Item, parse_event
 from .event_numbers import NumberEncoder, PlainNumbers, WorkflowNumbers
 from .event_times import HISTORY_TIMES, EventTimes
 from .log_lookup import as_in_log, read_workflow
-from .vocabulary_lookup import UNSEEN, IdLookup, Lookup, VocabularyLookup
+from .vocabulary_lookup import UNSEEN, IdLookup, Lookup, VocabularyLookup, check_storable
 
 Ids = dict[str, npt.NDArray[np.generic]]
 
@@ -156,6 +156,7 @@ class EventEncoder:
         key = fields.get(self.columns.users[0].name)
         if isinstance(key, bool) or not isinstance(key, str | int):
             return []  # nobody's, or refused where it is looked up
+        check_storable(key, self.columns.users[0].name)
         # Items that the model does not know will be left out: there are as many again.
         newest = min(2 * self.columns.longest, self.limits.max_history)
         return histories.read(as_text(key), newest).items

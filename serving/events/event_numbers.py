@@ -37,7 +37,7 @@ from ..limits import RequestError
 from ..servables.served_columns import Column, ServedColumns
 from .csv_cells import csv_numbers, number_of
 from .event import refuse_all
-from .vocabulary_lookup import Lookup
+from .vocabulary_lookup import Lookup, check_storable
 
 Array = npt.NDArray[Any]
 Raw = Mapping[str, Any]
@@ -368,15 +368,22 @@ def _arrow(values: Sequence[Any], where: Sequence[str]) -> pa.Array:
     """Raw values of one column as arrow has them; each by itself where they are of many types."""
     try:
         return pa.array([None if value == "" else value for value in values])
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+    except (
+        pa.ArrowInvalid,
+        pa.ArrowTypeError,
+        pa.ArrowNotImplementedError,
+        OverflowError,
+        UnicodeEncodeError,
+    ):
         return pa.array([_text(value, place) for value, place in zip(values, where, strict=True)])
 
 
 def _text(value: Any, where: str) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
     if isinstance(value, list) and all(isinstance(entry, str | int | float) for entry in value):
-        return "|".join(map(str, value))
+        value = "|".join(map(str, value))
+    if value is None or isinstance(value, str):
+        check_storable(value or "", where)
+        return value
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     raise RequestError(f"{where}: expected a number, text or a list, received {value!r:.60}")

@@ -19,7 +19,7 @@ from ...workflows.features.raw_vectors import category_of
 from ..limits import RequestError
 from ..servables.servable import WORKFLOW, Servable
 from .event_numbers import a_number
-from .vocabulary_lookup import Lookup
+from .vocabulary_lookup import Lookup, check_storable
 
 
 def read_workflow(servable: Servable) -> tuple[FeatureSet, FittedNumbers, str] | None:
@@ -89,6 +89,8 @@ class LogLookup:
         """Return the id of a number, given as such or as text; of none, what the workflow has."""
         if key is not None and (isinstance(key, bool) or not isinstance(key, str | int | float)):
             raise RequestError(f"{where}: expected a number or null, received {key!r:.60}")
+        if isinstance(key, str | int):
+            check_storable(key, where)
         if self.number is None:
             text = pa.array([None if key is None else str(key)], pa.string())
             word = category_of(text)[0].as_py()

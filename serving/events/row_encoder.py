@@ -67,7 +67,11 @@ class RowEncoder:
 
     def output_row(self, event: Event) -> dict[str, Any]:
         """Return what a file of scores says of a row."""
-        return dict(zip(self.lookups, event.candidates[0], strict=True))
+        row = zip(self.lookups.items(), event.candidates[0], strict=True)
+        return {
+            name: float(value) if lookup is None and value is not None else value
+            for (name, lookup), value in row
+        }
 
     def parse(self, fields: Any) -> Event:
         """Check the form of a row.
@@ -140,6 +144,11 @@ def open_encoder(
     """
     if histories is not None and servable.takes_rows:
         raise MerlinSimError(f"{servable.path}: the model reads no history: no store is needed.")
+    if histories is not None and not servable.columns.users:
+        raise MerlinSimError(
+            f"{servable.path}: the model reads no column of a user, and a store has histories by "
+            "user: requests have to bring them."
+        )
     if histories is not None and servable.columns.intervals is not None:
         raise MerlinSimError(
             f"{servable.path}: the model reads {servable.columns.intervals.name!r} beside each "

@@ -20,6 +20,24 @@ UNSEEN = 0
 """The id of a key that was not there when the workflow was fitted."""
 
 
+def check_storable(key: str | int, where: str) -> None:
+    """Refuse a key that no log can hold, nor a file of scores or a store of histories.
+
+    Raises:
+        RequestError: Where it has a lone surrogate, or more than 64 bits.
+    """
+    if isinstance(key, int):
+        if not -(2**63) <= key < 2**63:
+            raise RequestError(f"{where}: expected a whole number of 64 bits, received {key!r:.60}")
+        return
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        raise RequestError(
+            f"{where}: expected text, received a lone surrogate in {key!a:.60}"
+        ) from None
+
+
 @dataclass(frozen=True)
 class VocabularyLookup:
     """The ids of one domain.
@@ -76,7 +94,10 @@ class VocabularyLookup:
         if isinstance(key, bool) or not isinstance(key, str if self.is_text else int):
             expected = "a string" if self.is_text else "a whole number"
             raise RequestError(f"{where}: expected {expected} or null, received {key!r:.60}")
-        return self.ids.get(key, UNSEEN)
+        found = self.ids.get(key)
+        if found is None:
+            check_storable(key, where)
+        return UNSEEN if found is None else found
 
 
 @dataclass(frozen=True)
@@ -111,6 +132,7 @@ class IdLookup:
             return UNSEEN
         if isinstance(key, bool) or not isinstance(key, int):
             raise RequestError(f"{where}: expected a whole number or null, received {key!r:.60}")
+        check_storable(key, where)
         return int(key) if 1 <= key <= self.largest else UNSEEN
 
 

@@ -328,6 +328,14 @@ def test_a_moment_is_read_as_the_logs_timestamps_are(unit, log, tmp_path):
             r"candidates\[0\].look: expected 4 numbers",
         ),
         ({"candidates": [{"what": "i1", "colour": 1}]}, "expected only what, brand, weight"),
+        ({"place": "\ud800"}, "place: expected text, received a lone surrogate"),
+        ({"income": "\ud800"}, "income: expected text, received a lone surrogate"),
+        ({"income": 2**70}, "income: expected a whole number of 64 bits"),
+        ({"when": "\ud800"}, "when: expected text, received a lone surrogate"),
+        (
+            {"candidates": [{"what": "i1", "genres": ["g1", "\ud800"]}]},
+            r"candidates\[0\].genres: expected text, received a lone surrogate",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_request_is_said(change, reason, encoder, log):

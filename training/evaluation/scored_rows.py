@@ -84,7 +84,8 @@ class ScoredRows:
         except (OSError, pa.ArrowException) as error:
             raise MerlinSimError(f"{path}: expected the scores of a run: {error}") from error
         check_scores(np.asarray(table["score"]), f"{path}: the scores")
-        return cls(*(np.asarray(table[name]) for name in COMPARED))
+        users, labels, scores = (np.asarray(table[name]) for name in COMPARED)
+        return cls(users, labels, scores)
 
 
 def check_scores(scores: Array, what: str) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ....histories.store import Reading, StoreError
+from ....histories.store import Reading
 from ...events.row_encoder import open_encoder
-from ...limits import Limits, RequestError
+from ...limits import Limits
 from ...requests.request_log import RequestLog
 from ...scoring.scorer import Scorer
 from ...scoring.signature_inputs import Scores
@@ -72,7 +72,7 @@ class TritonPythonModel:
                 self.limits.check_answer(len(asked), longest)
                 encoded.append(asked)
                 responses.append(None)
-            except (RequestError, StoreError) as error:
+            except Exception as error:  # a fault of one request must not end those beside it
                 encoded.append([])
                 responses.append(refuse(error))
         scores = self._score([one for asked in encoded for one in asked])

@@ -194,6 +194,7 @@ BAD_EVENTS = [
     ({"user_id": 5, "history": [], "candidates": ["x"]}, "user_id: expected a string"),
     ({"user_id": "u", "history": [], "candidates": ["x"] * 81}, "at most 80, received 81"),
     ({"user_id": "u", "history": ["x"] * 201, "candidates": []}, "at most 200, received 201"),
+    ({"user_id": "\ud800", "history": [], "candidates": []}, "user_id: .* a lone surrogate"),
 ]
 
 
