@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import uuid
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 UNFINISHED = ".unfinished"
 """Ends the name of a file that a task is writing."""
+TOO_LITTLE_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""The system's errors of a disk, a quota or a limit that is full."""
 
 
 def write_text_atomically(path: Path, text: str) -> None:
@@ -50,8 +53,9 @@ def open_replacing(path: Path) -> Iterator[IO[bytes]]:
     """Open a long file that stands under its name when the block has ended well.
 
     Until then it is ``<path>.partial``, which a run that ends early leaves behind: in sight, as it
-    may be large, and where the next run writes over it. It is not waited for until it is on the
-    disk, as what can be made again is not.
+    may be large, and where the next run writes over it. Where the system refuses to write, as on a
+    full disk, it is removed. It is not waited for until it is on the disk, as what can be made
+    again is not.
 
     Raises:
         MerlinSimError: Where the file cannot be written.
@@ -62,7 +66,22 @@ def open_replacing(path: Path) -> Iterator[IO[bytes]]:
             yield file
         os.replace(partial, path)
     except OSError as error:
-        raise MerlinSimError(f"{path}: cannot be written: {error.strerror or error}") from error
+        partial.unlink(missing_ok=True)
+        raise cannot_be_written(path, error) from error
+
+
+def cannot_be_written(path: Path, error: OSError) -> MerlinSimError:
+    """The error of a file or directory that the system refuses to write, with what is free."""
+    message = f"{path}: cannot be written: {error.strerror or error}"
+    if error.errno not in TOO_LITTLE_SPACE:
+        return MerlinSimError(message)
+    directory = path.absolute().parent
+    found = os.statvfs(directory)
+    free = found.f_bavail * found.f_frsize / 2**20
+    return MerlinSimError(
+        f"{message}. {free:,.1f} MiB are free in {directory}. Make room, or name an output on "
+        "another disk."
+    )
 
 
 @contextmanager

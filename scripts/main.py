@@ -6,7 +6,9 @@ import importlib
 import io
 import os
 import sys
-from typing import Any
+import traceback
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import click
 
@@ -50,6 +52,10 @@ COMMANDS = {
 }
 
 
+DEBUG = "--debug"
+HINT = f" `{DEBUG}` shows the traceback."
+
+
 class LazyCommands(click.Group):
     """A click group that imports a command's file when that command runs."""
 
@@ -80,6 +86,12 @@ class LazyCommands(click.Group):
 
 @click.command(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="merlin-sim")
+@click.option(
+    DEBUG,
+    is_flag=True,
+    expose_value=False,
+    help="Show the traceback of an error, too. May stand after the command.",
+)
 def cli() -> None:
     """Train and serve click-through-rate models: SIM on lifelong behaviour, DLRM on plain rows."""
 
@@ -93,19 +105,35 @@ def main() -> None:
         # A terminal that cannot show a character shows its number instead.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    if sys.argv[1:2] == ["preprocess"]:
+    arguments, debug = _without_debug(sys.argv[1:])
+    if arguments[:1] == ["preprocess"]:
         hide_tensorflow()
     try:
-        cli.main(standalone_mode=True)
+        cli.main(arguments, standalone_mode=True)
     except MerlinSimError as error:
-        click.echo(f"merlin-sim: {error}", err=True)
-        sys.exit(error.exit_code)
-    except (MemoryError, RecursionError) as error:
-        click.echo(f"merlin-sim: the input is too large ({type(error).__name__})", err=True)
-        sys.exit(2)
+        _end(str(error), error.exit_code, debug)
+    except RecursionError as error:
+        what = "the input is nested too deeply, or this is a fault of merlin-sim"
+        _end(f"{what} (RecursionError: {error}).{'' if debug else HINT}", 2, debug)
+    except MemoryError as error:
+        _end(f"out of memory (MemoryError: {error}).{'' if debug else HINT}", 2, debug)
     except OSError as error:
         if isinstance(error, BrokenPipeError):  # `merlin-sim ... | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(141)
-        click.echo(f"merlin-sim: {error}", err=True)
-        sys.exit(2)
+        _end(f"{error}.{'' if debug else HINT}", 2, debug)
+
+
+def _without_debug(arguments: Sequence[str]) -> tuple[list[str], bool]:
+    """Take the option --debug out of a command line, wherever it stands before ``--``."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    options = [argument for argument in arguments[:end] if argument != DEBUG]
+    return [*options, *arguments[end:]], len(options) < end
+
+
+def _end(message: str, exit_code: int, debug: bool) -> NoReturn:
+    """Print an error as one message, below its traceback where that is asked for."""
+    if debug:
+        traceback.print_exc()
+    click.echo(f"merlin-sim: {message}", err=True)
+    sys.exit(exit_code)

@@ -11,6 +11,20 @@ class RequestError(MerlinSimError):
     """A request that cannot be answered; the message says what was expected and what came."""
 
 
+TOO_LARGE = "the request is too large: "
+"""Begins what a model in Triton says of a request that gets 413 over HTTP."""
+
+
+class TooLargeError(RequestError):
+    """A request that is larger than a server answers at once; the message says what to split."""
+
+
+MAX_EVENTS = 4096
+"""Events of one request to a server."""
+EVENTS_PER_BATCH = 256
+"""Events that a server scores together, of requests that come together."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """What is refused before any work."""
@@ -34,6 +48,20 @@ class Limits:
         if count > self.max_candidates:
             raise RequestError(
                 f"{what}: expected at most {self.max_candidates:,}, received {count:,}"
+            )
+
+    def check_answer(self, events: int, longest: int) -> None:
+        """Refuse a request whose answer, rows of one length, would be too large.
+
+        Raises:
+            TooLargeError: Where it has more scores than :data:`EVENTS_PER_BATCH` whole events.
+        """
+        most = EVENTS_PER_BATCH * self.max_candidates
+        if events * longest > most:
+            raise TooLargeError(
+                f"expected an answer of at most {most:,} scores, as many for each event as the one "
+                f"with the most candidates has. Received: {events:,} events, one with {longest:,} "
+                "candidates. Send fewer events in a request"
             )
 
     def check_history(self, count: int, what: str = "history") -> None:

@@ -23,11 +23,12 @@ from ...schemas.contracts.known_contracts import channels_of
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.fingerprint import fingerprint
 from ...schemas.known_keys import IdsNote, other_meanings
+from ...schemas.source_files import TRAIN
 from ...serving.scoring.scorer import Scorer
 from ...serving.servables.manifest import MANIFEST
 from ...serving.servables.servable import Servable
 from ...serving.servables.served_columns import ServedColumns
-from ...training.checkpoints.run_state import IDS, check_facts
+from ...training.checkpoints.run_state import IDS, check_facts, replayed_dataset
 from ...training.evaluation.prediction import Predictor
 from .model_columns import Array, Batch, ModelColumns
 
@@ -62,6 +63,14 @@ class Judged:
             )
         return scores
 
+    def was_trained_on(self, dataset: DatasetDirectory, mapping: str) -> bool:
+        """Tell whether rows of a mapping of this dataset trained the model, as far as it is noted.
+
+        A model notes the datasets of its last run: its own, and the one that the run replayed.
+        """
+        noted = (self.origin["dataset"], self.origin["replayed_dataset"])
+        return mapping == TRAIN and fingerprint(dataset) in noted
+
     def check(self, dataset: DatasetDirectory) -> None:
         """Refuse a dataset that lacks what the model reads, or whose ids mean something else.
 
@@ -84,6 +93,53 @@ class Judged:
                 f"{dataset.path} cannot be scored by {self.path}: preprocess it with the "
                 f"vocabularies of the model's dataset, grown or as they are (--fitted):\n{lines}"
             )
+
+
+def refuse_trained_rows(
+    candidate: Judged,
+    current: Judged,
+    dataset: DatasetDirectory,
+    mapping: str,
+    force: bool,
+    say: Say,
+) -> dict[str, dict[str, Any]]:
+    """Refuse rows that the candidate was trained on, which it scores better than new rows.
+
+    Args:
+        candidate: The one that may be promoted.
+        current: The one that is served; rows that it was trained on are a handicap, and allowed.
+        dataset: What is to be scored.
+        mapping: Which rows of it.
+        force: Whether to warn only.
+        say: Called with each warning.
+
+    Returns:
+        Where both models came from, with whether these rows trained them.
+
+    Raises:
+        MerlinSimError: Where the candidate was trained on them, without ``force``.
+    """
+    trained = {
+        side: judged.was_trained_on(dataset, mapping)
+        for side, judged in (("candidate", candidate), ("current", current))
+    }
+    problem = (
+        f"{dataset.path}: expected rows that did not train the candidate. Received: mapping "
+        f"{mapping!r}, on which {candidate.path} was trained (fingerprint {fingerprint(dataset)}). "
+        "A model scores rows of its own training better than new ones"
+    )
+    if trained["candidate"] and not force:
+        raise MerlinSimError(
+            f"{problem}. Name newer rows with --dataset or --mapping, or pass --force."
+        )
+    if trained["candidate"]:
+        say(f"{problem}: the verdict favours the candidate.")
+    if trained["current"]:
+        say(f"{dataset.path}: {current.path} was trained on these rows, which favours it.")
+    return {
+        side: {**judged.origin, "trained_on_these_rows": trained[side]}
+        for side, judged in (("candidate", candidate), ("current", current))
+    }
 
 
 def open_judged(path: Path, say: Say = lambda message: None) -> Judged:
@@ -146,6 +202,7 @@ def _of_checkpoint(path: Path, checkpoints: Path, say: Say) -> Judged:
         "checkpoint": checkpoint.path.name,
         "checkpoint_sha256": sha256(checkpoint.path / SUMS),
         "dataset": checkpoint.facts["dataset"],
+        "replayed_dataset": replayed_dataset(checkpoint.facts),
         "model_type": checkpoint.facts["model_type"],
     }
     ids = IdsNote.parse(checkpoint.facts.get(IDS))
@@ -168,6 +225,7 @@ def _of_servable(path: Path) -> Judged:
         "checkpoint": manifest["checkpoint"].get("name"),
         "checkpoint_sha256": manifest["checkpoint"].get("sha256"),
         "dataset": manifest["checkpoint"].get("dataset"),
+        "replayed_dataset": manifest["checkpoint"].get("replayed_dataset"),
         "model_type": manifest["model"]["type"],
     }
     columns_read = ModelColumns.of(servable.schema, names)

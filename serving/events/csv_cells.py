@@ -9,6 +9,7 @@ import numpy as np
 
 from ..limits import RequestError
 
+NOT_UTF8 = "expected UTF-8, found byte"
 LARGEST_NUMBER = float(np.finfo(np.float32).max)
 """Models take numbers of 32 bits."""
 
@@ -72,6 +73,15 @@ def number_of(value: Any, where: str) -> float:
     return float(value)
 
 
+def not_utf8(byte: int) -> str:
+    """Say that a text has a byte that is no UTF-8.
+
+    >>> not_utf8(0xe9)
+    'expected UTF-8, found byte 0xe9'
+    """
+    return f"{NOT_UTF8} 0x{byte:02x}"
+
+
 def parse_json(text: bytes | str) -> Any:
     """Read one JSON value; a RequestError, returned, says why it is none.
 
@@ -81,7 +91,7 @@ def parse_json(text: bytes | str) -> Any:
     try:
         return json.loads(text)
     except UnicodeDecodeError as error:
-        return RequestError(f"expected UTF-8, found byte 0x{error.object[error.start]:02x}")
+        return RequestError(not_utf8(error.object[error.start]))
     except (ValueError, RecursionError) as error:
         return RequestError(f"expected one JSON object: {_json_problem(error)}")
 

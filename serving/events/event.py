@@ -9,19 +9,22 @@ is oldest first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..limits import Limits, RequestError
 from ..servables.served_columns import ServedColumns
 from .csv_cells import number_of
+from .event_times import EventTimes
 
 CANDIDATES = "candidates"
 HISTORY = "history"
 Item = tuple[Any, ...]
 """The raw key of each item feature, the item's first; ``NOT_GIVEN`` where it is to be looked up."""
 NOT_GIVEN = object()
+MOST_LISTED = 10
+"""How many problems with the keys of an event a message lists."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ def parse_event(
     columns: ServedColumns,
     limits: Limits,
     beside: tuple[tuple[str, ...], tuple[str, ...]] = NO_FIELDS,
+    times: EventTimes | None = None,
 ) -> Event:
     """Check the form of an event.
 
@@ -56,32 +60,75 @@ def parse_event(
         columns: What the model reads.
         limits: What is refused.
         beside: The fields of an event beside its keys and lists, and those of an item.
+        times: Makes time intervals of times; None where an event has to bring the intervals.
 
     Raises:
-        RequestError: With the first thing that is wrong.
+        RequestError: With all keys that are missing or unknown, else the first thing that is wrong.
     """
     if not isinstance(fields, Mapping):
         raise RequestError(f"expected an object, received {fields!r:.60}")
     users = {column.name: column.name for column in columns.users}
     intervals = (columns.intervals.name,) if columns.intervals else ()
     of_user, of_item = beside
-    for name in (*users, *of_user, HISTORY, CANDIDATES, *intervals):
-        if name not in fields:
-            received = ", ".join(map(repr, fields)) or "none"
-            raise RequestError(f"expected the key {name!r}, received only: {received:.200}")
-    candidates = _list(fields, CANDIDATES)
-    limits.check_candidates(len(candidates))
-    history = _list(fields, HISTORY)
-    limits.check_history(len(history))
     domains = tuple(column.domain for column in columns.targets)
+    needed = times.needed(fields) if times else intervals
+    for name, check in ((CANDIDATES, limits.check_candidates), (HISTORY, limits.check_history)):
+        if isinstance(items := fields.get(name), list):
+            check(len(items))
+    names = dict.fromkeys((*users, *of_user, HISTORY, CANDIDATES, *needed))
+    refuse_all([*missing_keys(fields, names), *_wrong_keys(fields, domains, of_item)])
+    candidates = _list(fields, CANDIDATES)
+    history = _list(fields, HISTORY)
+    if times is not None:
+        fields = times.with_intervals(fields, len(history))
     return Event(
         {name: fields[name] for name in users},
-        [_item(item, domains, f"candidates[{i}]", of_item) for i, item in enumerate(candidates)],
-        [_item(item, domains, f"history[{i}]", of_item) for i, item in enumerate(history)],
+        [_item(item, domains) for item in candidates],
+        [_item(item, domains) for item in history],
         _intervals(fields, intervals[0], len(history)) if intervals else None,
         {name: fields[name] for name in of_user},
         [_given(item, of_item) for item in candidates] if of_item else (),
     )
+
+
+def missing_keys(fields: Mapping[str, Any], names: Iterable[str]) -> Iterator[str]:
+    """Say which keys an object lacks; nothing where it has them all."""
+    missing = [name for name in names if name not in fields]
+    if missing:
+        received = ", ".join(map(repr, fields)) or "none"
+        keys = "the key" if len(missing) == 1 else "the keys"
+        yield f"expected {keys} {', '.join(map(repr, missing))}, received only: {received:.200}"
+
+
+def refuse_all(problems: Sequence[str]) -> None:
+    """Refuse an event that has problems.
+
+    Raises:
+        RequestError: With the first :data:`MOST_LISTED` problems, and how many more there are.
+    """
+    if problems:
+        more = len(problems) - MOST_LISTED
+        listed = [*problems[:MOST_LISTED], *([f"and {more:,} more"] if more > 0 else [])]
+        raise RequestError("; ".join(listed))
+
+
+def _wrong_keys(
+    fields: Mapping[str, Any], domains: tuple[str, ...], beside: tuple[str, ...]
+) -> Iterator[str]:
+    """Say which keys the objects of items lack, and which are unknown."""
+    known = (*domains, *beside)
+    for name in (HISTORY, CANDIDATES):
+        items = fields.get(name)
+        for place, item in enumerate(items if isinstance(items, list) else ()):
+            if not isinstance(item, Mapping):
+                continue
+            where = f"{name}[{place}]"
+            if domains[0] not in item:
+                received = ", ".join(map(repr, item)) or "none"
+                yield f"{where}: expected the key {domains[0]!r}, received: {received:.200}"
+            unknown = ", ".join(repr(key) for key in item if key not in known)
+            if unknown:
+                yield f"{where}: expected only {', '.join(known)}, received {unknown:.200}"
 
 
 def _given(item: Any, names: tuple[str, ...]) -> dict[str, Any]:
@@ -99,17 +146,9 @@ def _list(fields: Mapping[str, Any], name: str) -> list[Any]:
     return value
 
 
-def _item(item: Any, domains: tuple[str, ...], where: str, beside: tuple[str, ...] = ()) -> Item:
+def _item(item: Any, domains: tuple[str, ...]) -> Item:
     if not isinstance(item, Mapping):
         return (item, *[NOT_GIVEN] * (len(domains) - 1))
-    if domains[0] not in item:
-        received = ", ".join(map(repr, item)) or "none"
-        raise RequestError(f"{where}: expected the key {domains[0]!r}, received: {received:.200}")
-    unknown = [name for name in item if name not in domains and name not in beside]
-    if unknown:
-        raise RequestError(
-            f"{where}: expected only {', '.join((*domains, *beside))}, received {unknown[0]!r:.60}"
-        )
     given = [item.get(name) for name in domains[1:]]
     return (item[domains[0]], *[NOT_GIVEN if key is None else key for key in given])
 

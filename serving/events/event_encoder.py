@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +19,9 @@ from ..servables.served_columns import Column
 from .csv_cells import csv_key, csv_list, csv_numbers
 from .event import CANDIDATES, HISTORY, NOT_GIVEN, Event, Item, parse_event
 from .event_numbers import NumberEncoder, PlainNumbers, WorkflowNumbers
+from .event_times import HISTORY_TIMES, EventTimes
 from .log_lookup import as_in_log, read_workflow
-from .vocabulary_lookup import UNSEEN, IdLookup, Lookup, VocabularyLookup
+from .vocabulary_lookup import UNSEEN, IdLookup, Lookup, VocabularyLookup, check_storable
 
 Ids = dict[str, npt.NDArray[np.generic]]
 
@@ -95,14 +96,18 @@ class EventEncoder:
             by_name = {lookup.domain: lookup for lookup in lists}
             table = Vocabularies(servable.path / CATEGORIES).items(first.domain)
             self.numbers = WorkflowNumbers(*workflow, table, by_name, self.columns)
+        self.times: EventTimes | None = None
+        if workflow is not None and self.columns.intervals is not None:
+            self.times = EventTimes.of(stated, workflow[2], self.columns.intervals.name)
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The names that a row of a file has."""
+    def fields_for(self, found: Collection[str]) -> tuple[str, ...]:
+        """Name what a row of a file needs, by the columns that the file has."""
         intervals = (self.columns.intervals.name,) if self.columns.intervals else ()
+        if self.times is not None:
+            intervals = self.times.needed(found)
         users = (*(column.name for column in self.columns.users), *self.numbers.user_fields)
         history = (HISTORY,) if self.histories is None else ()
-        return (*users, *history, CANDIDATES, *intervals)
+        return tuple(dict.fromkeys((*users, *history, CANDIDATES, *intervals)))
 
     def from_cells(self, cells: Mapping[str, str]) -> dict[str, Any]:
         """Read the cells of a row of CSV; a list is JSON, or keys separated by ``|``.
@@ -117,9 +122,11 @@ class EventEncoder:
             found[name] = csv_list(cells[name], name, self.items[0].is_text)
         for name in self.numbers.user_fields:
             found[name] = self.numbers.from_cell(name, cells[name])
-        if self.columns.intervals is not None:
-            name = self.columns.intervals.name
+        if self.columns.intervals is not None and (name := self.columns.intervals.name) in cells:
             found[name] = csv_numbers(cells[name], name)
+        if self.times is not None and HISTORY_TIMES in cells:
+            found[HISTORY_TIMES] = csv_list(cells[HISTORY_TIMES], HISTORY_TIMES, is_text=True)
+            found[self.times.timestamp] = cells.get(self.times.timestamp) or None
         return found
 
     def output_types(self) -> dict[str, Any]:
@@ -143,12 +150,13 @@ class EventEncoder:
         beside = (self.numbers.user_fields, self.numbers.item_fields)
         if self.histories is not None and isinstance(fields, Mapping) and HISTORY not in fields:
             fields = {**fields, HISTORY: self._kept_history(self.histories, fields)}
-        return parse_event(fields, self.columns, self.limits, beside)
+        return parse_event(fields, self.columns, self.limits, beside, self.times)
 
     def _kept_history(self, histories: Reading, fields: Mapping[str, Any]) -> list[Any]:
         key = fields.get(self.columns.users[0].name)
         if isinstance(key, bool) or not isinstance(key, str | int):
             return []  # nobody's, or refused where it is looked up
+        check_storable(key, self.columns.users[0].name)
         # Items that the model does not know will be left out: there are as many again.
         newest = min(2 * self.columns.longest, self.limits.max_history)
         return histories.read(as_text(key), newest).items

@@ -7,7 +7,7 @@ what the model reads, under the names of the dataset's columns.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,12 +18,14 @@ from ...workflows.features.crosses import cross_ids
 from ...workflows.features.feature import (
     INTERACTION,
     ITEM,
+    UNITS,
     USER,
     AnyFeature,
     Cross,
     Encoding,
     Number,
     Time,
+    Vector,
 )
 from ...workflows.features.feature_set import TARGET_SUFFIX, FeatureSet
 from ...workflows.features.fitted_numbers import FittedNumbers
@@ -34,10 +36,22 @@ from ...workflows.features.raw_vectors import keys_of_lists, matrix_of
 from ..limits import RequestError
 from ..servables.served_columns import Column, ServedColumns
 from .csv_cells import csv_numbers, number_of
-from .vocabulary_lookup import Lookup
+from .event import refuse_all
+from .vocabulary_lookup import Lookup, check_storable
 
 Array = npt.NDArray[Any]
 Raw = Mapping[str, Any]
+
+
+TRIED = (1.0, 0.5, 10.0, 100.0, 0.0, 1000.0, -1.0)
+"""Numbers for an example, of which the first that a workflow takes is given."""
+A_DATE, A_MOMENT = "2024-06-01 18:30:00", 1_717_266_600
+"""A date and time for an example, and its seconds since 1970."""
+
+
+def a_number(takes: Callable[[float], bool]) -> float:
+    """Give a number for an example, which ``takes`` says is accepted, if any of some is."""
+    return next(filter(takes, TRIED), TRIED[0])
 
 
 class KnownItems(Protocol):
@@ -70,6 +84,14 @@ class PlainNumbers:
         self.user_fields = tuple(self._user)
         self.item_fields = tuple(self._items)
 
+    def user_examples(self) -> dict[str, Any]:
+        """Give of each field of the user a value that is accepted."""
+        return {name: _plain_example(column) for name, column in self._user.items()}
+
+    def item_examples(self) -> dict[str, Any]:
+        """Give the same of each field of an item."""
+        return {name: _plain_example(column) for name, column in self._items.items()}
+
     def from_cell(self, field: str, cell: str) -> Any:
         """Read a cell of CSV."""
         numbers = csv_numbers(cell, field)
@@ -79,10 +101,13 @@ class PlainNumbers:
 
     def of_user(self, raw: Raw) -> dict[str, Array]:
         """Read what stands beside the user: column -> [1] or [1, width]."""
-        return {
-            name: np.array([_plain(column, raw.get(name), name)], column.dtype)
+        problems: list[str] = []
+        read = {
+            name: _plain_rows(column, [(raw.get(name), name)], problems)
             for name, column in self._user.items()
         }
+        refuse_all(problems)
+        return {name: np.array(rows, self._user[name].dtype) for name, rows in read.items()}
 
     def of_items(
         self, users: Mapping[str, Array], ids: Sequence[Array], given: Sequence[Raw], where: str
@@ -95,13 +120,41 @@ class PlainNumbers:
             given: What stands in each candidate's object.
             where: What the candidates are, for messages.
         """
-        found = {}
-        for name, column in self._items.items():
-            rows = [
-                _plain(column, raw.get(name), f"{where}[{i}].{name}") for i, raw in enumerate(given)
-            ]
-            found[name] = np.array(rows, column.dtype).reshape(len(rows), *column.shape[1:])
-        return found
+        problems: list[str] = []
+        read = {
+            name: _plain_rows(
+                column,
+                [(raw.get(name), f"{where}[{i}].{name}") for i, raw in enumerate(given)],
+                problems,
+            )
+            for name, column in self._items.items()
+        }
+        refuse_all(problems)
+        return {
+            name: np.array(read[name], column.dtype).reshape(len(given), *column.shape[1:])
+            for name, column in self._items.items()
+        }
+
+
+def _plain_example(column: Column) -> Any:
+    if column.width is None:
+        return TRIED[0]
+    if column.largest_id is None:
+        return [TRIED[0]] * column.width
+    return list(range(1, min(2, column.width, column.largest_id) + 1))
+
+
+def _plain_rows(
+    column: Column, values: Sequence[tuple[Any, str]], problems: list[str]
+) -> list[Any]:
+    """Read values beside what they are called; what is wrong with them goes to ``problems``."""
+    rows = []
+    for value, where in values:
+        try:
+            rows.append(_plain(column, value, where))
+        except RequestError as error:
+            problems.append(str(error))
+    return rows
 
 
 def _plain(column: Column, value: Any, where: str) -> Any:
@@ -163,6 +216,28 @@ class WorkflowNumbers:
             self._known[vector.name] = items.vectors(vector.name, vector.size)
         for keys in features.lists:
             self._known[keys.name] = items.lists(keys.name, keys.longest)
+
+    def user_examples(self) -> dict[str, Any]:
+        """Give of each field of the user a value that is accepted."""
+        lagged = {name: n for n in self._features.lagging for name in n.lagged}
+        return {
+            **{feature.name: self._example(feature) for feature in self._of_user},
+            **{name: self._example(number) for name, number in lagged.items()},
+        }
+
+    def item_examples(self) -> dict[str, Any]:
+        """Give the same of each field of an item."""
+        return {feature.name: self._example(feature) for feature in self._of_item}
+
+    def _example(self, feature: AnyFeature) -> Any:
+        if isinstance(feature, Number):
+            return a_number(lambda number: not self._fitted.unfit(feature, np.array([number]))[0])
+        if isinstance(feature, Time):
+            return A_DATE if feature.unit is None else int(A_MOMENT / UNITS[feature.unit])
+        if isinstance(feature, Vector):
+            return [TRIED[0]] * feature.size
+        lookup = self._lookups[feature.name]
+        return list(dict.fromkeys(lookup.example(place) for place in range(2)))
 
     def from_cell(self, field: str, cell: str) -> Any:
         """Leave a cell of CSV as it is: the workflow reads the log's, too."""
@@ -293,15 +368,22 @@ def _arrow(values: Sequence[Any], where: Sequence[str]) -> pa.Array:
     """Raw values of one column as arrow has them; each by itself where they are of many types."""
     try:
         return pa.array([None if value == "" else value for value in values])
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+    except (
+        pa.ArrowInvalid,
+        pa.ArrowTypeError,
+        pa.ArrowNotImplementedError,
+        OverflowError,
+        UnicodeEncodeError,
+    ):
         return pa.array([_text(value, place) for value, place in zip(values, where, strict=True)])
 
 
 def _text(value: Any, where: str) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
     if isinstance(value, list) and all(isinstance(entry, str | int | float) for entry in value):
-        return "|".join(map(str, value))
+        value = "|".join(map(str, value))
+    if value is None or isinstance(value, str):
+        check_storable(value or "", where)
+        return value
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     raise RequestError(f"{where}: expected a number, text or a list, received {value!r:.60}")

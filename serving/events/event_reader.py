@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,11 +16,13 @@ from ...foundation.exceptions import MerlinSimError
 from ...schemas.parquet.footer import UNREADABLE, read_footer, why
 from ...schemas.parquet.row_pieces import file_pieces
 from ..limits import RequestError
-from .csv_cells import parse_json
+from .csv_cells import NOT_UTF8, not_utf8, parse_json
 from .row_encoder import Encoder
 
 READERS = (".jsonl", ".csv", ".parquet")
 ROWS_PER_READ = 1024
+OF_LATIN_1 = " (a file in Latin-1 becomes UTF-8 by `iconv -f WINDOWS-1252 -t UTF-8`)"
+"""What to do where a file has a byte that is no UTF-8."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +63,27 @@ class EventFile:
         return self.path.stat().st_size
 
     def rows(self) -> Iterator[Row]:
-        """Read row by row."""
-        if self.path.suffix == ".parquet":
-            yield from self._parquet_rows()
-        elif self.path.suffix == ".csv":
+        """Read row by row.
+
+        Raises:
+            MerlinSimError: Where the file cannot be read, or is no UTF-8 text.
+        """
+        try:
+            yield from self._parquet_rows() if self.path.suffix == ".parquet" else self._text_rows()
+        except OSError as error:
+            raise MerlinSimError(
+                f"{self.path}: cannot be read: {error.strerror or error}"
+            ) from error
+
+    def _text_rows(self) -> Iterator[Row]:
+        with open(self.path, "rb") as file:
+            begin = file.read(4)
+        if begin.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise MerlinSimError(
+                f"{self.path}: expected UTF-8, received UTF-16. Write it as UTF-8, as "
+                f"`iconv -f UTF-16 -t UTF-8 {self.path}` does."
+            )
+        if self.path.suffix == ".csv":
             # Bytes that are not valid UTF-8 are kept, so that the error can name their row.
             with open(
                 self.path, encoding="utf-8-sig", errors="surrogateescape", newline=""
@@ -92,6 +112,8 @@ class EventFile:
         csv.field_size_limit(1 << 30)
         reader = csv.reader(file, strict=True)
         header = next(reader, [])
+        if (problem := _no_utf8(header, header)) is not None:
+            raise MerlinSimError(f"{self.path}, line 1: {problem}")
         self._check_columns(header, "a first line with the columns")
         while True:
             line = reader.line_num + 1
@@ -106,7 +128,7 @@ class EventFile:
                 yield Row(line, self._csv_fields(header, cells), file.buffer.tell())
 
     def _check_columns(self, found: list[str], expected: str) -> None:
-        wanted = self.encoder.fields
+        wanted = self.encoder.fields_for(found)
         missing = [name for name in wanted if name not in found]
         if missing:
             raise MerlinSimError(
@@ -117,14 +139,24 @@ class EventFile:
     def _csv_fields(self, header: list[str], cells: list[str]) -> Any:
         if len(cells) != len(header):
             return RequestError(f"expected {len(header)} fields, found {len(cells)}")
-        try:
-            ",".join(cells).encode("utf-8")
-        except UnicodeEncodeError:
-            return RequestError("expected UTF-8")
+        if (problem := _no_utf8(header, cells)) is not None:
+            return RequestError(problem)
         try:
             return self.encoder.from_cells(dict(zip(header, cells, strict=True)))
         except RequestError as error:
             return error
+
+
+def _no_utf8(header: list[str], cells: list[str]) -> str | None:
+    """Say which cell has a byte that is no UTF-8, which reading has kept as a surrogate."""
+    for name, cell in zip(header, cells, strict=True):
+        try:
+            cell.encode()
+        except UnicodeEncodeError as error:
+            byte = ord(cell[error.start]) - 0xDC00
+            shown = name.encode("utf-8", "surrogateescape").decode("latin-1")
+            return f"{shown}: {not_utf8(byte)}{OF_LATIN_1}"
+    return None
 
 
 def _json_rows(file: IO[bytes]) -> Iterator[Row]:
@@ -132,7 +164,10 @@ def _json_rows(file: IO[bytes]) -> Iterator[Row]:
     for line, text in enumerate(file, start=1):
         done += len(text)
         if text.strip():
-            yield Row(line, parse_json(text), done)
+            fields = parse_json(text)
+            if isinstance(fields, RequestError) and str(fields).startswith(NOT_UTF8):
+                fields = RequestError(f"{fields}{OF_LATIN_1}")
+            yield Row(line, fields, done)
 
 
 def check_ending(option: str, path: Path, endings: tuple[str, ...]) -> None:

@@ -18,7 +18,8 @@ from ...workflows.features.raw_numbers import numbers_of
 from ...workflows.features.raw_vectors import category_of
 from ..limits import RequestError
 from ..servables.servable import WORKFLOW, Servable
-from .vocabulary_lookup import Lookup
+from .event_numbers import a_number
+from .vocabulary_lookup import Lookup, check_storable
 
 
 def read_workflow(servable: Servable) -> tuple[FeatureSet, FittedNumbers, str] | None:
@@ -76,10 +77,20 @@ class LogLookup:
         """Return a number as text."""
         return None if key is None else str(key)
 
+    def example(self, place: int) -> Any:
+        """Return a number that the workflow makes a key of."""
+        return self.keys.example(place) if self.number is None else a_number(self._takes)
+
+    def _takes(self, number: float) -> bool:
+        assert self.number is not None
+        return not self.fitted.unfit(self.number, np.array([number]))[0]
+
     def look_up(self, key: Any, where: str) -> int:
         """Return the id of a number, given as such or as text; of none, what the workflow has."""
         if key is not None and (isinstance(key, bool) or not isinstance(key, str | int | float)):
             raise RequestError(f"{where}: expected a number or null, received {key!r:.60}")
+        if isinstance(key, str | int):
+            check_storable(key, where)
         if self.number is None:
             text = pa.array([None if key is None else str(key)], pa.string())
             word = category_of(text)[0].as_py()

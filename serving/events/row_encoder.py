@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from ..limits import Limits, RequestError
 from ..servables.servable import Servable
 from ..servables.served_columns import Column
 from .csv_cells import csv_key, number_of
-from .event import Event
+from .event import Event, missing_keys, refuse_all
 from .event_encoder import EncodedEvent, EventEncoder, find_lookup
 from .vocabulary_lookup import Lookup
 
@@ -46,9 +46,8 @@ class RowEncoder:
             for column in self.columns.targets
         }
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The names that a row of a file has."""
+    def fields_for(self, found: Collection[str]) -> tuple[str, ...]:
+        """Name what a row of a file needs, whatever else the file has."""
         return tuple(self.lookups)
 
     def from_cells(self, cells: Mapping[str, str]) -> dict[str, Any]:
@@ -68,20 +67,21 @@ class RowEncoder:
 
     def output_row(self, event: Event) -> dict[str, Any]:
         """Return what a file of scores says of a row."""
-        return dict(zip(self.lookups, event.candidates[0], strict=True))
+        row = zip(self.lookups.items(), event.candidates[0], strict=True)
+        return {
+            name: float(value) if lookup is None and value is not None else value
+            for (name, lookup), value in row
+        }
 
     def parse(self, fields: Any) -> Event:
         """Check the form of a row.
 
         Raises:
-            RequestError: Naming the column that it lacks.
+            RequestError: Naming the columns that it lacks.
         """
         if not isinstance(fields, Mapping):
             raise RequestError(f"expected an object, received {fields!r:.60}")
-        for name in self.lookups:
-            if name not in fields:
-                received = ", ".join(map(repr, fields)) or "none"
-                raise RequestError(f"expected the key {name!r}, received only: {received:.200}")
+        refuse_all([*missing_keys(fields, self.lookups)])
         return Event({}, [tuple(fields[name] for name in self.lookups)], [], None)
 
     def encode(self, event: Event) -> EncodedEvent:
@@ -144,6 +144,11 @@ def open_encoder(
     """
     if histories is not None and servable.takes_rows:
         raise MerlinSimError(f"{servable.path}: the model reads no history: no store is needed.")
+    if histories is not None and not servable.columns.users:
+        raise MerlinSimError(
+            f"{servable.path}: the model reads no column of a user, and a store has histories by "
+            "user: requests have to bring them."
+        )
     if histories is not None and servable.columns.intervals is not None:
         raise MerlinSimError(
             f"{servable.path}: the model reads {servable.columns.intervals.name!r} beside each "

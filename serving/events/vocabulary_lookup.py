@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +18,24 @@ from ..limits import RequestError
 ID, KEY = "id", "key"
 UNSEEN = 0
 """The id of a key that was not there when the workflow was fitted."""
+
+
+def check_storable(key: str | int, where: str) -> None:
+    """Refuse a key that no log can hold, nor a file of scores or a store of histories.
+
+    Raises:
+        RequestError: Where it has a lone surrogate, or more than 64 bits.
+    """
+    if isinstance(key, int):
+        if not -(2**63) <= key < 2**63:
+            raise RequestError(f"{where}: expected a whole number of 64 bits, received {key!r:.60}")
+        return
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        raise RequestError(
+            f"{where}: expected text, received a lone surrogate in {key!a:.60}"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -58,6 +77,11 @@ class VocabularyLookup:
         """Return a key as a file of scores shows it."""
         return key
 
+    def example(self, place: int) -> Any:
+        """Return a known key: another one for each place, as long as there are so many."""
+        known = [*islice((key for key in self.ids if key != f"no_{self.domain}"), place + 1)]
+        return known[-1] if known else None
+
     def look_up(self, key: Any, where: str) -> int:
         """Return the id of a key; of none, what the workflow has for features without a value.
 
@@ -70,7 +94,10 @@ class VocabularyLookup:
         if isinstance(key, bool) or not isinstance(key, str if self.is_text else int):
             expected = "a string" if self.is_text else "a whole number"
             raise RequestError(f"{where}: expected {expected} or null, received {key!r:.60}")
-        return self.ids.get(key, UNSEEN)
+        found = self.ids.get(key)
+        if found is None:
+            check_storable(key, where)
+        return UNSEEN if found is None else found
 
 
 @dataclass(frozen=True)
@@ -95,12 +122,17 @@ class IdLookup:
         """Return a key as a file of scores shows it."""
         return key
 
+    def example(self, place: int) -> Any:
+        """Return an id."""
+        return min(place + 1, self.largest)
+
     def look_up(self, key: Any, where: str) -> int:
         """Return the id if it is one."""
         if key is None:
             return UNSEEN
         if isinstance(key, bool) or not isinstance(key, int):
             raise RequestError(f"{where}: expected a whole number or null, received {key!r:.60}")
+        check_storable(key, where)
         return int(key) if 1 <= key <= self.largest else UNSEEN
 
 
@@ -128,3 +160,6 @@ class Lookup(Protocol):
 
     def shown(self, key: Any) -> Any:
         """Return a key as a file of scores shows it."""
+
+    def example(self, place: int) -> Any:
+        """Return a known key: another one for each place, as long as there are so many."""

@@ -92,7 +92,8 @@ def meets_canary(user: Any, canary: Canary) -> bool:
         user: The raw key.
         canary: Its version and share.
     """
-    digest = hashlib.blake2b(f"{canary.number}:{user}".encode(), digest_size=8).digest()
+    text = f"{canary.number}:{user}"
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big") < canary.share * 2**64
 
 

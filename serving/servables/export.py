@@ -22,7 +22,7 @@ from ...workflows.criteo.raw_numbers import LOGARITHMS
 from .manifest import ServableError, write_manifest
 from .servable import CATEGORIES, MODEL, WORKFLOW
 from .served_columns import ServedColumns
-from .served_model import save_served_model
+from .served_model import explained_disk_errors, save_served_model
 
 
 def export_model(
@@ -68,7 +68,10 @@ def export_model(
         "histories": "ragged" if columns.is_ragged else "padded",
     }
     _check_vocabularies(dataset, columns)
-    with staged_directory(output, overwrite=overwrite, say=say) as directory:
+    with (
+        staged_directory(output, overwrite=overwrite, say=say) as directory,
+        explained_disk_errors(output),
+    ):
         served = Schema([schema[n] for n in names])
         save_served_model(model, served, directory / MODEL, takes_rows, family.has_vectors)
         dataset.spec.write(directory / SPEC_FILE)

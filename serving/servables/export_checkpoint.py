@@ -18,7 +18,7 @@ from ...models.saved_weights import restored_model
 from ...schemas import SPEC_FILE
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.fingerprint import fingerprint
-from ...training.checkpoints.run_state import check_facts
+from ...training.checkpoints.run_state import check_facts, replayed_dataset
 from ..triton.repository import write_stock_repository
 from .export import export_model
 
@@ -56,6 +56,7 @@ class CheckpointExport:
         model = restore_model(checkpoint, dataset)
         facts = {name: checkpoint.facts.get(name) for name in FACTS}
         facts = {"name": checkpoint.path.name, "sha256": sha256(checkpoint.path / SUMS), **facts}
+        facts["replayed_dataset"] = replayed_dataset(checkpoint.facts)
         export_model(
             model,
             dataset,

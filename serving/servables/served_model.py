@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 from merlin.schema import Schema
 
+from ...foundation.atomic_write import TOO_LITTLE_SPACE, cannot_be_written
 from ...foundation.batch_names import OFFSETS, VALUES
 from ...foundation.process_wide import quiet_save
 from ...models.row_parts import in_parts
@@ -26,6 +30,32 @@ from .servable import (
     USER_VECTOR_SIGNATURE,
     VECTOR,
 )
+
+
+@contextmanager
+def explained_disk_errors(output: Path) -> Iterator[None]:
+    """Say of a full disk what is free on it, whether Python or TensorFlow met it.
+
+    Args:
+        output: What is written in the block.
+
+    Raises:
+        MerlinSimError: Where there is no space; other errors are left as they are.
+    """
+    try:
+        yield
+    except (OSError, tf.errors.OpError) as error:
+        refused = error if isinstance(error, OSError) else _system_error(error)
+        if refused is None or refused.errno not in TOO_LITTLE_SPACE:
+            raise
+        raise cannot_be_written(output, refused) from refused
+
+
+def _system_error(error: tf.errors.OpError) -> OSError | None:
+    """The system's error behind one of TensorFlow's, which has its text but not its number."""
+    text = str(error)
+    found = (number for number in TOO_LITTLE_SPACE if os.strerror(number) in text)
+    return next((OSError(number, os.strerror(number)) for number in found), None)
 
 
 def save_served_model(

@@ -70,6 +70,8 @@ class TritonModel:
     """python or tensorflow; None for an ensemble."""
     max_batch_size: int = 0
     """Rows that Triton may put together along the first axis; 0 where there is no such axis."""
+    preferred_batch_size: int | None = None
+    """Rows beyond which Triton puts nothing together; a single request may be larger."""
     parameters: Mapping[str, str] = field(default_factory=dict)
     steps: Sequence[EnsembleStep] = ()
 
@@ -82,7 +84,9 @@ class TritonModel:
             listed = ",\n".join(f"  {tensor.to_text()}" for tensor in tensors)
             lines.append(f"{kind} [\n{listed}\n]")
         if self.max_batch_size:
-            lines.append("dynamic_batching { }")
+            preferred = self.preferred_batch_size
+            stated = "" if preferred is None else f"preferred_batch_size: [{preferred}] "
+            lines.append(f"dynamic_batching {{ {stated}}}")
         for name, value in self.parameters.items():
             lines.append(
                 f"parameters {{ key: {quote(name)} value {{ string_value: {quote(value)} }} }}"

@@ -13,7 +13,9 @@ itself listens on sockets in a folder of ours.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import re
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -26,7 +28,7 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from ..limits import RequestError
+from ..limits import TOO_LARGE, RequestError
 from .json_depth import is_deeper
 from .json_shapes import check_shapes
 
@@ -45,6 +47,8 @@ _UNREAD = tuple(
 )
 """What Triton answers with 500 where a request lacks something, or only its parser cannot read it
 (a zero byte in a text)."""
+_BATCH_SIZE = re.compile(rb"inference request batch-size must be <= (\d+) for '([^']*)'")
+"""What Triton answers with 400 where a request has more rows than a model takes at once."""
 _FORM = "application/x-www-form-urlencoded"
 # It would show a traceback for whatever is no HTTP; whoever sent it is told.
 _SILENT = logging.getLogger(f"{__name__}.aiohttp")
@@ -219,9 +223,25 @@ class _Porter:
             for name, value in response.headers.items()
             if name.lower() not in _OF_THE_CONNECTION
         ]
+        if response.status == 400 and (problem := _too_large(content)) is not None:
+            return _refuse(413, problem)
         is_unread = response.status == 500 and content.startswith(_UNREAD)
         status = 400 if is_unread else response.status
         return web.Response(status=status, body=content, headers=kept)
+
+
+def _too_large(content: bytes) -> str | None:
+    """Say why a request that Triton or a model refused is too large; None where it is not."""
+    if (found := _BATCH_SIZE.search(content)) is not None:
+        most, model = int(found[1]), found[2].decode("utf-8", "replace")
+        return (
+            f"expected at most {most:,} events in a request to {model!r}: split it, and send the "
+            "parts one after the other"
+        )
+    begin, told, _ = content.partition(TOO_LARGE.encode())
+    if not told or begin != b'{"error":"':
+        return None
+    return str(json.loads(content)["error"]).removeprefix(TOO_LARGE)
 
 
 def _is_asked_on(name: str, value: str) -> bool:

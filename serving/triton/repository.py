@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from ...foundation.staging import check_apart, staged_directory
-from ..limits import Limits
+from ..limits import EVENTS_PER_BATCH, MAX_EVENTS, Limits
 from ..requests.log_settings import LogSettings
 from ..scoring.versions import Canary, user_of_events
 from ..servables.manifest import write_manifest
@@ -32,7 +32,6 @@ from .python_models.model_settings import (
 )
 
 IDS, EVENTS, CANDIDATES, WORKFLOW = "ids", "events", "candidates", "workflow"
-EVENTS_PER_BATCH = 256
 CONFIG = "config.pbtxt"
 _MODELS = "serving.triton.python_models"
 _MODEL_FILE = '''"""Made by merlin-sim; Triton's Python backend needs it installed."""
@@ -127,7 +126,8 @@ def write_bundled_repository(
             *([] if served.version is None else [TritonTensor(VERSION, "int64", (1,))]),
         ],
         backend="python",
-        max_batch_size=EVENTS_PER_BATCH,
+        max_batch_size=MAX_EVENTS,
+        preferred_batch_size=EVENTS_PER_BATCH,
         parameters={
             **served.settings,
             **({} if log is None else log_settings(log)),

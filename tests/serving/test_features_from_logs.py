@@ -106,6 +106,53 @@ def test_raw_events_get_the_scores_of_their_rows(walked, log, expected, tmp_path
     )
 
 
+def with_times(log, event):
+    """The event with the times of its interactions in place of their intervals."""
+    rows = log[(log["who"] == event["who"])]
+    taken = rows[:-1][rows[:-1]["clicked"] == 1]
+    given = {name: value for name, value in event.items() if name != "when_since_pos"}
+    return {**given, "history_times": [str(time) for time in taken["when"]]}
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
+def test_times_are_read_as_the_workflow_reads_the_logs(walked, log, expected, kind, tmp_path):
+    events = [with_times(log, event_of(log, who)) for who in list(expected)[:12]]
+    source = tmp_path / f"events.{kind}"
+    if kind == "jsonl":
+        source.write_text("\n".join(json.dumps(event) for event in events))
+    elif kind == "csv":
+        frame = pd.DataFrame(events)
+        for name in ("history", "candidates", "history_times"):
+            frame[name] = ["|".join(map(str, values)) for values in frame[name]]
+        frame.to_csv(source, index=False)
+    else:
+        for event in events:
+            event["when"] = pd.Timestamp(event["when"])
+            event["history_times"] = [pd.Timestamp(time) for time in event["history_times"]]
+        pq.write_table(pa.Table.from_pylist(events), source)
+    run("score", walked / "servable", "--input", source, "--output", tmp_path / "scores.parquet")
+    scores = pq.read_table(tmp_path / "scores.parquet")["scores"].to_pylist()
+    np.testing.assert_allclose([s[0] for s in scores], list(expected.values())[:12], atol=1e-5)
+
+
+def test_the_example_of_a_model_is_scored(walked, tmp_path):
+    line = run("score", walked / "servable", "--example")
+    event = json.loads(line)
+    assert set(event) == {
+        "who", "income", "age", "place", "place_lag_1", "place_lag_3", "when",
+        "history", "history_times", "candidates",
+    }  # fmt: skip
+    whole = event["candidates"][0]
+    assert {"what", "brand", "price", "weight", "released", "genres", "look", "size"} == set(whole)
+    assert len(whole["look"]) == 4 and all(genre[0] == "g" for genre in whole["genres"])
+    (tmp_path / "event.jsonl").write_text(line)
+    output = tmp_path / "scores.jsonl"
+    source = ("--input", tmp_path / "event.jsonl")
+    said = run("score", walked / "servable", *source, "--output", output)
+    assert "1 events, 2 candidates scored" in said and "not there in training" not in said
+    assert len(json.loads(output.read_text())["scores"]) == 2
+
+
 def test_events_of_csv_and_parquet_are_read_alike(walked, log, expected, tmp_path):
     events = [event_of(log, who) for who in list(expected)[:12]]
     pq.write_table(pa.Table.from_pylist(events), tmp_path / "events.parquet")
@@ -281,6 +328,14 @@ def test_a_moment_is_read_as_the_logs_timestamps_are(unit, log, tmp_path):
             r"candidates\[0\].look: expected 4 numbers",
         ),
         ({"candidates": [{"what": "i1", "colour": 1}]}, "expected only what, brand, weight"),
+        ({"place": "\ud800"}, "place: expected text, received a lone surrogate"),
+        ({"income": "\ud800"}, "income: expected text, received a lone surrogate"),
+        ({"income": 2**70}, "income: expected a whole number of 64 bits"),
+        ({"when": "\ud800"}, "when: expected text, received a lone surrogate"),
+        (
+            {"candidates": [{"what": "i1", "genres": ["g1", "\ud800"]}]},
+            r"candidates\[0\].genres: expected text, received a lone surrogate",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_request_is_said(change, reason, encoder, log):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -153,6 +154,12 @@ def check_facts(checkpoint: Checkpoint) -> None:
         raise CheckpointError(
             f"{checkpoint.path} does not say what a run needs: {', '.join(wrong) or TRAIN_AUC}."
         )
+
+
+def replayed_dataset(facts: Mapping[str, Any]) -> str | None:
+    """Return the fingerprint of the older dataset that a checkpoint's run replayed, if any."""
+    replay = facts["order"].get("replay")
+    return None if replay is None else str(replay["dataset"])
 
 
 @dataclass

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...foundation.ranks import Ranks
-from ...ranks.collectives import send_rows, sum_counts
+from ...ranks.collectives import any_rank, send_rows, sum_counts
 from .over_ranks import (
     calibration_over_ranks,
     exact_auc_over_ranks,
@@ -17,7 +17,7 @@ from .over_ranks import (
     log_loss_over_ranks,
 )
 from .row_metrics import calibration_error
-from .scored_rows import ScoredRows
+from .scored_rows import Places, ScoredRows, refuse_not_a_number
 from .thresholds import THRESHOLDS, places
 
 Array = npt.NDArray[Any]
@@ -92,9 +92,9 @@ class Evaluation:
 class Evaluator:
     """Collects predictions on this rank, then computes the metrics over all ranks.
 
-    Keeps 13 bytes of each of its rows until :meth:`result`. There ranks add up counts and sums, and
-    share out the rows twice: by score, and by user. No rank holds those of all, unless rows are
-    kept, which the first rank then does.
+    Keeps 13 bytes of each of its rows until :meth:`result`, 37 with its place in the dataset. There
+    ranks add up counts and sums, and share out the rows twice: by score, and by user. No rank holds
+    those of all, unless rows are kept, which the first rank then does.
 
     Args:
         ranks: the run.
@@ -107,23 +107,35 @@ class Evaluator:
         self._keeps_rows = keeps_rows
         self._auc = AUCCounts()
         self._batches: list[Rows] = []
+        self._places: list[Places] = []
 
     def update(self, labels: Array, probabilities: Array, users: Array | None) -> None:
         """Take one batch of this rank; ``users`` are ids by which GAUC groups."""
         if not len(labels):
             return
-        self._auc.update(labels, probabilities)
+        known = ~np.isnan(probabilities)  # :meth:`result` refuses the others, on all ranks alike
+        self._auc.update(labels[known], probabilities[known])
         ids = np.zeros(len(labels), np.int64) if users is None else users.astype(np.int64)
         self._batches.append((labels > 0.5, probabilities.astype(np.float32), ids))
 
+    def keep_places(self, places: Places) -> None:
+        """Take where the samples of the batch stand that was taken last."""
+        self._places.append(places)
+
     def result(self, with_users: bool = True) -> Evaluation:
-        """Compute the metrics; all ranks must ask, and get the same but for the kept rows."""
+        """Compute the metrics; all ranks must ask, and get the same but for the kept rows.
+
+        Raises:
+            MerlinSimError: Where scores are NaN.
+        """
         empty = (np.empty(0, np.bool_), np.empty(0, np.float32), np.empty(0, np.int64))
         labels, probabilities, users = map(
             np.concatenate, zip(*(self._batches or [empty]), strict=True)
         )
         self._batches = []
         ranks = self._ranks
+        counts = np.array([np.isnan(probabilities).sum(), len(probabilities)], np.int64)
+        refuse_not_a_number(*sum_counts(counts, ranks).tolist(), "the model's scores")
         bins = calibration_over_ranks(labels, probabilities, ranks)
         auc = self._auc.over_ranks(ranks)
         return Evaluation(
@@ -141,12 +153,19 @@ class Evaluator:
     def _kept(self, labels: Array, probabilities: Array, users: Array) -> ScoredRows | None:
         """Bring the rows of all ranks to the first one, in one order for any number of ranks."""
         first = np.zeros(len(labels), np.int64)
-        rows = (labels, probabilities, users)
-        labels, probabilities, users = (send_rows(column, first, self._ranks) for column in rows)
+        rows: list[Array] = [labels, probabilities, users]
+        keeps_places = any_rank(bool(self._places), self._ranks)
+        if keeps_places:
+            nothing = Places(*(np.empty(0, np.int64) for _ in Places._fields))
+            rows += map(np.concatenate, zip(*(self._places or [nothing]), strict=True))
+        labels, probabilities, users, *places = (
+            send_rows(column, first, self._ranks) for column in rows
+        )
         if not self._ranks.is_first:
             return None
-        order = np.lexsort((labels, probabilities, users))
-        return ScoredRows(users[order], labels[order], probabilities[order])
+        order = np.lexsort((*places, labels, probabilities, users))
+        kept = Places(*(column[order] for column in places)) if keeps_places else None
+        return ScoredRows(users[order], labels[order], probabilities[order], kept)
 
 
 def _thinned(auc: AUCCounts) -> list[list[float]]:

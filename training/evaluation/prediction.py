@@ -17,6 +17,7 @@ from ...steps.sample_batch import SampleBatch
 from ...steps.train_step import batch_spec
 from ..reports.run_log import RunLog
 from .metrics import Evaluation, Evaluator
+from .sample_places import SamplePlaces
 
 AGREE_EVERY = 16
 """Batches between two agreements on whether to stop."""
@@ -91,7 +92,7 @@ def evaluate(
     alive: Callable[[], None] = lambda: None,
     tells_steps: bool = False,
     title: str = "test",
-    keeps_rows: bool = False,
+    places: SamplePlaces | None = None,
 ) -> Evaluation | None:
     """Score every sample once and compute the metrics over all ranks.
 
@@ -105,12 +106,12 @@ def evaluate(
         alive: called with every batch.
         tells_steps: whether the log takes an entry for each step.
         title: what the line of progress is called.
-        keeps_rows: whether the result has user, label and score of each row.
+        places: finds the samples in the dataset; the result has every row then, with its place.
 
     Returns:
         The metrics, or None where a rank was asked to stop.
     """
-    evaluator = Evaluator(ranks, keeps_rows)
+    evaluator = Evaluator(ranks, keeps_rows=places is not None)
     steps = len(feed)
     begin, samples = time.perf_counter(), 0
     before = begin
@@ -124,6 +125,8 @@ def evaluate(
             scores = batch.counted(predict(batch.with_a_row().columns).numpy())
             users = batch.of_samples(user) if user else None
             evaluator.update(batch.counted_labels(), scores, users)
+            if places is not None:
+                evaluator.keep_places(places.of_batch(step, batch))
             samples += len(scores) * ranks.size
             now = time.perf_counter()
             if tells_steps:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,27 @@ Array = npt.NDArray[Any]
 
 TEST_SCORES = "test_scores.parquet"
 """Their file in a results directory."""
-COLUMNS = {"user": pa.int64(), "label": pa.bool_(), "score": pa.float32()}
+COMPARED = {"user": pa.int64(), "label": pa.bool_(), "score": pa.float32()}
+"""The columns by which runs are compared."""
+JOINED = {"row": pa.int64(), "position": pa.int64(), "item": pa.int64()}
+"""The columns by which scores are joined with the dataset; null where there is no such thing."""
+COLUMNS = ("row", "position", "user", "item", "label", "score")
+"""All columns in their order."""
+
+
+NONE = -1
+"""The position of a sample that is a stored row, and the item of a dataset without items."""
+
+
+class Places(NamedTuple):
+    """Where samples stand, [samples] int64 each."""
+
+    rows: Array
+    """Their rows among those of the mapping's files, from 0; of users, the rows of the users."""
+    positions: Array
+    """Of users, the positions of their targets in the history, from 0; else :data:`NONE`."""
+    items: Array
+    """The ids of their target items, or :data:`NONE`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +51,8 @@ class ScoredRows:
     """Clicks where true."""
     scores: Array
     """Click probabilities, float32."""
+    places: Places | None = None
+    """Where the rows stand in the dataset, if that was kept."""
 
     def write(self, path: Path) -> None:
         """Write a parquet file that is there whole or not at all.
@@ -39,11 +61,16 @@ class ScoredRows:
             MerlinSimError: where it cannot be written.
         """
         columns = (self.users, self.labels, self.scores)
-        arrays = [
-            pa.array(column, kind) for column, kind in zip(columns, COLUMNS.values(), strict=True)
-        ]
+        arrays = {
+            name: pa.array(column, kind)
+            for (name, kind), column in zip(COMPARED.items(), columns, strict=True)
+        }
+        absent = np.full(len(self.users), NONE)
+        places = (absent, absent, absent) if self.places is None else self.places
+        for (name, kind), column in zip(JOINED.items(), places, strict=True):
+            arrays[name] = pa.array(column, kind, mask=column == NONE)
         with open_replacing(path) as file:
-            pq.write_table(pa.table(arrays, list(COLUMNS)), file)
+            pq.write_table(pa.table({name: arrays[name] for name in COLUMNS}), file)
 
     @classmethod
     def read(cls, path: Path) -> ScoredRows:
@@ -53,7 +80,31 @@ class ScoredRows:
             MerlinSimError: where the file is not of that form.
         """
         try:
-            table = pq.read_table(path, schema=pa.schema(COLUMNS.items()))
+            table = pq.read_table(path, schema=pa.schema(COMPARED.items()))
         except (OSError, pa.ArrowException) as error:
             raise MerlinSimError(f"{path}: expected the scores of a run: {error}") from error
-        return cls(*(np.asarray(table[name]) for name in COLUMNS))
+        check_scores(np.asarray(table["score"]), f"{path}: the scores")
+        users, labels, scores = (np.asarray(table[name]) for name in COMPARED)
+        return cls(users, labels, scores)
+
+
+def check_scores(scores: Array, what: str) -> None:
+    """Refuse scores that are no numbers, of which no metric can be made.
+
+    Raises:
+        MerlinSimError: With how many there are.
+    """
+    refuse_not_a_number(int(np.isnan(scores).sum()), len(scores), what)
+
+
+def refuse_not_a_number(wrong: int, of: int, what: str) -> None:
+    """Refuse scores of which some are NaN.
+
+    Raises:
+        MerlinSimError: With how many there are.
+    """
+    if wrong:
+        raise MerlinSimError(
+            f"{what} should be numbers. Received: NaN for {wrong:,} of {of:,} rows. The "
+            "training of these weights may have diverged: a smaller `lr`, or an earlier checkpoint."
+        )

@@ -82,15 +82,16 @@ class InferenceRun(RunParts):
 
     def _score(self) -> dict[str, Any]:
         begin = time.perf_counter()
+        feed = self.test_feed()
         evaluation = evaluate(
             self.predictor(),
-            self.test_feed(),
+            feed,
             self.ranks,
             self.log,
             self.user,
             alive=self.watchdog.alive,
             tells_steps=True,
-            keeps_rows=self.config.save_scores,
+            places=self.places_to_save(feed),
         )
         assert evaluation is not None
         seconds = time.perf_counter() - begin

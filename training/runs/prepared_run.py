@@ -23,6 +23,7 @@ from ...ranks.watchdog import Watchdog
 from ...schemas.dataset import DatasetDirectory
 from ..evaluation.metrics import Evaluation
 from ..evaluation.prediction import Predictor
+from ..evaluation.sample_places import SamplePlaces
 from ..evaluation.scored_rows import TEST_SCORES
 from ..reports.run_log import RunLog
 from .affinity import shares_operations
@@ -119,6 +120,10 @@ class RunParts:
             candidates=rows.candidates,
         )
         return self.told_of_threads(feed)
+
+    def places_to_save(self, feed: Loader) -> SamplePlaces | None:
+        """Find the samples of the test feed in the dataset, where their scores are saved."""
+        return SamplePlaces.of(feed, self.dataset, "test") if self.config.save_scores else None
 
     def told_of_threads(self, feed: Loader) -> Loader:
         """Say where no threads make a feed's batches, though so many were asked for."""

@@ -158,7 +158,8 @@ class RunConfig:
     tensorboard: bool = setting(False, "Write TensorBoard summaries to results_dir/tensorboard.")
     save_scores: bool = setting(
         False,
-        "Write user, label and score of each test row to results_dir/test_scores.parquet, after "
+        "Write row, user, item, label and score of each test sample to "
+        "results_dir/test_scores.parquet, after "
         "the last evaluation: from this `merlin-sim report` tells which differences are noise.",
     )
     save_checkpoint_path: Path | None = setting(

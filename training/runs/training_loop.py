@@ -28,6 +28,7 @@ from ..checkpoints.joint_writing import save_together
 from ..checkpoints.run_state import RunState
 from ..evaluation.metrics import AUCCounts, Evaluation
 from ..evaluation.prediction import Predictor, evaluate, published_metrics
+from ..evaluation.sample_places import SamplePlaces
 from ..evaluation.throughput import StepTimes
 from ..reports.run_log import RunLog
 from .replay import TrainFeed
@@ -71,6 +72,8 @@ class TrainingLoop:
     watchdog: Watchdog
     stop: StopRequest
     dropout_seeds: DropoutSeeds
+    places: SamplePlaces | None = None
+    """Finds the samples of test in the dataset, where their scores are saved."""
     loss_of_test: Callable[[], float] | None = None
     """Computes the loss over the test data, for a log that tells it."""
     seconds: float = 0.0
@@ -277,7 +280,7 @@ class TrainingLoop:
             stopped=lambda: bool(self.stop),
             alive=self.watchdog.alive,
             title=mapping,
-            keeps_rows=self.config.save_scores and mapping == "test",
+            places=self.places if mapping == "test" else None,
         )
         if evaluation is None:
             self._leave()

@@ -71,6 +71,7 @@ class TrainingRun(RunParts):
         if state.position.epoch < self.config.epochs and self.config.max_steps is None:
             self._warn_of_few_steps(train_feed)
             self._warn_of_later_checkpoints(state.position.steps)
+        held_out = self._held_out()
         with StopRequest() as stop:
             loop = TrainingLoop(
                 config=self.config,
@@ -79,8 +80,9 @@ class TrainingRun(RunParts):
                 state=state,
                 step=step,
                 train_feed=train_feed,
-                held_out=self._held_out(),
+                held_out=held_out,
                 select_by=selection(self.config, self.dataset),
+                places=self.places_to_save(held_out["test"]),
                 predict=self.predictor(),
                 user=self.user,
                 log=self.log,

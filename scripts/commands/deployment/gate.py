@@ -84,6 +84,9 @@ NOT_PASSED = 1
     show_default=True,
     help="Directory of gate.json and the page.",
 )
+@click.option(
+    "--force", is_flag=True, help="Compare even on rows that the candidate was trained on."
+)
 def command(
     candidate: Path,
     current: Path,
@@ -98,6 +101,7 @@ def command(
     strict_segments: bool,
     seed: int,
     output: Path,
+    force: bool,
 ) -> None:
     """Tell whether CANDIDATE is not worse than CURRENT on the rows of DATASET.
 
@@ -115,7 +119,8 @@ def command(
     )
     place = readable_dataset(dataset_dir, feature_spec)
     settings = {"least_users": least_users, "strict_segments": strict_segments, "seed": seed}
-    passed = _compare((candidate, current), place, mapping, long_history, margins, settings, output)
+    models = (candidate, current)
+    passed = _compare(models, place, mapping, long_history, margins, settings, output, force)
     sys.exit(0 if passed else NOT_PASSED)
 
 
@@ -127,6 +132,7 @@ def _compare(
     margins: tuple[float, float, float],
     settings: dict[str, Any],
     output: Path,
+    force: bool,
 ) -> bool:
     """Compare, write what came of it, and tell whether the first model passes."""
     from ....schemas.dataset import DatasetDirectory
@@ -137,7 +143,7 @@ def _compare(
 
     from ....deployment.gating.gate import Margins, Rules, judge
     from ....deployment.gating.gate_page import HEAD, rows_of, write_gate
-    from ....deployment.gating.judged import open_judged
+    from ....deployment.gating.judged import open_judged, refuse_trained_rows
     from ....deployment.gating.scored_twice import score_twice
     from ....foundation.progress import Terminal
     from ....schemas.fingerprint import fingerprint
@@ -147,13 +153,13 @@ def _compare(
 
     terminal = Terminal()
     candidate, current = (open_judged(path, say) for path in models)
+    origins = refuse_trained_rows(candidate, current, dataset, mapping, force, say)
     scored = score_twice(candidate, current, dataset, mapping, long_history, terminal)
     if not scored.told_by_user:
         say(f"{dataset.path} tells no users apart: rows are drawn in their place.")
     gate = judge(scored, Rules(Margins(*margins), **settings), terminal)
     facts = {
-        "candidate": candidate.origin,
-        "current": current.origin,
+        **origins,
         "dataset": {
             "path": str(dataset.path), "fingerprint": fingerprint(dataset), "mapping": mapping
         },

@@ -18,10 +18,9 @@ from ...options.shared_options import limit_options
     "--input",
     "source",
     type=Path,
-    required=True,
     help="Events: .jsonl, .csv or .parquet, with the user's keys, `history` and `candidates`.",
 )
-@click.option("--output", type=Path, required=True, help="Scores to write: .jsonl or .parquet.")
+@click.option("--output", type=Path, help="Scores to write: .jsonl or .parquet.")
 @click.option(
     "--on_bad_rows",
     type=click.Choice(POLICIES),
@@ -36,14 +35,20 @@ from ...options.shared_options import limit_options
 )
 @limit_options
 @click.option("--overwrite", is_flag=True, help="Replace the output file.")
+@click.option(
+    "--example",
+    is_flag=True,
+    help="Print an event of this model's own keys, as a line of .jsonl, and score nothing.",
+)
 def command(
     servable: Path,
-    source: Path,
-    output: Path,
+    source: Path | None,
+    output: Path | None,
     on_bad_rows: str,
     histories: str | None,
     limits: Limits,
     overwrite: bool,
+    example: bool,
 ) -> None:
     """Score raw events with an exported model.
 
@@ -51,6 +56,13 @@ def command(
     are raw, as in the logs; unseen keys are treated as by the fitted workflow. docs/serving.md
     describes all three file formats.
     """
+    if example:
+        if source is not None or output is not None:
+            raise click.UsageError("expected --example without --input and --output.")
+        _print_example(servable)
+        return
+    if source is None or output is None:
+        raise click.UsageError("expected --input and --output (or --example alone).")
     from ....foundation.progress import Terminal
     from ....histories.open_store import open_store
     from ....serving.events.event_reader import EventFile
@@ -88,3 +100,15 @@ def command(
         f"{output}: {summary.events:,} events, {summary.candidates:,} candidates scored in "
         f"{seconds:.1f} s ({rate:,.0f} candidates/s)"
     )
+
+
+def _print_example(servable: Path) -> None:
+    """Print an event that the model scores."""
+    import json
+
+    from ....serving.events.example_event import example_event
+    from ....serving.events.row_encoder import open_encoder
+    from ....serving.servables.servable import Servable
+
+    encoder = open_encoder(Servable.open(servable))
+    click.echo(json.dumps(example_event(encoder), ensure_ascii=False))

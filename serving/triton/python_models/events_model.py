@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ....histories.store import Reading, StoreError
+from ....histories.store import Reading
 from ...events.row_encoder import open_encoder
-from ...limits import Limits, RequestError
+from ...limits import Limits
 from ...requests.request_log import RequestLog
 from ...scoring.scorer import Scorer
 from ...scoring.signature_inputs import Scores
@@ -43,6 +43,7 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Load the servable that config.pbtxt names, and the canary's where it names one."""
         servable, limits = read_settings(args)
+        self.limits = limits
         served = {int(args["model_version"]): servable}
         self.tally = Tally(Counters({**DESCRIPTIONS, **OF_READS}).increment)
         store = read_histories(args)
@@ -66,9 +67,12 @@ class TritonPythonModel:
         for request in requests:
             try:
                 texts = read_tensors(request)[EVENT]
-                encoded.append(read_events(texts, self.versions.encode))
+                asked = read_events(texts, self.versions.encode)
+                longest = max((one.event.candidates for one in asked), default=0)
+                self.limits.check_answer(len(asked), longest)
+                encoded.append(asked)
                 responses.append(None)
-            except (RequestError, StoreError) as error:
+            except Exception as error:  # a fault of one request must not end those beside it
                 encoded.append([])
                 responses.append(refuse(error))
         scores = self._score([one for asked in encoded for one in asked])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as backend
 
-from ...limits import RequestError
+from ...limits import TOO_LARGE, RequestError, TooLargeError
 
 FINAL = backend.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
@@ -29,4 +29,6 @@ def refuse(error: Exception) -> Any:
     is_ours = isinstance(error, RequestError)
     code = backend.TritonError.INVALID_ARG if is_ours else backend.TritonError.INTERNAL
     message = str(error) if is_ours else f"{type(error).__name__}: {error}"
+    if isinstance(error, TooLargeError):
+        message = TOO_LARGE + message
     return backend.InferenceResponse([], error=backend.TritonError(message, code))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -115,6 +116,42 @@ def test_what_cannot_be_compared_is_refused(models, dataset, grown, tmp_path):
     found = gate(models, "one", "one", grown, tmp_path / "out", "--margin", -1)
     assert found.returncode == 2
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("candidate", ["one", "servable"])
+def test_rows_that_trained_the_candidate_are_refused(candidate, models, dataset, tmp_path):
+    out, wide = tmp_path / "out", ["--mapping", "train", "--margin", 1]
+    found = gate(models, candidate, "run", dataset.path, out, *wide)
+    assert found.returncode == 2 and not out.exists()
+    assert "expected rows that did not train the candidate" in found.stderr
+    assert "'train'" in found.stderr and "--force" in found.stderr
+    found = gate(models, candidate, "run", dataset.path, out, *wide, "--force")
+    assert found.returncode == 0, found.stderr
+    assert "the verdict favours the candidate" in found.stderr
+    assert json.loads((out / "gate.json").read_text())["candidate"]["trained_on_these_rows"]
+    found = gate(models, candidate, "run", dataset.path, out, "--margin", 1)  # rows of test
+    assert found.returncode == 0 and "favours" not in found.stderr
+
+
+def test_rows_of_a_replayed_dataset_trained_the_candidate(dataset, tmp_path):
+    newer = tmp_path / "newer"
+    shutil.copytree(dataset.path, newer)
+    table = pq.read_table(newer / "train.parquet")
+    pq.write_table(table.slice(5), newer / "train.parquet")
+    saved = tmp_path / "run/checkpoints"
+    words = ["--model_type", "din", "--embedding_dim", 4, "--global_batch_size", 8, "--epochs", 1]
+    where = ["--results_dir", tmp_path / "run", "--save_checkpoint_path", saved]
+    replay = ["--replay", f"{dataset.path}:0.2"]
+    run("train", "--dataset_dir", newer, *words, *where, *replay)
+    run(
+        "export", "--load_checkpoint_path", saved, "--dataset_dir", newer,
+        "--output", tmp_path / "servable",
+    )  # fmt: skip
+    models = {"run": saved, "servable": tmp_path / "servable"}
+    for candidate in models:
+        found = gate(models, candidate, "run", dataset.path, tmp_path / "out", "--mapping", "train")
+        assert found.returncode == 2
+        assert "expected rows that did not train the candidate" in found.stderr
 
 
 def test_ids_that_mean_something_else_are_refused(models, dataset, grown, tmp_path):

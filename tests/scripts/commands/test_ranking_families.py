@@ -82,6 +82,11 @@ def test_inference_and_raw_rows_give_what_was_trained(model_type, dataset, train
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     output = tmp_path / "scores.jsonl"
     run("score", tmp_path / "servable", "--input", tmp_path / "rows.jsonl", "--output", output)
+    example = run("score", tmp_path / "servable", "--example")
+    assert json.loads(example)["category_0"] == "key 1"
+    (tmp_path / "example.jsonl").write_text(example)
+    files = ["--input", tmp_path / "example.jsonl", "--output", tmp_path / "example.parquet"]
+    assert "1 events, 1 candidates" in run("score", tmp_path / "servable", *files)
     scores = [json.loads(line)["scores"][0] for line in output.read_text().splitlines()]
     columns = {name: np.array(values) for name, values in (ids | numbers).items()}
     logits = load_model(saved).forward({**columns, "category_0": np.array([5, 0])}).logits

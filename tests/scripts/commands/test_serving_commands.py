@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from in_process import run
+from in_process import answer, run
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.fingerprint import fingerprint
@@ -79,6 +79,16 @@ def test_bad_rows_are_fatal_or_counted(exported, tmp_path):
     source.write_text(json.dumps({"reader": 1, "history": [2], "candidates": [3, 4_000]}))
     said = run("score", exported, *arguments, "--overwrite")
     assert "0 users and 1 candidates were not" in said
+
+
+def test_an_example_of_ids_is_scored(exported, tmp_path):
+    line = run("score", exported, "--example")
+    assert json.loads(line) == {"reader": 1, "history": [1, 2, 3], "candidates": [{"book": 4}, 5]}
+    (tmp_path / "event.jsonl").write_text(line)
+    files = ["--input", tmp_path / "event.jsonl", "--output", tmp_path / "scores.jsonl"]
+    assert "1 events, 2 candidates" in run("score", exported, *files)
+    for wrong in (["--example", *files], files[:2], []):
+        assert answer("score", exported, *wrong).returncode == 2
 
 
 def test_a_repository_for_triton_from_both(dataset, trained, exported, tmp_path):

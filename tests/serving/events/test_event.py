@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merlin_sim.serving.events.event import NOT_GIVEN, parse_event
+from merlin_sim.serving.events.event_times import EventTimes
 from merlin_sim.serving.limits import Limits, RequestError
 from merlin_sim.serving.servables.served_columns import Column, ServedColumns
 
@@ -65,6 +67,78 @@ def test_what_is_wrong_is_named(change, message):
     fields = {k: v for k, v in {**GOOD, **change}.items() if v is not ...}
     with pytest.raises(RequestError, match=message):
         parse_event(fields, columns(), LIMITS)
+
+
+def test_all_wrong_keys_are_named_at_once():
+    fields = {"history": [{"genre": "g"}, "b", {"book": 1, "x": 2, "y": 3}], "candidates": ["a"]}
+    with pytest.raises(RequestError) as error:
+        parse_event(fields, columns(intervals=True), LIMITS)
+    assert str(error.value) == (
+        "expected the keys 'user', 'hours', received only: 'history', 'candidates'; "
+        "history[0]: expected the key 'book', received: 'genre'; "
+        "history[2]: expected only book, genre, received 'x', 'y'"
+    )
+    with pytest.raises(RequestError, match=r"the keys 'user', 'history', 'candidates', .*: none$"):
+        parse_event({}, columns(), LIMITS)
+    many = {"user": "u", "history": [], "candidates": [{}] * 30}
+    with pytest.raises(RequestError, match=r"candidates\[9\].*; and 20 more$"):
+        parse_event(many, columns(), Limits(max_candidates=30))
+
+
+TIMES = EventTimes("when", "hours", None, 3600.0)
+
+
+@pytest.mark.parametrize(
+    ("now", "then"),
+    [
+        (7200, [0, 3600]),
+        ("7200", ["0", "3600"]),
+        ("1970-01-01 02:00:00", ["1970-01-01T00:00:00Z", 3600]),
+        (datetime(1970, 1, 1, 2), [datetime(1970, 1, 1), datetime(1970, 1, 1, 1)]),
+        (7200.0, ["1970-01-01", "1970-01-01 01:00:00"]),
+    ],
+)
+def test_times_become_time_intervals(now, then):
+    fields = {**GOOD, "when": now, "history_times": then}
+    event = parse_event(fields, columns(intervals=True), LIMITS, times=TIMES)
+    assert event.intervals == [2, 1]
+
+
+def test_numbers_count_the_unit_of_the_log():
+    fields = {**GOOD, "when": 7_200_000, "history_times": [0, 3_600_000]}
+    times = EventTimes("when", "hours", "ms", 3600.0)
+    assert parse_event(fields, columns(intervals=True), LIMITS, times=times).intervals == [2, 1]
+
+
+def test_intervals_are_still_read_where_times_could_be_given():
+    fields = {**GOOD, "hours": [2, 1]}
+    event = parse_event(fields, columns(intervals=True), LIMITS, times=TIMES)
+    assert event.intervals == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"when": ...}, "expected the key 'when'"),
+        ({"when": ..., "history_times": ...}, "expected the keys 'history_times', 'when'"),
+        ({"hours": [2, 1]}, "expected either 'history_times' or 'hours', received both"),
+        ({"history_times": [0]}, "history_times: expected 2 times, one for each .* received 1"),
+        ({"history_times": 5}, "history_times: expected a list, received 5"),
+        ({"history_times": [0, None]}, r"history_times\[1\]: expected a date .* received None"),
+        ({"history_times": [0, "soon"]}, r"history_times\[1\]: expected a date .* 'soon'"),
+        ({"history_times": [0, [1]]}, r"history_times\[1\]: expected a date"),
+        ({"history_times": [0, 10**400]}, r"history_times\[1\]: expected a date"),
+        ({"history_times": [0, "\ud800"]}, r"history_times\[1\]: expected a date"),
+        ({"history_times": [9000, 0]}, r"history_times\[0\]: expected a time not after 'when'"),
+        ({"when": True}, "when: expected a date and time .* received True"),
+        ({"when": float("nan")}, "when: expected a date and time"),
+    ],
+)
+def test_what_is_wrong_with_times_is_named(change, message):
+    fields = {**GOOD, "when": 7200, "history_times": [0, 3600], **change}
+    fields = {name: value for name, value in fields.items() if value is not ...}
+    with pytest.raises(RequestError, match=message):
+        parse_event(fields, columns(intervals=True), LIMITS, times=TIMES)
 
 
 @pytest.mark.parametrize("fields", [None, [], "x", 3])

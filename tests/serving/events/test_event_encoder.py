@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.histories.interaction import Interaction, as_text
 from merlin_sim.histories.open_store import open_store
 from merlin_sim.serving.events.event_encoder import EventEncoder
+from merlin_sim.serving.events.row_encoder import open_encoder
 from merlin_sim.serving.limits import RequestError
 
 
@@ -107,6 +112,21 @@ def test_the_newest_seen_positions_are_kept(encoder, keys):
 def test_a_key_of_another_type_is_named(encoder, history, message):
     with pytest.raises(RequestError, match=message):
         encode(encoder, None, history, [])
+
+
+def test_a_user_that_no_store_can_have_is_refused(servable, tmp_path):
+    store = open_store(str(tmp_path / "store"), create=True)
+    encoder = EventEncoder(servable, histories=store)
+    with pytest.raises(RequestError, match="user_id: expected text, received a lone surrogate"):
+        encoder.parse({"user_id": "\ud800", "candidates": []})
+
+
+def test_a_model_without_a_users_column_takes_no_store(servable, tmp_path):
+    store = open_store(str(tmp_path / "store"), create=True)
+    columns = replace(servable.columns, users=())
+    without = SimpleNamespace(path=servable.path, columns=columns, takes_rows=False)
+    with pytest.raises(MerlinSimError, match="reads no column of a user, and a store has histor"):
+        open_encoder(without, histories=store)
 
 
 def test_a_kept_history_is_as_if_it_were_sent(servable, keys, tmp_path):

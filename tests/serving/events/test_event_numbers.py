@@ -10,6 +10,7 @@ from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
 from merlin_sim.schemas.translation.merlin_schema import to_merlin_schema
 from merlin_sim.serving.events.event_encoder import EventEncoder
+from merlin_sim.serving.events.example_event import example_event
 from merlin_sim.serving.limits import RequestError
 from merlin_sim.serving.scoring.scorer import Scorer
 from merlin_sim.serving.servables.export import export_model
@@ -104,3 +105,22 @@ def test_csv_cells_are_numbers_and_lists(encoder):
 def test_what_is_missing_or_no_number_is_refused(event, reason, encoder):
     with pytest.raises(RequestError, match=reason):
         encoder.encode(encoder.parse(event))
+
+
+def test_all_that_is_missing_is_said_at_once(encoder):
+    with pytest.raises(RequestError) as error:
+        encoder.encode(encoder.parse(event_of(candidates=[{"book": 11, "price": 1}, book(3)])))
+    assert str(error.value) == (
+        "candidates[0].genres: expected a list, received None; "
+        "candidates[0].cover: expected a list, received None"
+    )
+
+
+def test_the_example_has_all_that_the_model_reads(servable, encoder):
+    event = example_event(encoder)
+    assert set(event) == {"user", "age", "taste", "history", "candidates"}
+    assert [set(item) for item in event["candidates"]] == [{"book", "genres", "price", "cover"}] * 2
+    encoded = encoder.encode(encoder.parse(event))
+    (scores,) = Scorer(servable).score_events([encoded])
+    assert np.isfinite(scores).all() and len(scores) == 2
+    assert not encoded.unseen_user and not encoded.unseen_candidates.any()

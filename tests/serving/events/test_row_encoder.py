@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from merlin_sim.serving.events.row_encoder import RowEncoder
@@ -39,3 +40,12 @@ def test_numbers_are_taken_as_the_dataset_has_them():
     for row_encoder, number in ((encoder(True), -3), (encoder(False), None)):
         with pytest.raises(RequestError, match="price: expected a number"):
             value_of(row_encoder, number)
+
+
+@pytest.mark.parametrize("number", [2**60 + 1, 2**70, 0.5, 3])
+def test_a_large_number_is_shown_as_the_model_takes_it(number):
+    """Arrow refuses whole numbers that a float of 64 bits has not."""
+    row_encoder = encoder(raw=False)
+    row = row_encoder.output_row(row_encoder.parse({"price": number}))
+    table = pa.Table.from_pylist([row], pa.schema(list(row_encoder.output_types().items())))
+    assert table["price"].to_pylist() == [float(number)]

@@ -39,6 +39,23 @@ def test_whole_number_keys(tmp_path):
 
 def test_without_a_vocabulary_keys_are_ids():
     lookup = IdLookup("user", 5)
-    assert [lookup.look_up(key, "x") for key in (1, 5, 6, 0, -1, 10**30, None)] == [1, 5] + [0] * 5
+    assert [lookup.look_up(key, "x") for key in (1, 5, 6, 0, -1, 2**62, None)] == [1, 5] + [0] * 5
     with pytest.raises(RequestError, match="user: expected a whole number"):
         lookup.look_up("1", "user")
+
+
+@pytest.mark.parametrize("key", [2**63, -(2**63) - 1, 10**30])
+@pytest.mark.parametrize(
+    "lookup", [IdLookup("user", 5), VocabularyLookup("user", {3: 1}, False, {})]
+)
+def test_numbers_beyond_64_bits_are_refused(lookup, key):
+    """No log has them, and no file of scores could show them."""
+    with pytest.raises(RequestError, match="user: expected a whole number of 64 bits, received"):
+        lookup.look_up(key, "user")
+
+
+def test_half_a_pair_of_surrogates_is_refused():
+    lookup = VocabularyLookup("user", {"a": 1}, True, {})
+    with pytest.raises(RequestError, match=r"user: expected text, received a lone surrogate in"):
+        lookup.look_up("a\ud800", "user")
+    assert lookup.look_up("\U0001f600", "user") == 0

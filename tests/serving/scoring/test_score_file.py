@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from full_disk import written_at_most
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.histories.interaction import Interaction, as_text
@@ -239,3 +240,64 @@ def test_files_are_checked_first(scorer, encoder, tmp_path):
     assert (tmp_path / "scores.jsonl").read_text() == "mine"
     score_file(scorer, encoder, source, tmp_path / "scores.jsonl", overwrite=True)
     assert (tmp_path / "scores.jsonl").read_text() == ""
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_a_full_disk_is_said_and_keeps_nothing(scorer, encoder, events, ending, tmp_path):
+    source, output = tmp_path / "events.jsonl", tmp_path / f"out/scores.{ending}"
+    output.parent.mkdir()
+    write_jsonl(source, events * 5)
+    with written_at_most(2000), pytest.raises(MerlinSimError) as error:
+        score_file(scorer, encoder, source, output)
+    assert str(error.value).startswith(f"{output}: cannot be written: File too large. ")
+    assert f"MiB are free in {output.parent}. Make room" in str(error.value)
+    assert not list(output.parent.iterdir())
+
+
+LATIN = "expected UTF-8, found byte 0xe9 (a file in Latin-1 becomes UTF-8 by `iconv"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("e.csv", "user_id,history,candidates\nu,,a\nJos\xe9,,b\n", f"line 3: user_id: {LATIN}"),
+        ("e.csv", "user_id,history,candidates,caf\xe9\nu,,a,b\n", f"line 1: caf\xe9: {LATIN}"),
+        ("e.jsonl", '\n{"user_id": "Jos\xe9"}', f"line 2: {LATIN}"),
+    ],
+)
+def test_latin_1_is_named_with_its_row(scorer, encoder, name, content, message, tmp_path):
+    (tmp_path / name).write_bytes(content.encode("latin-1"))
+    with pytest.raises(MerlinSimError) as error:
+        score_file(scorer, encoder, tmp_path / name, tmp_path / "scores.jsonl")
+    assert str(error.value).startswith(f"{tmp_path / name}, {message}")
+
+
+@pytest.mark.parametrize("name", ["events.csv", "events.jsonl"])
+def test_utf_16_is_named(scorer, encoder, name, tmp_path):
+    (tmp_path / name).write_text("user_id,history,candidates\nu,,a\n", encoding="utf-16")
+    with pytest.raises(MerlinSimError, match="expected UTF-8, received UTF-16. .*iconv -f UTF-16"):
+        score_file(scorer, encoder, tmp_path / name, tmp_path / "scores.jsonl")
+
+
+def test_an_input_that_cannot_be_read_is_the_inputs_fault(scorer, encoder, tmp_path):
+    (tmp_path / "events.jsonl").symlink_to("/proc/self/mem")
+    with pytest.raises(MerlinSimError, match="events.jsonl: cannot be read: Input/output error"):
+        score_file(scorer, encoder, tmp_path / "events.jsonl", tmp_path / "scores.jsonl")
+
+
+@pytest.mark.parametrize("output", ["scores.jsonl", "scores.parquet"])
+def test_keys_that_no_file_can_hold_are_bad_rows_alone(scorer, encoder, events, output, tmp_path):
+    lone, source = "\ud800", tmp_path / "events.jsonl"
+    item = events[0]["candidates"][0]
+    bad = [
+        {**events[0], "user_id": lone},
+        {**events[0], "candidates": [lone]},
+        {**events[0], "history": [lone]},
+        {**events[0], "candidates": [{"item_id": item, "cat_id": lone}]},
+    ]
+    write_jsonl(source, [events[0], *bad, events[1]])
+    summary = score_file(scorer, encoder, source, tmp_path / output, on_bad_rows="skip")
+    assert (summary.events, summary.bad_rows.count) == (2, 4)
+    named = zip(summary.bad_rows.examples, ("user_id", "candidates", "history"), strict=True)
+    for row, where in named:
+        assert row.reason.startswith(where) and "received a lone surrogate" in row.reason

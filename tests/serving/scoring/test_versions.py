@@ -33,6 +33,13 @@ def test_a_share_of_the_users_meets_a_canary_and_always_the_same():
     assert sorted(met)[:2] == ["user 10032", "user 10051"]
 
 
+def test_a_key_that_is_no_text_meets_one_version_too():
+    """Its event is refused by the version's vocabulary; nobody else's is."""
+    canary = Canary(8, 0.5)
+    assert meets_canary("\ud800", canary) == meets_canary("\ud800", canary)
+    assert {meets_canary(f"{number}\udfff", canary) for number in range(40)} == {True, False}
+
+
 class OneEncoder:
     """Says by which encoder it was made."""
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
+from full_disk import written_at_most
 
 from merlin_sim.foundation.exceptions import DatasetWarning, MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory
@@ -173,3 +174,13 @@ def test_a_servable_without_its_model_is_refused(servable, tmp_path):
     write_manifest(tmp_path, {})
     with pytest.raises(ServableError, match="does not say what a request is"):
         Servable.open(tmp_path, with_model=False)
+
+
+@pytest.mark.parametrize("most", [100, 20_000])
+def test_a_full_disk_is_said_with_what_is_free(model, dataset, tmp_path, most):
+    """TensorFlow meets it in the weights."""
+    with written_at_most(most), pytest.raises(MerlinSimError) as error:
+        export_model(model, dataset, tmp_path / "out")
+    assert str(error.value).startswith(f"{tmp_path / 'out'}: ")
+    assert "MiB are free" in str(error.value) and str(tmp_path) in str(error.value)
+    assert not list(tmp_path.iterdir())

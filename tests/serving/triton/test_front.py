@@ -29,6 +29,15 @@ UNREAD = {
 }
 """What Triton answers with 500: what lacks something, what its parser alone does not read, and its
 own faults."""
+TOO_MANY = (
+    b'{"error":"[request id: <id_unknown>] inference request batch-size must be <= 4096'
+    b""" for 'events'"}"""
+)
+TOO_LARGE = {
+    b'"many"': TOO_MANY,
+    b'"wide"': b'{"error":"the request is too large: expected at most 5 scores, received \\"9\\""}',
+}
+"""What Triton and its models answer with 400 where a request is too large."""
 REACHED, GO_ON, GONE = threading.Event(), threading.Event(), threading.Event()
 
 
@@ -43,8 +52,9 @@ class Echo(BaseHTTPRequestHandler):
             REACHED.set()
             GO_ON.wait(60)
         found = {"path": self.path, "headers": dict(self.headers), "body": body.decode()}
-        answer = UNREAD.get(body, json.dumps(found).encode())
-        self.send_response(500 if body in UNREAD else 400 if body == b'"bad"' else 200)
+        answer = {**UNREAD, **TOO_LARGE}.get(body, json.dumps(found).encode())
+        is_refused = body == b'"bad"' or body in TOO_LARGE
+        self.send_response(500 if body in UNREAD else 400 if is_refused else 200)
         self.send_header("Content-Length", str(len(answer)))
         self.send_header(JSON_LENGTH, "7")
         self.end_headers()
@@ -150,6 +160,14 @@ def test_nothing_that_triton_cannot_bear_is_handed_on(front):
 def test_json_that_triton_alone_cannot_read_is_the_senders_fault(front, body):
     status, _, answer = front(body)
     assert (status, answer) == (400, json.loads(UNREAD[body]))
+
+
+def test_a_request_that_is_too_large_gets_413_and_what_to_do(front):
+    status, _, found = front(b'"many"')
+    assert status == 413
+    assert found["error"].startswith("expected at most 4,096 events in a request to 'events': ")
+    status, _, found = front(b'"wide"')
+    assert (status, found) == (413, {"error": 'expected at most 5 scores, received "9"'})
 
 
 def test_a_fault_of_tritons_stays_one(front):

@@ -71,6 +71,29 @@ def test_events_of_one_request_may_have_any_number_of_candidates(
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_thousand_events_of_one_request_are_answered_in_order(server, protocol, events, expected):
+    order = np.random.default_rng(1).integers(0, len(events), 1000)
+    scores = infer_events(server, protocol, [events[place] for place in order])
+    np.testing.assert_allclose(scores[:, 0], np.asarray(expected)[order], atol=1e-5)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_is_too_large_to_be_answered_at_once_says_what_to_split(server, protocol, events):
+    one, status = events[0], {"http": "413", "grpc": "StatusCode.INVALID_ARGUMENT"}[protocol]
+    with pytest.raises(InferenceServerException) as error:
+        infer_events(server, protocol, [one] * 4097)
+    assert error.value.status() == status
+    expected = {"http": "at most 4,096 events in a request", "grpc": "batch-size must be <= 4096"}
+    assert expected[protocol] in str(error.value)
+    wide = {**one, "candidates": one["candidates"][:1] * 80}  # 80 candidates are the limit
+    scores = "at most 20,480 scores, .* 257 events"
+    with pytest.raises(InferenceServerException, match=scores) as error:
+        infer_events(server, protocol, [one] * 256 + [wide])
+    assert error.value.status() == status
+    assert infer_events(server, protocol, [one] * 255 + [wide]).shape == (256, 80)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_ids_get_the_scores_of_evaluate(server, protocol, events, encoder, expected):
     encoded = [encoder.encode(encoder.parse(event)) for event in events]
     rows = plain_batch(encoded, encoder.columns)
@@ -171,6 +194,7 @@ BAD_EVENTS = [
     ({"user_id": 5, "history": [], "candidates": ["x"]}, "user_id: expected a string"),
     ({"user_id": "u", "history": [], "candidates": ["x"] * 81}, "at most 80, received 81"),
     ({"user_id": "u", "history": ["x"] * 201, "candidates": []}, "at most 200, received 201"),
+    ({"user_id": "\ud800", "history": [], "candidates": []}, "user_id: .* a lone surrogate"),
 ]
 
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.training.evaluation import metrics, over_ranks
 from merlin_sim.training.evaluation.metrics import AUCCounts, Evaluator
@@ -204,3 +205,13 @@ def test_the_roc_curve_goes_from_corner_to_corner(predictions):
     assert (false_positive[-1], true_positive[-1]) == (1, 1)
     assert len(false_positive) < 250
     assert np.trapz(true_positive, false_positive) == pytest.approx(result.auc, abs=2e-3)
+
+
+def test_scores_that_are_no_numbers_are_counted(predictions):
+    labels, scores, users = (column.copy() for column in predictions)
+    scores[[3, 70, 4000]] = np.nan
+    evaluator = Evaluator(Ranks())
+    for part in np.array_split(np.arange(5000), 7):
+        evaluator.update(labels[part], scores[part], users[part])
+    with pytest.raises(MerlinSimError, match="scores should be numbers.* NaN for 3 of 5,000 rows"):
+        evaluator.result()

@@ -18,6 +18,7 @@ from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from merlin_sim.checkpoints.array_part import whole
 from merlin_sim.checkpoints.checkpoint_files import CheckpointError, write_checkpoint
+from merlin_sim.feed.open_feed import user_column
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.models import DINModel, SIMModel, load_model
 from merlin_sim.schemas.dataset import DatasetDirectory
@@ -78,6 +79,27 @@ def test_inference_with_saved_weights_gives_the_metrics_of_training(config, tmp_
     counts = AUCCounts()
     counts.update(first.labels.astype(np.float32), first.scores)
     assert counts.result() == trained["test_auc"]
+
+
+def test_saved_scores_are_joined_with_the_rows_of_test(config, sim_dataset, tmp_path):
+    run(config(save_scores=True, max_steps=2, save_checkpoint_path=None))
+    assert_joined_with_rows(pq.read_table(tmp_path / "results" / TEST_SCORES), sim_dataset)
+
+
+def assert_joined_with_rows(scores, directory):
+    """Each row of test is there once, with its own user, item and label."""
+    dataset = DatasetDirectory.open(directory)
+    channels, rows = dataset.channels, pq.ParquetDataset(dataset.files("test")).read()
+    assert scores.column_names == ["row", "position", "user", "item", "label", "score"]
+    assert sorted(scores["row"].to_pylist()) == list(range(rows.num_rows))
+    assert scores["position"].null_count == scores.num_rows
+    joined = rows.take(scores["row"])
+    for name, column in (
+        ("user", user_column(dataset.schema)),
+        ("item", channels["target_item_features"][0]),
+        ("label", channels["label"][0]),
+    ):
+        assert [int(x) for x in scores[name].to_pylist()] == joined[column].to_pylist()
 
 
 @pytest.mark.slow

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import in_process
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 from processes import command, entries, horovodrun, losses
@@ -23,6 +25,7 @@ from merlin_sim.steps.loss_scale import LossScale
 from merlin_sim.steps.optimizers import make_optimizer
 from merlin_sim.steps.sample_batch import SampleBatch
 from merlin_sim.steps.train_step import TrainStep
+from merlin_sim.training.evaluation.scored_rows import TEST_SCORES
 from merlin_sim.training.runs.run import run
 from merlin_sim.training.runs.run_config import RunConfig
 
@@ -98,6 +101,39 @@ def test_inference_scores_the_same_test_samples(users, whole, candidates, tmp_pa
     assert inferred["rows"] == 2 * len(LENGTHS)
     for name in ("test_auc", "test_gauc", "test_log_loss"):
         assert inferred[name] == pytest.approx(ended[name], abs=1e-6)
+
+
+@pytest.mark.parametrize("candidates", [None, 1, 4])
+def test_saved_scores_are_joined_with_the_positions_of_users(tmp_path, candidates):
+    """Two files, unequal row groups; of test some users have three positions, some none."""
+    users = write_users_dataset(tmp_path / "users", [[LENGTHS[:5], LENGTHS[5:6]], [LENGTHS[6:12]]])
+    for file in sorted(users.glob("users/*")):
+        table = pq.read_table(file)
+        ends = table["test_end"].to_pylist()
+        begins = [max(0, end - number % 4) for number, end in enumerate(ends)]
+        changed = {
+            "test_begin": begins,
+            "train_end": begins,
+            "train_begin": [min(1, begin) for begin in begins],
+        }
+        for name, values in changed.items():
+            table = table.set_column(table.column_names.index(name), name, pa.array(values))
+        pq.write_table(table, file, row_group_size=4)
+    saving = {"save_scores": True, "max_steps": 2, "candidates": candidates}
+    run(config_of(users, tmp_path / "out", global_batch_size=16, **saving))
+    found = pq.read_table(tmp_path / "out" / TEST_SCORES).to_pylist()
+    tables = [pq.read_table(file) for file in sorted(users.glob("users/*"))]
+    rows, wanted = pa.concat_tables(tables).to_pylist(), set()
+    for number, row in enumerate(rows):
+        positions = range(row["test_begin"], row["test_end"])
+        wanted |= {(number, p, label) for p in positions for label in (False, True)}
+    assert len(found) == len(wanted) > len(rows)
+    assert {(s["row"], s["position"], s["label"]) for s in found} == wanted
+    for sample in found:
+        row = rows[sample["row"]]
+        assert sample["user"] == row["user"]
+        if sample["label"]:  # a negative was drawn
+            assert sample["item"] == row["thing"][sample["position"]]
 
 
 def test_many_negatives_of_a_position_share_a_row(tmp_path):

@@ -66,6 +66,10 @@ def test_scores_are_read_as_they_were_written(tmp_path):
     assert np.array_equal(found.users, given.users)
     assert np.array_equal(found.labels, given.labels) and found.labels.dtype == bool
     assert np.array_equal(found.scores, given.scores)
+    given.scores[:2] = np.nan
+    given.write(tmp_path / "diverged.parquet")
+    with pytest.raises(MerlinSimError, match="diverged.parquet: the scores .* for 2 of 18 rows"):
+        ScoredRows.read(tmp_path / "diverged.parquet")
     (tmp_path / "other.parquet").write_text("no parquet")
     with pytest.raises(MerlinSimError, match="expected the scores of a run"):
         ScoredRows.read(tmp_path / "other.parquet")

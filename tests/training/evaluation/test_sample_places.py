@@ -1,0 +1,64 @@
+"""Every sample of an evaluation has its place in the dataset, whatever the ranks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from small_users import write_users_dataset
+
+from merlin_sim.feed.open_feed import open_feed, user_column
+from merlin_sim.foundation.ranks import Ranks
+from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.steps.sample_batch import SampleBatch
+from merlin_sim.training.evaluation.sample_places import SamplePlaces
+
+LENGTHS = [3, 9, 2, 14, 6, 5, 11]
+
+
+def places_of(dataset, columns, ranks, mapping, candidates=None):
+    """Row, position, item, user and label of each sample of all ranks."""
+    found = []
+    for rank in range(ranks):
+        feed = open_feed(dataset, mapping, columns, 24, Ranks(rank, ranks), candidates=candidates)
+        places = SamplePlaces.of(feed, dataset, mapping)
+        for step, given in enumerate(feed):
+            batch = SampleBatch(*given)
+            users, labels = batch.of_samples(columns[0]), batch.counted_labels()
+            found += zip(*places.of_batch(step, batch), users, labels, strict=True)
+    return [tuple(int(value) for value in sample) for sample in found]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("candidates", [1, 4])
+def test_positions_of_users_over_ranks(tmp_path, ranks, candidates):
+    path = write_users_dataset(tmp_path / "users", [[LENGTHS[:3], LENGTHS[3:4]], [LENGTHS[4:]]])
+    found = places_of(
+        DatasetDirectory.open(path), ["user", "label", "thing_trgt"], ranks, "train", candidates
+    )
+    tables = [pq.read_table(file) for file in sorted(path.glob("users/*"))]
+    rows = pa.concat_tables(tables).to_pylist()
+    wanted = [
+        (number, position, label)
+        for number, row in enumerate(rows)
+        for position in range(row["train_begin"], row["train_end"])
+        for label in (0, 1)
+    ]
+    assert sorted((row, position, label) for row, position, _, _, label in found) == wanted
+    for row, position, item, user, label in found:
+        assert user == rows[row]["user"]
+        if label:  # a negative was drawn
+            assert item == rows[row]["thing"][position]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_rows_over_ranks(sim_dataset, ranks):
+    dataset = DatasetDirectory.open(sim_dataset)
+    item = dataset.channels["target_item_features"][0]
+    columns = [user_column(dataset.schema), dataset.channels["label"][0], item]
+    found = places_of(dataset, columns, ranks, "test")
+    rows = pa.concat_tables([pq.read_table(file) for file in dataset.files("test")])
+    stored = [np.asarray(rows[name]).astype(int).tolist() for name in (item, *columns[:2])]
+    wanted = [(row, -1, *values) for row, values in enumerate(zip(*stored, strict=True))]
+    assert sorted(found) == wanted
