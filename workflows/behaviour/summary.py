@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ...foundation.exceptions import MerlinSimError
 from ..logs.bad_rows import BadRows
+from ..logs.time_range import LogTimes
 from .rules import LOG_ORDER
 
 
@@ -18,6 +19,8 @@ class Summary:
     kept_interactions: int = 0
     repeated: int = 0
     same_time: int = 0
+    times: LogTimes | None = None
+    """From when to when the log is, and the histories that it continues."""
     has_labels: bool = False
     """Whether the log says what was taken."""
     taken: int | None = None
@@ -72,6 +75,7 @@ class Summary:
             f"{self.interactions:,} interactions read; {self.kept_interactions:,} of "
             f"{self.users:,} users kept ({self.dropped_users:,} users too short), "
             f"{self.repeated:,} of them repetitions",
+            *([] if self.times is None else [f"times: {self.times}"]),
             *self._taken_lines(),
             *self._behaviour_lines(),
             *self._time_lines(),

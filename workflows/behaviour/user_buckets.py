@@ -15,6 +15,7 @@ import pyarrow as pa
 from ...sampling.hashing import hash_keys
 from ..logs.bad_rows import FAIL, BadRow, refuse
 from ..logs.log_source import Block, LogSource, Piece
+from ..logs.time_range import TimeRange
 from .behaviour_columns import PLACE, BehaviourColumns
 from .roles import with_roles
 from .split import PART
@@ -39,6 +40,8 @@ class DealtPiece:
     done: int
     behaviours: Counter[str]
     """How many rows there are of each behaviour, where the log has several."""
+    times: TimeRange | None
+    """From when to when its rows are; None where there is none."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,10 @@ class LogDealer:
                 write_dealt(table, self.columns.user, self.buckets, path)
                 rows = piece.table.num_rows
                 rows_before += rows
-                yield DealtPiece(number, rows, piece.lines, piece.bad, piece.done, behaviours)
+                times = TimeRange.of(piece.table[self.columns.timestamp], block.path)
+                yield DealtPiece(
+                    number, rows, piece.lines, piece.bad, piece.done, behaviours, times
+                )
 
     def _refuse_first(self, block: Block, piece: Piece, lines: int) -> None:
         first = piece.bad[0]

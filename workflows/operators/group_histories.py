@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from merlin.schema import ColumnSchema, Schema
 
 from ..behaviour.behaviour_columns import MOMENT, BehaviourColumns
 from ..behaviour.rules import ITEM_ORDER, LOG_ORDER
 from ..behaviour.split import PART, Split
 from ..engine.backend import array_module, frame_to_arrow, group_sorted, new_frame, ranks
+from ..logs.times import read_times
 from .row_operator import RowOperator, id_list_column, number_column, number_list_column
 
 
 class GroupHistories(RowOperator):
     """Collect each user's items, and their labels if the log has any, in the order of time.
 
-    A partition has to hold all interactions of its users.
+    A partition has to hold all interactions of its users. Times may be text: they are read as those
+    of a file are.
 
     Args:
         columns: The log's columns.
@@ -55,14 +59,16 @@ class GroupHistories(RowOperator):
 
     def transform(self, col_selector: Any, df: Any) -> Any:
         """Group one partition."""
-        names = self.columns
+        names, xp = self.columns, array_module(df)
+        df = df.copy(deep=False)
+        users, given = self._column(df, names.user), self._column(df, names.timestamp)
+        times = read_times(given, names.timestamp)
+        if times is not given:  # they were text, whose order is not that of time
+            df[names.timestamp] = xp.asarray(np.asarray(times.cast(pa.int64())))
         if names.moments:
-            table = frame_to_arrow(new_frame({names.timestamp: df[names.timestamp]}, like=df))
-            df = df.copy(deep=False)
-            moments = ranks(table[names.timestamp].combine_chunks())
-            df[MOMENT] = array_module(df).asarray(moments)
+            df[MOMENT] = xp.asarray(ranks(times))
         if self.split is not None and not self.split.columns:
-            df = self._with_parts(df, self.split)
+            df[PART] = xp.asarray(self.split.parts(users, times))
         return group_sorted(
             df,
             by=names.user,
@@ -77,10 +83,6 @@ class GroupHistories(RowOperator):
             last=(*names.user_features, *names.of_users),
         )
 
-    def _with_parts(self, df: Any, split: Split) -> Any:
-        names = (self.columns.user, self.columns.timestamp)
-        table = frame_to_arrow(new_frame({name: df[name] for name in names}, like=df))
-        parts = split.parts(*(table[name].combine_chunks() for name in names))
-        parted = df.copy(deep=False)
-        parted[PART] = array_module(df).asarray(parts)
-        return parted
+    def _column(self, df: Any, name: str) -> pa.Array:
+        """A column on the host."""
+        return frame_to_arrow(new_frame({name: df[name]}, like=df))[name].combine_chunks()

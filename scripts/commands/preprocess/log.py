@@ -11,6 +11,7 @@ import click
 
 from ....schemas.users_layout import POPULARITY
 from ....workflows.behaviour.rules import NONE
+from ....workflows.features.feature import TIMESTAMP_UNITS
 from ...options.devices import settle_for_tables
 from ...options.preprocess_options import (
     FILES_OF_SPLIT,
@@ -32,6 +33,7 @@ from .fitted_settings import (
     parts_of_files,
     rules_of,
     say_done,
+    with_timestamp_unit,
 )
 
 
@@ -41,6 +43,12 @@ from .fitted_settings import (
 @click.option("--user_column", help="Whose behaviour it is.")
 @click.option("--item_column", help="What was interacted with.")
 @click.option("--timestamp_column", help="When: numbers, or dates and times.")
+@click.option(
+    "--timestamp_unit",
+    type=click.Choice(TIMESTAMP_UNITS),
+    help="What numbers in it count since 1970 (s, ms, us, ns), or that they are an order and "
+    "nothing more. [default: s; an order where all are before 1990]",
+)
 @click.option(
     "--user_feature_columns", callback=names, help="Further columns of the user, between commas."
 )
@@ -87,6 +95,7 @@ def log(
     user_column: str | None,
     item_column: str | None,
     timestamp_column: str | None,
+    timestamp_unit: str | None,
     user_feature_columns: tuple[str, ...] | None,
     item_feature_columns: tuple[str, ...] | None,
     label_column: str | None,
@@ -138,6 +147,7 @@ def log(
         "features": features_of(features_file),
     }
     columns = columns_of(given, features_file, fitted, workflow)
+    columns = with_timestamp_unit(columns, timestamp_unit, fitted or features_file)
     source = TableLog(files, columns)
     rules |= {"test_files": bool(test_files), "validation_files": bool(validation_files)}
     sample_rules = rules_of(rules, workflow, NONE if columns.label else POPULARITY)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from ....foundation.exceptions import MerlinSimError
 from ...continuation.earlier_histories import EarlierHistories
 from ...logs.bad_rows import BadRows
+from ...logs.time_range import LogTimes, TimeRange, joined, known_times
 from ..kept_users import KeepLongUsers
 from ..summary import Summary
 from ..user_buckets import BUCKETS, LogDealer, deal_log, first_dealt, number_of_buckets
@@ -49,20 +51,37 @@ def read_interactions(settings: BuildSettings, work: Path, summary: Summary, pla
     summary.bad_rows += bad_rows.values()
     if not summary.interactions:
         raise summary.stopped(f"{settings.files}: expected interactions, found none.")
+    earlier = None
     if settings.earlier is not None:
-        _deal_out_earlier(settings, settings.earlier, work, buckets)
+        earlier = _deal_out_earlier(settings, settings.earlier, work, buckets)
+    times = joined(result.times for result in results)
+    assert times is not None  # as there are interactions
+    summary.times = _known_times(settings, times, earlier)
     return buckets
+
+
+def _known_times(settings: BuildSettings, times: TimeRange, earlier: TimeRange | None) -> LogTimes:
+    """Decide what the log's times count, which are those of the histories that it continues."""
+    columns, kind = settings.columns, settings.source.time_kind()
+    unit = columns.features.timestamp_unit
+    all_times = times.joined(earlier)
+    known = known_times(all_times, kind, unit, columns.needs_unit, columns.timestamp)
+    return replace(known, range=times)
 
 
 def _deal_out_earlier(
     settings: BuildSettings, earlier: EarlierHistories, work: Path, buckets: int
-) -> None:
+) -> TimeRange | None:
+    """Deal the earlier rows out as well; gives from when to when they are."""
+    ranges = []
     (work / EARLIER_BUCKETS).mkdir()
     example = first_dealt(work / BUCKETS)
     with settings.narrator.phase("reading earlier histories", len(earlier.files)) as report:
         times, output = settings.source.time_kind(), work / EARLIER_BUCKETS
-        for rows in earlier.deal(settings.columns, example, times, buckets, output):
+        for rows, found in earlier.deal(settings.columns, example, times, buckets, output):
             report(1, rows)
+            ranges.append(found)
+    return joined(ranges)
 
 
 def tell_what_behaviours_are_for(settings: BuildSettings, summary: Summary, anew: bool) -> None:
