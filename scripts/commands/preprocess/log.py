@@ -117,6 +117,8 @@ def log(
 ) -> None:
     """Preprocess a log of your own: CSV (.csv, .csv.gz, with a header) or parquet FILES.
 
+    A directory stands for the files in it, and in its directories, in the order of their names.
+
     The user's, the item's and the timestamp's column must be named, but with --fitted, whose
     columns are taken.
     """
@@ -126,13 +128,15 @@ def log(
     from ....foundation.staging import check_apart
     from ....workflows.behaviour.build import DatasetBuilder
     from ....workflows.engine.schedulers import open_scheduler
+    from ....workflows.logs.log_files import files_of_log
     from ....workflows.logs.table_log import TableLog
     from ....workflows.logs.unread_labels import unread_behaviours, unread_labels
 
     started = time.monotonic()
+    check_apart(output_path, [*files, *validation_files, *test_files, fitted, history])
+    files, validation_files, test_files = map(files_of_log, (files, validation_files, test_files))
     parts = parts_of_files(files, validation_files, test_files)
     files = (*files, *validation_files, *test_files)
-    check_apart(output_path, [*files, fitted, history])
     workflow = load_fitted(fitted, grow)
     given = {
         "user": user_column,

@@ -220,7 +220,7 @@ def test_files_that_do_not_fit_together(tmp_path, run):
         ("d", "d.parquet: expected a parquet file, got"),
         ("e", "e.csv: expected CSV or parquet"),
         ("f", "f.parquet: no such file"),
-        ("g", "g.parquet: expected a file, found a directory"),
+        ("g", "g.parquet: expected a directory of CSV .* files, found none"),
     ]:
         files = [tmp_path / f"{n}.{'csv' if n in 'ce' else 'parquet'}" for n in names]
         with pytest.raises(MerlinSimError, match=message):
