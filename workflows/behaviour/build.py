@@ -19,7 +19,10 @@ from .kept_users import EVENTS, ITEMS, USERS
 from .phases.build_settings import BuildSettings, Features
 from .phases.fitting import check_types_of_keys, count_unseen, fit, refuse_a_single_item
 from .phases.reading import choose_users, read_interactions, tell_what_behaviours_are_for
-from .phases.refusals import refuse_what_cannot_be_built
+from .phases.refusals import (
+    refuse_times_that_leave_a_part_empty,
+    refuse_what_cannot_be_built,
+)
 from .phases.writing import choose_positions, encode, kept_for_next, write
 from .split import Split
 from .summary import Summary
@@ -85,7 +88,7 @@ class DatasetBuilder(BuildSettings):
             for name in (EVENTS, ITEMS, USERS):
                 (work / name).mkdir(parents=True)
             (directory / HISTORY).mkdir()
-            given = self._read(directory, fitted is None or grow, fitted is None, summary)
+            given = self._read(directory, split, fitted, grow, summary)
             vocabularies = Vocabularies(directory / CATEGORIES)
             numbers = self._fit_or_take(work, vocabularies, given, split, fitted, grow, summary)
             histories = self._encode(work, vocabularies, split, numbers, summary)
@@ -102,13 +105,21 @@ class DatasetBuilder(BuildSettings):
             shutil.rmtree(work)
         return summary
 
-    def _read(self, directory: Path, fits: bool, anew: bool, summary: Summary) -> Features:
+    def _read(
+        self,
+        directory: Path,
+        split: Split | None,
+        fitted: FittedWorkflow | None,
+        grow: bool,
+        summary: Summary,
+    ) -> Features:
         """Read item features and the log, of which users with long histories are kept.
 
         Args:
             directory: What is being built.
-            fits: Whether vocabularies are fitted on the log, or grow by it.
-            anew: Whether nothing was fitted before.
+            split: What tests.
+            fitted: What was fitted before, if anything.
+            grow: Whether its vocabularies grow by the log.
             summary: Gets what was counted.
 
         Returns:
@@ -117,11 +128,12 @@ class DatasetBuilder(BuildSettings):
         work = directory / WORK
         given = self._read_features(summary)
         in_log: tuple[str, ...] = ()
-        if fits:
+        if fitted is None or grow:
             named = tuple(name for name in self.columns.item_features if name not in given)
             in_log = named + self.columns.of_items
         buckets = read_interactions(self, work, summary, placed=bool(in_log))
-        tell_what_behaviours_are_for(self, summary, anew)
+        refuse_times_that_leave_a_part_empty(self, split, fitted, summary)
+        tell_what_behaviours_are_for(self, summary, fitted is None)
         choose_users(self, work, directory / HISTORY, buckets, in_log, summary)
         return given
 
