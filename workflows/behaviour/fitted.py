@@ -77,7 +77,6 @@ ADDED: dict[str, dict[str, Any]] = {
     },
 }
 """What format 3 says beside format 2."""
-TIMES_OF_SPLIT = ("test_from", "validation_from")
 NOTHING: dict[str, Any] = {"stated": None, "learned": {}, "prior": 0.0}
 OBJECTS = ("columns", "rules", "features", "categories")
 LATER = ("history", "grown_from")
@@ -199,8 +198,12 @@ class FittedWorkflow:
         split, unit = self.rules.split, self.columns.features.timestamp_unit
         if split is None or self.kept is None or self.kept.times in NANOSECONDS or unit is None:
             return split
-        times = {name: _count(getattr(split, name), unit) for name in TIMES_OF_SPLIT}
-        return replace(split, **times)
+        test_from, validation_from = split.test_from, split.validation_from
+        return replace(
+            split,
+            test_from=_count(test_from, unit),
+            validation_from=_count(validation_from, unit),
+        )
 
     def _encode(self, split: Split | None) -> nvt.WorkflowNode:
         encodings, order = Path(self._encodings.name), self.rules.equal_times

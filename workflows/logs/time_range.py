@@ -53,8 +53,8 @@ class TimeRange:
 
 def joined(ranges: Iterable[TimeRange | None]) -> TimeRange | None:
     """The range of all of them; None where there is none."""
-    first, *others = [times for times in ranges if times is not None] or [None]
-    return None if first is None else reduce(TimeRange.joined, others, first)
+    found = [times for times in ranges if times is not None]
+    return reduce(TimeRange.joined, found) if found else None
 
 
 @dataclass(frozen=True)
