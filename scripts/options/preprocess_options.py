@@ -99,14 +99,15 @@ FILES_OF_SPLIT = (
         "test_files",
         type=Path,
         multiple=True,
-        help="A file of the log whose interactions test, beside FILES; may be given several times.",
+        help="A file of the log, or a directory, whose interactions test, beside FILES; may be "
+        "given several times.",
     ),
     click.option(
         "--validation_path",
         "validation_files",
         type=Path,
         multiple=True,
-        help="A file whose interactions validate.",
+        help="A file, or a directory, whose interactions validate.",
     ),
 )
 HOW = "Draw negatives as often as they were taken, or each item as often as any other"

@@ -19,7 +19,7 @@ from ..logs.bad_rows import FAIL, BadRow, BadRows, refuse
 from ..logs.json_lines import read_json_lines
 from ..logs.line_blocks import LineBlock, find_text_file, line_blocks
 from ..logs.log_source import Piece
-from ..logs.table_columns import INTEGER, time_from_text
+from ..logs.times import INTEGER, time_from_text
 from .amazon_metadata import CATEGORY, ITEM, SCHEMA, read_metadata_lines
 
 COLUMNS = BehaviourColumns("user_id", "item_id", "timestamp", item_features=("cat_id",))

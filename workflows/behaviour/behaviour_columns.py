@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...foundation.exceptions import MerlinSimError
@@ -72,6 +72,7 @@ class BehaviourColumns:
             more = [n for n in self.features.categories(of) if n not in given]
             object.__setattr__(self, name, (*given, *more))
         self._check_roles()
+        self._take_unit_of_timestamp()
         self._check_behaviours()
         for name in self.log:
             if not name or "/" in name or name[-1] in "_-. " or name.startswith("."):
@@ -124,6 +125,20 @@ class BehaviourColumns:
                     f"crosses.{cross.name}.columns: expected features of users and items: "
                     f"{', '.join((*self.users, *self.items))}. Received: {', '.join(unknown)}."
                 )
+
+    def _take_unit_of_timestamp(self) -> None:
+        """The timestamp has one unit, also where it is a feature that names its own."""
+        unit = self.features.timestamp_unit
+        for feature in self.features:
+            if feature.name != self.timestamp or not isinstance(feature, Time) or not feature.unit:
+                continue
+            if unit not in (None, feature.unit):
+                raise MerlinSimError(
+                    f"{self.timestamp!r}: expected one unit, found {unit} (`timestamp_unit`) and "
+                    f"{feature.unit} (`unit` of the feature {feature.name!r})."
+                )
+            features = replace(self.features, timestamp_unit=feature.unit)
+            object.__setattr__(self, "features", features)
 
     def _check_behaviours(self) -> None:
         """Refuse behaviours that no column has, and a column that nothing is said of."""
@@ -184,6 +199,11 @@ class BehaviourColumns:
         if self.history_behaviours:
             return f"interactions that make history ({', '.join(self.history_behaviours)})"
         return "interactions" if self.label is None else "taken items (label 1)"
+
+    @property
+    def needs_unit(self) -> bool:
+        """Whether something is made of the timestamp that needs more than its order."""
+        return self.features.time_intervals is not None or self.timestamp in self.features.columns
 
     @property
     def of_interactions(self) -> tuple[str, ...]:

@@ -31,7 +31,10 @@ from .phases.reading import (
     tell_what_behaviours_are_for,
     with_newest_validation,
 )
-from .phases.refusals import refuse_what_cannot_be_built
+from .phases.refusals import (
+    refuse_times_that_leave_a_part_empty,
+    refuse_what_cannot_be_built,
+)
 from .phases.writing import choose_positions, encode, kept_for_next, write
 from .rules import ITEM_ORDER
 from .split import Split
@@ -97,7 +100,7 @@ class DatasetBuilder(BuildSettings):
             for name in (EVENTS, ITEMS, USERS):
                 (work / name).mkdir(parents=True)
             (directory / HISTORY).mkdir()
-            given = self._read(directory, fitted is None or grow, fitted is None, summary)
+            given = self._read(directory, fitted, grow, summary)
             settled = self._settled_by_log(work, summary)
             settled._make(directory, given, fitted, grow, summary)
             shutil.rmtree(work)
@@ -137,13 +140,16 @@ class DatasetBuilder(BuildSettings):
             directory, self.columns, self.rules, summary.domains, numbers, kept, grown_from
         )
 
-    def _read(self, directory: Path, fits: bool, anew: bool, summary: Summary) -> Features:
+    def _read(
+        self, directory: Path, fitted: FittedWorkflow | None, grow: bool, summary: Summary
+    ) -> Features:
         """Read item features and the log, of which users with long histories are kept.
 
         Args:
             directory: What is being built.
-            fits: Whether vocabularies are fitted on the log, or grow by it.
-            anew: Whether nothing was fitted before.
+            split: What tests.
+            fitted: What was fitted before, if anything.
+            grow: Whether its vocabularies grow by the log.
             summary: Gets what was counted.
 
         Returns:
@@ -152,11 +158,12 @@ class DatasetBuilder(BuildSettings):
         work = directory / WORK
         given = self._read_features(summary)
         in_log: tuple[str, ...] = ()
-        if fits:
+        if fitted is None or grow:
             named = tuple(name for name in self.columns.item_features if name not in given)
             in_log = named + self.columns.of_items
         dealt = read_interactions(self, work, summary, placed=bool(in_log))
-        tell_what_behaviours_are_for(self, summary, anew)
+        refuse_times_that_leave_a_part_empty(self, self._split(), fitted, summary)
+        tell_what_behaviours_are_for(self, summary, fitted is None)
         choose_users(self, work, directory / HISTORY, dealt, in_log, summary)
         return given
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,11 +30,22 @@ from ...schemas.translation.merlin_schema import to_merlin_schema
 from ..continuation.earlier_histories import EarlierHistories
 from ..engine.backend import frame_from_arrow
 from ..engine.workflow import Workflow
-from ..features.feature import ITEM, USER, Number
+from ..features.feature import ITEM, UNITS, USER, Number
 from ..features.feature_file import features_from_plain
 from ..features.feature_set import FeatureSet
 from ..features.fitted_numbers import FittedNumbers, learned_from_plain
-from ..logs.table_columns import clean_columns, is_text, kind_of_timestamp
+from ..logs.table_columns import clean_columns
+from ..logs.time_range import TimeRange, known_times
+from ..logs.times import (
+    DATE,
+    DECIMAL,
+    NANOSECONDS,
+    TEXT_DATES,
+    count_of_date,
+    kind_of_column,
+    time_from_text,
+    timestamps_of,
+)
 from ..operators.emit_dataset import EmitDataset
 from ..operators.make_samples import MakeSamples
 from ..vocabularies.item_columns import check_item_columns
@@ -143,14 +154,22 @@ class FittedWorkflow:
         Without features beside ids, and without behaviours, they take a log's frame as it is, too.
 
         Raises:
-            MerlinSimError: With the first row that cannot be read, from 1.
+            MerlinSimError: With the first row that cannot be read, from 1; or where times cannot be
+                in the unit that the workflow was fitted with.
         """
-        table = pa.Table.from_pandas(log, preserve_index=False)
-        times = table[self.columns.timestamp].combine_chunks()
-        kind = kind_of_timestamp(times) if is_text(times.type) else None
-        rows, bad = clean_columns(table, self.columns, kind or "", self.numbers)
+        table, name = pa.Table.from_pandas(log, preserve_index=False), self.columns.timestamp
+        kind = kind_of_column(table[name].combine_chunks())
+        of_text = DATE if kind == TEXT_DATES else kind
+        rows, bad = clean_columns(table, self.columns, of_text, self.numbers)
         if bad:
             raise MerlinSimError(f"the log, row {bad[0].line}: {bad[0].reason}.")
+        times = rows[name].combine_chunks()
+        ends = TimeRange.of(times, Path("the log"))
+        if ends is not None:
+            columns = self.columns
+            known_times(ends, kind, columns.features.timestamp_unit, columns.needs_unit, name)
+        dates = timestamps_of(times, kind)
+        rows = rows.set_column(rows.schema.get_field_index(name), name, dates)
         return frame_from_arrow(with_roles(rows, self.columns)[0])
 
     def histories(self) -> Workflow:
@@ -172,8 +191,21 @@ class FittedWorkflow:
         schema = to_merlin_schema(spec)
         items = self.vocabularies.items(self.columns.item)
         make_samples = MakeSamples(self.columns, items, self.rules, mapping)
-        node = self._encode(self.rules.split) >> make_samples >> EmitDataset(schema, self.rules.pad)
+        node = self._encode(self._split) >> make_samples >> EmitDataset(schema, self.rules.pad)
         return self._finish(node)
+
+    @property
+    def _split(self) -> Split | None:
+        """The split of the rules; a date that splits numbers as the number it stands for."""
+        split, unit = self.rules.split, self.columns.features.timestamp_unit
+        if split is None or self.kept is None or self.kept.times in NANOSECONDS or unit is None:
+            return split
+        test_from, validation_from = split.test_from, split.validation_from
+        return replace(
+            split,
+            test_from=_count(test_from, unit),
+            validation_from=_count(validation_from, unit),
+        )
 
     def _encode(self, split: Split | None) -> nvt.WorkflowNode:
         encodings, rules = Path(self._encodings.name), self.rules
@@ -184,13 +216,20 @@ class FittedWorkflow:
         names = (*self.columns.users, self.columns.item)
         first = {name: self.vocabularies.keys(name).iloc[:1].repeat(3).array for name in names}
         # Three interactions, so that train and test have a row to look at.
-        first |= {self.columns.timestamp: [1, 2, 3]}
+        first |= {self.columns.timestamp: self._example_times()}
         first |= {name: [1, 1, 1] for name in self.columns.labels}
         first |= {name: [TAKEN] * 3 for name in self.columns.roles if name == ROLE}
         bucketed = (number.name for number in self.columns.features.bucketed(USER))
         numbers = (*self.columns.of_users, *self.columns.of_interactions, *bucketed)
         first |= {name: [1.0, 1.0, 1.0] for name in numbers}
         return fitted_workflow(node, pd.DataFrame(first))
+
+    def _example_times(self) -> Any:
+        """Three times that the split can be compared with."""
+        split = self._split
+        if split is None or split.test_from is None or _is_number(split.test_from):
+            return [1, 2, 3]
+        return pd.to_datetime([1, 2, 3], unit="s")
 
     def _check_vocabularies(self, path: Path, stated: Mapping[str, Any]) -> None:
         if set(stated) != set(self.domains):
@@ -221,6 +260,18 @@ class FittedWorkflow:
             {f.name: (self.sizes[f.name], f.longest) for f in features.lists},
             {f.name: f.size for f in features.vectors},
         )
+
+
+def _count(text: str | None, unit: str) -> str | None:
+    """A time of a split as a number of a unit, where it is a date."""
+    if text is None or unit not in UNITS or _is_number(text):
+        return text
+    count = count_of_date(text, unit)
+    return text if count is None else str(count)
+
+
+def _is_number(text: str) -> bool:
+    return time_from_text(text, DECIMAL)[0] is not None
 
 
 def _cardinality(path: Path, name: str, stated: Mapping[str, Any]) -> int:
@@ -364,7 +415,7 @@ def write_fitted(
         },
         "rules": rules.to_dict(),
         "features": {
-            "stated": columns.features.to_plain() if columns.features else None,
+            "stated": None if columns.features == FeatureSet() else columns.features.to_plain(),
             "learned": dict(numbers.learned),
             "prior": numbers.prior,
         },

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ...foundation.exceptions import MerlinSimError
 from ..logs.bad_rows import BadRows
+from ..logs.time_range import LogTimes
 from .file_order import FileOrder
 from .rules import HASH_ORDER, ITEM_ORDER, LOG_ORDER, UNKNOWN_ORDER
 
@@ -20,6 +21,8 @@ class Summary:
     repeated: int = 0
     file_order: FileOrder = field(default_factory=FileOrder)
     """Of kept interactions: how many have the time of another one, and what their order tells."""
+    times: LogTimes | None = None
+    """From when to when the log is, and the histories that it continues."""
     has_labels: bool = False
     """Whether the log says what was taken."""
     taken: int | None = None
@@ -84,6 +87,7 @@ class Summary:
             f"{self.interactions:,} interactions read; {self.kept_interactions:,} of "
             f"{self.users:,} users kept, {self.repeated:,} of them repetitions"
             f"{self._dropped_in_words}",
+            *([] if self.times is None else [f"times: {self.times}"]),
             *self._taken_lines(),
             *self._behaviour_lines(),
             *self._time_lines(),

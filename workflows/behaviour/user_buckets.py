@@ -17,6 +17,7 @@ from ...sampling.hashing import hash_keys
 from ..engine.schedulers import written_by_task
 from ..logs.bad_rows import FAIL, BadRow, refuse
 from ..logs.log_source import Block, LogSource, Piece
+from ..logs.time_range import TimeRange
 from .behaviour_columns import PLACE, BehaviourColumns
 from .roles import with_roles
 from .split import PART
@@ -43,6 +44,8 @@ class DealtPiece:
     """How many rows there are of each behaviour, where the log has several."""
     file: str
     """The name of the file that it was dealt out to."""
+    times: TimeRange | None
+    """From when to when its rows are; None where there is none."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,10 @@ class LogDealer:
                 write_dealt(table, self.columns.user, self.buckets, self.directory / file)
                 rows = piece.table.num_rows
                 rows_before += rows
-                yield DealtPiece(number, rows, piece.lines, piece.bad, piece.done, behaviours, file)
+                times = TimeRange.of(piece.table[self.columns.timestamp], block.path)
+                yield DealtPiece(
+                    number, rows, piece.lines, piece.bad, piece.done, behaviours, file, times
+                )
 
     def _refuse_first(self, block: Block, piece: Piece, lines: int) -> None:
         first = piece.bad[0]

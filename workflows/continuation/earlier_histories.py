@@ -19,20 +19,14 @@ from ...schemas.parquet.footer import UNREADABLE, why
 from ...schemas.stored_types import type_in_words
 from ..behaviour.behaviour_columns import ROLE, BehaviourColumns
 from ..behaviour.user_buckets import write_dealt
+from ..logs.time_range import TimeRange
+from ..logs.times import NANOSECONDS
 from .newest_rows import HISTORY, SAMPLES_SO_FAR, TAKEN_SO_FAR, columns_of_rows
 
 COUNTED = (ROLE, TAKEN_SO_FAR, SAMPLES_SO_FAR)
 """Columns of whole numbers that stand in the files beside those of the log."""
 MOST_ROWS = 1 << 53
 """Rows that a user may have: floats count so far."""
-NANOSECONDS = {
-    "date in ns": 1,
-    "date in us": 1_000,
-    "date in ms": 1_000_000,
-    "date in s": 1_000_000_000,
-    "date in days": 86_400_000_000_000,
-}
-"""How long the unit is in which a log's dates are counted."""
 
 
 @dataclass(frozen=True)
@@ -153,8 +147,10 @@ class EarlierHistories:
 
     def deal(
         self, columns: BehaviourColumns, example: pa.Table, times: str, buckets: int, output: Path
-    ) -> Iterator[int]:
-        """Deal the rows out by user, as those of the log are; yields how many of each file.
+    ) -> Iterator[tuple[int, TimeRange | None]]:
+        """Deal the rows out by user, as those of the log are.
+
+        Yields how many there are of each file, and from when to when.
 
         Args:
             columns: The log's columns.
@@ -175,7 +171,7 @@ class EarlierHistories:
                     )
             table = self._in_unit(table, columns.timestamp, times)
             write_dealt(table, columns.user, buckets, output / f"{number:06d}.arrow")
-            yield table.num_rows
+            yield table.num_rows, TimeRange.of(table[columns.timestamp], path)
 
     def _in_unit(self, table: pa.Table, name: str, times: str) -> pa.Table:
         """Count dates as the log does."""

@@ -11,6 +11,9 @@ CYCLES = {"hour": 24, "weekday": 7, "month": 12}
 """What a time may become, and how many steps bring it back to where it began."""
 UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 """What numbers that are times may count, in seconds."""
+ORDER = "order"
+"""In place of a unit: the numbers are an order and nothing more."""
+TIMESTAMP_UNITS = (*UNITS, ORDER)
 FILLING = ("FillMissing", "FillMedian")
 OPERATORS: dict[str, tuple[str, ...]] = {
     "FillMissing": ("fill_val",),

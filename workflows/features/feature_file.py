@@ -18,6 +18,7 @@ from .feature import (
     INTERACTION,
     ITEM,
     OPERATORS,
+    TIMESTAMP_UNITS,
     UNITS,
     USER,
     AnyFeature,
@@ -100,7 +101,7 @@ class _Reader:
             entries = {}
         found = [self._feature(name, entry) for name, entry in entries.items()]
         intervals = self._choice(("time_intervals",), plain, tuple(UNITS_OF_INTERVALS))
-        unit = self._choice(("timestamp_unit",), plain, tuple(UNITS))
+        unit = self._choice(("timestamp_unit",), plain, TIMESTAMP_UNITS)
         crosses = [self._cross(*entry) for entry in self._section(plain, "crosses")]
         encodings = [self._encoding(*entry) for entry in self._section(plain, "encodings")]
         smoothing = plain.get("smoothing", 20.0)
@@ -115,7 +116,7 @@ class _Reader:
             tuple(encoding for encoding in encodings if encoding is not None),
             float(smoothing),
         )
-        if not features and not self.problems:
+        if not features and unit is None and not self.problems:
             self._wrong(("features",), "at least one feature, or `time_intervals`", None)
         return features
 

@@ -37,7 +37,8 @@ class FeatureSet:
     time_intervals: str | None = None
     """The unit of the time between each interaction and the candidate; None for no such column."""
     timestamp_unit: str | None = None
-    """Of the log's timestamps, where they are numbers since 1970; None for seconds."""
+    """What the log's timestamps count since 1970, where they are numbers; None for seconds. Those
+    of the unit ``order`` are sorted by and nothing more."""
     crosses: tuple[Cross, ...] = ()
     encodings: tuple[Encoding, ...] = ()
     smoothing: float = 20.0

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .feature import CYCLES, PARTS, UNITS
+from .feature import CYCLES, ORDER, PARTS, UNITS
 from .raw_numbers import LARGEST_OF_64_BITS, decoded_text, numbers_of, whole_or_in_pieces
 
 EXPECTED_DATE = "a date and time such as 2014-07-23 10:00:00 (`unit` says what numbers count)"
@@ -25,7 +25,8 @@ def seconds_of(values: pa.Array, unit: str | None) -> tuple[pa.Array, npt.NDArra
 
     Args:
         values: Times, dates, or numbers or text of either.
-        unit: What numbers count; where it is None, text is dates, and numbers count seconds.
+        unit: What numbers count, or that they are an order; where it is None, text is dates, and
+            numbers count seconds.
 
     Returns:
         Seconds since 1970 in UTC, null where there is no time; and which values are none.
@@ -41,10 +42,15 @@ def seconds_of(values: pa.Array, unit: str | None) -> tuple[pa.Array, npt.NDArra
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     if is_number or unit is not None:
         numbers, bad = numbers_of(values, largest=LARGEST_OF_64_BITS)
-        return pc.multiply(numbers, UNITS[unit or "s"]), bad
+        return pc.multiply(numbers, _seconds_each(unit)), bad
     text, is_bad = decoded_text(values)
     micros = whole_or_in_pieces(text, _micros, pa.float64())
     return pc.multiply(micros, 1e-6), is_bad | (np.asarray(micros.is_null()) & ~_is_null(text))
+
+
+def _seconds_each(unit: str | None) -> float:
+    """How long a unit is; of an order nobody asks for more than that."""
+    return 1.0 if unit in (None, ORDER) else UNITS[str(unit)]
 
 
 def moments_of(values: pa.Array, unit: str | None) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
@@ -54,7 +60,7 @@ def moments_of(values: pa.Array, unit: str | None) -> tuple[pa.Array, npt.NDArra
     [5.0, 7.0]
     """
     numbers, is_none = numbers_of(values, LARGEST_OF_64_BITS)
-    seconds = pc.multiply(numbers, UNITS[unit or "s"])
+    seconds = pc.multiply(numbers, _seconds_each(unit))
     if not is_none.any():
         return seconds, is_none
     dates, bad = seconds_of(values, None)

@@ -17,9 +17,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 
+from ...foundation.exceptions import MerlinSimError
 from ...foundation.process_wide import one_report_of_undecodable_rows
 from .bad_rows import BadRow
 
+OTHER_SEPARATORS = (";", "\t", "|")
+UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+"""What a file of UTF-16 begins with."""
 LONGEST_WAIT = 60.0
 """Seconds that a thread which reads ahead is waited for: it ends with the block it is at."""
 
@@ -30,9 +34,47 @@ def is_csv(path: Path) -> bool:
 
 
 def header_of(path: Path) -> list[str]:
-    """The names of a file's columns."""
-    with CsvReader(path, [], []) as reader:
-        return reader.names
+    """The names of a file's columns.
+
+    Raises:
+        MerlinSimError: Where the header is not UTF-8, or something else than commas parts it.
+    """
+    try:
+        with CsvReader(path, [], []) as reader:
+            names = reader.names
+    except UnicodeDecodeError as error:
+        raise MerlinSimError(
+            f"{path}: expected a header in UTF-8 ({error}): {how_to_convert(error.object)}."
+        ) from error
+    others = [mark for mark in OTHER_SEPARATORS if len(names) == 1 and mark in names[0]]
+    if others:
+        mark = repr(others[0])
+        raise MerlinSimError(
+            f"{path}: expected commas between the columns, found {mark} in the header "
+            f"{names[0]!r:.80}. Write the file with commas; in pandas: `read_csv(path, sep={mark}, "
+            "dtype=str).to_csv(new_path, index=False)`."
+        )
+    return names
+
+
+def is_utf_8(text: bytes) -> bool:
+    """Whether bytes are text as UTF-8 has it."""
+    try:
+        text.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def how_to_convert(text: bytes) -> str:
+    r"""Say what makes UTF-8 of a file that begins with, or holds, bytes that are none.
+
+    >>> how_to_convert(b"caf\xe9")
+    '`iconv -f latin1 -t utf8` converts a file of Latin-1'
+    """
+    if text.startswith(UTF_16_MARKS):
+        return "`iconv -f utf16 -t utf8` converts a file of UTF-16"
+    return "`iconv -f latin1 -t utf8` converts a file of Latin-1"
 
 
 class CsvReader:

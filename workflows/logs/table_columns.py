@@ -18,22 +18,15 @@ from ..behaviour.behaviour_columns import SECONDS, BehaviourColumns
 from ..features.feature import ITEM, USER
 from ..features.fitted_numbers import NOTHING_LEARNED, FittedNumbers
 from ..features.raw_features import ReadFeature, fits_feature, read_feature, read_unfit
-from ..features.raw_times import micros_of_text, seconds_of
+from ..features.raw_times import seconds_of
 from ..features.raw_vectors import category_of
 from .bad_rows import BadRow
+from .csv_file import how_to_convert, is_utf_8
 from .decimal_keys import NUMBER_HINT
+from .times import DATE, decoded, is_text, times_of, whole_numbers
 
 LABEL_WORDS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
 EXPECTED_LABEL = "0 or 1"
-INTEGER, DECIMAL, DATE = "int", "float", "date"
-TEXT_DATES = "date in us"
-LARGEST = 2**63 - 1
-TIMES = {INTEGER: pa.int64(), DECIMAL: pa.float64(), DATE: pa.int64()}
-EXPECTED_TIME = {
-    INTEGER: "a whole number",
-    DECIMAL: "a number",
-    DATE: "a date and time such as 2014-07-23 10:00:00",
-}
 
 
 def text_columns(names: Sequence[str], columns: BehaviourColumns) -> pa.Schema:
@@ -115,11 +108,6 @@ def _is_time(kind: pa.DataType) -> bool:
     return any(test(kind) for test in tests)
 
 
-def is_text(kind: pa.DataType) -> bool:
-    """Whether a column is text; each of its times is then asked for as in CSV."""
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
 def _form(kind: pa.DataType) -> pa.DataType:
     """What a key's type becomes."""
     if pa.types.is_dictionary(kind):
@@ -127,31 +115,6 @@ def _form(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_large_string(kind) or pa.types.is_boolean(kind):
         return pa.string()
     return pa.int64() if pa.types.is_integer(kind) else kind
-
-
-def kind_of_timestamp(values: pa.Array) -> str | None:
-    """Tell what the first value in a column of text is; None where there is no value."""
-    for value in pc.cast(values, pa.binary()):
-        text = (value.as_py() or b"").decode("utf-8", "replace").strip()
-        if text:
-            for kind in (INTEGER, DECIMAL, DATE):
-                if _time_of_text(pa.array([text]), kind).null_count == 0:
-                    return kind
-            return DATE
-    return None
-
-
-def kind_of_times(kind: pa.DataType) -> str:
-    """Tell what the numbers are that a column of times becomes.
-
-    >>> [kind_of_times(kind) for kind in (pa.int32(), pa.timestamp("ns"), pa.date32())]
-    ['int', 'date in ns', 'date in days']
-    """
-    if pa.types.is_timestamp(kind):
-        return f"date in {kind.unit}"
-    if pa.types.is_date(kind):
-        return "date in days" if pa.types.is_date32(kind) else "date in ms"
-    return DECIMAL if pa.types.is_floating(kind) else INTEGER
 
 
 def clean_columns(
@@ -192,7 +155,7 @@ def clean_columns(
     for name in columns.keyed:
         values = table[name].combine_chunks()
         if name == columns.timestamp:
-            column, expected = _time(values, timestamp_kind)
+            column, expected = times_of(values, timestamp_kind)
         elif name == columns.label:
             column, expected = labels_of(values), EXPECTED_LABEL
         elif name == columns.behaviour:
@@ -238,36 +201,22 @@ def _read_features(
 def _key(values: pa.Array, otherwise: str | None) -> pa.Array:
     """A column of keys; null where there is none, ``otherwise`` for text without a value."""
     if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
+        values = values.dictionarydecoded()
     if pa.types.is_integer(values.type):
-        return _whole(values)
+        return whole_numbers(values)
     is_bytes = pa.types.is_binary(values.type)
     # Among bytes a null is what was not valid UTF-8: it has no value, so it stays null.
     is_missing = pa.scalar(False) if is_bytes else values.is_null()
     # Text from parquet is looked at as bytes too: nobody has checked that it is UTF-8.
-    values = _decode(values if is_bytes else pc.cast(pc.cast(values, pa.string()), pa.binary()))
+    values = decoded(values if is_bytes else pc.cast(pc.cast(values, pa.string()), pa.binary()))
     without = pc.or_(pc.equal(pc.binary_length(values), 0).fill_null(False), is_missing)
     return pc.if_else(without, pa.scalar(otherwise, pa.string()), values)
-
-
-def _decode(values: pa.Array) -> pa.Array:
-    """Bytes as text; null where they are not valid UTF-8."""
-    try:
-        return pc.cast(values, pa.string())
-    except pa.ArrowInvalid:
-        decoded = []
-        for value in values.to_pylist():
-            try:
-                decoded.append(None if value is None else value.decode("utf-8"))
-            except UnicodeDecodeError:
-                decoded.append(None)
-        return pa.array(decoded, pa.string())
 
 
 def labels_of(values: pa.Array) -> pa.Array:
     """Labels as 0 and 1; null where there is neither."""
     if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
+        values = values.dictionarydecoded()
     if pa.types.is_boolean(values.type):
         return pc.cast(values, pa.int8())
     if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
@@ -275,106 +224,22 @@ def labels_of(values: pa.Array) -> pa.Array:
         return pc.cast(pc.if_else(is_label, values, None), pa.int8())
     if not pa.types.is_binary(values.type):
         values = pc.cast(values, pa.binary())
-    words = pc.utf8_lower(pc.utf8_trim_whitespace(_decode(values)))
+    words = pc.utf8_lower(pc.utf8_trim_whitespace(decoded(values)))
     known = pa.array(list(LABEL_WORDS), pa.string())
     found = pa.array(list(LABEL_WORDS.values()), pa.int8())
     return found.take(pc.index_in(words, known))
 
 
-def _time(values: pa.Array, kind: str) -> tuple[pa.Array, str]:
-    if pa.types.is_binary(values.type) or is_text(values.type):
-        text = _decode(pc.cast(values, pa.binary()))
-        return _time_of_text(text, kind), EXPECTED_TIME[kind]
-    if pa.types.is_floating(values.type):
-        numbers = pc.cast(values, pa.float64())
-        nothing = pa.scalar(None, pa.float64())
-        return pc.if_else(pc.is_finite(numbers), numbers, nothing), EXPECTED_TIME[DECIMAL]
-    if pa.types.is_date32(values.type):
-        values = pc.cast(values, pa.int32())
-    return _whole(values), EXPECTED_TIME[INTEGER]
-
-
-def time_from_text(text: str, kind: str | pa.DataType) -> tuple[int | float | None, str]:
-    """A time as the numbers that a column of times becomes; None where it is of another kind.
-
-    >>> time_from_text("1970-01-02", "date")
-    (86400000000, 'a date and time such as 2014-07-23 10:00:00')
-    >>> time_from_text("1970-01-02", pa.date32())[0], time_from_text("soon", pa.int32())
-    (1, (None, 'a whole number'))
-
-    Args:
-        text: The time.
-        kind: Of a column of text, its kind; else its type.
-
-    Returns:
-        The number, and what is expected of a text.
-    """
-    if not isinstance(kind, str) and (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
-        time = _time_of_text(pa.array([text]), DATE)  # microseconds
-        plain = pa.timestamp(kind.unit) if pa.types.is_timestamp(kind) else kind
-        values = pc.cast(pc.cast(time, pa.timestamp("us")), plain, safe=False)
-        return _time(values, DATE)[0][0].as_py(), EXPECTED_TIME[DATE]
-    if not isinstance(kind, str):
-        kind = DECIMAL if pa.types.is_floating(kind) else INTEGER
-    return _time_of_text(pa.array([text]), kind)[0].as_py(), EXPECTED_TIME[kind]
-
-
-def text_of_time(time: float, kind: str) -> str:
-    """A time as a person writes it: the inverse of :func:`time_from_text`.
-
-    >>> text_of_time(7, "int"), text_of_time(86_400_000_000, "date in us")
-    ('7', '1970-01-02T00:00:00')
-
-    Args:
-        time: The number that a column of times holds.
-        kind: What such numbers are, as :func:`kind_of_times` says.
-    """
-    if not kind.startswith("date in "):
-        return str(time)
-    counted = pa.scalar(int(time) * (86400 if kind == "date in days" else 1), pa.int64())
-    unit = "s" if kind == "date in days" else kind.removeprefix("date in ")
-    date: str = counted.cast(pa.timestamp(unit)).as_py().isoformat()
-    return date
-
-
-def _time_of_text(text: pa.Array, kind: str) -> pa.Array:
-    """Text as times, null where it is none."""
-    text = pc.utf8_trim_whitespace(text)
-    try:
-        return _cast_time(text, kind)
-    except pa.ArrowInvalid:
-        return pa.concat_arrays([_one_time(value, kind) for value in text])
-
-
-def _one_time(value: Any, kind: str) -> pa.Array:
-    try:
-        return _cast_time(pa.array([value.as_py()], pa.string()), kind)
-    except pa.ArrowInvalid:
-        return pa.nulls(1, TIMES[kind])
-
-
-def _cast_time(text: pa.Array, kind: str) -> pa.Array:
-    if kind == DATE:
-        return micros_of_text(text)
-    numbers = pc.cast(text, TIMES[kind])
-    if kind == DECIMAL and not pc.all(pc.is_finite(numbers)).as_py():
-        raise pa.ArrowInvalid("not a finite number")
-    return numbers
-
-
 def _shown(value: Any) -> str:
+    """A value as a message shows it; of text that is none, how a file of it becomes some."""
+    is_of_csv = pa.types.is_binary(value.type)
     if pa.types.is_string(value.type) or pa.types.is_large_string(value.type):
         value = value.cast(pa.binary())  # it may not be valid UTF-8
     plain = value.as_py()
     if isinstance(plain, bytes):
         with contextlib.suppress(UnicodeDecodeError):
             plain = plain.decode("utf-8")
-    return "nothing" if plain in (None, b"", "") else f"{plain!r:.60}"
-
-
-def _whole(values: pa.Array) -> pa.Array:
-    """Whole numbers of any width as int64; null where they are too large for it."""
-    if pa.types.is_uint64(values.type):
-        fits = pc.less_equal(values, pa.scalar(LARGEST, pa.uint64()))
-        values = pc.if_else(fits, values, pa.scalar(None, pa.uint64()))
-    return pc.cast(values, pa.int64())
+    shown = "nothing" if plain in (None, b"", "") else f"{plain!r:.60}"
+    if is_of_csv and isinstance(plain, bytes) and not is_utf_8(plain):
+        shown += f", which is not UTF-8 ({how_to_convert(plain)})"
+    return shown

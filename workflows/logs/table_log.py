@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,21 +16,22 @@ import pyarrow.parquet as pq
 from ...foundation.exceptions import MerlinSimError
 from ...schemas.parquet.footer import UNREADABLE, read_footer, why
 from ..behaviour.behaviour_columns import BehaviourColumns
+from ..features.feature import UNITS
 from ..features.fitted_numbers import NOTHING_LEARNED, FittedNumbers
 from .bad_rows import BadRow
 from .csv_file import CsvReader, header_of, is_csv
 from .decimal_keys import decimal_problems
 from .log_source import Piece
-from .table_columns import (
+from .table_columns import check_types, clean_columns, text_columns
+from .times import (
     DATE,
+    EXPECTED_TIME,
     INTEGER,
     TEXT_DATES,
-    check_types,
-    clean_columns,
+    count_of_date,
     is_text,
     kind_of_times,
     kind_of_timestamp,
-    text_columns,
     time_from_text,
 )
 
@@ -62,6 +63,17 @@ class TableBlock:
 
 
 @dataclass(frozen=True)
+class _File:
+    """What a file's beginning, or its end, tells of it."""
+
+    path: Path
+    schema: pa.Schema
+    blocks: list[TableBlock]
+    """None of a parquet file without rows, whose columns have any type."""
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class TableLog:
     """CSV (.csv, .csv.gz, with a header) or parquet files as a log.
 
@@ -86,37 +98,44 @@ class TableLog:
                 "A log should be CSV files (.csv, .csv.gz) or parquet files, not both. "
                 f"Received: {', '.join(map(str, self.files)) or 'no file'}."
             )
-        blocks: list[TableBlock] = []
-        schemas = []
-        decimals: list[str] = []
-        for path in map(Path, self.files):
-            if not path.is_file():
-                found = "expected a file, found a directory" if path.is_dir() else "no such file"
-                raise MerlinSimError(f"{path}: {found}.")
-            try:
-                if is_csv(path):
-                    schemas.append((path, text_columns(header_of(path), self.columns)))
-                    decimals += decimal_problems(path, header_of(path), self.columns)
-                    blocks.append(TableBlock(path, path.stat().st_size, None, 0))
-                else:
-                    metadata, schema = read_footer(path)
-                    schemas.append((path, schema))
-                    blocks += _row_groups(path, metadata)
-            except UnicodeDecodeError as error:
-                raise MerlinSimError(f"{path}: expected a header in UTF-8 ({error}).") from error
-            except OSError as error:
-                raise MerlinSimError(f"{path}: cannot be read ({error}).") from error
-            except pa.ArrowInvalid as error:
-                raise MerlinSimError(f"{path}: expected CSV or parquet ({error}).") from error
-        check_types(schemas, self.columns)
-        if decimals:
-            raise MerlinSimError("\n".join(decimals))
+        read = [self._look_at(path) for path in map(Path, self.files)]
+        check_types([(file.path, file.schema) for file in read if file.blocks], self.columns)
+        problems = [problem for file in read for problem in file.problems]
+        if problems:
+            raise MerlinSimError("\n".join(problems))
+        blocks = [block for file in read for block in file.blocks]
+        if not blocks:
+            names = ", ".join(map(str, self.files))
+            raise MerlinSimError(f"{names}: expected interactions, found none.")
         return blocks
+
+    def _look_at(self, path: Path) -> _File:
+        """Read the header or the footer of a file."""
+        if not path.is_file():
+            found = "expected a file, found a directory" if path.is_dir() else "no such file"
+            raise MerlinSimError(f"{path}: {found}.")
+        try:
+            if is_csv(path):
+                names = header_of(path)
+                block = TableBlock(path, path.stat().st_size, None, 0)
+                problems = decimal_problems(path, names, self.columns)
+                return _File(path, text_columns(names, self.columns), [block], problems)
+            metadata, schema = read_footer(path)
+            return _File(path, schema, _row_groups(path, metadata) if metadata.num_rows else [])
+        except OSError as error:
+            raise MerlinSimError(f"{path}: cannot be read ({error}).") from error
+        except pa.ArrowInvalid as error:
+            raise MerlinSimError(f"{path}: expected CSV or parquet ({error}).") from error
+
+    @property
+    def first_file(self) -> Path:
+        """The first file that has rows, if it is parquet; a CSV file tells when it is read."""
+        return self._blocks[0].path
 
     @cached_property
     def _timestamp_kind(self) -> str:
         """What times are that are text: as the first of them."""
-        for path in map(Path, self.files):
+        for path in dict.fromkeys(block.path for block in self._blocks):
             try:
                 with contextlib.closing(self._texts_of_times(path)) as texts:
                     kind = next(filter(None, map(kind_of_timestamp, texts)), None)
@@ -153,21 +172,26 @@ class TableLog:
 
     def time_of(self, text: str, option: str) -> int | float:
         """See LogSource."""
-        path, name = Path(self.files[0]), self.columns.timestamp
+        path, name = self.first_file, self.columns.timestamp
         kind = self._timestamp_kind
         if not self._has_texts_of_times(path):
             kind = read_footer(path)[1].field(name).type
         time, expected = time_from_text(text, kind)
+        unit = self.columns.features.timestamp_unit
+        if time is None and unit in UNITS and expected != EXPECTED_TIME[DATE]:
+            time = count_of_date(text, unit)
+            expected = f"{expected} or {EXPECTED_TIME[DATE]}"
         if time is None:
+            hint = "" if unit else " (With `--timestamp_unit` a date may be given for numbers.)"
             raise MerlinSimError(
                 f"`{option}`: expected {expected}, as column {name!r} of {path} holds. "
-                f"Received: {text}."
+                f"Received: {text}.{hint}"
             )
         return time
 
     def time_kind(self) -> str:
         """See LogSource."""
-        path, kind = Path(self.files[0]), self._timestamp_kind
+        path, kind = self.first_file, self._timestamp_kind
         if not self._has_texts_of_times(path):
             return kind_of_times(read_footer(path)[1].field(self.columns.timestamp).type)
         return TEXT_DATES if kind == DATE else kind

@@ -59,7 +59,7 @@ def unread_behaviours(log: TableLog) -> dict[str, list[str]]:
 
 def _unread(log: TableLog, names: set[str]) -> dict[str, Any]:
     """The first values of columns that are called so and are not read."""
-    path = Path(log.files[0])
+    path = log.first_file
     try:
         has = header_of(path) if is_csv(path) else read_footer(path)[1].names
         asked = [name for name in has if name.lower() in names and name not in log.columns.log]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from merlin.schema import ColumnSchema, Schema
 
 from ..behaviour.behaviour_columns import MOMENT, BehaviourColumns
@@ -12,6 +13,7 @@ from ..behaviour.equal_times import hashed_order, is_hashed
 from ..behaviour.rules import ITEM_ORDER, SampleRules
 from ..behaviour.split import PART, Split
 from ..engine.backend import array_module, frame_to_arrow, group_sorted, new_frame, ranks
+from ..logs.times import read_times
 from .row_operator import RowOperator, id_list_column, number_column, number_list_column
 
 ORDER = "order within one time"
@@ -20,7 +22,8 @@ ORDER = "order within one time"
 class GroupHistories(RowOperator):
     """Collect each user's items, and their labels if the log has any, in the order of time.
 
-    A partition has to hold all interactions of its users.
+    A partition has to hold all interactions of its users. Times may be text: they are read as those
+    of a file are.
 
     Args:
         columns: The log's columns.
@@ -58,15 +61,17 @@ class GroupHistories(RowOperator):
 
     def transform(self, col_selector: Any, df: Any) -> Any:
         """Group one partition."""
-        names = self.columns
-        df, order = self._with_order(df)
+        names, xp = self.columns, array_module(df)
+        df = df.copy(deep=False)
+        users, given = self._column(df, names.user), self._column(df, names.timestamp)
+        times = read_times(given, names.timestamp)
+        if times is not given:  # they were text, whose order is not that of time
+            df[names.timestamp] = xp.asarray(np.asarray(times.cast(pa.int64())))
+        order = self._order(df, users, times)
         if names.moments:
-            table = frame_to_arrow(new_frame({names.timestamp: df[names.timestamp]}, like=df))
-            df = df.copy(deep=False)
-            moments = ranks(table[names.timestamp].combine_chunks())
-            df[MOMENT] = array_module(df).asarray(moments)
+            df[MOMENT] = xp.asarray(ranks(times))
         if self.split is not None and not self.split.columns:
-            df = self._with_parts(df, self.split)
+            df[PART] = xp.asarray(self.split.parts(users, times))
         return group_sorted(
             df,
             by=names.user,
@@ -81,22 +86,17 @@ class GroupHistories(RowOperator):
             last=(*names.user_features, *names.of_users),
         )
 
-    def _with_order(self, df: Any) -> tuple[Any, list[str]]:
-        """Add the columns that order what has one time; gives their names too."""
+    def _order(self, df: Any, users: pa.Array, times: pa.Array) -> list[str]:
+        """Name the columns that order what has one time; adds one where a hash does."""
         names = self.columns
         if not is_hashed(self.rules):
-            return df, [names.item] if self.rules.equal_times == ITEM_ORDER else []
-        keys = (names.user, names.item, names.timestamp)
-        table = frame_to_arrow(new_frame({name: df[name] for name in keys}, like=df))
-        ordered = df.copy(deep=False)
-        order = np.asarray(hashed_order(table, names, self.rules.seed))
-        ordered[ORDER] = array_module(df).asarray(order)
-        return ordered, [ORDER]
+            return [names.item] if self.rules.equal_times == ITEM_ORDER else []
+        columns = {names.user: users, names.item: self._column(df, names.item)}
+        rows = pa.table({**columns, names.timestamp: times})
+        order = np.asarray(hashed_order(rows, names, self.rules.seed))
+        df[ORDER] = array_module(df).asarray(order)
+        return [ORDER]
 
-    def _with_parts(self, df: Any, split: Split) -> Any:
-        names = (self.columns.user, self.columns.timestamp)
-        table = frame_to_arrow(new_frame({name: df[name] for name in names}, like=df))
-        parts = split.parts(*(table[name].combine_chunks() for name in names))
-        parted = df.copy(deep=False)
-        parted[PART] = array_module(df).asarray(parts)
-        return parted
+    def _column(self, df: Any, name: str) -> pa.Array:
+        """A column on the host."""
+        return frame_to_arrow(new_frame({name: df[name]}, like=df))[name].combine_chunks()

@@ -62,12 +62,35 @@ def columns_of(
         wanted = getattr(fitted.columns, name)
         if name in LISTS:  # those that buckets made ids of were not given there
             wanted = tuple(n for n in wanted if n not in fitted.columns.features.columns)
+        if name == "features" and value is not None:
+            value = replace(fitted.columns, features=value).features
         if value not in (None, wanted):
             raise MerlinSimError(
                 f"{COLUMN_OPTIONS[name]}: expected {_in_words(wanted)}, as {directory} was fitted "
                 f"on, got {_in_words(value)}. Leave the option out: workflow.json holds it."
             )
     return fitted.columns
+
+
+def with_timestamp_unit(
+    columns: BehaviourColumns, unit: str | None, source: Path | None
+) -> BehaviourColumns:
+    """The columns with the unit of ``--timestamp_unit``, where it is given.
+
+    Args:
+        columns: As they are otherwise.
+        unit: What was given.
+        source: The file or the dataset that ``columns`` have another unit from, if they have.
+    """
+    known = columns.features.timestamp_unit
+    if unit is None or unit == known:
+        return columns
+    if known is not None:
+        raise MerlinSimError(
+            f"`--timestamp_unit`: expected {known}, as {source} says, got {unit}. Leave the option "
+            "out."
+        )
+    return replace(columns, features=replace(columns.features, timestamp_unit=unit))
 
 
 def _in_words(value: str | tuple[str, ...] | FeatureSet | None) -> str:

@@ -11,6 +11,7 @@ import click
 
 from ....schemas.users_layout import POPULARITY
 from ....workflows.behaviour.rules import NONE
+from ....workflows.features.feature import TIMESTAMP_UNITS
 from ...options.devices import settle_for_tables
 from ...options.preprocess_options import (
     EQUAL_TIMES,
@@ -34,6 +35,7 @@ from .fitted_settings import (
     parts_of_files,
     rules_of,
     say_done,
+    with_timestamp_unit,
 )
 
 
@@ -43,6 +45,12 @@ from .fitted_settings import (
 @click.option("--user_column", help="Whose behaviour it is.")
 @click.option("--item_column", help="What was interacted with.")
 @click.option("--timestamp_column", help="When: numbers, or dates and times.")
+@click.option(
+    "--timestamp_unit",
+    type=click.Choice(TIMESTAMP_UNITS),
+    help="What numbers in it count since 1970 (s, ms, us, ns), or that they are an order and "
+    "nothing more. [default: s; an order where all are before 1990]",
+)
 @click.option(
     "--user_feature_columns", callback=names, help="Further columns of the user, between commas."
 )
@@ -91,6 +99,7 @@ def log(
     user_column: str | None,
     item_column: str | None,
     timestamp_column: str | None,
+    timestamp_unit: str | None,
     user_feature_columns: tuple[str, ...] | None,
     item_feature_columns: tuple[str, ...] | None,
     label_column: str | None,
@@ -112,6 +121,8 @@ def log(
 ) -> None:
     """Preprocess a log of your own: CSV (.csv, .csv.gz, with a header) or parquet FILES.
 
+    A directory stands for the files in it, and in its directories, in the order of their names.
+
     The user's, the item's and the timestamp's column must be named, but with --fitted, whose
     columns are taken.
     """
@@ -121,13 +132,15 @@ def log(
     from ....foundation.staging import check_apart
     from ....workflows.behaviour.build import DatasetBuilder
     from ....workflows.engine.schedulers import open_scheduler
+    from ....workflows.logs.log_files import files_of_log
     from ....workflows.logs.table_log import TableLog
     from ....workflows.logs.unread_labels import unread_behaviours, unread_labels
 
     started = time.monotonic()
+    check_apart(output_path, [*files, *validation_files, *test_files, fitted, history])
+    files, validation_files, test_files = map(files_of_log, (files, validation_files, test_files))
     parts = parts_of_files(files, validation_files, test_files)
     files = (*files, *validation_files, *test_files)
-    check_apart(output_path, [*files, fitted, history])
     workflow = load_fitted(fitted, grow)
     given = {
         "user": user_column,
@@ -142,6 +155,7 @@ def log(
         "features": features_of(features_file),
     }
     columns = columns_of(given, features_file, fitted, workflow)
+    columns = with_timestamp_unit(columns, timestamp_unit, fitted or features_file)
     source = TableLog(files, columns)
     rules |= {"test_files": bool(test_files), "validation_files": bool(validation_files)}
     sample_rules = rules_of(rules, workflow, NONE if columns.label else POPULARITY)

@@ -159,9 +159,11 @@ def _drawn_features(
         chosen["spent"]["lags"] = pick(random, [[1, 2], [1], [3, 1], [2]])
     if "genres" in chosen:
         chosen["genres"]["longest"] = int(random.integers(1, 4))
+    unit_of_timestamp = {} if dates else {"timestamp_unit": "s"}  # days are counted from 0
     if of_users:
         chosen = {name: what for name, what in chosen.items() if name in ("age", "size")}
-        return {**({"features": chosen} if chosen else {}), "time_intervals": "hours"}
+        found = {"features": chosen} if chosen else {}
+        return {**found, "time_intervals": "hours", **unit_of_timestamp}
     if random.random() < 0.3:
         unit = {} if dates else {"unit": "s"}
         cycles = ["weekday", "month"]
@@ -169,6 +171,7 @@ def _drawn_features(
     found: dict[str, Any] = {"features": chosen} if chosen else {}
     if random.random() < 0.5 or not chosen:
         found["time_intervals"] = pick(random, ["seconds", "hours"])
+        found |= unit_of_timestamp
     if random.random() < 0.4 and kind in (PLAIN, LABELS):
         found["encodings"] = {ITEM: ["count"] if kind == PLAIN else ["count", "target"]}
     if random.random() < 0.3:

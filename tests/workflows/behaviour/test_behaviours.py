@@ -185,6 +185,7 @@ def test_numbers_of_interactions_look_at_all_that_is_kept(run, files):
             {
                 "features": {"spent": {"type": "number", "of": "interaction", "lags": [1]}},
                 "time_intervals": "seconds",
+                "timestamp_unit": "s",
             }
         )
     )

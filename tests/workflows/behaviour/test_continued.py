@@ -76,6 +76,7 @@ def days(request, run, files):
             {
                 "features": {"spent": {"type": "number", "of": "interaction", "lags": [1, 2]}},
                 "time_intervals": "seconds",
+                "timestamp_unit": "s",
             }
         )
     )

@@ -226,3 +226,30 @@ def test_amazons_seconds_may_be_given_as_a_date(raw, preprocess, tmp_path):
     first, second = (path / "test/part.0.parquet" for path in made)
     assert first.read_bytes() == second.read_bytes()
     assert len(pd.read_parquet(first)) > 100
+
+
+@pytest.mark.parametrize("dates", [False, True])
+def test_a_split_of_the_day_before_says_what_to_do(run, run_cli, files, tmp_path, dates):
+    """The daily recipe, of a dataset that was split by a time."""
+    log = some_log()
+    split = 40
+    if dates:
+        start, split = pd.Timestamp("2024-03-01"), "2024-03-02T16:00:00"
+        log["when"] = start + pd.to_timedelta(log["when"], "h")
+    half = log["when"].sort_values().iloc[len(log) // 2]
+    log[log["when"] < half].to_parquet(files / "monday.parquet")
+    log[log["when"] >= half].to_parquet(files / "tuesday.parquet")
+    more = ("--test_from", split, "--overwrite")
+    assert run("monday", *more, log="monday.parquet").exit_code == 0
+    goes_on = ("--fitted", files / "monday", "--history", files / "monday", "--overwrite")
+    result = run("tuesday", *goes_on, log="tuesday.parquet")
+    message = str(result.exception)
+    assert f"expected samples in train, found none: the split (test_from {split})" in message
+    assert "every row of the log is of the time of `test_from` or later" in message
+    assert "split is that of the fitted workflow" in message
+    assert "`--test_users 0` for each user's last interaction" in message
+    assert "enough before it" not in message
+    assert run("tuesday", *goes_on, "--test_users", 0, log="tuesday.parquet").exit_code == 0
+    late = run("late", "--test_from", "2025-01-01" if dates else 1000, log="tuesday.parquet")
+    assert "every row of the log is before `test_from`" in str(late.exception)
+    assert "fitted workflow" not in str(late.exception)

@@ -139,7 +139,7 @@ def test_time_intervals_are_those_of_the_other_layout(run_cli, tmp_path):
     frame = pd.read_csv(log[0])
     frame["when"] = np.cumsum(np.random.default_rng(5).exponential(5e4, len(frame))).round(3)
     frame.to_csv(log[0], index=False)
-    (tmp_path / "features.yaml").write_text("time_intervals: days")
+    (tmp_path / "features.yaml").write_text("time_intervals: days\ntimestamp_unit: s")
     samples, users = tmp_path / "samples", tmp_path / "users"
     options = ("--features", tmp_path / "features.yaml", "--max_sequence_length", 9)
     for path in (samples, users):

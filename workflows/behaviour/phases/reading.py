@@ -17,7 +17,8 @@ from ....sampling.roles import SAMPLE
 from ...continuation.earlier_histories import EarlierHistories
 from ...engine.schedulers import written_by_task
 from ...logs.bad_rows import BadRows
-from ...logs.table_columns import text_of_time
+from ...logs.time_range import LogTimes, TimeRange, joined, known_times
+from ...logs.times import text_of_time
 from ...vocabularies.fit_vocabularies import read_all
 from ..kept_users import EVENTS, ITEMS, USERS, KeepLongUsers
 from ..rules import SampleRules
@@ -75,21 +76,39 @@ def read_interactions(
     if not summary.interactions:
         raise summary.stopped(f"{settings.files}: expected interactions, found none.")
     dealt = DealtFiles(work / BUCKETS, tuple(result.file for result in results))
-    if settings.earlier is None:
-        return DealtLog(buckets, dealt, None)
-    earlier = _deal_out_earlier(settings, settings.earlier, work, buckets, dealt.empty_table())
+    earlier, earlier_times = None, None
+    if settings.earlier is not None:
+        earlier, earlier_times = _deal_out_earlier(
+            settings, settings.earlier, work, buckets, dealt.empty_table()
+        )
+    times = joined(result.times for result in results)
+    assert times is not None  # as there are interactions
+    summary.times = _known_times(settings, times, earlier_times)
     return DealtLog(buckets, dealt, earlier)
+
+
+def _known_times(settings: BuildSettings, times: TimeRange, earlier: TimeRange | None) -> LogTimes:
+    """Decide what the log's times count, which are those of the histories that it continues."""
+    columns, kind = settings.columns, settings.source.time_kind()
+    unit = columns.features.timestamp_unit
+    all_times = times.joined(earlier)
+    known = known_times(all_times, kind, unit, columns.needs_unit, columns.timestamp)
+    return replace(known, range=times)
 
 
 def _deal_out_earlier(
     settings: BuildSettings, earlier: EarlierHistories, work: Path, buckets: int, example: pa.Table
-) -> DealtFiles:
+) -> tuple[DealtFiles, TimeRange | None]:
+    """Deal the earlier rows out as well; gives from when to when they are, too."""
+    ranges = []
     (work / EARLIER_BUCKETS).mkdir()
     with settings.narrator.phase("reading earlier histories", len(earlier.files)) as report:
         times, output = settings.source.time_kind(), work / EARLIER_BUCKETS
-        for rows in earlier.deal(settings.columns, example, times, buckets, output):
+        for rows, found in earlier.deal(settings.columns, example, times, buckets, output):
             report(1, rows)
-    return DealtFiles(output, tuple(path.name for path in output.glob("*.arrow")))
+            ranges.append(found)
+    files = DealtFiles(output, tuple(path.name for path in output.glob("*.arrow")))
+    return files, joined(ranges)
 
 
 def tell_what_behaviours_are_for(settings: BuildSettings, summary: Summary, anew: bool) -> None:

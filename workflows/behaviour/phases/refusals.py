@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from ....foundation.exceptions import MerlinSimError
 from ....schemas.users_layout import USERS as USERS_LAYOUT
+from ...features.feature import ORDER
 from ...logs.bad_rows import POLICIES
+from ...logs.times import NANOSECONDS
 from ..dataset_spec import users_layout_of
 from ..fitted import FittedWorkflow
-from ..rules import NONE
+from ..rules import NONE, SPLIT_RULES, SampleRules
+from ..split import Split
+from ..summary import Summary
 from ..write_users import refuse_names_of_positions
 from .build_settings import LAYOUTS, BuildSettings
 
@@ -22,10 +26,57 @@ def refuse_what_cannot_be_built(
             f"Received: `on_bad_rows` = {settings.on_bad_rows!r}."
         )
     _check_files(settings)
+    _check_unit(settings)
     _check_negatives(settings)
     _check_layout(settings)
     _check_earlier(settings, fitted)
     _check_growth(settings, fitted, grow)
+
+
+def refuse_times_that_leave_a_part_empty(
+    settings: BuildSettings,
+    split: Split | None,
+    fitted: FittedWorkflow | None,
+    summary: Summary,
+) -> None:
+    """Raise a MerlinSimError where no row of the log lies in a part that times make.
+
+    Args:
+        settings: What is to be built.
+        split: The split, its times as the log has them.
+        fitted: Whose rules were kept where no others were given.
+        summary: Knows from when to when the log is.
+    """
+    if split is None or split.test_from is None or summary.times is None:
+        return
+    borders = [("test_from", split.test_from)]
+    if split.validation_from is not None:
+        borders.insert(0, ("validation_from", split.validation_from))
+    times, mappings = summary.times.range, settings.rules.mappings
+    places = [(name, float(time)) for name, time in borders]
+    empty = None
+    if times.first >= places[0][1]:
+        empty = mappings[0], f"every row of the log is of the time of `{places[0][0]}` or later"
+    elif times.last < places[-1][1]:
+        empty = mappings[-1], f"every row of the log is before `{places[-1][0]}`"
+    if empty is None:
+        return
+    mapping, reason = empty
+    kept = ""
+    if fitted is not None and settings.rules.split == fitted.rules.split:
+        kept = " The split is that of the fitted workflow, which is kept where none is given."
+    raise summary.stopped(
+        f"{settings.files}: expected samples in {mapping}, found none: the split "
+        f"({split_in_words(settings.rules)}) leaves it no row: {reason} "
+        f"({summary.times}).{kept} Give a `--test_from` within the log, or `--test_users 0` for "
+        "each user's last interaction."
+    )
+
+
+def split_in_words(rules: SampleRules) -> str:
+    """Name what of a split is given."""
+    given = {name: getattr(rules, name) for name in SPLIT_RULES}
+    return ", ".join(f"{name} {value}" for name, value in given.items() if value is not None)
 
 
 def _check_files(settings: BuildSettings) -> None:
@@ -37,6 +88,17 @@ def _check_files(settings: BuildSettings) -> None:
             "give another split (`--test_users 0` for each user's last interaction)."
         )
     raise MerlinSimError("Files of test are given, expected rules with `test_files` = True.")
+
+
+def _check_unit(settings: BuildSettings) -> None:
+    columns = settings.columns
+    unit = columns.features.timestamp_unit
+    if unit == ORDER and columns.needs_unit and settings.source.time_kind() not in NANOSECONDS:
+        raise MerlinSimError(
+            f"{settings.files}: column {columns.timestamp!r}: its numbers are an order "
+            "(`--timestamp_unit order`), and `--features` makes time intervals or cycles of them: "
+            "expected a unit: s, ms, us or ns."
+        )
 
 
 def _check_negatives(settings: BuildSettings) -> None:

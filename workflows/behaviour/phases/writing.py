@@ -17,12 +17,12 @@ from ..dataset_spec import users_layout_of, users_spec
 from ..encode_and_sample import encode_all
 from ..histories import Histories
 from ..kept_users import EVENTS
-from ..rules import SPLIT_RULES, SampleRules
 from ..split import Split
 from ..summary import Summary
 from ..write_samples import write_samples_files
 from ..write_users import user_parts, write_users
 from .build_settings import BuildSettings
+from .refusals import split_in_words
 
 
 def encode(
@@ -67,7 +67,7 @@ def choose_positions(
         return
     for mapping in settings.rules.mappings:
         if not histories.count_samples(mapping, settings.rules.twins):
-            by = f"the split ({_in_words(settings.rules)})" if split else "each user's last"
+            by = f"the split ({split_in_words(settings.rules)})" if split else "each user's last"
             raise summary.stopped(
                 f"{settings.files}: expected samples in {mapping}, found none: {by} "
                 "leaves it no interaction with enough before it.",
@@ -140,8 +140,3 @@ def kept_for_next(settings: BuildSettings, directory: Path) -> EarlierHistories:
         settings.source.time_kind(),
         {path.name: sha256(path) for path in files},
     )
-
-
-def _in_words(rules: SampleRules) -> str:
-    given = {name: getattr(rules, name) for name in SPLIT_RULES}
-    return ", ".join(f"{name} {value}" for name, value in given.items() if value is not None)

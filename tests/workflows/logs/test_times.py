@@ -1,0 +1,294 @@
+"""The times of a log: their unit, what lies beyond reason, and what a summary says of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
+
+NAMED = ("--user_column", "who", "--item_column", "what", "--timestamp_column", "when")
+START = 1_704_067_200  # 2024-01-01 in UTC
+DAYS = 30
+UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+INTERVALS = "time_intervals: hours\n"
+HOURS = "features: {when: {type: time, of: interaction, cycles: [hour]%s}}\n"
+
+
+def some_log(seed=0) -> pd.DataFrame:
+    random = np.random.default_rng(seed)
+    rows = 200
+    return pd.DataFrame(
+        {
+            "who": random.integers(0, 12, rows),
+            "what": random.integers(0, 15, rows),
+            "when": START + np.sort(random.integers(0, DAYS * 86_400, rows)),
+        }
+    )
+
+
+@pytest.fixture
+def run(run_cli, tmp_path):
+    """Preprocess a frame as a file of a kind; gives what the command printed."""
+
+    def run(log, *options, features=None, kind="parquet", output="dataset"):
+        path = tmp_path / f"log.{kind}"
+        (log.to_csv if kind == "csv" else log.to_parquet)(path, index=False)
+        if features is not None:
+            (tmp_path / "features.yaml").write_text(features)
+            options = (*options, "--features", tmp_path / "features.yaml")
+        named = () if "--fitted" in options else (*NAMED, "--shortest_sequence_for_user", 2)
+        result = run_cli(
+            *("preprocess", "log", path, "--output_path", tmp_path / output, *named, *options),
+            *("--scheduler", "single", "--overwrite"),
+        )
+        if result.exception:
+            raise result.exception
+        return result.output
+
+    return run
+
+
+def times_line(output: str) -> str:
+    (line,) = [line for line in output.splitlines() if line.startswith("times: ")]
+    return line
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        pytest.param(lambda when: pd.to_datetime(when, unit="s"), id="dates"),
+        pytest.param(
+            lambda when: (
+                pd.to_datetime(when, unit="s", utc=True).dt.tz_convert("Asia/Kolkata").astype(str)
+            ),
+            id="text with an offset",
+        ),
+    ],
+)
+def test_the_summary_tells_the_first_and_the_last_date(kind, form, run):
+    log = some_log()
+    first, last = (f"{pd.Timestamp(at, unit='s'):%Y-%m-%dT%H:%M:%SZ}" for at in
+                   (log["when"].min(), log["when"].max()))  # fmt: skip
+    output = run(log.assign(when=form(log["when"])), kind=kind)
+    assert times_line(output) == f"times: {first} to {last}"
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize(("unit", "words"), [("s", "seconds"), ("ms", "milliseconds")])
+def test_the_summary_tells_numbers_and_their_dates(kind, unit, words, run):
+    log = some_log()
+    first, last = log["when"].min() * UNITS[unit], log["when"].max() * UNITS[unit]
+    given = () if unit == "s" else ("--timestamp_unit", unit)
+    output = run(log.assign(when=log["when"] * UNITS[unit]), *given, kind=kind)
+    line = times_line(output)
+    assert line.startswith(f"times: {first} (2024-01-01T") and f" to {last} (2024-01-3" in line
+    assert line.endswith(f", {words} since 1970")
+
+
+def test_small_numbers_are_an_order(run):
+    log = some_log().assign(when=np.arange(200) + 1)
+    assert times_line(run(log)) == (
+        "times: 1 to 200, an order (`--timestamp_unit` says what numbers count)"
+    )
+    assert "20240101 to 20240130, an order" in run(log.assign(when=20240101 + np.arange(200) % 30))
+
+
+@pytest.mark.parametrize(("unit", "word"), [("ms", "milli"), ("us", "micro"), ("ns", "nano")])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("features", [None, INTERVALS])
+def test_smaller_units_are_not_read_as_seconds(unit, word, kind, features, run, tmp_path):
+    log = some_log().assign(when=lambda log: log["when"] * UNITS[unit])
+    with pytest.raises(MerlinSimError) as caught:
+        run(log, kind=kind, features=features)
+    message = str(caught.value)
+    assert f"log.{kind}: column 'when': expected times from 1990 to 2100" in message
+    assert f"fit {word}seconds since 1970 (2024-01-01T" in message
+    assert f"`--timestamp_unit {unit}`" in message
+    assert not (tmp_path / "dataset").exists()
+    run(log, "--timestamp_unit", unit, kind=kind, features=features)
+
+
+def test_seconds_are_not_read_as_milliseconds(run):
+    with pytest.raises(MerlinSimError, match="fit seconds since 1970 .*`--timestamp_unit s`"):
+        run(some_log(), "--timestamp_unit", "ms")
+
+
+@pytest.mark.parametrize("given", [(), ("--timestamp_unit", "s"), ("--timestamp_unit", "ms")])
+def test_a_column_of_two_units_is_refused(given, run):
+    log = some_log()
+    log.loc[150:, "when"] *= 1000
+    with pytest.raises(MerlinSimError) as caught:
+        run(log, *given)
+    message = " ".join(str(caught.value).split())
+    assert "mixes units" in message
+    assert f"{log['when'].iloc[0]} fits seconds since 1970 (2024-01-01T" in message
+    assert f"{log['when'].iloc[-1]} fits milliseconds since 1970 (2024-01-" in message
+    assert "`--timestamp_unit order`" in message
+    assert "an order" in times_line(run(log, "--timestamp_unit", "order"))
+
+
+@pytest.mark.parametrize(
+    ("when", "found"),
+    [
+        (pd.to_datetime(some_log()["when"], unit="s").where(lambda at: at.index != 7,
+                                                            pd.Timestamp(0)), "1970-01-01T"),
+        (some_log()["when"].where(lambda at: at.index != 7, 0), "0 \\(1970-01-01T"),
+        (pd.to_datetime(some_log()["when"], unit="ns"), "1970-01-01T"),
+        (pd.to_datetime(some_log()["when"] + 80 * 366 * 86_400, unit="s"), "2104-"),
+        (pd.Series(np.linspace(631_152_000, 4_100_000_000, 200).astype(int)), "631152000 \\(1990-"),
+    ],
+)  # fmt: skip
+def test_times_beyond_reason_are_refused(when, found, run):
+    log = some_log().assign(when=when.to_numpy())
+    with pytest.raises(MerlinSimError, match=f"at most 60 years apart.* found {found}"):
+        run(log)
+    assert "times: " in run(log, "--timestamp_unit", "order")
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("features", [INTERVALS, HOURS % ""])
+def test_a_feature_of_times_needs_more_than_an_order(kind, features, run):
+    log = some_log().assign(when=np.arange(200))
+    with pytest.raises(MerlinSimError) as caught:
+        run(log, kind=kind, features=features)
+    assert "`--timestamp_unit` s, ms, us or ns says what they count" in str(caught.value)
+    with pytest.raises(MerlinSimError, match="are an order.* expected a unit: s, ms, us or ns"):
+        run(log, "--timestamp_unit", "order", kind=kind, features=features)
+    # Said to be seconds, they may count from anywhere.
+    assert ", seconds since 1970" in run(log, "--timestamp_unit", "s", kind=kind, features=features)
+
+
+def test_the_unit_stands_in_the_features_file_too(run, tmp_path):
+    log = some_log()
+    log["when"] *= 1000
+    found = {}
+    for name, options, text in (
+        ("option", ("--timestamp_unit", "ms"), INTERVALS),
+        ("file", (), INTERVALS + "timestamp_unit: ms"),
+        ("both", ("--timestamp_unit", "ms"), INTERVALS + "timestamp_unit: ms"),
+    ):
+        run(log, *options, features=text, output=name)
+        found[name] = (tmp_path / name / "workflow.json").read_text()
+    assert found["option"] == found["file"] == found["both"]
+    for text in (INTERVALS + "timestamp_unit: us", HOURS % ", unit: us"):
+        with pytest.raises(MerlinSimError, match="expected us, as .*features.yaml says, got ms"):
+            run(log, "--timestamp_unit", "ms", features=text)
+    with pytest.raises(MerlinSimError, match="'when': expected one unit, found ms .* and us"):
+        run(log, features=HOURS % ", unit: us" + "timestamp_unit: ms")
+
+
+def test_the_unit_of_the_timestamp_as_a_feature_is_the_timestamps(run, tmp_path):
+    log = some_log()
+    hours = {}
+    for unit in ("s", "ms"):
+        features = HOURS % f", unit: {unit}"
+        run(log.assign(when=log["when"] * UNITS[unit]), features=features, output=unit)
+        hours[unit] = pd.read_parquet(tmp_path / unit / "test")["when_hour_sin"].tolist()
+    assert hours["s"] == hours["ms"] and len(set(hours["s"])) > 3
+
+
+def test_the_next_day_has_the_unit_of_the_day_before(run, tmp_path):
+    old, new = some_log(), some_log()
+    new["when"] += DAYS * 86_400
+    both = {}
+    for unit in ("s", "ms"):
+        given = () if unit == "s" else ("--timestamp_unit", unit)
+        for log in (old, new):
+            log["unit"] = log["when"] * UNITS[unit]
+        run(old.assign(when=old["unit"])[["who", "what", "when"]], *given, output=unit)
+        goes_on = ("--fitted", tmp_path / unit, "--history", tmp_path / unit)
+        output = run(new.assign(when=new["unit"])[["who", "what", "when"]], *goes_on, output="next")
+        both[unit] = pd.read_parquet(tmp_path / "next" / "test")
+        assert "2024-01-31T" in times_line(output)
+    pd.testing.assert_frame_equal(both["s"], both["ms"])
+    with pytest.raises(
+        MerlinSimError, match="`--timestamp_unit`: expected ms, as .*ms says, got s"
+    ):
+        run(new[["who", "what", "when"]], *goes_on, "--timestamp_unit", "s", output="other")
+
+
+def test_earlier_histories_of_another_unit_are_refused(run, tmp_path):
+    log = some_log()
+    run(log.assign(when=np.arange(200)), output="order")
+    goes_on = ("--fitted", tmp_path / "order", "--history", tmp_path / "order")
+    with pytest.raises(MerlinSimError, match="order/history/.* found 0 .* to 17.*log.parquet"):
+        run(log, *goes_on, output="next")
+
+
+@pytest.mark.parametrize("unit", ["s", "ms"])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_date_splits_numbers_of_a_known_unit(unit, kind, run, tmp_path):
+    log = some_log().assign(when=lambda log: log["when"] * UNITS[unit])
+    at = START + 20 * 86_400
+    rows = {}
+    for name, time in (("number", at * UNITS[unit]), ("date", "2024-01-21"),
+                       ("offset", "2024-01-21T05:30:00+05:30")):  # fmt: skip
+        run(log, "--timestamp_unit", unit, "--test_from", time, kind=kind, output=name)
+        rows[name] = [pd.read_parquet(tmp_path / name / part) for part in ("train", "test")]
+    for part in (0, 1):
+        pd.testing.assert_frame_equal(rows["number"][part], rows["date"][part])
+        pd.testing.assert_frame_equal(rows["number"][part], rows["offset"][part])
+    with pytest.raises(MerlinSimError, match="`--test_from`: expected a whole number.*2024-01-21"):
+        run(log, "--timestamp_unit", "order", "--test_from", "2024-01-21", kind=kind)
+
+
+def test_frames_of_another_unit_are_refused(run, tmp_path):
+    log = some_log()
+    run(log)
+    fitted = FittedWorkflow.load(tmp_path / "dataset")
+    assert len(fitted.rows(log)) == len(log)
+    with pytest.raises(MerlinSimError, match="the log: column 'when': .* fit milliseconds"):
+        fitted.rows(log.assign(when=log["when"] * 1000))
+
+
+@pytest.mark.parametrize("form", ["text", "dates", "numbers"])
+def test_frames_are_split_as_files_are(form, run, tmp_path):
+    log = some_log()
+    moments = pd.to_datetime(log["when"], unit="s", utc=True).dt.tz_convert("Asia/Kolkata")
+    log["when"] = {"text": moments.astype(str), "dates": moments, "numbers": log["when"]}[form]
+    time = START + 20 * 86_400 if form == "numbers" else "2024-01-21"
+    run(log, "--test_from", time)
+    fitted = FittedWorkflow.load(tmp_path / "dataset")
+    for frame in (fitted.rows(log), log):
+        made = fitted.samples("test").transform(frame)
+        kept = pd.read_parquet(tmp_path / "dataset" / "test")
+        names = ["who", "what_trgt", "label"]
+        key = [tuple(row) for row in kept[names].sort_values(names).to_numpy()]
+        assert sorted(map(tuple, made[names].to_numpy())) == key
+
+
+def test_a_workflow_of_ones_own_sorts_by_time_and_not_by_text(run, tmp_path):
+    log = some_log()
+    moments = pd.to_datetime(log["when"], unit="s", utc=True)
+    zones = ["UTC", "Asia/Kolkata", "America/Los_Angeles"]
+    texts = [str(at.tz_convert(zones[row % 3])) for row, at in enumerate(moments)]
+    log["when"] = moments
+    run(log)
+    fitted = FittedWorkflow.load(tmp_path / "dataset")
+    shuffled = log.sample(frac=1, random_state=1)
+    written = shuffled.assign(when=np.array(texts)[shuffled.index])
+    of_times, of_texts = (
+        fitted.histories().transform(frame)["what"].to_numpy() for frame in (shuffled, written)
+    )
+    assert [list(h) for h in of_texts] == [list(h) for h in of_times]
+    as_numbers = shuffled.assign(when=(log["when"].astype("int64") // 10**9 % 1000).astype(str))
+    in_order = as_numbers.assign(when=as_numbers["when"].astype(int))
+    of_numbers, of_digits = (
+        fitted.histories().transform(frame)["what"].to_numpy() for frame in (in_order, as_numbers)
+    )
+    assert [list(h) for h in of_digits] == [list(h) for h in of_numbers]
+    with pytest.raises(MerlinSimError, match="'when': expected a date and time .*found 'soon'"):
+        fitted.histories().transform(written.assign(when=[*texts[:-1], "soon"]))
+
+
+def test_dates_out_of_a_nanoseconds_range_are_refused(run):
+    log = pa.Table.from_pandas(some_log(), preserve_index=False)
+    far = pa.array(log["when"].to_numpy() + 1_000 * 31_557_600, pa.timestamp("s"))
+    log = log.set_column(2, "when", far).to_pandas(timestamp_as_object=True)
+    with pytest.raises(MerlinSimError, match="expected times from 1990 to 2100.* found 3024-"):
+        run(log)
