@@ -18,11 +18,13 @@ from merlin.schema import Schema
 from ...foundation.process_wide import quiet_merlin
 from ..engine.workflow import Workflow
 from ..features.fitted_numbers import FittedNumbers
+from ..features.item_values import ItemValues
 from ..operators.contract_ids import ContractIds
 from ..operators.draw_negatives import DrawNegatives
 from ..operators.emit_dataset import EmitDataset
 from ..operators.encode_by_time import EncodeByTime
 from ..operators.explode_histories import ExplodeHistories
+from ..operators.fill_users_features import FillUsersFeatures
 from ..operators.fitted_features import FittedFeatures
 from ..operators.group_histories import GroupHistories
 from ..operators.hash_crosses import HashCrosses
@@ -58,20 +60,24 @@ def encode_histories(
     parts = () if split is None else split.columns
     interactions: Any = [*encoded, columns.timestamp, *columns.roles, *parts, *numbers]
     categorify = nvt.ops.Categorify(vocabs=keys, out_path=str(encodings), cat_cache="host")
+    if columns.stored_of_users:
+        interactions = interactions >> FillUsersFeatures(columns)
     if fitted is not None:
         interactions = interactions >> FittedFeatures(columns, fitted)
     grouped = interactions >> GroupHistories(columns, equal_times, split)
     beside = (
         *columns.roles,
         *columns.moments,
+        *columns.times,
         *([PART] if split else []),
         *columns.of_interactions,
     )
-    more = [*beside, *columns.of_users]
+    more, keys = [*beside, *columns.of_users], columns.beside_items
+    to_ids = ContractIds({columns.item: (*keys, *beside)}, numbers, keys)
     if not more:
-        return grouped >> categorify >> ContractIds()
+        return grouped >> categorify >> to_ids
     codes = grouped[encoded] >> categorify
-    return codes + grouped[more] >> ContractIds({columns.item: beside}, numbers)
+    return codes + grouped[more] >> to_ids
 
 
 def explode_histories(
@@ -84,6 +90,7 @@ def explode_histories(
         longest=rules.max_sequence_length,
         least_before=rules.shortest_sequence_for_training,
         split=rules.split,
+        feature_values=rules.feature_values,
     )
 
 
@@ -94,9 +101,12 @@ def make_samples(
     vocabularies: Vocabularies,
     schema: Schema,
     events: tuple[Path, FittedNumbers] | None = None,
+    values: ItemValues | None = None,
 ) -> nvt.WorkflowNode:
     """Interactions to predict -> positives and negative twins, as the dataset has them.
 
+    ``values`` are those of items' features that change: each sample gets what was known at its
+    time. Without them it gets what the vocabulary of items says, the last known ones.
     ``events`` are what counts and shares before each sample are counted in; without them, and with
     a workflow that was fitted before, they are those of the log that it was fitted on.
     """
@@ -105,7 +115,7 @@ def make_samples(
     drawing = DrawNegatives(
         columns, items, rules.seed, rules.drawn_by, rules.twins, moments=by_time
     )
-    node = prefixes >> drawing >> LookUpItemFeatures(columns, items)
+    node = prefixes >> drawing >> LookUpItemFeatures(columns, items, values)
     if events is not None:
         node = node >> EncodeByTime(columns, items, *events)
     if columns.features.crosses:

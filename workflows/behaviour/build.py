@@ -11,15 +11,17 @@ from ...foundation.exceptions import MerlinSimError, UnfitNumberError
 from ...foundation.staging import staged_directory
 from ..continuation.newest_rows import HISTORY
 from ..features.fitted_numbers import FittedNumbers
+from ..features.item_values import ItemValues
 from ..logs.bad_rows import BadRows
+from ..vocabularies.item_changes import Changes, find_changes, write_item_values
 from ..vocabularies.vocabulary import CATEGORIES, Vocabularies
 from .fitted import FittedWorkflow, write_fitted
 from .histories import Histories
-from .kept_users import EVENTS, ITEMS, USERS
+from .kept_users import EVENTS, ITEM_ROWS, ITEMS, USERS
 from .phases.build_settings import BuildSettings, Features
 from .phases.fitting import check_types_of_keys, count_unseen, fit, refuse_a_single_item
 from .phases.reading import choose_users, read_interactions, tell_what_behaviours_are_for
-from .phases.refusals import refuse_what_cannot_be_built
+from .phases.refusals import refuse_changes_in_users_layout, refuse_what_cannot_be_built
 from .phases.writing import choose_positions, encode, kept_for_next, write
 from .split import Split
 from .summary import Summary
@@ -82,18 +84,23 @@ class DatasetBuilder(BuildSettings):
         )
         with staged_directory(output, overwrite=overwrite, say=self.narrator.say) as directory:
             work = directory / WORK
-            for name in (EVENTS, ITEMS, USERS):
+            for name in (EVENTS, ITEMS, ITEM_ROWS, USERS):
                 (work / name).mkdir(parents=True)
             (directory / HISTORY).mkdir()
-            given = self._read(directory, fitted is None or grow, fitted is None, summary)
+            given, in_log = self._read(directory, fitted is None or grow, fitted is None, summary)
             vocabularies = Vocabularies(directory / CATEGORIES)
-            numbers = self._fit_or_take(work, vocabularies, given, split, fitted, grow, summary)
-            histories = self._encode(work, vocabularies, split, numbers, summary)
+            changes = self._changes(work, in_log, fitted, summary)
+            numbers = self._fit_or_take(
+                work, vocabularies, given, split, fitted, grow, changes, summary
+            )
+            found = replace(self, steady=summary.steady, dated=bool(changes))
+            values = found._write_values(work, changes, vocabularies, numbers)
+            histories = found._encode(work, vocabularies, split, numbers, summary)
             events = None
             if fitted is None and self.columns.features.encodings:
                 events = work / "events of keys", numbers
-                histories.write_events(events[0], vocabularies)
-            write(self, directory, histories, vocabularies, events, summary)
+                histories.write_events(events[0], vocabularies, values)
+            write(found, directory, histories, vocabularies, events, values, summary)
             kept = kept_for_next(self, directory)
             grown_from = fitted if grow else None
             write_fitted(
@@ -102,7 +109,38 @@ class DatasetBuilder(BuildSettings):
             shutil.rmtree(work)
         return summary
 
-    def _read(self, directory: Path, fits: bool, anew: bool, summary: Summary) -> Features:
+    def _changes(
+        self,
+        work: Path,
+        in_log: tuple[str, ...],
+        fitted: FittedWorkflow | None,
+        summary: Summary,
+    ) -> Changes:
+        """Find the features of items that change; where they grow, those of new items."""
+        changes = find_changes(self.columns, work, in_log)
+        if fitted is not None:  # items that it knows keep what it knows of them
+            item = self.columns.item
+            known = {
+                name: found.without(fitted.vocabularies.known(item, found.items.type))
+                for name, found in changes.items()
+            }
+            changes = {name: found for name, found in known.items() if len(found.items)}
+        of_items = {name: found.changed_items for name, found in changes.items()}
+        refuse_changes_in_users_layout(self, summary.changing_users, of_items)
+        return changes
+
+    def _write_values(
+        self, work: Path, changes: Changes, vocabularies: Vocabularies, numbers: FittedNumbers
+    ) -> ItemValues | None:
+        directory = work / "values of items"
+        try:
+            return write_item_values(directory, changes, self.columns, vocabularies, numbers)
+        except UnfitNumberError as error:
+            raise _UnfitInLog(numbers) from error
+
+    def _read(
+        self, directory: Path, fits: bool, anew: bool, summary: Summary
+    ) -> tuple[Features, tuple[str, ...]]:
         """Read item features and the log, of which users with long histories are kept.
 
         Args:
@@ -112,7 +150,7 @@ class DatasetBuilder(BuildSettings):
             summary: Gets what was counted.
 
         Returns:
-            The item features that do not stand in the log.
+            The item features that do not stand in the log, and the names of those that do.
         """
         work = directory / WORK
         given = self._read_features(summary)
@@ -123,7 +161,7 @@ class DatasetBuilder(BuildSettings):
         buckets = read_interactions(self, work, summary, placed=bool(in_log))
         tell_what_behaviours_are_for(self, summary, anew)
         choose_users(self, work, directory / HISTORY, buckets, in_log, summary)
-        return given
+        return given, in_log
 
     def _fit_or_take(
         self,
@@ -133,6 +171,7 @@ class DatasetBuilder(BuildSettings):
         split: Split | None,
         fitted: FittedWorkflow | None,
         grow: bool,
+        changes: Changes,
         summary: Summary,
     ) -> FittedNumbers:
         """Fit vocabularies and numbers on what was read, or take those that were fitted before."""
@@ -141,7 +180,7 @@ class DatasetBuilder(BuildSettings):
             shutil.copytree(fitted.vocabularies.directory, vocabularies.directory)
             summary.grown = dict(fitted.sizes) if grow else {}
         if fitted is None or grow:
-            numbers = fit(self, work, vocabularies, given, split, fitted, summary)
+            numbers = fit(self, work, vocabularies, given, split, fitted, changes, summary)
         else:
             numbers = fitted.numbers
             summary.domains = dict(fitted.sizes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from ...schemas.translation.merlin_schema import to_merlin_schema
 from ..continuation.earlier_histories import EarlierHistories
 from ..engine.backend import frame_from_arrow
 from ..engine.workflow import Workflow
-from ..features.feature import ITEM, USER, Number
+from ..features.feature import INTERACTION, ITEM, USER, Number
 from ..features.feature_file import features_from_plain
 from ..features.feature_set import FeatureSet
 from ..features.fitted_numbers import FittedNumbers, learned_from_plain
@@ -43,14 +43,15 @@ from .behaviour_columns import ROLE, BehaviourColumns
 from .behaviour_graph import encode_histories, fitted_workflow
 from .dataset_spec import dataset_spec
 from .roles import with_roles
-from .rules import ITEM_ORDER, SPLIT_RULES, SampleRules
+from .rules import ITEM_ORDER, LATEST, SPLIT_RULES, SampleRules
 from .split import Split
 
 WORKFLOW_FILE = "workflow.json"
-FORMAT = 5
-FORMER = (2, 3, 4)
+FORMAT = 6
+FORMER = (2, 3, 4, 5)
 """Formats that are read too: 2 is of logs without labels, in which equal times went by the item; 3
-knows no features beside ids; 4 knows no behaviours."""
+knows no features beside ids; 4 knows no behaviours; 5 gives every sample the latest values of
+features."""
 BEHAVIOURS: dict[str, Any] = {
     "behaviour": None,
     "history_behaviours": [],
@@ -67,6 +68,8 @@ ADDED: dict[str, dict[str, Any]] = {
 }
 """What format 3 says beside format 2."""
 NOTHING: dict[str, Any] = {"stated": None, "learned": {}, "prior": 0.0}
+FOUND = ("features", "continued", "steady", "dated")
+"""Of the columns what stands elsewhere, or is found in each log anew."""
 OBJECTS = ("columns", "rules", "features", "categories")
 LATER = ("history", "grown_from")
 """Sections that former formats lack."""
@@ -103,9 +106,7 @@ class FittedWorkflow:
         path = Path(directory) / WORKFLOW_FILE
         document = _read_document(path)
         features, numbers = _features(path, document["features"])
-        stated = _checked(
-            path, document, "columns", BehaviourColumns, leave_out=("features", "continued")
-        )
+        stated = _checked(path, document, "columns", BehaviourColumns, leave_out=FOUND)
         try:
             columns = BehaviourColumns(**stated, features=features)
         except MerlinSimError as error:
@@ -153,7 +154,8 @@ class FittedWorkflow:
 
     def histories(self) -> Workflow:
         """The NVTabular workflow from raw interactions to one row of ids a user."""
-        return self._finish(self._encode(None))
+        columns = replace(self.columns, steady=self.columns.stored_of_users)  # the latest of each
+        return self._finish(self._encode(None, columns))
 
     def samples(self, mapping: str) -> Workflow:
         """The NVTabular workflow from raw interactions to the rows of train or test.
@@ -170,13 +172,13 @@ class FittedWorkflow:
         schema = to_merlin_schema(spec)
         items = self.vocabularies.items(self.columns.item)
         make_samples = MakeSamples(self.columns, items, self.rules, mapping)
-        node = self._encode(self.rules.split) >> make_samples >> EmitDataset(schema, self.rules.pad)
-        return self._finish(node)
+        node = self._encode(self.rules.split, self.columns) >> make_samples
+        return self._finish(node >> EmitDataset(schema, self.rules.pad))
 
-    def _encode(self, split: Split | None) -> nvt.WorkflowNode:
+    def _encode(self, split: Split | None, columns: BehaviourColumns) -> nvt.WorkflowNode:
         encodings, order = Path(self._encodings.name), self.rules.equal_times
-        numbers = self.numbers if self.columns.features else None
-        return encode_histories(self.columns, self.vocabularies, encodings, order, split, numbers)
+        numbers = self.numbers if columns.features else None
+        return encode_histories(columns, self.vocabularies, encodings, order, split, numbers)
 
     def _finish(self, node: nvt.WorkflowNode) -> Workflow:
         names = (*self.columns.users, self.columns.item)
@@ -185,7 +187,8 @@ class FittedWorkflow:
         first |= {self.columns.timestamp: [1, 2, 3]}
         first |= {name: [1, 1, 1] for name in self.columns.labels}
         first |= {name: [TAKEN] * 3 for name in self.columns.roles if name == ROLE}
-        bucketed = (number.name for number in self.columns.features.bucketed(USER))
+        features = self.columns.features
+        bucketed = (n.name for of in (USER, INTERACTION) for n in features.bucketed(of))
         numbers = (*self.columns.of_users, *self.columns.of_interactions, *bucketed)
         first |= {name: [1.0, 1.0, 1.0] for name in numbers}
         return fitted_workflow(node, pd.DataFrame(first))
@@ -257,6 +260,7 @@ def _read_document(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = document
     if version in FORMER:
         more = {"negatives_not_in_history": False, "test_files": None, "validation_files": None}
+        more["feature_values"] = LATEST
         found["rules"] = {**more, **found["rules"]}
         found["columns"] = {**BEHAVIOURS, **found["columns"]}
     if version == 2:

@@ -16,6 +16,9 @@ DRAWS = (*NEGATIVES, NONE)
 LOG_ORDER = "log"
 ITEM_ORDER = "item"
 ORDERS = (LOG_ORDER, ITEM_ORDER)
+AS_OF_SAMPLE = "as_of_sample"
+LATEST = "latest"
+FEATURE_VALUES = (AS_OF_SAMPLE, LATEST)
 SPLIT_RULES = (
     "test_from",
     "validation_from",
@@ -50,6 +53,9 @@ class SampleRules:
     equal_times: str = LOG_ORDER
     """What orders a user's interactions of one time: their place in the log, or the item's key."""
 
+    feature_values: str = AS_OF_SAMPLE
+    """Which values of users' and items' features a sample has: those known at its own time, or the
+    latest of the log, which tell training what came after."""
     test_from: str | None = None
     """See :class:`~merlin_sim.workflows.behaviour.split.Split`, and so for the next five."""
     validation_from: str | None = None
@@ -73,7 +79,8 @@ class SampleRules:
         ]
         if not 0 <= self.seed < 2**63:
             problems.append(f"`seed` should lie in 0..2**63 - 1. Received: `seed` = {self.seed}.")
-        for name, choices in (("negatives", DRAWS), ("equal_times", ORDERS)):
+        chosen = {"negatives": DRAWS, "equal_times": ORDERS, "feature_values": FEATURE_VALUES}
+        for name, choices in chosen.items():
             value = getattr(self, name)
             if value not in choices:
                 expected = " or ".join(choices)

@@ -10,6 +10,7 @@ from ..behaviour.behaviour_columns import MOMENT, BehaviourColumns
 from ..behaviour.rules import ITEM_ORDER, LOG_ORDER
 from ..behaviour.split import PART, Split
 from ..engine.backend import array_module, frame_to_arrow, group_sorted, new_frame, ranks
+from ..features.known_values import ordered_times
 from .row_operator import RowOperator, id_list_column, number_column, number_list_column
 
 
@@ -46,12 +47,14 @@ class GroupHistories(RowOperator):
 
     def outputs(self) -> Schema:
         """The user's columns, and the items as a list, and what stands beside them."""
-        users = [ColumnSchema(name) for name in self.columns.users]
-        users += map(number_column, self.columns.of_users)
-        items = ColumnSchema(self.columns.item, dims=(None, (0, None)))
-        beside = (*self.columns.roles, *self.columns.moments, *([PART] if self.split else []))
-        numbers = map(number_list_column, self.columns.of_interactions)
-        return Schema([*users, items, *map(id_list_column, beside), *numbers])
+        names = self.columns
+        users = [ColumnSchema(name) for name in names.users if name not in names.beside_items]
+        users += map(number_column, names.of_users)
+        keys = (names.item, *names.beside_items)
+        lists = [ColumnSchema(name, dims=(None, (0, None))) for name in keys]
+        beside = (*names.roles, *names.moments, *names.times, *([PART] if self.split else []))
+        numbers = map(number_list_column, names.of_interactions)
+        return Schema([*users, *lists, *map(id_list_column, beside), *numbers])
 
     def transform(self, col_selector: Any, df: Any) -> Any:
         """Group one partition."""
@@ -61,8 +64,14 @@ class GroupHistories(RowOperator):
             df = df.copy(deep=False)
             moments = ranks(table[names.timestamp].combine_chunks())
             df[MOMENT] = array_module(df).asarray(moments)
+        for time in names.times:
+            table = frame_to_arrow(new_frame({names.timestamp: df[names.timestamp]}, like=df))
+            df = df.copy(deep=False)
+            moments = ordered_times(table[names.timestamp].combine_chunks())
+            df[time] = array_module(df).asarray(moments)
         if self.split is not None and not self.split.columns:
             df = self._with_parts(df, self.split)
+        steady = [name for name in names.user_features if name in names.steady]
         return group_sorted(
             df,
             by=names.user,
@@ -71,10 +80,12 @@ class GroupHistories(RowOperator):
                 names.item,
                 *names.roles,
                 *names.moments,
+                *names.times,
                 *([PART] if self.split else []),
+                *names.beside_items,
                 *names.of_interactions,
             ),
-            last=(*names.user_features, *names.of_users),
+            last=(*steady, *names.of_users),
         )
 
     def _with_parts(self, df: Any, split: Split) -> Any:

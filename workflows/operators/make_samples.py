@@ -41,6 +41,7 @@ class MakeSamples(RowOperator):
             longest=rules.max_sequence_length,
             least_before=rules.shortest_sequence_for_training,
             split=rules.split,
+            feature_values=rules.feature_values,
         )
         self.draw = DrawNegatives(columns, items, rules.seed, rules.drawn_by, rules.twins)
         self.look_up = LookUpItemFeatures(columns, items)

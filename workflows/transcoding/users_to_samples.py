@@ -106,6 +106,7 @@ class UsersTranscoder:
             tuple(others),
             layout.item_features,
             features=FeatureSet(time_intervals=layout.time_unit) if layout.times else NO_FEATURES,
+            steady=tuple(others),
         )
 
     def _rules(self) -> SampleRules:

@@ -13,6 +13,7 @@ from ....schemas.users_layout import POPULARITY
 from ....workflows.behaviour.rules import NONE
 from ...options.devices import settle_for_tables
 from ...options.preprocess_options import (
+    FEATURE_VALUES_OPTION,
     FILES_OF_SPLIT,
     LAYOUT,
     NEGATIVES_OR_NONE,
@@ -75,6 +76,7 @@ from .fitted_settings import (
 )
 @with_options(RULES)
 @with_options(NEGATIVES_OR_NONE)
+@with_options(FEATURE_VALUES_OPTION)
 @with_options(SPLIT)
 @with_options(FILES_OF_SPLIT)
 @with_options(LAYOUT)

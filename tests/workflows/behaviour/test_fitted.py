@@ -190,7 +190,7 @@ def edit(path, change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.update(format=99), "format: expected 2, 3, 4 or 5.* Found 99"),
+        (lambda d: d.update(format=99), "format: expected 2, 3, 4, 5 or 6.* Found 99"),
         (lambda d: d.pop("rules"), "expected the keys format"),
         (lambda d: d.update(extra=1), "expected the keys format"),
         (lambda d: d["rules"].update(seed="1"), "rules.seed: expected int, found '1'"),

@@ -41,12 +41,20 @@ class BuildSettings:
     parts: Mapping[Path, int] | None = None
     """Whose rows each file of the source has, as a place among the rules' mappings; None where
     files are no split."""
+    steady: tuple[str, ...] = ()
+    """Columns of users that were found to have one value for each user."""
+    dated: bool = False
+    """Whether features of items were found to change."""
 
     @property
     def columns(self) -> BehaviourColumns:
         """The log's columns."""
-        columns = self.source.columns
-        return columns if self.earlier is None else replace(columns, continued=True)
+        return replace(
+            self.source.columns,
+            continued=self.earlier is not None,
+            steady=self.steady,
+            dated=self.dated,
+        )
 
     @property
     def files(self) -> str:

@@ -122,6 +122,7 @@ def choose_users(
             summary.dropped_users += bucket.dropped_users
             summary.earlier_interactions += bucket.earlier_rows
             summary.late += bucket.late
+            summary.changing_users.update(bucket.changing)
             if bucket.mixed:
                 raise MerlinSimError(
                     f"{settings.files}: expected that a user's interactions of test come after "

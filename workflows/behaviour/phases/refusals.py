@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ....foundation.exceptions import MerlinSimError
 from ....schemas.users_layout import USERS as USERS_LAYOUT
 from ...logs.bad_rows import POLICIES
 from ..dataset_spec import users_layout_of
 from ..fitted import FittedWorkflow
-from ..rules import NONE
+from ..rules import LATEST, NONE
 from ..write_users import refuse_names_of_positions
 from .build_settings import LAYOUTS, BuildSettings
 
@@ -92,6 +94,33 @@ def _check_layout(settings: BuildSettings) -> None:
                 "`pad` is of the samples layout: users' histories have no longest length. "
                 f"Received: `pad` = True with `layout` = {settings.layout!r}."
             )
+
+
+def refuse_changes_in_users_layout(
+    settings: BuildSettings, of_users: Mapping[str, int], of_items: Mapping[str, int]
+) -> None:
+    """Refuse features that change where a row has one value for all samples of a user.
+
+    Args:
+        settings: What is built.
+        of_users: By stored column, how many users have different values in time.
+        of_items: The same of items.
+    """
+    if settings.layout != USERS_LAYOUT or settings.rules.feature_values == LATEST:
+        return
+    found = [
+        f"{name!r} of {count:,} {whose}{'s' * (count > 1)}"
+        for whose, counts in (("user", of_users), ("item", of_items))
+        for name, count in counts.items()
+        if count
+    ]
+    if found:
+        raise MerlinSimError(
+            f"{settings.files}: with `--layout users` a feature has one value for each user and "
+            f"item, expected features that do not change. Found changes in {', '.join(found)}. "
+            "`--layout samples` gives each sample what was known at its time; `--feature_values "
+            "latest` gives all samples the latest values, which tell training what came after."
+        )
 
 
 def _refuse_what_users_cannot_hold(settings: BuildSettings) -> None:

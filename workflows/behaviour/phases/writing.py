@@ -5,18 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from ....foundation.digest import sha256
+from ....sampling.positions import TRAIN
 from ....schemas.dataset import write_documents
 from ....schemas.users_layout import USERS as USERS_LAYOUT
 from ...continuation.earlier_histories import EarlierHistories
 from ...continuation.newest_rows import HISTORY
 from ...features.fitted_numbers import FittedNumbers
+from ...features.item_values import ItemValues
 from ...vocabularies.vocabulary import Vocabularies
 from ..behaviour_columns import ROLE
 from ..dataset_spec import users_layout_of, users_spec
 from ..encode_and_sample import encode_all
 from ..histories import Histories
 from ..kept_users import EVENTS
-from ..rules import SPLIT_RULES, SampleRules
+from ..rules import AS_OF_SAMPLE, LATEST, SPLIT_RULES, SampleRules
 from ..split import Split
 from ..summary import Summary
 from ..write_samples import write_samples_files
@@ -76,9 +78,13 @@ def write(
     histories: Histories,
     vocabularies: Vocabularies,
     events: tuple[Path, FittedNumbers] | None,
+    values: ItemValues | None,
     summary: Summary,
 ) -> None:
     """Write the rows, one per sample or one per user."""
+    if settings.rules.feature_values == LATEST:
+        trained, _ = histories.places_of_samples(TRAIN)
+        summary.outdated = histories.count_outdated(TRAIN, values), len(trained)
     if settings.layout == USERS_LAYOUT:
         _write_users(settings, directory, histories, summary)
     else:
@@ -92,6 +98,7 @@ def write(
             settings.narrator,
             settings.rules.mappings,
             events,
+            values if settings.rules.feature_values == AS_OF_SAMPLE else None,
         )
         summary.rows = rows
     files = directory.glob("*/part.*.parquet")
