@@ -15,6 +15,7 @@ import pandas as pd
 from merlin.io import Dataset
 from merlin.schema import Schema
 
+from ...foundation.exceptions import MerlinSimError
 from ...foundation.process_wide import quiet_merlin
 from ..engine.workflow import Workflow
 from ..features.fitted_numbers import FittedNumbers
@@ -102,14 +103,27 @@ def make_samples(
     schema: Schema,
     events: tuple[Path, FittedNumbers] | None = None,
     values: ItemValues | None = None,
+    *,
+    follows_log: bool = False,
 ) -> nvt.WorkflowNode:
     """Interactions to predict -> positives and negative twins, as the dataset has them.
 
     ``values`` are those of items' features that change: each sample gets what was known at its
     time. Without them it gets what the vocabulary of items says, the last known ones.
-    ``events`` are what counts and shares before each sample are counted in; without them, and with
-    a workflow that was fitted before, they are those of the log that it was fitted on.
+    ``events`` are what counts and shares before each sample are counted in. Without them they are
+    the totals of the log that was fitted on, and ``follows_log`` says that all interactions are
+    later than that log.
+
+    Raises:
+        MerlinSimError: Where there is neither: totals would tell samples their own label.
     """
+    if columns.features.encodings and events is None and not follows_log:
+        raise MerlinSimError(
+            "`encodings` of what came before each sample need `events`; the totals of a whole log "
+            "hold each sample's own label. Received: `events` = None. For interactions that are "
+            "later than the log that was fitted on, use `FittedWorkflow.samples`, which looks at "
+            "their times, or say `follows_log=True`."
+        )
     items = vocabularies.items(columns.item)
     by_time = events is not None
     drawing = DrawNegatives(

@@ -22,7 +22,13 @@ from .phases.build_settings import BuildSettings, Features
 from .phases.fitting import check_types_of_keys, count_unseen, fit, refuse_a_single_item
 from .phases.reading import choose_users, read_interactions, tell_what_behaviours_are_for
 from .phases.refusals import refuse_changes_in_users_layout, refuse_what_cannot_be_built
-from .phases.writing import choose_positions, encode, kept_for_next, write
+from .phases.writing import (
+    choose_positions,
+    encode,
+    kept_for_next,
+    refuse_counted_samples,
+    write,
+)
 from .split import Split
 from .summary import Summary
 
@@ -100,6 +106,8 @@ class DatasetBuilder(BuildSettings):
             if fitted is None and self.columns.features.encodings:
                 events = work / "events of keys", numbers
                 histories.write_events(events[0], vocabularies, values)
+            elif fitted is not None and self.columns.features.encodings:
+                refuse_counted_samples(self, histories, fitted.counted_until)
             write(found, directory, histories, vocabularies, events, values, summary)
             kept = kept_for_next(self, directory)
             grown_from = fitted if grow else None

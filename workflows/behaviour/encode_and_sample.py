@@ -198,7 +198,9 @@ def sample_all(
     prefixes += [*columns.times, *columns.features.beside_user, *columns.intervals]
     prefixes += [SECONDS] if events else []
     load = LoadPrefixes(histories, rules, moments=events is not None)
-    node = make_samples(prefixes, columns, rules, vocabularies, schema, events, values)
+    node = make_samples(
+        prefixes, columns, rules, vocabularies, schema, events, values, follows_log=True
+    )
     workflow = Workflow(node).fit_schema(Schema(prefixes))
     partitions = _transform(workflow, load, parts)
     few_ids = columns_with_few_ids(schema)

@@ -39,7 +39,7 @@ from ..operators.emit_dataset import EmitDataset
 from ..operators.make_samples import MakeSamples
 from ..vocabularies.item_columns import check_item_columns
 from ..vocabularies.vocabulary import CATEGORIES, Vocabularies
-from .behaviour_columns import ROLE, BehaviourColumns
+from .behaviour_columns import ROLE, SECONDS, BehaviourColumns
 from .behaviour_graph import encode_histories, fitted_workflow
 from .dataset_spec import dataset_spec
 from .roles import with_roles
@@ -67,7 +67,7 @@ ADDED: dict[str, dict[str, Any]] = {
     },
 }
 """What format 3 says beside format 2."""
-NOTHING: dict[str, Any] = {"stated": None, "learned": {}, "prior": 0.0}
+NOTHING: dict[str, Any] = {"stated": None, "learned": {}, "prior": 0.0, "counted_until": None}
 FOUND = ("features", "continued", "steady", "dated")
 """Of the columns what stands elsewhere, or is found in each log anew."""
 OBJECTS = ("columns", "rules", "features", "categories")
@@ -136,6 +136,21 @@ class FittedWorkflow:
     def _encodings(self) -> tempfile.TemporaryDirectory[str]:
         return tempfile.TemporaryDirectory(prefix="merlin-sim-encodings-")
 
+    @property
+    def counted_until(self) -> float:
+        """The time of the newest row that `encodings` count, in seconds.
+
+        Raises:
+            MerlinSimError: Where the dataset does not say it.
+        """
+        if self.numbers.counted_until is None:
+            raise MerlinSimError(
+                f"{self.vocabularies.directory.parent}: workflow.json does not say until when its "
+                "`encodings` were counted: an earlier version wrote it. A row that they count "
+                "would see its own label. `merlin-sim preprocess` makes the dataset anew."
+            )
+        return self.numbers.counted_until
+
     def rows(self, log: pd.DataFrame) -> Any:
         """Read rows of a log as files are read: what the two workflows below take.
 
@@ -161,7 +176,8 @@ class FittedWorkflow:
         """The NVTabular workflow from raw interactions to the rows of train or test.
 
         Raises:
-            MerlinSimError: Where given files were the split: a frame does not say whose it is.
+            MerlinSimError: Where given files were the split: a frame does not say whose it is. In
+                `transform`, where `encodings` counted an interaction that is to become a sample.
         """
         if self.rules.test_files is not None:
             raise MerlinSimError(
@@ -171,7 +187,8 @@ class FittedWorkflow:
         spec = dataset_spec(self.columns, self.sizes, self.rules.max_sequence_length, {})
         schema = to_merlin_schema(spec)
         items = self.vocabularies.items(self.columns.item)
-        make_samples = MakeSamples(self.columns, items, self.rules, mapping)
+        until = self.counted_until if self.columns.features.encodings else None
+        make_samples = MakeSamples(self.columns, items, self.rules, mapping, until)
         node = self._encode(self.rules.split, self.columns) >> make_samples
         return self._finish(node >> EmitDataset(schema, self.rules.pad))
 
@@ -191,6 +208,8 @@ class FittedWorkflow:
         bucketed = (n.name for of in (USER, INTERACTION) for n in features.bucketed(of))
         numbers = (*self.columns.of_users, *self.columns.of_interactions, *bucketed)
         first |= {name: [1.0, 1.0, 1.0] for name in numbers}
+        if SECONDS in first:  # later than all that was counted
+            first[SECONDS] = [(self.numbers.counted_until or 0.0) + step for step in (1, 2, 3)]
         return fitted_workflow(node, pd.DataFrame(first))
 
     def _check_vocabularies(self, path: Path, stated: Mapping[str, Any]) -> None:
@@ -244,8 +263,8 @@ def _read_document(path: Path) -> dict[str, Any]:
             f"knows. Found {version!r}. `merlin-sim preprocess` writes it anew."
         )
     require_own_digest(path)
-    if version in FORMER and "features" not in document:
-        document["features"] = NOTHING
+    if version in FORMER:
+        document["features"] = {**NOTHING, **_object(document.get("features", {}))}
     if version in FORMER:
         document |= {name: document.get(name) for name in LATER}
     if sorted(document) != sorted(SECTIONS):
@@ -268,6 +287,10 @@ def _read_document(path: Path) -> dict[str, Any]:
     return found
 
 
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
 def read_fitted_features(path: Path) -> tuple[FeatureSet, FittedNumbers, str]:
     """Read, of a workflow.json, what it says of features beside ids, and the timestamp's column."""
     document = _read_document(path)
@@ -285,7 +308,10 @@ def _features(path: Path, section: Mapping[str, Any]) -> tuple[FeatureSet, Fitte
     prior = section["prior"]
     if not isinstance(prior, float) or not 0 <= prior <= 1:
         raise MerlinSimError(f"{where}.prior: expected a share of 0.0 to 1.0, found {prior!r:.60}.")
-    return features, FittedNumbers(learned, prior)
+    until = section["counted_until"]
+    if until is not None and not isinstance(until, float):
+        raise MerlinSimError(f"{where}.counted_until: expected seconds, found {until!r:.60}.")
+    return features, FittedNumbers(learned, prior, until)
 
 
 def _rules(path: Path, document: dict[str, Any]) -> SampleRules:
@@ -368,6 +394,7 @@ def write_fitted(
             "stated": columns.features.to_plain() if columns.features else None,
             "learned": dict(numbers.learned),
             "prior": numbers.prior,
+            "counted_until": numbers.counted_until,
         },
         "categories": {
             name: {

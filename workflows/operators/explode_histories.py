@@ -15,7 +15,7 @@ from ...sampling.roles import (
     first_with_enough_taken,
     sample_places,
 )
-from ..behaviour.behaviour_columns import LABEL, POSITION, BehaviourColumns
+from ..behaviour.behaviour_columns import LABEL, POSITION, SECONDS, BehaviourColumns
 from ..behaviour.rules import AS_OF_SAMPLE, LATEST
 from ..behaviour.split import PART, Split
 from ..engine.backend import (
@@ -27,6 +27,7 @@ from ..engine.backend import (
     numbers_of,
     values_of,
 )
+from ..features.event_counts import refuse_counted
 from .prefix_numbers import PrefixNumbers
 from .row_operator import (
     RowOperator,
@@ -53,6 +54,7 @@ class ExplodeHistories(RowOperator):
         split: How the interactions were split.
         feature_values: Whether a sample has what was known of its user at its own time, or the
             latest.
+        counted_until: Refuse samples of this time, in seconds, and before.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class ExplodeHistories(RowOperator):
         least_before: int = 1,
         split: Split | None = None,
         feature_values: str = AS_OF_SAMPLE,
+        counted_until: float | None = None,
     ) -> None:
         """Store the arguments."""
         super().__init__()
@@ -76,6 +79,7 @@ class ExplodeHistories(RowOperator):
         self.longest = longest
         self.least_before = least_before
         self.feature_values = feature_values
+        self.counted_until = counted_until
 
     def inputs(self) -> tuple[str, ...]:
         """The user's columns, and the items as a list of ids, their labels and parts."""
@@ -142,6 +146,9 @@ class ExplodeHistories(RowOperator):
         places = offsets[rows] + positions
         if found is not None:
             places = found.places[found.offsets[rows] + positions]
+        if self.counted_until is not None:
+            seconds = lists_of(df[SECONDS], "float64")[0][places]
+            refuse_counted("the log", seconds, self.counted_until)
         valued = places if self.feature_values != LATEST else offsets[rows + 1] - 1
         for name in beside:
             chosen = places if name in self.columns.contexts else valued

@@ -28,10 +28,17 @@ class MakeSamples(RowOperator):
         items: What items are drawn from, and their features.
         rules: Lengths, and the seed of the draws.
         mapping: ``"train"`` or ``"test"``.
+        counted_until: Where items' features are encoded: the time of the newest row that these
+            encodings count. Samples have to be later, or would see their own label.
     """
 
     def __init__(
-        self, columns: BehaviourColumns, items: ItemTable, rules: SampleRules, mapping: str
+        self,
+        columns: BehaviourColumns,
+        items: ItemTable,
+        rules: SampleRules,
+        mapping: str,
+        counted_until: float | None = None,
     ) -> None:
         """Build the steps."""
         super().__init__()
@@ -42,6 +49,7 @@ class MakeSamples(RowOperator):
             least_before=rules.shortest_sequence_for_training,
             split=rules.split,
             feature_values=rules.feature_values,
+            counted_until=counted_until,
         )
         self.draw = DrawNegatives(columns, items, rules.seed, rules.drawn_by, rules.twins)
         self.look_up = LookUpItemFeatures(columns, items)

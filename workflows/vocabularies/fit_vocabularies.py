@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from ...foundation.exceptions import MerlinSimError
 from ...sampling.item_table import COUNT, KEY
-from ..behaviour.behaviour_columns import BehaviourColumns
+from ..behaviour.behaviour_columns import SECONDS, BehaviourColumns
 from ..behaviour.kept_users import (
     EVENTS,
     ITEMS,
@@ -111,7 +111,8 @@ def fit_vocabularies(
     more = _items_columns(columns, fitted, more, vocabularies, occurring)
     if columns.features.encodings:
         shown = _count(found[KEY].combine_chunks(), keys, found[SHOWN])
-        fitted = replace(fitted, prior=_prior(columns, kept, train))
+        prior, newest = _prior(columns, kept, train), _newest(kept)
+        fitted = replace(fitted, prior=prior, counted_until=newest)
         more |= _totals(columns, fitted, keys, features, shown, np.asarray(counts))
     vocabularies.add_items(columns.item, keys, counts, features, more, counts_of_known, occurring)
     return unknown, fitted
@@ -160,6 +161,11 @@ def _prior(columns: BehaviourColumns, kept: Path, train: Train | None) -> float:
     if train is not None:
         events = events.filter(pa.array(train(events)))
     return float(np.mean(np.asarray(events[columns.labels[0]]))) if events.num_rows else 0.0
+
+
+def _newest(kept: Path) -> float:
+    """The time of the newest event, in seconds."""
+    return float(pc.max(read_all(kept / EVENTS, [SECONDS])[SECONDS]).as_py())
 
 
 def _totals(

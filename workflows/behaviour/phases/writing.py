@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from ....foundation.digest import sha256
 from ....sampling.positions import TRAIN
 from ....schemas.dataset import write_documents
 from ....schemas.users_layout import USERS as USERS_LAYOUT
 from ...continuation.earlier_histories import EarlierHistories
 from ...continuation.newest_rows import HISTORY
+from ...features.event_counts import refuse_counted
 from ...features.fitted_numbers import FittedNumbers
 from ...features.item_values import ItemValues
 from ...vocabularies.vocabulary import Vocabularies
-from ..behaviour_columns import ROLE
+from ..behaviour_columns import ROLE, SECONDS
 from ..dataset_spec import users_layout_of, users_spec
 from ..encode_and_sample import encode_all
 from ..histories import Histories
@@ -70,6 +73,15 @@ def choose_positions(
                 f"{settings.files}: expected samples in {mapping}, found none: {by} "
                 "leaves it no interaction with enough before it.",
             )
+
+
+def refuse_counted_samples(
+    settings: BuildSettings, histories: Histories, counted_until: float
+) -> None:
+    """Refuse a log that the fitted workflow counted for its encodings."""
+    seconds = histories.numbers(SECONDS)
+    places = [histories.places_of_samples(mapping)[1] for mapping in settings.rules.mappings]
+    refuse_counted(settings.files, seconds[np.concatenate(places)], counted_until)
 
 
 def write(
