@@ -17,7 +17,7 @@ from merlin.schema import Schema
 
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.process_wide import quiet_merlin
-from ..engine.workflow import Workflow
+from ..engine.workflow import TemporaryFiles, Workflow
 from ..features.fitted_numbers import FittedNumbers
 from ..features.item_values import ItemValues
 from ..operators.contract_ids import ContractIds
@@ -39,7 +39,7 @@ from .split import PART, Split
 def encode_histories(
     columns: BehaviourColumns,
     vocabularies: Vocabularies,
-    encodings: Path,
+    encodings: Path | TemporaryFiles,
     equal_times: str = LOG_ORDER,
     split: Split | None = None,
     fitted: FittedNumbers | None = None,
@@ -61,6 +61,7 @@ def encode_histories(
     parts = () if split is None else split.columns
     interactions: Any = [*encoded, columns.timestamp, *columns.roles, *parts, *numbers]
     categorify = nvt.ops.Categorify(vocabs=keys, out_path=str(encodings), cat_cache="host")
+    categorify.encodings = encodings  # temporary files last as long as their reader
     if columns.stored_of_users:
         interactions = interactions >> FillUsersFeatures(columns)
     if fitted is not None:

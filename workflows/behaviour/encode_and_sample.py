@@ -14,7 +14,6 @@ from typing import Any
 import dask
 import dask.dataframe as dd
 import numpy as np
-import nvtabular as nvt
 import pyarrow as pa
 from merlin.io import Dataset
 from merlin.schema import Schema
@@ -225,12 +224,12 @@ def _write_part(frame: Any, output: Path, part: Part, few_ids: list[str]) -> tup
     return part.mapping, int(table.num_rows)
 
 
-def _transform(workflow: nvt.Workflow, load: Any, partitions: list[Any]) -> list[Any]:
+def _transform(workflow: Workflow, load: Any, partitions: list[Any]) -> list[Any]:
     """Transform partitions that ``load`` reads; gives Dask's delayed frames."""
     names = workflow.input_schema.column_names
     empty = frame_from_arrow(pa.table({name: pa.array([], pa.int64()) for name in names}))
     frames = dd.from_map(load, partitions, meta=empty, enforce_metadata=False)
     with quiet_merlin():
-        transformed = workflow.transform(Dataset(frames, cpu=None)).to_ddf()
+        transformed = workflow.transform(Dataset(frames, cpu=None), is_whole=True).to_ddf()
     delayed: list[Any] = transformed.to_delayed()
     return delayed

@@ -7,7 +7,6 @@ is refused.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -29,7 +28,7 @@ from ...sampling.roles import TAKEN
 from ...schemas.translation.merlin_schema import to_merlin_schema
 from ..continuation.earlier_histories import EarlierHistories
 from ..engine.backend import frame_from_arrow
-from ..engine.workflow import Workflow
+from ..engine.workflow import TemporaryFiles, Workflow
 from ..features.feature import INTERACTION, ITEM, USER, Number
 from ..features.feature_file import features_from_plain
 from ..features.feature_set import FeatureSet
@@ -133,8 +132,8 @@ class FittedWorkflow:
         return {name: self.vocabularies.size(name) for name in self.domains}
 
     @cached_property
-    def _encodings(self) -> tempfile.TemporaryDirectory[str]:
-        return tempfile.TemporaryDirectory(prefix="merlin-sim-encodings-")
+    def _encodings(self) -> TemporaryFiles:
+        return TemporaryFiles("merlin-sim-encodings-")
 
     @property
     def counted_until(self) -> float:
@@ -193,7 +192,7 @@ class FittedWorkflow:
         return self._finish(node >> EmitDataset(schema, self.rules.pad))
 
     def _encode(self, split: Split | None, columns: BehaviourColumns) -> nvt.WorkflowNode:
-        encodings, order = Path(self._encodings.name), self.rules.equal_times
+        encodings, order = self._encodings, self.rules.equal_times
         numbers = self.numbers if columns.features else None
         return encode_histories(columns, self.vocabularies, encodings, order, split, numbers)
 

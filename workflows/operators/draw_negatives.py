@@ -21,6 +21,7 @@ from ..engine.backend import (
     values_of,
 )
 from .row_operator import (
+    ItemTableOperator,
     RowOperator,
     id_column,
     id_list_column,
@@ -29,7 +30,7 @@ from .row_operator import (
 )
 
 
-class DrawNegatives(RowOperator):
+class DrawNegatives(ItemTableOperator, RowOperator):
     """Add twins with drawn targets, and negative histories; scatter the rows.
 
     An interaction of a log without labels is a positive. A positive has its twins, an item that

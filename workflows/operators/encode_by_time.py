@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from nvtabular.ops import Operator
-
+from ...foundation.exceptions import MerlinSimError
 from ...sampling.item_table import ItemTable
 from ..behaviour.behaviour_columns import SECONDS, BehaviourColumns
 from ..engine.backend import array_module, is_on_gpu, numbers_of, values_of
 from ..features.event_counts import EventCounts
 from ..features.feature_set import TARGET_SUFFIX
 from ..features.fitted_numbers import FittedNumbers
+from .row_operator import ItemTableOperator
 
 
-class EncodeByTime(Operator):
+class EncodeByTime(ItemTableOperator):
     """Put what came before a sample's own time in the place of what the whole log says.
 
     Args:
@@ -34,6 +34,14 @@ class EncodeByTime(Operator):
         self.items = items
         self.events = events
         self.fitted = fitted
+
+    def set_storage_path(self, new_path: Any, copy: bool = False) -> None:
+        """Refuse it: events lie in a directory of the run that made them."""
+        raise MerlinSimError(
+            "A workflow that counts what came before each sample cannot be saved: the events are "
+            "kept for one run of `preprocess` alone. `FittedWorkflow.load(dataset)` makes a "
+            "workflow of the dataset wherever that is."
+        )
 
     def transform(self, col_selector: Any, df: Any) -> Any:
         """Count for one partition."""

@@ -17,7 +17,7 @@ from .row_operator import RowOperator, id_list_column, number_column, number_lis
 class GroupHistories(RowOperator):
     """Collect each user's items, and their labels if the log has any, in the order of time.
 
-    A partition has to hold all interactions of its users.
+    A partition has to hold all interactions of its users; our ``Workflow`` refuses others.
 
     Args:
         columns: The log's columns.
@@ -35,6 +35,7 @@ class GroupHistories(RowOperator):
         """Store the arguments."""
         super().__init__()
         self.columns = columns
+        self.whole_by = columns.user
         self.equal_times = equal_times
         self.split = split
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from merlin.schema import Schema
 
+from ...foundation.exceptions import MerlinSimError
 from ...foundation.row_numbers import for_each_element
 from ...sampling.item_table import ItemTable
 from ..behaviour.behaviour_columns import BehaviourColumns
@@ -14,6 +15,7 @@ from ..features.feature import ITEM
 from ..features.feature_set import TARGET_SUFFIX
 from ..features.item_values import ItemValues
 from .row_operator import (
+    ItemTableOperator,
     RowOperator,
     id_column,
     id_list_column,
@@ -22,7 +24,7 @@ from .row_operator import (
 )
 
 
-class LookUpItemFeatures(RowOperator):
+class LookUpItemFeatures(ItemTableOperator, RowOperator):
     """Add to the target item and to both histories the columns of the item's features.
 
     Args:
@@ -40,6 +42,16 @@ class LookUpItemFeatures(RowOperator):
         self.columns = columns
         self.items = items
         self.values = values
+
+    def set_storage_path(self, new_path: Any, copy: bool = False) -> None:
+        """Take the table along; values by time lie in a directory of the run that made them."""
+        if self.values is not None:
+            raise MerlinSimError(
+                "A workflow that looks up items' values by time cannot be saved: they are kept for "
+                "one run of `preprocess` alone. `FittedWorkflow.load(dataset)` makes a workflow "
+                "of the dataset wherever that is."
+            )
+        super().set_storage_path(new_path, copy)
 
     def inputs(self) -> tuple[str, ...]:
         """The columns of item ids."""

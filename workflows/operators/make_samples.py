@@ -13,10 +13,10 @@ from .draw_negatives import DrawNegatives
 from .explode_histories import ExplodeHistories
 from .hash_crosses import HashCrosses
 from .look_up_item_features import LookUpItemFeatures
-from .row_operator import RowOperator
+from .row_operator import ItemTableOperator, RowOperator
 
 
-class MakeSamples(RowOperator):
+class MakeSamples(ItemTableOperator, RowOperator):
     """Prefixes, twins, negatives and item features in one step.
 
     A pure function of a table of histories (one row a user) and the rules' seed: it can stand in
@@ -51,9 +51,15 @@ class MakeSamples(RowOperator):
             feature_values=rules.feature_values,
             counted_until=counted_until,
         )
+        self.items = items
         self.draw = DrawNegatives(columns, items, rules.seed, rules.drawn_by, rules.twins)
         self.look_up = LookUpItemFeatures(columns, items)
         self.cross = HashCrosses(columns)
+
+    def read_items(self, items: ItemTable) -> None:
+        """Have the steps read another table."""
+        for step in (self, self.draw, self.look_up):
+            step.items = items
 
     def inputs(self) -> tuple[str, ...]:
         """The user's columns, and the items as a list of ids, and their labels."""
