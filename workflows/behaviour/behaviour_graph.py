@@ -74,8 +74,8 @@ def encode_histories(
         *([PART] if split else []),
         *columns.of_interactions,
     )
-    more, keys = [*beside, *columns.of_users], columns.beside_items
-    to_ids = ContractIds({columns.item: (*keys, *beside)}, numbers, keys)
+    more, keys_beside = [*beside, *columns.of_users], columns.beside_items
+    to_ids = ContractIds({columns.item: (*keys_beside, *beside)}, numbers, keys_beside)
     if not more:
         return grouped >> categorify >> to_ids
     codes = grouped[encoded] >> categorify

@@ -277,8 +277,8 @@ def _read_document(path: Path) -> dict[str, Any]:
         raise MerlinSimError(f"{path}: categories: expected an object per domain.")
     found: dict[str, Any] = document
     if version in FORMER:
-        more = {"negatives_not_in_history": False, "test_files": None, "validation_files": None}
-        more["feature_values"] = LATEST
+        more: dict[str, Any] = dict.fromkeys(("test_files", "validation_files"))
+        more |= {"negatives_not_in_history": False, "feature_values": LATEST}
         found["rules"] = {**more, **found["rules"]}
         found["columns"] = {**BEHAVIOURS, **found["columns"]}
     if version == 2:

@@ -163,6 +163,8 @@ def category_of(values: pa.Array) -> pa.Array:
         return pc.cast(texts, pa.string())
     if not is_words(values.type):
         return _texts(values)
+    if not (pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)):
+        values = values.fill_null("")  # among bytes a null is what was not valid UTF-8
     distinct = pc.cast(values, pa.binary()).dictionary_encode()
     words = pa.array([_canonical(word) for word in distinct.dictionary.to_pylist()], pa.binary())
     return words.take(distinct.indices)

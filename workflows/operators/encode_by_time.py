@@ -33,7 +33,7 @@ class EncodeByTime(ItemTableOperator):
         self.columns = columns
         self.items = items
         self.events = events
-        self.fitted = fitted
+        self.numbers = fitted
 
     def set_storage_path(self, new_path: Any, copy: bool = False) -> None:
         """Refuse it: events lie in a directory of the run that made them."""
@@ -53,7 +53,7 @@ class EncodeByTime(ItemTableOperator):
             ids = values_of(df[place[encoding.column]])
             where = (ids, moments) if not is_on_gpu(df) else (ids.get(), moments.get())
             counted = EventCounts(self.events / encoding.column).before(*where)
-            made = self.fitted.encode(encoding, features.smoothing, *counted)
+            made = self.numbers.encode(encoding, features.smoothing, *counted)
             for name, values in made.items():
                 changed[name + TARGET_SUFFIX] = xp.asarray(values)
         return changed

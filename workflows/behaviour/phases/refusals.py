@@ -132,6 +132,11 @@ def _refuse_what_users_cannot_hold(settings: BuildSettings) -> None:
             "sample is made of ids and time intervals (buckets make ids of a user's and an "
             f"item's numbers). Received: `--features` makes {', '.join(beside)}."
         )
+    if settings.columns.contexts:
+        raise MerlinSimError(
+            f"Contexts of interactions ({', '.join(settings.columns.contexts)}) need `--layout "
+            "samples`: with `--layout users` a user's row has one value for all samples."
+        )
     if settings.columns.label is not None:
         raise MerlinSimError(
             f"A column of labels ({settings.columns.label!r}) needs `--layout samples`: with "
