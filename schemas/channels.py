@@ -9,6 +9,7 @@ from .channel_contract import Channel
 
 LABEL = "label"
 USER_FEATURES = "user_features"
+CONTEXT_FEATURES = "context_features"
 TARGET_ITEM_FEATURES = "target_item_features"
 POSITIVE_HISTORY = "positive_history"
 NEGATIVE_HISTORY = "negative_history"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...schemas.channels import (
+    CONTEXT_FEATURES,
     NEGATIVE_HISTORY,
     POSITIVE_HISTORY,
     TARGET_ITEM_FEATURES,
@@ -16,9 +17,15 @@ from ..interest.options import DINOptions
 from .family import Family, Request
 
 LOSSES = ("total_loss", "classification_loss", "dien_aux_loss")
-_SERVED_IDS = (USER_FEATURES, TARGET_ITEM_FEATURES, POSITIVE_HISTORY, TARGET_ITEM_LISTS)
-SERVED = (*_SERVED_IDS, USER_NUMERICAL, TARGET_ITEM_NUMERICAL)
-LOOKED_UP = (*_SERVED_IDS, NEGATIVE_HISTORY)
+SERVED_IDS = (
+    USER_FEATURES,
+    CONTEXT_FEATURES,
+    TARGET_ITEM_FEATURES,
+    POSITIVE_HISTORY,
+    TARGET_ITEM_LISTS,
+)
+SERVED = (*SERVED_IDS, USER_NUMERICAL, TARGET_ITEM_NUMERICAL)
+LOOKED_UP = (*SERVED_IDS, NEGATIVE_HISTORY)
 HELP = {
     "embedding_dim": "Length of the vector of one feature.",
     "stage_two_mlp_dims": "Hidden sizes of the classifier.",

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from ...schemas.channels import (
-    POSITIVE_HISTORY,
-    TARGET_ITEM_FEATURES,
-    TARGET_ITEM_LISTS,
-    USER_FEATURES,
-)
 from ...schemas.contracts.behaviour import BEHAVIOUR
 from ..towers.options import TwoTowerOptions
 from .din import HELP as DIN_HELP
-from .din import SERVED
+from .din import SERVED, SERVED_IDS
 from .family import Family, Request
 
 FAMILY = Family(
@@ -20,7 +14,7 @@ FAMILY = Family(
     options=TwoTowerOptions,
     model="merlin_sim.models.towers.two_tower_model:TwoTowerModel",
     served=SERVED,
-    looked_up=(USER_FEATURES, TARGET_ITEM_FEATURES, POSITIVE_HISTORY, TARGET_ITEM_LISTS),
+    looked_up=SERVED_IDS,
     request=Request.EVENTS,
     metrics=("auc", "exact_auc", "gauc"),
     counts_targets=True,

@@ -12,6 +12,7 @@ from merlin.schema import ColumnSchema, Schema
 from ...foundation.batch_names import HISTORY_END, OFFSETS, VALUES
 from ...schemas.channel_contract import domain_of
 from ...schemas.channels import (
+    CONTEXT_FEATURES,
     HISTORY_TIME_INTERVALS,
     LABEL,
     NEGATIVE_HISTORY,
@@ -144,7 +145,7 @@ class Channels:
             raise OptionError(f"The schema does not describe a SIM-family dataset:\n{lines}")
         return cls(
             label=names[LABEL][0],
-            user=names.get(USER_FEATURES, ()),
+            user=(*names.get(USER_FEATURES, ()), *names.get(CONTEXT_FEATURES, ())),
             target_item=target,
             positive=positive,
             negative=negative,

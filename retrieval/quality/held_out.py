@@ -13,7 +13,13 @@ import numpy.typing as npt
 from ...feed.open_feed import open_feed
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.ranks import Ranks
-from ...schemas.channels import LABEL, POSITIVE_HISTORY, TARGET_ITEM_FEATURES, USER_FEATURES
+from ...schemas.channels import (
+    CONTEXT_FEATURES,
+    LABEL,
+    POSITIVE_HISTORY,
+    TARGET_ITEM_FEATURES,
+    USER_FEATURES,
+)
 from ...schemas.dataset import DatasetDirectory
 from ...workflows.vocabularies.vocabulary import CATEGORIES, Vocabularies
 from ..candidates.histories import History
@@ -65,7 +71,7 @@ class ClickedRows:
         self.dataset = dataset
         self.item = channels[TARGET_ITEM_FEATURES][0]
         self.history = channels[POSITIVE_HISTORY][0]
-        self.users = channels.get(USER_FEATURES, [])
+        self.users = [*channels.get(USER_FEATURES, ()), *channels.get(CONTEXT_FEATURES, ())]
         self.label = channels[LABEL][0]
 
     def batches(self, mapping: str) -> Iterator[Clicks]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..channel_contract import Channel, ChannelContract
 from ..channels import (
+    CONTEXT_FEATURES,
     HISTORY_TIME_INTERVALS,
     LABEL,
     LABEL_CHANNEL,
@@ -25,6 +26,9 @@ BEHAVIOUR = ChannelContract(
         LABEL: LABEL_CHANNEL,
         USER_FEATURES: Channel(
             fewest=0, is_categorical=True, tags=("user", "categorical"), signs=signs("user")
+        ),
+        CONTEXT_FEATURES: Channel(
+            fewest=0, is_categorical=True, tags=("context", "categorical"), signs=signs("context")
         ),
         TARGET_ITEM_FEATURES: Channel(
             fewest=1,

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ...schemas.users_layout import NEGATIVES, POPULARITY
-from ...workflows.behaviour.rules import DRAWS
+from ...workflows.behaviour.rules import AS_OF_SAMPLE, DRAWS, FEATURE_VALUES
 from ...workflows.logs.bad_rows import FAIL, POLICIES
 from .shared_options import overwrite_directory
 
@@ -46,6 +46,18 @@ RULES = (
         is_flag=True,
         help="With --layout users: draw no negative sample that its user has taken, before "
         "or after. [default: whatever is drawn]",
+    ),
+)
+FEATURE_VALUES_OPTION = (
+    click.option(
+        "--feature_values",
+        type=click.Choice(FEATURE_VALUES),
+        default=AS_OF_SAMPLE,
+        show_default=True,
+        help="Which values of users' and items' features a sample has: as_of_sample: the last ones "
+        "that the log knows at the sample's own time; latest: the last ones of the whole log. The "
+        "latest leak: training sees values that came after its samples, also those of the time "
+        "that tests.",
     ),
 )
 SPLIT = (

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ...foundation.json_file import read_json
 from ...workflows.behaviour.fitted import read_fitted_features
-from ...workflows.features.feature import ITEM, USER, Number
+from ...workflows.features.feature import LEVELS, Number
 from ...workflows.features.feature_set import FeatureSet
 from ...workflows.features.fitted_numbers import FittedNumbers, expected_of
 from ...workflows.features.raw_numbers import numbers_of
@@ -40,10 +40,10 @@ def read_workflow(servable: Servable) -> tuple[FeatureSet, FittedNumbers, str] |
 
 def as_in_log(lookup: Lookup, features: FeatureSet, fitted: FittedNumbers) -> Lookup:
     """Have a domain take what the log has, where the workflow makes its keys of numbers."""
-    for number in (*features.bucketed(USER), *features.bucketed(ITEM)):
+    for number in (number for of in LEVELS for number in features.bucketed(of)):
         if number.name == lookup.domain:
             return LogLookup(lookup, number, fitted)
-    if lookup.domain in (*features.categories(USER), *features.categories(ITEM)):
+    if any(lookup.domain in features.categories(of) for of in LEVELS):
         return LogLookup(lookup, None, fitted)
     return lookup
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ...foundation.batch_names import OFFSETS, VALUES
 from ...schemas.channels import (
+    CONTEXT_FEATURES,
     HISTORY_TIME_INTERVALS,
     POSITIVE_HISTORY,
     TARGET_ITEM_FEATURES,
@@ -53,6 +54,7 @@ class ServedColumns:
     """The columns of one servable."""
 
     users: tuple[Column, ...]
+    """Ids of the user, and of the moment that a request is of."""
     targets: tuple[Column, ...]
     histories: tuple[Column, ...]
     """In the order of ``targets``; none where requests are plain rows."""
@@ -80,7 +82,7 @@ class ServedColumns:
         histories = columns(POSITIVE_HISTORY)
         first = schema[histories[0].name]
         return cls(
-            users=columns(USER_FEATURES),
+            users=(*columns(USER_FEATURES), *columns(CONTEXT_FEATURES)),
             targets=columns(TARGET_ITEM_FEATURES),
             histories=histories,
             intervals=next(iter(columns(HISTORY_TIME_INTERVALS)), None),

@@ -22,6 +22,8 @@ PLACE = "place in the log"
 """How many rows of the log stand before an interaction, or more, in the order of the log."""
 MOMENT = "moment of the interaction"
 """The place of an interaction's time among all times, on its way through the workflow."""
+AS_OF = "time of the interaction"
+"""The time of an interaction as a whole number, where items have values that change with time."""
 EARLIER = "samples before the log"
 """How many samples of a user there were before, where the log continues an earlier dataset."""
 
@@ -44,9 +46,9 @@ class BehaviourColumns:
     timestamp: str
     """When: an integer column (or one that the reader turned into integers)."""
     user_features: tuple[str, ...] = ()
-    """Further columns of the user; a user has the value of the last interaction."""
+    """Further columns of the user; a sample has the last value that was known at its time."""
     item_features: tuple[str, ...] = ()
-    """Further columns of the item; an item has the value of its last interaction."""
+    """Further columns of the item; a sample has the last value that was known at its time."""
     label: str | None = None
     """1 where the item was taken (clicked), 0 where it was shown and not taken. None: the log has
     only what was taken."""
@@ -64,6 +66,11 @@ class BehaviourColumns:
     own_time_excluded: bool = False
     """Whether a sample's history holds only what came before the sample's own time. In a log with
     labels it always does. The rules decide: see ``equal_times.exclude_own_time``."""
+    steady: tuple[str, ...] = ()
+    """Of the users' stored columns those that are known to have one value for each user, which
+    stands once in a history; all others stand beside the items."""
+    dated: bool = False
+    """Whether interactions bring their time along, to look up what was known of items then."""
 
     def __post_init__(self) -> None:
         """Refuse names that would collide in the dataset, or could not name a file."""
@@ -85,6 +92,7 @@ class BehaviourColumns:
         names = [*self.keyed, *read, POSITION, *([] if self.label == LABEL else [LABEL])]
         names += [SECONDS] * bool(self.features) + [*({*self.roles} & {ROLE})]
         names += [cross.name for cross in self.features.crosses]
+        names += [*({*self.log} & {AS_OF})]
         twice = sorted({name for name in [*names, *self.output] if names.count(name) > 1})
         outputs = list(self.output)
         twice += sorted({name for name in outputs if outputs.count(name) > 1} - set(twice))
@@ -174,6 +182,7 @@ class BehaviourColumns:
             self.item,
             self.timestamp,
             *self.user_features,
+            *self.contexts,
             *self.item_features,
             *self.labels,
             *(() if self.behaviour is None else (self.behaviour,)),
@@ -208,14 +217,44 @@ class BehaviourColumns:
     @property
     def of_interactions(self) -> tuple[str, ...]:
         """Columns of numbers that each interaction has, on the way through the workflow."""
-        numbers = self.features.numbers(INTERACTION)
+        numbers = (*self.features.numbers(INTERACTION), *self.changing_numbers)
         return (*numbers, SECONDS) if self.features.needs_seconds else numbers
 
     @property
     def of_users(self) -> tuple[str, ...]:
         """Columns of numbers that each user has."""
-        numbers = self.features.numbers(USER)
+        numbers = tuple(name for name in self.features.numbers(USER) if name in self.steady)
         return (*numbers, EARLIER) if self.continued else numbers
+
+    @property
+    def stored_of_users(self) -> tuple[str, ...]:
+        """What the log says of users, as columns are stored on the way through the workflow."""
+        return (*self.user_features, *self.features.numbers(USER))
+
+    @property
+    def changing_numbers(self) -> tuple[str, ...]:
+        """Numbers of users that stand beside the items: they may change."""
+        return tuple(name for name in self.features.numbers(USER) if name not in self.steady)
+
+    @property
+    def changing_keys(self) -> tuple[str, ...]:
+        """Keys of users that stand beside the items: they may change."""
+        return tuple(name for name in self.user_features if name not in self.steady)
+
+    @property
+    def beside_items(self) -> tuple[str, ...]:
+        """Keys that each interaction has: of its user and of its context."""
+        return (*self.changing_keys, *self.contexts)
+
+    @property
+    def contexts(self) -> tuple[str, ...]:
+        """Keys of the interaction itself, such as the device: its context."""
+        return self.features.categories(INTERACTION)
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        """The time of each interaction, where it is looked at."""
+        return (AS_OF,) if self.dated else ()
 
     @property
     def moments(self) -> tuple[str, ...]:
@@ -252,8 +291,8 @@ class BehaviourColumns:
 
     @property
     def users(self) -> tuple[str, ...]:
-        """The user features of the dataset; names of domains as well."""
-        return (self.user, *self.user_features)
+        """The user and context features of the dataset; names of domains as well."""
+        return (self.user, *self.user_features, *self.contexts)
 
     @property
     def items(self) -> tuple[str, ...]:

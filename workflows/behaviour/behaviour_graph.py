@@ -15,14 +15,17 @@ import pandas as pd
 from merlin.io import Dataset
 from merlin.schema import Schema
 
+from ...foundation.exceptions import MerlinSimError
 from ...foundation.process_wide import quiet_merlin
-from ..engine.workflow import Workflow
+from ..engine.workflow import TemporaryFiles, Workflow
 from ..features.fitted_numbers import FittedNumbers
+from ..features.item_values import ItemValues
 from ..operators.contract_ids import ContractIds
 from ..operators.draw_negatives import DrawNegatives
 from ..operators.emit_dataset import EmitDataset
 from ..operators.encode_by_time import EncodeByTime
 from ..operators.explode_histories import ExplodeHistories
+from ..operators.fill_users_features import FillUsersFeatures
 from ..operators.fitted_features import FittedFeatures
 from ..operators.group_histories import GroupHistories
 from ..operators.hash_crosses import HashCrosses
@@ -36,7 +39,7 @@ from .split import PART, Split
 def encode_histories(
     columns: BehaviourColumns,
     vocabularies: Vocabularies,
-    encodings: Path,
+    encodings: Path | TemporaryFiles,
     rules: SampleRules | None = None,
     split: Split | None = None,
     fitted: FittedNumbers | None = None,
@@ -58,20 +61,25 @@ def encode_histories(
     parts = () if split is None else split.columns
     interactions: Any = [*encoded, columns.timestamp, *columns.roles, *parts, *numbers]
     categorify = nvt.ops.Categorify(vocabs=keys, out_path=str(encodings), cat_cache="host")
+    categorify.encodings = encodings  # temporary files last as long as their reader
+    if columns.stored_of_users:
+        interactions = interactions >> FillUsersFeatures(columns)
     if fitted is not None:
         interactions = interactions >> FittedFeatures(columns, fitted)
     grouped = interactions >> GroupHistories(columns, rules, split)
     beside = (
         *columns.roles,
         *columns.moments,
+        *columns.times,
         *([PART] if split else []),
         *columns.of_interactions,
     )
-    more = [*beside, *columns.of_users]
+    more, keys_beside = [*beside, *columns.of_users], columns.beside_items
+    to_ids = ContractIds({columns.item: (*keys_beside, *beside)}, numbers, keys_beside)
     if not more:
-        return grouped >> categorify >> ContractIds()
+        return grouped >> categorify >> to_ids
     codes = grouped[encoded] >> categorify
-    return codes + grouped[more] >> ContractIds({columns.item: beside}, numbers)
+    return codes + grouped[more] >> to_ids
 
 
 def explode_histories(
@@ -85,6 +93,7 @@ def explode_histories(
         least_before=rules.shortest_sequence_for_training,
         split=rules.split,
         validates=rules.validates_last,
+        feature_values=rules.feature_values,
     )
 
 
@@ -95,18 +104,34 @@ def make_samples(
     vocabularies: Vocabularies,
     schema: Schema,
     events: tuple[Path, FittedNumbers] | None = None,
+    values: ItemValues | None = None,
+    *,
+    follows_log: bool = False,
 ) -> nvt.WorkflowNode:
     """Interactions to predict -> positives and negative twins, as the dataset has them.
 
-    ``events`` are what counts and shares before each sample are counted in; without them, and with
-    a workflow that was fitted before, they are those of the log that it was fitted on.
+    ``values`` are those of items' features that change: each sample gets what was known at its
+    time. Without them it gets what the vocabulary of items says, the last known ones.
+    ``events`` are what counts and shares before each sample are counted in. Without them they are
+    the totals of the log that was fitted on, and ``follows_log`` says that all interactions are
+    later than that log.
+
+    Raises:
+        MerlinSimError: Where there is neither: totals would tell samples their own label.
     """
+    if columns.features.encodings and events is None and not follows_log:
+        raise MerlinSimError(
+            "`encodings` of what came before each sample need `events`; the totals of a whole log "
+            "hold each sample's own label. Received: `events` = None. For interactions that are "
+            "later than the log that was fitted on, use `FittedWorkflow.samples`, which looks at "
+            "their times, or say `follows_log=True`."
+        )
     items = vocabularies.items(columns.item)
     by_time = events is not None
     drawing = DrawNegatives(
         columns, items, rules.seed, rules.drawn_by, rules.twins, moments=by_time
     )
-    node = prefixes >> drawing >> LookUpItemFeatures(columns, items)
+    node = prefixes >> drawing >> LookUpItemFeatures(columns, items, values)
     if events is not None:
         node = node >> EncodeByTime(columns, items, *events)
     if columns.features.crosses:

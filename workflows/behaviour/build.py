@@ -12,11 +12,13 @@ from ...foundation.exceptions import MerlinSimError, UnfitNumberError
 from ...foundation.staging import staged_directory
 from ..continuation.newest_rows import HISTORY
 from ..features.fitted_numbers import FittedNumbers
+from ..features.item_values import ItemValues
 from ..logs.bad_rows import BadRows
+from ..vocabularies.item_changes import Changes, find_changes, write_item_values
 from ..vocabularies.vocabulary import CATEGORIES, Vocabularies
 from .fitted import FittedWorkflow, write_fitted
 from .histories import Histories
-from .kept_users import EVENTS, ITEMS, USERS
+from .kept_users import EVENTS, ITEM_ROWS, ITEMS, USERS
 from .phases.build_settings import BuildSettings, Features
 from .phases.fitting import (
     check_types_of_keys,
@@ -32,10 +34,17 @@ from .phases.reading import (
     with_newest_validation,
 )
 from .phases.refusals import (
+    refuse_changes_in_users_layout,
     refuse_times_that_leave_a_part_empty,
     refuse_what_cannot_be_built,
 )
-from .phases.writing import choose_positions, encode, kept_for_next, write
+from .phases.writing import (
+    choose_positions,
+    encode,
+    kept_for_next,
+    refuse_counted_samples,
+    write,
+)
 from .rules import ITEM_ORDER
 from .split import Split
 from .summary import Summary
@@ -97,25 +106,36 @@ class DatasetBuilder(BuildSettings):
         )
         with staged_directory(output, overwrite=overwrite, say=self.narrator.say) as directory:
             work = directory / WORK
-            for name in (EVENTS, ITEMS, USERS):
+            for name in (EVENTS, ITEMS, ITEM_ROWS, USERS):
                 (work / name).mkdir(parents=True)
             (directory / HISTORY).mkdir()
-            given = self._read(directory, fitted, grow, summary)
-            settled = self._settled_by_log(work, summary)
-            settled._make(directory, given, fitted, grow, summary)
+            given, in_log = self._read(directory, fitted, grow, summary)
+            changes = self._changes(work, in_log, fitted, summary)
+            settled = self._settled_by_log(work, changes, summary)
+            settled._make(directory, given, changes, fitted, grow, summary)
             shutil.rmtree(work)
         return summary
 
-    def _settled_by_log(self, work: Path, summary: Summary) -> DatasetBuilder:
-        """The same, with what only the log says: what validates, and whether times are equal."""
+    def _settled_by_log(self, work: Path, changes: Changes, summary: Summary) -> DatasetBuilder:
+        """The same, with what only the log says.
+
+        That is what validates, whether times are equal, and which features change.
+        """
         rules = with_newest_validation(self, work, self._split(), summary)
         has_equal_times = bool(summary.file_order.same_time) or self.earlier is not None
-        return replace(self, rules=rules, has_equal_times=has_equal_times)
+        return replace(
+            self,
+            rules=rules,
+            has_equal_times=has_equal_times,
+            steady=summary.steady,
+            dated=bool(changes),
+        )
 
     def _make(
         self,
         directory: Path,
         given: Features,
+        changes: Changes,
         fitted: FittedWorkflow | None,
         grow: bool,
         summary: Summary,
@@ -125,24 +145,58 @@ class DatasetBuilder(BuildSettings):
         published = self.rules.equal_times == ITEM_ORDER
         by_hash = () if published else self.columns.items
         vocabularies = Vocabularies(directory / CATEGORIES, by_hash)
-        numbers = self._fit_or_take(work, vocabularies, given, split, fitted, grow, summary)
+        numbers = self._fit_or_take(
+            work, vocabularies, given, split, fitted, grow, changes, summary
+        )
+        values = self._write_values(work, changes, vocabularies, numbers)
         histories = self._encode(work, vocabularies, split, numbers, summary)
         if fitted is None or grow:
             count_popularity(self, histories, vocabularies, split, fitted, summary)
         events = None
         if fitted is None and self.columns.features.encodings:
             events = work / "events of keys", numbers
-            histories.write_events(events[0], vocabularies)
-        write(self, directory, histories, vocabularies, events, summary)
+            histories.write_events(events[0], vocabularies, values)
+        elif fitted is not None and self.columns.features.encodings:
+            refuse_counted_samples(self, histories, fitted.counted_until)
+        write(self, directory, histories, vocabularies, events, values, summary)
         kept = kept_for_next(self, directory)
         grown_from = fitted if grow else None
         write_fitted(
             directory, self.columns, self.rules, summary.domains, numbers, kept, grown_from
         )
 
+    def _changes(
+        self,
+        work: Path,
+        in_log: tuple[str, ...],
+        fitted: FittedWorkflow | None,
+        summary: Summary,
+    ) -> Changes:
+        """Find the features of items that change; where they grow, those of new items."""
+        changes = find_changes(self.columns, work, in_log)
+        if fitted is not None:  # items that it knows keep what it knows of them
+            item = self.columns.item
+            known = {
+                name: found.without(fitted.vocabularies.known(item, found.items.type))
+                for name, found in changes.items()
+            }
+            changes = {name: found for name, found in known.items() if len(found.items)}
+        of_items = {name: found.changed_items for name, found in changes.items()}
+        refuse_changes_in_users_layout(self, summary.changing_users, of_items)
+        return changes
+
+    def _write_values(
+        self, work: Path, changes: Changes, vocabularies: Vocabularies, numbers: FittedNumbers
+    ) -> ItemValues | None:
+        directory = work / "values of items"
+        try:
+            return write_item_values(directory, changes, self.columns, vocabularies, numbers)
+        except UnfitNumberError as error:
+            raise _UnfitInLog(numbers) from error
+
     def _read(
         self, directory: Path, fitted: FittedWorkflow | None, grow: bool, summary: Summary
-    ) -> Features:
+    ) -> tuple[Features, tuple[str, ...]]:
         """Read item features and the log, of which users with long histories are kept.
 
         Args:
@@ -153,7 +207,7 @@ class DatasetBuilder(BuildSettings):
             summary: Gets what was counted.
 
         Returns:
-            The item features that do not stand in the log.
+            The item features that do not stand in the log, and the names of those that do.
         """
         work = directory / WORK
         given = self._read_features(summary)
@@ -165,7 +219,7 @@ class DatasetBuilder(BuildSettings):
         refuse_times_that_leave_a_part_empty(self, self._split(), fitted, summary)
         tell_what_behaviours_are_for(self, summary, fitted is None)
         choose_users(self, work, directory / HISTORY, dealt, in_log, summary)
-        return given
+        return given, in_log
 
     def _fit_or_take(
         self,
@@ -175,6 +229,7 @@ class DatasetBuilder(BuildSettings):
         split: Split | None,
         fitted: FittedWorkflow | None,
         grow: bool,
+        changes: Changes,
         summary: Summary,
     ) -> FittedNumbers:
         """Fit vocabularies and numbers on what was read, or take those that were fitted before."""
@@ -183,7 +238,7 @@ class DatasetBuilder(BuildSettings):
             copy_directory(fitted.vocabularies.directory, vocabularies.directory)
             summary.grown = dict(fitted.sizes) if grow else {}
         if fitted is None or grow:
-            numbers = fit(self, work, vocabularies, given, split, fitted, summary)
+            numbers = fit(self, work, vocabularies, given, split, fitted, changes, summary)
         else:
             numbers = fitted.numbers
             summary.domains = dict(fitted.sizes)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...schemas.channels import (
+    CONTEXT_FEATURES,
     HISTORY_TIME_INTERVALS,
     LABEL,
     NEGATIVE_HISTORY,
@@ -59,6 +60,7 @@ def dataset_spec(
     widths = {feature.name + TARGET_SUFFIX: (feature.size,) for feature in columns.features.vectors}
     features |= {name: Feature(NUMBER_DTYPE, None, widths.get(name)) for name in beside}
     more = {
+        CONTEXT_FEATURES: columns.contexts,
         HISTORY_TIME_INTERVALS: columns.intervals,
         TARGET_ITEM_LISTS: columns.features.target_lists,
         USER_NUMERICAL: columns.features.beside_user,
@@ -72,7 +74,7 @@ def dataset_spec(
         },
         channel_spec={
             LABEL: (LABEL_COLUMN,),
-            USER_FEATURES: columns.users,
+            USER_FEATURES: (columns.user, *columns.user_features),
             TARGET_ITEM_FEATURES: columns.targets,
             POSITIVE_HISTORY: columns.positives,
             NEGATIVE_HISTORY: columns.negatives,

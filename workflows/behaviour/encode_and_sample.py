@@ -14,7 +14,6 @@ from typing import Any
 import dask
 import dask.dataframe as dd
 import numpy as np
-import nvtabular as nvt
 import pyarrow as pa
 from merlin.io import Dataset
 from merlin.schema import Schema
@@ -26,14 +25,15 @@ from ..engine.backend import arrow_lists, frame_from_arrow, frame_to_arrow
 from ..engine.parquet_files import LARGEST_DICTIONARY, ROWS_PER_FILE, write_samples_file
 from ..engine.schedulers import Scheduler
 from ..engine.workflow import Workflow
-from ..features.feature import USER
+from ..features.feature import INTERACTION, USER
 from ..features.fitted_numbers import FittedNumbers
+from ..features.item_values import ItemValues
 from ..operators.prefix_numbers import PrefixNumbers
 from ..vocabularies.vocabulary import Vocabularies
 from .behaviour_columns import EARLIER, LABEL, POSITION, SECONDS, BehaviourColumns
 from .behaviour_graph import encode_histories, fitted_workflow, make_samples
 from .histories import Histories
-from .rules import SampleRules
+from .rules import LATEST, SampleRules
 from .split import Split
 
 
@@ -66,7 +66,7 @@ def encode_all(
     encodings = output / "encodings"
     node = encode_histories(columns, vocabularies, encodings, rules, split, fitted)
     # A row of known keys: NVTabular cannot tell what is in lists that stay empty.
-    bucketed = {number.name for number in columns.features.bucketed(USER)}
+    bucketed = {n.name for of in (USER, INTERACTION) for n in columns.features.bucketed(of)}
     keys = [name for name in (*columns.users, columns.item) if name not in bucketed]
     known = {name: vocabularies.first_key(name) for name in keys}
     workflow = fitted_workflow(node, load(names[0]).iloc[:1].assign(**known))
@@ -119,7 +119,8 @@ class LoadPrefixes:
         targets, *labels, values, stops = self._cut(
             histories.items, histories.taken, rows, positions
         )
-        table = {name: pa.array(self.histories.column(name)[rows]) for name in columns.users}
+        of_users = [name for name in columns.users if name not in columns.beside_items]
+        table = {name: pa.array(self.histories.column(name)[rows]) for name in of_users}
         table[POSITION] = pa.array(positions)
         if columns.roles:
             table[LABEL] = pa.array(labels[0])
@@ -134,9 +135,16 @@ class LoadPrefixes:
         if columns.indexes_samples:
             samples = histories.samples
             places = samples.places[samples.offsets[rows] + positions]
+        latest = self.rules.feature_values == LATEST
+        valued = histories.offsets[rows + 1] - 1 if latest else places
+        for name in (*columns.beside_items, *columns.times):
+            chosen = valued if name in columns.changing_keys else places
+            table[name] = pa.array(histories.beside(name)[chosen])
         behind = histories.firsts[places] if columns.moments else places
         cut_numbers = PrefixNumbers(columns, histories.numbers, histories.numbers, np)
-        numbers, of_lists = cut_numbers(histories.offsets, rows, places, behind, cut_seconds)
+        numbers, of_lists = cut_numbers(
+            histories.offsets, rows, places, valued, behind, cut_seconds
+        )
         if columns.continued:  # no draw of an earlier day is made again
             table[POSITION] = pa.array(positions + numbers.pop(EARLIER).astype(np.int64))
         if self.moments:
@@ -181,15 +189,18 @@ def sample_all(
     output: Path,
     scheduler: Scheduler,
     events: tuple[Path, FittedNumbers] | None = None,
+    values: ItemValues | None = None,
 ) -> Iterator[tuple[str, int]]:
     """Make every part's samples; yields each part's mapping and number of rows."""
     columns = histories.columns
     labels = [LABEL] if columns.roles else []
     prefixes = [*columns.users, POSITION, *labels, columns.targets[0], columns.positives[0]]
-    prefixes += [*columns.features.beside_user, *columns.intervals]
+    prefixes += [*columns.times, *columns.features.beside_user, *columns.intervals]
     prefixes += [SECONDS] if events else []
     load = LoadPrefixes(histories, rules, moments=events is not None)
-    node = make_samples(prefixes, columns, rules, vocabularies, schema, events)
+    node = make_samples(
+        prefixes, columns, rules, vocabularies, schema, events, values, follows_log=True
+    )
     workflow = Workflow(node).fit_schema(Schema(prefixes))
     partitions = _transform(workflow, load, parts)
     few_ids = columns_with_few_ids(schema)
@@ -214,12 +225,12 @@ def _write_part(frame: Any, output: Path, part: Part, few_ids: list[str]) -> tup
     return part.mapping, int(table.num_rows)
 
 
-def _transform(workflow: nvt.Workflow, load: Any, partitions: list[Any]) -> list[Any]:
+def _transform(workflow: Workflow, load: Any, partitions: list[Any]) -> list[Any]:
     """Transform partitions that ``load`` reads; gives Dask's delayed frames."""
     names = workflow.input_schema.column_names
     empty = frame_from_arrow(pa.table({name: pa.array([], pa.int64()) for name in names}))
     frames = dd.from_map(load, partitions, meta=empty, enforce_metadata=False)
     with quiet_merlin():
-        transformed = workflow.transform(Dataset(frames, cpu=None)).to_ddf()
+        transformed = workflow.transform(Dataset(frames, cpu=None), is_whole=True).to_ddf()
     delayed: list[Any] = transformed.to_delayed()
     return delayed

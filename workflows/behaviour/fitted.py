@@ -7,7 +7,6 @@ is refused.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -29,8 +28,8 @@ from ...sampling.roles import TAKEN
 from ...schemas.translation.merlin_schema import to_merlin_schema
 from ..continuation.earlier_histories import EarlierHistories
 from ..engine.backend import frame_from_arrow
-from ..engine.workflow import Workflow
-from ..features.feature import ITEM, UNITS, USER, Number
+from ..engine.workflow import TemporaryFiles, Workflow
+from ..features.feature import INTERACTION, ITEM, UNITS, USER, Number
 from ..features.feature_file import features_from_plain
 from ..features.feature_set import FeatureSet
 from ..features.fitted_numbers import FittedNumbers, learned_from_plain
@@ -50,19 +49,20 @@ from ..operators.emit_dataset import EmitDataset
 from ..operators.make_samples import MakeSamples
 from ..vocabularies.item_columns import check_item_columns
 from ..vocabularies.vocabulary import CATEGORIES, Vocabularies
-from .behaviour_columns import ROLE, BehaviourColumns
+from .behaviour_columns import ROLE, SECONDS, BehaviourColumns
 from .behaviour_graph import encode_histories, fitted_workflow
 from .dataset_spec import dataset_spec
 from .equal_times import exclude_own_time
 from .roles import with_roles
-from .rules import ALL_ROWS, ITEM_ORDER, SPLIT_RULES, SampleRules
+from .rules import ALL_ROWS, ITEM_ORDER, LATEST, SPLIT_RULES, SampleRules
 from .split import Split
 
 WORKFLOW_FILE = "workflow.json"
 FORMAT = 6
 FORMER = (2, 3, 4, 5)
 """Formats that are read too: 2 is of logs without labels, in which equal times went by the item; 3
-knows no features beside ids; 4 knows no behaviours; 5 counts items in all rows."""
+knows no features beside ids; 4 knows no behaviours; 5 counts items in all rows, and gives every
+sample the latest values of features."""
 BEHAVIOURS: dict[str, Any] = {
     "behaviour": None,
     "history_behaviours": [],
@@ -78,9 +78,9 @@ ADDED: dict[str, dict[str, Any]] = {
     },
 }
 """What format 3 says beside format 2."""
-NOTHING: dict[str, Any] = {"stated": None, "learned": {}, "prior": 0.0}
-SET_ELSEWHERE = ("features", "continued", "own_time_excluded")
-"""Fields of the columns that do not stand among them."""
+NOTHING: dict[str, Any] = {"stated": None, "learned": {}, "prior": 0.0, "counted_until": None}
+FOUND = ("features", "continued", "own_time_excluded", "steady", "dated")
+"""Of the columns what stands elsewhere, or is found in each log anew."""
 OBJECTS = ("columns", "rules", "features", "categories")
 LATER = ("history", "grown_from")
 """Sections that former formats lack."""
@@ -117,7 +117,7 @@ class FittedWorkflow:
         path = Path(directory) / WORKFLOW_FILE
         document = _read_document(path)
         features, numbers = _features(path, document["features"])
-        stated = _checked(path, document, "columns", BehaviourColumns, leave_out=SET_ELSEWHERE)
+        stated = _checked(path, document, "columns", BehaviourColumns, leave_out=FOUND)
         try:
             columns = BehaviourColumns(**stated, features=features)
         except MerlinSimError as error:
@@ -145,8 +145,23 @@ class FittedWorkflow:
         return {name: self.vocabularies.size(name) for name in self.domains}
 
     @cached_property
-    def _encodings(self) -> tempfile.TemporaryDirectory[str]:
-        return tempfile.TemporaryDirectory(prefix="merlin-sim-encodings-")
+    def _encodings(self) -> TemporaryFiles:
+        return TemporaryFiles("merlin-sim-encodings-")
+
+    @property
+    def counted_until(self) -> float:
+        """The time of the newest row that `encodings` count, in seconds.
+
+        Raises:
+            MerlinSimError: Where the dataset does not say it.
+        """
+        if self.numbers.counted_until is None:
+            raise MerlinSimError(
+                f"{self.vocabularies.directory.parent}: workflow.json does not say until when its "
+                "`encodings` were counted: an earlier version wrote it. A row that they count "
+                "would see its own label. `merlin-sim preprocess` makes the dataset anew."
+            )
+        return self.numbers.counted_until
 
     def rows(self, log: pd.DataFrame) -> Any:
         """Read rows of a log as files are read: what the two workflows below take.
@@ -174,13 +189,15 @@ class FittedWorkflow:
 
     def histories(self) -> Workflow:
         """The NVTabular workflow from raw interactions to one row of ids a user."""
-        return self._finish(self._encode(None))
+        columns = replace(self.columns, steady=self.columns.stored_of_users)  # the latest of each
+        return self._finish(self._encode(None, columns))
 
     def samples(self, mapping: str) -> Workflow:
         """The NVTabular workflow from raw interactions to the rows of train or test.
 
         Raises:
-            MerlinSimError: Where given files were the split: a frame does not say whose it is.
+            MerlinSimError: Where given files were the split: a frame does not say whose it is. In
+                `transform`, where `encodings` counted an interaction that is to become a sample.
         """
         if self.rules.test_files is not None:
             raise MerlinSimError(
@@ -190,9 +207,10 @@ class FittedWorkflow:
         spec = dataset_spec(self.columns, self.sizes, self.rules.max_sequence_length, {})
         schema = to_merlin_schema(spec)
         items = self.vocabularies.items(self.columns.item)
-        make_samples = MakeSamples(self.columns, items, self.rules, mapping)
-        node = self._encode(self._split) >> make_samples >> EmitDataset(schema, self.rules.pad)
-        return self._finish(node)
+        until = self.counted_until if self.columns.features.encodings else None
+        make_samples = MakeSamples(self.columns, items, self.rules, mapping, until)
+        node = self._encode(self._split, self.columns) >> make_samples
+        return self._finish(node >> EmitDataset(schema, self.rules.pad))
 
     @property
     def _split(self) -> Split | None:
@@ -207,10 +225,11 @@ class FittedWorkflow:
             validation_from=_count(validation_from, unit),
         )
 
-    def _encode(self, split: Split | None) -> nvt.WorkflowNode:
-        encodings, rules = Path(self._encodings.name), self.rules
-        numbers = self.numbers if self.columns.features else None
-        return encode_histories(self.columns, self.vocabularies, encodings, rules, split, numbers)
+    def _encode(self, split: Split | None, columns: BehaviourColumns) -> nvt.WorkflowNode:
+        numbers = self.numbers if columns.features else None
+        return encode_histories(
+            columns, self.vocabularies, self._encodings, self.rules, split, numbers
+        )
 
     def _finish(self, node: nvt.WorkflowNode) -> Workflow:
         names = (*self.columns.users, self.columns.item)
@@ -219,9 +238,12 @@ class FittedWorkflow:
         first |= {self.columns.timestamp: self._example_times()}
         first |= {name: [1, 1, 1] for name in self.columns.labels}
         first |= {name: [TAKEN] * 3 for name in self.columns.roles if name == ROLE}
-        bucketed = (number.name for number in self.columns.features.bucketed(USER))
+        features = self.columns.features
+        bucketed = (n.name for of in (USER, INTERACTION) for n in features.bucketed(of))
         numbers = (*self.columns.of_users, *self.columns.of_interactions, *bucketed)
         first |= {name: [1.0, 1.0, 1.0] for name in numbers}
+        if SECONDS in first:  # later than all that was counted
+            first[SECONDS] = [(self.numbers.counted_until or 0.0) + step for step in (1, 2, 3)]
         return fitted_workflow(node, pd.DataFrame(first))
 
     def _example_times(self) -> Any:
@@ -294,8 +316,8 @@ def _read_document(path: Path) -> dict[str, Any]:
             f"knows. Found {version!r}. `merlin-sim preprocess` writes it anew."
         )
     require_own_digest(path)
-    if version in FORMER and "features" not in document:
-        document["features"] = NOTHING
+    if version in FORMER:
+        document["features"] = {**NOTHING, **_object(document.get("features", {}))}
     if version in FORMER:
         document |= {name: document.get(name) for name in LATER}
     if sorted(document) != sorted(SECTIONS):
@@ -309,13 +331,18 @@ def _read_document(path: Path) -> dict[str, Any]:
         raise MerlinSimError(f"{path}: categories: expected an object per domain.")
     found: dict[str, Any] = document
     if version in FORMER:
-        more = {"negatives_not_in_history": False, "test_files": None, "validation_files": None}
+        more: dict[str, Any] = dict.fromkeys(("test_files", "validation_files"))
+        more |= {"negatives_not_in_history": False, "feature_values": LATEST}
         more |= {"popularity_of": ALL_ROWS, "validation": None}
         found["rules"] = {**more, **found["rules"]}
         found["columns"] = {**BEHAVIOURS, **found["columns"]}
     if version == 2:
         found |= {name: {**added, **found[name]} for name, added in ADDED.items()}
     return found
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def read_fitted_features(path: Path) -> tuple[FeatureSet, FittedNumbers, str]:
@@ -335,7 +362,10 @@ def _features(path: Path, section: Mapping[str, Any]) -> tuple[FeatureSet, Fitte
     prior = section["prior"]
     if not isinstance(prior, float) or not 0 <= prior <= 1:
         raise MerlinSimError(f"{where}.prior: expected a share of 0.0 to 1.0, found {prior!r:.60}.")
-    return features, FittedNumbers(learned, prior)
+    until = section["counted_until"]
+    if until is not None and not isinstance(until, float):
+        raise MerlinSimError(f"{where}.counted_until: expected seconds, found {until!r:.60}.")
+    return features, FittedNumbers(learned, prior, until)
 
 
 def _rules(path: Path, document: dict[str, Any]) -> SampleRules:
@@ -418,6 +448,7 @@ def write_fitted(
             "stated": None if columns.features == FeatureSet() else columns.features.to_plain(),
             "learned": dict(numbers.learned),
             "prior": numbers.prior,
+            "counted_until": numbers.counted_until,
         },
         "categories": {
             name: {

@@ -30,8 +30,9 @@ from ...sampling.roles import (
 )
 from ..engine.backend import lists_of_arrow
 from ..features.event_counts import EventCounts
+from ..features.item_values import ItemValues
 from ..vocabularies.vocabulary import Vocabularies
-from .behaviour_columns import SECONDS, BehaviourColumns
+from .behaviour_columns import AS_OF, SECONDS, BehaviourColumns
 from .split import PART, Split
 
 ITEMS = "items"
@@ -61,8 +62,17 @@ class Histories:
     columns: BehaviourColumns
 
     def column(self, name: str) -> npt.NDArray[np.int64]:
-        """A user's column, by history."""
-        return self._map(f"user.{name}")
+        """A user's column, by history; of one that changes the value of the last interaction."""
+        if name not in self.columns.beside_items:
+            return self._map(f"user.{name}")
+        found = np.zeros(len(self.offsets) - 1, np.int64)
+        has_any = np.diff(self.offsets) > 0
+        found[has_any] = self.beside(name)[self.offsets[1:][has_any] - 1]
+        return found
+
+    def beside(self, name: str) -> npt.NDArray[np.int64]:
+        """What stands beside the items: keys of users and contexts, and times."""
+        return self._map(f"beside.{name}")
 
     def numbers(self, name: str) -> npt.NDArray[np.float64]:
         """A user's number, by history; an interaction's, beside the items."""
@@ -115,7 +125,9 @@ class Histories:
             return np.empty(0, dtype)
         return np.memmap(path, dtype, "r")
 
-    def write_events(self, directory: Path, vocabularies: Vocabularies) -> None:
+    def write_events(
+        self, directory: Path, vocabularies: Vocabularies, values: ItemValues | None = None
+    ) -> None:
         """Keep, for counts and shares by time, the events of each encoded key."""
         items, seconds = self.items, self.numbers(SECONDS)
         taken = np.ones(len(items), np.int64)
@@ -125,7 +137,11 @@ class Histories:
         for encoding in self.columns.features.encodings:
             name, ids = encoding.column, items
             if name != self.columns.item:
-                ids = table.feature(name)[items]
+                ids = table.feature(name)
+                if values is not None and values.changes(name):
+                    ids = values.at(name, items, self.beside(AS_OF), ids)
+                else:
+                    ids = ids[items]
             EventCounts(directory / name).write(ids, seconds, taken, vocabularies.size(name))
 
     def choose_positions(
@@ -184,6 +200,31 @@ class Histories:
         found: npt.NDArray[np.int64] = np.repeat(offsets[:-1] + ends, counts) + numbers
         return self.samples.places[found] if self.columns.indexes_samples else found
 
+    def places_of_samples(self, mapping: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Whose each sample of a mapping is, and where it stands among all interactions."""
+        begins, ends = self.positions(mapping)
+        starts = self.samples.offsets if self.columns.indexes_samples else self.offsets
+        rows = np.repeat(np.arange(len(begins)), ends - begins)
+        firsts = np.repeat(begins - np.cumsum(ends - begins) + (ends - begins), ends - begins)
+        places = starts[rows] + firsts + np.arange(len(rows))
+        return rows, self.samples.places[places] if self.columns.indexes_samples else places
+
+    def count_outdated(self, mapping: str, values: ItemValues | None) -> int:
+        """Count the samples whose user or item got another value later."""
+        columns = self.columns
+        rows, places = self.places_of_samples(mapping)
+        lasts = self.offsets[rows + 1] - 1
+        is_outdated = np.zeros(len(rows), bool)
+        of_users = [self.beside(name) for name in columns.changing_keys]
+        for stored in (*of_users, *(self.numbers(name) for name in columns.changing_numbers)):
+            is_outdated |= stored[places] != stored[lasts]
+        if values is not None:
+            items, times = self.items[places], self.beside(AS_OF)[places]
+            for name in (*columns.item_features, *columns.of_items):
+                if values.changes(name):
+                    is_outdated |= values.is_outdated(name, items, times)
+        return int(is_outdated.sum())
+
     def count_samples(self, mapping: str, twins: int) -> int:
         """How many rows a mapping has: one for each position, and the twins of the positives."""
         begins, ends = self.positions(mapping)
@@ -211,7 +252,9 @@ class Histories:
         last = 0
         files = [ITEMS, ENDS, TAKEN, TAKEN_SECONDS]
         files += [FIRSTS, PLACES, BEFORE, POSITIVES, SAMPLE_ENDS, TAKEN_ENDS, PART, COUNTED]
-        files += [f"user.{name}" for name in names]
+        beside = (*columns.beside_items, *columns.times)
+        names = tuple(name for name in names if name not in beside)
+        files += [f"user.{name}" for name in names] + [f"beside.{name}" for name in beside]
         files += [f"number.{name}" for name in (*columns.of_users, *columns.of_interactions)]
         writers = {name: open(self.directory / name, "wb") for name in files}
         mappings = () if split is None else split.mappings
@@ -225,6 +268,9 @@ class Histories:
                     write_array(
                         writers[f"number.{name}"], np.asarray(table[name]).astype(np.float64)
                     )
+                for name in beside:
+                    ids, _ = lists_of_arrow(table[name].combine_chunks())
+                    write_array(writers[f"beside.{name}"], ids)
                 numbers = {}
                 for name in columns.of_interactions:
                     numbers[name], _ = lists_of_arrow(table[name].combine_chunks(), "float64")

@@ -20,6 +20,7 @@ from ..continuation.newest_rows import (
     write_newest,
 )
 from ..engine.backend import join_keys, order_of_rows, ranks
+from ..features.known_values import changes_by_code, codes_of, fill_as_of, is_known
 from .behaviour_columns import EARLIER, PLACE, BehaviourColumns
 from .equal_times import order_within_times
 from .file_order import FileOrder
@@ -29,8 +30,14 @@ from .user_buckets import DealtFiles
 EVENTS = "events"
 ITEMS = "items"
 USERS = "users"
+ITEM_ROWS = "rows of items"
+"""Where what each row says of its item is kept, with its time and place."""
 SHOWN = "rows of the item"
-LAST_TIME = "time of the last row"
+LAST_TIME = "time of the last row: "
+LAST_PLACE = "place of the last row: "
+VARIES = "has several values: "
+"""What the names of columns begin with that say more of an item's feature: of its last known row,
+and whether the bucket has several values of it."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,8 @@ class KeptBucket:
     split, and both times; or nothing."""
     late: int
     """Rows that are no later than the newest of these of their user."""
+    changing: dict[str, int]
+    """By stored column of users, how many of those kept have different values in time."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +104,9 @@ class KeepLongUsers:
             rows, before = pa.concat_tables([earlier.select(names), rows]), earlier.num_rows
         users = rows[self.columns.user].combine_chunks().dictionary_encode()
         keys, codes = users.dictionary, np.asarray(users.indices).astype(np.int64)
+        times = rows[self.columns.timestamp].combine_chunks()
+        of_users, features = self.columns.stored_of_users, self.columns.features
+        rows = fill_as_of(rows, of_users, codes, times, features)
         roles = self._roles(rows)
         so_far = {name: np.zeros(len(keys), np.int64) for name in (TAKEN_SO_FAR, SAMPLES_SO_FAR)}
         if self.earlier is not None:
@@ -113,6 +125,9 @@ class KeepLongUsers:
         if kept.num_rows:
             self._write(USERS, bucket, pa.table({KEY: keys.filter(pa.array(is_long & in_log))}))
             self._write(ITEMS, bucket, self._items(kept))
+            if self.item_features:
+                named = (self.columns.item, self.columns.timestamp, PLACE, *self.item_features)
+                self._write(ITEM_ROWS, bucket, kept.select(list(dict.fromkeys(named))))
             events = rows.filter(pa.array(is_kept))
             if self.columns.continued:
                 samples = pa.array(samples_before[codes[is_kept]].astype(np.float64))
@@ -129,6 +144,7 @@ class KeepLongUsers:
             earlier_rows=int(is_kept[:before].sum()),
             mixed=self._mixed(rows, keys, codes, is_kept & ((roles & SAMPLE) > 0)),
             late=self._count_late(rows, codes, before, is_kept),
+            changing={name: _count_changing(rows[name], codes, is_kept) for name in of_users},
         )
 
     def _write_history(
@@ -196,7 +212,7 @@ class KeepLongUsers:
             writer.write_table(table)
 
     def _items(self, kept: pa.Table) -> pa.Table:
-        """Each item of the bucket with its count, and its last row's features, time and place."""
+        """Each item of the bucket with its count, and its features as they were known last."""
         items = kept[self.columns.item].combine_chunks().dictionary_encode()
         codes = np.asarray(items.indices).astype(np.int64)
         counted = (self._roles(kept) & (JOINS | POSITIVE)) > 0
@@ -207,10 +223,15 @@ class KeepLongUsers:
         }
         if self.item_features:
             time, places = (kept[n].combine_chunks() for n in (self.columns.timestamp, PLACE))
-            last = last_row_of_each(codes, time, np.asarray(places))
-            found = kept.select(self.item_features).take(last)
-            columns |= dict(zip(found.column_names, found.columns, strict=True))
-            columns |= {LAST_TIME: time.take(last), PLACE: places.take(last)}
+            for name in self.item_features:
+                known = is_known(self.columns.features, name, kept)
+                last = last_row_of_each(codes, time, np.asarray(places), known)
+                values = kept[name].combine_chunks()
+                own, of_known = np.unique(codes[known], return_inverse=True)
+                varies = np.zeros(len(items.dictionary), bool)
+                varies[own] = changes_by_code(codes_of(values.filter(pa.array(known))), of_known)
+                columns |= {name: values.take(last), VARIES + name: pa.array(varies)}
+                columns |= {LAST_TIME + name: time.take(last), LAST_PLACE + name: places.take(last)}
         return pa.table(columns)
 
     def _count_repeated(self, kept: pa.Table) -> int:
@@ -241,21 +262,49 @@ def _count_distinct(codes: list[npt.NDArray[np.int64]]) -> int:
     return int(np.unique(np.stack(codes), axis=1).shape[1])
 
 
+def _count_changing(
+    values: pa.ChunkedArray, codes: npt.NDArray[np.int64], is_kept: npt.NDArray[np.bool_]
+) -> int:
+    if not is_kept.any():
+        return 0
+    own, users = np.unique(codes[is_kept], return_inverse=True)
+    numbered = codes_of(values.combine_chunks().filter(pa.array(is_kept)))
+    return int(changes_by_code(numbered, users).sum())
+
+
+def read_all(directory: Path, columns: list[str] | None = None) -> pa.Table:
+    """Read a directory of arrow files as one table."""
+    tables = []
+    for path in sorted(directory.glob("*.arrow")):
+        with pa.memory_map(str(path)) as source:
+            table = pa.ipc.open_file(source).read_all()
+            tables.append(table if columns is None else table.select(columns))
+    return pa.concat_tables(tables).combine_chunks()
+
+
 def last_row_of_each(
-    codes: npt.NDArray[np.int64], time: pa.Array, places: npt.NDArray[np.int64]
+    codes: npt.NDArray[np.int64],
+    time: pa.Array,
+    places: npt.NDArray[np.int64],
+    known: npt.NDArray[np.bool_],
 ) -> pa.Array:
-    """The row of each code with the greatest time, of these the last in the log, by code.
+    """The known row of each code with the greatest time, of these the last in the log, by code.
+
+    Of a code of which nothing is known it is the last row.
 
     >>> codes, time = np.array([0, 1, 0, 0]), pa.array([7, 1, 7, 2])
-    >>> last_row_of_each(codes, time, np.array([2, 0, 5, 9])).to_pylist()
+    >>> places, known = np.array([2, 0, 5, 9]), np.array([True, False, True, True])
+    >>> last_row_of_each(codes, time, places, known).to_pylist()
     [2, 1]
 
     Args:
         codes: [rows] Whose each is; each from 0 on has a row.
         time: [rows] When.
         places: [rows] Numbers in the order of the log.
+        known: [rows] Which rows say something.
     """
     moments = ranks(time)
+    moments += known * (moments.max(initial=0) + 1)
     order = order_of_rows([codes, moments])
     latest = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
     latest[codes[order]] = moments[order]  # of each code the last one stays

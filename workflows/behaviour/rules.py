@@ -20,6 +20,9 @@ ITEM_ORDER = "item"
 ORDERS = (UNKNOWN_ORDER, LOG_ORDER, HASH_ORDER, ITEM_ORDER)
 NEWEST = "newest"
 TRAIN_ROWS, ALL_ROWS = "train", "all"
+AS_OF_SAMPLE = "as_of_sample"
+LATEST = "latest"
+FEATURE_VALUES = (AS_OF_SAMPLE, LATEST)
 SPLIT_RULES = (
     "test_from",
     "validation_from",
@@ -63,6 +66,9 @@ class SampleRules:
     """``newest``: where the split names no part that validates, the newest of what would train
     validates. None: nothing does."""
 
+    feature_values: str = AS_OF_SAMPLE
+    """Which values of users' and items' features a sample has: those known at its own time, or the
+    latest of the log, which tell training what came after."""
     test_from: str | None = None
     """See :class:`~merlin_sim.workflows.behaviour.split.Split`, and so for the next five."""
     validation_from: str | None = None
@@ -86,12 +92,14 @@ class SampleRules:
         ]
         if not 0 <= self.seed < 2**63:
             problems.append(f"`seed` should lie in 0..2**63 - 1. Received: `seed` = {self.seed}.")
-        for name, choices in (
-            ("negatives", DRAWS),
-            ("equal_times", ORDERS),
-            ("popularity_of", (TRAIN_ROWS, ALL_ROWS)),
-            ("validation", (None, NEWEST)),
-        ):
+        chosen: dict[str, tuple[str | None, ...]] = {
+            "negatives": DRAWS,
+            "equal_times": ORDERS,
+            "popularity_of": (TRAIN_ROWS, ALL_ROWS),
+            "validation": (None, NEWEST),
+            "feature_values": FEATURE_VALUES,
+        }
+        for name, choices in chosen.items():
             value = getattr(self, name)
             if value not in choices:
                 expected = " or ".join(map(str, choices))

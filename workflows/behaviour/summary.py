@@ -69,8 +69,18 @@ class Summary:
     unseen_items: int = 0
     unseen_earlier: int = 0
     """Rows of the earlier histories whose item has no id."""
+    changing_users: Counter[str] = field(default_factory=Counter)
+    """By stored column of users, how many have different values in time."""
+    outdated: tuple[int, int] | None = None
+    """Interactions that train whose user or item got another value later, and all that train; where
+    samples have the latest values."""
     unknown_users: int = 0
     """Kept users without an id."""
+
+    @property
+    def steady(self) -> tuple[str, ...]:
+        """Columns of users that have one value for each user."""
+        return tuple(name for name, count in self.changing_users.items() if not count)
 
     def stopped(self, message: str) -> MerlinSimError:
         """An error that names the rows left out too: they may be the reason."""
@@ -104,8 +114,19 @@ class Summary:
                 "has one of several alone"
                 for name, (found, asked) in self.fewer_buckets.items()
             ),
+            *self._outdated_lines(),
             "rows: " + ", ".join(f"{name} {count:,}" for name, count in self.rows.items()),
             f"{self.bytes / max(1, sum(self.rows.values())):.3g} bytes per sample",
+        ]
+
+    def _outdated_lines(self) -> list[str]:
+        if self.outdated is None:
+            return []
+        outdated, of = self.outdated
+        return [
+            f"feature values: {outdated:,} of {of:,} interactions that train have a value of their "
+            "user or item that only a later row of the log gives (`--feature_values as_of_sample` "
+            "gives each what was known at its time)"
         ]
 
     def _ids_of(self, name: str) -> str:

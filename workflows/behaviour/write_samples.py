@@ -10,6 +10,7 @@ from ...schemas.dataset import write_documents
 from ...schemas.translation.merlin_schema import to_merlin_schema
 from ..engine.schedulers import Scheduler
 from ..features.fitted_numbers import FittedNumbers
+from ..features.item_values import ItemValues
 from ..vocabularies.vocabulary import Vocabularies
 from .dataset_spec import dataset_spec
 from .encode_and_sample import Part, count_parts, sample_all
@@ -27,6 +28,7 @@ def write_samples_files(
     narrator: Narrator,
     mappings: Sequence[str],
     events: tuple[Path, FittedNumbers] | None = None,
+    values: ItemValues | None = None,
 ) -> dict[str, int]:
     """Write the samples of train and test; the same histories and rules give the same files.
 
@@ -39,6 +41,7 @@ def write_samples_files(
         scheduler: Where to work.
         narrator: Hears of every part.
         events: Of each encoded key, and the mean share; None for what was fitted before.
+        values: Of items' features that change; None for the last known ones.
         mappings: What to write, ``train`` and ``test`` as a rule.
 
     Returns:
@@ -58,7 +61,7 @@ def write_samples_files(
     with narrator.phase("writing samples", sum(expected.values())) as report:
         schema = to_merlin_schema(spec)
         for mapping, rows in sample_all(
-            histories, parts, rules, vocabularies, schema, directory, scheduler, events
+            histories, parts, rules, vocabularies, schema, directory, scheduler, events, values
         ):
             report(rows, rows)
             written[mapping] += rows

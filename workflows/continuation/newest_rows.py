@@ -25,7 +25,8 @@ ZSTD_LEVEL = 1
 def columns_of_rows(columns: BehaviourColumns) -> tuple[str, ...]:
     """Name what is kept of a row, as a reader gives it."""
     numbers = (*columns.features.numbers(USER), *columns.of_interactions)
-    return (*columns.users, columns.item, columns.timestamp, *numbers)
+    names = (*columns.users, columns.item, columns.timestamp, *numbers)
+    return tuple(dict.fromkeys(names))
 
 
 def is_newest(
@@ -107,8 +108,9 @@ def write_newest(
     joins, kept = (roles & JOINS) > 0, np.zeros(len(codes), bool)
     lags = max((max(number.lags) for number in columns.features.lagging), default=0)
     looked_at = [(joins, longest)]
-    if lags:  # they look at all rows, whatever part these play
-        looked_at.append((np.ones(len(codes), bool), lags))
+    newest = max(lags, int(bool(columns.stored_of_users)))
+    if newest:  # lags and users' features look at all rows, whatever part these play
+        looked_at.append((np.ones(len(codes), bool), newest))
     for marks, most in looked_at:
         kept |= is_newest(codes, times, marks, most)
         if columns.moments:  # a sample of the newest time of all sees none of that time

@@ -7,6 +7,7 @@ in the order of time, only those before the sample's own time are counted.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...foundation.atomic_write import write_array
+from ...foundation.exceptions import MerlinSimError
 
 Array = npt.NDArray[Any]
 STARTS, SECONDS, TAKEN = "starts", "seconds", "taken"
@@ -70,6 +72,34 @@ class EventCounts:
 
     def _map(self, name: str, dtype: Any) -> Array:
         return np.memmap(self.directory / name, dtype, "r")
+
+
+def refuse_counted(source: str, seconds: Any, until: float) -> None:
+    """Refuse samples that encodings of a whole log count: they would see their own label.
+
+    Args:
+        source: Where the samples are from, for the message.
+        seconds: [samples] When.
+        until: The time of the newest row that is counted.
+
+    Raises:
+        MerlinSimError: With how many there are.
+    """
+    counted = int((seconds <= until).sum())
+    if counted:
+        raise MerlinSimError(
+            f"{source}: {counted:,} of {len(seconds):,} interactions to predict are no later than "
+            f"{_in_words(until)} (UTC), until when the fitted workflow counted for `encodings`: "
+            "they may be among the rows counted, and would see their own label. Expected a later "
+            "log. Leave such rows out, or fit anew on all rows (without `--fitted`)."
+        )
+
+
+def _in_words(seconds: float) -> str:
+    try:
+        return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d %H:%M:%S}"
+    except (OverflowError, ValueError, OSError):
+        return f"{seconds:,.0f} s"
 
 
 @numba.njit(cache=True, nogil=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 USER, ITEM, INTERACTION = "user", "item", "interaction"
+LEVELS = (USER, ITEM, INTERACTION)
 CYCLES = {"hour": 24, "weekday": 7, "month": 12}
 """What a time may become, and how many steps bring it back to where it began."""
 UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}

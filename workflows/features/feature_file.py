@@ -17,10 +17,10 @@ from .feature import (
     ENCODINGS,
     INTERACTION,
     ITEM,
+    LEVELS,
     OPERATORS,
     TIMESTAMP_UNITS,
     UNITS,
-    USER,
     AnyFeature,
     Category,
     Cross,
@@ -41,13 +41,12 @@ MOST_HASHES = 2**31 - 2
 SECTIONS = (
     "features", "time_intervals", "timestamp_unit", "crosses", "encodings", "smoothing",
 )  # fmt: skip
-LEVELS = (USER, ITEM, INTERACTION)
 KEYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "number": (LEVELS, ("operators", "buckets", "lags")),
     "time": (LEVELS, ("cycles", "unit")),
     "vector": ((ITEM,), ("size",)),
     "list": ((ITEM,), ("longest", "separator")),
-    "category": ((USER, ITEM), ()),
+    "category": (LEVELS, ()),
 }
 """Type -> whose it may be, and what may be said of it."""
 
@@ -176,6 +175,8 @@ class _Reader:
         operators = [self._operator((*path, "operators", place), given) for place, given in places]
         buckets = self._buckets((*path, "buckets"), of, entry.get("buckets"))
         lags = self._lags((*path, "lags"), of, entry.get("lags", []))
+        if lags and buckets is not None:
+            self._wrong((*path, "lags"), "none beside `buckets`, which make ids", list(lags))
         return Number(name, of, tuple(o for o in operators if o is not None), lags, buckets)
 
     def _lags(self, path: KeyPath, of: str, given: Any) -> tuple[int, ...]:
@@ -216,9 +217,6 @@ class _Reader:
 
     def _buckets(self, path: KeyPath, of: str, given: Any) -> int | tuple[float, ...] | None:
         if given is None:
-            return None
-        if of == INTERACTION:
-            self._wrong(path, "buckets of a user's or an item's numbers only", given)
             return None
         if isinstance(given, list):
             rises = all(map(_is_number, given)) and all(

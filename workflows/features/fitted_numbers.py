@@ -42,6 +42,8 @@ class FittedNumbers:
     learned: Mapping[str, Learned] = field(default_factory=dict)
     prior: float = 0.0
     """At what share what trains was taken, where shares are encoded."""
+    counted_until: float | None = None
+    """The seconds of the newest row that encodings count, which tell such rows their own label."""
 
     def encode(
         self, encoding: Encoding, smoothing: float, shown: Any, taken: Any

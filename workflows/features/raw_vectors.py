@@ -160,9 +160,11 @@ def category_of(values: pa.Array) -> pa.Array:
         return pc.cast(values, pa.string())  # all digits of them
     if pa.types.is_decimal(values.type):
         texts = category_of(pc.cast(values, pa.string()))  # these have more digits than a float
-        return pc.cast(texts, pa.string())
+        return pc.if_else(values.is_valid(), pc.cast(texts, pa.string()), None)
     if not is_words(values.type):
         return _texts(values)
+    if not (pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)):
+        values = values.fill_null("")  # among bytes a null is what was not valid UTF-8
     distinct = pc.cast(values, pa.binary()).dictionary_encode()
     words = pa.array([_canonical(word) for word in distinct.dictionary.to_pylist()], pa.binary())
     return words.take(distinct.indices)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from ...foundation.exceptions import MerlinSimError
 from ...schemas.stored_types import type_in_words
 from ..behaviour.behaviour_columns import SECONDS, BehaviourColumns
-from ..features.feature import ITEM, USER
+from ..features.feature import LEVELS
 from ..features.fitted_numbers import NOTHING_LEARNED, FittedNumbers
 from ..features.raw_features import ReadFeature, fits_feature, read_feature, read_unfit
 from ..features.raw_times import seconds_of
@@ -144,7 +144,7 @@ def clean_columns(
     reasons: dict[int, str] = {}
     cleaned: dict[str, pa.Array] = {}
     made = columns.features.columns
-    bucketed = {n.name for of in (USER, ITEM) for n in columns.features.bucketed(of)}
+    bucketed = {n.name for of in LEVELS for n in columns.features.bucketed(of)}
 
     def refuse(name: str, bad: npt.NDArray[np.bool_], expected: str) -> None:
         for row in np.flatnonzero(bad & good):
@@ -163,7 +163,7 @@ def clean_columns(
         elif name in made and name in bucketed:
             continue  # a number that buckets make an id of
         else:
-            is_feature = name in (*columns.user_features, *columns.item_features)
+            is_feature = name in (*columns.users[1:], *columns.item_features)
             values = category_of(values) if name in made else values
             column, expected = _key(values, f"no_{name}" if is_feature else None), "a value"
         refuse(name, np.asarray(column.is_null()), expected)

@@ -18,7 +18,8 @@ class ContractIds(Operator):
 
     A null and a key that was not there when the workflow was fitted have no id. In a column of
     single values they become 0, whose embedding is never trained; out of a list they are left,
-    and so is what stands at their places in the lists beside it.
+    and so is what stands at their places in the lists beside it. Keys beside it that are unknown
+    become 0.
 
     >>> import pandas as pd
     >>> from nvtabular import ColumnSelector
@@ -28,27 +29,30 @@ class ContractIds(Operator):
     ([1, 0, 2], [[1, 3], [], [2]])
 
     Args:
-        beside: A column of lists -> columns whose lists say more of its elements, and are no keys.
+        beside: A column of lists -> columns whose lists say more of its elements.
         numbers: Columns of numbers: what is not whole stays so, in lists too.
+        keys: Those of the columns beside that are keys.
     """
 
     def __init__(
         self,
         beside: Mapping[str, tuple[str, ...]] | None = None,
         numbers: tuple[str, ...] = (),
+        keys: tuple[str, ...] = (),
     ) -> None:
         """Store the arguments."""
         super().__init__()
         self.beside = dict(beside or {})
         self.numbers = numbers
+        self.keys = keys
 
     def transform(self, col_selector: Any, df: Any) -> Any:
         """Shift one partition."""
         xp = array_module(df)
         shifted = df.copy(deep=False)
-        no_keys = {name for names in self.beside.values() for name in names}
+        said_beside = {name for names in self.beside.values() for name in names}
         for name in col_selector.names:
-            if name in no_keys or name in self.numbers:
+            if name in said_beside or name in self.numbers:
                 continue
             if not is_list_dtype(df[name]):
                 codes = values_of(df[name])
@@ -61,6 +65,8 @@ class ContractIds(Operator):
             shifted[name] = list_column(ids, kept[offsets], like=df)
             for other in self.beside.get(name, ()):
                 dtype = "float64" if other in self.numbers else "int64"
-                values, _ = lists_of(df[other], dtype)
-                shifted[other] = list_column(values[known], kept[offsets], like=df)
+                values = lists_of(df[other], dtype)[0][known]
+                if other in self.keys:
+                    values = xp.maximum(values - (CODE_OF_FIRST_KEY - 1), 0)
+                shifted[other] = list_column(values, kept[offsets], like=df)
         return shifted

@@ -21,6 +21,7 @@ from ..engine.backend import (
     values_of,
 )
 from .row_operator import (
+    ItemTableOperator,
     RowOperator,
     id_column,
     id_list_column,
@@ -29,7 +30,7 @@ from .row_operator import (
 )
 
 
-class DrawNegatives(RowOperator):
+class DrawNegatives(ItemTableOperator, RowOperator):
     """Add twins with drawn targets, and negative histories; scatter the rows.
 
     An interaction of a log without labels is a positive. A positive has its twins, an item that
@@ -71,7 +72,8 @@ class DrawNegatives(RowOperator):
         target, history = self.columns.targets[0], self.columns.positives[0]
         labels = [LABEL] if self.columns.roles else []
         numbers = (*self._numbers, *self.columns.intervals)
-        return (*self.columns.users, POSITION, *labels, target, history, *numbers)
+        times = self.columns.times
+        return (*self.columns.users, POSITION, *labels, target, history, *times, *numbers)
 
     @property
     def _numbers(self) -> tuple[str, ...]:
@@ -81,7 +83,8 @@ class DrawNegatives(RowOperator):
 
     def outputs(self) -> Schema:
         """The label, the user's columns, the target item and both histories."""
-        ids = [id_column(name) for name in (*self.columns.users, self.columns.targets[0])]
+        names = (*self.columns.users, self.columns.targets[0], *self.columns.times)
+        ids = [id_column(name) for name in names]
         lists = (self.columns.positives[0], self.columns.negatives[0])
         label = ColumnSchema(LABEL, dtype="int8")
         numbers = map(number_column, self._numbers)
@@ -91,7 +94,7 @@ class DrawNegatives(RowOperator):
     def transform(self, col_selector: Any, df: Any) -> Any:
         """Draw for one partition."""
         names = self.columns
-        users = {name: values_of(df[name]) for name in names.users}
+        users = {name: values_of(df[name]) for name in (*names.users, *names.times)}
         user, position = users[names.user], values_of(df[POSITION])
         history, offsets = lists_of(df[names.positives[0]])
         xp = array_module(df)

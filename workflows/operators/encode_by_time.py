@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from nvtabular.ops import Operator
-
+from ...foundation.exceptions import MerlinSimError
 from ...sampling.item_table import ItemTable
 from ..behaviour.behaviour_columns import SECONDS, BehaviourColumns
 from ..engine.backend import array_module, is_on_gpu, numbers_of, values_of
 from ..features.event_counts import EventCounts
 from ..features.feature_set import TARGET_SUFFIX
 from ..features.fitted_numbers import FittedNumbers
+from .row_operator import ItemTableOperator
 
 
-class EncodeByTime(Operator):
+class EncodeByTime(ItemTableOperator):
     """Put what came before a sample's own time in the place of what the whole log says.
 
     Args:
@@ -33,7 +33,15 @@ class EncodeByTime(Operator):
         self.columns = columns
         self.items = items
         self.events = events
-        self.fitted = fitted
+        self.numbers = fitted
+
+    def set_storage_path(self, new_path: Any, copy: bool = False) -> None:
+        """Refuse it: events lie in a directory of the run that made them."""
+        raise MerlinSimError(
+            "A workflow that counts what came before each sample cannot be saved: the events are "
+            "kept for one run of `preprocess` alone. `FittedWorkflow.load(dataset)` makes a "
+            "workflow of the dataset wherever that is."
+        )
 
     def transform(self, col_selector: Any, df: Any) -> Any:
         """Count for one partition."""
@@ -45,7 +53,7 @@ class EncodeByTime(Operator):
             ids = values_of(df[place[encoding.column]])
             where = (ids, moments) if not is_on_gpu(df) else (ids.get(), moments.get())
             counted = EventCounts(self.events / encoding.column).before(*where)
-            made = self.fitted.encode(encoding, features.smoothing, *counted)
+            made = self.numbers.encode(encoding, features.smoothing, *counted)
             for name, values in made.items():
                 changed[name + TARGET_SUFFIX] = xp.asarray(values)
         return changed

@@ -17,7 +17,8 @@ from ...sampling.roles import (
     first_with_enough_taken,
     sample_places,
 )
-from ..behaviour.behaviour_columns import LABEL, POSITION, BehaviourColumns
+from ..behaviour.behaviour_columns import LABEL, POSITION, SECONDS, BehaviourColumns
+from ..behaviour.rules import AS_OF_SAMPLE, LATEST
 from ..behaviour.split import PART, Split
 from ..engine.backend import (
     array_module,
@@ -28,6 +29,7 @@ from ..engine.backend import (
     numbers_of,
     values_of,
 )
+from ..features.event_counts import refuse_counted
 from .prefix_numbers import PrefixNumbers
 from .row_operator import (
     RowOperator,
@@ -55,6 +57,9 @@ class ExplodeHistories(RowOperator):
         least_before: Interactions that a row of ``"train"``, or of any part of a split, has before
             it at least.
         split: How the interactions were split.
+        feature_values: Whether a sample has what was known of its user at its own time, or the
+            latest.
+        counted_until: Refuse samples of this time, in seconds, and before.
     """
 
     def __init__(
@@ -65,6 +70,8 @@ class ExplodeHistories(RowOperator):
         least_before: int = 1,
         split: Split | None = None,
         validates: bool = False,
+        feature_values: str = AS_OF_SAMPLE,
+        counted_until: float | None = None,
     ) -> None:
         """Store the arguments."""
         super().__init__()
@@ -78,13 +85,16 @@ class ExplodeHistories(RowOperator):
         self.mapping = mapping
         self.longest = longest
         self.least_before = least_before
+        self.feature_values = feature_values
+        self.counted_until = counted_until
 
     def inputs(self) -> tuple[str, ...]:
         """The user's columns, and the items as a list of ids, their labels and parts."""
         parts = [PART] if self.split else []
         names = self.columns
         numbers = (*names.of_users, *names.of_interactions)
-        return (*names.users, names.item, *names.roles, *names.moments, *parts, *numbers)
+        beside = (*names.roles, *names.moments, *names.times, *parts)
+        return (*names.users, names.item, *beside, *numbers)
 
     def outputs(self) -> Schema:
         """The user's columns, the position, the target item and the history before it."""
@@ -93,13 +103,14 @@ class ExplodeHistories(RowOperator):
         labels = [ColumnSchema(LABEL, dtype="int8")] if self.columns.roles else []
         numbers = map(number_column, self.columns.features.beside_user)
         intervals = map(number_list_column, self.columns.intervals)
-        ids = [*map(id_column, names), *labels, id_list_column(history)]
+        ids = [*map(id_column, (*names, *self.columns.times)), *labels, id_list_column(history)]
         return Schema([*ids, *numbers, *intervals])
 
     def transform(self, col_selector: Any, df: Any) -> Any:
         """Explode one partition."""
         values, offsets = lists_of(df[self.columns.item])
-        users = {name: values_of(df[name]) for name in self.columns.users}
+        beside = self.columns.beside_items
+        users = {name: values_of(df[name]) for name in self.columns.users if name not in beside}
         user, xp = users[self.columns.user], array_module(df)
         found, joins, moments = None, None, None
         if self.columns.indexes_samples:
@@ -144,10 +155,19 @@ class ExplodeHistories(RowOperator):
         places = offsets[rows] + positions
         if found is not None:
             places = found.places[found.offsets[rows] + positions]
+        if self.counted_until is not None:
+            seconds = lists_of(df[SECONDS], "float64")[0][places]
+            refuse_counted("the log", seconds, self.counted_until)
+        valued = places if self.feature_values != LATEST else offsets[rows + 1] - 1
+        for name in beside:
+            chosen = places if name in self.columns.contexts else valued
+            columns[name] = lists_of(df[name])[0][chosen]
+        for name in self.columns.times:
+            columns[name] = lists_of(df[name])[0][places]
         behind = places
         if moments is not None:
             behind = first_of_moments(moments, offsets, xp)[places]
-        numbers, of_lists = cut_numbers(offsets, rows, places, behind, cut_seconds)
+        numbers, of_lists = cut_numbers(offsets, rows, places, valued, behind, cut_seconds)
         columns |= numbers
         columns |= {name: list_column(*found, like=df) for name, found in of_lists.items()}
         return new_frame(columns, like=df)

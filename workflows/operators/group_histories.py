@@ -13,6 +13,7 @@ from ..behaviour.equal_times import hashed_order, is_hashed
 from ..behaviour.rules import ITEM_ORDER, SampleRules
 from ..behaviour.split import PART, Split
 from ..engine.backend import array_module, frame_to_arrow, group_sorted, new_frame, ranks
+from ..features.known_values import ordered_times
 from ..logs.times import read_times
 from .row_operator import RowOperator, id_list_column, number_column, number_list_column
 
@@ -22,8 +23,8 @@ ORDER = "order within one time"
 class GroupHistories(RowOperator):
     """Collect each user's items, and their labels if the log has any, in the order of time.
 
-    A partition has to hold all interactions of its users. Times may be text: they are read as those
-    of a file are.
+    A partition has to hold all interactions of its users; our ``Workflow`` refuses others. Times
+    may be text: they are read as those of a file are.
 
     Args:
         columns: The log's columns.
@@ -41,6 +42,7 @@ class GroupHistories(RowOperator):
         super().__init__()
         self.columns = columns
         self.rules = rules or SampleRules()
+        self.whole_by = columns.user
         self.split = split
 
     def inputs(self) -> tuple[str, ...]:
@@ -52,12 +54,14 @@ class GroupHistories(RowOperator):
 
     def outputs(self) -> Schema:
         """The user's columns, and the items as a list, and what stands beside them."""
-        users = [ColumnSchema(name) for name in self.columns.users]
-        users += map(number_column, self.columns.of_users)
-        items = ColumnSchema(self.columns.item, dims=(None, (0, None)))
-        beside = (*self.columns.roles, *self.columns.moments, *([PART] if self.split else []))
-        numbers = map(number_list_column, self.columns.of_interactions)
-        return Schema([*users, items, *map(id_list_column, beside), *numbers])
+        names = self.columns
+        users = [ColumnSchema(name) for name in names.users if name not in names.beside_items]
+        users += map(number_column, names.of_users)
+        keys = (names.item, *names.beside_items)
+        lists = [ColumnSchema(name, dims=(None, (0, None))) for name in keys]
+        beside = (*names.roles, *names.moments, *names.times, *([PART] if self.split else []))
+        numbers = map(number_list_column, names.of_interactions)
+        return Schema([*users, *lists, *map(id_list_column, beside), *numbers])
 
     def transform(self, col_selector: Any, df: Any) -> Any:
         """Group one partition."""
@@ -70,8 +74,11 @@ class GroupHistories(RowOperator):
         order = self._order(df, users, times)
         if names.moments:
             df[MOMENT] = xp.asarray(ranks(times))
+        for time in names.times:
+            df[time] = xp.asarray(ordered_times(times))
         if self.split is not None and not self.split.columns:
             df[PART] = xp.asarray(self.split.parts(users, times))
+        steady = [name for name in names.user_features if name in names.steady]
         return group_sorted(
             df,
             by=names.user,
@@ -80,10 +87,12 @@ class GroupHistories(RowOperator):
                 names.item,
                 *names.roles,
                 *names.moments,
+                *names.times,
                 *([PART] if self.split else []),
+                *names.beside_items,
                 *names.of_interactions,
             ),
-            last=(*names.user_features, *names.of_users),
+            last=(*steady, *names.of_users),
         )
 
     def _order(self, df: Any, users: pa.Array, times: pa.Array) -> list[str]:

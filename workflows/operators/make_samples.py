@@ -13,10 +13,10 @@ from .draw_negatives import DrawNegatives
 from .explode_histories import ExplodeHistories
 from .hash_crosses import HashCrosses
 from .look_up_item_features import LookUpItemFeatures
-from .row_operator import RowOperator
+from .row_operator import ItemTableOperator, RowOperator
 
 
-class MakeSamples(RowOperator):
+class MakeSamples(ItemTableOperator, RowOperator):
     """Prefixes, twins, negatives and item features in one step.
 
     A pure function of a table of histories (one row a user) and the rules' seed: it can stand in
@@ -28,10 +28,17 @@ class MakeSamples(RowOperator):
         items: What items are drawn from, and their features.
         rules: Lengths, and the seed of the draws.
         mapping: ``"train"`` or ``"test"``.
+        counted_until: Where items' features are encoded: the time of the newest row that these
+            encodings count. Samples have to be later, or would see their own label.
     """
 
     def __init__(
-        self, columns: BehaviourColumns, items: ItemTable, rules: SampleRules, mapping: str
+        self,
+        columns: BehaviourColumns,
+        items: ItemTable,
+        rules: SampleRules,
+        mapping: str,
+        counted_until: float | None = None,
     ) -> None:
         """Build the steps."""
         super().__init__()
@@ -42,10 +49,18 @@ class MakeSamples(RowOperator):
             least_before=rules.shortest_sequence_for_training,
             split=rules.split,
             validates=rules.validates_last,
+            feature_values=rules.feature_values,
+            counted_until=counted_until,
         )
+        self.items = items
         self.draw = DrawNegatives(columns, items, rules.seed, rules.drawn_by, rules.twins)
         self.look_up = LookUpItemFeatures(columns, items)
         self.cross = HashCrosses(columns)
+
+    def read_items(self, items: ItemTable) -> None:
+        """Have the steps read another table."""
+        for step in (self, self.draw, self.look_up):
+            step.items = items
 
     def inputs(self) -> tuple[str, ...]:
         """The user's columns, and the items as a list of ids, and their labels."""

@@ -33,6 +33,7 @@ class PrefixNumbers:
         offsets: Any,
         rows: Any,
         places: Any,
+        valued: Any,
         behind: Any,
         cut: Callable[[Any], tuple[Any, Any, Any]],
     ) -> tuple[dict[str, Any], dict[str, tuple[Any, Any]]]:
@@ -42,6 +43,7 @@ class PrefixNumbers:
             offsets: [histories + 1] Where each history begins.
             rows: [samples] Whose history.
             places: [samples] Where each sample stands among the interactions of all histories.
+            valued: [samples] Where the interaction stands whose user's numbers it has.
             behind: [samples] Where what is not before each sample begins: lags count back from it.
             cut: Gives, of the seconds of all interactions, those of the samples, those of what
                 stands before them, and where each sample's begin.
@@ -49,6 +51,8 @@ class PrefixNumbers:
         found = {name: self.of_user(name)[rows] for name in self.columns.of_users}
         for name in self.columns.features.numbers(INTERACTION):
             found[name] = self.of_interaction(name)[places]
+        for name in self.columns.changing_numbers:
+            found[name] = self.of_interaction(name)[valued]
         for number in self.columns.features.lagging:
             values = self.of_interaction(number.name)
             for name, lag in number.lagged.items():

@@ -108,6 +108,7 @@ class UsersTranscoder:
             layout.item_features,
             features=FeatureSet(time_intervals=layout.time_unit) if layout.times else NO_FEATURES,
             own_time_excluded=layout.same_time is not None,
+            steady=tuple(others),
         )
 
     def _rules(self) -> SampleRules:

@@ -14,12 +14,23 @@ import pyarrow.compute as pc
 
 from ...foundation.exceptions import MerlinSimError
 from ...sampling.item_table import COUNT, KEY
-from ..behaviour.behaviour_columns import PLACE, BehaviourColumns
-from ..behaviour.kept_users import EVENTS, ITEMS, LAST_TIME, SHOWN, USERS, last_row_of_each
+from ..behaviour.behaviour_columns import SECONDS, BehaviourColumns
+from ..behaviour.kept_users import (
+    EVENTS,
+    ITEMS,
+    LAST_PLACE,
+    LAST_TIME,
+    SHOWN,
+    USERS,
+    last_row_of_each,
+    read_all,
+)
 from ..behaviour.split import Split
 from ..features.feature import INTERACTION, ITEM, USER, Number
 from ..features.fitted_numbers import FittedNumbers, Learned, fit_numbers
+from ..features.known_values import is_known
 from ..features.raw_vectors import keys_of_lists, matrix_of
+from .item_changes import Changes, bucketed_changes
 from .vocabulary import Vocabularies
 
 
@@ -49,6 +60,7 @@ def fit_vocabularies(
     given: Mapping[str, tuple[pa.Array, pa.Array, str]],
     train: Train | None = None,
     before: FittedNumbers | None = None,
+    changes: Changes | None = None,
 ) -> tuple[dict[str, int], FittedNumbers]:
     """Write the vocabularies of users, items and features, or let them grow.
 
@@ -63,6 +75,7 @@ def fit_vocabularies(
         train: Tells which of the events train; None for all. Users' and interactions' numbers are
             fitted on these.
         before: Where vocabularies grow: what the operators of numbers have learned, which stays.
+        changes: Of items' features that change, all values that samples may have.
 
     Returns:
         By name of a given feature, how many items of the log are not among its items; and what
@@ -78,26 +91,30 @@ def fit_vocabularies(
     counts = pa.array(_count(items, keys, found[COUNT]))
     found = found.filter(pc.is_in(items, keys)).combine_chunks()
     codes = np.asarray(pc.index_in(found[KEY].combine_chunks(), keys)).astype(np.int64)
-    last = _last_rows(found, codes)
     features, unknown = {}, {}
     for name in columns.item_features:
         if name in given:
             features[name] = look_up(keys, *given[name])
             unknown[name] = pc.index_in(keys, given[name][0]).null_count
         else:
-            features[name] = found[name].combine_chunks().take(last)
-    more = {name: found[name].combine_chunks().take(last) for name in columns.of_items}
+            features[name] = _last_values(columns, found, codes, name)
+    more = {name: _last_values(columns, found, codes, name) for name in columns.of_items}
     if before is None:
         learned |= _fit_items(columns, {**features, **more})
     fitted = FittedNumbers(learned)
     for number in columns.features.bucketed(ITEM):
         features[number.name] = fitted.bucket_array(number, features[number.name])
-    more = _items_columns(columns, fitted, more, vocabularies)
+    occurring = {
+        name: change.values
+        for name, change in bucketed_changes(changes or {}, columns, fitted).items()
+    }
+    more = _items_columns(columns, fitted, more, vocabularies, occurring)
     if columns.features.encodings:
         shown = _count(found[KEY].combine_chunks(), keys, found[SHOWN])
-        fitted = replace(fitted, prior=_prior(columns, kept, train))
+        prior, newest = _prior(columns, kept, train), _newest(kept)
+        fitted = replace(fitted, prior=prior, counted_until=newest)
         more |= _totals(columns, fitted, keys, features, shown, np.asarray(counts))
-    vocabularies.add_items(columns.item, keys, counts, features, more, counts_of_known)
+    vocabularies.add_items(columns.item, keys, counts, features, more, counts_of_known, occurring)
     return unknown, fitted
 
 
@@ -107,20 +124,23 @@ def _add_users(
     """Write the vocabularies of users and of their features."""
     users = read_all(kept / USERS)
     vocabularies.add(columns.user, users[KEY].combine_chunks())
-    bucketed = {number.name: number for number in columns.features.bucketed(USER)}
-    for name in columns.user_features:
+    of_both = (USER, INTERACTION)
+    bucketed = {n.name: n for of in of_both for n in columns.features.bucketed(of)}
+    for name in (*columns.user_features, *columns.contexts):
         values = read_all(kept / EVENTS, [name])[name].combine_chunks()
         if name in bucketed:
             values = fitted.bucket_array(bucketed[name], values)
         vocabularies.add(name, values)
 
 
-def _last_rows(found: pa.Table, codes: npt.NDArray[np.int64]) -> pa.Array:
-    """Each item's last row in the log; none where no feature of items stands in the log."""
-    if PLACE not in found.column_names:
-        return pa.array([], pa.int64())
-    time, places = (found[name].combine_chunks() for name in (LAST_TIME, PLACE))
-    return last_row_of_each(codes, time, np.asarray(places))
+def _last_values(
+    columns: BehaviourColumns, found: pa.Table, codes: npt.NDArray[np.int64], name: str
+) -> pa.Array:
+    """Each item's last known value of a feature that stands in the log."""
+    time, places = (found[more + name].combine_chunks() for more in (LAST_TIME, LAST_PLACE))
+    known = is_known(columns.features, name, found)
+    last = last_row_of_each(codes, time, np.asarray(places), known)
+    return found[name].combine_chunks().take(last)
 
 
 def _count(items: pa.Array, keys: pa.Array, counts: pa.ChunkedArray) -> npt.NDArray[np.int64]:
@@ -141,6 +161,11 @@ def _prior(columns: BehaviourColumns, kept: Path, train: Train | None) -> float:
     if train is not None:
         events = events.filter(pa.array(train(events)))
     return float(np.mean(np.asarray(events[columns.labels[0]]))) if events.num_rows else 0.0
+
+
+def _newest(kept: Path) -> float:
+    """The time of the newest event, in seconds."""
+    return float(pc.max(read_all(kept / EVENTS, [SECONDS])[SECONDS]).as_py())
 
 
 def _totals(
@@ -195,6 +220,7 @@ def _items_columns(
     fitted: FittedNumbers,
     values: Mapping[str, pa.Array],
     vocabularies: Vocabularies,
+    occurring: Mapping[str, pa.Array],
 ) -> dict[str, pa.Array]:
     """What the item table says of items beside ids, as models read it."""
     found: dict[str, pa.Array] = {}
@@ -209,7 +235,11 @@ def _items_columns(
         found[vector.name] = pa.FixedSizeListArray.from_arrays(flat, vector.size)
     for feature in columns.features.lists:
         keys, rows = keys_of_lists(values[feature.name], feature.longest)
-        distinct = vocabularies.add(feature.name, keys)
+        all_keys = keys
+        if feature.name in occurring:
+            more, _ = keys_of_lists(occurring[feature.name], feature.longest)
+            all_keys = pa.concat_arrays([keys, more])
+        distinct = vocabularies.add(feature.name, all_keys)
         if not len(distinct):
             raise MerlinSimError(
                 f"{feature.name!r}: expected lists of keys, found none: all are empty."
@@ -232,13 +262,3 @@ def look_up(keys: pa.Array, known: pa.Array, values: pa.Array, otherwise: str) -
     ]
     """
     return values.take(pc.index_in(keys, known)).fill_null(otherwise)
-
-
-def read_all(directory: Path, columns: list[str] | None = None) -> pa.Table:
-    """Read a directory of arrow files as one table."""
-    tables = []
-    for path in sorted(directory.glob("*.arrow")):
-        with pa.memory_map(str(path)) as source:
-            table = pa.ipc.open_file(source).read_all()
-            tables.append(table if columns is None else table.select(columns))
-    return pa.concat_tables(tables).combine_chunks()

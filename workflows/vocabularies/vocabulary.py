@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -150,6 +150,7 @@ class Vocabularies:
         features: dict[str, pa.Array],
         more: dict[str, pa.Array] | None = None,
         counts_of_known: pa.Array | None = None,
+        occurring: Mapping[str, pa.Array] | None = None,
     ) -> None:
         """Write items with counts and features (raw), and the features' vocabularies.
 
@@ -160,10 +161,12 @@ class Vocabularies:
             features: Of these, by name.
             more: What stands beside them as it is: numbers, vectors and lists of ids.
             counts_of_known: What the known items' counts grow by, by id.
+            occurring: By name, further values that features have in samples.
         """
         ids = {}
         for name, values in features.items():
-            places = pc.index_in(values, self.add(name, values))
+            further = (occurring or {}).get(name, values.slice(0, 0))
+            places = pc.index_in(values, self.add(name, pa.concat_arrays([values, further])))
             ids[name] = pc.add(pc.cast(places, pa.int64()), 1)
         columns = {COUNT: counts, **ids, **(more or {})}
         if counts_of_known is None:

@@ -15,6 +15,7 @@ from ....workflows.features.feature import TIMESTAMP_UNITS
 from ...options.devices import settle_for_tables
 from ...options.preprocess_options import (
     EQUAL_TIMES,
+    FEATURE_VALUES_OPTION,
     FILES_OF_SPLIT,
     LAYOUT,
     NEGATIVES_OR_NONE,
@@ -85,6 +86,7 @@ from .fitted_settings import (
 )
 @with_options(RULES)
 @with_options(NEGATIVES_OR_NONE)
+@with_options(FEATURE_VALUES_OPTION)
 @with_options(SPLIT)
 @with_options(VALIDATION)
 @with_options(EQUAL_TIMES)

@@ -117,7 +117,8 @@ def test_dlrm():
         (
             with_channel(AMAZON, user_feature=("user_id",)),
             "channel_spec.user_feature: expected a channel of sim: label, user_features, "
-            "target_item_features, positive_history, negative_history, history_time_intervals, "
+            "context_features, target_item_features, positive_history, negative_history, "
+            "history_time_intervals, "
             "target_item_lists, user_numerical, target_item_numerical, got 'user_feature'",
         ),
         (

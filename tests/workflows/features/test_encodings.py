@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from feature_logs import COLUMNS
 
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.foundation.own_digest import DIGEST, with_own_digest
 from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.workflows.behaviour.behaviour_graph import explode_histories, make_samples
+from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
 
 SMOOTHING = 5.0
 FEATURES = """
@@ -52,10 +59,10 @@ def run(run_cli, log, tmp_path_factory):
     log.to_parquet(directory / "log.parquet", row_group_size=700)
     (directory / "features.yaml").write_text(FEATURES)
 
-    def run(output, *more, features="features.yaml"):
+    def run(output, *more, features="features.yaml", log="log.parquet"):
         given = () if "--fitted" in more else (*OPTIONS, "--features", directory / features)
         result = run_cli(
-            "preprocess", "log", directory / "log.parquet", "--output_path", directory / output,
+            "preprocess", "log", directory / log, "--output_path", directory / output,
             *given, *more,
         )  # fmt: skip
         if result.exception:
@@ -147,12 +154,54 @@ def test_a_twin_has_the_count_of_its_own_item_at_its_positives_time(log, run):
 
 
 def test_the_next_day_gets_what_the_whole_log_said(log, run, dataset):
-    output = run("next", "--fitted", dataset)
+    tomorrow = log.assign(when=log["when"] + 3 * len(log))
+    tomorrow.to_parquet(run.directory / "tomorrow.parquet")
+    output = run("next", "--fitted", dataset, log="tomorrow.parquet")
     rows = raw_rows(output, "test")
     shown = log.groupby("what")["clicked"].agg(["sum", "size"]).loc[rows["what_trgt"]]
     prior = log["clicked"].mean()
     expected = (shown["sum"] + SMOOTHING * prior) / (shown["size"] + SMOOTHING)
     np.testing.assert_allclose(rows["what_target_trgt"], expected, rtol=1e-5)
+
+
+def test_no_row_is_told_what_counted_it(log, run, dataset):
+    """What a dataset counted holds its own rows' labels: they are refused on every way in."""
+    with pytest.raises(MerlinSimError, match="3,853 of 3,853 interactions .* fit anew"):
+        run("again", "--fitted", dataset)
+    partly = log.assign(when=log["when"] + 2000)
+    partly.to_parquet(run.directory / "partly.parquet")
+    with pytest.raises(MerlinSimError, match="3,[0-6].. of 3,853 interactions"):
+        run("partly", "--fitted", dataset, log="partly.parquet")
+    fitted = FittedWorkflow.load(dataset)
+    tomorrow = log.assign(when=log["when"] + 3 * len(log))
+    assert len(fitted.samples("train").transform(fitted.rows(tomorrow)))
+    with pytest.raises(Exception, match="interactions .* no later"):
+        fitted.samples("train").transform(fitted.rows(log))
+
+
+def test_earlier_rows_of_histories_may_be_what_was_counted(log, run, dataset):
+    tomorrow = log[:400].assign(when=log["when"][:400] + 3 * len(log))
+    tomorrow.to_parquet(run.directory / "few.parquet")
+    output = run("goes_on", "--fitted", dataset, "--history", dataset, log="few.parquet")
+    assert raw_rows(output, "test")["what_pos"].map(len).min() > 10
+
+
+def test_a_dataset_that_does_not_say_what_it_counted_is_refused(run, dataset):
+    copy = run.directory / "former"
+    shutil.copytree(dataset, copy)
+    document = json.loads((copy / "workflow.json").read_text())
+    del document[DIGEST], document["features"]["counted_until"], document["rules"]["feature_values"]
+    (copy / "workflow.json").write_text(with_own_digest(document | {"format": 5}))
+    with pytest.raises(MerlinSimError, match="former.*does not say until when"):
+        run("of_former", "--fitted", copy)
+
+
+def test_a_graph_of_ones_own_says_what_it_counts(dataset):
+    fitted = FittedWorkflow.load(dataset)
+    schema = DatasetDirectory.open(dataset).schema
+    prefixes = explode_histories(["who"], fitted.columns, fitted.rules, "train")
+    with pytest.raises(MerlinSimError, match="`events`"):
+        make_samples(prefixes, fitted.columns, fitted.rules, fitted.vocabularies, schema)
 
 
 def test_equal_pairs_have_one_cross_and_other_pairs_hardly_ever(dataset):

@@ -33,7 +33,7 @@ features:
   e: {type: number, of: item, operators: [Clip]}
   f: {type: number, of: item, buckets: 1}
   g: {type: number, of: item, buckets: [3, 2]}
-  h: {type: number, of: interaction, buckets: 3}
+  h: {type: number, of: interaction, lags: [1], buckets: 3}
   i: {type: time, of: item, cycles: [minute]}
   j: {type: time, of: item, unit: h}
   k: {type: vector, of: user, size: 3}
@@ -41,7 +41,7 @@ features:
   m: {type: list, of: item, longest: 0}
   n: {type: list, of: item, longest: 3, separator: 1}
   o: {type: number, of: item, operators: [{FillMissing: {fill_val: .nan}}]}
-  p: {type: category, of: interaction}
+  p: {type: category, of: shop}
   q: {type: number, of: user, lags: [1]}
   r: {type: number, of: interaction, lags: [0]}
   s: {type: number, of: item, operators: [{Clip: {min_value: 5, max_value: 1}}]}

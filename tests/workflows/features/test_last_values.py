@@ -1,4 +1,4 @@
-"""An item has what its last interaction says; of interactions of one time the last in the log."""
+"""An item has what was known of it last; of interactions of one time the last in the log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIED = [
     *(("u1", "b", 5, "z", 9.0), ("u2", "b", 5, "a", np.nan)),
     *(("u2", "c", 7, "late", 2.0), ("u3", "c", 6, "early", 8.0), ("u3", "b", 4, "old", 1.0)),
 ]
-EXPECTED = {"a": ("b", 5), "b": ("a", -1), "c": ("late", 2)}
+EXPECTED = {"a": ("b", 5), "b": ("a", 9), "c": ("late", 2)}
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "files", "groups"])

@@ -24,7 +24,7 @@ from merlin_sim.workflows.operators.log_numbers import LogNumbers
 from merlin_sim.workflows.operators.look_up_item_features import LookUpItemFeatures
 from merlin_sim.workflows.operators.make_samples import MakeSamples
 
-COLUMNS = BehaviourColumns("user", "item", "time", ("country",), ("cat",))
+COLUMNS = BehaviourColumns("user", "item", "time", ("country",), ("cat",), steady=("country",))
 
 
 @pytest.fixture

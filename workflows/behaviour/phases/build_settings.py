@@ -42,6 +42,10 @@ class BuildSettings:
     parts: Mapping[Path, int] | None = None
     """Whose rows each file of the source has, as a place among the rules' mappings; None where
     files are no split."""
+    steady: tuple[str, ...] = ()
+    """Columns of users that were found to have one value for each user."""
+    dated: bool = False
+    """Whether features of items were found to change."""
 
     has_equal_times: bool = True
     """Whether some user may have interactions of one time; false once the log has told."""
@@ -50,8 +54,13 @@ class BuildSettings:
     def columns(self) -> BehaviourColumns:
         """The log's columns."""
         columns = exclude_own_time(self.source.columns, self.rules)
-        excluded = columns.own_time_excluded and self.has_equal_times
-        return replace(columns, continued=self.earlier is not None, own_time_excluded=excluded)
+        return replace(
+            columns,
+            continued=self.earlier is not None,
+            own_time_excluded=columns.own_time_excluded and self.has_equal_times,
+            steady=self.steady,
+            dated=self.dated,
+        )
 
     @property
     def files(self) -> str:

@@ -13,11 +13,12 @@ from ....sampling.item_table import COUNT, KEY
 from ....schemas.stored_types import type_in_words
 from ....schemas.users_layout import POPULARITY
 from ...features.fitted_numbers import FittedNumbers
-from ...vocabularies.fit_vocabularies import Train, fit_vocabularies, read_all
+from ...vocabularies.fit_vocabularies import Train, fit_vocabularies
+from ...vocabularies.item_changes import Changes
 from ...vocabularies.vocabulary import Vocabularies
 from ..fitted import FittedWorkflow
 from ..histories import Histories
-from ..kept_users import ITEMS, SHOWN, USERS
+from ..kept_users import ITEMS, SHOWN, USERS, read_all
 from ..rules import ALL_ROWS
 from ..split import Split
 from ..summary import Summary
@@ -31,6 +32,7 @@ def fit(
     given: Features,
     split: Split | None,
     grown: FittedWorkflow | None,
+    changes: Changes,
     summary: Summary,
 ) -> FittedNumbers:
     """Fit vocabularies and the numbers of features, or let fitted ones grow."""
@@ -40,7 +42,7 @@ def fit(
     with settings.narrator.phase("fitting vocabularies", 1) as report:
         try:
             summary.unknown, fitted = fit_vocabularies(
-                columns, work, vocabularies, given, train, before
+                columns, work, vocabularies, given, train, before, changes
             )
         except MerlinSimError as error:
             raise summary.stopped(f"{settings.files}: {error}") from error

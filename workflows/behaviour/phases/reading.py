@@ -168,6 +168,7 @@ def choose_users(
             summary.dropped_users += bucket.dropped_users
             summary.earlier_interactions += bucket.earlier_rows
             summary.late += bucket.late
+            summary.changing_users.update(bucket.changing)
             for kind in (EVENTS, ITEMS, USERS) if bucket.rows else ():
                 written_by_task(keep.file(kind, bucket.bucket))
             if bucket.mixed:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ....foundation.exceptions import MerlinSimError
 from ....schemas.users_layout import USERS as USERS_LAYOUT
 from ...features.feature import ORDER
@@ -9,7 +11,7 @@ from ...logs.bad_rows import POLICIES
 from ...logs.times import NANOSECONDS
 from ..dataset_spec import users_layout_of
 from ..fitted import FittedWorkflow
-from ..rules import NONE, SPLIT_RULES, SampleRules
+from ..rules import LATEST, NONE, SPLIT_RULES, SampleRules
 from ..split import Split
 from ..summary import Summary
 from ..write_users import refuse_names_of_positions
@@ -156,6 +158,33 @@ def _check_layout(settings: BuildSettings) -> None:
             )
 
 
+def refuse_changes_in_users_layout(
+    settings: BuildSettings, of_users: Mapping[str, int], of_items: Mapping[str, int]
+) -> None:
+    """Refuse features that change where a row has one value for all samples of a user.
+
+    Args:
+        settings: What is built.
+        of_users: By stored column, how many users have different values in time.
+        of_items: The same of items.
+    """
+    if settings.layout != USERS_LAYOUT or settings.rules.feature_values == LATEST:
+        return
+    found = [
+        f"{name!r} of {count:,} {whose}{'s' * (count > 1)}"
+        for whose, counts in (("user", of_users), ("item", of_items))
+        for name, count in counts.items()
+        if count
+    ]
+    if found:
+        raise MerlinSimError(
+            f"{settings.files}: with `--layout users` a feature has one value for each user and "
+            f"item, expected features that do not change. Found changes in {', '.join(found)}. "
+            "`--layout samples` gives each sample what was known at its time; `--feature_values "
+            "latest` gives all samples the latest values, which tell training what came after."
+        )
+
+
 def _refuse_what_users_cannot_hold(settings: BuildSettings) -> None:
     intervals = settings.columns.intervals
     beside = [name for name in settings.columns.beside_target if name not in intervals]
@@ -164,6 +193,11 @@ def _refuse_what_users_cannot_hold(settings: BuildSettings) -> None:
             "Numbers, vectors and lists need `--layout samples`: with `--layout users` a "
             "sample is made of ids and time intervals (buckets make ids of a user's and an "
             f"item's numbers). Received: `--features` makes {', '.join(beside)}."
+        )
+    if settings.columns.contexts:
+        raise MerlinSimError(
+            f"Contexts of interactions ({', '.join(settings.columns.contexts)}) need `--layout "
+            "samples`: with `--layout users` a user's row has one value for all samples."
         )
     if settings.columns.label is not None:
         raise MerlinSimError(

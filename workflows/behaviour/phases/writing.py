@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from ....foundation.digest import sha256
+from ....sampling.positions import TRAIN
 from ....schemas.dataset import write_documents
 from ....schemas.users_layout import USERS as USERS_LAYOUT
 from ...continuation.earlier_histories import EarlierHistories
 from ...continuation.newest_rows import HISTORY
 from ...engine.schedulers import written_by_task
+from ...features.event_counts import refuse_counted
 from ...features.fitted_numbers import FittedNumbers
+from ...features.item_values import ItemValues
 from ...vocabularies.vocabulary import Vocabularies
-from ..behaviour_columns import ROLE
+from ..behaviour_columns import ROLE, SECONDS
 from ..dataset_spec import users_layout_of, users_spec
 from ..encode_and_sample import encode_all
 from ..histories import Histories
 from ..kept_users import EVENTS
+from ..rules import AS_OF_SAMPLE, LATEST
 from ..split import Split
 from ..summary import Summary
 from ..write_samples import write_samples_files
@@ -86,15 +92,28 @@ def _count_targets(settings: BuildSettings, histories: Histories, summary: Summa
     summary.least_before = settings.rules.shortest_sequence_for_training
 
 
+def refuse_counted_samples(
+    settings: BuildSettings, histories: Histories, counted_until: float
+) -> None:
+    """Refuse a log that the fitted workflow counted for its encodings."""
+    seconds = histories.numbers(SECONDS)
+    places = [histories.places_of_samples(mapping)[1] for mapping in settings.rules.mappings]
+    refuse_counted(settings.files, seconds[np.concatenate(places)], counted_until)
+
+
 def write(
     settings: BuildSettings,
     directory: Path,
     histories: Histories,
     vocabularies: Vocabularies,
     events: tuple[Path, FittedNumbers] | None,
+    values: ItemValues | None,
     summary: Summary,
 ) -> None:
     """Write the rows, one per sample or one per user."""
+    if settings.rules.feature_values == LATEST:
+        trained, _ = histories.places_of_samples(TRAIN)
+        summary.outdated = histories.count_outdated(TRAIN, values), len(trained)
     if settings.layout == USERS_LAYOUT:
         _write_users(settings, directory, histories, summary)
     else:
@@ -108,6 +127,7 @@ def write(
             settings.narrator,
             settings.rules.mappings,
             events,
+            values if settings.rules.feature_values == AS_OF_SAMPLE else None,
         )
         summary.rows = rows
     files = directory.glob("*/part.*.parquet")

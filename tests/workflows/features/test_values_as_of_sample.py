@@ -1,0 +1,251 @@
+"""A sample has the features that were known at its own time, and nothing of what came later."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from feature_logs import write_features
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+
+COLUMNS = ("--user_column", "who", "--item_column", "what", "--timestamp_column", "when")
+FEATURES = """
+features:
+  price: {type: number, of: item, operators: [{FillMissing: {fill_val: -1}}]}
+  weight: {type: number, of: item, buckets: [4.5]}
+  released: {type: time, of: item, cycles: [hour], unit: s}
+  genres: {type: list, of: item, longest: 2}
+  look: {type: vector, of: item, size: 2}
+  age: {type: number, of: user, operators: [{FillMissing: {fill_val: -1}}]}
+  income: {type: number, of: user, buckets: [2.5]}
+"""
+NAMES = ("who", "what", "when", "level", "age", "brand", "price", "released", "genres", "look")
+HOUR = 3600.0
+ROWS = [
+    ("u1", "a", 10, "low", 1, "x", 1.0, 0.0, "g|h", "1|0"),
+    ("u1", "b", 20, None, np.nan, "z", 5.0, HOUR, "h", "0|1"),
+    ("u1", "c", 30, "high", 3, "w", 7.0, HOUR, "g", "0|1"),
+    ("u1", "d", 45, None, np.nan, "v", 3.0, HOUR, "k", "0|1"),
+    ("u2", "a", 15, None, np.nan, None, np.nan, np.nan, "", None),
+    ("u2", "b", 25, "mid", 4, "z", 6.0, HOUR, "h", "0|1"),
+    ("u2", "c", 30, "mid", 5, "w2", 8.0, 2 * HOUR, "h|g", "1|0"),
+    ("u3", "a", 40, "top", 9, "y", 2.0, 3 * HOUR, "k", "0|1"),
+    ("u3", "b", 12, "top", 9, None, np.nan, np.nan, "", None),
+    ("u3", "c", 5, "top", 9, None, np.nan, np.nan, "", None),
+]
+BY_HAND = {
+    # user, how many before: level, age, brand, price, released's sine, genres, look
+    ("u1", 0): ("low", 1, "x", 1, 0, ["g", "h"], [1, 0]),
+    ("u1", 1): ("low", 1, "z", 5, 1, ["h"], [0, 1]),
+    ("u1", 2): ("high", 3, "w2", 8, 2, ["h", "g"], [1, 0]),
+    ("u1", 3): ("high", 3, "v", 3, 1, ["k"], [0, 1]),
+    ("u2", 0): ("no_level", -1, "x", 1, 0, ["g", "h"], [1, 0]),
+    ("u2", 1): ("mid", 4, "z", 6, 1, ["h"], [0, 1]),
+    ("u2", 2): ("mid", 5, "w2", 8, 2, ["h", "g"], [1, 0]),
+    ("u3", 0): ("top", 9, "w2", 8, 2, ["h", "g"], [1, 0]),
+    ("u3", 1): ("top", 9, "z", 5, 1, ["h"], [0, 1]),
+    ("u3", 2): ("top", 9, "y", 2, 3, ["k"], [0, 1]),
+}
+BRANDS_OF_HISTORY = {("u1", 3): ["y", "z", "w2"], ("u3", 2): ["w2", "z"], ("u1", 2): ["x", "z"]}
+
+
+def small_log() -> pd.DataFrame:
+    log = pd.DataFrame(ROWS, columns=NAMES)
+    return log.assign(weight=log["price"], income=log["age"])
+
+
+@pytest.fixture(scope="module")
+def run(run_cli, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("as_of_sample")
+    small_log().to_parquet(directory / "log.parquet", row_group_size=3)
+    write_features(directory / "features.yaml", FEATURES)
+
+    def run(output, *more, files=("log.parquet",), features="features.yaml"):
+        given = () if "--fitted" in more else (
+            *COLUMNS, "--features", directory / features, "--user_feature_columns", "level",
+            "--item_feature_columns", "brand",
+        )  # fmt: skip
+        result = run_cli(
+            "preprocess", "log", *(directory / file for file in files),
+            "--output_path", directory / output, *given, "--shortest_sequence_for_user", 1,
+            "--shortest_sequence_for_training", 0, "--scheduler", "single", *more,
+        )  # fmt: skip
+        if result.exception:
+            raise result.exception
+        run.output = result.output
+        return directory / output
+
+    run.directory = directory
+    return run
+
+
+def keys_of(dataset, domain):
+    table = pd.read_parquet(dataset / "categories" / f"{domain}.parquet")
+    return {0: None, **dict(zip(table["id"], table["key"], strict=True))}
+
+
+def rows_of(dataset):
+    frames = [pq.read_table(dataset / mapping).to_pandas() for mapping in ("train", "test")]
+    rows = pd.concat(frames, ignore_index=True)
+    for name in ("who", "level", "income"):
+        rows[name] = rows[name].map(keys_of(dataset, name))
+    for name in ("what", "brand", "weight"):
+        keys = keys_of(dataset, name)
+        rows[f"{name}_trgt"] = rows[f"{name}_trgt"].map(keys)
+        for side in ("pos", "neg"):
+            lists = rows[f"{name}_{side}"]
+            rows[f"{name}_{side}"] = [[keys[i] for i in ids if i] for ids in lists]
+    genres = keys_of(dataset, "genres")
+    rows["genres"] = [[genres[i] for i in ids if i] for ids in rows["genres"]]
+    rows["place"] = list(zip(rows["who"], map(len, rows["what_pos"]), strict=True))
+    return rows
+
+
+def test_each_sample_has_what_was_known_at_its_time(run):
+    rows = rows_of(run("dataset"))
+    positives = rows[rows["label"] == 1].set_index("place")
+    assert len(positives) == len(BY_HAND)
+    for place, (level, age, brand, price, hour, genres, look) in BY_HAND.items():
+        row = positives.loc[[place]].iloc[0]
+        assert (row["level"], row["age"]) == (level, age), place
+        bucket = "no_income" if age < 0 else f"bucket {int(age > 2.5)}"
+        assert row["income"] == bucket, place
+        assert (row["brand_trgt"], row["price_trgt"]) == (brand, price), place
+        assert row["weight_trgt"] == f"bucket {int(price > 4.5)}", place
+        angle = np.sin(hour * 2 * np.pi / 24)
+        assert row["released_hour_sin_trgt"] == pytest.approx(angle, abs=1e-6), place
+        assert row["genres"] == genres, place
+        np.testing.assert_allclose(row["look_trgt"], look, atol=1e-6)
+    for place, brands in BRANDS_OF_HISTORY.items():
+        assert positives.loc[[place]].iloc[0]["brand_pos"] == brands, place
+
+
+def brand_at(log, item, moment):
+    known = log[(log["what"] == item) & log["brand"].notna()].sort_values("when", kind="stable")
+    first = known["when"].iloc[0]  # before it what was known first
+    return known[known["when"] <= max(moment, first)]["brand"].iloc[-1]
+
+
+def test_drawn_items_have_what_was_known_at_the_time_of_their_sample(run):
+    rows, log = rows_of(run("drawn")), small_log()
+    times = log.sort_values("when").groupby("who")["when"].apply(list)
+    checked = 0
+    for row in rows.to_dict("records"):
+        who, before = row["place"]
+        moment = times[who][before]
+        for item, brand in [
+            (row["what_trgt"], row["brand_trgt"]),
+            *zip(row["what_neg"], row["brand_neg"], strict=True),
+            *zip(row["what_pos"], row["brand_pos"], strict=True),
+        ]:
+            assert brand == brand_at(log, item, moment)
+            checked += 1
+    assert checked > 40
+
+
+def test_a_request_gets_the_last_known_value(run):
+    dataset = run("served")
+    items = pd.read_parquet(dataset / "categories/what.parquet").set_index("key")
+    brands = keys_of(dataset, "brand")
+    found = {key: (brands[row["brand"]], row["price"]) for key, row in items.iterrows()}
+    assert found == {"a": ("y", 2), "b": ("z", 6), "c": ("w2", 8), "d": ("v", 3)}
+
+
+def test_nothing_of_a_row_that_tests_is_seen_in_training(run):
+    log = small_log()
+    changed = log.copy()
+    late = changed["when"] >= 30
+    changed.loc[late, ["level", "age", "brand", "price"]] = ["new", 77, "new", 77.0]
+    changed.to_parquet(run.directory / "changed.parquet")
+    found = []
+    for number, file in enumerate(("log.parquet", "changed.parquet")):
+        dataset = run(f"split_{number}", "--test_from", "30", files=(file,))
+        rows = rows_of(dataset)
+        early = [place in {("u1", 0), ("u1", 1), ("u2", 0), ("u2", 1)} for place in rows["place"]]
+        kept = rows[early].sort_values(["place", "label"])
+        known = [item != "c" and item != "d" for item in kept["what_trgt"]]
+        names = ["place", "level", "age", "brand_trgt", "price_trgt"]
+        found.append(kept[known][names].reset_index(drop=True))
+    pd.testing.assert_frame_equal(*found)
+
+
+def test_latest_gives_the_last_known_value_to_all_and_says_how_many_leak(run):
+    rows = rows_of(run("latest", "--feature_values", "latest"))
+    positives = rows[rows["label"] == 1].set_index("place")
+    assert positives.loc[[("u1", 0)]].iloc[0]["level"] == "high"
+    assert positives.loc[[("u1", 0)]].iloc[0]["age"] == 3
+    assert positives.loc[[("u2", 0)]].iloc[0]["brand_trgt"] == "y"
+    assert list(positives.loc[[("u1", 2)]].iloc[0]["brand_pos"]) == ["y", "z"]
+    # Of 7 that train: u1's first two (low), u2's first two (mid, 4 and before), u3's b (price).
+    assert "5 of 7 interactions that train" in run.output
+    run("not_latest")
+    assert "interactions that train" not in run.output
+
+
+def test_one_row_a_user_is_refused_where_values_change(run):
+    options = ("--layout", "users", "--features", run.directory / "few.yaml")
+    write_features(run.directory / "few.yaml", "features: {income: {type: number, of: user, "
+                   "buckets: [2.5]}}")  # fmt: skip
+    with pytest.raises(MerlinSimError) as refused:
+        run("refused", *options)
+    message = str(refused.value)
+    assert "'level' of 2 users" in message and "'brand' of 1 item" in message
+    assert "--layout samples" in message and "--feature_values latest" in message
+    dataset = run("users", *options, "--feature_values", "latest")
+    users = pq.read_table(dataset / "users").to_pandas()
+    levels = keys_of(dataset, "level")
+    assert sorted(levels[level] for level in users["level"]) == ["high", "mid", "top"]
+
+
+@pytest.mark.parametrize("buckets", [1, 4])
+def test_buckets_of_users_change_nothing(buckets, run, monkeypatch):
+    from merlin_sim.workflows.behaviour.phases import reading
+
+    plain = rows_of(run(f"plain_{buckets}"))
+    monkeypatch.setattr(reading, "number_of_buckets", lambda size: buckets)
+    parted = rows_of(run(f"parted_{buckets}"))
+    names = ["place", "label", "what_trgt", "level", "age", "brand_trgt", "price_trgt", "income"]
+    order = ["place", "label", "what_trgt"]
+    found = [rows[names].sort_values(order).reset_index(drop=True) for rows in (plain, parted)]
+    pd.testing.assert_frame_equal(*found)
+
+
+def test_the_next_day_goes_on_from_the_last_known_value(run):
+    """Interactions that were only shown bring values too: the next day knows them."""
+    rows = [
+        ("u1", "a", 1, "low", 1.0, 1), ("u1", "b", 2, "high", 2.0, 0),
+        ("u2", "a", 1, "low", 1.0, 1), ("u2", "b", 2, "low", 1.0, 1),
+    ]  # fmt: skip
+    names = ["who", "what", "when", "level", "age", "clicked"]
+    pd.DataFrame(rows, columns=names).to_parquet(run.directory / "day1.parquet")
+    following = [("u1", "a", 5, None, np.nan, 1), ("u1", "b", 6, "top", 3.0, 1)]
+    pd.DataFrame(following, columns=names).to_parquet(run.directory / "day2.parquet")
+    write_features(run.directory / "age.yaml", "features: {age: {type: number, of: user, "
+                   "operators: [{FillMissing: {fill_val: -1}}]}}")  # fmt: skip
+    given = (
+        *COLUMNS, "--label_column", "clicked", "--user_feature_columns", "level", "--features",
+        run.directory / "age.yaml",
+    )  # fmt: skip
+    from click.testing import CliRunner
+
+    from merlin_sim.scripts.main import cli
+
+    def preprocess(log, output, *options):
+        arguments = (
+            "preprocess", "log", run.directory / log, "--output_path", run.directory / output,
+            "--shortest_sequence_for_user", 1, "--shortest_sequence_for_training", 0,
+            "--scheduler", "single", *options,
+        )  # fmt: skip
+        result = CliRunner().invoke(cli, [str(argument) for argument in arguments])
+        assert result.exception is None, result.exception
+        return run.directory / output
+
+    day1 = preprocess("day1.parquet", "day1", *given)
+    day2 = preprocess("day2.parquet", "day2", "--fitted", day1, "--grow", "--history", day1)
+    levels = keys_of(day2, "level")
+    frames = [pq.read_table(day2 / mapping).to_pandas() for mapping in ("train", "test")]
+    found = pd.concat(frames).sort_values("what_trgt")
+    assert [levels[level] for level in found["level"]] == ["high", "top"]
+    assert found["age"].tolist() == [2.0, 3.0]

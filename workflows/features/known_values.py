@@ -1,0 +1,157 @@
+"""Which values of a log are known, and which of them was the last one known at each row's time.
+
+A feature that changes must not tell a sample what came later: a row has the last value of its user,
+or of its item, that stands in a row of its own time or before it. A missing value never takes the
+place of a known one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .feature import KeyList, Number, Time, Vector
+from .feature_set import FeatureSet
+
+Array = npt.NDArray[Any]
+Mask = npt.NDArray[np.bool_]
+SIGN = np.int64(2**63 - 1)
+
+
+def is_known(features: FeatureSet, name: str, table: pa.Table) -> Mask:
+    """Tell which rows have a value of a column, as it is stored on the way through the workflow.
+
+    >>> table = pa.table({"brand": ["x", "no_brand"]})
+    >>> is_known(FeatureSet(), "brand", table).tolist()
+    [True, False]
+
+    Args:
+        features: What the log's columns become.
+        name: The stored column: a key, or what a feature is stored as.
+        table: The rows.
+    """
+    values = table[name].combine_chunks()
+    for feature in features:
+        if isinstance(feature, Time) and name in feature.stored:
+            parts = [np.asarray(table[part]) for part in feature.stored[:2]]
+            return np.asarray((parts[0] != 0) | (parts[1] != 0))  # a missing time is 0 and 0
+        if feature.name == name and isinstance(feature, Number | Vector):
+            return np.asarray(values.is_valid())
+        if feature.name == name and isinstance(feature, KeyList):
+            return np.asarray(pc.greater(pc.binary_length(values), 0))
+    known = values.is_valid()
+    if pa.types.is_string(values.type):
+        known = pc.and_(known, pc.not_equal(values, f"no_{name}").fill_null(False))
+    return np.asarray(known)
+
+
+def ordered_times(times: pa.Array) -> npt.NDArray[np.int64]:
+    """Give times as whole numbers of 64 bits in the same order; whole numbers stay as they are.
+
+    >>> found = ordered_times(pa.array([-1.5, -0.25, 0.0, 3.5]))
+    >>> bool((np.diff(found) > 0).all()), ordered_times(pa.array([7, -2])).tolist()
+    (True, [7, -2])
+    """
+    if pa.types.is_floating(times.type):
+        bits = (np.asarray(times).astype(np.float64) + 0.0).view(np.int64)
+        return np.asarray(np.where(bits < 0, bits ^ SIGN, bits))
+    if pa.types.is_temporal(times.type):
+        times = pc.cast(pc.cast(times, pa.timestamp("ns"), safe=False), pa.int64())
+    return np.asarray(times).astype(np.int64)
+
+
+def rows_as_of(codes: Array, order: Array, moments: Array, known: Mask) -> npt.NDArray[np.int64]:
+    """Name, for each row, the row whose value was the last one known at its time.
+
+    Of rows of one time all have the last known one of them. Where nothing was known yet it is the
+    row itself.
+
+    >>> codes, moments = np.array([0, 0, 0, 1]), np.array([1, 3, 2, 5])
+    >>> order, known = np.lexsort((moments, codes)), np.array([True, False, False, False])
+    >>> rows_as_of(codes, order, moments, known).tolist()
+    [0, 0, 0, 3]
+
+    Args:
+        codes: [rows] Whose each is.
+        order: [rows] The rows in the order of codes, times and the log.
+        moments: [rows] When each was.
+        known: [rows] Which rows have a value.
+    """
+    count = len(order)
+    if not count:
+        return np.empty(0, np.int64)
+    places = np.arange(count)
+    newest = np.maximum.accumulate(np.where(known[order], places, -1))
+    new_code = np.diff(codes[order], prepend=codes[order[0]] - 1) != 0
+    new_time = new_code | (np.diff(moments[order], prepend=moments[order[0]]) != 0)
+    ends = np.append(np.flatnonzero(new_time)[1:], count) - 1
+    newest = newest[ends[np.cumsum(new_time) - 1]]
+    begins = np.flatnonzero(new_code)[np.cumsum(new_code) - 1]
+    found = np.empty(count, np.int64)
+    found[order] = np.where(newest >= begins, order[np.maximum(newest, 0)], order)
+    return found
+
+
+def codes_of(values: pa.Array) -> npt.NDArray[np.int64]:
+    """Number an array's distinct values; null is one of them.
+
+    Numbers are equal that 32 bits do not tell apart: files may hold a value in either width.
+
+    >>> codes_of(pa.array([0.1, float(np.float32(0.1)), None])).tolist()
+    [0, 0, 1]
+    """
+    if pa.types.is_floating(values.type):
+        values = pc.cast(values, pa.float32(), safe=False)
+    encoded = values.dictionary_encode(null_encoding="encode")
+    return np.asarray(encoded.indices).astype(np.int64)
+
+
+def fill_as_of(
+    table: pa.Table, names: Sequence[str], codes: Array, times: pa.Array, features: FeatureSet
+) -> pa.Table:
+    """Give each row of a user the values that were known at its time.
+
+    Args:
+        table: Rows in the order of the log.
+        names: The columns of users.
+        codes: [rows] Whose each is, from 0.
+        times: [rows] When.
+        features: What the log's columns become.
+    """
+    order, moments = None, ordered_times(times)
+    for name in names:
+        known = is_known(features, name, table)
+        values = table[name].combine_chunks()
+        numbered = codes_of(values)
+        if known.all() and not changes_by_code(numbered, codes).any():
+            continue
+        if order is None:
+            order = np.lexsort((moments, codes))
+        rows = rows_as_of(codes, order, moments, known)
+        table = table.set_column(
+            table.schema.get_field_index(name), name, values.take(pa.array(rows))
+        )
+    return table
+
+
+def changes_by_code(values: Array, codes: Array) -> Mask:
+    """Tell which codes have different values.
+
+    >>> changes_by_code(np.array([5, 5, 6, 7]), np.array([0, 0, 1, 1])).tolist()
+    [False, True]
+
+    Args:
+        values: [rows] Numbers of values.
+        codes: [rows] Whose each is; each from 0 on has a row.
+    """
+    count = int(codes.max(initial=-1)) + 1
+    first = np.zeros(count, np.int64)
+    first[codes[::-1]] = values[::-1]
+    found = np.zeros(count, bool)
+    found[codes[values != first[codes]]] = True
+    return found
