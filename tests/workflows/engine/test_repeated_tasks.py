@@ -116,4 +116,4 @@ def test_a_lost_file_is_never_taken_for_an_empty_one(
         else:
             assert all_bytes(output) == datasets[name], losing.lost
         assert losing.lost is not None
-    assert refused >= phases - 1
+    assert refused > 1
