@@ -92,9 +92,9 @@ class EventTimes:
             seconds, bad = seconds_of(raw, self.unit)
         bad = bad | np.asarray(seconds.is_null())
         if bad.any():
-            place = int(np.argmax(bad))
+            first = int(np.argmax(bad))
             raise RequestError(
-                f"{where[place]}: expected {EXPECTED_DATE}, received {values[place]!r:.60}"
+                f"{where[first]}: expected {EXPECTED_DATE}, received {values[first]!r:.60}"
             )
         return np.asarray(seconds, np.float64)
 
