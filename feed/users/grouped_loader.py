@@ -26,7 +26,7 @@ class StretchSource(UserSource):
     by_reach: ClassVar[bool] = True
 
     @cached_property
-    def part_rows(self) -> list[int]:  # type: ignore[override]
+    def part_rows(self) -> list[int]:
         """The number of stretches of each row group."""
         return [self._stretches_of_part(part) for part in range(len(self.users.parts))]
 

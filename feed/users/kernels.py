@@ -158,7 +158,7 @@ def expand(
 
 
 @numba.njit(cache=True, nogil=True)
-def seen_at(same_time: Array, start: int, position: int) -> int:
+def seen_at(same_time: Array, start: Any, position: Any) -> Any:
     """How many interactions of a user the sample at a position sees.
 
     Args:

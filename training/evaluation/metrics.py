@@ -135,7 +135,8 @@ class Evaluator:
         self._batches = []
         ranks = self._ranks
         counts = np.array([np.isnan(probabilities).sum(), len(probabilities)], np.int64)
-        refuse_not_a_number(*sum_counts(counts, ranks).tolist(), "the model's scores")
+        wrong, of = sum_counts(counts, ranks).tolist()
+        refuse_not_a_number(wrong, of, "the model's scores")
         bins = calibration_over_ranks(labels, probabilities, ranks)
         auc = self._auc.over_ranks(ranks)
         return Evaluation(

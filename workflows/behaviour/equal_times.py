@@ -61,7 +61,8 @@ def hashed_order(rows: pa.Table, columns: BehaviourColumns, seed: int) -> pa.Arr
 
 def _hashes(keys: pa.Array) -> npt.NDArray[np.uint64]:
     encoded = keys.dictionary_encode()
-    return hash_keys(encoded.dictionary)[np.asarray(encoded.indices)]
+    hashes: npt.NDArray[np.uint64] = hash_keys(encoded.dictionary)[np.asarray(encoded.indices)]
+    return hashes
 
 
 def _same_in_every_unit(times: pa.Array) -> npt.NDArray[np.uint64]:

@@ -198,7 +198,9 @@ class Histories:
         counts = np.diff(offsets) - ends
         numbers = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
         found: npt.NDArray[np.int64] = np.repeat(offsets[:-1] + ends, counts) + numbers
-        return self.samples.places[found] if self.columns.indexes_samples else found
+        if self.columns.indexes_samples:
+            found = self.samples.places[found]
+        return found
 
     def places_of_samples(self, mapping: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Whose each sample of a mapping is, and where it stands among all interactions."""

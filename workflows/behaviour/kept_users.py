@@ -237,7 +237,8 @@ class KeepLongUsers:
     def _count_repeated(self, kept: pa.Table) -> int:
         """Count the rows that repeat user, time and item."""
         names = (self.columns.user, self.columns.timestamp, self.columns.item)
-        return kept.num_rows - _count_distinct([_codes(kept, name) for name in names])
+        rows: int = kept.num_rows
+        return rows - _count_distinct([_codes(kept, name) for name in names])
 
     def _order_of_file(self, kept: pa.Table) -> FileOrder:
         users, times = (_codes(kept, name) for name in (self.columns.user, self.columns.timestamp))

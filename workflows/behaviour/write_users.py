@@ -135,7 +135,7 @@ def refuse_names_of_positions(columns: BehaviourColumns, layout: UsersLayout) ->
         MerlinSimError: With the names.
     """
     own = {name for names in layout.positions.values() for name in names}
-    own |= {layout.same_time} - {None}
+    own |= set() if layout.same_time is None else {layout.same_time}
     times = [] if layout.times is None else [layout.times]
     taken = sorted(own & {*columns.users, *columns.items, *times})
     if taken:

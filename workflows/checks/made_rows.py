@@ -153,5 +153,5 @@ class MadeRows:
             columns[name] = table.feature(feature)[targets]
         labels = np.repeat(np.array([1, 0], np.int8), [count, several * count])
         last = np.where(seen > 0, items[starts[rows] + np.maximum(seen, 1) - 1], 0)
-        history = (np.tile(hashes, times), np.tile(lengths, times))
-        return CheckedRows.of(labels, columns, history, np.tile(last, times))
+        seen_by_all = (np.tile(hashes, times), np.tile(lengths, times))
+        return CheckedRows.of(labels, columns, seen_by_all, np.tile(last, times))

@@ -19,8 +19,7 @@ from ...engine.schedulers import written_by_task
 from ...logs.bad_rows import BadRows
 from ...logs.time_range import LogTimes, TimeRange, joined, known_times
 from ...logs.times import text_of_time
-from ...vocabularies.fit_vocabularies import read_all
-from ..kept_users import EVENTS, ITEMS, USERS, KeepLongUsers
+from ..kept_users import EVENTS, ITEMS, USERS, KeepLongUsers, read_all
 from ..rules import SampleRules
 from ..split import Split
 from ..summary import Summary
