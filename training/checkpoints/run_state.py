@@ -85,12 +85,12 @@ class RunFacts:
             if given != found
         ]
         if self.model_type == theirs["model_type"]:
-            problems += _differing(self.model_options, self._completed(theirs))
+            given, found = map(self._completed, (self.model_options, theirs["model_options"]))
+            problems += _differing(given, found)
         return problems
 
-    def _completed(self, theirs: dict[str, Any]) -> dict[str, Any]:
-        """Return a checkpoint's options, with those that are newer than it at their defaults."""
-        options: dict[str, Any] = theirs["model_options"]
+    def _completed(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Return options, with those that a checkpoint is too old to know at their defaults."""
         try:
             completed: dict[str, Any] = (
                 find_family(self.model_type).options.parse(options).to_dict()

@@ -151,7 +151,7 @@ def test_options_that_are_newer_than_a_checkpoint_have_their_defaults(datasets, 
     del checkpoint.facts["model_options"]["history_counts"]
     WarmStart(make_state(datasets["old"]), datasets["old"], "mean").restore(checkpoint)
     counting = make_state(datasets["old"], history_counts=True)
-    with pytest.raises(CheckpointError, match="its model's options should be"):
+    with pytest.raises(CheckpointError, match="`history_counts` should be the checkpoint's, false"):
         WarmStart(counting, datasets["old"], "mean").restore(checkpoint)
 
 
