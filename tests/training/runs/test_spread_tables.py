@@ -98,8 +98,12 @@ def test_sim_with_spread_tables_trains_as_it_does_alone(cut, sim_runs):
         CheckpointStore(sim_runs / name / "saved").load().arrays for name in ("alone", cut)
     )
     assert set(ours) == set(theirs)
-    for name in theirs:
-        scale = max(1e-3, float(np.abs(theirs[name]).max()))  # a bias before a softmax is noise
+    # A softmax takes this bias away again. Its gradient is rounding alone, which Adam scales up, and
+    # rounding depends on the processor: on some the two runs' biases differ by more than they are.
+    before_softmax = "body/interest/activation_unit/dense/2/bias"
+    assert max(abs(found[before_softmax]).max() for found in (ours, theirs)) < 1e-5
+    for name in set(theirs) - {before_softmax}:
+        scale = max(1e-3, float(np.abs(theirs[name]).max()))
         np.testing.assert_allclose(
             ours[name], theirs[name], rtol=0, atol=1e-3 * scale, err_msg=name
         )
