@@ -37,7 +37,7 @@ refuse() {
 data_path=/data
 gpus=1
 mode=train
-options=(--drop_remainder --preset published)
+options=(--preset published --drop_remainder)
 
 while [ $# -gt 0 ]; do
   flag=$1
