@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
+from .asked_step import BEST, NEWEST
 from .checkpoint_files import Checkpoint, CheckpointError
 from .checkpoint_store import AUC, CheckpointStore, auc_of
-
-BEST, NEWEST = "best", "newest"
-WANTED = f"{BEST}, {NEWEST} or the number of a step"
-"""What may be asked for."""
-
-
-def is_choice(step: str) -> bool:
-    """Tell whether a text asks for a checkpoint.
-
-    >>> is_choice("best"), is_choice("120"), is_choice("last")
-    (True, True, False)
-    """
-    return step in (BEST, NEWEST) or re.fullmatch(r"\d{1,10}", step) is not None
 
 
 def choose_checkpoint(

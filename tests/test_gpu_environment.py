@@ -121,6 +121,7 @@ def test_a_lock_is_installed_whatever_its_packages_ask_of_one_another(tmp_path):
         make_wheel(wheels, "merlinlike", "1.0", "pandalike<2"),
         make_wheel(wheels, "pandalike", "2.1"),
     ]
+    shutil.copy(SETUP.parents[1] / "requirements/uv.txt", lock.parent)
     lock.write_text("".join(f"{pin} --hash=sha256:{digest}\n" for pin, digest in made))
     site = tmp_path / ".venv/lib" / f"python3.{sys.version_info.minor}" / "site-packages"
     venv.create(tmp_path / ".venv", with_pip=False)

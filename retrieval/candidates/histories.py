@@ -101,8 +101,8 @@ class DatasetHistories:
 
     def _in_file(self, path: Path, users: Sequence[Any]) -> dict[Any, History]:
         columns = self.columns
-        users = (columns.user, *columns.user_features)  # a context is that of the request
-        names = [*users, columns.item, columns.timestamp]
+        of_users = (columns.user, *columns.user_features)  # a context is that of the request
+        names = [*of_users, columns.item, columns.timestamp]
         table = self.kept.read(path, [*names, ROLE], [(columns.user, "in", list(users))])
         table = table.filter(np.asarray(table[ROLE]) & JOINS > 0)
         keys = [(columns.timestamp, "ascending")]
@@ -112,7 +112,7 @@ class DatasetHistories:
         table = table.append_column("row", pa.array(np.arange(table.num_rows)))
         table = table.sort_by([*keys, ("row", "ascending")])
         found: dict[Any, History] = {}
-        for row in table.select([*users, columns.item]).to_pylist():
+        for row in table.select([*of_users, columns.item]).to_pylist():
             item = row.pop(columns.item)
             history = found.setdefault(row[columns.user], History({}, []))
             history.user.update(row)

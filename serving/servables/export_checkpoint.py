@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...checkpoints.asked_step import BEST
 from ...checkpoints.checkpoint_files import SUMS
 from ...checkpoints.checkpoint_store import Checkpoint, CheckpointError
-from ...checkpoints.choice import BEST, choose_checkpoint
+from ...checkpoints.choice import choose_checkpoint
 from ...foundation.digest import sha256
 from ...foundation.staging import check_apart
 from ...models.registry import model_class

@@ -11,10 +11,6 @@ import json
 import math
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
 from ...foundation.ranks import launched_size
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.users_layout import usual_candidates
@@ -41,6 +37,10 @@ def is_own_log(directory: Path) -> bool:
 
 def training_samples(dataset: DatasetDirectory) -> int:
     """Count the training samples by what files say of themselves; 0 where they cannot be read."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
     files = dataset.stored_files("train")
     layout = dataset.users
     try:

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 
 import yaml
 
-from ...checkpoints.choice import BEST, WANTED, is_choice
+from ...checkpoints.asked_step import BEST, WANTED, is_choice
 from ...foundation.exceptions import MerlinSimError
 from ...models.families.registry import DEFAULT, families
 from ...placement.sizes import parse_size

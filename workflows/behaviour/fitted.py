@@ -233,25 +233,25 @@ class FittedWorkflow:
 
     def _finish(self, node: nvt.WorkflowNode) -> Workflow:
         names = (*self.columns.users, self.columns.item)
-        first = {name: self.vocabularies.keys(name).iloc[:1].repeat(3).array for name in names}
-        # Three interactions, so that train and test have a row to look at.
+        first = {name: self.vocabularies.keys(name).iloc[:1].repeat(4).array for name in names}
+        # Four interactions, so that train, validation and test have a row to look at.
         first |= {self.columns.timestamp: self._example_times()}
-        first |= {name: [1, 1, 1] for name in self.columns.labels}
-        first |= {name: [TAKEN] * 3 for name in self.columns.roles if name == ROLE}
+        first |= {name: [1, 1, 1, 1] for name in self.columns.labels}
+        first |= {name: [TAKEN] * 4 for name in self.columns.roles if name == ROLE}
         features = self.columns.features
         bucketed = (n.name for of in (USER, INTERACTION) for n in features.bucketed(of))
         numbers = (*self.columns.of_users, *self.columns.of_interactions, *bucketed)
-        first |= {name: [1.0, 1.0, 1.0] for name in numbers}
+        first |= {name: [1.0, 1.0, 1.0, 1.0] for name in numbers}
         if SECONDS in first:  # later than all that was counted
-            first[SECONDS] = [(self.numbers.counted_until or 0.0) + step for step in (1, 2, 3)]
+            first[SECONDS] = [(self.numbers.counted_until or 0.0) + step for step in (1, 2, 3, 4)]
         return fitted_workflow(node, pd.DataFrame(first))
 
     def _example_times(self) -> Any:
-        """Three times that the split can be compared with."""
+        """Four times that the split can be compared with."""
         split = self._split
         if split is None or split.test_from is None or _is_number(split.test_from):
-            return [1, 2, 3]
-        return pd.to_datetime([1, 2, 3], unit="s")
+            return [1, 2, 3, 4]
+        return pd.to_datetime([1, 2, 3, 4], unit="s")
 
     def _check_vocabularies(self, path: Path, stated: Mapping[str, Any]) -> None:
         if set(stated) != set(self.domains):

@@ -80,6 +80,7 @@ class TemporaryFiles:
 
     A copy in another process reads the files, and leaves it to the first process to remove them.
 
+    >>> from pathlib import Path
     >>> files = TemporaryFiles("example-")
     >>> Path(str(files)).is_dir()
     True

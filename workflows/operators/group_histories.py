@@ -12,7 +12,7 @@ from ..behaviour.behaviour_columns import MOMENT, BehaviourColumns
 from ..behaviour.equal_times import hashed_order, is_hashed
 from ..behaviour.rules import ITEM_ORDER, SampleRules
 from ..behaviour.split import PART, Split
-from ..engine.backend import array_module, frame_to_arrow, group_sorted, new_frame, ranks
+from ..engine.backend import array_module, frame_to_arrow, group_sorted, new_frame
 from ..features.known_values import ordered_times
 from ..logs.times import read_times
 from .row_operator import RowOperator, id_list_column, number_column, number_list_column
@@ -73,7 +73,7 @@ class GroupHistories(RowOperator):
             df[names.timestamp] = xp.asarray(np.asarray(times.cast(pa.int64())))
         order = self._order(df, users, times)
         if names.moments:
-            df[MOMENT] = xp.asarray(ranks(times))
+            df[MOMENT] = xp.asarray(ordered_times(times))
         for time in names.times:
             df[time] = xp.asarray(ordered_times(times))
         if self.split is not None and not self.split.columns:

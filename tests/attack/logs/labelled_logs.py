@@ -195,6 +195,7 @@ def preprocess(path: Path, output: Path, base: dict[str, Any]) -> None:
         max_sequence_length=LONGEST,
         shortest_sequence_for_user=SHORTEST,
         negatives="none" if base["labelled"] else "popularity",
+        equal_times="log",
         **base["split"],
     )
     user, item, time, kind = NAMES.values()

@@ -79,7 +79,7 @@ def test_lines_of_the_log_become_what_the_model_was_tested_on(raw, dataset, enco
     assert any(value is None for row in rows for value in row.values())
     encoded = [encoder.encode(encoder.parse(row)).targets for row in rows]
     files = sorted((dataset / "test").glob("*.parquet"))
-    columns = {name: [] for name in encoder.fields}
+    columns = {name: [] for name in encoder.fields_for(())}
     for file in files:
         for name, values in pq.read_table(file, columns=list(columns)).to_pydict().items():
             columns[name] += values

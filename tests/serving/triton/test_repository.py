@@ -203,6 +203,6 @@ def test_the_bundled_server_runs_the_workflow_part(triton_with_workflow, events,
     for name, expected in one_user_batch(encoded, encoder.columns).items():
         found = infer(triton_with_workflow, "grpc", "workflow", {"event": text}, name)
         assert (found.dtype, found.tolist()) == (expected.dtype, expected.tolist())
-    with pytest.raises(InferenceServerException, match="expected the key 'history'"):
+    with pytest.raises(InferenceServerException, match="expected the keys 'history', 'candidates'"):
         bad = np.array(['{"user_id": "u"}'], object)
         infer(triton_with_workflow, "http", "workflow", {"event": bad}, "user_id")

@@ -98,7 +98,7 @@ def test_sim_with_spread_tables_trains_as_it_does_alone(cut, sim_runs):
         CheckpointStore(sim_runs / name / "saved").load().arrays for name in ("alone", cut)
     )
     assert set(ours) == set(theirs)
-    # A softmax takes this bias away again. Its gradient is rounding alone, which Adam scales up, and
+    # A softmax takes this bias away. Its gradient is rounding alone, which Adam scales up, and
     # rounding depends on the processor: on some the two runs' biases differ by more than they are.
     before_softmax = "body/interest/activation_unit/dense/2/bias"
     assert max(abs(found[before_softmax]).max() for found in (ours, theirs)) < 1e-5

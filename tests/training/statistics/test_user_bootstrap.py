@@ -4,8 +4,13 @@ import numpy as np
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.training.evaluation import row_metrics
 from merlin_sim.training.evaluation.metrics import AUCCounts
+from merlin_sim.training.evaluation.over_ranks import (
+    calibration_over_ranks,
+    log_loss_over_ranks,
+)
 from merlin_sim.training.evaluation.scored_rows import ScoredRows
 from merlin_sim.training.statistics.user_bootstrap import UserBootstrap
 
@@ -93,9 +98,9 @@ def test_measures_of_drawn_users_are_those_of_their_rows(measure):
 
 def by_rows(measure, labels, scores):
     if measure == "log_loss":
-        return row_metrics.log_loss(labels, scores)
+        return log_loss_over_ranks(labels, scores, Ranks())
     if measure == "calibration_error":
-        return row_metrics.calibration_error(row_metrics.calibration_bins(labels, scores))
+        return row_metrics.calibration_error(calibration_over_ranks(labels, scores, Ranks()))
     counts = AUCCounts()
     counts.update(labels.astype(np.float32), scores)
     return counts.result()

@@ -236,6 +236,9 @@ def test_a_part_validates_unless_told_otherwise(run, run_cli, files):
     found, _ = sizes("last")
     assert list(found) == ["train", "validation", "test"]
     assert len(found["validation"]) == len(found["test"]) == log["who"].nunique()
+    fitted = FittedWorkflow.load(files / "last")
+    for mapping, rows in found.items():
+        assert len(fitted.samples(mapping).transform(log)) == 2 * len(rows)
     found, output = sizes("time", "--test_from", FROM)
     before = log[log["when"] < FROM]
     validation_from = int(re.search(r"what would train, from (\d+) on", output)[1])

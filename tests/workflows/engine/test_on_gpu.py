@@ -38,8 +38,8 @@ from merlin_sim.workflows.operators.hash_crosses import HashCrosses
 from merlin_sim.workflows.operators.look_up_item_features import LookUpItemFeatures
 from merlin_sim.workflows.vocabularies.vocabulary import Vocabularies
 
-COLUMNS = BehaviourColumns("user", "item", "time", ("country",), ("cat",))
-LABELLED = BehaviourColumns("user", "item", "time", ("country",), ("cat",), "clicked")
+COLUMNS = BehaviourColumns("user", "item", "time", ("country",), ("cat",), steady=("country",))
+LABELLED = replace(COLUMNS, label="clicked")
 CUPY = load("cupy")
 LOG = pa.table(
     {
@@ -130,7 +130,7 @@ def featured(tmp_path):
         "crosses": {"pair": {"columns": ["country", "cat"], "buckets": 9}},
     }  # fmt: skip
     features = features_from_plain(plain, "test")
-    columns = replace(LABELLED, features=features)
+    columns = replace(LABELLED, features=features, steady=("country", "age"))
     vocabularies = Vocabularies(tmp_path / "featured")
     numbers = pa.array([0.5, -1, 2, 0], pa.float32())
     vocabularies.add_items(

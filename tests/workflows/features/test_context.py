@@ -53,7 +53,7 @@ def run(run_cli, tmp_path_factory):
         result = run_cli(
             "preprocess", "log", directory / log, "--output_path", directory / output, *given,
             "--shortest_sequence_for_user", 1, "--shortest_sequence_for_training", 0,
-            "--scheduler", "single", *more,
+            "--scheduler", "single", "--order_of_equal_times", "log", "--validation", "none", *more,
         )  # fmt: skip
         if result.exception:
             raise result.exception

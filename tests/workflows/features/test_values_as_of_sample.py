@@ -10,6 +10,7 @@ from feature_logs import write_features
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 
+AS_LOGGED = ("--order_of_equal_times", "log", "--validation", "none")
 COLUMNS = ("--user_column", "who", "--item_column", "what", "--timestamp_column", "when")
 FEATURES = """
 features:
@@ -70,7 +71,7 @@ def run(run_cli, tmp_path_factory):
         result = run_cli(
             "preprocess", "log", *(directory / file for file in files),
             "--output_path", directory / output, *given, "--shortest_sequence_for_user", 1,
-            "--shortest_sequence_for_training", 0, "--scheduler", "single", *more,
+            "--shortest_sequence_for_training", 0, "--scheduler", "single", *AS_LOGGED, *more,
         )  # fmt: skip
         if result.exception:
             raise result.exception
@@ -217,6 +218,7 @@ def test_the_next_day_goes_on_from_the_last_known_value(run):
     rows = [
         ("u1", "a", 1, "low", 1.0, 1), ("u1", "b", 2, "high", 2.0, 0),
         ("u2", "a", 1, "low", 1.0, 1), ("u2", "b", 2, "low", 1.0, 1),
+        ("u3", "b", 1, "low", 1.0, 1), ("u3", "a", 2, "low", 1.0, 1),
     ]  # fmt: skip
     names = ["who", "what", "when", "level", "age", "clicked"]
     pd.DataFrame(rows, columns=names).to_parquet(run.directory / "day1.parquet")
@@ -236,7 +238,7 @@ def test_the_next_day_goes_on_from_the_last_known_value(run):
         arguments = (
             "preprocess", "log", run.directory / log, "--output_path", run.directory / output,
             "--shortest_sequence_for_user", 1, "--shortest_sequence_for_training", 0,
-            "--scheduler", "single", *options,
+            "--scheduler", "single", *AS_LOGGED, *options,
         )  # fmt: skip
         result = CliRunner().invoke(cli, [str(argument) for argument in arguments])
         assert result.exception is None, result.exception

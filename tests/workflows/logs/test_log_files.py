@@ -13,7 +13,10 @@ import pytest
 from merlin_sim.foundation.exceptions import MerlinSimError
 
 NAMED = ("--user_column", "who", "--item_column", "what", "--timestamp_column", "when")
-SHORT = ("--shortest_sequence_for_user", 2, "--scheduler", "single", "--overwrite")
+SHORT = (
+    "--shortest_sequence_for_user", 2, "--scheduler", "single", "--overwrite",
+    "--validation", "none", "--order_of_equal_times", "log",
+)  # fmt: skip
 
 
 def some_log(rows=300) -> pd.DataFrame:

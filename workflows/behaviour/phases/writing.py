@@ -69,14 +69,19 @@ def choose_positions(
     rules = settings.rules
     histories.choose_positions(rules.shortest_sequence_for_training, split, rules.validates_last)
     _count_targets(settings, histories, summary)
-    if split is None and settings.columns.roles != (ROLE,):
+    if split is None and not rules.validates_last and settings.columns.roles != (ROLE,):
         return
     for mapping in settings.rules.mappings:
         if not histories.count_samples(mapping, settings.rules.twins):
             by = f"the split ({split_in_words(settings.rules)})" if split else "each user's last"
+            hint = (
+                " `--validation none` leaves out the part that validates."
+                if rules.validates_last
+                else ""
+            )
             raise summary.stopped(
                 f"{settings.files}: expected samples in {mapping}, found none: {by} "
-                "leaves it no interaction with enough before it.",
+                f"leaves it no interaction with enough before it.{hint}",
             )
 
 

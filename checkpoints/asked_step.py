@@ -1,0 +1,18 @@
+"""How a person asks for a checkpoint of a run; what the command line's help needs of it."""
+
+from __future__ import annotations
+
+import re
+
+BEST, NEWEST = "best", "newest"
+WANTED = f"{BEST}, {NEWEST} or the number of a step"
+"""What may be asked for."""
+
+
+def is_choice(step: str) -> bool:
+    """Tell whether a text asks for a checkpoint.
+
+    >>> is_choice("best"), is_choice("120"), is_choice("last")
+    (True, True, False)
+    """
+    return step in (BEST, NEWEST) or re.fullmatch(r"\d{1,10}", step) is not None
