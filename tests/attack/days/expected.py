@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -62,10 +62,10 @@ def kept_users(events: Iterable[Event], shop: Shop) -> set[str]:
 def learn(events: list[Event], shop: Shop, known: Learned | None = None) -> Learned:
     """What is fitted on the rows of users who are kept; or how what is known grows by them."""
     learned = Learned() if known is None else known
-    items: dict[str, Event] = {}
+    by_item: dict[str, list[Event]] = {}
     for event in events:
-        if event.item not in items or event.time >= items[event.item].time:
-            items[event.item] = event
+        by_item.setdefault(event.item, []).append(event)
+    items = {item: last_known(of_item) for item, of_item in by_item.items()}
     new = {item: event for item, event in items.items() if item not in learned.items}
     learned.users |= {event.user for event in events}
     learned.buckets |= {bucket(event.cells.get("age"), shop) for event in events}
@@ -104,6 +104,15 @@ def mapping_of(event: Event, shop: Shop) -> str:
     return event.mapping if shop.split == "files" else shop.mapping(event.time)
 
 
+def last_known(events: list[Event]) -> Event:
+    """The last event, with the last value that is known of each cell."""
+    ordered = sorted(events, key=lambda event: event.time)  # stable
+    cells: dict[str, Any] = {}
+    for event in ordered:
+        cells |= {n: v for n, v in event.cells.items() if v not in (None, "", []) or n not in cells}
+    return replace(ordered[-1], cells=cells)
+
+
 def bucket(age: float | None, shop: Shop) -> str:
     borders = shop.stated.get("age", {}).get("buckets", [])
     return "no_age" if age is None else f"bucket {sum(age >= border for border in borders)}"
@@ -137,7 +146,8 @@ class Expected:
         for rows in by_user.values():
             rows.sort(key=lambda row: row[1].time)  # stable
             known = [row for row in rows if row[1].item in self.learned.items]
-            found += self._of_user(known, rows[-1][1], by_split)
+            who = last_known([event for _, event in rows])
+            found += self._of_user(known, who, by_split)
         return found
 
     def _of_user(self, rows: list[tuple[bool, Event]], who: Event, by_split: bool) -> list[Sample]:

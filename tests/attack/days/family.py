@@ -140,15 +140,8 @@ def preprocess(words: list[str]) -> None:
     """Run `merlin-sim preprocess log` in this process."""
     from merlin_sim.scripts.main import cli
 
-    words = [
-        *words,
-        "--order_of_equal_times",
-        "log",
-        "--validation",
-        "none",
-        "--feature_values",
-        "latest",
-    ]
+    words = [*words, "--order_of_equal_times", "log", "--validation", "none"]
+    words += ["--feature_values", "latest"]
     cli.main(["preprocess", "log", *words, "--scheduler", "single"], standalone_mode=False)
 
 
