@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...foundation.ranks import Ranks
-from ...ranks.collectives import any_rank, send_rows, sum_counts
+from ...ranks.collectives import send_rows, sum_counts
 from .over_ranks import (
     calibration_over_ranks,
     exact_auc_over_ranks,
@@ -155,7 +155,7 @@ class Evaluator:
         """Bring the rows of all ranks to the first one, in one order for any number of ranks."""
         first = np.zeros(len(labels), np.int64)
         rows: list[Array] = [labels, probabilities, users]
-        keeps_places = any_rank(bool(self._places), self._ranks)
+        keeps_places = bool(sum_counts(np.array([len(self._places)]), self._ranks)[0])
         if keeps_places:
             nothing = Places(*(np.empty(0, np.int64) for _ in Places._fields))
             rows += map(np.concatenate, zip(*(self._places or [nothing]), strict=True))
