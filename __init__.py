@@ -28,7 +28,7 @@ _NAMES = {
     ".schemas.dataset": ("DatasetDirectory",),
     ".schemas.specs.feature_spec": ("FeatureSpec",),
     ".schemas.translation.merlin_schema": ("to_feature_spec", "to_merlin_schema"),
-    ".feed.loader": ("Loader",),
+    ".dataloader.loader": ("Loader",),
     ".steps.optimizers": ("SGD", "Adagrad", "Adam", "LazyAdam"),
     ".models": (
         "DCNv2Block",

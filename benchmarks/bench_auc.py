@@ -30,7 +30,7 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from baselines.plain_sim import PlainSIM, plain_step  # noqa: E402
 
-from merlin_sim.feed.open_feed import open_feed  # noqa: E402
+from merlin_sim.dataloader.open_loader import open_loader  # noqa: E402
 from merlin_sim.foundation.ranks import Ranks  # noqa: E402
 from merlin_sim.schemas.dataset import DatasetDirectory  # noqa: E402
 
@@ -98,8 +98,10 @@ def plain(path: Path, case: Case, seed: int, epochs: int, shuffle: bool) -> list
     tf.keras.utils.set_random_seed(seed)
     dataset = DatasetDirectory.open(path)
     columns, ranks = dataset.schema.column_names, Ranks()
-    train = open_feed(dataset, "train", columns, case.batch_size, ranks, shuffle=shuffle, seed=seed)
-    test = open_feed(dataset, "test", columns, case.batch_size, ranks)
+    train = open_loader(
+        dataset, "train", columns, case.batch_size, ranks, shuffle=shuffle, seed=seed
+    )
+    test = open_loader(dataset, "test", columns, case.batch_size, ranks)
     features = dataset.spec.feature_spec
     names = ("item_id_trgt", "cat_id_trgt", "user_id")
     model = PlainSIM(*(int(features[name].cardinality) for name in names))
@@ -128,7 +130,7 @@ def compare(name: str, seeds: int, epochs: int, plain_too: bool, shuffle_plain: 
         opened = DatasetDirectory.open(datasets["samples"])
         label = opened.channels["label"][0]
         train, test = (
-            open_feed(opened, mapping, [label], 1, Ranks()).plan(0).rows
+            open_loader(opened, mapping, [label], 1, Ranks()).plan(0).rows
             for mapping in ("train", "test")
         )
         print(

@@ -31,7 +31,7 @@ from measuring.own_process import OwnProcess, Works  # noqa: E402
 from measuring.timing import in_turn, show  # noqa: E402
 from merlin.schema import ColumnSchema, Schema, Tags  # noqa: E402
 
-from merlin_sim.feed.open_feed import open_feed  # noqa: E402
+from merlin_sim.dataloader.open_loader import open_loader  # noqa: E402
 from merlin_sim.foundation.ranks import Ranks  # noqa: E402
 from merlin_sim.models import build_model  # noqa: E402
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents  # noqa: E402
@@ -238,8 +238,8 @@ def bench_feed(work: Path) -> None:
         Transcoder(spec, directory, to="split_binary").transcode(binary)
     dataset = DatasetDirectory.open(directory)
     columns = dataset.schema.column_names
-    shuffled = open_feed(dataset, "train", columns, BATCH, Ranks(), shuffle=True, seed=1)
-    stored = open_feed(dataset, "train", columns, BATCH, Ranks())
+    shuffled = open_loader(dataset, "train", columns, BATCH, Ranks(), shuffle=True, seed=1)
+    stored = open_loader(dataset, "train", columns, BATCH, Ranks())
     baseline = "split_binary, numpy"
     alternatives = {
         "feed, shuffled": lambda: sum(int(labels.shape[0]) for _, labels in shuffled),

@@ -34,7 +34,7 @@ import tensorflow as tf  # noqa: E402
 from merlin.schema import Schema  # noqa: E402
 from timing import in_turn, show  # noqa: E402
 
-from merlin_sim.feed.open_feed import open_feed  # noqa: E402
+from merlin_sim.dataloader.open_loader import open_loader  # noqa: E402
 from merlin_sim.foundation.ranks import Ranks  # noqa: E402
 from merlin_sim.models import build_model  # noqa: E402
 from merlin_sim.schemas.dataset import DatasetDirectory  # noqa: E402
@@ -144,7 +144,7 @@ class Work:
     def __init__(self, model, dataset: DatasetDirectory, processor: list[float]) -> None:
         """Open the feed; ``processor`` gets processor seconds a step."""
         self._columns = list(model.training_columns)
-        self._feed = open_feed(dataset, "train", self._columns, BATCH, Ranks(), shuffle=True)
+        self._feed = open_loader(dataset, "train", self._columns, BATCH, Ranks(), shuffle=True)
         optimizer = make_optimizer("adam", model.trainable_variables, 0.01)
         self._step = TrainStep(model, optimizer, LossScale(False), Ranks())
         self._batches = iter(self._feed)

@@ -27,7 +27,7 @@ from rows.sim_rows import (  # noqa: E402
     write_tfrecord,
 )
 
-from merlin_sim.feed.open_feed import open_feed  # noqa: E402
+from merlin_sim.dataloader.open_loader import open_loader  # noqa: E402
 from merlin_sim.foundation.ranks import Ranks  # noqa: E402
 
 BATCH = 4096
@@ -44,8 +44,8 @@ def main() -> None:
         small = root / "small.parquet"
         pq.write_table(pq.read_table(dataset.files("train")[0]).slice(0, STOCK_ROWS), small)
         columns = dataset.schema.column_names
-        shuffled = open_feed(dataset, "train", columns, BATCH, Ranks(), shuffle=True, seed=1)
-        stored = open_feed(dataset, "train", columns, BATCH, Ranks())
+        shuffled = open_loader(dataset, "train", columns, BATCH, Ranks(), shuffle=True, seed=1)
+        stored = open_loader(dataset, "train", columns, BATCH, Ranks())
         records = tfrecord_batches(root / "rows.tfrecord", BATCH)
         prebatched = prebatched_batches(root / "together.tfrecord", BATCH)
         source = merlin.io.Dataset(str(small), engine="parquet", schema=dataset.schema, cpu=True)

@@ -39,7 +39,7 @@ from measuring.timing import in_turn, show  # noqa: E402
 from rows.sim_rows import LISTS, SCALARS, describe, largest_ids  # noqa: E402
 from rows.user_rows import CATEGORIES, ITEMS, write_users  # noqa: E402
 
-from merlin_sim.feed.open_feed import open_feed  # noqa: E402
+from merlin_sim.dataloader.open_loader import open_loader  # noqa: E402
 from merlin_sim.foundation.ranks import Ranks  # noqa: E402
 from merlin_sim.models import build_model  # noqa: E402
 from merlin_sim.schemas.dataset import DatasetDirectory  # noqa: E402
@@ -162,7 +162,7 @@ def plain_inference(directory: Path, length: int) -> Works:
     """Make the plain model's forward pass over the same samples as rows, feed included."""
     dataset = DatasetDirectory.open(directory)
     names = [name for name in dataset.schema.column_names if not name.endswith("_neg")]
-    feed = open_feed(dataset, "test", names, 4000, Ranks())
+    feed = open_loader(dataset, "test", names, 4000, Ranks())
     model = PlainSIM(ITEMS, CATEGORIES, TEST_USERS, length - SHORT)
     forward = tf.function(model, reduce_retracing=True)
 

@@ -22,7 +22,7 @@ from measuring.own_process import OwnProcess, Works  # noqa: E402
 from measuring.timing import in_turn, show  # noqa: E402
 from rows.sim_rows import tfrecord_batches, write_dataset, write_tfrecord  # noqa: E402
 
-from merlin_sim.feed.open_feed import open_feed  # noqa: E402
+from merlin_sim.dataloader.open_loader import open_loader  # noqa: E402
 from merlin_sim.foundation.ranks import Ranks  # noqa: E402
 from merlin_sim.schemas.dataset import DatasetDirectory  # noqa: E402
 
@@ -33,7 +33,7 @@ def feed_and_step(root: Path) -> Works:
     """Make the run of this package."""
     dataset = DatasetDirectory.open(root / "dataset")
     columns = dataset.schema.column_names
-    feed = open_feed(dataset, "train", columns, BATCH, Ranks(), shuffle=True, seed=1)
+    feed = open_loader(dataset, "train", columns, BATCH, Ranks(), shuffle=True, seed=1)
     _, step = trainer(dataset, "adam")
 
     def run() -> int:

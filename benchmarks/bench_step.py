@@ -23,7 +23,7 @@ from measuring.own_process import OwnProcess, Works  # noqa: E402
 from measuring.timing import in_turn, show  # noqa: E402
 from rows.sim_rows import write_dataset  # noqa: E402
 
-from merlin_sim.feed.open_feed import open_feed  # noqa: E402
+from merlin_sim.dataloader.open_loader import open_loader  # noqa: E402
 from merlin_sim.foundation.ranks import Ranks  # noqa: E402
 from merlin_sim.models import build_model  # noqa: E402
 from merlin_sim.schemas.dataset import DatasetDirectory  # noqa: E402
@@ -57,7 +57,7 @@ def every(work, batches, steps: int, batch_size: int):
 def read_batches(dataset, batch_size: int):
     """Read the same few batches in every process."""
     columns = dataset.schema.column_names
-    feed = open_feed(dataset, "train", columns, batch_size, Ranks(), shuffle=True, seed=1)
+    feed = open_loader(dataset, "train", columns, batch_size, Ranks(), shuffle=True, seed=1)
     batches = [batch for batch, _ in zip(feed, range(4), strict=False)]
     feed.stop()
     return batches

@@ -22,7 +22,7 @@ from measuring.timing import in_turn, show  # noqa: E402
 from rows.sim_rows import LENGTH, write_dataset  # noqa: E402
 from rows.user_rows import write_users  # noqa: E402
 
-from merlin_sim.feed.open_feed import open_feed  # noqa: E402
+from merlin_sim.dataloader.open_loader import open_loader  # noqa: E402
 from merlin_sim.foundation.ranks import Ranks  # noqa: E402
 from merlin_sim.schemas.dataset import DatasetDirectory  # noqa: E402
 
@@ -48,7 +48,7 @@ def alternatives_of(dataset: DatasetDirectory, samples: int) -> dict[str, Callab
     positive = [name for name in names if not name.endswith("_neg")]
 
     def way(columns: list[str], wanted: int = samples, **options: Any) -> Callable[[], int]:
-        feed = open_feed(dataset, "train", columns, BATCH, Ranks(), shuffle=True, **options)
+        feed = open_loader(dataset, "train", columns, BATCH, Ranks(), shuffle=True, **options)
         return lambda: count(feed, wanted)
 
     return {
@@ -65,7 +65,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         rows = write_dataset(root / "samples", 8 * 16384)
-        stored = open_feed(rows, "train", rows.schema.column_names, BATCH, Ranks(), shuffle=True)
+        stored = open_loader(rows, "train", rows.schema.column_names, BATCH, Ranks(), shuffle=True)
         for length, samples in SAMPLES.items():
             users = INTERACTIONS // (3 * length)
             dataset = write_users(root / f"users{length}", users, 3 * length, length)

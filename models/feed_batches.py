@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..feed.loader import Loader
+from ..dataloader.loader import Loader
 from ..foundation.exceptions import MerlinSimError
 from ..steps.train_step import batch_spec
 

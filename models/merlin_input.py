@@ -12,9 +12,9 @@ import merlin.io
 import merlin.models.tf as mm
 import tensorflow as tf
 
-from ..feed.loader import Loader
-from ..feed.open_feed import open_feed
-from ..feed.users.evaluation_rows import EvaluationRows
+from ..dataloader.loader import Loader
+from ..dataloader.open_loader import open_loader
+from ..dataloader.users.evaluation_rows import EvaluationRows
 from ..foundation.process_wide import quiet_merlin
 from ..foundation.ranks import Ranks
 from ..ranks.collectives import broadcast_object
@@ -94,7 +94,7 @@ class Input:
         seed = broadcast_object(random.getrandbits(31), ranks)
         columns, size = list(self.columns), self._needed_batch_size()
         candidates = self._candidates(data)
-        feed = open_feed(
+        feed = open_loader(
             *(data, "train", columns, size, ranks),
             shuffle=shuffle,
             seed=seed,
@@ -111,7 +111,7 @@ class Input:
             return self._of_merlin(data, shuffle=False)
         size, ranks = self._needed_batch_size(), Ranks()
         candidates, size = EvaluationRows.of(data, "test", self._candidates(data), size, ranks)
-        feed = open_feed(data, "test", list(columns), size, ranks, candidates=candidates)
+        feed = open_loader(data, "test", list(columns), size, ranks, candidates=candidates)
         return FeedBatches(feed)
 
     def _of_merlin(self, data: Any, shuffle: bool) -> Any:

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = (
-    *("foundation", "schemas", "ranks", "placement", "checkpoints", "sampling", "feed", "steps"),
+    *("foundation", "schemas", "ranks", "placement", "checkpoints", "dataloader", "steps"),
     *("workflows", "models", "training", "serving", "scripts"),
 )
 WITH_EXAMPLES = [

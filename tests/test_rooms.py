@@ -21,26 +21,27 @@ MAY_IMPORT = {
     "ranks": {"foundation"},
     "placement": {"foundation"},
     "checkpoints": {"foundation"},
-    "sampling": {"foundation", "schemas"},
-    "feed": {"foundation", "schemas", "sampling"},
+    "dataloader": {"foundation", "schemas"},
     "steps": {"foundation", "ranks"},
     "models": {
-        "foundation", "schemas", "ranks", "placement", "checkpoints", "feed", "steps",
+        "foundation", "schemas", "ranks", "placement", "checkpoints", "dataloader", "steps",
     },
-    "workflows": {"foundation", "schemas", "sampling"},
+    "workflows": {"foundation", "schemas", "dataloader"},
     "training": {
-        "foundation", "schemas", "ranks", "placement", "checkpoints", "feed", "steps", "models",
+        "foundation", "schemas", "ranks", "placement", "checkpoints", "dataloader", "steps",
+        "models",
     },
-    "histories": {"foundation", "schemas", "sampling", "workflows"},
+    "histories": {"foundation", "schemas", "workflows"},
     "serving": {
-        "foundation", "schemas", "checkpoints", "feed", "models", "workflows", "training",
+        "foundation", "schemas", "checkpoints", "dataloader", "models", "workflows", "training",
         "histories",
     },
     "deployment": {
-        "foundation", "schemas", "checkpoints", "feed", "steps", "models", "training", "serving",
+        "foundation", "schemas", "checkpoints", "dataloader", "steps", "models", "training",
+        "serving",
     },
     "retrieval": {
-        "foundation", "schemas", "sampling", "feed", "workflows", "histories", "serving",
+        "foundation", "schemas", "dataloader", "workflows", "histories", "serving",
     },
     "scripts": {
         "foundation", "schemas", "ranks", "placement", "checkpoints", "steps", "models",

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from sklearn.ensemble import HistGradientBoostingClassifier
 
-from merlin_sim.feed.open_feed import open_feed
+from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models.blocks.counts.history_counts import HistoryCounts, Seen
 from merlin_sim.schemas.dataset import DatasetDirectory
@@ -46,7 +46,7 @@ def read_samples(dataset: DatasetDirectory, mapping: str) -> Samples:
     channels = dataset.channels
     target, history = channels["target_item_features"], channels["positive_history"]
     columns = [*channels["label"], *channels["user_features"], *target, *history]
-    feed = open_feed(dataset, mapping, columns, ROWS, Ranks())
+    feed = open_loader(dataset, mapping, columns, ROWS, Ranks())
     length = int(dataset.spec.feature_spec[history[0]].dimensions[0])
     counts = HistoryCounts(length)
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow.csv as pa_csv
 
+from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.deployment.gating.judged import open_judged
-from merlin_sim.feed.open_feed import open_feed
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.channels import LABEL
 from merlin_sim.schemas.dataset import DatasetDirectory
@@ -35,7 +35,7 @@ def aucs_of_next_day(dataset: Path, checkpoints: Mapping[str, Path]) -> dict[str
     for model in models.values():
         model.check(opened)
     for mapping in ("train", "test"):
-        for given in open_feed(opened, mapping, [*names, label], 8192, Ranks()):
+        for given in open_loader(opened, mapping, [*names, label], 8192, Ranks()):
             batch = SampleBatch(*given)
             columns = {name: values.numpy() for name, values in batch.columns.items()}
             labels = batch.labels.numpy().reshape(-1) > 0.5

@@ -18,7 +18,7 @@ silence_third_party_noise()
 
 import tensorflow as tf  # noqa: E402
 
-from merlin_sim.feed.open_feed import open_feed  # noqa: E402
+from merlin_sim.dataloader.open_loader import open_loader  # noqa: E402
 from merlin_sim.foundation.ranks import Ranks  # noqa: E402
 from merlin_sim.models import build_model  # noqa: E402
 from merlin_sim.schemas.dataset import DatasetDirectory  # noqa: E402
@@ -39,7 +39,7 @@ def twice(once: Callable[[], int]) -> float:
 
 def feed_alone(dataset: DatasetDirectory, batch: int) -> float:
     """Batches of all columns, shuffled."""
-    feed = open_feed(dataset, "train", dataset.schema.column_names, batch, Ranks(), shuffle=True)
+    feed = open_loader(dataset, "train", dataset.schema.column_names, batch, Ranks(), shuffle=True)
     return twice(lambda: sum(len(labels) for _, labels in feed))
 
 
@@ -47,7 +47,7 @@ def predict_beforehand(dataset: DatasetDirectory, batch: int) -> float:
     """SIM's inference, AMP + XLA, of whole batches."""
     tf.keras.mixed_precision.set_global_policy("mixed_float16")
     model = build_model("sim", dataset.schema)
-    feed = open_feed(dataset, "test", dataset.schema.column_names, batch, Ranks())
+    feed = open_loader(dataset, "test", dataset.schema.column_names, batch, Ranks())
     batches = [columns for columns, labels in feed if len(labels) == batch]
     predict = Predictor(model, xla=True)
 
@@ -67,7 +67,7 @@ def train_beforehand(dataset: DatasetDirectory, batch: int) -> float:
     model = build_model("sim", dataset.schema)
     optimizer = make_optimizer("adam", model.trainable_variables, 0.01)
     step = TrainStep(model, optimizer, LossScale(True), Ranks(), xla=True)
-    feed = open_feed(dataset, "train", dataset.schema.column_names, batch, Ranks())
+    feed = open_loader(dataset, "train", dataset.schema.column_names, batch, Ranks())
     batches = [SampleBatch(*given) for given in feed]
 
     def once() -> int:

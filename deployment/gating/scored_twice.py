@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...feed.open_feed import open_feed, user_column
+from ...dataloader.open_loader import open_loader, user_column
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator
 from ...foundation.ranks import Ranks
@@ -66,7 +66,7 @@ def score_twice(
         judged.check(dataset)
     told = _Told.of(dataset, long_from)
     wanted = [*candidate.columns.names, *current.columns.names, *told.names]
-    feed = open_feed(dataset, mapping, list(dict.fromkeys(wanted)), ROWS_PER_BATCH, Ranks())
+    feed = open_loader(dataset, mapping, list(dict.fromkeys(wanted)), ROWS_PER_BATCH, Ranks())
     found: dict[str, list[Array]] = {}
     with narrator.phase(f"scoring {mapping} twice", len(feed)) as report:
         for given in feed:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
-from ...sampling.item_table import COUNT, ID, KEY
+from ...schemas.item_table import COUNT, ID, KEY
 from ...serving.events.event import NOT_GIVEN, Item
 from ...serving.servables.manifest import ServableError
 from ...serving.servables.servable import Servable

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...foundation.exceptions import MerlinSimError
-from ...sampling.roles import JOINS
 from ...schemas.stored_types import type_in_words
 from ...workflows.behaviour.behaviour_columns import ROLE
 from ...workflows.behaviour.fitted import FittedWorkflow
+from ...workflows.behaviour.interaction_roles import JOINS
 from ...workflows.behaviour.rules import ITEM_ORDER
 
 

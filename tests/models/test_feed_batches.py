@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from merlin_sim.feed.open_feed import open_feed
+from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models.feed_batches import FeedBatches
 
@@ -14,7 +14,7 @@ from merlin_sim.models.feed_batches import FeedBatches
 @pytest.fixture
 def feed(make_dataset):
     dataset = make_dataset(ragged=True, rows=40)
-    return open_feed(dataset, "train", ["label", "user_0"], 16, Ranks())
+    return open_loader(dataset, "train", ["label", "user_0"], 16, Ranks())
 
 
 def users(batches):

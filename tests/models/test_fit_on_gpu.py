@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from stand_in import SHORT_OF_MEMORY, load
 
-from merlin_sim.feed.loader import Loader
+from merlin_sim.dataloader.loader import Loader
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.models import build_model
 from merlin_sim.steps.optimizers import Adam

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from small_users import write_users_dataset
 
-from merlin_sim.feed.open_feed import open_feed
+from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import build_model
 from merlin_sim.models.families.registry import families
@@ -35,7 +35,7 @@ def built(dataset):
 def test_predictions_and_metrics_are_those_of_the_rows_in_their_order(dataset):
     model = built(dataset)
     model.compile("sgd", metrics=[tf.keras.metrics.AUC(name="auc")])
-    rows = open_feed(dataset, "test", dataset.schema.column_names, 8, Ranks())
+    rows = open_loader(dataset, "test", dataset.schema.column_names, 8, Ranks())
     scores = model.predict(dataset, batch_size=20)
     assert scores.shape == (2 * len(LENGTHS), 1)
     np.testing.assert_allclose(scores, model.predict(rows), rtol=1e-5, atol=1e-7)
@@ -48,7 +48,7 @@ def test_predictions_and_metrics_are_those_of_the_rows_in_their_order(dataset):
 def test_fit_counts_each_sample_once(dataset):
     model = built(dataset)
     model.compile("sgd", metrics=[])
-    before = model.evaluate(open_feed_of_train(dataset), verbose=0, return_dict=True)["loss"]
+    before = model.evaluate(open_loader_of_train(dataset), verbose=0, return_dict=True)["loss"]
     model.optimizer.learning_rate = 0.0
     fitted = model.fit(dataset, batch_size=64, verbose=0).history["loss"]
     assert fitted == pytest.approx([before], rel=1e-5)
@@ -56,8 +56,8 @@ def test_fit_counts_each_sample_once(dataset):
     assert model.fit(dataset, **options).history["loss"] == pytest.approx([2 * before], rel=1e-5)
 
 
-def open_feed_of_train(dataset):
-    return open_feed(dataset, "train", dataset.schema.column_names, 50, Ranks())
+def open_loader_of_train(dataset):
+    return open_loader(dataset, "train", dataset.schema.column_names, 50, Ranks())
 
 
 @pytest.mark.parametrize(

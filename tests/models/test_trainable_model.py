@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.feed.loader import Loader
-from merlin_sim.feed.open_feed import open_feed
+from merlin_sim.dataloader.loader import Loader
+from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import MODELS, OptionError, build_model
@@ -29,7 +29,7 @@ def small_model(model_type, schema, dtype="float32"):
 
 
 def feed_of(model, dataset):
-    return open_feed(dataset, "train", list(model.training_columns), BATCH, Ranks())
+    return open_loader(dataset, "train", list(model.training_columns), BATCH, Ranks())
 
 
 def steps_by_hand(model, dataset, optimizer, epochs, active=False):
@@ -191,7 +191,7 @@ def test_keras_callbacks(make_dataset, tmp_path):
 def test_class_weights_are_sample_weights(make_dataset):
     dataset = make_dataset(ragged=True, rows=40)
     by_class, by_sample = (small_model("din", dataset.schema) for _ in range(2))
-    feed = open_feed(dataset, "train", list(by_class.training_columns), 40, Ranks())
+    feed = open_loader(dataset, "train", list(by_class.training_columns), 40, Ranks())
     ((columns, labels),) = list(feed)
     for model in (by_class, by_sample):
         model.compile(SGD(0.5), metrics=[], weighted_metrics=["auc"])

@@ -16,7 +16,7 @@ from serving_process import reached, run_command, serving
 from triton_calls import infer, infer_events
 
 from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
-from merlin_sim.feed.open_feed import open_feed
+from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.serving.servables.export_checkpoint import restore_model
@@ -51,7 +51,7 @@ def evaluated(dataset, checkpoints):
     """What a run's evaluation computes: the metrics, and each test row's score."""
     model = restore_model(CheckpointStore(checkpoints).load(), dataset)
     columns = [*model.channels.served, model.channels.label]
-    feed = open_feed(dataset, "test", columns, 32, Ranks())
+    feed = open_loader(dataset, "test", columns, 32, Ranks())
     predict = RecordingPredictor(model)
     evaluation = evaluate(predict, feed, Ranks(), RunLog(None), "user_id")
     return evaluation.to_dict(), np.concatenate(predict.scores)

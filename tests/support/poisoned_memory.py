@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from merlin_sim.feed.batches import filled_window
-from merlin_sim.feed.batches.gather import aligned_arrays
-from merlin_sim.feed.rows import gathered_rows
+from merlin_sim.dataloader.batches import filled_window
+from merlin_sim.dataloader.batches.gather import aligned_arrays
+from merlin_sim.dataloader.rows import gathered_rows
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ...feed.loader import Loader
+from ...dataloader.loader import Loader
 from ...foundation.ranks import Ranks
 from ...ranks.collectives import gather_objects
 from ...steps.sample_batch import SampleBatch

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ...feed.loader import Loader
+from ...dataloader.loader import Loader
 from ...foundation.batch_names import HISTORY_END, OFFSETS
 from ...foundation.ranks import Ranks
 from ...models.row_parts import ROWS_PER_PART, in_parts

@@ -10,10 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...feed.epoch_plan import EpochPlan, slots
-from ...feed.loader import Loader
-from ...feed.users.grouped_loader import GroupedLoader
-from ...feed.users.stretches import stretches_of
+from ...dataloader.epoch_plan import EpochPlan, slots
+from ...dataloader.loader import Loader
+from ...dataloader.users.grouped_loader import GroupedLoader
+from ...dataloader.users.stretches import stretches_of
 from ...schemas.channels import TARGET_ITEM_FEATURES
 from ...schemas.dataset import DatasetDirectory
 from ...steps.sample_batch import SampleBatch

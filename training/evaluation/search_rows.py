@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ...feed.open_feed import open_feed
+from ...dataloader.open_loader import open_loader
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator
 from ...foundation.ranks import Ranks
@@ -44,7 +44,7 @@ def search_rows(
             f"expected a model with a search stage (`model_type` {having}). "
             f"Received: {type(model).__name__}."
         )
-    feed = open_feed(dataset, "test", list(model.channels.served), ROWS_PER_BATCH, Ranks())
+    feed = open_loader(dataset, "test", list(model.channels.served), ROWS_PER_BATCH, Ranks())
     rows = min(most, feed.plan(0).rows)
 
     def batches() -> Iterator[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...feed.open_feed import check_candidates
+from ...dataloader.open_loader import check_candidates
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.ranks import Ranks
 from ...models.families.family import Family

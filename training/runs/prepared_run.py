@@ -9,9 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 from ...checkpoints.checkpoint_files import Checkpoint, read_checkpoint
-from ...feed.loader import Loader
-from ...feed.open_feed import open_feed, user_column
-from ...feed.users.evaluation_rows import EvaluationRows
+from ...dataloader.loader import Loader
+from ...dataloader.open_loader import open_loader, user_column
+from ...dataloader.users.evaluation_rows import EvaluationRows
 from ...foundation.atomic_write import write_replacing
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.ranks import Ranks
@@ -109,7 +109,7 @@ class RunParts:
                 columns.append(self.user)
         size = self.config.global_batch_size
         rows = EvaluationRows.of(self.dataset, mapping, self.candidates, size, self.ranks)
-        feed = open_feed(
+        feed = open_loader(
             self.dataset,
             mapping,
             columns,

@@ -13,8 +13,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from ...feed.epoch_plan import EpochPlan
-from ...feed.loader import Loader
+from ...dataloader.epoch_plan import EpochPlan
+from ...dataloader.loader import Loader
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import tensorflow as tf
 from ... import __version__
 from ...checkpoints.checkpoint_store import Checkpoint, CheckpointError, CheckpointStore
 from ...checkpoints.choice import choose_checkpoint
-from ...feed.open_feed import user_column
+from ...dataloader.open_loader import user_column
 from ...foundation.atomic_write import write_replacing
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.gpu_use import first_line

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from ...checkpoints.checkpoint_files import write_alone
 from ...checkpoints.checkpoint_store import CheckpointStore
-from ...feed.loader import Loader
+from ...dataloader.loader import Loader
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import StepsLine
 from ...foundation.ranks import Ranks

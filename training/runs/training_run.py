@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints.checkpoint_store import CheckpointStore
-from ...feed.loader import Loader
-from ...feed.open_feed import open_feed
-from ...feed.users.users_loader import POSITIONS_TOGETHER
+from ...dataloader.loader import Loader
+from ...dataloader.open_loader import open_loader
+from ...dataloader.users.users_loader import POSITIONS_TOGETHER
 from ...models.variable_names import named_variables, table_names
 from ...ranks import collectives
 from ...ranks.interruption import StopRequest
@@ -195,7 +195,7 @@ class TrainingRun(RunParts):
         self, dataset: DatasetDirectory, size: int, drop_last: bool, columns: list[str] | None
     ) -> Loader:
         config = self.config
-        feed = open_feed(
+        feed = open_loader(
             dataset,
             "train",
             columns or self._trained_columns,

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...foundation.exceptions import MerlinSimError
-from ...sampling.roles import roles_of_labels
 from ..features.feature import INTERACTION, ITEM, TARGET, USER, Time
 from ..features.feature_set import NO_FEATURES, SINCE_SUFFIX, TARGET_SUFFIX, FeatureSet
+from .interaction_roles import roles_of_labels
 
 LABEL = "label"
 POSITION = "position"
@@ -17,7 +17,7 @@ NEGATIVE_SUFFIX = "_neg"
 SECONDS = "seconds since 1970"
 """The timestamp on its way through the workflow, where more than its order counts."""
 ROLE = "role of the interaction"
-"""What part an interaction plays, on its way through the workflow; see ``sampling/roles.py``."""
+"""What part an interaction plays, on its way through the workflow; see ``interaction_roles.py``."""
 PLACE = "place in the log"
 """How many rows of the log stand before an interaction, or more, in the order of the log."""
 MOMENT = "moment of the interaction"
@@ -265,7 +265,7 @@ class BehaviourColumns:
     def indexes_samples(self) -> bool:
         """Whether a sample's history is not simply all that stands before it.
 
-        Then :class:`~merlin_sim.sampling.roles.SamplePlaces` says what each sample sees.
+        Then :class:`~.interaction_roles.SamplePlaces` says what each sample sees.
         """
         return bool(self.roles or self.moments)
 

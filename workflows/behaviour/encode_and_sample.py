@@ -20,7 +20,6 @@ from merlin.schema import Schema
 
 from ...foundation.atomic_write import whole_file
 from ...foundation.process_wide import quiet_merlin
-from ...sampling import sample_kernels
 from ..engine.backend import arrow_lists, frame_from_arrow, frame_to_arrow
 from ..engine.parquet_files import LARGEST_DICTIONARY, ROWS_PER_FILE, write_samples_file
 from ..engine.schedulers import Scheduler
@@ -28,6 +27,7 @@ from ..engine.workflow import Workflow
 from ..features.feature import INTERACTION, USER
 from ..features.fitted_numbers import FittedNumbers
 from ..features.item_values import ItemValues
+from ..operators import sample_kernels
 from ..operators.prefix_numbers import PrefixNumbers
 from ..vocabularies.vocabulary import Vocabularies
 from .behaviour_columns import EARLIER, LABEL, POSITION, SECONDS, BehaviourColumns

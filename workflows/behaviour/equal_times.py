@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...sampling.hashing import hash_keys, mix_arrays
+from ...foundation.hashing import hash_keys, mix_arrays
 from .behaviour_columns import BehaviourColumns
 from .rules import HASH_ORDER, ITEM_ORDER, UNKNOWN_ORDER, SampleRules
 

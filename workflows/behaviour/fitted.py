@@ -23,8 +23,7 @@ from ...foundation.digest import sha256
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.json_file import read_json
 from ...foundation.own_digest import DIGEST, require_own_digest, with_own_digest
-from ...sampling.item_table import COUNT
-from ...sampling.roles import TAKEN
+from ...schemas.item_table import COUNT
 from ...schemas.translation.merlin_schema import to_merlin_schema
 from ..continuation.earlier_histories import EarlierHistories
 from ..engine.backend import frame_from_arrow
@@ -53,6 +52,7 @@ from .behaviour_columns import ROLE, SECONDS, BehaviourColumns
 from .behaviour_graph import encode_histories, fitted_workflow
 from .dataset_spec import dataset_spec
 from .equal_times import exclude_own_time
+from .interaction_roles import TAKEN
 from .roles import with_roles
 from .rules import ALL_ROWS, ITEM_ORDER, LATEST, SPLIT_RULES, SampleRules
 from .split import Split

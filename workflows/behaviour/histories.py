@@ -12,14 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...foundation.atomic_write import write_array
-from ...sampling.positions import (
-    TRAIN,
-    last_mappings,
-    part_ends,
-    part_positions,
-    sample_positions,
-)
-from ...sampling.roles import (
+from ..engine.backend import lists_of_arrow
+from ..features.event_counts import EventCounts
+from ..features.item_values import ItemValues
+from ..vocabularies.vocabulary import Vocabularies
+from .behaviour_columns import AS_OF, SECONDS, BehaviourColumns
+from .interaction_roles import (
     JOINS,
     POSITIVE,
     SAMPLE,
@@ -28,11 +26,13 @@ from ...sampling.roles import (
     first_with_enough_taken,
     sample_places,
 )
-from ..engine.backend import lists_of_arrow
-from ..features.event_counts import EventCounts
-from ..features.item_values import ItemValues
-from ..vocabularies.vocabulary import Vocabularies
-from .behaviour_columns import AS_OF, SECONDS, BehaviourColumns
+from .positions import (
+    TRAIN,
+    last_mappings,
+    part_ends,
+    part_positions,
+    sample_positions,
+)
 from .split import PART, Split
 
 ITEMS = "items"

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...foundation.exceptions import MerlinSimError
-from ...sampling.positions import last_mappings
 from ...schemas.users_layout import NEGATIVES, POPULARITY
+from .positions import last_mappings
 from .split import Split
 
 NONE = "none"

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...foundation.exceptions import MerlinSimError
-from ...sampling.hashing import hash_keys, mix_arrays
-from ...sampling.positions import TEST, TRAIN, VALIDATION
+from ...foundation.hashing import hash_keys, mix_arrays
+from .positions import TEST, TRAIN, VALIDATION
 
 PART = "part of the split"
 """The column of lists that says of each interaction whose it is: a place among the mappings."""

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...foundation.atomic_write import whole_file
-from ...sampling.hashing import hash_keys
+from ...foundation.hashing import hash_keys
 from ..engine.schedulers import written_by_task
 from ..logs.bad_rows import FAIL, BadRow, refuse
 from ..logs.log_source import Block, LogSource, Piece

@@ -10,9 +10,9 @@ import numpy as np
 
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator, Silence
-from ...sampling.positions import TEST, TRAIN
 from ...schemas.channels import POSITIVE_HISTORY, TARGET_ITEM_FEATURES, USER_FEATURES
 from ...schemas.dataset import DatasetDirectory
+from ..behaviour.positions import TEST, TRAIN
 from ..vocabularies.vocabulary import CATEGORIES
 from .checked_rows import CheckedRows, StoredRows, in_background
 from .feature_counts import FeatureCounts

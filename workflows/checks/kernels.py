@@ -8,7 +8,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from ...sampling.hashing import GOLDEN, mix
+from ...foundation.hashing import GOLDEN, mix
 
 Array = npt.NDArray[Any]
 

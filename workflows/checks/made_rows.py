@@ -10,17 +10,17 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
+from ...dataloader.user_check import StoredUsers, UserCheck
+from ...dataloader.users.drawing import Drawing, draw_targets, own_items
 from ...foundation.exceptions import MerlinSimError
-from ...sampling.drawing import Drawing, draw_targets, own_items
-from ...sampling.hashing import draw_below_arrays, sample_key_arrays
-from ...sampling.item_table import ItemTable
-from ...sampling.sample_kernels import select_prefixes
-from ...sampling.user_check import StoredUsers, UserCheck
+from ...foundation.hashing import draw_below_arrays, sample_key_arrays
 from ...schemas.channels import POSITIVE_HISTORY, TARGET_ITEM_FEATURES, USER_FEATURES
 from ...schemas.dataset import DatasetDirectory
+from ...schemas.item_table import ItemTable
 from ...schemas.parquet.footer import UNREADABLE, why
 from ...schemas.users_layout import UsersLayout
 from ..engine.backend import lists_of_arrow
+from ..operators.sample_kernels import select_prefixes
 from . import kernels
 from .checked_rows import Array, CheckedRows, first_row, whole_column
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ...sampling.item_table import ID, KEY
+from ...schemas.item_table import ID, KEY
 from .checked_rows import Array
 from .feature_counts import auc_of_counts
 from .finding import Finding

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from ...foundation.atomic_write import whole_file, write_array
 from ...foundation.exceptions import MerlinSimError
-from ...sampling.item_table import ID, KEY
+from ...schemas.item_table import ID, KEY
 from ...schemas.parquet.row_pieces import file_pieces
 from . import key_kernels
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...foundation.atomic_write import whole_file, write_array
-from ...sampling.item_table import COUNT, ID, KEY
+from ...schemas.item_table import COUNT, ID, KEY
 from .count_blocks import CountedKeys
 from .key_kernels import gather_up, hexadecimal
 from .key_table import KeyTableWriter

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...sampling.hashing import mix_arrays
+from ...foundation.hashing import mix_arrays
 from .feature import Cross
 
 SALT = 0xC205

@@ -7,8 +7,7 @@ from typing import Any
 from merlin.schema import ColumnSchema, Schema
 
 from ...foundation.row_numbers import for_each_element
-from ...sampling import sample_arrays, sample_kernels
-from ...sampling.item_table import ItemTable
+from ...schemas.item_table import ItemTable
 from ...schemas.users_layout import POPULARITY
 from ..behaviour.behaviour_columns import LABEL, POSITION, SECONDS, BehaviourColumns
 from ..engine.backend import (
@@ -20,6 +19,7 @@ from ..engine.backend import (
     numbers_of,
     values_of,
 )
+from . import sample_arrays, sample_kernels
 from .row_operator import (
     ItemTableOperator,
     RowOperator,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ...foundation.exceptions import MerlinSimError
-from ...sampling.item_table import ItemTable
+from ...schemas.item_table import ItemTable
 from ..behaviour.behaviour_columns import SECONDS, BehaviourColumns
 from ..engine.backend import array_module, is_on_gpu, numbers_of, values_of
 from ..features.event_counts import EventCounts

@@ -6,9 +6,8 @@ from typing import Any
 
 from merlin.schema import ColumnSchema, Schema
 
-from ...sampling import sample_arrays, sample_kernels
-from ...sampling.positions import last_mappings, part_ends, part_positions, sample_positions
-from ...sampling.roles import (
+from ..behaviour.behaviour_columns import LABEL, POSITION, SECONDS, BehaviourColumns
+from ..behaviour.interaction_roles import (
     JOINS,
     POSITIVE,
     SAMPLE,
@@ -17,7 +16,7 @@ from ...sampling.roles import (
     first_with_enough_taken,
     sample_places,
 )
-from ..behaviour.behaviour_columns import LABEL, POSITION, SECONDS, BehaviourColumns
+from ..behaviour.positions import last_mappings, part_ends, part_positions, sample_positions
 from ..behaviour.rules import AS_OF_SAMPLE, LATEST
 from ..behaviour.split import PART, Split
 from ..engine.backend import (
@@ -30,6 +29,7 @@ from ..engine.backend import (
     values_of,
 )
 from ..features.event_counts import refuse_counted
+from . import sample_arrays, sample_kernels
 from .prefix_numbers import PrefixNumbers
 from .row_operator import (
     RowOperator,

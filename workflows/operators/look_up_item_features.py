@@ -8,7 +8,7 @@ from merlin.schema import Schema
 
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.row_numbers import for_each_element
-from ...sampling.item_table import ItemTable
+from ...schemas.item_table import ItemTable
 from ..behaviour.behaviour_columns import BehaviourColumns
 from ..engine.backend import array_module, is_on_gpu, list_column, lists_of, values_of
 from ..features.feature import ITEM

@@ -6,7 +6,7 @@ from typing import Any
 
 from merlin.schema import Schema
 
-from ...sampling.item_table import ItemTable
+from ...schemas.item_table import ItemTable
 from ..behaviour.behaviour_columns import BehaviourColumns
 from ..behaviour.rules import SampleRules
 from .draw_negatives import DrawNegatives

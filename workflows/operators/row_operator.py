@@ -11,7 +11,7 @@ from merlin.schema import ColumnSchema, Schema
 from nvtabular.ops import Operator, StatOperator
 
 from ...foundation.exceptions import MerlinSimError
-from ...sampling.item_table import ItemTable
+from ...schemas.item_table import ItemTable
 
 ITEM_TABLES = "items"
 """Where a saved workflow keeps the item's vocabulary."""

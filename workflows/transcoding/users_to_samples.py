@@ -13,12 +13,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...dataloader.item_check import check_items
+from ...dataloader.user_check import StoredUsers, UserCheck
 from ...foundation.atomic_write import copy_directory
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator, Silence
 from ...foundation.staging import check_apart, staged_directory
-from ...sampling.item_check import check_items
-from ...sampling.user_check import StoredUsers, UserCheck
 from ...schemas.channels import TARGET_ITEM_FEATURES, USER_FEATURES
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.parquet.footer import UNREADABLE, why

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...foundation.exceptions import MerlinSimError
-from ...sampling.item_table import COUNT, KEY
+from ...schemas.item_table import COUNT, KEY
 from ..behaviour.behaviour_columns import SECONDS, BehaviourColumns
 from ..behaviour.kept_users import (
     EVENTS,

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...sampling.item_table import KEY
+from ...schemas.item_table import KEY
 from ..behaviour.behaviour_columns import PLACE, BehaviourColumns
 from ..behaviour.kept_users import ITEM_ROWS, ITEMS, VARIES, read_all
 from ..features.feature import ITEM, Number

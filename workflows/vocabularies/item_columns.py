@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...foundation.exceptions import MerlinSimError
-from ...sampling.item_table import COUNT, read_vocabulary
+from ...schemas.item_table import COUNT, read_vocabulary
 from ...schemas.stored_types import type_in_words
 
 MOST_COUNTED = 1 << 53

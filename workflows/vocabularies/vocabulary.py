@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...foundation.exceptions import MerlinSimError
-from ...sampling.hashing import hash_keys
-from ...sampling.item_table import COUNT, ID, KEY, ItemTable, read_vocabulary
+from ...foundation.hashing import hash_keys
+from ...schemas.item_table import COUNT, ID, KEY, ItemTable, read_vocabulary
 from ...schemas.parquet.footer import UNREADABLE, read_footer, why
 from ...schemas.stored_types import type_in_words, value_type
 

@@ -10,8 +10,8 @@ from unittest import mock
 
 import numpy as np
 
-from merlin_sim.feed.batches.memory_blocks import MemoryBlocks
-from merlin_sim.feed.open_feed import open_feed, user_column
+from merlin_sim.dataloader.batches.memory_blocks import MemoryBlocks
+from merlin_sim.dataloader.open_loader import open_loader, user_column
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.contracts.known_contracts import contract_named
 from merlin_sim.schemas.dataset import DatasetDirectory
@@ -63,7 +63,7 @@ def read_batches(
 ) -> list[Rows]:
     """Read one epoch's batches of one rank, from a step on."""
     epoch = options.pop("epoch", 0)
-    feed = open_feed(dataset, mapping, columns_of(dataset), batch, ranks, **options)
+    feed = open_loader(dataset, mapping, columns_of(dataset), batch, ranks, **options)
     try:
         feed.start_at(epoch, first_step)
         return [_arrays(*each) for each in iter(feed)]

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merlin_sim.sampling import sample_kernels
-from merlin_sim.sampling.population import Population
 from merlin_sim.schemas.dataset import write_documents
+from merlin_sim.schemas.population import Population
 from merlin_sim.workflows.behaviour.behaviour_columns import BehaviourColumns
 from merlin_sim.workflows.behaviour.dataset_spec import SAME_TIME_BEFORE, users_spec
 from merlin_sim.workflows.behaviour.rules import SampleRules
 from merlin_sim.workflows.features.feature_set import FeatureSet
+from merlin_sim.workflows.operators import sample_kernels
 
 COLUMNS = BehaviourColumns("user", "thing", "when", ("country",), ("kind",))
 ITEMS, KINDS, COUNTRIES, LONGEST = 50, 7, 3, 6

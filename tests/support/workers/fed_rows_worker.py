@@ -14,7 +14,7 @@ import sys
 import psutil
 from merlin.io import Dataset
 
-from merlin_sim.feed.loader import Loader
+from merlin_sim.dataloader.loader import Loader
 
 
 def feed(path: str) -> dict[str, object]:

@@ -13,7 +13,7 @@ import sys
 
 import numpy as np
 
-from merlin_sim.feed.open_feed import open_feed
+from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.dataset import DatasetDirectory
 
@@ -23,7 +23,7 @@ def epoch(directory: str, candidates: int) -> dict[str, int]:
     dataset = DatasetDirectory.open(directory)
     names = dataset.schema.column_names
     options = {"shuffle": True, "window_rows": 8192, "candidates": candidates}
-    feed = open_feed(dataset, "train", names, 4096, Ranks(), **options)
+    feed = open_loader(dataset, "train", names, 4096, Ranks(), **options)
     told = {"samples": 0, "positives": 0, "users": 0}
     for inputs, labels, *weights in feed:
         weight = weights[0].numpy() if weights else np.ones(len(labels))

@@ -13,7 +13,7 @@ import numpy as np
 
 def feed(directory: str) -> dict[str, Any]:
     """Compare the batches of a dataset directory on the GPU and on the CPU."""
-    from merlin_sim.feed.open_feed import open_feed
+    from merlin_sim.dataloader.open_loader import open_loader
     from merlin_sim.foundation.ranks import Ranks
     from merlin_sim.schemas.dataset import DatasetDirectory
 
@@ -22,7 +22,7 @@ def feed(directory: str) -> dict[str, Any]:
     batches: dict[str, list[Any]] = {}
     places = set()
     for where in ("gpu", "cpu"):
-        loader = open_feed(dataset, "train", columns, 32, Ranks(), shuffle=True, seed=4)
+        loader = open_loader(dataset, "train", columns, 32, Ranks(), shuffle=True, seed=4)
         if where == "cpu":
             loader.device = "cpu"
         batches[where] = []
@@ -42,16 +42,16 @@ def feed(directory: str) -> dict[str, Any]:
 def arrays(library: str = "cupy") -> dict[str, Any]:
     """Compare the array code of preprocessing on cupy and on numpy."""
     from merlin_sim.foundation.row_numbers import for_each_element
-    from merlin_sim.sampling.population import Population
-    from merlin_sim.sampling.roles import roles_of_labels, sample_places
-    from merlin_sim.sampling.sample_arrays import (
+    from merlin_sim.schemas.population import Population
+    from merlin_sim.workflows.behaviour.interaction_roles import roles_of_labels, sample_places
+    from merlin_sim.workflows.engine.backend import pad_left
+    from merlin_sim.workflows.operators.sample_arrays import (
         cut_prefixes,
         cut_taken,
         draw_negatives,
         order_of_samples,
         select_prefixes,
     )
-    from merlin_sim.workflows.engine.backend import pad_left
 
     random = np.random.default_rng(7)
     lengths = random.integers(0, 40, 300)

@@ -19,7 +19,7 @@ tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfigur
 
 from tensorflow.python.eager import context  # noqa: E402
 
-from merlin_sim.feed.open_feed import open_feed  # noqa: E402
+from merlin_sim.dataloader.open_loader import open_loader  # noqa: E402
 from merlin_sim.foundation.ranks import Ranks  # noqa: E402
 from merlin_sim.models import build_model  # noqa: E402
 from merlin_sim.schemas.dataset import DatasetDirectory  # noqa: E402
@@ -46,7 +46,7 @@ def main(directory: str) -> None:
         optimizer = make_optimizer("lazy_adam", model.trainable_variables, 0.05)
         scale = LossScale(True)
         step, predict = TrainStep(model, optimizer, scale, Ranks()), Predictor(model)
-        feed = open_feed(dataset, "train", dataset.schema.column_names, 16, Ranks())
+        feed = open_loader(dataset, "train", dataset.schema.column_names, 16, Ranks())
         columns, labels = next(iter(feed))
         feed.stop()
         columns = {name: tf.identity(column) for name, column in columns.items()}

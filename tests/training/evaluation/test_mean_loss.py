@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from small_users import write_users_dataset
 
-from merlin_sim.feed.open_feed import open_feed
+from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import build_model
 from merlin_sim.schemas.dataset import DatasetDirectory
@@ -24,7 +24,7 @@ def test_fillers_of_users_x_candidates_count_nowhere(tmp_path):
     columns = list(dataset.schema.column_names)
     losses = [
         MeanLoss(model)(
-            open_feed(dataset, "train", columns, 32, Ranks(), candidates=candidates), Ranks()
+            open_loader(dataset, "train", columns, 32, Ranks(), candidates=candidates), Ranks()
         )
         for candidates in (1, 4, 8)
     ]

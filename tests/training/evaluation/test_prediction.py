@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.feed.loader import Loader
-from merlin_sim.feed.open_feed import open_feed
+from merlin_sim.dataloader.loader import Loader
+from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import build_model
 from merlin_sim.schemas.dataset import DatasetDirectory
@@ -42,7 +42,7 @@ def scores_of(predict, batches):
 def test_batches_of_any_size_have_the_scores_of_the_whole(sim_dataset, calls, batch_size):
     dataset = DatasetDirectory.open(sim_dataset)
     model = build_model("sim", dataset.schema, embedding_dim=4, long_seq_length=6, top_k=3)
-    batches = list(open_feed(dataset, "test", dataset.schema.column_names, batch_size, Ranks()))
+    batches = list(open_loader(dataset, "test", dataset.schema.column_names, batch_size, Ranks()))
     expected = scores_of(Predictor(model), batches)
     assert not calls and len(expected) == 101
     received = scores_of(Predictor(model, parts=True), batches)
@@ -54,7 +54,7 @@ def test_batches_of_any_size_have_the_scores_of_the_whole(sim_dataset, calls, ba
 def test_ragged_batches_stay_in_one(sim_dataset, calls):
     dataset = DatasetDirectory.open(sim_dataset)
     model = build_model("sim", dataset.schema, embedding_dim=4, long_seq_length=6, top_k=3)
-    feed = open_feed(dataset, "test", dataset.schema.column_names, 30, Ranks())
+    feed = open_loader(dataset, "test", dataset.schema.column_names, 30, Ranks())
     ragged = Loader(feed.dataset, 30)
     assert any(name.endswith("__offsets") for name in next(iter(ragged))[0])
     expected = scores_of(Predictor(model), feed)

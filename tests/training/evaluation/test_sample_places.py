@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from small_users import write_users_dataset
 
-from merlin_sim.feed.open_feed import open_feed, user_column
+from merlin_sim.dataloader.open_loader import open_loader, user_column
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.steps.sample_batch import SampleBatch
@@ -21,7 +21,7 @@ def places_of(dataset, columns, ranks, mapping, candidates=None):
     """Row, position, item, user and label of each sample of all ranks."""
     found = []
     for rank in range(ranks):
-        feed = open_feed(dataset, mapping, columns, 24, Ranks(rank, ranks), candidates=candidates)
+        feed = open_loader(dataset, mapping, columns, 24, Ranks(rank, ranks), candidates=candidates)
         places = SamplePlaces.of(feed, dataset, mapping)
         for step, given in enumerate(feed):
             batch = SampleBatch(*given)

@@ -12,7 +12,7 @@ from grown_dataset import write_keyed_dataset
 from small_runs import DIN
 
 from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
-from merlin_sim.feed.open_feed import open_feed
+from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.dataset import DatasetDirectory
@@ -64,7 +64,7 @@ def replaying(place, ranks=None, sizes=(30, 10)):
         dataset = DatasetDirectory.open(place / name)
         columns = dataset.schema.column_names
         feeds.append(
-            open_feed(
+            open_loader(
                 dataset, "train", columns, size, ranks or Ranks(), shuffle=True, seed=3,
                 drop_last=drop_last,
             )
@@ -100,7 +100,7 @@ def test_each_batch_has_its_old_rows_and_each_epoch_all_new_ones(place):
 
 def alone(place, name):
     dataset = DatasetDirectory.open(place / name)
-    return open_feed(dataset, "train", dataset.schema.column_names, 60, Ranks())
+    return open_loader(dataset, "train", dataset.schema.column_names, 60, Ranks())
 
 
 def test_it_goes_on_at_any_step_as_if_it_had_never_stopped(place):

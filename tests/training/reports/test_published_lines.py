@@ -71,7 +71,7 @@ def test_a_training_run_writes_the_published_lines(logged, tmp_path):
 
 def test_the_test_loss_has_all_parts_of_the_objective(sim_dataset, tmp_path):
     """SIM's two stages and its auxiliary loss, as in training, over rows in batches of any size."""
-    from merlin_sim.feed.open_feed import open_feed
+    from merlin_sim.dataloader.open_loader import open_loader
     from merlin_sim.foundation.ranks import Ranks
     from merlin_sim.models import build_model
     from merlin_sim.schemas.dataset import DatasetDirectory
@@ -82,11 +82,11 @@ def test_the_test_loss_has_all_parts_of_the_objective(sim_dataset, tmp_path):
     model = build_model("sim", dataset.schema, **SMALL_OPTIONS)
     columns = list(dataset.schema.column_names)
     losses = [
-        MeanLoss(model)(open_feed(dataset, "test", columns, size, Ranks()), Ranks())
+        MeanLoss(model)(open_loader(dataset, "test", columns, size, Ranks()), Ranks())
         for size in (101, 37)
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-    (batch, labels), *_ = open_feed(dataset, "test", columns, 101, Ranks())
+    (batch, labels), *_ = open_loader(dataset, "test", columns, 101, Ranks())
     total, classification, auxiliary = model.compute_step(batch, labels, training=False)[0]
     assert float(auxiliary) > 0.1
     assert losses[0] == pytest.approx(float(classification + auxiliary), rel=1e-5)

@@ -18,7 +18,7 @@ from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from merlin_sim.checkpoints.array_part import whole
 from merlin_sim.checkpoints.checkpoint_files import CheckpointError, write_checkpoint
-from merlin_sim.feed.open_feed import user_column
+from merlin_sim.dataloader.open_loader import user_column
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.models import DINModel, SIMModel, load_model
 from merlin_sim.schemas.dataset import DatasetDirectory

@@ -16,7 +16,7 @@ from processes import run as run_command
 from small_users import LONGEST, RULES, write_users_dataset
 from warm import warm
 
-from merlin_sim.feed.open_feed import open_feed
+from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import build_model
@@ -226,7 +226,7 @@ def as_rows(batch):
 def test_steps_of_candidates_are_those_of_their_samples_as_rows(users, kind, options):
     dataset = DatasetDirectory.open(users)
     names = dataset.schema.column_names
-    feed = open_feed(dataset, "train", names, 128, Ranks(), shuffle=True, candidates=16)
+    feed = open_loader(dataset, "train", names, 128, Ranks(), shuffle=True, candidates=16)
     batches = [SampleBatch(*given) for given in feed][:4]
     assert any(batch.samples < 128 for batch in batches)
     told = []

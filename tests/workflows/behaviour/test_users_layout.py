@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from small_users import as_rows, in_order
 
-from merlin_sim.feed.open_feed import open_feed
+from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.dataset import DatasetDirectory
@@ -31,7 +31,7 @@ def both(raw, preprocess, tmp_path_factory):
 
 def fed(directory, mapping, **options):
     dataset = DatasetDirectory.open(directory)
-    feed = open_feed(dataset, mapping, dataset.schema.column_names, 256, Ranks(), **options)
+    feed = open_loader(dataset, mapping, dataset.schema.column_names, 256, Ranks(), **options)
     batches = [
         as_rows({"label": label.numpy(), **{n: x.numpy() for n, x in inputs.items()}})
         for inputs, label in feed

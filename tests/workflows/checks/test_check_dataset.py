@@ -11,7 +11,7 @@ import pytest
 import small_users
 from ranking_rows import write_ranking_dataset
 
-from merlin_sim.feed.open_feed import open_feed
+from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
@@ -242,7 +242,7 @@ def test_users_have_the_samples_that_the_feed_makes(tmp_path, twins, is_new):
     for mapping in ("train", "test"):
         made = MadeRows(dataset, mapping)
         rows = [rows for part in made.parts for rows in made.read(part)]
-        feed = open_feed(dataset, mapping, dataset.schema.column_names, 500, Ranks())
+        feed = open_loader(dataset, mapping, dataset.schema.column_names, 500, Ranks())
         ((inputs, labels),) = list(feed)
         expected = {"label": labels.numpy(), **{n: x.numpy() for n, x in inputs.items()}}
         if not is_new:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from feature_logs import OPTIONS, feature_log, write_csv, write_features
 
-from merlin_sim.feed.open_feed import open_feed
+from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.own_digest import DIGEST, with_own_digest
 from merlin_sim.foundation.ranks import Ranks
@@ -324,6 +324,6 @@ def test_a_vector_of_another_length_is_not_fed(length, dataset, tmp_path):
     table = table.set_column(place, "look_trgt", pa.array(rows, pa.list_(pa.float32())))
     pq.write_table(table, path)
     opened = DatasetDirectory.open(copied)
-    feed = open_feed(opened, "test", ["label", "look_trgt"], 16, Ranks())
+    feed = open_loader(opened, "test", ["label", "look_trgt"], 16, Ranks())
     with pytest.raises(MerlinSimError, match=f"row 8: .*vectors of 4 numbers. Received: {length}"):
         list(feed)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ....foundation.exceptions import MerlinSimError
-from ....sampling.item_table import COUNT, KEY
+from ....schemas.item_table import COUNT, KEY
 from ....schemas.stored_types import type_in_words
 from ....schemas.users_layout import POPULARITY
 from ...features.fitted_numbers import FittedNumbers

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 
 from ....foundation.digest import sha256
-from ....sampling.positions import TRAIN
 from ....schemas.dataset import write_documents
 from ....schemas.users_layout import USERS as USERS_LAYOUT
 from ...continuation.earlier_histories import EarlierHistories
@@ -22,6 +21,7 @@ from ..dataset_spec import users_layout_of, users_spec
 from ..encode_and_sample import encode_all
 from ..histories import Histories
 from ..kept_users import EVENTS
+from ..positions import TRAIN
 from ..rules import AS_OF_SAMPLE, LATEST
 from ..split import Split
 from ..summary import Summary

@@ -1,0 +1,201 @@
+"""From an opened dataset directory to batches of exactly the columns that a model reads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import merlin.io
+import pyarrow.parquet as pq
+from merlin.schema import Schema, Tags
+
+from ..foundation.exceptions import MerlinSimError
+from ..foundation.process_wide import quiet_merlin
+from ..foundation.ranks import Ranks, rank_batch_size
+from ..schemas.dataset import DatasetDirectory
+from ..schemas.users_layout import UsersLayout
+from .data_error import READ_ERRORS, DataError
+from .loader import Loader
+from .rows.footer import require_whole_footer
+from .users.grouped_loader import GroupedLoader
+from .users.users_loader import UsersLoader
+
+
+def open_loader(
+    dataset: DatasetDirectory,
+    mapping: str,
+    columns: list[str],
+    global_batch_size: int,
+    ranks: Ranks,
+    *,
+    shuffle: bool = False,
+    seed: int = 0,
+    window_rows: int = 65536,
+    drop_last: bool = False,
+    prefetch: int | None = None,
+    parallel_calls: int | None = None,
+    positions_together: int | None = None,
+    fresh_negatives: bool = False,
+    candidates: int | None = None,
+) -> Loader:
+    """Open this rank's feed of ``train`` or ``test``; histories come padded on the left.
+
+    Where the files have one row per user, samples are made of them: the batches have the same form.
+
+    Args:
+        dataset: the opened directory.
+        mapping: a name in its source_spec.
+        columns: what is read of each row.
+        global_batch_size: rows per step over all ranks.
+        ranks: the run.
+        shuffle: a new order in each epoch.
+        seed: of the orders.
+        window_rows: rows shuffled together.
+        drop_last: leave out the rows that do not fill a global batch.
+        prefetch: batches made ahead.
+        parallel_calls: threads that make them on CPU (None: one per core).
+        positions_together: of a dataset of users (None: its default), see
+            :class:`~merlin_sim.dataloader.users.users_loader.UsersLoader`.
+        fresh_negatives: see there.
+        candidates: of a dataset of users, give batches of ``global_batch_size / candidates`` users
+            x so many candidates; see :class:`~.users.grouped_loader.GroupedLoader`.
+            1, or None, for rows.
+
+    Raises:
+        DataError: naming a file that cannot be read as parquet.
+        MerlinSimError: where negatives are stored and should be drawn anew.
+    """
+    files = dataset.stored_files(mapping)
+    for file in files:
+        _require_parquet(file)
+    schema = Schema([dataset.schema[name] for name in columns])
+    source = _in_order(files, schema)
+    options: dict[str, Any] = {
+        "shuffle": shuffle,
+        "global_size": ranks.size,
+        "global_rank": ranks.rank,
+        "drop_last": drop_last,
+        "seed": seed,
+        "pad_lists": True,
+        "compact_ids": True,
+        "window_rows": window_rows,
+        "prefetch": prefetch,
+        "parallel_calls": parallel_calls,
+    }
+    made = _making_options(dataset, positions_together, fresh_negatives, candidates)
+    batch_size = rank_batch_size(global_batch_size, ranks)
+    if dataset.users is None:
+        loader = Loader(source, batch_size, **options)
+    else:
+        check_candidates(dataset.users, global_batch_size, candidates, ranks)
+        loader = _users_loader(source, batch_size, dataset, mapping, {**options, **made})
+    _require_a_step(loader, dataset, mapping)
+    return loader
+
+
+def _making_options(
+    dataset: DatasetDirectory,
+    positions_together: int | None,
+    fresh_negatives: bool,
+    candidates: int | None,
+) -> dict[str, Any]:
+    """Name what was said of how samples are made; refuse it where they are stored."""
+    of_users = {
+        "positions_together": positions_together,
+        "fresh_negatives": fresh_negatives or None,
+        "candidates": None if candidates == 1 else candidates,
+    }
+    given = {name: value for name, value in of_users.items() if value is not None}
+    if given and dataset.users is None:
+        raise MerlinSimError(
+            f"{dataset.path}: `{next(iter(given))}` should be left out: it is of datasets with one "
+            "row per user (`preprocess --layout users`), this one has one row per sample."
+        )
+    return given
+
+
+def _require_a_step(loader: Loader, dataset: DatasetDirectory, mapping: str) -> None:
+    plan = loader.plan(0)
+    if plan.steps == 0:
+        rows = plan.rows
+        missing = f"{rows} rows are fewer than one global batch" if rows else "there are no rows"
+        raise DataError(f"{dataset.path}: {mapping} has nothing to feed: {missing}.")
+
+
+def _in_order(files: list[Path], schema: Schema) -> merlin.io.Dataset:
+    """Give Merlin the files in their order, under their own names.
+
+    Of what it is given it sorts the paths, and takes a ``*`` or ``[`` in one for a pattern.
+    """
+    paths = [str(file.absolute()) for file in files]
+    with quiet_merlin():
+        source = merlin.io.Dataset(paths, engine="parquet", schema=schema, row_groups_per_part=1)
+    source.engine.paths = source.engine.stripped_paths = paths
+    return source
+
+
+def _users_loader(
+    source: Any, size: int, dataset: DatasetDirectory, mapping: str, options: dict[str, Any]
+) -> Loader:
+    """Make the feed of a directory of users: of rows, or of users x candidates."""
+    candidates = options.get("candidates")
+    if candidates is None:
+        return UsersLoader(source, size, directory=dataset, mapping=mapping, **options)
+    if "positions_together" in options:
+        raise MerlinSimError(
+            "`positions_together` should be left out with `candidates`: those of a row stay "
+            f"together. Received: `positions_together` = {options['positions_together']}."
+        )
+    return GroupedLoader(source, size // candidates, directory=dataset, mapping=mapping, **options)
+
+
+def check_candidates(
+    layout: UsersLayout, global_batch_size: int, candidates: int | None, ranks: Ranks
+) -> None:
+    """Refuse what no batch of users x candidates can be made of.
+
+    Raises:
+        MerlinSimError: where a row would not hold whole positions, or the ranks not whole rows.
+    """
+    if candidates is None or candidates == 1:
+        return
+    of_position = layout.samples_per_position
+    if candidates < 1 or candidates % of_position:
+        negatives = f"{of_position - 1} negatives" if of_position > 2 else "a twin"
+        number = f"multiple of {of_position}" if of_position > 2 else "even number"
+        raise MerlinSimError(
+            f"`candidates` should be a positive {number}, or 1 for plain rows: a position has a "
+            f"positive and {negatives}. Received: `candidates` = {candidates}."
+        )
+    if global_batch_size % (candidates * ranks.size):
+        of_ranks = f" x {ranks.size} ranks" if ranks.size > 1 else ""
+        raise MerlinSimError(
+            f"`global_batch_size` should be a multiple of `candidates`{of_ranks}, the samples that "
+            f"share a user's history; 1 for plain rows. Received: {global_batch_size} with "
+            f"`candidates` = {candidates}."
+        )
+
+
+def _require_parquet(file: Any) -> None:
+    try:
+        with pq.ParquetFile(file) as opened:
+            require_whole_footer(opened)
+            names = [name.partition("\0")[0] for name in opened.schema_arrow.names]
+    except READ_ERRORS as error:
+        raise DataError(f"{file} cannot be read as parquet: {error}") from error
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:  # pandas ends a name at a zero byte
+        raise DataError(
+            f"{file}: one column {twice[0]} was expected. Received: {len(names)}"
+            f" columns, of which {names.count(twice[0])} are called so."
+        )
+
+
+def user_column(schema: Schema) -> str | None:
+    """Name the column whose ids tell users apart: tagged user_id, else the first of a user."""
+    for tag in (Tags.USER_ID, Tags.USER):
+        for column in schema.select_by_tag(tag):
+            if not column.is_list:
+                return str(column.name)
+    return None

@@ -1,1 +1,0 @@
-"""Which rows are made of a history, and which negatives are drawn."""

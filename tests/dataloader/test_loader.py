@@ -1,0 +1,384 @@
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from pathlib import Path
+
+import merlin.dataloader.tensorflow
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import tensorflow as tf
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from merlin.io import Dataset
+from merlin.schema import Schema
+from merlin.schema.io.tensorflow_metadata import TensorflowMetadata
+from processes import run
+from small_logs import LONGEST, make_schema, make_table, open_dataset, write_files
+
+from merlin_sim.dataloader.loader import Loader
+from merlin_sim.dataloader.rows import row_group, row_source
+from merlin_sim.foundation.exceptions import MerlinSimError
+
+WORKER = Path(__file__).parents[1] / "support/workers/fed_rows_worker.py"
+
+
+def rows_of(loader):
+    return [batch[0]["row"].numpy().tolist() for batch in loader]
+
+
+def lists_of(inputs, name="history"):
+    values, offsets = inputs[f"{name}__values"].numpy(), inputs[f"{name}__offsets"].numpy()
+    return [values[a:b].tolist() for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
+
+
+def padded_lists_of(inputs, name="history"):
+    rows = inputs[name].numpy().tolist()
+    assert {len(row) for row in rows} <= {LONGEST}
+    return [row[LONGEST - sum(value > 0 for value in row) :] for row in rows]
+
+
+layouts = st.lists(
+    st.lists(st.integers(0, 30), min_size=1, max_size=4), min_size=1, max_size=4
+).filter(lambda files: sum(map(sum, files)) > 0)
+
+
+@settings(
+    max_examples=25,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    layouts,
+    st.integers(1, 5),
+    st.integers(1, 12),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([3, row_group.CHUNK_ROWS]),
+)
+def test_every_row_once_on_any_number_of_ranks(
+    tmp_path_factory, monkeypatch, files, size, batch_size, shuffle, pad_lists, piece_rows
+):
+    monkeypatch.setattr(row_source, "CHUNK_ROWS", piece_rows)
+    paths = write_files(tmp_path_factory.mktemp("files"), files)
+    tables = [pq.read_table(path, columns=["row", "history"]) for path in paths]
+    histories = {row["row"]: row["history"] for table in tables for row in table.to_pylist()}
+    dataset = open_dataset(paths)
+    by_rank = []
+    for rank in range(size):
+        loader = Loader(
+            dataset,
+            batch_size,
+            shuffle=shuffle,
+            seed=5,
+            global_size=size,
+            global_rank=rank,
+            window_rows=40,
+            pad_lists=pad_lists,
+        )
+        steps = len(loader)
+        batches = [inputs for inputs, _ in loader]
+        by_rank.append([inputs["row"].numpy().tolist() for inputs in batches])
+        for rows, inputs in zip(by_rank[-1], batches, strict=True):
+            received = padded_lists_of(inputs) if pad_lists else lists_of(inputs)
+            assert received == [histories[row] for row in rows]
+        assert len(by_rank[-1]) == steps
+    assert len({len(batches) for batches in by_rank}) == 1
+    together = [sum((batches[i] for batches in by_rank), []) for i in range(len(by_rank[0]))]
+    alone = Loader(dataset, batch_size * size, shuffle=shuffle, seed=5, window_rows=40)
+    assert rows_of(alone) == together
+    assert sorted(sum(together, [])) == list(range(sum(map(sum, files))))
+
+
+def test_the_values_are_those_of_merlins_loader(tmp_path):
+    dataset = open_dataset(write_files(tmp_path, [[13, 20], [9]]))
+    stock = list(merlin.dataloader.tensorflow.Loader(dataset, 10, shuffle=False))
+    ours = list(Loader(dataset, 10))
+    assert [len(label) for _, label in ours] == [10, 10, 10, 10, 2]
+
+    def joined(batches):
+        inputs = [inputs for inputs, _ in batches]
+        columns = {
+            name: np.concatenate([batch[name].numpy() for batch in inputs])
+            for name in ("row", "item")
+        }
+        columns["label"] = np.concatenate([label.numpy() for _, label in batches])
+        columns["history"] = [values for batch in inputs for values in lists_of(batch)]
+        return columns
+
+    expected, received = joined(stock), joined(ours)
+    assert expected["history"] == received["history"]
+    for name in ("row", "item", "label"):
+        np.testing.assert_array_equal(expected[name], received[name])
+        assert expected[name].dtype == received[name].dtype
+    assert set(stock[0][0]) == set(ours[0][0])
+    for name, tensor in stock[0][0].items():
+        assert tensor.dtype.is_integer == ours[0][0][name].dtype.is_integer
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_ragged_and_padded_files_give_the_same_batches(tmp_path, shuffle):
+    ragged = open_dataset(write_files(tmp_path / "ragged", [[30, 11]]))
+    padded = open_dataset(write_files(tmp_path / "padded", [[30, 11]], ragged=False), ragged=False)
+    left = list(Loader(ragged, 8, shuffle=shuffle, pad_lists=True))
+    right = list(Loader(padded, 8, shuffle=shuffle))
+    assert len(left) == len(right) == 6
+    for (a, label_a), (b, label_b) in zip(left, right, strict=True):
+        assert a["history"].shape[1] == LONGEST
+        np.testing.assert_array_equal(label_a, label_b)
+        for name in a:
+            np.testing.assert_array_equal(a[name], b[name])
+
+
+def test_compact_ids_are_the_same_ids(tmp_path):
+    dataset = open_dataset(write_files(tmp_path, [[30]]))
+    for (a, _), (b, _) in zip(
+        Loader(dataset, 8), Loader(dataset, 8, compact_ids=True), strict=True
+    ):
+        assert b["item"].dtype == b["history__values"].dtype == tf.int32
+        assert b["row"].dtype == tf.int64  # no table, no bound
+        for name in a:
+            np.testing.assert_array_equal(a[name], b[name])
+
+
+def test_batches_stay_as_they_are_while_later_windows_are_read(tmp_path):
+    dataset = open_dataset(write_files(tmp_path, [[500, 500], [500]]))
+    loader = Loader(dataset, 64, shuffle=True, seed=1, pad_lists=True, window_rows=128)
+    kept = [inputs for _ in range(2) for inputs, _ in loader]
+    later = []
+    for epoch in range(2):
+        loader.start_at(epoch)
+        later += [{name: value.numpy().copy() for name, value in x.items()} for x, _ in loader]
+    assert len(kept) == len(later) == 2 * len(loader)
+    for before, after in zip(kept, later, strict=True):
+        for name, value in after.items():
+            np.testing.assert_array_equal(before[name].numpy(), value)
+
+
+def test_rows_keep_together_when_shuffled(tmp_path):
+    paths = write_files(tmp_path, [[50, 50], [25]])
+    expected = {
+        row: (label, item, history)
+        for row, label, item, history in zip(
+            *(
+                sum((pq.read_table(path)[name].to_pylist() for path in paths), [])
+                for name in ("row", "label", "item", "history")
+            ),
+            strict=True,
+        )
+    }
+    seen = 0
+    for inputs, label in Loader(open_dataset(paths), 16, shuffle=True, window_rows=64):
+        for i, row in enumerate(inputs["row"].numpy()):
+            received = (label.numpy()[i], inputs["item"].numpy()[i], lists_of(inputs)[i])
+            assert received == expected[int(row)]
+            seen += 1
+    assert seen == 125
+
+
+def test_each_epoch_has_its_own_order_and_can_be_begun_anywhere(tmp_path):
+    dataset = open_dataset(write_files(tmp_path, [[40, 40], [40]]))
+    loader = Loader(dataset, 16, shuffle=True, seed=2, window_rows=48)
+    first, second = rows_of(loader), rows_of(loader)
+    assert first != second and sorted(sum(first, [])) == sorted(sum(second, []))
+    assert loader.epoch == 2
+    again = Loader(dataset, 16, shuffle=True, seed=2, window_rows=48)
+    again.start_at(epoch=1, step=5)
+    assert rows_of(again) == second[5:]
+    assert again.epoch == 2
+    two = Loader(dataset, 16, shuffle=True, seed=2, window_rows=48).epochs(2)
+    assert len(two) == len(first) * 2
+    assert rows_of(two) == first + second
+
+
+def test_seed_fn_decides_where_it_is_given(tmp_path):
+    dataset = open_dataset(write_files(tmp_path, [[40]]))
+    seeds = iter([7, 7, 8])
+    loader = Loader(dataset, 8, shuffle=True, seed_fn=lambda: next(seeds))
+    first = rows_of(loader)
+    loader.start_at(0)
+    assert rows_of(loader) == first
+    loader.start_at(0)
+    assert rows_of(loader) != first
+
+
+def test_len_peek_and_drop_last(tmp_path):
+    dataset = open_dataset(write_files(tmp_path, [[25]]))
+    loader = Loader(dataset, 10, drop_last=True)
+    assert len(loader) == 2
+    assert loader.peek()[0]["row"].numpy().tolist() == list(range(10))
+    assert rows_of(loader) == [list(range(10)), list(range(10, 20))]
+    assert loader.num_rows_processed == 20
+
+
+def test_only_the_columns_of_the_schema_are_read(tmp_path, monkeypatch):
+    asked = []
+    read = pq.ParquetFile.read_row_group
+
+    def spy(self, *args, **kwargs):
+        asked.append(kwargs["columns"])
+        return read(self, *args, **kwargs)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", spy)
+    dataset = open_dataset(write_files(tmp_path, [[10]]))
+    dataset.schema = Schema([dataset.schema["label"], dataset.schema["item"]])
+    batches = [inputs for inputs, _ in Loader(dataset, 4)]
+    assert set(batches[0]) == {"item"}
+    assert asked == [["label", "item"]]
+
+
+def test_a_dataset_in_memory_is_fed_too():
+    frame = make_table(25).drop_columns(["not_asked_for"]).to_pandas()
+    schema = Schema([column for column in make_schema() if column.name != "row"])
+    dataset = Dataset(frame[schema.column_names], schema=schema, cpu=True)
+    batches = list(Loader(dataset, 10))
+    assert sum((lists_of(inputs) for inputs, _ in batches), []) == [
+        list(values) for values in frame["history"]
+    ]
+
+
+def test_batches_come_from_a_thread_that_ends_with_the_epoch(tmp_path):
+    before = set(threading.enumerate())
+    dataset = open_dataset(write_files(tmp_path, [[50] * 4]))
+    loader = Loader(dataset, 5, window_rows=10)
+    next(iter(loader))
+    assert set(threading.enumerate()) - before
+    loader.stop()
+    assert not set(threading.enumerate()) - before
+    list(loader)
+    assert not set(threading.enumerate()) - before
+
+
+@pytest.mark.slow
+def test_memory_is_flat_over_epochs_and_far_below_the_dataset(tmp_path):
+    """In a process of its own, with one arena: pieces that allocators keep are not the loader's."""
+    table = make_table(1000).drop_columns(["not_asked_for", "history"])
+    table = table.append_column("history", [[np.ones(2000, np.int64)] * 1000])  # 16 MB a row group
+    path = tmp_path / "part.0.parquet"
+    with pq.ParquetWriter(path, table.schema) as writer:
+        for _ in range(40):
+            writer.write_table(table)
+    schema = make_schema()
+    fed_schema = Schema([schema["label"], schema["item"], schema["history"]])
+    TensorflowMetadata.from_merlin_schema(fed_schema).to_proto_text_file(str(tmp_path))
+    plain = ["env", "MALLOC_ARENA_MAX=1", "ARROW_DEFAULT_MEMORY_POOL=system"]
+    done = run([*plain, sys.executable, str(WORKER), str(path)])
+    assert done.returncode == 0, done.stderr
+    fed = json.loads(done.stdout.splitlines()[-1])
+    assert fed["batches"] == [160] * 5
+    assert max(fed["peaks"][1:]) - fed["peaks"][0] < 100e6
+    assert max(fed["peaks"]) - fed["before"] < 40 * 16e6 / 2
+
+
+def test_it_feeds_keras_fit_for_exactly_its_epochs(tmp_path):
+    dataset = open_dataset(write_files(tmp_path, [[33, 20]]))
+    loader = Loader(dataset, 8, shuffle=True, pad_lists=True)
+    seen = []
+
+    class Model(tf.keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = tf.keras.layers.Dense(1, activation="sigmoid")
+
+        def call(self, inputs):
+            tf.py_function(lambda rows: seen.extend(rows.numpy().tolist()), [inputs["row"]], [])
+            history = tf.cast(inputs["history"], tf.float32)
+            return self.dense(history)
+
+    model = Model()
+    model.compile("sgd", "binary_crossentropy")
+    history = model.fit(loader, epochs=3, verbose=0)
+    assert len(history.history["loss"]) == 3
+    assert loader.epoch == 3
+    counts = np.bincount(seen, minlength=53)
+    assert counts.min() >= 3 and counts.max() <= 4  # Keras looks at one batch before it begins
+
+
+class TestRefusals:
+    def feed(self, tmp_path, change, numbered=True):
+        table = change(make_table(30))
+        path = tmp_path / "part.0.parquet"
+        pq.write_table(table, path, row_group_size=10)
+        return Loader(open_dataset([str(path)], numbered=numbered), 8)
+
+    def test_an_id_beyond_its_table(self, tmp_path):
+        def change(table):
+            items = table["item"].to_pylist()
+            items[17] = 41
+            return table.set_column(2, "item", [items])
+
+        with pytest.raises(MerlinSimError, match=r"part.0.parquet, row 18: column item.*41"):
+            list(self.feed(tmp_path, change))
+
+    def test_an_id_beyond_its_table_in_a_history(self, tmp_path):
+        def change(table):
+            histories = table["history"].to_pylist()
+            histories[23] = [1, 2, 99]
+            return table.set_column(3, "history", [histories])
+
+        with pytest.raises(MerlinSimError, match=r"row 24: column history.*0 to 40.*99"):
+            list(self.feed(tmp_path, change))
+
+    @pytest.mark.parametrize("value", [float("nan"), None, 0.5])
+    def test_labels_that_are_not_labels(self, tmp_path, value):
+        def change(table):
+            labels = table["label"].to_pylist()
+            labels[11] = value
+            return table.set_column(0, "label", [labels])
+
+        with pytest.raises(MerlinSimError, match="row 12: column label"):
+            list(self.feed(tmp_path, change))
+
+    def test_a_damaged_page(self, tmp_path):
+        path = write_files(tmp_path, [[2000, 2000]])[0]
+        start = pq.ParquetFile(path).metadata.row_group(1).column(3).data_page_offset
+        with open(path, "r+b") as file:
+            file.seek(start)
+            file.write(b"\xff" * 400)
+        with pytest.raises(MerlinSimError, match=r"part.0.parquet is damaged in rows 2001 to 4000"):
+            list(Loader(open_dataset([path]), 100))
+
+    def test_a_file_cut_short_after_it_was_opened(self, tmp_path):
+        path = write_files(tmp_path, [[20]])[0]
+        dataset = open_dataset([path])
+        loader = Loader(dataset, 8)
+        with open(path, "r+b") as file:
+            file.truncate(100)
+        with pytest.raises(MerlinSimError, match="part.0.parquet"):
+            list(loader)
+
+    def test_a_missing_column(self, tmp_path):
+        with pytest.raises(MerlinSimError, match="lacks the columns item"):
+            list(self.feed(tmp_path, lambda table: table.drop_columns(["item"])))
+
+    def test_text(self, tmp_path):
+        def change(table):
+            return table.set_column(2, "item", [["a"] * 30])
+
+        with pytest.raises(MerlinSimError, match=r"item should hold whole numbers. Received: text"):
+            list(self.feed(tmp_path, change))
+
+    def test_a_rank_beyond_the_ranks(self, tmp_path):
+        dataset = open_dataset(write_files(tmp_path, [[20]]))
+        with pytest.raises(MerlinSimError, match="global_rank"):
+            Loader(dataset, 8, global_size=2, global_rank=2)
+
+
+@pytest.mark.slow
+def test_it_feeds_merlins_model_fit_evaluate_and_predict(sim_dataset):
+    from merlin_sim.models import build_model
+    from merlin_sim.schemas.dataset import DatasetDirectory as Directory
+
+    directory = Directory.open(sim_dataset)
+    files = [str(file) for file in directory.files("train")]
+    source = Dataset(files, engine="parquet", schema=directory.schema, cpu=True)
+    model = build_model("din", directory.schema, embedding_dim=4, stage_two_mlp_dims=(8,))
+    model.compile(tf.keras.optimizers.legacy.Adam(0.02))
+    loader = Loader(source, 64, shuffle=True, seed=1)
+    history = model.fit(loader, epochs=4, verbose=0).history
+    assert len(history["loss"]) == 4 and history["loss"][-1] < history["loss"][0]
+    stored = Loader(source, 64)
+    metrics = model.evaluate(stored, return_dict=True, verbose=0)
+    assert metrics["auc"] > 0.6
+    assert model.predict(Loader(source, 64), verbose=0).shape == (300, 1)

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from merlin.schema import ColumnSchema, Schema
+
+from merlin_sim.dataloader.data_error import DataError
+from merlin_sim.dataloader.row_check import RowCheck
+from merlin_sim.dataloader.rows.decoded_rows import DecodedRows, ListColumn, ScalarColumn
+
+CHANNELS = {
+    "items": "positive_history",
+    "categories": "positive_history",
+    "intervals": "history_time_intervals",
+    "other_items": "negative_history",
+    "other_categories": "negative_history",
+}
+
+
+def check(**lengths):
+    """Check five rows whose histories have the given lengths, by column."""
+    columns = {name: lengths.get(name, [1, 0, 2, 3, 1]) for name in CHANNELS}
+    histories = {
+        name: ListColumn(np.ones(sum(counts), np.int64), np.cumsum([0, *counts]))
+        for name, counts in columns.items()
+    }
+    schema = Schema(
+        [
+            ColumnSchema(name, tags=[tag], dtype=np.int64, is_list=True)
+            for name, tag in CHANNELS.items()
+        ]
+    )
+    RowCheck(schema)(DecodedRows(histories, 5, "part.0.parquet", 100))
+
+
+def test_histories_of_a_channel_are_equally_long():
+    check()
+    other = [2, 2, 2, 2, 2]
+    check(other_items=other, other_categories=other)
+
+
+@pytest.mark.parametrize("name, first", [("categories", "items"), ("intervals", "items")])
+def test_a_history_of_another_length_is_refused_with_its_row(name, first):
+    message = rf"part.0.parquet, row 103: {first} and {name} should be equally long.*: 2 and 4"
+    with pytest.raises(DataError, match=message):
+        check(**{name: [1, 0, 4, 1, 1]})
+
+
+def test_negative_histories_are_compared_with_each_other():
+    with pytest.raises(DataError, match="row 101: other_items and other_categories"):
+        check(other_categories=[3, 0, 2, 3, 1])
+
+
+def test_a_table_of_one_row_has_the_id_0_alone():
+    domain = {"domain": {"min": 0, "max": 0, "name": "constant"}}
+    column = ColumnSchema("constant", tags=["categorical"], dtype=np.int64, properties=domain)
+    rows = {"constant": ScalarColumn(np.array([0, 0, 1]))}
+    with pytest.raises(DataError, match=r"row 103: column constant holds an id outside 0 to 0.*1"):
+        RowCheck(Schema([column]))(DecodedRows(rows, 3, "part.0.parquet", 100))
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 1e300, -3.5e38])
+def test_numbers_that_are_not_finite_in_32_bits_are_refused(wrong):
+    check = RowCheck(Schema([ColumnSchema("price", dtype=np.float64)]))
+    largest = float(np.finfo(np.float32).max)
+    good = [-largest, 0.5, largest]
+    check(DecodedRows({"price": ScalarColumn(np.array(good))}, 3, "part.0.parquet", 100))
+    check(DecodedRows({"price": ScalarColumn(np.float32(good))}, 3, "part.0.parquet", 100))
+    rows = {"price": ScalarColumn(np.array([0.5, wrong]))}
+    with pytest.raises(DataError, match="row 102: column price holds a number that is not finite"):
+        check(DecodedRows(rows, 2, "part.0.parquet", 100))

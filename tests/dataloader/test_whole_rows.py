@@ -1,0 +1,203 @@
+"""Whole rows over all ranks: every column that is fed is what pyarrow reads from the files."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from merlin.io import Dataset
+from merlin.schema import ColumnSchema, Schema, Tags
+
+from merlin_sim.dataloader.loader import Loader
+from merlin_sim.dataloader.rows import row_group, row_source
+
+LONGEST, FIXED, CARDINALITY = 5, 3, 90
+SCALARS = {"label": np.float32, "row": np.int64, "item": np.int64, "price": np.float64}
+LISTS = {"items": np.int64, "weights": np.float32, "fixed": np.int16}
+
+
+def schema_of_all():
+    ids = {"domain": {"min": 0, "max": CARDINALITY, "name": "item"}}
+    counts = {"min": 0, "max": LONGEST}
+
+    def lists(name, counts, **properties):
+        properties["value_count"] = counts
+        return ColumnSchema(name, dtype=LISTS[name], is_list=True, properties=properties)
+
+    return Schema(
+        [
+            ColumnSchema("label", tags=[Tags.TARGET, Tags.BINARY_CLASSIFICATION], dtype=np.float32),
+            ColumnSchema("row", dtype=np.int64),
+            ColumnSchema("item", tags=[Tags.CATEGORICAL], dtype=np.int64, properties=ids),
+            ColumnSchema("price", dtype=np.float64),
+            lists("items", counts, **ids),
+            lists("weights", counts),
+            lists("fixed", {"min": FIXED, "max": FIXED}),
+        ]
+    )
+
+
+def table_of(rows, first):
+    random = np.random.default_rng(first)
+    offsets = {
+        name: np.concatenate([[0], np.cumsum(random.integers(0, LONGEST + 1, rows))])
+        for name in ("items", "weights")
+    } | {"fixed": np.arange(rows + 1) * FIXED}
+    columns = {
+        "label": random.integers(0, 2, rows),
+        "row": np.arange(first, first + rows),
+        "item": random.integers(1, CARDINALITY + 1, rows),
+        "price": random.normal(size=rows),
+        "items": random.integers(1, CARDINALITY + 1, offsets["items"][-1]),
+        "weights": random.integers(1, 1000, offsets["weights"][-1]),
+        "fixed": random.integers(1, 1000, rows * FIXED),
+    }
+    arrays = {name: pa.array(columns[name].astype(kind)) for name, kind in SCALARS.items()}
+    for name, kind in LISTS.items():
+        values = pa.array(columns[name].astype(kind))
+        arrays[name] = pa.ListArray.from_arrays(pa.array(offsets[name], pa.int32()), values)
+    return pa.table(arrays)
+
+
+def write(directory, files):
+    """Write one file for each list of row groups' sizes."""
+    first, paths = 0, []
+    for number, groups in enumerate(files):
+        path = str(directory / f"part.{number}.parquet")
+        with pq.ParquetWriter(path, table_of(0, 0).schema) as writer:
+            for rows in groups:
+                writer.write_table(table_of(rows, first), row_group_size=max(rows, 1))
+                first += rows
+        paths.append(path)
+    return paths
+
+
+def read_by_arrow(paths):
+    """Every column by row number, lists padded on the left."""
+    table = pa.concat_tables([pq.read_table(path) for path in paths])
+    columns = {name: table[name].to_numpy() for name in SCALARS}
+    for name, kind in LISTS.items():
+        width = FIXED if name == "fixed" else LONGEST
+        lists = table[name].to_pylist()
+        columns[name] = np.array([[0] * (width - len(x)) + x for x in lists], kind)
+    return columns
+
+
+def padded(inputs, name):
+    if name in inputs:
+        return inputs[name].numpy()
+    values, offsets = inputs[f"{name}__values"].numpy(), inputs[f"{name}__offsets"].numpy()
+    result = np.zeros((len(offsets) - 1, LONGEST), values.dtype)
+    result[np.arange(LONGEST) >= LONGEST - np.diff(offsets)[:, None]] = values
+    return result
+
+
+def batches_of(paths, batch_size, ranks, rank, start, **options):
+    dataset = Dataset(
+        paths, engine="parquet", schema=schema_of_all(), cpu=True, row_groups_per_part=1
+    )
+    loader = Loader(
+        dataset, batch_size // ranks, seed=3, global_size=ranks, global_rank=rank, **options
+    )
+    loader.start_at(1, max(min(start, len(loader) - 1), 0))
+    return [
+        {"label": label.numpy(), **{name: padded(inputs, name) for name in columns}}
+        for columns in [[name for name in (*SCALARS, *LISTS) if name != "label"]]
+        for inputs, label in loader
+    ]
+
+
+def feed_and_compare(paths, stored, batch_size, ranks, start=0, **options):
+    """Join the batches of all ranks, step by step, and compare them with the files."""
+    by_rank = [batches_of(paths, batch_size, ranks, i, start, **options) for i in range(ranks)]
+    alone = by_rank[0]
+    if ranks > 1:
+        alone = batches_of(paths, batch_size, 1, 0, start, **options)
+    seen = []
+    for mine, *parts in zip(alone, *by_rank, strict=True):
+        step = {name: np.concatenate([part[name] for part in parts]) for name in stored}
+        for name, values in step.items():
+            assert values.dtype == stored[name].dtype
+            np.testing.assert_array_equal(values, mine[name], err_msg=name)
+            np.testing.assert_array_equal(values, stored[name][step["row"]], err_msg=name)
+        seen.append(step["row"])
+    rows = np.concatenate([np.empty(0, np.int64), *seen])
+    total = len(stored["row"])
+    left_out = total % batch_size if options.get("drop_last") else 0
+    steps = -(-(total - left_out) // batch_size)
+    skipped = max(min(start, steps - 1), 0)
+    assert len(seen) == steps - skipped
+    assert len(np.unique(rows)) == len(rows)
+    assert len(rows) == total - left_out - skipped * batch_size
+
+
+@pytest.fixture(scope="module")
+def issued_files(tmp_path_factory):
+    """33,156 rows: a row group longer than a piece, and shorter ones."""
+    files = [[20000, 1000], [7, 5000, 0, 3149], [4000]]
+    paths = write(tmp_path_factory.mktemp("issued"), files)
+    return paths, read_by_arrow(paths)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "ranks, batch_size", [(3, 510), (3, 768), (5, 1000), (7, 3584), (6, 510), (6, 606), (9, 999)]
+)
+def test_no_row_is_lost_where_pieces_are_cut_between_ranks(issued_files, ranks, batch_size):
+    feed_and_compare(*issued_files, batch_size, ranks, shuffle=True, pad_lists=True)
+
+
+@pytest.mark.slow
+@settings(
+    max_examples=16,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    files=st.lists(
+        st.lists(st.integers(0, 3000), min_size=1, max_size=3), min_size=1, max_size=3
+    ).filter(lambda files: sum(map(sum, files)) > 600),
+    ranks=st.integers(1, 9),
+    batch_size=st.integers(15, 150),
+    shuffle=st.booleans(),
+    pad_lists=st.booleans(),
+    drop_last=st.booleans(),
+    start=st.sampled_from([0, 0, 1, 5]),
+    window_rows=st.sampled_from([1, 2500, 65536]),
+    chunk_rows=st.sampled_from([700, row_group.CHUNK_ROWS]),
+)
+@example([[4000], [2500]], 3, 61, True, True, False, 0, 65536, 700)
+@example([[2500, 1], [2500]], 7, 33, True, True, True, 5, 2500, 16384)
+@example([[3000, 3000]], 9, 59, False, True, False, 5, 65536, 700)
+@example([[3000, 3000]], 5, 67, True, False, False, 0, 65536, 700)
+@example([[601]], 9, 67, False, False, True, 5, 2500, 700)  # no step at all
+def test_the_rows_of_all_ranks_are_those_of_the_files(
+    tmp_path_factory,
+    monkeypatch,
+    files,
+    ranks,
+    batch_size,
+    shuffle,
+    pad_lists,
+    drop_last,
+    start,
+    window_rows,
+    chunk_rows,
+):
+    for module in (row_source, row_group):
+        monkeypatch.setattr(module, "CHUNK_ROWS", chunk_rows)
+    paths = write(tmp_path_factory.mktemp("files"), files)
+    feed_and_compare(
+        paths,
+        read_by_arrow(paths),
+        batch_size * ranks,
+        ranks,
+        start,
+        shuffle=shuffle,
+        pad_lists=pad_lists,
+        drop_last=drop_last,
+        window_rows=window_rows,
+    )
