@@ -88,7 +88,7 @@ class EpochPlan:
             self._random(0, 0).shuffle(self.part_order)
         ordered = np.asarray(part_rows, dtype=np.int64)[self.part_order]
         self.part_starts: Rows = np.concatenate([[0], np.cumsum(ordered)]).astype(np.int64)
-        self._window_batches = max(2, window_rows // global_batch_size)
+        self.window_batches = max(2, window_rows // global_batch_size)
 
     @property
     def steps(self) -> int:
@@ -101,8 +101,8 @@ class EpochPlan:
         size = self.global_batch_size
         full, rest = divmod(self.rows, size)
         index = 0
-        for batch in range(0, full, self._window_batches):
-            batches = min(self._window_batches, full - batch)
+        for batch in range(0, full, self.window_batches):
+            batches = min(self.window_batches, full - batch)
             index += 1
             if batch + batches > first_step:
                 yield Window(index, batch * size, batches, size)

@@ -12,6 +12,7 @@ from typing import Any
 
 import merlin.dataloader.tensorflow
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 from merlin.dataloader.loader_base import LoaderBase
 from merlin.schema import Schema
@@ -22,14 +23,15 @@ from ..foundation.gpu_use import short_of_memory
 from .background import Background
 from .batches.filled_window import FilledWindow
 from .batches.memory_blocks import MemoryBlocks
+from .behaviour_samples import Batch
 from .epoch_plan import EpochPlan, Rows, slots
 from .gpu_rows import DeviceWindow
 from .hand_over import can_be_handed_over, device_tensor, to_tensor
 from .rows.gathered_rows import GatheredRows, Values
 from .rows.row_source import ParquetRows, RowSource, open_rows
-from .users.made_window import MadeWindow
 from .window_reader import WindowReader
 
+Array = npt.NDArray[Any]
 GATHER_ROWS = 4096
 """Batches smaller than this are gathered several at a time."""
 
@@ -166,6 +168,34 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         self.stop()
         self.epoch = epoch
         self._first_step = step
+
+    # What a compiled step is given
+
+    def inputs(self) -> Generator[Any, None, None]:
+        """Give, for each step of the epoch, what :meth:`make` makes its batch of.
+
+        It has the same shapes in every step: the last batch is filled up with rows of weight 0.
+        """
+        for columns, labels in self:
+            yield filled(columns, labels, self.batch_size)
+
+    def make(self, given: Any) -> Batch:
+        """Make the batch of a step, in TensorFlow ops: columns, labels and weights."""
+        batch: Batch = given
+        return batch
+
+    def places(self, step: int, given: Any) -> tuple[Array, Array | None]:
+        """Where the samples of this rank's batch stand in the stored order, without shuffling.
+
+        Args:
+            step: Which step of the epoch.
+            given: What :meth:`inputs` gave for it.
+
+        Returns:
+            [samples] rows, and of users the positions in their histories.
+        """
+        low, high = slots(self.plan(0).batch_rows(step), self.global_rank, self.global_size)
+        return step * self.global_batch_size + np.arange(low, high), None
 
     # What Merlin and Keras call
 
@@ -317,11 +347,11 @@ class Loader(merlin.dataloader.tensorflow.Loader):
 
     def _make_batches(
         self,
-        gathered: FilledWindow | MadeWindow | GatheredRows | DeviceWindow,
+        gathered: FilledWindow | GatheredRows | DeviceWindow,
         batches: list[Rows],
         skip: int,
     ) -> Iterator[Any]:
-        if isinstance(gathered, FilledWindow | MadeWindow):
+        if isinstance(gathered, FilledWindow):
             for index in range(skip, len(batches)):
                 yield self._process_batch(gathered.batch(index))
             return
@@ -355,6 +385,24 @@ class Loader(merlin.dataloader.tensorflow.Loader):
             return to_tensor(array)
         self._handed.append(array)
         return device_tensor(array)
+
+
+def filled(columns: dict[str, tf.Tensor], labels: tf.Tensor, rows: int) -> Batch:
+    """Fill a batch of rows up with zeros; labels and weights become [rows, 1].
+
+    >>> _, labels, weights = filled({"a": tf.constant([5])}, tf.constant([1.0]), 2)
+    >>> labels.numpy().tolist(), weights.numpy().tolist()
+    ([[1.0], [0.0]], [[1.0], [0.0]])
+    """
+    count = int(labels.shape[0])
+
+    def fill(values: tf.Tensor) -> tf.Tensor:
+        lacking = [[0, rows - count], *[[0, 0]] * (values.shape.rank - 1)]
+        return tf.pad(values, lacking) if count < rows else values
+
+    weights = tf.ones([count, 1])
+    full = {name: fill(values) for name, values in columns.items()}
+    return full, fill(tf.reshape(labels, [-1, 1])), fill(weights)
 
 
 def _cut(value: Values, start: int, stop: int) -> Values:

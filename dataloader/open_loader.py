@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
-import merlin.io
 import pyarrow.parquet as pq
 from merlin.schema import Schema, Tags
 
 from ..foundation.exceptions import MerlinSimError
-from ..foundation.process_wide import quiet_merlin
 from ..foundation.ranks import Ranks, rank_batch_size
 from ..schemas.dataset import DatasetDirectory
 from ..schemas.users_layout import UsersLayout
 from .data_error import READ_ERRORS, DataError
 from .loader import Loader
 from .rows.footer import require_whole_footer
-from .users.grouped_loader import GroupedLoader
-from .users.users_loader import UsersLoader
+from .sample_loader import USERS_MEMORY_MB, SampleLoader
+from .user_rows import in_order
 
 
 def open_loader(
@@ -38,6 +35,8 @@ def open_loader(
     positions_together: int | None = None,
     fresh_negatives: bool = False,
     candidates: int | None = None,
+    negatives_read: int | None = None,
+    users_memory_mb: int = USERS_MEMORY_MB,
 ) -> Loader:
     """Open this rank's feed of ``train`` or ``test``; histories come padded on the left.
 
@@ -56,11 +55,15 @@ def open_loader(
         prefetch: batches made ahead.
         parallel_calls: threads that make them on CPU (None: one per core).
         positions_together: of a dataset of users (None: its default), see
-            :class:`~merlin_sim.dataloader.users.users_loader.UsersLoader`.
+            :class:`~.sample_loader.SampleLoader`.
         fresh_negatives: see there.
         candidates: of a dataset of users, give batches of ``global_batch_size / candidates`` users
-            x so many candidates; see :class:`~.users.grouped_loader.GroupedLoader`.
+            x so many candidates; see
+            :meth:`~.behaviour_samples.BehaviourSamples.candidates_of_users`.
             1, or None, for rows.
+        negatives_read: of a dataset of users, so many of the newest places of a negative history
+            are drawn (None: all), the others are 0.
+        users_memory_mb: of a dataset of users, memory for them on the device.
 
     Raises:
         DataError: naming a file that cannot be read as parquet.
@@ -70,7 +73,7 @@ def open_loader(
     for file in files:
         _require_parquet(file)
     schema = Schema([dataset.schema[name] for name in columns])
-    source = _in_order(files, schema)
+    source = in_order(files, schema)
     options: dict[str, Any] = {
         "shuffle": shuffle,
         "global_size": ranks.size,
@@ -89,7 +92,9 @@ def open_loader(
         loader = Loader(source, batch_size, **options)
     else:
         check_candidates(dataset.users, global_batch_size, candidates, ranks)
-        loader = _users_loader(source, batch_size, dataset, mapping, {**options, **made})
+        of_users = {"negatives_read": negatives_read, "users_memory_mb": users_memory_mb}
+        options = {**options, **made, **of_users}
+        loader = _users_loader(source, batch_size, dataset, mapping, options)
     _require_a_step(loader, dataset, mapping)
     return loader
 
@@ -123,31 +128,17 @@ def _require_a_step(loader: Loader, dataset: DatasetDirectory, mapping: str) -> 
         raise DataError(f"{dataset.path}: {mapping} has nothing to feed: {missing}.")
 
 
-def _in_order(files: list[Path], schema: Schema) -> merlin.io.Dataset:
-    """Give Merlin the files in their order, under their own names.
-
-    Of what it is given it sorts the paths, and takes a ``*`` or ``[`` in one for a pattern.
-    """
-    paths = [str(file.absolute()) for file in files]
-    with quiet_merlin():
-        source = merlin.io.Dataset(paths, engine="parquet", schema=schema, row_groups_per_part=1)
-    source.engine.paths = source.engine.stripped_paths = paths
-    return source
-
-
 def _users_loader(
     source: Any, size: int, dataset: DatasetDirectory, mapping: str, options: dict[str, Any]
 ) -> Loader:
     """Make the feed of a directory of users: of rows, or of users x candidates."""
-    candidates = options.get("candidates")
-    if candidates is None:
-        return UsersLoader(source, size, directory=dataset, mapping=mapping, **options)
-    if "positions_together" in options:
+    candidates = options.get("candidates", 1)
+    if candidates > 1 and "positions_together" in options:
         raise MerlinSimError(
             "`positions_together` should be left out with `candidates`: those of a row stay "
             f"together. Received: `positions_together` = {options['positions_together']}."
         )
-    return GroupedLoader(source, size // candidates, directory=dataset, mapping=mapping, **options)
+    return SampleLoader(source, size // candidates, directory=dataset, mapping=mapping, **options)
 
 
 def check_candidates(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +16,10 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class StoredUsers:
-    """Users as a file holds them."""
+    """Users as files hold them."""
 
-    origin: str
-    """The file."""
-    first_row: int
-    """The first user's row in it."""
+    origin: Callable[[int], str]
+    """Names the file and row of a user."""
     users: Mapping[str, Array]
     """[users] By user feature, its ids; the first tells users apart."""
     items: Array
@@ -78,11 +76,9 @@ class UserCheck:
         items = stored.items
         if not len(items) or (items.min() >= 1 and items.max() <= self.last_item):
             return
-        place = int(np.argmax((items < 1) | (items > self.last_item)))
-        row = int(np.searchsorted(stored.starts, place, side="right")) - 1
-        position = place - int(stored.starts[row])
-        what = f"column {self.history} should hold ids of 1 to {self.last_item}"
-        refuse(stored, row, f"position {position}: {what}", items[place])
+        wrong = (items < 1) | (items > self.last_item)
+        expected = f"column {self.history} should hold ids of 1 to {self.last_item}"
+        _refuse_place(stored, wrong, stored.starts, items, expected)
 
     def _check_times(self, stored: StoredUsers, column: str) -> None:
         assert stored.times is not None
@@ -98,12 +94,7 @@ class UserCheck:
             (is_wrong, "a time in seconds"),
             (goes_back, "times in order, oldest first"),
         ):
-            if wrong.any():
-                place = int(np.argmax(wrong))
-                row = int(np.searchsorted(starts, place, side="right")) - 1
-                position = place - int(starts[row])
-                what = f"position {position}: column {column} should hold {expected}"
-                refuse(stored, row, what, times[place])
+            _refuse_place(stored, wrong, starts, times, f"column {column} should hold {expected}")
 
     def _check_same_time(self, stored: StoredUsers, column: str) -> None:
         """Counts go up by one within a time, and begin at 0 with the next."""
@@ -116,15 +107,11 @@ class UserCheck:
         before[1:] = counts[:-1]
         before[starts[:-1][lengths > 0]] = -1
         wrong = (counts != 0) & (counts != before + 1)
-        if wrong.any():
-            place = int(np.argmax(wrong))
-            row = int(np.searchsorted(starts, place, side="right")) - 1
-            position = place - int(starts[row])
-            what = (
-                f"position {position}: column {column} should hold 0, where a time begins, or one "
-                "more than at the position before"
-            )
-            refuse(stored, row, what, counts[place])
+        expected = (
+            f"column {column} should hold 0, where a time begins, or one more than at the position "
+            "before"
+        )
+        _refuse_place(stored, wrong, starts, counts, expected)
 
     def _check_positions(self, stored: StoredUsers, mapping: str, before: list[str]) -> None:
         begin, end = self.columns[mapping]
@@ -149,6 +136,16 @@ def _refuse_first(stored: StoredUsers, wrong: Array, values: Array, what: str) -
         refuse(stored, row, what, values[row])
 
 
+def _refuse_place(
+    stored: StoredUsers, wrong: Array, starts: Array, values: Array, what: str
+) -> None:
+    """Refuse the first of some interactions that is wrong."""
+    if wrong.any():
+        place = int(np.argmax(wrong))
+        row = int(np.searchsorted(starts, place, side="right")) - 1
+        refuse(stored, row, f"position {place - int(starts[row])}: {what}", values[place])
+
+
 def refuse(stored: StoredUsers, row: int, what: str, received: object) -> None:
     """Raise the error of a user.
 
@@ -156,7 +153,4 @@ def refuse(stored: StoredUsers, row: int, what: str, received: object) -> None:
         MerlinSimError: Always.
     """
     user = next(iter(stored.users.values()))[row]
-    raise MerlinSimError(
-        f"{stored.origin}, row {stored.first_row + row + 1} (user {user}): {what}."
-        f" Received: {received}."
-    )
+    raise MerlinSimError(f"{stored.origin(row)} (user {user}): {what}. Received: {received}.")

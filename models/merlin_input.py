@@ -12,9 +12,9 @@ import merlin.io
 import merlin.models.tf as mm
 import tensorflow as tf
 
+from ..dataloader.evaluation_rows import EvaluationRows
 from ..dataloader.loader import Loader
 from ..dataloader.open_loader import open_loader
-from ..dataloader.users.evaluation_rows import EvaluationRows
 from ..foundation.process_wide import quiet_merlin
 from ..foundation.ranks import Ranks
 from ..ranks.collectives import broadcast_object

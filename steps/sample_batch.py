@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from ..foundation.batch_names import OFFSETS, VALUES
+from ..foundation.batch_names import HISTORY_END, OFFSETS, VALUES
 
 Array = npt.NDArray[Any]
+
+
+Make = Callable[[Any], tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]]
+"""Makes a batch of what a loader gives for a step: columns, labels and weights."""
 
 
 class SampleBatch(NamedTuple):
@@ -59,6 +64,12 @@ class SampleBatch(NamedTuple):
             return self.counted(values)
         return self.counted(values.repeat(self.weights.shape[1]))
 
+    def flat(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Labels and weights of all samples, a row's one after the other, as TensorFlow ops."""
+        labels = tf.reshape(self.labels, [-1])
+        weights = tf.ones_like(labels, tf.float32)
+        return labels, weights if self.weights is None else tf.reshape(self.weights, [-1])
+
     def with_a_row(self) -> SampleBatch:
         """Give a batch without rows one row of zeros, for a rank that has none in the last step.
 
@@ -69,6 +80,31 @@ class SampleBatch(NamedTuple):
         columns = {name: _one_row(name, value) for name, value in self.columns.items()}
         weights = None if self.weights is None else _one_row("", self.weights)
         return SampleBatch(columns, _one_row("", self.labels), weights)
+
+
+def weights_over_counted(sample_weight: tf.Tensor | None) -> tf.Tensor | None:
+    """Rescale weights so that a mean over all samples is one over those that count.
+
+    A sample of weight 0 then changes nothing, neither the sum nor what it is divided by.
+
+    >>> weights_over_counted(tf.constant([[1.0, 0.0], [0.0, 1.0]])).numpy().tolist()
+    [[2.0, 0.0], [0.0, 2.0]]
+    """
+    if sample_weight is None:
+        return None
+    weight = tf.cast(sample_weight, tf.float32)
+    counted = tf.math.count_nonzero(weight, dtype=tf.float32)
+    return weight * tf.math.divide_no_nan(tf.cast(tf.size(weight), tf.float32), counted)
+
+
+def mean_over_counted(batch: SampleBatch) -> SampleBatch:
+    """Give plain rows weights whose mean is over the rows that count.
+
+    Models do so themselves with a batch of users x candidates.
+    """
+    if HISTORY_END in batch.columns:
+        return batch
+    return batch._replace(weights=weights_over_counted(batch.weights))
 
 
 def _one_row(name: str, tensor: tf.Tensor) -> tf.Tensor:

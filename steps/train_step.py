@@ -12,7 +12,7 @@ from ..ranks.collectives import Gradient, average, average_gradients
 from .filler_batch import batch_that_may_be_filler, without_filler
 from .held_rows import HeldRows
 from .loss_scale import LossScale
-from .sample_batch import SampleBatch
+from .sample_batch import Make, SampleBatch, mean_over_counted
 from .table_rows import a_row_for_each_id, added_up
 
 
@@ -29,6 +29,10 @@ class StepResult(NamedTuple):
     """This rank's, [samples], a row's one after the other."""
     samples: tf.Tensor
     """How many samples of the global batch counted."""
+    labels: tf.Tensor
+    """This rank's, like the logits."""
+    weights: tf.Tensor
+    """This rank's, like the logits: 0 where there is no sample."""
 
 
 class TrainStep:
@@ -80,7 +84,9 @@ class TrainStep:
             if xla
             else self._compute_gradients
         )
+        self._xla = xla
         self._step: Any = None
+        self._made: dict[Any, Any] = {}
 
     def __call__(
         self,
@@ -113,6 +119,26 @@ class TrainStep:
                 autograph=False,
             )
         result: StepResult = self._step(given)
+        return result
+
+    def on_given(self, given: Any, make: Make, stop: bool = False) -> StepResult:
+        """Train on this rank's batch, which is made within the step.
+
+        Args:
+            given: what a loader gives for the step; of the same shapes in every step.
+            make: makes the batch of it, in TensorFlow ops. Its weights are 0 where there is no
+                sample, which may be everywhere.
+            stop: whether this rank was asked to stop.
+        """
+        if make not in self._made:
+            in_graph = tf.function(make, jit_compile=True, autograph=False) if self._xla else make
+
+            def step(given: Any, stop: tf.Tensor) -> StepResult:
+                batch = mean_over_counted(SampleBatch(*in_graph(given)))
+                return self.run(batch.columns, batch.labels, stop, None, batch.weights)
+
+            self._made[make] = tf.function(step, autograph=False)
+        result: StepResult = self._made[make](given, tf.constant(stop))
         return result
 
     def on_batch(self, batch: SampleBatch, rows: int, stop: bool = False) -> StepResult:
@@ -188,7 +214,8 @@ class TrainStep:
             self._apply(gradients)
         self.loss_scale.update(finite)
         samples = told[-2] * self.ranks.size
-        return StepResult(told[:-3], told[-3] > 0, finite, logits, samples)
+        flat = SampleBatch(columns, labels, sample_weight).flat()
+        return StepResult(told[:-3], told[-3] > 0, finite, logits, samples, *flat)
 
     def _overflow(self, gradients: list[Gradient]) -> tf.Tensor:
         """Say with 1 that gradients of this rank's own are not finite."""

@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from ...foundation.batch_names import HISTORY_END
+from ...steps.sample_batch import weights_over_counted
 from ..frame.block_model import BlockModel
 from .interest_block import InterestBlock
 from .interest_channels import Channels, Features
-from .objective import Outputs, StepLosses, step_losses, weights_over_counted
+from .objective import Outputs, StepLosses, step_losses
 from .options import ModelOptions
 
 
@@ -56,6 +57,12 @@ class InterestModel(BlockModel):
         """What training reads of each row, label included."""
         negative = self.channels.negative if self.body.has_auxiliary_loss else ()
         return (self.label, *self.served_columns, *negative)
+
+    @property
+    def negatives_read(self) -> int | None:
+        """How many of the newest places of a negative history the model reads; None for all."""
+        split = getattr(self.body, "split", None)
+        return None if split is None else int(split.short_length)
 
     @property
     def options(self) -> ModelOptions:

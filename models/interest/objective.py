@@ -98,18 +98,3 @@ def step_losses(
     stage_one, auxiliary = inner_losses(outputs, labels, sample_weight)
     classification = weight * evaluated.cost(labels, outputs.logits, sample_weight) + stage_one
     return StepLosses(classification + auxiliary, classification, auxiliary)
-
-
-def weights_over_counted(sample_weight: tf.Tensor | None) -> tf.Tensor | None:
-    """Rescale weights so that a mean over all samples is one over those that count.
-
-    A sample of weight 0 then changes nothing, neither the sum nor what it is divided by.
-
-    >>> weights_over_counted(tf.constant([[1.0, 0.0], [0.0, 1.0]])).numpy().tolist()
-    [[2.0, 0.0], [0.0, 2.0]]
-    """
-    if sample_weight is None:
-        return None
-    weight = tf.cast(sample_weight, tf.float32)
-    counted = tf.math.count_nonzero(weight, dtype=tf.float32)
-    return weight * tf.math.divide_no_nan(tf.cast(tf.size(weight), tf.float32), counted)

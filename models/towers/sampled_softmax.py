@@ -16,6 +16,8 @@ def sampled_softmax_loss(
 ) -> tf.Tensor:
     """Return the mean over clicked rows of -log p(own item), all rows' items being the sample.
 
+    A row of item 0 is none: it is there so that all batches are equally long.
+
         p(i) = exp(s(u, i) - log Q(i)) / sum over j of the batch exp(s(u, j) - log Q(j))
 
     The items of a batch are drawn by their popularity Q: without the correction
@@ -36,6 +38,7 @@ def sampled_softmax_loss(
     """
     same = tf.equal(items[:, tf.newaxis], items[tf.newaxis])
     others = tf.logical_and(same, tf.logical_not(tf.eye(tf.shape(items)[0], dtype=tf.bool)))
+    others |= tf.equal(items, 0)[tf.newaxis]
     corrected = tf.where(others, MASKED, logits - log_chances[tf.newaxis])
     own = tf.linalg.diag_part(corrected)
     costs = tf.reduce_logsumexp(corrected, axis=1) - own

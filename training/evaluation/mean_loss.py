@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import tensorflow as tf
@@ -10,8 +11,8 @@ import tensorflow as tf
 from ...dataloader.loader import Loader
 from ...foundation.ranks import Ranks
 from ...ranks.collectives import gather_objects
-from ...steps.sample_batch import SampleBatch
-from ...steps.train_step import batch_spec
+from ...steps.sample_batch import Make, SampleBatch, mean_over_counted
+from ...steps.train_step import counted_samples
 
 
 class MeanLoss:
@@ -37,28 +38,24 @@ class MeanLoss:
             alive: called with every batch.
         """
         total, samples = 0.0, 0
-        for given in feed:
-            alive()
-            batch = SampleBatch(*given)
-            loss = float(self._of_batch(batch.with_a_row()))  # every rank runs the model
-            if batch.samples:
-                total += loss * batch.samples
-                samples += batch.samples
+        with closing(feed.inputs()) as inputs:
+            for given in inputs:
+                alive()
+                loss, count = self._of_given(given, feed.make)  # every rank runs the model
+                if int(count):
+                    total += float(loss) * int(count)
+                    samples += int(count)
         sums = gather_objects((total, samples), ranks)
         mean: float = sum(loss for loss, _ in sums) / sum(count for _, count in sums)
         return mean
 
-    def _of_batch(self, batch: SampleBatch) -> tf.Tensor:
-        given = {"columns": batch.columns, "labels": batch.labels}
-        if batch.weights is not None:
-            given["sample_weight"] = batch.weights
+    def _of_given(self, given: Any, make: Make) -> Any:
         if self._loss is None:
-            self._loss = tf.function(
-                self._compute, input_signature=[batch_spec(given)], autograph=False
-            )
-        return self._loss(given)
 
-    def _compute(self, given: dict[str, Any]) -> tf.Tensor:
-        columns, labels, weight = given["columns"], given["labels"], given.get("sample_weight")
-        losses, _ = self.model.compute_step(columns, labels, weight, training=False)
-        return losses[0]
+            def compute(given: Any) -> tuple[tf.Tensor, tf.Tensor]:
+                batch = mean_over_counted(SampleBatch(*make(given)))
+                losses, _ = self.model.compute_step(*batch, training=False)
+                return losses[0], counted_samples(batch.labels, batch.weights)
+
+            self._loss = tf.function(compute, autograph=False)
+        return self._loss(given)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import closing
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -13,14 +14,23 @@ from ...foundation.batch_names import HISTORY_END, OFFSETS
 from ...foundation.ranks import Ranks
 from ...models.row_parts import ROWS_PER_PART, in_parts
 from ...ranks.collectives import any_rank
-from ...steps.sample_batch import SampleBatch
+from ...steps.sample_batch import Make, SampleBatch
 from ...steps.train_step import batch_spec
 from ..reports.run_log import RunLog
 from .metrics import Evaluation, Evaluator
 from .sample_places import SamplePlaces
+from .scored_rows import Array
 
 AGREE_EVERY = 16
 """Batches between two agreements on whether to stop."""
+
+
+class ScoredBatch(NamedTuple):
+    """What a model said of the samples of a batch that count, [samples] each."""
+
+    scores: Array
+    labels: Array
+    columns: dict[str, Array]
 
 
 class Predictor:
@@ -41,6 +51,7 @@ class Predictor:
         self.xla = xla
         self.parts = parts and not xla  # XLA cannot compile the loop over parts
         self._predict: Any = None
+        self._of_given: dict[Any, Any] = {}
 
     def __call__(self, columns: dict[str, tf.Tensor]) -> tf.Tensor:
         """Predict one batch."""
@@ -52,6 +63,29 @@ class Predictor:
                 autograph=False,
             )
         return self._predict(columns)
+
+    def of_given(self, given: Any, make: Make, keep: Sequence[str] = ()) -> ScoredBatch:
+        """Predict a batch that is made within the compiled function.
+
+        Args:
+            given: what a loader gives for the step; of the same shapes in every step.
+            make: makes the batch of it, in TensorFlow ops.
+            keep: columns to give back, [rows] or [rows, candidates].
+        """
+        compiled = self._of_given.get((make, *keep))
+        if compiled is None:
+
+            def predict(given: Any) -> tuple[tf.Tensor, ...]:
+                batch = SampleBatch(*make(given))
+                kept = [_of_samples(batch, name) for name in keep]
+                return (self._run(batch.columns), *batch.flat(), *kept)
+
+            compiled = tf.function(predict, jit_compile=self.xla or None, autograph=False)
+            self._of_given[(make, *keep)] = compiled
+        scores, labels, weights, *kept = (found.numpy() for found in compiled(given))
+        counts = weights != 0
+        columns = {name: values[counts] for name, values in zip(keep, kept, strict=True)}
+        return ScoredBatch(scores[counts], labels[counts], columns)
 
     def _run(self, columns: dict[str, tf.Tensor]) -> tf.Tensor:
         is_ragged = any(name.endswith(OFFSETS) for name in columns)  # whose rows cannot be sliced
@@ -73,6 +107,14 @@ class Predictor:
 def _windows_of_a_row(columns: dict[str, tf.Tensor]) -> int:
     ends = columns.get(HISTORY_END)
     return 1 if ends is None else int(ends.shape[1])
+
+
+def _of_samples(batch: SampleBatch, name: str) -> tf.Tensor:
+    """What a column says of each sample, one user's after the other."""
+    values, shape = batch.columns[name], tf.shape(batch.labels)
+    if values.shape.rank == 1:
+        values = tf.broadcast_to(values[:, tf.newaxis], shape)
+    return tf.reshape(values, [-1])
 
 
 def published_metrics(
@@ -112,21 +154,20 @@ def evaluate(
         The metrics, or None where a rank was asked to stop.
     """
     evaluator = Evaluator(ranks, keeps_rows=places is not None)
-    steps = len(feed)
+    steps = feed.plan(0).steps
     begin, samples = time.perf_counter(), 0
     before = begin
-    with log.progress(title, steps) as line:
-        for step, given in enumerate(feed):
+    item = places.item if places is not None else None
+    keep = [name for name in dict.fromkeys((user, item)) if name is not None]
+    with log.progress(title, steps) as line, closing(feed.inputs()) as inputs:
+        for step, given in enumerate(inputs):
             alive()
             if step % AGREE_EVERY == 0 and any_rank(stopped(), ranks):
-                feed.stop()
                 return None
-            batch = SampleBatch(*given)
-            scores = batch.counted(predict(batch.with_a_row().columns).numpy())
-            users = batch.of_samples(user) if user else None
-            evaluator.update(batch.counted_labels(), scores, users)
+            scores, labels, columns = predict.of_given(given, feed.make, keep)
+            evaluator.update(labels, scores, columns[user] if user else None)
             if places is not None:
-                evaluator.keep_places(places.of_batch(step, batch))
+                evaluator.keep_places(places.of_batch(step, given, len(scores), columns))
             samples += len(scores) * ranks.size
             now = time.perf_counter()
             if tells_steps:

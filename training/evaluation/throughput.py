@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
-from ...steps.sample_batch import SampleBatch
 from ..reports.run_log import RunLog
 
-Step = Callable[[SampleBatch, int], tuple[int, Mapping[str, float]]]
-"""Does a step; gives the samples of the global batch, and what is logged of it."""
+Step = Callable[[Any], tuple[int, Mapping[str, float]]]
+"""Does a step with what a feed gives for it; tells the samples of the global batch, and what is
+logged of it."""
 
 
 class MeasuredFeed(Protocol):
@@ -25,11 +26,8 @@ class MeasuredFeed(Protocol):
     def start_at(self, epoch: int) -> None:
         """Let the next iteration begin with an epoch."""
 
-    def __iter__(self) -> Iterator[Any]:
-        """Give the batches of the epoch."""
-
-    def stop(self) -> None:
-        """End what reads ahead."""
+    def inputs(self) -> Generator[Any, None, None]:
+        """Give what each step of the epoch is given."""
 
 
 @dataclass
@@ -84,7 +82,7 @@ def measure(
 
     Args:
         feed: this rank's rows.
-        step: called with a batch and the rows of the global one; returns when done.
+        step: called with what the feed gives; returns when done.
         steps: those that are measured; None for one pass over the data, warm-up included.
         warmup_steps: those before, which are not measured.
         log: shows progress, and takes an entry for each step.
@@ -101,10 +99,10 @@ def measure(
         warmup_steps = min(warmup_steps, steps - 1)
     else:
         steps += warmup_steps
-    with log.progress(title, steps) as line:
+    with log.progress(title, steps) as line, closing(_endless(feed)) as inputs:
         begin = before = time.perf_counter()
-        for done, (place, batch, rows) in enumerate(_endless(feed), start=1):
-            count, values = step(batch, rows)
+        for done, (place, given) in enumerate(inputs, start=1):
+            count, values = step(given)
             now = time.perf_counter()
             rate = {"samples/s": count / max(1e-9, now - before)}
             log.write("step", place, epoch=place[0] + 1, step=done, **values, **rate)
@@ -117,7 +115,6 @@ def measure(
             )
             if done == steps:
                 break
-    feed.stop()
     throughput = {"throughput": samples / sum(latencies), "time": before - begin}
     return {**throughput, **latency_values(latencies)}
 
@@ -136,12 +133,12 @@ def latency_values(latencies: list[float]) -> dict[str, float]:
     return {"latency_mean": float(np.mean(shown)), **percentiles}
 
 
-def _endless(feed: MeasuredFeed) -> Iterator[tuple[tuple[int, int], SampleBatch, int]]:
-    """Give batches with epoch and step, and the rows of the global batch."""
+def _endless(feed: MeasuredFeed) -> Generator[tuple[tuple[int, int], Any], None, None]:
+    """Give what steps are given, with epoch and step."""
     epoch = 0
-    plan = feed.plan(0)
     while True:
         feed.start_at(epoch)
-        for index, given in enumerate(feed):
-            yield (epoch, index), SampleBatch(*given), plan.batch_rows(index)
+        with closing(feed.inputs()) as inputs:
+            for index, given in enumerate(inputs):
+                yield (epoch, index), given
         epoch += 1

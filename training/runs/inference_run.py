@@ -9,7 +9,6 @@ from ...checkpoints.checkpoint_files import Checkpoint, CheckpointError
 from ...models.saved_weights import restore_weights
 from ...ranks import collectives
 from ...schemas.known_keys import IdsNote, grown_domains
-from ...steps.sample_batch import SampleBatch
 from ..checkpoints.run_state import IDS
 from ..evaluation.memory import peak_memory
 from ..evaluation.prediction import evaluate, published_metrics
@@ -60,17 +59,15 @@ class InferenceRun(RunParts):
             )
 
     def _benchmark(self) -> dict[str, Any]:
-        predict = self.predictor()
+        predict, feed = self.predictor(), self.test_feed()
 
-        def step(batch: SampleBatch, rows: int) -> tuple[int, dict[str, float]]:
+        def step(given: Any) -> tuple[int, dict[str, float]]:
             self.watchdog.alive()
-            predict(batch.with_a_row().columns).numpy()
-            samples = rows if batch.weights is None else batch.samples * self.ranks.size
-            return samples, {}
+            return len(predict.of_given(given, feed.make).scores) * self.ranks.size, {}
 
         config = self.config
         values = measure(
-            self.test_feed(),
+            feed,
             step,
             config.benchmark_steps,
             config.benchmark_warmup_steps,

@@ -9,9 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 from ...checkpoints.checkpoint_files import Checkpoint, read_checkpoint
+from ...dataloader.evaluation_rows import EvaluationRows
 from ...dataloader.loader import Loader
 from ...dataloader.open_loader import open_loader, user_column
-from ...dataloader.users.evaluation_rows import EvaluationRows
 from ...foundation.atomic_write import write_replacing
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.ranks import Ranks
@@ -118,17 +118,20 @@ class RunParts:
             prefetch=self.config.prefetch_test_size,
             parallel_calls=self.config.num_parallel_calls,
             candidates=rows.candidates,
+            users_memory_mb=self.config.users_memory_mb,
         )
         return self.told_of_threads(feed)
 
     def places_to_save(self, feed: Loader) -> SamplePlaces | None:
         """Find the samples of the test feed in the dataset, where their scores are saved."""
-        return SamplePlaces.of(feed, self.dataset, "test") if self.config.save_scores else None
+        return SamplePlaces.of(feed, self.dataset) if self.config.save_scores else None
 
     def told_of_threads(self, feed: Loader) -> Loader:
         """Say where no threads make a feed's batches, though so many were asked for."""
-        if self.config.num_parallel_calls is not None and not feed.decodes_in_threads:
-            self.log.say("--num_parallel_calls has no effect: cudf makes the batches on the GPU.")
+        names = ("num_parallel_calls", "prefetch_train_size", "prefetch_test_size")
+        given = [f"--{name}" for name in names if getattr(self.config, name) is not None]
+        if given and not feed.decodes_in_threads:
+            self.log.say(f"{', '.join(given)}: no effect, batches are made on the device.")
         return feed
 
     def write_evaluation(self, evaluation: Evaluation | None) -> None:

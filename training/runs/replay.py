@@ -7,12 +7,14 @@ the run has done, so that ranks and resumes see the same rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
+from ...dataloader.behaviour_samples import Batch
 from ...dataloader.epoch_plan import EpochPlan
 from ...dataloader.loader import Loader
 
@@ -63,24 +65,26 @@ class ReplayFeed:
         done = epoch * self._new.plan(0).steps + step
         self._old.start_at(*divmod(done, self._old.plan(0).steps))
 
+    def inputs(self) -> Generator[Any, None, None]:
+        """Give, for each step of the epoch, what its batch is made of."""
+        with closing(self._endlessly_old()) as old, closing(self._new.inputs()) as new:
+            for given in new:
+                yield given, next(old)
+
+    def make(self, given: Any) -> Batch:
+        """Make the batch of a step, in TensorFlow ops: columns, labels and weights."""
+        new, old = given
+        batch: Batch = tf.nest.map_structure(_behind, self._new.make(new), self._old.make(old))
+        return batch
+
     def __iter__(self) -> Iterator[Any]:
-        """Go on to the end of the epoch."""
-        old = self._endlessly_old()
-        try:
-            for new in self._new:
-                yield tf.nest.map_structure(_behind, new, next(old))
-        finally:
-            old.close()
-            self.stop()
+        """Give the batches of the epoch."""
+        for given in self.inputs():
+            yield self.make(given)
 
-    def stop(self) -> None:
-        """End the threads of both feeds."""
-        self._new.stop()
-        self._old.stop()
-
-    def _endlessly_old(self) -> Any:
+    def _endlessly_old(self) -> Generator[Any, None, None]:
         while True:
-            yield from self._old
+            yield from self._old.inputs()
 
 
 def _behind(new: tf.Tensor, old: tf.Tensor) -> tf.Tensor:

@@ -130,6 +130,12 @@ class RunConfig:
     fresh_negatives: bool = setting(
         False, "Of a dataset of users: draw other negatives in every epoch."
     )
+    users_memory_mb: int = setting(
+        4096,
+        "Of a dataset of users: memory on the device of each rank for users, in MB. Where they fit "
+        "they stay there; else blocks of them are read, the next one while this one trains.",
+        at_least=1,
+    )
     window_rows: int = setting(
         65536, "Rows shuffled together; bounds the feed's memory.", at_least=1
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import time
@@ -22,7 +23,6 @@ from ...models.families.family import Family
 from ...ranks.interruption import Interrupted, StopRequest
 from ...ranks.watchdog import Watchdog
 from ...steps.dropout_seeds import DropoutSeeds
-from ...steps.sample_batch import SampleBatch
 from ...steps.train_step import StepResult, TrainStep
 from ..checkpoints.joint_writing import save_together
 from ..checkpoints.run_state import RunState
@@ -128,7 +128,7 @@ class TrainingLoop:
             while position.step < steps and self._steps_left:
                 number, first = divmod(position.step, plan.steps)
                 self.train_feed.start_at(position.epoch * passes + number, first)
-                self._pass(plan.batch_rows, first, line, self._places_to_evaluate(steps))
+                self._pass(line, self._places_to_evaluate(steps))
         seconds = self.seconds - begin
         self.counted_seconds += self.times.seconds
         self.counted_samples += self.times.samples
@@ -194,38 +194,36 @@ class TrainingLoop:
         place = (position.epoch, position.step - 1)
         self.log.write("evaluation", place, epoch=position.epoch + 1, step=position.steps, **values)
 
-    def _pass(self, batch_rows: Any, first: int, line: StepsLine, evaluated: set[int]) -> None:
+    def _pass(self, line: StepsLine, evaluated: set[int]) -> None:
         """Train on what is left of one pass over the data.
 
         Args:
-            batch_rows: Gives the rows of a batch.
-            first: The first batch that is left.
             line: What a person sees of it.
             evaluated: After which steps of the epoch the test data is scored.
         """
         before = time.perf_counter()
-        for index, given in enumerate(self.train_feed, start=first):
-            result = self._train(SampleBatch(*given), batch_rows(index))
-            samples = round(float(result.samples))
-            now = time.perf_counter()
-            seconds, before = now - before, now
-            self.seconds += seconds
-            self.samples += samples
-            self.times.add(samples, seconds)
-            self._tell(result, samples / seconds, line)
-            if bool(result.stopped):
-                self._leave()
-            if self._pause(evaluated):
-                before = time.perf_counter()
-            if not self._steps_left:
-                self.train_feed.stop()
-                return
+        with contextlib.closing(self.train_feed.inputs()) as inputs:
+            for given in inputs:
+                result = self._train(given)
+                samples = round(float(result.samples))
+                now = time.perf_counter()
+                seconds, before = now - before, now
+                self.seconds += seconds
+                self.samples += samples
+                self.times.add(samples, seconds)
+                self._tell(result, samples / seconds, line)
+                if bool(result.stopped):
+                    self._leave()
+                if self._pause(evaluated):
+                    before = time.perf_counter()
+                if not self._steps_left:
+                    return
 
-    def _train(self, batch: SampleBatch, rows: int) -> StepResult:
+    def _train(self, given: Any) -> StepResult:
         position = self.state.position
         self.dropout_seeds.start_step(position.steps)
         self.watchdog.alive()
-        result = self.step.on_batch(batch, rows, bool(self.stop))
+        result = self.step.on_given(given, self.train_feed.make, bool(self.stop))
         losses = self._losses(result)
         sums = position.loss_sums
         position.loss_sums = {name: sums.get(name, 0.0) + loss for name, loss in losses.items()}
@@ -237,8 +235,9 @@ class TrainingLoop:
                 f"the loss is {minimised} after step {position.steps}: a smaller `lr` than "
                 f"{self.config.lr} may help."
             )
-        scores = batch.counted(tf.sigmoid(result.logits).numpy())
-        position.auc.update(batch.counted_labels(), np.nan_to_num(scores))
+        counted = result.weights.numpy() != 0
+        scores = tf.sigmoid(result.logits).numpy()[counted]
+        position.auc.update(result.labels.numpy()[counted], np.nan_to_num(scores))
         return result
 
     def _losses(self, result: StepResult) -> dict[str, float]:
@@ -319,7 +318,6 @@ class TrainingLoop:
 
     def _leave(self) -> None:
         """Save and end the run, on all ranks alike."""
-        self.train_feed.stop()
         where = self.config.save_checkpoint_path
         position = self.state.position
         if position.epoch >= self.config.epochs:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ...checkpoints.checkpoint_store import CheckpointStore
 from ...dataloader.loader import Loader
 from ...dataloader.open_loader import open_loader
-from ...dataloader.users.users_loader import POSITIONS_TOGETHER
+from ...dataloader.sample_loader import POSITIONS_TOGETHER, SampleLoader
 from ...models.variable_names import named_variables, table_names
 from ...ranks import collectives
 from ...ranks.interruption import StopRequest
@@ -210,7 +210,11 @@ class TrainingRun(RunParts):
             positions_together=config.positions_together,
             fresh_negatives=config.fresh_negatives,
             candidates=self.candidates,
+            negatives_read=getattr(self.model, "negatives_read", None),
+            users_memory_mb=config.users_memory_mb,
         )
+        if columns is None and isinstance(feed, SampleLoader):
+            self.log.say(feed.describe_memory())
         return self.told_of_threads(feed)
 
     @functools.cached_property
@@ -379,19 +383,21 @@ class TrainingRun(RunParts):
         done = 0
         last: dict[str, float] = {}
 
-        def train(batch: SampleBatch, rows: int) -> tuple[int, dict[str, float]]:
+        feed = self._train_feed()
+
+        def train(given: Any) -> tuple[int, dict[str, float]]:
             nonlocal done, last
             self.watchdog.alive()
             dropout_seeds.start_step(done)
             done += 1
-            result = step.on_batch(batch, rows)
+            result = step.on_given(given, feed.make)
             losses = result.losses.numpy().tolist()
             last = dict(zip(self.family.losses, losses, strict=True))
             return round(float(result.samples)), last
 
         config = self.config
         values = measure(
-            self._train_feed(),
+            feed,
             train,
             config.benchmark_steps,
             config.benchmark_warmup_steps,

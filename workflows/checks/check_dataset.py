@@ -70,7 +70,7 @@ class DatasetCheck:
         return list(self._findings())
 
     def _read(self, mapping: str) -> None:
-        source: MadeRows | StoredRows = StoredRows(self.dataset, mapping)
+        source: Any = StoredRows(self.dataset, mapping)
         if self.dataset.users is not None:
             source = MadeRows(self.dataset, mapping)
         parts, sizes = source.parts, [source.rows_of(part) for part in source.parts]

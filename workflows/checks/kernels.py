@@ -29,23 +29,6 @@ def hash_lists(values: Array, offsets: Array) -> tuple[Array, Array]:
 
 
 @numba.njit(cache=True, nogil=True)
-def hash_windows(
-    items: Array, starts: Array, rows: Array, seen: Array, longest: int
-) -> tuple[Array, Array]:
-    """What :func:`hash_lists` gives of the up to ``longest`` items that each sample sees."""
-    hashes = np.empty(len(rows), np.uint64)
-    lengths = np.empty(len(rows), np.int64)
-    for i in range(len(rows)):
-        stop = starts[rows[i]] + seen[i]
-        length = min(seen[i], longest)
-        found = np.uint64(0)
-        for place in range(stop - length, stop):
-            found = found * GOLDEN + np.uint64(items[place])
-        hashes[i], lengths[i] = mix(found), length
-    return hashes, lengths
-
-
-@numba.njit(cache=True, nogil=True)
 def add_to_hashes(hashes: Array, values: Array) -> None:
     """Make a column part of the hashes of its rows."""
     for row in range(len(hashes)):

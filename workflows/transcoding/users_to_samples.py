@@ -213,7 +213,15 @@ class UsersTranscoder:
         same_time = None
         if layout.same_time is not None:
             same_time = lists_of_arrow(table[layout.same_time].combine_chunks())
-        return StoredUsers(str(path), row, numbers, items, starts, ranges, times, same_time)
+        return StoredUsers(
+            lambda user: f"{path}, row {row + user + 1}",
+            numbers,
+            items,
+            starts,
+            ranges,
+            times,
+            same_time,
+        )
 
 
 def _begins_of_times(counts: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]) -> pa.Array:

@@ -17,16 +17,18 @@ from small_users import (
     RULES,
     as_rows,
     in_order,
+    item_table,
     samples_of,
     write_users_dataset,
 )
 
+from merlin_sim.dataloader.draws import place_seed
 from merlin_sim.dataloader.open_loader import open_loader
-from merlin_sim.dataloader.users.drawing import draw_item, place_seed
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.foundation.hashing import row_key
+from merlin_sim.foundation.hashing import draw_below, row_key
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.schemas.population import Population
 
 # Of rows as `as_rows` joins them: country, kind_pos, kind_trgt, label, thing_pos, thing_trgt, user.
 LABEL, TARGET, USER = LONGEST + 2, -2, -1
@@ -227,17 +229,14 @@ def test_a_negative_stands_beside_each_place_and_is_the_same_in_every_row(users)
 
 def test_a_negative_is_the_draw_of_its_position(users):
     feed = feed_of(users, 40, candidates=4)
-    drawing = feed.source.recipe.lookup.drawing
+    counts = np.concatenate([[0], item_table()["count"]])
+    population = Population.of_counts(counts)
     seed = np.uint64(place_seed(RULES.seed))
     batch = batches_of(feed)[0]
     for user, negatives in zip(batch["user"], batch["thing_neg"], strict=True):
-        drawn = [
-            draw_item(
-                np.uint64(row_key(seed, user, position, 0)),
-                *(0, drawing.cumulative, drawing.guide, drawing.shift),
-            )
-            for position in range(40)
-        ]
+        keys = [row_key(seed, user, position, 0) for position in range(40)]
+        indexes = np.array([draw_below(np.uint64(key), 0, population.size) for key in keys])
+        drawn = population.at(indexes, np).tolist()
         seen = negatives[negatives > 0].tolist()
         assert any(drawn[first : first + len(seen)] == seen for first in range(40))
 

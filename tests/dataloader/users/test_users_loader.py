@@ -23,8 +23,8 @@ from small_users import (
     write_users_dataset,
 )
 
+from merlin_sim.dataloader.draws import fresh_seed
 from merlin_sim.dataloader.open_loader import open_loader
-from merlin_sim.dataloader.users.drawing import fresh_seed
 from merlin_sim.foundation.exceptions import DatasetWarning, MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.dataset import DatasetDirectory

@@ -22,18 +22,25 @@ def places_of(dataset, columns, ranks, mapping, candidates=None):
     found = []
     for rank in range(ranks):
         feed = open_loader(dataset, mapping, columns, 24, Ranks(rank, ranks), candidates=candidates)
-        places = SamplePlaces.of(feed, dataset, mapping)
-        for step, given in enumerate(feed):
-            batch = SampleBatch(*given)
+        places = SamplePlaces.of(feed, dataset)
+        for step, given in enumerate(feed.inputs()):
+            batch = SampleBatch(*feed.make(given))
             users, labels = batch.of_samples(columns[0]), batch.counted_labels()
-            found += zip(*places.of_batch(step, batch), users, labels, strict=True)
+            item = batch.columns[columns[2]].numpy().reshape(-1)
+            of_batch = places.of_batch(step, given, len(labels), {columns[2]: batch.counted(item)})
+            found += zip(*of_batch, users, labels, strict=True)
     return [tuple(int(value) for value in sample) for sample in found]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 @pytest.mark.parametrize("candidates", [1, 4])
-def test_positions_of_users_over_ranks(tmp_path, ranks, candidates):
-    path = write_users_dataset(tmp_path / "users", [[LENGTHS[:3], LENGTHS[3:4]], [LENGTHS[4:]]])
+@pytest.mark.parametrize("with_baskets", [False, True])
+def test_positions_of_users_over_ranks(tmp_path, ranks, candidates, with_baskets):
+    path = write_users_dataset(
+        tmp_path / "users",
+        [[[1, 0], LENGTHS[:3], LENGTHS[3:4]], [LENGTHS[4:]]],
+        with_baskets=with_baskets,
+    )
     found = places_of(
         DatasetDirectory.open(path), ["user", "label", "thing_trgt"], ranks, "train", candidates
     )

@@ -47,7 +47,7 @@ def test_a_gpu_out_of_memory_is_told_what_to_lower(config, monkeypatch):
         seen.append(tf.config.experimental.tensor_float_32_execution_enabled())
         raise error
 
-    monkeypatch.setattr(TrainStep, "__call__", fail)
+    monkeypatch.setattr(TrainStep, "on_given", fail)
     with pytest.raises(MerlinSimError, match=said):
         run(config(global_batch_size=64, tf32=False))
     assert seen == [False]

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...foundation.ranks import Ranks
-from ...schemas.dataset import DatasetDirectory
+from ..foundation.ranks import Ranks
+from ..schemas.dataset import DatasetDirectory
 from .user_rows import UserRows
 
 

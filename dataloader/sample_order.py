@@ -1,0 +1,188 @@
+"""The samples of an epoch in their order: numbers that say of each whose it is, and where.
+
+The numbers are the ``entries`` of :class:`~.behaviour_samples.BehaviourSamples`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .epoch_plan import EpochPlan, Window
+from .user_rows import UserBlock
+
+Array = npt.NDArray[Any]
+ORDER_OF_STRETCHES = 1 << 40
+"""Tells the random numbers of a part's order from those of the epoch's windows."""
+
+
+@dataclass(frozen=True)
+class Stretching:
+    """How users' positions are cut into stretches that stay together, and what each becomes."""
+
+    longest: int
+    """Positions of a stretch."""
+    of_position: int
+    """Samples of a position."""
+    are_rows: bool
+    """Whether a stretch is one row of a batch, rather than each of its samples."""
+
+    def rows_of(self, counts: Array) -> int:
+        """How many rows users with so many positions have; where all before a sample is seen."""
+        if self.are_rows:
+            return int((-(-counts // self.longest)).sum())
+        return self.of_position * int(counts.sum())
+
+    def entries(
+        self, block: UserBlock, mapping: str, number: int, random: np.random.Generator | None
+    ) -> Array:
+        """The entries of a row group, in the order in which an epoch goes through them.
+
+        Args:
+            block: The users.
+            mapping: Whose samples.
+            number: Which row group of the block.
+            random: Puts the stretches into its order; None leaves them in the users'.
+        """
+        users = slice(*block.group_starts[number : number + 2])
+        starts = block.starts[:-1][users]
+        begins, ends = (of_users[users] for of_users in block.ranges[mapping])
+        rows, firsts, counts = self._cut(block, starts, begins, ends)
+        if random is not None:
+            order = random.permutation(len(rows))
+            rows, firsts, counts = rows[order], firsts[order], counts[order]
+        places = starts[rows] + firsts
+        if self.are_rows:
+            return np.asarray(places * self.longest + counts - 1)
+        samples = counts * self.of_position
+        before = np.cumsum(samples) - samples
+        return np.repeat(places * self.of_position - before, samples) + np.arange(samples.sum())
+
+    def _cut(
+        self, block: UserBlock, starts: Array, begins: Array, ends: Array
+    ) -> tuple[Array, Array, Array]:
+        """Cut into stretches: whose each is, its first position, and how many it has."""
+        if self.are_rows and block.same_time is not None:
+            return cut_by_reach(starts, begins, ends, block.same_time, self.longest)
+        pieces = -(-(ends - begins) // self.longest)
+        rows = np.repeat(np.arange(len(begins)), pieces)
+        number = np.arange(len(rows)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        firsts = begins[rows] + number * self.longest
+        return rows, firsts, np.minimum(ends[rows] - firsts, self.longest)
+
+
+def cut_by_reach(
+    starts: Array, begins: Array, ends: Array, same_time: Array, longest: int
+) -> tuple[Array, Array, Array]:
+    """Cut users' positions into stretches whose samples see nearly the same.
+
+    A stretch has at most ``longest`` positions, and its last sample sees at most ``longest`` - 1
+    interactions more than its first one.
+
+    >>> same_time = np.array([0, 0, 1, 2, 0])
+    >>> found = cut_by_reach(np.array([0]), np.array([1]), np.array([5]), same_time, 3)
+    >>> [values.tolist() for values in found]
+    [[0, 0], [1, 4], [3, 1]]
+
+    Returns:
+        [stretches] whose each is, its first position, and how many it has.
+    """
+    counts = ends - begins
+    users = np.repeat(np.arange(len(begins)), counts)
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    position = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - begins, counts)
+    seen = position - same_time[starts[users] + position]
+    # What is seen never gets less along a user's positions: users apart, it is one sorted row.
+    apart = users * (int(seen.max(initial=0)) + longest + 1)
+    following = np.searchsorted(seen + apart, seen + apart + longest)
+    following = np.minimum(following, np.arange(len(seen)) + longest)
+    following = np.minimum(following, offsets[1:][users])
+    firsts, current = [], offsets[:-1][counts > 0]
+    while len(current):  # the first stretch of all users, the second, ...
+        firsts.append(current)
+        after = following[current]
+        current = after[after < offsets[1:][users[current]]]
+    found = np.sort(np.concatenate([np.empty(0, np.int64), *firsts]))
+    return users[found], position[found], following[found] - found
+
+
+class PlannedSteps(NamedTuple):
+    """Some steps of an epoch, whose samples need the same users."""
+
+    first: int
+    """The first step."""
+    places: range
+    """Whose users they need: places in the plan's order of parts."""
+    windows: list[Window]
+
+
+def planned_steps(
+    plan: EpochPlan, first_step: int, most_rows: int, fits: Callable[[range], bool]
+) -> Iterator[PlannedSteps]:
+    """Cut what is left of an epoch where ``most_rows`` or what fits the memory is reached.
+
+    Args:
+        plan: The epoch's.
+        first_step: The first step that is left.
+        most_rows: Rows of one cut, over all ranks; a window at least.
+        fits: Says of places in the plan's order of parts whether their users fit.
+    """
+    taken: list[Window] = []
+    for window in plan.windows(first_step):
+        longer = [*taken, window]
+        rows = sum(one.batches * one.batch_rows for one in longer)
+        if taken and (rows > most_rows or not fits(_places(plan, longer))):
+            yield _planned(plan, taken)
+            longer = [window]
+        taken = longer
+    if taken:
+        yield _planned(plan, taken)
+
+
+def _planned(plan: EpochPlan, windows: list[Window]) -> PlannedSteps:
+    return PlannedSteps(
+        windows[0].first_row // plan.global_batch_size, _places(plan, windows), windows
+    )
+
+
+def _places(plan: EpochPlan, windows: Sequence[Window]) -> range:
+    last = windows[-1]
+    stop = last.first_row + last.batches * last.batch_rows
+    first, end = np.searchsorted(plan.part_starts, [windows[0].first_row, stop - 1], side="right")
+    return range(int(first) - 1, int(end))
+
+
+def steps_entries(
+    plan: EpochPlan,
+    planned: PlannedSteps,
+    of_place: Callable[[int], Array],
+    rank: int,
+    ranks: int,
+    rows: int,
+) -> Array:
+    """The entries of a rank's batches, [steps, rows]; -1 where a batch has fewer.
+
+    Args:
+        plan: The epoch's.
+        planned: The steps.
+        of_place: The entries of the part at a place of the plan's order.
+        rank: The rank.
+        ranks: How many there are.
+        rows: Rows of a rank's batch.
+    """
+    sequence = np.concatenate([of_place(place) for place in planned.places])
+    begin = int(plan.part_starts[planned.places.start])
+    batches: list[Array] = []
+    for window in planned.windows:
+        mine = plan.rank_rows(window, rank, ranks)
+        spans = [np.arange(start - begin, stop - begin) for start, stop in mine.spans]
+        read = np.concatenate([np.empty(0, np.int64), *spans])
+        batches += [sequence[read[batch]] for batch in mine.batches]
+    entries = np.full((len(batches), rows), -1, np.int64)
+    for batch, line in zip(batches, entries, strict=True):
+        line[: len(batch)] = batch
+    return entries

@@ -1,1 +1,0 @@
-"""Samples made of users' histories while they are read."""
