@@ -92,7 +92,7 @@ class BehaviourSamples(tf.Module):
         of_position = tf.constant(columns.of_position, tf.int64)
         place, slot = entries // of_position, entries % of_position
         row = tf.cast(tf.gather(users.rows, place), tf.int64)  # [rows], as all of these
-        start = tf.gather(users.starts, row)
+        start = tf.cast(tf.gather(users.starts, row), tf.int64)
         position = place - start
         seen = _seen(users, place, position)
         label = tf.cast(tf.equal(slot, of_position - 1), tf.int64)
@@ -138,7 +138,7 @@ class BehaviourSamples(tf.Module):
         entries = tf.maximum(entries, 0)
         place, positions = entries // windows, entries % windows + 1  # [U], as all of these
         row = tf.cast(tf.gather(users.rows, place), tf.int64)
-        start = tf.gather(users.starts, row)
+        start = tf.cast(tf.gather(users.starts, row), tf.int64)
         begin = place - start
         of_user = user_key(seeds[0], tf.gather(users.features[columns.user], row))
         step = tf.range(windows, dtype=tf.int64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -54,6 +54,7 @@ class ResidentUsers:
     """Users that stay on the device, of all mappings."""
 
     block: UserBlock
+    """What the order of samples is made of."""
     tensors: Users
 
 
@@ -327,7 +328,9 @@ class SampleLoader(Loader):
         found = _resident.get(self.users.key)
         if found is None:
             block = self.users.read(range(len(self.users.groups)))
-            _resident[self.users.key] = found = ResidentUsers(block, self.users.tensors(block))
+            tensors = self.users.tensors(block)
+            on_host = replace(block, features={}, items=block.items[:0], times=None)
+            _resident[self.users.key] = found = ResidentUsers(on_host, tensors)
         return found
 
     def _enough_for(self, block: UserBlock) -> tuple[int, int]:

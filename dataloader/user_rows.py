@@ -152,6 +152,14 @@ class UserRows:
         files = tuple((str(group.path), group.version) for group in self.groups)
         return files, tuple(self._columns), self.last_item, self.layout.negatives_not_in_history
 
+    @property
+    def schema(self) -> Schema:
+        """What a Merlin loader has to read of the files."""
+        lists = {self.layout.history, self.times, self.layout.same_time}
+        return Schema(
+            [ColumnSchema(n, is_list=n in lists, is_ragged=n in lists) for n in self._columns]
+        )
+
     @cached_property
     def _columns(self) -> list[str]:
         lists = [self.layout.history, *filter(None, (self.times, self.layout.same_time))]
@@ -195,11 +203,13 @@ class UserRows:
 
     def _read(self, numbers: Sequence[int]) -> dict[str, Any]:
         """Have Merlin read row groups: arrays, and of lists values with offsets."""
-        schema = Schema([ColumnSchema(name) for name in self._columns])
-        source = in_order(self.files, schema)
-        loader = UsersLoader(source, batch_size=USERS_AT_A_TIME, shuffle=False)
-        loader.indices = loader._array_lib.asarray(numbers)
-        return read_columns(loader)
+        source = in_order(self.files, self.schema)
+        loaders = []
+        for number in numbers:  # Merlin would have several of them in memory at a time
+            loader = UsersLoader(source, batch_size=USERS_AT_A_TIME, shuffle=False)
+            loader.indices = loader.indices[number : number + 1]
+            loaders.append(loader)
+        return read_columns(*loaders)
 
     def block_of(
         self, columns: Mapping[str, Any], numbers: Sequence[int] | None = None
@@ -218,7 +228,11 @@ class UserRows:
                 self._refuse_damage(groups)
         lengths = [group.users for group in groups]
         group_starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-        whole = {n: v.astype(np.int64) for n, v in columns.items() if not isinstance(v, tuple)}
+        whole = {
+            name: values.astype(np.int64, copy=False)
+            for name, values in columns.items()
+            if not isinstance(values, tuple)
+        }
         features = {name: whole[name] for name in self.largest}
         ranges = {
             mapping: (whole[begin], whole[end])
@@ -271,9 +285,9 @@ class UserRows:
             return tf.constant(np.pad(values, (0, lacking)) if lacking else values, dtype)
 
         return Users(
-            {name: filled(ids, users, tf.int64) for name, ids in block.features.items()},
+            {n: filled(i, users, id_type(self.largest[n])) for n, i in block.features.items()},
             filled(block.items, interactions, kind),
-            filled(block.starts[:-1], users, tf.int64),
+            filled(block.starts[:-1], users, id_type(int(block.starts[-1]))),
             filled(rows, interactions, id_type(len(block.starts))),
             None if block.times is None else filled(block.times, interactions, tf.float64),
             None if block.same_time is None else filled(block.same_time, interactions, tf.int64),
@@ -293,24 +307,26 @@ class _Origins:
         return f"{group.path}, row {group.first_row + user - int(self._starts[place]) + 1}"
 
 
-def read_columns(loader: merlin.dataloader.tensorflow.Loader) -> dict[str, Any]:
-    """Read all rows of a Merlin loader: by column an array, of lists values with offsets."""
+def read_columns(*loaders: merlin.dataloader.tensorflow.Loader) -> dict[str, Any]:
+    """Read all rows of Merlin's loaders: by column an array, of lists values with offsets."""
     batches: dict[str, list[Array]] = {}
-    try:
-        for inputs, _ in loader:
-            for name, values in inputs.items():
-                batches.setdefault(name, []).append(values.numpy())
-    finally:
-        loader.stop()
-    columns: dict[str, Any] = {}
-    for name, arrays in batches.items():
+    for loader in loaders:
+        try:
+            for inputs, _ in loader:
+                for name, values in inputs.items():
+                    known = batches.setdefault(name, [])
+                    found = values.numpy()
+                    if known and name.endswith(OFFSETS):  # each batch counts from 0
+                        found = found[1:] + known[-1][-1]
+                    known.append(found)
+        finally:
+            loader.stop()
+    joined = {name: np.concatenate(batches.pop(name)) for name in list(batches)}
+    columns: dict[str, Any] = {n: v for n, v in joined.items() if not n.endswith((VALUES, OFFSETS))}
+    for name in joined:
         if name.endswith(VALUES):
             base = name.removesuffix(VALUES)
-            lengths = np.concatenate([np.diff(offsets) for offsets in batches[base + OFFSETS]])
-            starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-            columns[base] = np.concatenate(arrays), starts
-        elif not name.endswith(OFFSETS):
-            columns[name] = np.concatenate(arrays)
+            columns[base] = joined[name], joined[base + OFFSETS]
     return columns
 
 

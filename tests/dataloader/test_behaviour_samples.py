@@ -1,0 +1,328 @@
+"""What a sample is: the same integers as ever, on every device, however it is compiled."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from dataclasses import replace
+from weakref import WeakValueDictionary
+
+import merlin.io
+import merlin.models.tf as mm
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_users import RULES, write_users_dataset
+from tensorflow.python.framework import kernels
+
+from merlin_sim.dataloader import draws, sample_columns, sample_loader, user_rows
+from merlin_sim.dataloader.behaviour_samples import BehaviourSamples
+from merlin_sim.dataloader.draws import Items, place_seed
+from merlin_sim.dataloader.open_loader import open_loader
+from merlin_sim.dataloader.sample_columns import SampleColumns
+from merlin_sim.dataloader.user_rows import UserRows, read_columns
+from merlin_sim.foundation.hashing import draw_below, sample_key
+from merlin_sim.foundation.ranks import Ranks
+from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.schemas.population import Population
+
+LENGTHS = np.random.default_rng(0).integers(0, 25, 300).tolist()
+FILES = [[LENGTHS[:80], [0, 0], LENGTHS[80:150]], [LENGTHS[150:]]]
+
+# Digests of batches as the loops that were compiled by numba made them (version 0.11):
+# (baskets, intervals, negatives, not in history, drawn by, candidates, shuffled, mapping, rank).
+BEFORE = {
+    (False, "minutes", 1, False, "popularity", 1, False, "train", 0): "134 fe9c1d5e85c4199d",
+    (False, "minutes", 1, False, "popularity", 2, True, "test", 1): "6 67a66d34cad2e165",
+    (False, "minutes", 1, False, "popularity", 2, True, "train", 0): "67 f0394ef861bc14de",
+    (False, "minutes", 1, True, "popularity", 1, True, "test", 1): "12 d25ba88be07ca724",
+    (False, "minutes", 1, True, "popularity", 2, False, "train", 0): "67 18176ebf694dbe70",
+    (False, "minutes", 1, True, "popularity", 2, True, "test", 0): "6 0d107b3c0c143217",
+    (False, "minutes", 3, False, "popularity", 1, False, "test", 0): "24 5b47ec96ee6ddd33",
+    (False, "minutes", 3, False, "popularity", 16, False, "test", 0): "6 ef329a6e11bb803f",
+    (False, "minutes", 3, False, "popularity", 16, False, "train", 1): "19 61f343edbc05c44d",
+    (False, "minutes", 3, True, "popularity", 1, True, "test", 1): "24 e491f16bbd598c1c",
+    (False, "minutes", 3, True, "popularity", 16, True, "train", 0): "19 597e8b6d1384084b",
+    (False, "minutes", 3, True, "popularity", 4, False, "train", 1): "67 7975ffb502e9c103",
+    (False, None, 1, False, "popularity", 1, False, "test", 1): "12 e0855025601effad",
+    (False, None, 1, False, "popularity", 2, False, "train", 0): "67 9fe67d595a46fdec",
+    (False, None, 1, False, "popularity", 8, True, "train", 1): "19 c8c368ddd824db0f",
+    (False, None, 1, False, "uniform", 1, True, "test", 0): "12 d23830bef4897a6d",
+    (False, None, 1, False, "uniform", 2, True, "test", 0): "6 ff69fe1ebde61605",
+    (False, None, 1, False, "uniform", 8, False, "test", 0): "6 7651530ccca08a70",
+    (False, None, 1, True, "popularity", 1, True, "test", 1): "12 01a5b34263d05190",
+    (False, None, 1, True, "popularity", 2, True, "train", 0): "67 252a7f36cfe58361",
+    (False, None, 1, True, "popularity", 8, False, "train", 1): "19 0711ff8237d8cfdb",
+    (False, None, 1, True, "uniform", 1, True, "train", 1): "134 662239328808f15e",
+    (False, None, 1, True, "uniform", 2, True, "test", 0): "6 848696b2a090d4d4",
+    (False, None, 1, True, "uniform", 8, True, "train", 1): "19 2332b7a7f764ec40",
+    (False, None, 3, False, "popularity", 1, True, "train", 0): "269 ef443f0c40a0c813",
+    (False, None, 3, False, "popularity", 16, False, "test", 0): "6 661354f6623cef4e",
+    (False, None, 3, False, "popularity", 4, True, "test", 0): "6 f14fcc6c5f1a15b4",
+    (False, None, 3, True, "popularity", 1, True, "train", 0): "269 37bc42ff0d13cdc9",
+    (False, None, 3, True, "popularity", 4, False, "train", 1): "67 3bc6e6827fdafbeb",
+    (False, None, 3, True, "popularity", 4, True, "train", 0): "67 d33a0ebe3388269a",
+    (True, "minutes", 1, False, "popularity", 1, False, "test", 0): "12 98c37afe483d5bd3",
+    (True, "minutes", 1, False, "popularity", 2, False, "test", 0): "6 919782eef124b597",
+    (True, "minutes", 1, False, "popularity", 2, True, "test", 1): "6 3cddccac269dc350",
+    (True, "minutes", 1, True, "popularity", 1, False, "train", 1): "134 cb5ccebdf2e9fc64",
+    (True, "minutes", 1, True, "popularity", 2, False, "train", 1): "67 31a9c57a9669788b",
+    (True, "minutes", 1, True, "popularity", 8, True, "train", 1): "21 3debffbe3a050378",
+    (True, "minutes", 3, False, "popularity", 1, True, "test", 1): "24 33c65dd074e5a20a",
+    (True, "minutes", 3, False, "popularity", 16, True, "test", 1): "6 791719520b21eeaf",
+    (True, "minutes", 3, False, "popularity", 4, False, "test", 1): "6 220c299a9b4a474a",
+    (True, "minutes", 3, True, "popularity", 1, True, "test", 0): "24 7bf29afa7a1e4fbf",
+    (True, "minutes", 3, True, "popularity", 16, False, "test", 1): "6 cede5d4463641927",
+    (True, "minutes", 3, True, "popularity", 16, False, "train", 1): "21 e3e79eaed72d4750",
+    (True, None, 1, False, "popularity", 1, True, "test", 0): "12 d54527f3fe15fdaf",
+    (True, None, 1, False, "popularity", 2, True, "train", 0): "67 a349812c78b4e421",
+    (True, None, 1, False, "popularity", 8, True, "test", 1): "6 0b7907c6b7a98fed",
+    (True, None, 1, False, "uniform", 1, True, "test", 1): "12 d0e152d8a5231702",
+    (True, None, 1, False, "uniform", 8, False, "test", 1): "6 fb007948168cbd13",
+    (True, None, 1, False, "uniform", 8, True, "train", 1): "21 71e83a936d4651cf",
+    (True, None, 1, True, "popularity", 1, False, "test", 0): "12 9cd03e282287f164",
+    (True, None, 1, True, "popularity", 2, False, "test", 1): "6 5b32f1dd0f85a35c",
+    (True, None, 1, True, "popularity", 8, True, "train", 1): "21 7933273b7e8c681d",
+    (True, None, 1, True, "uniform", 1, True, "train", 0): "134 0caa4dcd7e1f2e7a",
+    (True, None, 1, True, "uniform", 2, True, "test", 1): "6 18f5a91788172ea9",
+    (True, None, 1, True, "uniform", 8, False, "train", 0): "21 3c607325f9338abe",
+    (True, None, 3, False, "popularity", 1, False, "test", 0): "24 e1895970789f3b01",
+    (True, None, 3, False, "popularity", 16, True, "test", 0): "6 7acf9dff7db5de99",
+    (True, None, 3, False, "popularity", 16, True, "test", 1): "6 4238b6aed8a446a3",
+    (True, None, 3, True, "popularity", 1, False, "test", 1): "24 b1be79bfd3c59594",
+    (True, None, 3, True, "popularity", 4, False, "train", 1): "67 abcb5bd96a91c5c3",
+    (True, None, 3, True, "popularity", 4, True, "test", 1): "6 825d7c125fa31c6f",
+}
+
+
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory):
+    """Directories by what their samples are made of; each is written once."""
+    made = {}
+
+    def dataset_of(baskets, intervals, negatives, not_in_history, by):
+        key = (baskets, intervals, negatives, not_in_history, by)
+        if key not in made:
+            rules = replace(
+                RULES,
+                negatives_per_positive=negatives,
+                negatives_not_in_history=not_in_history,
+                negatives=by,
+            )
+            made[key] = write_users_dataset(
+                tmp_path_factory.mktemp("users") / "dataset",
+                FILES,
+                rules,
+                time_intervals=intervals,
+                with_baskets=baskets,
+            )
+        return DatasetDirectory.open(made[key])
+
+    return dataset_of
+
+
+def loader_of(dataset, candidates, shuffle, mapping="train", rank=0, ranks=1, **options):
+    size = 48 * candidates if candidates > 1 else 48
+    return open_loader(
+        dataset, mapping, dataset.schema.column_names, size, Ranks(rank, ranks),
+        shuffle=shuffle, seed=3, window_rows=500, candidates=candidates, **options,
+    )  # fmt: skip
+
+
+def digest(batches):
+    """Of all numbers of all batches, whatever their types."""
+    found, count = hashlib.sha256(), 0
+    for columns, labels, *weights in batches:
+        for name in sorted(columns):
+            values = np.ascontiguousarray(columns[name].numpy())
+            kind = np.float32 if values.dtype.kind == "f" else np.int64
+            found.update(name.encode() + values.astype(kind).tobytes())
+        for values in (labels, *weights):
+            found.update(np.asarray(values.numpy(), np.float32).tobytes())
+        count += 1
+    return f"{count} {found.hexdigest()[:16]}"
+
+
+@pytest.mark.parametrize("case", BEFORE, ids=str)
+def test_the_samples_are_those_of_before(datasets, case):
+    *kind, candidates, shuffle, mapping, rank = case
+    size = 48 if candidates == 1 else 48 * candidates
+    loader = loader_of(
+        datasets(*kind), candidates, shuffle, mapping, rank, 3 if rank else 1,
+        fresh_negatives=shuffle,
+    )  # fmt: skip
+    assert loader.global_batch_size * candidates == size
+    loader.start_at(2 if shuffle else 0, 1 if mapping == "train" else 0)
+    assert digest(loader) == BEFORE[case]
+
+
+@pytest.mark.parametrize("candidates", [1, 8])
+@pytest.mark.parametrize("not_in_history", [False, True])
+def test_eager_graph_and_xla_give_the_same_integers(datasets, candidates, not_in_history):
+    dataset = datasets(True, "minutes", 1, not_in_history, "popularity")
+    loader = loader_of(dataset, candidates, shuffle=True)
+    given = next(loader.inputs())
+    eager = loader.make(given)
+    for xla in (False, True):
+        compiled = tf.function(loader.make, autograph=False, jit_compile=xla)(given)
+        tf.nest.map_structure(
+            lambda one, other: np.testing.assert_array_equal(one.numpy(), other.numpy()),
+            eager,
+            compiled,
+        )
+
+
+@pytest.mark.parametrize("candidates", [1, 8])
+@pytest.mark.parametrize("not_in_history", [False, True])
+def test_a_gpu_has_a_kernel_for_all_that_is_as_large_as_a_batch(
+    datasets, monkeypatch, candidates, not_in_history
+):
+    """TensorFlow computes some ops of int32 in the host's memory alone: none may be left."""
+    for module in (sample_columns, user_rows):
+        monkeypatch.setattr(module, "id_type", lambda largest: tf.int64)
+    monkeypatch.setattr(sample_loader, "_resident", WeakValueDictionary())
+    dataset = datasets(True, "minutes", 1, not_in_history, "popularity")
+    loader = loader_of(dataset, candidates, shuffle=False)
+    given = next(loader.inputs())
+    graph = tf.function(loader.make, autograph=False).get_concrete_function(given).graph
+    asked = 0
+    for operation in graph.get_operations():
+        large = [place for place, tensor in enumerate(operation.outputs) if _is_large(tensor)]
+        if not large or operation.type in ("Placeholder", "Const", "While", "StatelessWhile"):
+            continue
+        asked += 1
+        assert _on_gpu(operation, large), (operation.type, operation.name, operation.outputs)
+    assert asked > 50
+
+
+def _is_large(tensor):
+    return (
+        tensor.shape.rank is not None
+        and tensor.shape.rank > 0
+        and (None in tensor.shape.as_list() or tensor.shape.num_elements() > 16)
+    )
+
+
+def _on_gpu(operation, outputs):
+    """Whether some kernel takes an operation's types and leaves its outputs on the device."""
+    definition = operation.op_def
+    names = [argument.name for argument in definition.output_arg]
+    for kernel in kernels.get_registered_kernels_for_op(operation.type).kernel:
+        if kernel.device_type != "GPU":
+            continue
+        fits = all(
+            operation.get_attr(constraint.name).as_datatype_enum
+            in constraint.allowed_values.list.type
+            for constraint in kernel.constraint
+        )
+        if fits and not {names[place] for place in outputs} & set(kernel.host_memory_arg):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("candidates", [1, 8])
+def test_users_that_come_block_by_block_give_the_same_batches(datasets, candidates):
+    dataset = datasets(True, None, 1, True, "popularity")
+    resident = loader_of(dataset, candidates, shuffle=True)
+    streamed = loader_of(dataset, candidates, shuffle=True, users_memory_mb=0.01)
+    assert resident.are_resident and not streamed.are_resident
+    assert "blocks of them" in streamed.describe_memory()
+    for _ in range(2):
+        assert digest(resident) == digest(streamed)
+    streamed.start_at(1, 5)
+    resident.start_at(1, 5)
+    assert digest(resident) == digest(streamed)
+
+
+def test_the_places_of_streamed_users_are_those_of_all(datasets):
+    dataset = datasets(False, None, 1, False, "popularity")
+    found = []
+    for memory in (4096, 0.01):
+        loader = loader_of(dataset, 8, shuffle=False, users_memory_mb=memory)
+        found.append([loader.places(step, given) for step, given in enumerate(loader.inputs())])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_dropped_iterator_leaves_no_thread(datasets):
+    dataset = datasets(True, None, 1, True, "popularity")
+    before = set(threading.enumerate())
+    for memory in (4096, 0.01):
+        loader = loader_of(dataset, 8, shuffle=True, users_memory_mb=memory)
+        for _ in range(5):
+            for _ in loader.inputs():
+                break
+        for _ in loader:
+            break
+        loader.stop()
+    assert not [thread for thread in threading.enumerate() if thread not in before]
+
+
+def test_users_read_by_merlins_own_loader_give_the_same_samples(datasets):
+    dataset = datasets(False, None, 1, False, "popularity")
+    rows = UserRows(dataset, "train")
+    files = [str(path) for path in rows.files]
+    source = merlin.io.Dataset(files, engine="parquet", cpu=True, schema=rows.schema)
+    block = rows.block_of(read_columns(mm.Loader(source, batch_size=1000, shuffle=False)))
+    samples = BehaviourSamples(SampleColumns.read(dataset, dataset.schema))
+    loader = loader_of(dataset, 1, shuffle=False)
+    given = next(loader.inputs())
+    seeds = tf.constant([RULES.seed, place_seed(RULES.seed)], tf.uint64)
+    made = samples(rows.tensors(block), given.order[:48], seeds)
+    tf.nest.map_structure(
+        lambda one, other: np.testing.assert_array_equal(one.numpy(), other.numpy()),
+        made,
+        loader.make(given),
+    )
+
+
+@pytest.mark.parametrize("candidates", [1, 8])
+def test_negatives_that_nobody_reads_are_not_drawn(datasets, candidates):
+    dataset = datasets(False, None, 1, False, "popularity")
+    whole = loader_of(dataset, candidates, shuffle=True)
+    part = loader_of(dataset, candidates, shuffle=True, negatives_read=2)
+    for one, other in zip(whole.inputs(), part.inputs(), strict=True):
+        (columns, *rest), (fewer, *same) = whole.make(one), part.make(other)
+        kept = 2 + part.make_samples.windows - 1
+        for name, values in columns.items():
+            expected, received = values.numpy(), fewer[name].numpy()
+            if name.endswith("_neg"):
+                assert not received[:, :-kept].any()
+                expected, received = expected[:, -kept:], received[:, -kept:]
+            np.testing.assert_array_equal(received, expected)
+        for values, others in zip(rest, same, strict=True):
+            np.testing.assert_array_equal(values.numpy(), others.numpy())
+
+
+@pytest.mark.parametrize("most_repeated", [0, 1 << 26])
+@pytest.mark.parametrize(
+    "counts",
+    [[0, 5, 1, 0, 0, 9], [0, 1], [0, *[1] * 700], [0, 10**6, *[0, 1, 3] * 90], [0, 2**33, 1, 7]],
+)
+def test_a_draw_is_the_item_of_the_same_interaction(monkeypatch, counts, most_repeated):
+    monkeypatch.setattr(draws, "MOST_REPEATED", most_repeated)
+    population = Population.of_counts(np.array(counts, np.int64))
+    items = Items(population, tf.int64)
+    position = tf.range(300, dtype=tf.int64)
+    of_user = draws.user_key(tf.constant(5, tf.uint64), tf.constant(3, tf.int64))
+    key = draws.sample_key(of_user, position, tf.ones_like(position), tf.zeros_like(position))
+    found = items.draw(key, 7).numpy()
+    keys = [sample_key(np.uint64(5), 3, p, np.int64(1), np.int64(0)) for p in range(300)]
+    indexes = np.array([draw_below(np.uint64(k), 7, population.size) for k in keys])
+    np.testing.assert_array_equal(found, population.at(indexes, np))
+
+
+@pytest.mark.parametrize("missing", [1, 3, 40])
+def test_what_is_not_ones_own_is_drawn_however_little_that_is(missing):
+    """The user has all but one item; the one is rare, or next to items that nobody takes."""
+    counts = np.array([0, 1, 10**9, 2, 0, 7, *[1000] * 40])
+    items = Items(Population.of_counts(counts), tf.int64)
+    found = items.draw_unknown(tf.cast(tf.range(50), tf.uint64), lambda item: item != missing)
+    assert (found.numpy() == missing).all()
+
+
+def test_who_has_all_items_keeps_what_is_drawn():
+    items = Items(Population.of_counts(np.array([0, 4, 0, 2])), tf.int64)
+    keys = tf.cast(tf.range(30), tf.uint64)
+    found = items.draw_unknown(keys, lambda item: tf.ones_like(item, tf.bool))
+    assert set(found.numpy()) == {1, 3}
