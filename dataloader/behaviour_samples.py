@@ -6,7 +6,7 @@ compiled by XLA or not. The same seed gives the same integers everywhere.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -20,6 +20,9 @@ Batch = tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]
 one over the samples that are there."""
 
 
+TIMES, SAME_TIME, KNOWN = "times", "same_time", "known"
+
+
 class Users(NamedTuple):
     """Users' rows as tensors, one history after the other."""
 
@@ -31,14 +34,11 @@ class Users(NamedTuple):
     """[users] Where each history begins among them."""
     rows: tf.Tensor
     """[interactions] Whose each is."""
-    times: tf.Tensor | None = None
-    """[interactions] When each was, in seconds; None where nobody asks."""
-    same_time: tf.Tensor | None = None
-    """[interactions] How many of those before each have its own time, and are not seen by it; None
-    where all that stands before a sample is seen."""
-    known: tf.Tensor | None = None
-    """[interactions] ``row * (last item + 1) + item`` of all, ascending; None where a negative may
-    be an item of the history."""
+    more: dict[str, tf.Tensor]
+    """[interactions] By name, what not all datasets have. ``times``: when each was, in seconds.
+    ``same_time``: how many of those before each have its own time, and are not seen by it.
+    ``known``: ``row * (last item + 1) + item`` of all, ascending, where no negative may be an item
+    of the history."""
 
 
 class BehaviourSamples(tf.Module):
@@ -206,7 +206,7 @@ class BehaviourSamples(tf.Module):
 
     def _draw(self, users: Users, key: tf.Tensor, row: tf.Tensor) -> tf.Tensor:
         """Draw a negative for each key; one that the user of ``row`` does not know, if asked to."""
-        items, known = self.columns.items, users.known
+        items, known = self.columns.items, users.more.get(KNOWN)
         if known is None:
             return items.draw(key, 0)
 
@@ -227,17 +227,18 @@ class BehaviourSamples(tf.Module):
         real: tf.Tensor,
     ) -> tf.Tensor:
         """How long before each sample the places of its history were; 0 where there is nothing."""
-        now = tf.gather(users.times, start + position)[..., None]
-        then = tf.gather(users.times, start[..., None] + tf.maximum(index, 0))
+        now = tf.gather(users.more[TIMES], start + position)[..., None]
+        then = tf.gather(users.more[TIMES], start[..., None] + tf.maximum(index, 0))
         since = (now - then) / self.columns.seconds
         return tf.cast(tf.where(real, since, tf.zeros_like(since)), tf.float32)
 
 
 def _seen(users: Users, place: tf.Tensor, position: tf.Tensor) -> tf.Tensor:
     """How many interactions, from the first on, the samples at some places see."""
-    if users.same_time is None:
+    same_time = users.more.get(SAME_TIME)
+    if same_time is None:
         return position
-    return position - tf.cast(tf.gather(users.same_time, place), tf.int64)
+    return position - tf.cast(tf.gather(same_time, place), tf.int64)
 
 
 def _items(users: Users, start: tf.Tensor, index: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
@@ -251,12 +252,3 @@ def _padded(items: tf.Tensor, real: tf.Tensor, length: int) -> tf.Tensor:
     items = tf.where(real, items, tf.zeros_like(items))
     lacking = length - items.shape[1]
     return tf.pad(items, [[0, 0], [lacking, 0]]) if lacking else items
-
-
-def slice_of(order: tf.Tensor, step: Any, rows: int) -> tf.Tensor:
-    """The entries of one step out of those of many.
-
-    >>> slice_of(tf.range(6), 1, 2).numpy().tolist()
-    [2, 3]
-    """
-    return tf.slice(order, [step * rows], [rows])

@@ -14,7 +14,7 @@ import tensorflow as tf
 from ..foundation.exceptions import MerlinSimError
 from ..schemas.dataset import DatasetDirectory
 from .background import Background
-from .behaviour_samples import Batch, BehaviourSamples, Users, slice_of
+from .behaviour_samples import Batch, BehaviourSamples, Users
 from .draws import fresh_seed, place_seed
 from .epoch_plan import EpochPlan
 from .loader import Loader
@@ -43,7 +43,7 @@ class Step(NamedTuple):
 
     users: Users
     order: tf.Tensor
-    """[steps * rows] The entries of several steps."""
+    """[rows, steps] The entries of several steps."""
     number: tf.Tensor
     """Which of these steps it is."""
     seeds: tf.Tensor
@@ -201,8 +201,7 @@ class SampleLoader(Loader):
     def places(self, step: int, given: Step) -> tuple[Array, Array | None]:
         """Whose the samples of this rank's batch are, and their positions."""
         del step  # what is given says it
-        rows, batch = self.batch_size, int(given.number)
-        entries = given.order.numpy()[batch * rows : (batch + 1) * rows]
+        entries = given.order.numpy()[:, int(given.number)]
         entries = entries[entries >= 0]
         codes, of_position = self.make_samples.codes, self.stretching.of_position
         places, which = entries // codes, entries % codes
@@ -244,14 +243,14 @@ class SampleLoader(Loader):
     @cached_property
     def _make_eagerly(self) -> Any:
         def make(step: Step) -> tuple[Batch, tf.Tensor]:
-            entries = slice_of(step.order, step.number, self.batch_size)
+            entries = tf.gather(step.order, step.number, axis=1)
             return self.make(step), tf.math.count_nonzero(entries >= 0)
 
         return tf.function(make, autograph=False)
 
     def make(self, step: Step) -> Batch:
         """Make the batch of a step, in TensorFlow ops."""
-        entries = slice_of(step.order, step.number, self.batch_size)
+        entries = tf.gather(step.order, step.number, axis=1)
         return self.make_samples(step.users, entries, step.seeds)
 
     def _steps(self, plan: EpochPlan, first_step: int) -> Generator[Step, None, None]:
@@ -298,11 +297,11 @@ class SampleLoader(Loader):
 
             share = (self.global_rank, self.global_size, self.batch_size)
             entries = steps_entries(plan, planned, entries_of, *share)
-            order = np.full((steps, self.batch_size), -1, np.int64)
-            order[: len(entries)] = entries
+            order = np.full((self.batch_size, steps), -1, np.int64)
+            order[:, : len(entries)] = entries.T
             chosen = self._stored_rows if self.are_resident else self._stored_rows[read]
             stored = block.group_starts[:-1], chosen
-            yield planned.first, len(entries), users, tf.constant(order.reshape(-1)), stored
+            yield planned.first, len(entries), users, tf.constant(order), stored
 
     @cached_property
     def _stored_rows(self) -> Array:

@@ -21,7 +21,7 @@ from ..foundation.batch_names import OFFSETS, VALUES
 from ..foundation.process_wide import quiet_merlin
 from ..schemas.channels import TARGET_ITEM_FEATURES, USER_FEATURES
 from ..schemas.dataset import DatasetDirectory
-from .behaviour_samples import Users
+from .behaviour_samples import KNOWN, SAME_TIME, TIMES, Users
 from .data_error import READ_ERRORS, DataError
 from .rows.footer import require_whole_footer
 from .rows.row_source import version
@@ -274,24 +274,26 @@ class UserRows:
         """Put users on the device, filled up with zeros to so many interactions and users."""
         kind = id_type(self.last_item)
         rows = np.repeat(np.arange(len(block.starts) - 1), np.diff(block.starts))
-        known = None
-        if self.layout.negatives_not_in_history:
-            known = np.sort(rows * (self.last_item + 1) + block.items)
-            filler = np.full(max(0, interactions - len(known)), np.iinfo(np.int64).max)
-            known = tf.constant(np.concatenate([known, filler]))
 
         def filled(values: Array, size: int, dtype: tf.DType) -> tf.Tensor:
             lacking = max(0, size - len(values))
             return tf.constant(np.pad(values, (0, lacking)) if lacking else values, dtype)
 
+        more = {}
+        if block.times is not None:
+            more[TIMES] = filled(block.times, interactions, tf.float64)
+        if block.same_time is not None:
+            more[SAME_TIME] = filled(block.same_time, interactions, tf.int64)
+        if self.layout.negatives_not_in_history:
+            known = np.sort(rows * (self.last_item + 1) + block.items)
+            filler = np.full(max(0, interactions - len(known)), np.iinfo(np.int64).max)
+            more[KNOWN] = tf.constant(np.concatenate([known, filler]))
         return Users(
             {n: filled(i, users, id_type(self.largest[n])) for n, i in block.features.items()},
             filled(block.items, interactions, kind),
             filled(block.starts[:-1], users, id_type(int(block.starts[-1]))),
             filled(rows, interactions, id_type(len(block.starts))),
-            None if block.times is None else filled(block.times, interactions, tf.float64),
-            None if block.same_time is None else filled(block.same_time, interactions, tf.int64),
-            known,
+            more,
         )
 
 

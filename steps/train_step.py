@@ -137,7 +137,11 @@ class TrainStep:
                 batch = mean_over_counted(SampleBatch(*in_graph(given)))
                 return self.run(batch.columns, batch.labels, stop, None, batch.weights)
 
-            self._made[make] = tf.function(step, autograph=False)
+            # With shapes that are known, TensorFlow adds up in an order that differs between runs.
+            spec = [batch_spec(given), tf.TensorSpec([], tf.bool)]
+            self._made[make] = tf.function(
+                step, input_signature=None if self._xla else spec, autograph=False
+            )
         result: StepResult = self._made[make](given, tf.constant(stop))
         return result
 

@@ -268,7 +268,7 @@ def test_users_read_by_merlins_own_loader_give_the_same_samples(datasets):
     loader = loader_of(dataset, 1, shuffle=False)
     given = next(loader.inputs())
     seeds = tf.constant([RULES.seed, place_seed(RULES.seed)], tf.uint64)
-    made = samples(rows.tensors(block), given.order[:48], seeds)
+    made = samples(rows.tensors(block), given.order[:, 0], seeds)
     tf.nest.map_structure(
         lambda one, other: np.testing.assert_array_equal(one.numpy(), other.numpy()),
         made,

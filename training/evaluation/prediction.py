@@ -80,7 +80,12 @@ class Predictor:
                 kept = [_of_samples(batch, name) for name in keep]
                 return (self._run(batch.columns), *batch.flat(), *kept)
 
-            compiled = tf.function(predict, jit_compile=self.xla or None, autograph=False)
+            compiled = tf.function(
+                predict,
+                input_signature=None if self.xla else [batch_spec(given)],
+                jit_compile=self.xla or None,
+                autograph=False,
+            )
             self._of_given[(make, *keep)] = compiled
         scores, labels, weights, *kept = (found.numpy() for found in compiled(given))
         counts = weights != 0
