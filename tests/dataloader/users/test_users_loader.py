@@ -277,7 +277,7 @@ def test_times_that_cannot_be_are_refused_like_items(tmp_path, change, message):
     damaged(directory, change)
     with pytest.raises(MerlinSimError, match=message):
         list(feed_of(directory, 8))
-    with pytest.raises(MerlinSimError, match=message.replace("row 5", "rows 4 to 5")):
+    with pytest.raises(MerlinSimError, match=message):
         UsersTranscoder(DatasetDirectory.open(directory)).transcode(tmp_path / "samples")
     columns = list(DatasetDirectory.open(directory).schema.column_names)
     columns.remove("when_since_pos")
