@@ -144,13 +144,13 @@ class SamplesOfUsers:
         found = np.zeros(len(self.entries), np.uint32)
         for first in range(0, len(found) if len(self.parts) > 1 else 0, SAMPLES):
             some = slice(first, first + SAMPLES)
-            user, position, *_ = self._places(self.entries[some])
+            user, position, _, _ = self._places(self.entries[some])
             keys = row_key_arrays(self._rows.layout.seed, user, position, 0 * position, np)
             scattered = mix_arrays(keys ^ SLICE_SALT, np)
             found[some] = scattered % np.uint64(len(self.parts))
         return found
 
-    def _places(self, entries: Numbers) -> tuple[Numbers, ...]:
+    def _places(self, entries: Numbers) -> tuple[Numbers, Numbers, Numbers, Numbers]:
         """Whose samples are, their positions, labels, and which negatives they are."""
         of_position = self.samples.columns.of_position
         place, slot = entries // of_position, entries % of_position
@@ -164,7 +164,8 @@ class SamplesOfUsers:
         """Make the samples of a part, in the order of a hash."""
         entries = self.entries[self._part_of == part.number]
         seed = self._rows.layout.seed
-        keys = sample_key_arrays(seed, *self._places(entries), np)
+        user, position, label, negative = self._places(entries)
+        keys = sample_key_arrays(seed, user, position, label, negative, np)
         order = np.argsort(mix_arrays(keys ^ ORDER_SALT, np), kind="stable")
         chunks = list(self._chunks(entries[order])) or [self._chunk(entries)]
         return pa.concat_tables(chunks)

@@ -58,7 +58,9 @@ def test_a_damaged_file_is_named_and_not_the_output(users, tmp_path, name):
     content = bytearray((users / name).read_bytes())
     content[4:60] = bytes([255]) * 56
     (users / name).write_bytes(content)
-    with pytest.raises(MerlinSimError, match=f"{users / name} (cannot be read as parquet|is damaged in row)"):
+    with pytest.raises(
+        MerlinSimError, match=f"{users / name} (cannot be read as parquet|is damaged in row)"
+    ):
         transcode(users, tmp_path / "samples")
 
 
