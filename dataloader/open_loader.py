@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
-import merlin.io
 import pyarrow.parquet as pq
 from merlin.schema import Schema, Tags
 
 from ..foundation.exceptions import MerlinSimError
-from ..foundation.process_wide import quiet_merlin
 from ..foundation.ranks import Ranks, rank_batch_size
 from ..schemas.dataset import DatasetDirectory
+from ..schemas.parquet.whole_footer import require_whole_footer
 from ..schemas.users_layout import UsersLayout
 from .data_error import READ_ERRORS, DataError
 from .loader import Loader
-from .rows.footer import require_whole_footer
+from .stored_rows import in_order
 from .users.grouped_loader import GroupedLoader
 from .users.users_loader import UsersLoader
 
@@ -70,7 +68,7 @@ def open_loader(
     for file in files:
         _require_parquet(file)
     schema = Schema([dataset.schema[name] for name in columns])
-    source = _in_order(files, schema)
+    source = in_order([str(file.absolute()) for file in files], schema)
     options: dict[str, Any] = {
         "shuffle": shuffle,
         "global_size": ranks.size,
@@ -121,18 +119,6 @@ def _require_a_step(loader: Loader, dataset: DatasetDirectory, mapping: str) -> 
         rows = plan.rows
         missing = f"{rows} rows are fewer than one global batch" if rows else "there are no rows"
         raise DataError(f"{dataset.path}: {mapping} has nothing to feed: {missing}.")
-
-
-def _in_order(files: list[Path], schema: Schema) -> merlin.io.Dataset:
-    """Give Merlin the files in their order, under their own names.
-
-    Of what it is given it sorts the paths, and takes a ``*`` or ``[`` in one for a pattern.
-    """
-    paths = [str(file.absolute()) for file in files]
-    with quiet_merlin():
-        source = merlin.io.Dataset(paths, engine="parquet", schema=schema, row_groups_per_part=1)
-    source.engine.paths = source.engine.stripped_paths = paths
-    return source
 
 
 def _users_loader(
