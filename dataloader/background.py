@@ -17,15 +17,16 @@ class Background(Generic[Item], Iterator[Item]):
     """Runs ``items`` in a thread, at most ``ahead`` finished or unfinished items ahead.
 
     What ``items`` raises is raised where the consumer asks for the next item. The thread ends
-    with the last item, with an error, with :meth:`stop`, or before the interpreter ends: one that
-    came back from compiled code after that would end the process with SIGABRT.
+    with the last item, with an error, with :meth:`stop`, when nothing refers to the iterator any
+    more, or before the interpreter ends: one that came back from compiled code after that would
+    end the process with SIGABRT.
 
     Example:
         >>> list(Background(range(3), ahead=2))
         [0, 1, 2]
 
     Args:
-        items: iterated in the thread.
+        items: iterated in the thread; must not refer to this iterator.
         ahead: how many items may exist that the consumer has not asked for, counting the one
             in the making: the bound on memory.
     """
@@ -34,13 +35,10 @@ class Background(Generic[Item], Iterator[Item]):
         """Start the thread."""
         if ahead < 1:
             raise ValueError(f"`ahead` should be at least 1. Received: `ahead` = {ahead}")
-        self._items = items
-        self._free = threading.Semaphore(ahead)
-        self._ready: queue.SimpleQueue[object] = queue.SimpleQueue()
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._work, daemon=True)
-        self._thread.start()
-        self._at_exit = weakref.finalize(self, _end, self._stopped, self._free, self._thread)
+        self._made = _Made(ahead)
+        thread = threading.Thread(target=self._made.fill, args=(items,), daemon=True)
+        thread.start()
+        self._end = weakref.finalize(self, self._made.end, thread)
 
     def __iter__(self) -> Iterator[Item]:
         """Return the iterator itself."""
@@ -48,51 +46,58 @@ class Background(Generic[Item], Iterator[Item]):
 
     def __next__(self) -> Item:
         """Wait for the next item, an error or the end."""
-        item = self._ready.get()
+        item = self._made.ready.get()
         if item is _END or isinstance(item, _Raised):
-            self._ready.put(item)  # whoever asks again gets the same answer
+            self._made.ready.put(item)  # whoever asks again gets the same answer
             if isinstance(item, _Raised):
                 raise item.error
             raise StopIteration
-        self._free.release()
+        self._made.free.release()
         return item  # type: ignore[return-value]
 
     def stop(self) -> None:
         """End the thread, wait for it, and let go of what it made ahead."""
-        self._at_exit.detach()
-        _end(self._stopped, self._free, self._thread)
-        while not self._ready.empty():
-            self._ready.get()
-        self._ready.put(_END)
+        self._end()
 
-    def _work(self) -> None:
+
+class _Made:
+    """What the thread and its consumer share; the thread does not refer to the iterator."""
+
+    def __init__(self, ahead: int) -> None:
+        self.free = threading.Semaphore(ahead)
+        self.ready: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._stopped = threading.Event()
+
+    def fill(self, items: Iterable[object]) -> None:
         last: object = _END
         try:
-            items = iter(self._items)
+            source = iter(items)
             while True:
-                self._free.acquire()
+                self.free.acquire()
                 if self._stopped.is_set():
                     break
                 try:
-                    item = next(items)
+                    item = next(source)
                 except StopIteration:
                     break
-                self._ready.put(item)
+                self.ready.put(item)
                 del item  # it is the consumer's now
         except BaseException as error:  # handed to the consumer, whatever it is
             last = _Raised(error)
         finally:
-            close = getattr(self._items, "close", None)
+            close = getattr(items, "close", None)
             if close is not None:
                 close()
-        self._ready.put(last)
+        self.ready.put(last)
 
-
-def _end(stopped: threading.Event, free: threading.Semaphore, thread: threading.Thread) -> None:
-    stopped.set()
-    free.release()
-    if thread is not threading.current_thread():  # its own end may let go of the iterator
-        thread.join()
+    def end(self, thread: threading.Thread) -> None:
+        self._stopped.set()
+        self.free.release()
+        if thread is not threading.current_thread():  # its own end may let go of the iterator
+            thread.join()
+        while not self.ready.empty():
+            self.ready.get()
+        self.ready.put(_END)
 
 
 class _Raised:

@@ -20,7 +20,7 @@ Batch = tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]
 one over the samples that are there."""
 
 
-TIMES, SAME_TIME, KNOWN = "times", "same_time", "known"
+TIMES, SAME_TIME, KNOWN, STORED = "times", "same_time", "known", "stored"
 
 
 class Users(NamedTuple):
@@ -35,10 +35,10 @@ class Users(NamedTuple):
     rows: tf.Tensor
     """[interactions] Whose each is."""
     more: dict[str, tf.Tensor]
-    """[interactions] By name, what not all datasets have. ``times``: when each was, in seconds.
+    """[interactions] By name, what not all have. ``times``: when each was, in seconds.
     ``same_time``: how many of those before each have its own time, and are not seen by it.
     ``known``: ``row * (last item + 1) + item`` of all, ascending, where no negative may be an item
-    of the history."""
+    of the history. [users] ``stored``: which row of the files each is, where these are not all."""
 
 
 class BehaviourSamples(tf.Module):

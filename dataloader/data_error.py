@@ -10,9 +10,5 @@ READ_ERRORS = (OSError, ValueError, LookupError, MemoryError, pa.ArrowException)
 """What reading a damaged file raises, where a name is not valid UTF-8 or a page is missing too."""
 
 
-class DamageError(ValueError):
-    """The bytes are not what parquet, or the file's own footer, says they should be."""
-
-
 class DataError(MerlinSimError):
     """What is stored cannot be used; the message names the file and, if there is one, the row."""

@@ -1,34 +1,32 @@
-"""Memory of numpy or cupy becomes tensors, without a copy where that can be."""
+"""Memory of numpy becomes tensors, without a copy where that can be."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
+
+ALIGNED = 64
+"""Bytes: where TensorFlow wants memory to begin."""
+
+
+def aligned_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Make an empty array that TensorFlow takes over without a copy."""
+    size = math.prod(shape) * dtype.itemsize
+    block = np.empty(size + ALIGNED, np.uint8)
+    start = -block.ctypes.data % ALIGNED
+    return block[start : start + size].view(dtype).reshape(shape)
 
 
 def to_tensor(array: Any) -> tf.Tensor:
-    """Hand memory over without a copy, if it is as TensorFlow wants it."""
+    """Hand memory over without a copy, if it is as TensorFlow wants it; leave a tensor alone."""
+    if isinstance(array, tf.Tensor):
+        return array
     address, is_read_only = array.__array_interface__["data"]
     is_simple = array.dtype.kind in "iuf" and array.flags.c_contiguous and array.size
-    if is_simple and not is_read_only and address % 64 == 0:
+    if is_simple and not is_read_only and address % ALIGNED == 0:
         return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
     return tf.convert_to_tensor(array)
-
-
-def device_tensor(array: Any) -> tf.Tensor:
-    """The same for memory of the GPU."""
-    if not array.size:
-        return tf.zeros(array.shape, tf.as_dtype(array.dtype))
-    if array.dtype == np.bool_:  # of which TensorFlow takes no memory over
-        return tf.cast(device_tensor(array.astype(np.int8)), tf.bool)
-    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
-
-
-def can_be_handed_over(inputs: Any, targets: Any) -> bool:
-    """Whether all columns of a batch are such memory; TensorFlow's own tensors are."""
-    columns = [getattr(value, "values", value) for value in inputs.values()]
-    labels = targets.values() if isinstance(targets, dict) else [targets]
-    arrays = [*columns, *(label for label in labels if label is not None)]
-    return all(hasattr(array, "__dlpack__") for array in arrays)

@@ -1,44 +1,34 @@
-"""Merlin's TensorFlow loader with a feed that is exact over ranks and fast without a GPU."""
+"""Merlin's TensorFlow loader, exact over ranks, that can be started at any step."""
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import itertools
 import os
-from collections import deque
+import weakref
 from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from typing import Any
 
 import merlin.dataloader.tensorflow
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 from merlin.dataloader.loader_base import LoaderBase
 from merlin.schema import Schema
+from merlin.table import TensorTable
 
 from ..foundation.batch_names import OFFSETS, VALUES
 from ..foundation.exceptions import MerlinSimError
-from ..foundation.gpu_use import short_of_memory
+from ..foundation.gpu_use import first_line, short_of_memory
 from .background import Background
-from .batches.filled_window import FilledWindow
-from .batches.memory_blocks import MemoryBlocks
 from .behaviour_samples import Batch
-from .epoch_plan import EpochPlan, Rows, slots
-from .gpu_rows import DeviceWindow
-from .hand_over import can_be_handed_over, device_tensor, to_tensor
-from .rows.gathered_rows import GatheredRows, Values
-from .rows.row_source import ParquetRows, RowSource, open_rows
-from .window_reader import WindowReader
+from .device_windows import open_windows
+from .epoch_plan import EpochPlan, slots
+from .hand_over import to_tensor
+from .row_windows import RowWindows
+from .stored_rows import Array
 
-Array = npt.NDArray[Any]
-GATHER_ROWS = 4096
-"""Batches smaller than this are gathered several at a time."""
-
-
-BATCHES_KEPT = 4
-"""So many batches of a GPU are kept after they were handed over: TensorFlow lets go of one as soon
-as the step that reads it is queued, and cupy would write the next batch into its memory."""
+PREFETCHED_ROWS = 4096
+"""Of batches smaller than half of this, more than two are made ahead."""
 
 
 class Loader(merlin.dataloader.tensorflow.Loader):
@@ -47,8 +37,8 @@ class Loader(merlin.dataloader.tensorflow.Loader):
     Unlike Merlin's, every row comes exactly once per epoch whatever the files, row groups and
     ranks; every rank takes the same number of steps (in the last one a rank may get fewer rows
     than another, or none); the order depends on ``seed`` and the epoch only, so that the
-    batches of all ranks together are those of a single rank; and on CPU rows stay in arrow and
-    numpy from parquet to tensors, read and shuffled in threads while the model trains.
+    batches of all ranks together are those of a single rank. Rows are read and shuffled in threads
+    while the model trains: by arrow on a CPU, by Merlin's own loader on a GPU.
 
     Args:
         dataset: any :class:`merlin.io.Dataset`; only the columns of its schema are read.
@@ -65,11 +55,11 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         pad_lists: ragged lists come as dense [batch, longest] tensors, padded with zeros on the
             left, the longest length being the schema's.
         compact_ids: ids whose table has fewer than 2^31 rows come as int32, however stored; on a
-            GPU as int64.
+            GPU as int64, for which TensorFlow has kernels there.
         window_rows: rows that are shuffled together, over all ranks. About two windows are in
             memory at a time, divided by the number of ranks.
         prefetch: batches made ahead (default: two, more where batches are small).
-        parallel_calls: threads that decode and fill batches on CPU (default: one per core).
+        parallel_calls: threads that decode on a CPU (default: one per core).
         check: refuse ids beyond their table, labels that are not 0 or 1, missing values.
     """
 
@@ -117,67 +107,60 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         self.pad_lists = pad_lists
         self.compact_ids = compact_ids
         self.window_rows = window_rows * parts_per_chunk
-        self.prefetch = prefetch or max(2, GATHER_ROWS // batch_size)
+        self.prefetch = prefetch or max(2, PREFETCHED_ROWS // batch_size)
         self.parallel_calls = parallel_calls
         self.check = check
         self.epoch = 0
         self._first_step = 0
-        self._source: RowSource | None = None
-        self._running: Background[Any] | None = None
-        self._peeked: list[Any] = []
-        self._blocks = MemoryBlocks()
-        columns = len(self.input_schema.column_names)
-        self._handed: deque[Any] = deque(maxlen=2 * columns * BATCHES_KEPT)
+        self._source: Any = None
+        self._take_a_place()
+
+    # Where rows are read, and what becomes of them: a loader of users has its own of these
 
     @property
-    def global_batch_size(self) -> int:
-        """Rows per step over all ranks."""
-        return int(self.batch_size * self.global_size)
-
-    @property
-    def source(self) -> RowSource:
-        """What the rows are read from; opened when first needed."""
+    def source(self) -> RowWindows:
+        """What is read; opened when first needed."""
         if self._source is None:
-            self._source = open_rows(self.dataset, self.input_schema)
-        return self._source
-
-    def plan(self, epoch: int, seed: int | None = None) -> EpochPlan:
-        """Say which rows make up the batches of ``epoch``."""
-        return EpochPlan(
-            self.source.part_rows,
-            self.global_batch_size,
-            bool(self.shuffle),
-            self.seed if seed is None else seed,
-            epoch,
-            self.window_rows,
-            bool(self.drop_last),
-        )
+            self._source = open_windows(
+                self.dataset,
+                self.input_schema,
+                on_device=not self.decodes_in_threads,
+                pad_lists=self.pad_lists,
+                compact_ids=self.compact_ids,
+                check=self.check,
+                threads=self.parallel_calls,
+            )
+        found: RowWindows = self._source
+        return found
 
     @property
-    def samples(self) -> int:
-        """Samples of an epoch: here each row is one."""
-        return self.plan(0).rows
+    def part_rows(self) -> list[int]:
+        """Rows of each part of what is read."""
+        return self.source.part_rows
 
-    def local_rows(self, step: int) -> int:
-        """Rows of this rank in ``step``: the last step may have fewer, or none."""
-        low, high = slots(self.plan(0).batch_rows(step), self.global_rank, self.global_size)
-        return high - low
+    def read_epoch(self, plan: EpochPlan, first_step: int) -> Iterator[Any]:
+        """Give what each step of an epoch is given, from ``first_step`` on."""
+        windows = Background(
+            self.source.read(plan, first_step, self.global_rank, self.global_size), ahead=1
+        )
+        try:
+            for window in windows:
+                for index in range(max(0, first_step - window.first_step), window.batches):
+                    yield self._batch_of(window.batch(index))
+        finally:
+            windows.stop()
 
-    def start_at(self, epoch: int, step: int = 0) -> None:
-        """Let the next iteration begin with ``step`` of ``epoch``, reading nothing before it."""
-        self.stop()
-        self.epoch = epoch
-        self._first_step = step
-
-    # What a compiled step is given
-
-    def inputs(self) -> Generator[Any, None, None]:
+    def inputs(self) -> Generator[Any, None, None] | Inputs:
         """Give, for each step of the epoch, what :meth:`make` makes its batch of.
 
         It has the same shapes in every step: the last batch is filled up with rows of weight 0.
         """
-        for columns, labels in self:
-            yield filled(columns, labels, self.batch_size)
+        return self._filled(self.begin())
+
+    def _filled(self, begun: Inputs) -> Generator[Any, None, None]:
+        with closing(begun):
+            for columns, labels in begun:
+                yield filled(columns, labels, self.batch_size)
 
     def make(self, given: Any) -> Batch:
         """Make the batch of a step, in TensorFlow ops: columns, labels and weights."""
@@ -197,61 +180,58 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         low, high = slots(self.plan(0).batch_rows(step), self.global_rank, self.global_size)
         return step * self.global_batch_size + np.arange(low, high), None
 
-    # What Merlin and Keras call
+    # An epoch
 
-    def __len__(self) -> int:
-        """Count the steps, the same on every rank; like Merlin's, this restarts the epoch."""
-        self.stop()
-        return self.plan(0).steps * int(self._epochs)
+    @property
+    def global_batch_size(self) -> int:
+        """Rows per step over all ranks."""
+        return int(self.batch_size * self.global_size)
 
-    def __iter__(self) -> Loader:
-        """Start the epoch in the background."""
-        self.stop()
+    def plan(self, epoch: int, seed: int | None = None) -> EpochPlan:
+        """Say which rows make up the batches of ``epoch``."""
+        return EpochPlan(
+            self.part_rows,
+            self.global_batch_size,
+            bool(self.shuffle),
+            self.seed if seed is None else seed,
+            epoch,
+            self.window_rows,
+            bool(self.drop_last),
+        )
+
+    @property
+    def samples(self) -> int:
+        """Samples of an epoch: here each row is one."""
+        return self.plan(0).rows
+
+    def local_rows(self, step: int) -> int:
+        """Rows of this rank in ``step``: the last step may have fewer, or none."""
+        low, high = slots(self.plan(0).batch_rows(step), self.global_rank, self.global_size)
+        return high - low
+
+    @property
+    def decodes_in_threads(self) -> bool:
+        """Whether threads decode the rows; on a GPU Merlin's loader does."""
+        return bool(self.device == "cpu")
+
+    def begin(self) -> Inputs:
+        """Begin the epoch."""
         self.num_rows_processed = 0
-        self._start()
-        return self
+        begun = Inputs(self)
+        self._begun.add(begun)
+        return begun
 
-    def _get_next_batch(self) -> Any:
-        if self._running is None:
-            self._start()
-        if self._peeked:
-            batch = self._peeked.pop()
-        else:
-            assert self._running is not None
-            try:
-                batch = next(self._running)
-            except StopIteration:
-                self._finish_epoch()
-                raise
-            except BaseException:
-                self.stop()
-                raise
-        self.num_rows_processed += _rows(batch)
-        return batch
-
-    def _peek_next_batch(self) -> Any:
-        if not self._peeked:
-            rows = self.num_rows_processed
-            self._peeked = [self._get_next_batch()]
-            self.num_rows_processed = rows
-        return self._peeked[0]
+    def start_at(self, epoch: int, step: int = 0) -> None:
+        """Let the next iteration begin with ``step`` of ``epoch``, reading nothing before it."""
+        self.stop()
+        self.epoch = epoch
+        self._first_step = step
 
     def stop(self) -> None:
         """End the threads; the next iteration begins the epoch again."""
-        running, self._running = self._running, None
-        self._peeked = []
-        if running is not None:
-            running.stop()
-
-    def on_epoch_end(self) -> None:
-        """Count the epoch: Keras asks for exactly as many batches as there are."""
-        if self._running is not None:
-            self._finish_epoch()
-
-    def _finish_epoch(self) -> None:
-        self.stop()
-        self.epoch += int(self._epochs)
-        self._first_step = 0
+        for begun in list(self._begun):
+            begun.close()
+        self._take_a_place()
 
     def epochs(self, epochs: int = 1) -> Loader:
         """Give a loader that runs through ``epochs`` epochs in one iteration."""
@@ -264,15 +244,69 @@ class Loader(merlin.dataloader.tensorflow.Loader):
     def reader(self) -> Loader:
         """Give a loader of the same rows, at the same epoch, that has a place of its own."""
         other = copy.copy(self)
-        other._running = None
-        other._peeked = []
-        other._blocks = MemoryBlocks()
-        other._handed = deque(maxlen=self._handed.maxlen)
+        other._take_a_place()
         return other
+
+    def _take_a_place(self) -> None:
+        self._own: Inputs | None = None  # what next(loader) goes through
+        self._peeked: list[Any] = []
+        self._begun: weakref.WeakSet[Inputs] = weakref.WeakSet()
+
+    # What Merlin and Keras call
+
+    def __len__(self) -> int:
+        """Count the steps, the same on every rank; like Merlin's, this restarts the epoch."""
+        self._own, self._peeked = None, []
+        return self.plan(0).steps * int(self._epochs)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Go through the epoch; whoever drops the iterator ends its threads."""
+        begun = self.begin()
+        return (self._batch(given) for given in begun)
+
+    def __next__(self) -> Any:
+        """Give the next batch of an iteration that is this loader's own."""
+        if self._peeked:
+            return self._peeked.pop()
+        if self._own is None:
+            self._own = self.begin()
+        try:
+            return self._batch(next(self._own))
+        except BaseException:
+            self._own = None
+            raise
+
+    def peek(self) -> Any:
+        """Give the next batch, and give it again next."""
+        if not self._peeked:
+            rows = self.num_rows_processed
+            self._peeked = [next(self)]
+            self.num_rows_processed = rows
+        return self._peeked[0]
+
+    def on_epoch_end(self) -> None:
+        """Count the epoch: Keras asks for exactly as many batches as there are."""
+        if self._own is not None:
+            self._finish(self._own.next_epoch)
+
+    def _finish(self, epoch: int) -> None:
+        self._own, self._peeked = None, []
+        self.epoch, self._first_step = epoch, 0
+
+    def _batch(self, given: Any) -> Any:
+        batch = self.whole(given)
+        self.num_rows_processed += _rows(*batch[:2])
+        for change in self._map_fns:
+            batch = change(*batch)
+        return batch
+
+    def whole(self, given: Any) -> Any:
+        """Make a batch for a loop of one's own, without rows that are missing."""
+        return given
 
     @property
     def _working(self) -> bool:
-        return self._running is not None
+        return self._own is not None
 
     @property
     def input_schema(self) -> Schema:
@@ -281,25 +315,23 @@ class Loader(merlin.dataloader.tensorflow.Loader):
 
     @input_schema.setter
     def input_schema(self, value: Schema) -> None:
-        if getattr(self, "_running", None) is not None:
+        if getattr(self, "_own", None) is not None:
             raise RuntimeError("The schema cannot be changed while batches are being read.")
         LoaderBase.input_schema.fset(self, value)
         self._source = None
 
-    # How batches are made
+    # What the threads of an iteration do, in a reader that nobody else has
 
-    def _start(self) -> None:
-        batches = self._read_epochs(self.epoch, self._first_step)
-        self._running = Background(batches, ahead=self.prefetch)
-
-    def _read_epochs(self, epoch: int, step: int) -> Iterator[Any]:
+    def _read_epochs(self) -> Iterator[Any]:
         for index in range(int(self._epochs)):
             seed = self.seed_fn() if self.seed_fn else self.seed
-            plan = self.plan(epoch + index, seed)
+            plan = self.plan(self.epoch + index, seed)
             try:
-                yield from self._read_epoch(plan, step if index == 0 else 0)
-            except (MemoryError, RuntimeError) as error:
+                yield from self.read_epoch(plan, self._first_step if index == 0 else 0)
+            except (MemoryError, RuntimeError, tf.errors.ResourceExhaustedError) as error:
                 short = short_of_memory(error)
+                if isinstance(error, tf.errors.ResourceExhaustedError):
+                    short = first_line(str(error))
                 if short is None:
                     raise
                 raise MerlinSimError(
@@ -309,82 +341,48 @@ class Loader(merlin.dataloader.tensorflow.Loader):
                     "take of it."
                 ) from error
 
-    def _read_epoch(self, plan: EpochPlan, first_step: int) -> Iterator[Any]:
-        with contextlib.closing(self._read_windows(plan, first_step)) as windows:
-            for first, window, batches in windows:
-                yield from self._make_batches(window, batches, max(0, first_step - first))
+    def _batch_of(self, columns: dict[str, Any]) -> Any:
+        """Split off the labels, and apply the transforms, as Merlin does."""
+        if self.transforms is not None:  # they take arrays, of numpy or cupy
+            table = TensorTable(columns).as_tensor_type(self.array_lib().ndarray)
+            return self.convert_batch(self._process_batch(table.to_dict()))
+        inputs, labels = self._process_batch(columns)
+        if isinstance(labels, dict):
+            labels = {name: to_tensor(label) for name, label in labels.items()}
+        elif labels is not None:
+            labels = to_tensor(labels)
+        return {name: to_tensor(column) for name, column in inputs.items()}, labels
 
-    def _read_windows(self, plan: EpochPlan, first_step: int) -> Generator[Any, None, None]:
-        """Read window by window: its first step, its rows, and its batches' row numbers."""
-        frames, source = self._frame_library(), self.source
-        reader = WindowReader(
-            self.input_schema,
-            self.global_rank,
-            self.global_size,
-            self.pad_lists,
-            self.compact_ids,
-            self.check,
-            self.parallel_calls,
-            self._blocks,
-        )
-        if frames is not None and isinstance(source, ParquetRows):
-            yield from reader.read_on_device(source, plan, first_step, frames)
-        else:
-            yield from reader.read(source, plan, first_step)
 
-    @property
-    def decodes_in_threads(self) -> bool:
-        """Whether threads make the batches; on a GPU cudf does."""
-        return self._frame_library() is None
+class Inputs(Iterator[Any]):
+    """What the steps are given, read ahead in threads that end when this is dropped.
 
-    def _frame_library(self) -> Any:
-        """Return cudf on a GPU, where rows stay on the device until they are tensors; else None."""
-        if self.device == "cpu":
-            return None
-        from merlin.core.compat import cudf
+    Args:
+        loader: read from where it stands; its place moves on when all was read.
+    """
 
-        return cudf
+    def __init__(self, loader: Loader) -> None:
+        """Start to read."""
+        self.next_epoch = loader.epoch + int(loader._epochs)
+        self._loader = weakref.ref(loader)
+        self._made = Background(loader.reader()._read_epochs(), ahead=loader.prefetch)
+        self._is_over = False
 
-    def _make_batches(
-        self,
-        gathered: FilledWindow | GatheredRows | DeviceWindow,
-        batches: list[Rows],
-        skip: int,
-    ) -> Iterator[Any]:
-        if isinstance(gathered, FilledWindow):
-            for index in range(skip, len(batches)):
-                yield self._process_batch(gathered.batch(index))
-            return
-        batches = batches[skip:]
-        if isinstance(gathered, DeviceWindow):
-            yield from (self._process_batch(gathered.batch(rows)) for rows in batches)
-            return
-        together = max(1, GATHER_ROWS // self.batch_size)
-        for index in range(0, len(batches), together):
-            group = batches[index : index + together]
-            values = gathered.take(np.concatenate(group))
-            bounds = np.concatenate([[0], np.cumsum([len(rows) for rows in group])])
-            for start, stop in itertools.pairwise(bounds.tolist()):
-                cut = {name: _cut(value, start, stop) for name, value in values.items()}
-                yield self._process_batch(cut)
+    def __next__(self) -> Any:
+        """Wait for what the next step is given."""
+        try:
+            return next(self._made)
+        except StopIteration:
+            loader = self._loader()
+            if loader is not None and not self._is_over:
+                loader._finish(self.next_epoch)
+            self._is_over = True
+            raise
 
-    def convert_batch(self, batch: Any) -> Any:
-        """Hand the memory of numpy or cupy to TensorFlow."""
-        inputs, targets = batch
-        if not can_be_handed_over(inputs, targets):
-            return super().convert_batch(batch)
-        columns = inputs.to_dict() if hasattr(inputs, "to_dict") else inputs
-        tensors = {name: self._hand_over(value) for name, value in columns.items()}
-        if isinstance(targets, dict):
-            return tensors, {name: self._hand_over(value) for name, value in targets.items()}
-        return tensors, None if targets is None else self._hand_over(targets)
-
-    def _hand_over(self, value: Any) -> tf.Tensor:
-        array = getattr(value, "values", value)
-        if isinstance(array, np.ndarray):
-            return to_tensor(array)
-        self._handed.append(array)
-        return device_tensor(array)
+    def close(self) -> None:
+        """End here; the loader's place stays where it was."""
+        self._is_over = True
+        self._made.stop()
 
 
 def filled(columns: dict[str, tf.Tensor], labels: tf.Tensor, rows: int) -> Batch:
@@ -400,23 +398,14 @@ def filled(columns: dict[str, tf.Tensor], labels: tf.Tensor, rows: int) -> Batch
         lacking = [[0, rows - count], *[[0, 0]] * (values.shape.rank - 1)]
         return tf.pad(values, lacking) if count < rows else values
 
-    weights = tf.ones([count, 1])
     full = {name: fill(values) for name, values in columns.items()}
-    return full, fill(tf.reshape(labels, [-1, 1])), fill(weights)
+    return full, fill(tf.reshape(labels, [-1, 1])), fill(tf.ones([count, 1]))
 
 
-def _cut(value: Values, start: int, stop: int) -> Values:
-    if isinstance(value, tuple):
-        values, offsets = value
-        return values[offsets[start] : offsets[stop]], offsets[start : stop + 1] - offsets[start]
-    return value[start:stop]
-
-
-def _rows(batch: Any) -> int:
-    inputs, targets, *_ = batch
-    if targets is not None:
-        return len(next(iter(targets.values())) if isinstance(targets, dict) else targets)
-    for name, value in inputs.items():
+def _rows(columns: Any, labels: Any) -> int:
+    if labels is not None:
+        return len(next(iter(labels.values())) if isinstance(labels, dict) else labels)
+    for name, value in columns.items():
         if name.endswith(OFFSETS):
             return len(value) - 1
         if not name.endswith(VALUES):

@@ -11,12 +11,12 @@ from merlin.schema import Schema, Tags
 from ..foundation.exceptions import MerlinSimError
 from ..foundation.ranks import Ranks, rank_batch_size
 from ..schemas.dataset import DatasetDirectory
+from ..schemas.parquet.whole_footer import require_whole_footer
 from ..schemas.users_layout import UsersLayout
 from .data_error import READ_ERRORS, DataError
 from .loader import Loader
-from .rows.footer import require_whole_footer
 from .sample_loader import USERS_MEMORY_MB, SampleLoader
-from .user_rows import in_order
+from .stored_rows import in_order
 
 
 def open_loader(
@@ -73,7 +73,7 @@ def open_loader(
     for file in files:
         _require_parquet(file)
     schema = Schema([dataset.schema[name] for name in columns])
-    source = in_order(files, schema)
+    source = in_order([str(file.absolute()) for file in files], schema)
     options: dict[str, Any] = {
         "shuffle": shuffle,
         "global_size": ranks.size,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,10 +14,10 @@ import tensorflow as tf
 from ..foundation.exceptions import MerlinSimError
 from ..schemas.dataset import DatasetDirectory
 from .background import Background
-from .behaviour_samples import Batch, BehaviourSamples, Users
+from .behaviour_samples import STORED, Batch, BehaviourSamples, Users
 from .draws import fresh_seed, place_seed
 from .epoch_plan import EpochPlan
-from .loader import Loader
+from .loader import Inputs, Loader
 from .sample_columns import SampleColumns
 from .sample_order import (
     ORDER_OF_STRETCHES,
@@ -180,23 +180,15 @@ class SampleLoader(Loader):
         of_interaction = BYTES_OF_INTERACTION + 8 * (more + layout.negatives_not_in_history)
         return sum(self.users.groups[n].interactions for n in groups) * of_interaction / 1e6
 
-    def plan(self, epoch: int, seed: int | None = None) -> EpochPlan:
-        """Say which rows make up the batches of ``epoch``."""
-        return EpochPlan(
-            self.part_rows,
-            self.global_batch_size,
-            bool(self.shuffle),
-            self.seed if seed is None else seed,
-            epoch,
-            self.window_rows,
-            bool(self.drop_last),
-        )
-
-    def inputs(self) -> Generator[Step, None, None]:
+    def inputs(self) -> Inputs:
         """Give, for each step of the epoch, what :meth:`make` makes its batch of."""
-        yield from self._steps(self.plan(self.epoch), self._first_step)
-        self.epoch += 1
-        self._first_step = 0
+        return self.begin()
+
+    def begin(self) -> Inputs:
+        """Begin the epoch; users that stay on the device are this loader's."""
+        if self.are_resident:
+            _ = self._all_users
+        return super().begin()
 
     def places(self, step: int, given: Step) -> tuple[Array, Array | None]:
         """Whose the samples of this rank's batch are, and their positions."""
@@ -209,30 +201,14 @@ class SampleLoader(Loader):
             counts = which + 1
             steps = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
             places = np.repeat(np.repeat(places, counts) + steps, of_position)
-        users = given.users.rows.numpy()[places]
-        positions = places - given.users.starts.numpy()[users]
-        group_starts, first_rows = self._stored
-        groups = np.searchsorted(group_starts, users, side="right") - 1
-        return first_rows[groups] + users - group_starts[groups], positions
+        rows = given.users.rows.numpy()[places]
+        positions = places - given.users.starts.numpy()[rows]
+        stored = given.users.more.get(STORED)
+        return (rows if stored is None else stored.numpy()[rows]).astype(np.int64), positions
 
-    def _read_epoch(self, plan: EpochPlan, first_step: int) -> Iterator[Any]:
-        return self._steps(plan, first_step)
-
-    def _get_next_batch(self) -> Any:
-        if self._peeked:
-            return self._peeked.pop()
-        if self._running is None:
-            self._start()
-        try:
-            assert self._running is not None
-            return next(self._running)
-        except StopIteration:
-            self._finish_epoch()
-            raise
-
-    def convert_batch(self, step: Step) -> Any:
-        """Make the batch of a step, without rows that are missing."""
-        batch, rows = self._make_eagerly(step)
+    def whole(self, given: Step) -> Any:
+        """Make a batch for a loop of one's own, without rows that are missing."""
+        batch, rows = self._make_eagerly(given)
         if int(rows) < self.batch_size:
             batch = tf.nest.map_structure(lambda values: values[: int(rows)], batch)
         columns, labels, weights = batch
@@ -253,28 +229,24 @@ class SampleLoader(Loader):
         entries = tf.gather(step.order, step.number, axis=1)
         return self.make_samples(step.users, entries, step.seeds)
 
-    def _steps(self, plan: EpochPlan, first_step: int) -> Generator[Step, None, None]:
+    def read_epoch(self, plan: EpochPlan, first_step: int) -> Iterator[Step]:
         """Give each step of an epoch what it is made of, from ``first_step`` on."""
         seed = self._directory.users.seed  # type: ignore[union-attr]
         seed = fresh_seed(seed, plan.epoch) if self.fresh_negatives else seed
         seeds = tf.constant([seed, place_seed(seed)], tf.uint64)
-        blocks = Background(self._blocks_of(plan, first_step), ahead=1)
+        blocks = Background(self._blocks(plan, first_step), ahead=1)
         try:
-            for first, count, users, order, self._stored in blocks:
+            for first, count, users, order in blocks:
                 for number in range(max(0, first_step - first), count):
                     yield Step(users, order, tf.constant(number), seeds)
         finally:
             blocks.stop()
 
-    def _blocks_of(
+    def _blocks(
         self, plan: EpochPlan, first_step: int
-    ) -> Iterator[tuple[int, int, Users, tf.Tensor, tuple[Array, Array]]]:
-        """Steps whose order is known together: the first, how many, their users, their entries.
-
-        And the first user of each row group, of these and of all that are stored.
-        """
+    ) -> Iterator[tuple[int, int, Users, tf.Tensor]]:
+        """Steps whose order is known together: the first, how many, their users, their entries."""
         groups = [self.users.parts[part] for part in plan.part_order]
-        read: list[int] = []
         at_once = self.users_memory_mb / 3  # one is used, one waits, one is on its way
         steps = min(plan.steps, max(plan.window_batches, ROWS_AHEAD // plan.global_batch_size) + 1)
 
@@ -287,7 +259,7 @@ class SampleLoader(Loader):
             else:
                 read = [groups[place] for place in planned.places]
                 block = self.users.read(read)
-                users = self.users.tensors(block, *self._enough_for(block))
+                users = self.users.tensors(block, *self._enough_for(block), read)
 
             def entries_of(
                 place: int, block: UserBlock = block, first: int = planned.places[0]
@@ -299,15 +271,7 @@ class SampleLoader(Loader):
             entries = steps_entries(plan, planned, entries_of, *share)
             order = np.full((self.batch_size, steps), -1, np.int64)
             order[:, : len(entries)] = entries.T
-            chosen = self._stored_rows if self.are_resident else self._stored_rows[read]
-            stored = block.group_starts[:-1], chosen
-            yield planned.first, len(entries), users, tf.constant(order), stored
-
-    @cached_property
-    def _stored_rows(self) -> Array:
-        """The number of the first user of each row group, among those of all files."""
-        users = [group.users for group in self.users.groups]
-        return np.cumsum([0, *users])[:-1]
+            yield planned.first, len(entries), users, tf.constant(order)
 
     def _entries(self, plan: EpochPlan, block: UserBlock, part: int, number: int) -> Array:
         """The entries of a part in an epoch's order, of users that stay those of the last parts."""

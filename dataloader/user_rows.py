@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import merlin.dataloader.tensorflow
-import merlin.io
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -18,14 +17,13 @@ import tensorflow as tf
 from merlin.schema import ColumnSchema, Schema
 
 from ..foundation.batch_names import OFFSETS, VALUES
-from ..foundation.process_wide import quiet_merlin
 from ..schemas.channels import TARGET_ITEM_FEATURES, USER_FEATURES
 from ..schemas.dataset import DatasetDirectory
-from .behaviour_samples import KNOWN, SAME_TIME, TIMES, Users
+from ..schemas.parquet.whole_footer import require_whole_footer
+from .behaviour_samples import KNOWN, SAME_TIME, STORED, TIMES, Users
 from .data_error import READ_ERRORS, DataError
-from .rows.footer import require_whole_footer
-from .rows.row_source import version
 from .sample_columns import id_type
+from .stored_rows import in_order, version
 from .user_check import StoredUsers, UserCheck
 
 Array = npt.NDArray[Any]
@@ -203,7 +201,7 @@ class UserRows:
 
     def _read(self, numbers: Sequence[int]) -> dict[str, Any]:
         """Have Merlin read row groups: arrays, and of lists values with offsets."""
-        source = in_order(self.files, self.schema)
+        source = in_order([str(path.absolute()) for path in self.files], self.schema)
         loaders = []
         for number in numbers:  # Merlin would have several of them in memory at a time
             loader = UsersLoader(source, batch_size=USERS_AT_A_TIME, shuffle=False)
@@ -270,8 +268,21 @@ class UserRows:
                         " missing value. Received: null."
                     )
 
-    def tensors(self, block: UserBlock, interactions: int = 0, users: int = 0) -> Users:
-        """Put users on the device, filled up with zeros to so many interactions and users."""
+    def tensors(
+        self,
+        block: UserBlock,
+        interactions: int = 0,
+        users: int = 0,
+        numbers: Sequence[int] | None = None,
+    ) -> Users:
+        """Put users on the device.
+
+        Args:
+            block: The users.
+            interactions: Fill them up with zeros to so many.
+            users: The same.
+            numbers: Of the row groups that they are; None for all.
+        """
         kind = id_type(self.last_item)
         rows = np.repeat(np.arange(len(block.starts) - 1), np.diff(block.starts))
 
@@ -288,6 +299,10 @@ class UserRows:
             known = np.sort(rows * (self.last_item + 1) + block.items)
             filler = np.full(max(0, interactions - len(known)), np.iinfo(np.int64).max)
             more[KNOWN] = tf.constant(np.concatenate([known, filler]))
+        if numbers is not None:
+            first_rows = np.cumsum([0, *(group.users for group in self.groups)])
+            chosen = [np.arange(first_rows[n], first_rows[n + 1]) for n in numbers]
+            more[STORED] = filled(np.concatenate(chosen), users, tf.int64)
         return Users(
             {n: filled(i, users, id_type(self.largest[n])) for n, i in block.features.items()},
             filled(block.items, interactions, kind),
@@ -330,18 +345,6 @@ def read_columns(*loaders: merlin.dataloader.tensorflow.Loader) -> dict[str, Any
             base = name.removesuffix(VALUES)
             columns[base] = joined[name], joined[base + OFFSETS]
     return columns
-
-
-def in_order(files: Sequence[Path], schema: Schema) -> merlin.io.Dataset:
-    """Give Merlin the files in their order, under their own names, a row group at a time.
-
-    Of what it is given it sorts the paths, and takes a ``*`` or ``[`` in one for a pattern.
-    """
-    paths = [str(file.absolute()) for file in files]
-    with quiet_merlin():
-        source = merlin.io.Dataset(paths, engine="parquet", schema=schema, row_groups_per_part=1)
-    source.engine.paths = source.engine.stripped_paths = paths
-    return source
 
 
 def first_missing(column: pa.Array) -> int | None:

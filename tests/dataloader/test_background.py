@@ -63,6 +63,15 @@ def test_stop_ends_the_thread_and_closes_the_source():
         next(items)
 
 
+def test_whoever_drops_the_iterator_ends_the_thread():
+    before = set(threading.enumerate())
+    items = Background(iter(int, 1), ahead=2)
+    next(items)
+    assert set(threading.enumerate()) - before
+    del items
+    assert set(threading.enumerate()) <= before
+
+
 ENDING = """
 import sys
 from merlin_sim.dataloader.background import Background

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import threading
+import weakref
 from pathlib import Path
 
 import merlin.dataloader.tensorflow
@@ -12,14 +14,16 @@ import pytest
 import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from merlin.dag.ops.rename import Rename
 from merlin.io import Dataset
 from merlin.schema import Schema
 from merlin.schema.io.tensorflow_metadata import TensorflowMetadata
 from processes import run
 from small_logs import LONGEST, make_schema, make_table, open_dataset, write_files
 
+from merlin_sim.dataloader import row_windows, stored_rows
 from merlin_sim.dataloader.loader import Loader
-from merlin_sim.dataloader.rows import row_group, row_source
+from merlin_sim.dataloader.row_windows import Window
 from merlin_sim.foundation.exceptions import MerlinSimError
 
 WORKER = Path(__file__).parents[1] / "support/workers/fed_rows_worker.py"
@@ -55,12 +59,12 @@ layouts = st.lists(
     st.integers(1, 12),
     st.booleans(),
     st.booleans(),
-    st.sampled_from([3, row_group.CHUNK_ROWS]),
+    st.sampled_from([3, stored_rows.PIECE_ROWS]),
 )
 def test_every_row_once_on_any_number_of_ranks(
     tmp_path_factory, monkeypatch, files, size, batch_size, shuffle, pad_lists, piece_rows
 ):
-    monkeypatch.setattr(row_source, "CHUNK_ROWS", piece_rows)
+    monkeypatch.setattr(stored_rows, "PIECE_ROWS", piece_rows)
     paths = write_files(tmp_path_factory.mktemp("files"), files)
     tables = [pq.read_table(path, columns=["row", "history"]) for path in paths]
     histories = {row["row"]: row["history"] for table in tables for row in table.to_pylist()}
@@ -225,7 +229,7 @@ def test_only_the_columns_of_the_schema_are_read(tmp_path, monkeypatch):
     dataset.schema = Schema([dataset.schema["label"], dataset.schema["item"]])
     batches = [inputs for inputs, _ in Loader(dataset, 4)]
     assert set(batches[0]) == {"item"}
-    assert asked == [["label", "item"]]
+    assert sorted(sum(asked, [])) == ["item", "label"]
 
 
 def test_a_dataset_in_memory_is_fed_too():
@@ -238,16 +242,83 @@ def test_a_dataset_in_memory_is_fed_too():
     ]
 
 
-def test_batches_come_from_a_thread_that_ends_with_the_epoch(tmp_path):
+def no_more_than(before):
+    """Whether the threads of now are those of before, at the latest after a while."""
+    for thread in set(threading.enumerate()) - before:
+        thread.join(100)
+    return set(threading.enumerate()) <= before
+
+
+def test_batches_come_from_threads_that_end_with_the_epoch(tmp_path):
     before = set(threading.enumerate())
-    dataset = open_dataset(write_files(tmp_path, [[50] * 4]))
-    loader = Loader(dataset, 5, window_rows=10)
-    next(iter(loader))
+    loader = Loader(open_dataset(write_files(tmp_path, [[50] * 4])), 5, window_rows=10)
+    batches = iter(loader)
+    next(batches)
     assert set(threading.enumerate()) - before
     loader.stop()
-    assert not set(threading.enumerate()) - before
-    list(loader)
-    assert not set(threading.enumerate()) - before
+    assert no_more_than(before) and list(batches) == [] and loader.epoch == 0
+    assert len(list(loader)) == 40
+    assert no_more_than(before) and loader.epoch == 1
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_whoever_drops_an_iterator_leaves_no_thread_and_no_window(tmp_path, monkeypatch, own):
+    windows = []
+
+    def watched(*arguments):
+        window = Window(*arguments)
+        windows.extend(map(weakref.ref, window.columns.values()))
+        return window
+
+    monkeypatch.setattr(row_windows, "Window", watched)
+    before = set(threading.enumerate())
+    dataset = open_dataset(write_files(tmp_path, [[50] * 4]))
+    for _ in range(5):
+        loader = Loader(dataset, 5, window_rows=10, shuffle=True, pad_lists=True)
+        if own:
+            next(loader)
+        else:
+            for _ in loader:  # noqa: B007
+                break
+        del loader
+    assert no_more_than(before)
+    gc.collect()
+    assert windows and not any(column() is not None for column in windows)
+
+
+def test_two_iterators_of_a_loader_do_not_meet(tmp_path):
+    loader = Loader(open_dataset(write_files(tmp_path, [[50]])), 5, shuffle=True)
+    pairs = [
+        (one["row"].numpy().tolist(), other["row"].numpy().tolist())
+        for (one, _), (other, _) in zip(loader, loader, strict=True)
+    ]
+    assert len(pairs) == 10 and all(one == other for one, other in pairs)
+    assert loader.epoch == 1
+
+
+def test_a_step_is_given_batches_of_one_size(tmp_path):
+    loader = Loader(open_dataset(write_files(tmp_path, [[20]])), 8, pad_lists=True)
+    for of_step, (inputs, labels) in zip(loader.inputs(), loader.reader(), strict=True):
+        columns, made, weights = loader.make(of_step)
+        count = len(labels)
+        assert made.shape == weights.shape == (8, 1)
+        assert weights.numpy()[:, 0].tolist() == [1.0] * count + [0.0] * (8 - count)
+        np.testing.assert_array_equal(made[:count, 0], labels)
+        np.testing.assert_array_equal(columns["history"][:count], inputs["history"])
+        assert not columns["history"][count:].numpy().any()
+    assert loader.epoch == 1 and count == 4
+
+
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_merlins_operators_are_applied(tmp_path, on_cpu):
+    dataset = open_dataset(write_files(tmp_path, [[20]]))
+    loader = Loader(dataset, 8, transforms=[Rename(postfix="_renamed")])
+    if not on_cpu:
+        loader.device = 0
+    for (inputs, labels), (expected, others) in zip(loader, Loader(dataset, 8), strict=True):
+        np.testing.assert_array_equal(labels, others)
+        assert lists_of(inputs, "history_renamed") == lists_of(expected)
+        np.testing.assert_array_equal(inputs["item_renamed"], expected["item"])
 
 
 @pytest.mark.slow

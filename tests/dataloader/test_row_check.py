@@ -6,7 +6,7 @@ from merlin.schema import ColumnSchema, Schema
 
 from merlin_sim.dataloader.data_error import DataError
 from merlin_sim.dataloader.row_check import RowCheck
-from merlin_sim.dataloader.rows.decoded_rows import DecodedRows, ListColumn, ScalarColumn
+from merlin_sim.dataloader.stored_rows import Column, Part
 
 CHANNELS = {
     "items": "positive_history",
@@ -17,20 +17,19 @@ CHANNELS = {
 }
 
 
+WHERE = Part("part.0.parquet", 0, 0, 100, 5).where
+
+
 def check(**lengths):
     """Check five rows whose histories have the given lengths, by column."""
     columns = {name: lengths.get(name, [1, 0, 2, 3, 1]) for name in CHANNELS}
-    histories = {
-        name: ListColumn(np.ones(sum(counts), np.int64), np.cumsum([0, *counts]))
-        for name, counts in columns.items()
-    }
     schema = Schema(
         [
             ColumnSchema(name, tags=[tag], dtype=np.int64, is_list=True)
             for name, tag in CHANNELS.items()
         ]
     )
-    RowCheck(schema)(DecodedRows(histories, 5, "part.0.parquet", 100))
+    RowCheck(schema).lengths({name: np.array(found) for name, found in columns.items()}, WHERE)
 
 
 def test_histories_of_a_channel_are_equally_long():
@@ -54,9 +53,9 @@ def test_negative_histories_are_compared_with_each_other():
 def test_a_table_of_one_row_has_the_id_0_alone():
     domain = {"domain": {"min": 0, "max": 0, "name": "constant"}}
     column = ColumnSchema("constant", tags=["categorical"], dtype=np.int64, properties=domain)
-    rows = {"constant": ScalarColumn(np.array([0, 0, 1]))}
+    constant = Column(np.array([0, 0, 1]))
     with pytest.raises(DataError, match=r"row 103: column constant holds an id outside 0 to 0.*1"):
-        RowCheck(Schema([column]))(DecodedRows(rows, 3, "part.0.parquet", 100))
+        RowCheck(Schema([column]))("constant", constant, WHERE)
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 1e300, -3.5e38])
@@ -64,8 +63,7 @@ def test_numbers_that_are_not_finite_in_32_bits_are_refused(wrong):
     check = RowCheck(Schema([ColumnSchema("price", dtype=np.float64)]))
     largest = float(np.finfo(np.float32).max)
     good = [-largest, 0.5, largest]
-    check(DecodedRows({"price": ScalarColumn(np.array(good))}, 3, "part.0.parquet", 100))
-    check(DecodedRows({"price": ScalarColumn(np.float32(good))}, 3, "part.0.parquet", 100))
-    rows = {"price": ScalarColumn(np.array([0.5, wrong]))}
+    check("price", Column(np.array(good)), WHERE)
+    check("price", Column(np.float32(good)), WHERE)
     with pytest.raises(DataError, match="row 102: column price holds a number that is not finite"):
-        check(DecodedRows(rows, 2, "part.0.parquet", 100))
+        check("price", Column(np.array([0.5, wrong])), WHERE)

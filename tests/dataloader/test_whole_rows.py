@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from merlin.io import Dataset
 from merlin.schema import ColumnSchema, Schema, Tags
 
+from merlin_sim.dataloader import stored_rows
 from merlin_sim.dataloader.loader import Loader
-from merlin_sim.dataloader.rows import row_group, row_source
 
 LONGEST, FIXED, CARDINALITY = 5, 3, 90
 SCALARS = {"label": np.float32, "row": np.int64, "item": np.int64, "price": np.float64}
@@ -167,7 +167,7 @@ def test_no_row_is_lost_where_pieces_are_cut_between_ranks(issued_files, ranks, 
     drop_last=st.booleans(),
     start=st.sampled_from([0, 0, 1, 5]),
     window_rows=st.sampled_from([1, 2500, 65536]),
-    chunk_rows=st.sampled_from([700, row_group.CHUNK_ROWS]),
+    chunk_rows=st.sampled_from([700, stored_rows.PIECE_ROWS]),
 )
 @example([[4000], [2500]], 3, 61, True, True, False, 0, 65536, 700)
 @example([[2500, 1], [2500]], 7, 33, True, True, True, 5, 2500, 16384)
@@ -187,8 +187,7 @@ def test_the_rows_of_all_ranks_are_those_of_the_files(
     window_rows,
     chunk_rows,
 ):
-    for module in (row_source, row_group):
-        monkeypatch.setattr(module, "CHUNK_ROWS", chunk_rows)
+    monkeypatch.setattr(stored_rows, "PIECE_ROWS", chunk_rows)
     paths = write(tmp_path_factory.mktemp("files"), files)
     feed_and_compare(
         paths,

@@ -5,18 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from merlin_sim.dataloader.batches import filled_window
-from merlin_sim.dataloader.batches.gather import aligned_arrays
-from merlin_sim.dataloader.rows import gathered_rows
+from merlin_sim.dataloader import row_windows
+from merlin_sim.dataloader.hand_over import aligned_array
 
 
 @pytest.fixture(autouse=True)
 def poisoned_memory(monkeypatch):
-    def poisoned(shapes, blocks=None):
-        arrays = aligned_arrays(shapes, blocks)
-        for array in arrays:
-            array.view(np.uint8)[...] = 0xAB
-        return arrays
+    def poisoned(shape, dtype):
+        array = aligned_array(shape, dtype)
+        array.view(np.uint8)[...] = 0xAB
+        return array
 
-    for module in (filled_window, gathered_rows):
-        monkeypatch.setattr(module, "aligned_arrays", poisoned)
+    monkeypatch.setattr(row_windows, "aligned_array", poisoned)

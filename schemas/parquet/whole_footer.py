@@ -5,7 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..data_error import DamageError
+
+class DamageError(ValueError):
+    """The bytes are not what parquet, or the file's own footer, says they should be."""
 
 
 def leaf_fields(file: pq.ParquetFile) -> list[str]:

@@ -7,9 +7,9 @@ import pyarrow as pa
 from merlin.dtypes import ElementType
 from merlin.schema import ColumnSchema, Schema
 
-from ...schemas.stored_types import is_list, type_in_words, value_type
-from ..batch_form import binary_labels, largest_ids
-from ..data_error import DataError
+from ..schemas.stored_types import is_list, type_in_words, value_type
+from .batch_form import binary_labels, largest_ids
+from .data_error import DataError
 
 NUMBERS = (ElementType.Bool, ElementType.Int, ElementType.UInt, ElementType.Float)
 """What a column is declared as where its type is known."""

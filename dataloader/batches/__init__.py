@@ -1,1 +1,0 @@
-"""Batches: rows gathered to their places, in memory that is used again."""

@@ -1,1 +1,0 @@
-"""Rows as they are stored: found, decoded, and read in the order of an epoch."""
