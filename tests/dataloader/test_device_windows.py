@@ -119,18 +119,50 @@ def test_ids_come_in_the_type_that_stays_on_the_device(tmp_path, gpu):
     assert {received[0][0][name].dtype for name in ("item", "history")} == {np.dtype(np.int64)}
 
 
+def kernels_of(op, kind, attribute="T"):
+    """The arguments that a device's kernels of an op for a type have on the host, by kernel."""
+    from tensorflow.python.framework import kernels
+
+    return [
+        list(kernel.host_memory_arg)
+        for kernel in kernels.get_registered_kernels_for_op(op).kernel
+        if kernel.device_type in ("GPU", "DEFAULT")
+        for constraint in kernel.constraint
+        if constraint.name == attribute
+        and kind.as_datatype_enum in constraint.allowed_values.list.type
+    ]
+
+
 @pytest.mark.parametrize(("kind", "on_host"), [(tf.int32, True), (tf.int64, False)])
 def test_tensorflow_takes_int32_arguments_to_the_host(kind, on_host):
     """Why ids are not compact on a GPU, of which this TensorFlow has the kernels."""
-    from tensorflow.python.framework import kernels
+    for op, argument in {"_Arg": "output", "StridedSlice": "input", "ConcatV2": "values"}.items():
+        found = kernels_of(op, kind)
+        assert found and (argument in found[0]) == on_host
 
-    [argument] = [
-        kernel
-        for kernel in kernels.get_registered_kernels_for_op("_Arg").kernel
-        if kernel.device_type == "DEFAULT"
-        and list(kernel.constraint[0].allowed_values.list.type) == [kind.as_datatype_enum]
-    ]
-    assert (list(argument.host_memory_arg) == ["output"]) == on_host
+
+VALUES_OF = {
+    "GatherV2": ("Tparams", "params"),
+    "StridedSlice": ("T", "input"),
+    "ConcatV2": ("T", "values"),
+    "SelectV2": ("T", "t"),
+    "Reshape": ("T", "tensor"),
+}
+
+
+@pytest.mark.parametrize("op", VALUES_OF)
+@pytest.mark.parametrize("kind", [tf.int8, tf.int64, tf.float32, tf.float64, tf.bool])
+def test_what_windows_are_made_of_has_kernels_on_a_gpu(op, kind):
+    attribute, argument = VALUES_OF[op]
+    found = kernels_of(op, kind, attribute)
+    assert found and not any(argument in on_host for on_host in found)
+
+
+@pytest.mark.parametrize("op", ["Cumsum", "UpperBound", "Pad", "Cast"])
+def test_offsets_are_computed_on_a_gpu(op):
+    attribute = {"Cast": "SrcT"}.get(op, "T")
+    found = kernels_of(op, tf.int64, attribute)
+    assert found and not any("input" in on_host for on_host in found)
 
 
 def test_a_rank_without_rows_in_the_last_step_gets_an_empty_batch(tmp_path, gpu):

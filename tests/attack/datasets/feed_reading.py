@@ -10,7 +10,8 @@ from unittest import mock
 
 import numpy as np
 
-from merlin_sim.dataloader.batches.memory_blocks import MemoryBlocks
+from merlin_sim.dataloader import row_windows
+from merlin_sim.dataloader.hand_over import aligned_array
 from merlin_sim.dataloader.open_loader import open_loader, user_column
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.contracts.known_contracts import contract_named
@@ -26,14 +27,13 @@ Rows = dict[str, np.ndarray]
 @contextlib.contextmanager
 def poisoned_memory() -> Iterator[None]:
     """Fill the feed's memory before each use, so that a row that nobody filled shows."""
-    take = MemoryBlocks.take
 
-    def poisoned(self: MemoryBlocks, size: int) -> Any:
-        block = take(self, size)
-        block.fill(POISON)
-        return block
+    def poisoned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        array = aligned_array(shape, dtype)
+        array.view(np.uint8)[...] = POISON
+        return array
 
-    with mock.patch.object(MemoryBlocks, "take", poisoned):
+    with mock.patch.object(row_windows, "aligned_array", poisoned):
         yield
 
 
