@@ -157,6 +157,11 @@ class SampleLoader(Loader):
         counts = self.users.part_positions
         return self.stretching.of_position * sum(int(of_part.sum()) for of_part in counts)
 
+    @property
+    def decodes_in_threads(self) -> bool:
+        """Whether threads make the batches: the step does."""
+        return False
+
     @cached_property
     def are_resident(self) -> bool:
         """Whether all users stay on the device."""
