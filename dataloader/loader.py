@@ -186,6 +186,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
     def inputs(self) -> Inputs:
         """Begin the epoch: what each of its steps is given, for :meth:`make`."""
         self.num_rows_processed = 0
+        self._source = self.source  # opened here, once for all readers
         begun = Inputs(self)
         self._begun.add(begun)
         return begun
@@ -269,10 +270,6 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         for change in self._map_fns:
             batch = change(*batch)
         return batch
-
-    @property
-    def _working(self) -> bool:
-        return self._own is not None
 
     @property
     def input_schema(self) -> Schema:
