@@ -63,7 +63,7 @@ def main() -> None:
             "TFRecord, prebatched": lambda: count(prebatched),
             "Merlin's loader on CPU": stock,
         }
-        in_turn(alternatives, 1)  # compiles numba's loops, fills the page cache
+        in_turn(alternatives, 1)  # fills the page cache
         show("feed", in_turn(alternatives, 5), "TFRecord, parse_example")
 
 

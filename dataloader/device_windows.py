@@ -165,7 +165,7 @@ class DeviceWindows(RowWindows):
 
     def _join(self, name: str, held: dict[int, Columns], ranges: list[Range]) -> Any:
         """Join rows of the parts; lists that have a width become dense."""
-        dtype, width = self._dtypes[name], self._widths.get(name)
+        width, dtype = self._widths.get(name), self._dtypes[name]
         is_list = self.stored.layout[name].offsets is not None
         pieces = [cut(held[place][name], start, stop) for place, start, stop in ranges]
         if not is_list:
@@ -174,8 +174,8 @@ class DeviceWindows(RowWindows):
             dense = [tf.cast(pad_left(piece, width), dtype) for piece in pieces]
             return tf.concat([tf.zeros([0, width], dtype), *dense], 0)
         values = [tf.cast(tf.reshape(_values(piece), [-1]), dtype) for piece in pieces]
-        lengths = [tf.zeros([1], tf.int64), *(_lengths(piece) for piece in pieces)]
-        return tf.concat([tf.zeros([0], dtype), *values], 0), tf.cumsum(tf.concat(lengths, 0))
+        lengths = [tf.zeros([0], tf.int64), *(_lengths(piece) for piece in pieces)]
+        return tf.concat([tf.zeros([0], dtype), *values], 0), _starts(tf.concat(lengths, 0))
 
 
 def in_order_of(column: Any, order: tf.Tensor) -> Any:
@@ -187,13 +187,16 @@ def in_order_of(column: Any, order: tf.Tensor) -> Any:
     ([6, 7, 5], [0, 2, 2, 3])
     """
     if not isinstance(column, tuple):
-        return tf.gather(column, order)
+        if not column.dtype.is_integer:
+            return tf.gather(column, order)
+        # A GPU has no gather of small integers: they take the way of int64.
+        return tf.cast(tf.gather(tf.cast(column, tf.int64), order), column.dtype)
     values, offsets = column
     begins, ends = tf.gather(offsets, order), tf.gather(offsets[1:], order)
-    starts = tf.pad(tf.cumsum(ends - begins), [[1, 0]])
+    starts = _starts(ends - begins)
     places = tf.range(starts[-1])
     row = tf.raw_ops.UpperBound(sorted_inputs=starts[None, 1:], values=places[None])[0]
-    return tf.gather(values, places + tf.gather(begins - starts[:-1], row)), starts
+    return in_order_of(values, places + tf.gather(begins - starts[:-1], row)), starts
 
 
 def pad_left(column: Any, width: int) -> tf.Tensor:
@@ -205,13 +208,17 @@ def pad_left(column: Any, width: int) -> tf.Tensor:
     if not isinstance(column, tuple):
         if column.shape[1] == width:
             return column
-        lengths = tf.fill([tf.shape(column, tf.int64)[0]], tf.constant(column.shape[1], tf.int64))
-        column = tf.reshape(column, [-1]), tf.pad(tf.cumsum(lengths), [[1, 0]])
+        column = tf.reshape(column, [-1]), _starts(_lengths(column))
     values, offsets = column
     places = offsets[1:, None] - width + tf.range(width, dtype=offsets.dtype)
     inside = places >= offsets[:-1, None]
     padded = tf.concat([tf.zeros([1], values.dtype), values], 0)  # there may be no value at all
-    return tf.gather(padded, tf.where(inside, places + 1, 0))
+    return in_order_of(padded, tf.where(inside, places + 1, 0))
+
+
+def _starts(lengths: tf.Tensor) -> tf.Tensor:
+    """Say where each list begins, and where the last one ends."""
+    return tf.concat([tf.zeros([1], lengths.dtype), tf.cumsum(lengths)], 0)
 
 
 def _values(column: Any) -> tf.Tensor:

@@ -217,6 +217,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
     def begin(self) -> Inputs:
         """Begin the epoch."""
         self.num_rows_processed = 0
+        self._source = self.source  # opened here, once for all readers
         begun = Inputs(self)
         self._begun.add(begun)
         return begun
@@ -303,10 +304,6 @@ class Loader(merlin.dataloader.tensorflow.Loader):
     def whole(self, given: Any) -> Any:
         """Make a batch for a loop of one's own, without rows that are missing."""
         return given
-
-    @property
-    def _working(self) -> bool:
-        return self._own is not None
 
     @property
     def input_schema(self) -> Schema:
