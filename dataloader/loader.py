@@ -217,7 +217,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
     def begin(self) -> Inputs:
         """Begin the epoch."""
         self.num_rows_processed = 0
-        self._source = self.source  # opened here, once for all readers
+        _ = self.part_rows  # opened here, once for all readers
         begun = Inputs(self)
         self._begun.add(begun)
         return begun
