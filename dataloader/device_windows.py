@@ -21,7 +21,7 @@ from ..foundation.gpu_use import first_line, short_of_memory
 from .epoch_plan import EpochPlan
 from .row_check import LARGEST_NUMBER
 from .row_windows import Columns, RowWindows, Window, cut, place_of
-from .stored_rows import ParquetRows, Part, PartitionRows, in_order, open_rows
+from .stored_rows import ParquetRows, Part, PartitionRows, of_file, open_rows
 
 Range = tuple[int, int, int]
 """A part's place in the epoch's order, and which of its rows."""
@@ -68,8 +68,7 @@ class DeviceWindows(RowWindows):
         """Have a partition of Merlin's for each part."""
         super().__init__(stored, schema, **options)
         self._schema, self._dataset = schema, dataset
-        if isinstance(stored, ParquetRows):
-            self._dataset = in_order(stored.paths, schema, dataset.cpu)
+        self._files: dict[str, merlin.io.Dataset] = {}
         self._dtypes = {
             name: tf.int64 if name in self._compact else tf.as_dtype(like.values.dtype)
             for name, like in stored.layout.items()
@@ -119,9 +118,14 @@ class DeviceWindows(RowWindows):
         }
 
     def _read_by_merlin(self, part: Part) -> Columns:
-        loader = merlin.dataloader.tensorflow.Loader(self._dataset, part.rows, shuffle=False)
+        dataset = self._dataset
+        if isinstance(self.stored, ParquetRows):  # Merlin puts several files in its own order
+            dataset = self._files.setdefault(
+                part.origin, of_file(part.origin, self._schema, self._dataset.cpu)
+            )
+        loader = merlin.dataloader.tensorflow.Loader(dataset, part.rows, shuffle=False)
         loader.input_schema = self._schema
-        loader.indices = loader.array_lib().asarray([part.partition])
+        loader.indices = loader.array_lib().asarray([part.number])
         ((columns, labels),) = list(loader)
         if labels is not None:
             names = loader.label_names

@@ -102,9 +102,10 @@ class Items:
 
     def draw(self, key: tf.Tensor, number: tf.Tensor | int) -> tf.Tensor:
         """Draw the item that has this number among the draws of a key."""
-        bits = mix(key + tf.cast(number, tf.uint64) * _constant(hashing.GOLDEN))
-        unit = tf.cast(tf.cast(_shift(bits, 11), tf.int64), tf.float64) * UNIT
-        index = tf.cast(unit * float(self.size), tf.int64)
+        if isinstance(number, tf.Tensor) or number:
+            key += tf.cast(number, tf.uint64) * _constant(hashing.GOLDEN)
+        unit = tf.cast(_shift(mix(key), 11), tf.float64)  # in units of 2^-53: exact, as is UNIT
+        index = tf.cast(unit * (UNIT * self.size), tf.int64)
         if self._repeated is not None:
             return tf.gather(self._repeated, index)
         flat = tf.searchsorted(self._cumulative, tf.reshape(index, [-1]), "right", tf.int64)

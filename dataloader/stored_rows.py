@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,8 +65,6 @@ class Part(NamedTuple):
     """The file, or the name of a partition, for messages."""
     number: int
     """Of the row group in its file, or of the partition."""
-    partition: int
-    """Of Merlin's partitions, where each holds a row group."""
     first_row: int
     rows: int
 
@@ -85,7 +84,6 @@ class ParquetRows:
         self._schema = schema
         self._filesystem = dataset.engine.fs
         self._files: dict[str, tuple[pq.FileMetaData, tuple[int, ...]]] = {}
-        self._partitions = 0
         with _unreadable("the dataset"):
             paths = list(dataset.engine._dataset.files)
         for path in paths:
@@ -107,8 +105,7 @@ class ParquetRows:
         for group in range(metadata.num_row_groups):
             rows = metadata.row_group(group).num_rows
             if rows:
-                self.parts.append(Part(path, group, self._partitions, first_row, rows))
-            self._partitions += 1
+                self.parts.append(Part(path, group, first_row, rows))
             first_row += rows
         names = self._schema.column_names
         table = pa.schema([stored.field(name) for name in names]).empty_table()
@@ -179,7 +176,7 @@ class PartitionRows:
             self._frame = self._frame.to_backend("pandas")
         counts = self._frame.map_partitions(len).compute()
         self.parts = [
-            Part(f"partition {number}", number, number, 0, int(rows))
+            Part(f"partition {number}", number, 0, int(rows))
             for number, rows in enumerate(counts)
             if rows
         ]
@@ -236,6 +233,11 @@ def in_order(paths: list[str], schema: Schema, cpu: bool | None = None) -> merli
         )
     source.engine.paths = source.engine.stripped_paths = paths
     return source
+
+
+def of_file(path: str, schema: Schema, cpu: bool | None = None) -> merlin.io.Dataset:
+    """Give Merlin one file, a row group a partition: only so are partitions in a known order."""
+    return in_order([glob.escape(path)], schema, cpu)
 
 
 def version(path: str) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import merlin.dataloader.tensorflow
+import merlin.io
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -23,7 +24,7 @@ from ..schemas.parquet.whole_footer import require_whole_footer
 from .behaviour_samples import KNOWN, SAME_TIME, STORED, TIMES, Users
 from .data_error import READ_ERRORS, DataError
 from .sample_columns import id_type
-from .stored_rows import in_order, version
+from .stored_rows import of_file, version
 from .user_check import StoredUsers, UserCheck
 
 Array = npt.NDArray[Any]
@@ -201,11 +202,14 @@ class UserRows:
 
     def _read(self, numbers: Sequence[int]) -> dict[str, Any]:
         """Have Merlin read row groups: arrays, and of lists values with offsets."""
-        source = in_order([str(path.absolute()) for path in self.files], self.schema)
+        sources: dict[Path, merlin.io.Dataset] = {}
         loaders = []
         for number in numbers:  # Merlin would have several of them in memory at a time
-            loader = UsersLoader(source, batch_size=USERS_AT_A_TIME, shuffle=False)
-            loader.indices = loader.indices[number : number + 1]
+            group = self.groups[number]
+            if group.path not in sources:  # it puts several files in an order of its own
+                sources[group.path] = of_file(str(group.path.absolute()), self.schema)
+            loader = UsersLoader(sources[group.path], USERS_AT_A_TIME, shuffle=False)
+            loader.indices = loader.indices[group.number : group.number + 1]
             loaders.append(loader)
         return read_columns(*loaders)
 
@@ -226,6 +230,12 @@ class UserRows:
                 self._refuse_damage(groups)
         lengths = [group.users for group in groups]
         group_starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        read = len(columns[next(iter(self.largest))])
+        if read != group_starts[-1]:
+            raise DataError(
+                f"{self.files[0]} and what follows: expected {group_starts[-1]} rows of users. "
+                f"Merlin's loader read {read}."
+            )
         whole = {
             name: values.astype(np.int64, copy=False)
             for name, values in columns.items()

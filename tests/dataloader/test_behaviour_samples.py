@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import threading
 from dataclasses import replace
 from weakref import WeakValueDictionary
@@ -274,6 +275,23 @@ def test_users_read_by_merlins_own_loader_give_the_same_samples(datasets):
         made,
         loader.make(given),
     )
+
+
+@pytest.mark.parametrize("memory", [4096, 0.01])
+def test_files_come_in_the_order_of_the_spec(datasets, tmp_path, memory):
+    """Merlin would sort them by name."""
+    dataset = datasets(False, None, 1, False, "popularity")
+    shutil.copytree(dataset.path, tmp_path / "renamed")
+    spec = tmp_path / "renamed" / "feature_spec.yaml"
+    for name in ("part.0", "part.1"):
+        other = {"part.0": "z", "part.1": "a[1]*"}[name]
+        path = tmp_path / "renamed" / "users"
+        (path / f"{name}.parquet").rename(path / f"{other}.parquet")
+        spec.write_text(spec.read_text().replace(f"{name}.parquet", f"{other}.parquet"))
+    (tmp_path / "renamed" / "schema.pbtxt").unlink()
+    renamed = DatasetDirectory.open(tmp_path / "renamed")
+    one, other = (loader_of(d, 8, True, users_memory_mb=memory) for d in (dataset, renamed))
+    assert digest(one) == digest(other)
 
 
 @pytest.mark.parametrize("candidates", [1, 8])

@@ -17,7 +17,7 @@ CHANNELS = {
 }
 
 
-WHERE = Part("part.0.parquet", 0, 0, 100, 5).where
+WHERE = Part("part.0.parquet", 0, 100, 5).where
 
 
 def check(**lengths):
