@@ -47,7 +47,8 @@ class SampleChains:
     @cached_property
     def users(self) -> Numbers:
         """All users' ids, ascending."""
-        return np.unique(self.rows.user[self.positives])
+        found: Numbers = np.unique(self.rows.user[self.positives])
+        return found
 
     @cached_property
     def starts(self) -> Numbers:
@@ -109,10 +110,17 @@ class SampleChains:
                 )
             own, first, counts = np.unique(user, return_index=True, return_counts=True)
             places = np.searchsorted(self.users, own)
-            begin, end = np.zeros((2, len(self.users)), np.int64)
+            begin, end = np.tile(self._firsts, (2, 1))  # of users without a sample in it: empty
             begin[places] = position[first]
             end[places] = position[first] + counts
             found[mapping] = begin, end
+        return found
+
+    @property
+    def _firsts(self) -> Numbers:
+        """[users] Each user's first position that is a sample."""
+        place = np.searchsorted(self.rows.user[self.positives], self.users)
+        found: Numbers = self._position[self.positives[place]]
         return found
 
     @cached_property
@@ -177,7 +185,7 @@ class SampleChains:
         rows = self.rows
         by_hash = self.positives[np.argsort(rows.seen[self.positives], kind="stable")]
         place = np.searchsorted(rows.seen[by_hash], rows.seen[self._negatives])
-        partner = by_hash[np.minimum(place, len(by_hash) - 1)]
+        partner: Numbers = by_hash[np.minimum(place, len(by_hash) - 1)]
         found = rows.seen[partner] == rows.seen[self._negatives]
         found &= rows.mapping[partner] == rows.mapping[self._negatives]
         if not found.all():

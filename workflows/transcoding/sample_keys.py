@@ -6,11 +6,11 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.hashing import GOLDEN, mix_arrays
@@ -30,6 +30,8 @@ from .chunk_rows import ChunkRows
 Numbers = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 HISTORIES = (POSITIVE_HISTORY, NEGATIVE_HISTORY)
+COLUMNS = ("mapping", "label", "target", "length", "seen", "following", "whole")
+"""The fields of :class:`SampleRows` that a batch gives, in this order."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +94,12 @@ class SampleBatch:
             values = np.asarray(column.flatten()).astype(np.int64)
             most = int(self.spec.feature_spec[name].cardinality or 0)
             least = np.where(real, 1, 0)
-            wrong = np.flatnonzero((values < least) | (values > most))[:1]
-            self._refuse(
-                name, np.isin(np.arange(count), owner[wrong]), np.full(count, values[wrong].sum()),
-                f"an id of 1 to {most} for each item, and 0 for padding",
-            )  # fmt: skip
+            wrong = np.flatnonzero((values < least) | (values > most))
+            if len(wrong):
+                what = f"an id of 1 to {most} for each item, and 0 for padding"
+                self.refuse(
+                    int(owner[wrong[0]]), f"{name}: expected {what}, found {values[wrong[0]]}."
+                )
             found.append(values[real])
         kept = np.bincount(owner[real], minlength=count)
         (longest,) = self.spec.feature_spec[names[0]].dimensions or (0,)
@@ -212,28 +215,25 @@ def batches(dataset: DatasetDirectory) -> Iterator[tuple[int, SampleBatch, int]]
 
 def read_rows(dataset: DatasetDirectory, items: ItemFeatures, report: Report) -> SampleRows:
     """Read what tells samples apart, and what is known of items."""
-    columns: dict[str, list[npt.NDArray[np.generic]]] = {}
+    columns: dict[str, list[npt.NDArray[Any]]] = {}
     starts, origins = [], []
     for first, batch, mapping in batches(dataset):
         count = batch.rows.table.num_rows
         items.add(batch)
         length = np.diff(batch.seen[1])
         found = (np.full(count, mapping), batch.labels, batch.targets[0], length, *batch.hashes())
-        for name, values in zip(("mapping", *NAMES), found, strict=True):
+        for name, values in zip(COLUMNS, found, strict=True):
             columns.setdefault(name, []).append(values)
         for name, ids in batch.users.items():
             columns.setdefault(f"user {name}", []).append(ids)
         starts.append(first)
-        origins.append(ChunkRows(batch.rows.table.slice(0, 0), batch.rows.path, batch.rows.first))
+        origins.append(ChunkRows(pa.table({}), batch.rows.path, batch.rows.first))
         report(count, count)
-    joined = {name: np.concatenate(columns.pop(name)) for name in list(columns)}
+    joined: dict[str, Any] = {n: np.concatenate(columns.pop(n)) for n in list(columns)}
     users = {name: joined.pop(f"user {name}") for name in dataset.channels[USER_FEATURES] if joined}
     if not joined or not (joined["label"] == 1).any():
         raise MerlinSimError(f"{dataset.path}: expected rows with label 1, found none.")
     return SampleRows(dataset, users=users, **joined, _starts=starts, _origins=origins)
-
-
-NAMES = ("label", "target", "length", "seen", "following", "whole")
 
 
 class ItemFeatures:
@@ -262,7 +262,9 @@ class ItemFeatures:
     ) -> None:
         items = values[0]
         for name, ids, known in zip(names[1:], values[1:], self.by_item, strict=False):
-            new = known[items] == 0
+            new = np.flatnonzero(known[items] == 0)[
+                ::-1
+            ]  # the first row is written last, and stays
             known[items[new]] = ids[new]
             wrong = np.flatnonzero(known[items] != ids)
             if len(wrong):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...foundation.atomic_write import copy_directory
 from ...foundation.exceptions import MerlinSimError, SpecError
 from ...foundation.progress import Narrator, Silence
 from ...foundation.staging import check_apart, staged_directory
@@ -33,14 +31,13 @@ from ..behaviour.fitted import WORKFLOW_FILE, FittedWorkflow
 from ..behaviour.positions import TRAIN
 from ..behaviour.rules import NONE, SampleRules
 from ..behaviour.write_users import INTERACTIONS_PER_FILE, INTERACTIONS_PER_GROUP, ZSTD_LEVEL, cut
-from ..continuation.newest_rows import HISTORY
 from ..engine.backend import arrow_lists
 from ..vocabularies.vocabulary import CATEGORIES
 from .chunk_files import count_chunk_rows
 from .chunk_rows import ChunkRows
 from .sample_chains import SampleChains
 from .sample_keys import Hashes, ItemFeatures, Numbers, SampleBatch, SampleRows, batches, read_rows
-from .users_to_samples import SamplesOfUsers
+from .users_to_samples import SamplesOfUsers, copy_fitted
 
 CHANNELS = (LABEL, USER_FEATURES, TARGET_ITEM_FEATURES, POSITIVE_HISTORY, NEGATIVE_HISTORY)
 """What users' rows hold, or samples are made of."""
@@ -208,7 +205,7 @@ class SamplesTranscoder:
             return
         ids = np.asarray(table[ID])
         if COUNT in lacking:
-            trains = rows.mapping == rows.mappings.index(TRAIN) if TRAIN in rows.mappings else True
+            trains = rows.mapping == rows.mappings.index(TRAIN)
             taken = rows.target[(rows.label == 1) & trains]
             counts = pa.array(np.bincount(taken, minlength=size + 1)[ids])
             table = table.append_column(COUNT, counts)
@@ -233,7 +230,8 @@ class SamplesTranscoder:
             self.narrator.say(
                 f"{len(unknown):,} items are in no row: they get {name} 1, and no sample has them."
             )
-        return np.maximum(by_item[ids], 1)
+        found: Numbers = np.maximum(by_item[ids], 1)
+        return found
 
     def _told(self, chains: SampleChains, layout: UsersLayout, is_same: bool) -> str:
         start = f"{len(chains.users):,} users. "
@@ -252,17 +250,8 @@ def _before(ends: Numbers, counts: Numbers) -> Numbers:
     >>> _before(np.array([3, 9]), np.array([1, 2]))
     array([2, 7, 8])
     """
-    offsets = np.cumsum(counts)
-    return np.repeat(ends - offsets, counts) + np.arange(counts.sum())
-
-
-def copy_fitted(source: Path, staged: Path) -> None:
-    """Copy the vocabularies, the fitted workflow and what it keeps of its log."""
-    for name in (CATEGORIES, HISTORY):
-        if (source / name).is_dir():
-            copy_directory(source / name, staged / name)
-    if (source / WORKFLOW_FILE).is_file():
-        shutil.copy(source / WORKFLOW_FILE, staged / WORKFLOW_FILE)
+    first: Numbers = np.repeat(ends - np.cumsum(counts), counts)
+    return first + np.arange(len(first))
 
 
 def _users_spec(spec: FeatureSpec, layout: UsersLayout, files: list[str]) -> FeatureSpec:
