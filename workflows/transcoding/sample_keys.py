@@ -130,12 +130,13 @@ class SampleBatch:
         full = lengths == longest
         oldest[full] = _mixed(items[offsets[:-1][full]]) * _powers(longest)[-1]
         following = (seen - oldest) * GOLDEN + target
-        of_user = _mixed(next(iter(self.users.values())))
+        # Of one item a list's hash is the mixed item: what is joined with it is mixed once more.
+        of_user = mix_arrays(_mixed(next(iter(self.users.values()))), np)
         (drawn, *_), drawn_offsets = self.histories[NEGATIVE_HISTORY]
-        rest = mix_arrays(_of_lists(drawn, drawn_offsets) ^ target, np)
-        own = mix_arrays(seen ^ of_user, np)
+        rest = mix_arrays(_of_lists(drawn, drawn_offsets) + mix_arrays(target, np), np)
+        own = mix_arrays(seen + of_user, np)
         whole = mix_arrays(own ^ (rest + self.labels.astype(np.uint64)), np)
-        return own, mix_arrays(following ^ of_user, np), whole
+        return own, mix_arrays(following + of_user, np), whole
 
     def _width(self, channel: str) -> tuple[int, ...]:
         return self.spec.feature_spec[self.spec.channel_spec[channel][0]].dimensions or (0,)

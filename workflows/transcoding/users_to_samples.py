@@ -187,7 +187,7 @@ class SamplesOfUsers:
         real = columns[channels[POSITIVE_HISTORY][0]] > 0
         offsets = np.concatenate([[0], np.cumsum(real.sum(axis=1))])
         table = {channels[LABEL][0]: pa.array(labels.numpy()[:, 0])}
-        histories = {*channels[POSITIVE_HISTORY], *channels[NEGATIVE_HISTORY]}
+        histories = {*channels[POSITIVE_HISTORY], *channels.get(NEGATIVE_HISTORY, ())}
         for name, values in columns.items():
             values = values.astype(np.int64) if values.dtype.kind == "i" else values
             is_list = name in histories or name == self.samples.columns.intervals

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from small_users import LONGEST, RULES, write_users_dataset
 
 from merlin_sim.foundation.exceptions import MerlinSimError
@@ -290,3 +294,43 @@ def test_the_command_takes_a_seed_for_users_alone(tmp_path, run_cli):
     words = ("transcode", "--input", tmp_path / "users", "--output", tmp_path / "more")
     again = run_cli(*words, "--to", "users")
     assert "this one has one row per user" in str(again.exception)
+
+
+def test_a_dataset_without_negative_histories_has_users_too(tmp_path):
+    source = write(tmp_path / "samples", pairs(2, (4, [5]), (6, [5, 4])), TEST)
+    stored = DatasetDirectory.open(source).spec
+    names = tuple(name for name in COLUMNS if not name.endswith("_neg"))
+    features = {name: stored.feature_spec[name] for name in names}
+    sources = {
+        mapping: (replace(chunk, features=names),)
+        for mapping, (chunk,) in stored.source_spec.items()
+    }
+    channels = {k: v for k, v in stored.channel_spec.items() if k != "negative_history"}
+    write_documents(source, FeatureSpec(features, sources, channels))
+    transcode(source, tmp_path / "users")
+    assert rows_of(tmp_path / "users")[0] == user(2, [5, 4, 6], (1, 3), (1, 1))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.lists(st.integers(1, 4), min_size=2, max_size=9), min_size=1, max_size=4))
+def test_users_come_back_or_a_cut_history_repeats(histories):
+    """Of few items histories repeat: then the order of samples is unknown, and never guessed."""
+    rows = {"train": [], "test": []}
+    for number, items in enumerate(histories, 1):
+        for place in range(1, len(items)):
+            seen = items[max(0, place - 3) : place]
+            mapping = "train" if place < len(items) - 1 else "test"
+            rows[mapping] += pairs(number, (items[place], seen))
+    rows["train"] += pairs(9, (1, [2]))
+    with TemporaryDirectory() as name:
+        source = write(Path(name) / "samples", rows["train"][::-1], rows["test"])
+        windows = [[tuple(i[n - 3 : n]) for n in range(3, len(i))] for i in histories]
+        try:
+            transcode(source, Path(name) / "users")
+        except MerlinSimError as error:
+            assert "no other sample of the user repeats" in str(error)
+            ends = [{*own, tuple(i[-3:])} for own, i in zip(windows, histories, strict=True)]
+            assert any(len(e) <= len(own) for e, own in zip(ends, windows, strict=True))
+            return
+        made = [row["item"] for row in rows_of(Path(name) / "users")]
+        assert made == [*histories, [2, 1]]
