@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...foundation.exceptions import MerlinSimError, SpecError
-from ...foundation.progress import Narrator, Silence
+from ...foundation.progress import Narrator, Report, Silence
 from ...foundation.staging import check_apart, staged_directory
 from ...schemas.channels import (
     LABEL,
@@ -81,16 +81,14 @@ class SamplesTranscoder:
             raise SpecError(source, problems)
         with self.narrator.phase("chaining histories", total) as report:
             items = self._items(chains)
-            self._compare(chains, items)
-            report(total, total)
+            self._compare(chains, items, report)
         with staged_directory(output, overwrite=overwrite, say=self.narrator.say) as staged:
             copy_fitted(source, staged)
             self._write_items(staged / layout.item_table, layout, rows, features)
             files = write_rows(chains, items, layout, staged)
             write_documents(staged, _users_spec(spec, layout, files))
             with self.narrator.phase("drawing negatives", total) as report:
-                is_same = _are_those(DatasetDirectory.open(staged), rows)
-                report(total, total)
+                is_same = _are_those(DatasetDirectory.open(staged), rows, report)
         self.narrator.say(self._told(chains, layout, is_same))
         counts = np.bincount(rows.mapping, minlength=len(rows.mappings))
         return dict(zip(rows.mappings, counts.tolist(), strict=True))
@@ -177,7 +175,7 @@ class SamplesTranscoder:
             found[_before(place[first + some], counts)] = items[_before(offsets[1:][some], counts)]
         return found
 
-    def _compare(self, chains: SampleChains, items: Numbers) -> None:
+    def _compare(self, chains: SampleChains, items: Numbers, report: Report) -> None:
         """Look whether each stored history is what the users' rows say."""
         of_positives = chains.place[chains.positives]
         for first, batch, _ in batches(self.dataset):
@@ -189,6 +187,7 @@ class SamplesTranscoder:
                 row = int(np.searchsorted(offsets, wrong[0], side="right")) - 1
                 other = np.searchsorted(of_positives, places[wrong[0]])
                 chains.refuse_other(first + row, int(chains.positives[other]))
+            report(len(lengths), len(lengths))
 
     def _write_items(
         self, path: Path, layout: UsersLayout, rows: SampleRows, features: ItemFeatures
@@ -291,18 +290,19 @@ def write_rows(
     return files
 
 
-def _are_those(users: DatasetDirectory, rows: SampleRows) -> bool:
+def _are_those(users: DatasetDirectory, rows: SampleRows, report: Report) -> bool:
     """Tell whether the samples of users are the rows, the negatives among them."""
     for number, mapping in enumerate(rows.mappings):
         stored = np.sort(rows.whole[rows.mapping == number])
-        made = [np.empty(0, np.uint64), *_hashes(users, mapping)]
+        made = [np.empty(0, np.uint64), *_hashes(users, mapping, report)]
         if not np.array_equal(np.sort(np.concatenate(made)), stored):
             return False
     return True
 
 
-def _hashes(users: DatasetDirectory, mapping: str) -> Iterator[Hashes]:
+def _hashes(users: DatasetDirectory, mapping: str, report: Report) -> Iterator[Hashes]:
     samples = SamplesOfUsers(users, mapping)
     for part in samples.parts:
         rows = ChunkRows(samples.table(part), users.path / part.file, 1)
         yield SampleBatch(rows, users.spec).hashes()[2]
+        report(rows.table.num_rows, rows.table.num_rows)

@@ -334,3 +334,39 @@ def test_users_come_back_or_a_cut_history_repeats(histories):
             return
         made = [row["item"] for row in rows_of(Path(name) / "users")]
         assert made == [*histories, [2, 1]]
+
+
+PREPROCESS = ("--user_column", "u", "--item_column", "i", "--timestamp_column", "t")
+PREPROCESS += ("--timestamp_unit", "s", "--shortest_sequence_for_user", 3, "--seed", 9)
+
+
+@pytest.fixture
+def log(tmp_path):
+    random = np.random.default_rng(5)
+    columns = {name: random.integers(1, most, 200) for name, most in (("u", 12), ("i", 40))}
+    pq.write_table(pa.table(columns | {"t": np.arange(200)}), tmp_path / "log.parquet")
+    return tmp_path / "log.parquet"
+
+
+def test_what_preprocess_wrote_becomes_the_users_that_it_would_have_written(tmp_path, log, run_cli):
+    options = (*PREPROCESS, "--max_sequence_length", 5, "--negatives_per_positive", 2)
+    for layout in ("samples", "users"):
+        words = ("--output_path", tmp_path / layout, "--layout", layout)
+        assert run_cli("preprocess", "log", log, *words, *options).exit_code == 0
+    assert "negatives too" in transcode(tmp_path / "samples", tmp_path / "made")
+    written = [path for path in (tmp_path / "users").rglob("*") if path.is_file()]
+    for path in written:
+        made = tmp_path / "made" / path.relative_to(tmp_path / "users")
+        assert made.read_bytes() == path.read_bytes()
+
+
+def test_rows_of_a_log_with_labels_are_refused(tmp_path, log, run_cli):
+    table = pq.read_table(log)
+    labels = pa.array(np.random.default_rng(6).integers(0, 2, table.num_rows))
+    pq.write_table(table.append_column("clicked", labels), log)
+    words = ("--output_path", tmp_path / "samples", "--label_column", "clicked")
+    words += ("--negatives", "none")
+    result = run_cli("preprocess", "log", log, *words, *PREPROCESS)
+    assert result.exit_code == 0, result.output
+    with pytest.raises(MerlinSimError, match="workflow.json: rules: expected negatives that were"):
+        transcode(tmp_path / "samples", tmp_path / "users")
