@@ -18,7 +18,7 @@ from ...schemas.dataset_checks import check_metadata
 from ...schemas.specs.feature_spec import FeatureSpec
 from ...schemas.specs.layout_names import PUBLISHED, LayoutNames
 from ...schemas.specs.spec_file import read_spec
-from ...schemas.users_layout import is_of_users
+from ...schemas.users_layout import USERS, is_of_users
 from ...workflows.transcoding.tfrecord_form import TFRECORD, TfrecordForm
 from ..options.devices import settle_for_tables
 from ..options.shared_options import layout_names, overwrite_directory
@@ -38,11 +38,18 @@ def _of_tfrecord(name: str, least: int, text: str, default: object) -> Callable[
 @click.option(
     "--to",
     "form",
-    type=click.Choice(["parquet", "tfrecord", "split_binary"]),
+    type=click.Choice(["parquet", "users", "tfrecord", "split_binary"]),
     default="parquet",
     show_default=True,
     help="tfrecord and split_binary: the published forms of SIM's and DLRM's datasets, for those "
-    "who read them; parquet is what the feed here reads.",
+    "who read them; parquet is what the feed here reads. users: one row per user, of one per "
+    "sample.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    help="With --to users: decides negatives. [default: the one of workflow.json in --input, or "
+    "12345]",
 )
 @click.option(
     "--number_of_user_features",
@@ -65,6 +72,7 @@ def command(
     number_of_user_features: int | None,
     names: LayoutNames,
     overwrite: bool,
+    seed: int | None,
     **of_tfrecord: int | None,
 ) -> None:
     """Bring a dataset in csv, parquet, tfrecord or split_binary to a dataset directory.
@@ -76,10 +84,18 @@ def command(
     Of a dataset with one row per user it makes the one with one row per sample: the files that
     `preprocess --layout samples` writes of the same log.
 
+    With --to users it is the other way around: of each user the whole history that the samples'
+    histories are cut from. What users' rows cannot hold is refused. Negatives are drawn by a seed,
+    and a message says whether they are the stored ones.
+
     With --to tfrecord histories are padded to their full length, labels are truth values, and the
     options after it say how many files there are and how many samples a record has.
     """
     layout = _layout(form, of_tfrecord)
+    if seed is not None and form != USERS:
+        raise MerlinSimError(
+            f"`seed` should be given with `--to {USERS}` only. Received: {seed} with `--to {form}`."
+        )
     settle_for_tables()
 
     from ...foundation.progress import Terminal
@@ -97,6 +113,11 @@ def command(
 
         dataset = DatasetDirectory.open(source, feature_spec=feature_spec)
         counts = UsersTranscoder(dataset, Terminal()).transcode(output, overwrite=overwrite)
+    elif form == USERS:
+        from ...workflows.transcoding.samples_to_users import SamplesTranscoder  # NVTabular too
+
+        dataset = DatasetDirectory.open(source, feature_spec=feature_spec)
+        counts = SamplesTranscoder(dataset, Terminal(), seed).transcode(output, overwrite=overwrite)
     else:
         place = (source / feature_spec).parent
         transcoder = Transcoder(spec, place, Terminal(), form, layout)

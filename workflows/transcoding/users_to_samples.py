@@ -74,17 +74,22 @@ class UsersTranscoder:
                         write_samples_file(table, staged / part.file, few_ids)
                         report(table.num_rows, table.num_rows)
             write_documents(staged, spec)
-            copy_directory(source / CATEGORIES, staged / CATEGORIES)
-            if (source / WORKFLOW_FILE).is_file():
-                shutil.copy(source / WORKFLOW_FILE, staged / WORKFLOW_FILE)
-            if (source / HISTORY).is_dir():
-                copy_directory(source / HISTORY, staged / HISTORY)
+            copy_fitted(source, staged)
         return rows
 
     @property
     def _layout(self) -> UsersLayout:
         assert self.dataset.users is not None
         return self.dataset.users
+
+
+def copy_fitted(source: Path, staged: Path) -> None:
+    """Copy the vocabularies, the fitted workflow and what it keeps of its log."""
+    for name in (CATEGORIES, HISTORY):
+        if (source / name).is_dir():
+            copy_directory(source / name, staged / name)
+    if (source / WORKFLOW_FILE).is_file():
+        shutil.copy(source / WORKFLOW_FILE, staged / WORKFLOW_FILE)
 
 
 def samples_spec(spec: FeatureSpec, parts: dict[str, list[Part]]) -> FeatureSpec:
@@ -182,7 +187,7 @@ class SamplesOfUsers:
         real = columns[channels[POSITIVE_HISTORY][0]] > 0
         offsets = np.concatenate([[0], np.cumsum(real.sum(axis=1))])
         table = {channels[LABEL][0]: pa.array(labels.numpy()[:, 0])}
-        histories = {*channels[POSITIVE_HISTORY], *channels[NEGATIVE_HISTORY]}
+        histories = {*channels[POSITIVE_HISTORY], *channels.get(NEGATIVE_HISTORY, ())}
         for name, values in columns.items():
             values = values.astype(np.int64) if values.dtype.kind == "i" else values
             is_list = name in histories or name == self.samples.columns.intervals

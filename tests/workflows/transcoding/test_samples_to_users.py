@@ -1,0 +1,372 @@
+"""Rows of samples become users where their histories are prefixes; what else is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_users import LONGEST, RULES, write_users_dataset
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.foundation.progress import Silence
+from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
+from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
+from merlin_sim.workflows.transcoding.samples_to_users import SamplesTranscoder
+from merlin_sim.workflows.transcoding.users_to_samples import UsersTranscoder
+
+COLUMNS = ("label", "user", "land", "item_trgt", "kind_trgt", "item_pos", "kind_pos", "item_neg")
+COLUMNS += ("kind_neg",)
+TABLE = "categories/item.parquet"
+
+
+class Heard(Silence):
+    """Keeps what a run says."""
+
+    def __init__(self):
+        self.said = []
+
+    def say(self, message):
+        self.said.append(message)
+
+
+def sample(label, user, target, history, drawn=None, land=1):
+    """A row; an item's kind is 1 where it is odd, else 2. Zeros pad."""
+    drawn = [1] * len(history) if drawn is None else drawn
+    kind = [2 - item % 2 if item else 0 for item in history]
+    other = [2 - item % 2 for item in drawn]
+    return (label, user, land, target, 2 - target % 2, history, kind, drawn, other)
+
+
+def pairs(user, *samples, land=1):
+    """A positive of a target and a history, and a negative, for each."""
+    return [
+        sample(label, user, target if label else 1, history, land=land)
+        for target, history in samples
+        for label in (1, 0)
+    ]
+
+
+def write(directory, train, test, longest=3, **channels):
+    (directory / "train").mkdir(parents=True)
+    (directory / "test").mkdir()
+    sizes = {"user": 9, "land": 2, "item": 9, "kind": 2}
+    features = {"label": Feature("int8")}
+    for name in COLUMNS[1:]:
+        dimensions = (longest,) if name.endswith(("_pos", "_neg")) else None
+        features[name] = Feature("int64", sizes[name.split("_")[0]], dimensions)
+    sources = {}
+    for mapping, rows in (("train", train), ("test", test)):
+        columns = dict(zip(COLUMNS, zip(*rows, strict=True), strict=True))
+        pq.write_table(
+            pa.table({n: list(v) for n, v in columns.items()}), f"{directory}/{mapping}/a"
+        )
+        sources[mapping] = (Chunk("parquet", COLUMNS, (f"{mapping}/a",)),)
+    found = {
+        "label": ("label",),
+        "user_features": ("user", "land"),
+        "target_item_features": ("item_trgt", "kind_trgt"),
+        "positive_history": ("item_pos", "kind_pos"),
+        "negative_history": ("item_neg", "kind_neg"),
+        **channels,
+    }
+    write_documents(directory, FeatureSpec(features, sources, found))
+    return directory
+
+
+def transcode(source, output, seed=None):
+    heard = Heard()
+    dataset = DatasetDirectory.open(source)
+    SamplesTranscoder(dataset, heard, seed).transcode(output)
+    return " ".join(heard.said)
+
+
+def rows_of(directory):
+    return pq.read_table(directory / "users").to_pylist()
+
+
+def user(number, item, train, test, land=1):
+    return {
+        "user": number, "land": land, "train_begin": train[0], "train_end": train[1],
+        "test_begin": test[0], "test_end": test[1], "item": item,
+    }  # fmt: skip
+
+
+def test_histories_are_chained_to_the_whole_one(tmp_path):
+    train = pairs(2, (4, [5, 3]), (6, [5, 3, 4]), (7, [3, 4, 6]), land=2) + pairs(7, (9, [0, 8]))
+    test = pairs(2, (8, [4, 6, 7]), land=2) + pairs(7, (1, [8, 9]))
+    source = write(tmp_path / "samples", train[::-1], test)
+    said = transcode(source, tmp_path / "users")
+    assert rows_of(tmp_path / "users") == [
+        user(2, [5, 3, 4, 6, 7, 8], (2, 5), (5, 6), land=2),
+        user(7, [8, 9, 1], (1, 2), (2, 3)),
+    ]
+    assert pq.read_table(tmp_path / "users" / TABLE).to_pydict() == {
+        "id": [1, 2, 3, 4, 5, 6, 7, 8, 9],
+        "count": [0, 0, 0, 1, 0, 1, 1, 0, 1],
+        "kind": [1, 1, 1, 2, 1, 2, 1, 2, 1],
+    }
+    assert "2 users. Positives and their histories are those" in said
+    assert "Negatives are drawn anew, with the seed 12345" in said
+    assert "1 items are in no row: they get kind 1" in said  # item 2
+
+
+def test_positives_and_histories_come_back_from_the_users(tmp_path):
+    train = pairs(2, (4, [5, 3]), (6, [5, 3, 4]), (7, [3, 4, 6])) + pairs(3, (1, [7, 8, 9]))
+    source = write(tmp_path / "samples", train, pairs(2, (8, [4, 6, 7])))
+    transcode(source, tmp_path / "users")
+    UsersTranscoder(DatasetDirectory.open(tmp_path / "users")).transcode(tmp_path / "back")
+    names = [name for name in COLUMNS if not name.endswith("_neg")]
+    for mapping in ("train", "test"):
+        tables = [pq.read_table(place / mapping, columns=names) for place in (
+            source, tmp_path / "back")]  # fmt: skip
+        stored, made = (
+            sorted(str(row) for row in table.to_pylist() if row["label"]) for table in tables
+        )
+        assert stored == made
+
+
+def test_a_repeated_history_is_told_by_the_shorter_one_before_it(tmp_path):
+    train = pairs(2, *[(5, [5] * length) for length in range(4)])
+    source = write(tmp_path / "samples", train, pairs(3, (1, [2])))
+    transcode(source, tmp_path / "users")
+    assert rows_of(tmp_path / "users")[0] == user(2, [5] * 4, (0, 4), (0, 0))
+
+
+@pytest.mark.parametrize("twins, seed", [(1, RULES.seed), (2, 7)])
+def test_with_its_seed_users_and_samples_are_the_same_bytes(tmp_path, twins, seed):
+    rules = replace(RULES, negatives_per_positive=twins, seed=seed)
+    lengths = [[[3, 5, 2 * LONGEST, 4], [6, LONGEST + 1]], [[40, 2]]]
+    users = write_users_dataset(tmp_path / "users", lengths, rules)
+    samples, again, back = (tmp_path / name for name in ("samples", "again", "back"))
+    UsersTranscoder(DatasetDirectory.open(users)).transcode(samples)
+    said = transcode(samples, again, seed)
+    assert "8 users. Their samples are those of" in said and "negatives too" in said
+    stored, made = (
+        pa.concat_tables(map(pq.read_table, sorted(place.glob("users/*"))))
+        for place in (users, again)
+    )
+    assert stored.equals(made.select(stored.column_names))
+    UsersTranscoder(DatasetDirectory.open(again)).transcode(back)
+    files = [path.relative_to(samples) for path in samples.rglob("*") if path.is_file()]
+    assert {p.parts[0] for p in files} >= {"train", "test", "categories", "feature_spec.yaml"}
+    for file in files:
+        assert (back / file).read_bytes() == (samples / file).read_bytes()
+
+
+def test_another_seed_is_told(tmp_path):
+    users = write_users_dataset(tmp_path / "users", [[[5, 9]]])
+    UsersTranscoder(DatasetDirectory.open(users)).transcode(tmp_path / "samples")
+    said = transcode(tmp_path / "samples", tmp_path / "again", RULES.seed + 1)
+    assert f"drawn anew, with the seed {RULES.seed + 1}" in said
+
+
+TEST = pairs(4, (1, [3]))
+REFUSED = {
+    "no prefixes": (
+        pairs(2, (4, [5, 3]), (6, [5, 7, 4])),
+        r"train/a, row \d: user 2: expected histories.*At position 1 of the history this row has "
+        r"item 7, and .*train/a, row 1 has 3",
+    ),
+    "another target": (
+        pairs(2, (4, [5]), (6, [5, 3])),
+        r"train/a, row 3: .*At position 1 .* item 3, and .*train/a, row 1 has 4",
+    ),
+    "one length, other items": (
+        pairs(2, (4, [5, 3]), (6, [5, 7])),
+        r"train/a, row 3: user 2: .*At position 1 .* item 7, and .*train/a, row 1 has 3",
+    ),
+    "a gap": (
+        pairs(2, (4, [5, 3, 1]), (6, [1, 4, 7])),
+        r"train/a, row 3: user 2: .*cut to 3 items, as is that of .*train/a, row 1, and the "
+        "samples between",
+    ),
+    "same time": (
+        pairs(2, (4, [5, 3]), (6, [5, 3])),
+        r"train/a, row 3: .*one target behind a history of 2 items, found 6, and 4 in .*same_time",
+    ),
+    "a repeated cut history": (
+        pairs(2, (4, [5, 5, 5]), (5, [5, 5, 5])),
+        r"train/a, row 1: user 2: expected a history that no other sample .*train/a, row 3",
+    ),
+    "a cycle of cut histories": (
+        pairs(2, (6, [5, 6, 5]), (5, [6, 5, 6])),
+        "user 2: expected a history that no other sample of the user repeats",
+    ),
+    "twice": (
+        pairs(2, (4, [5, 3])) * 2,
+        r"train/a, row 3: user 2: expected each sample once, found the one of .*train/a, row 1",
+    ),
+    "positions with a gap": (
+        pairs(2, (4, [5]), (7, [5, 4, 6])),
+        r"train/a, row 3: user 2: expected samples of train at positions .*Found position 1 "
+        r"\(.*train/a, row 1\) and then 3",
+    ),
+    "a lone negative": (
+        [*pairs(2, (4, [5])), sample(0, 2, 3, [6])],
+        r"train/a, row 3: user 2: expected a row with label 1 and the same history in train",
+    ),
+    "a negative too many": (
+        [*pairs(2, (4, [5]), (6, [5, 4])), sample(0, 2, 3, [5, 4])],
+        r"train/a, row 3: user 2: expected 1 rows with label 0 .*Found 2",
+    ),
+    "no negatives": (
+        [sample(1, 2, 4, [5])],
+        r"train/a, row 1: user 2: expected 1 rows with label 0 .*Found 0",
+    ),
+    "another land": (
+        pairs(2, (4, [5])) + pairs(2, (6, [5, 4]), land=2),
+        r"row \d: user 2: land: expected \d, as in another row, found \d",
+    ),
+    "another kind": (
+        [*pairs(2, (4, [5])), (0, 2, 1, 4, 1, [5], [1], [1], [1])],
+        r"train/a, row 3: kind_trgt: expected 2 beside item 4, as elsewhere, found 1",
+    ),
+    "another kind in a history": (
+        [*pairs(2, (4, [5])), (0, 2, 1, 4, 2, [5], [2], [1], [1])],
+        r"train/a, row 3: kind_pos: expected 1 beside item 5, as elsewhere, found 2",
+    ),
+    "other lengths": (
+        [(1, 2, 1, 4, 2, [5, 4], [1], [1], [1])],
+        "train/a, row 1: kind_pos: expected as many values as item_pos has, found 1",
+    ),
+    "a label": ([sample(2, 2, 4, [5])], "train/a, row 1: label: expected 0 or 1, found 2"),
+    "an id": ([sample(1, 2, 10, [5])], "row 1: item_trgt: expected an id of 1 to 9, found 10"),
+    "an id in a history": (
+        [sample(1, 2, 4, [11])], "row 1: item_pos: expected an id of 1 to 9 .*found 11",
+    ),
+    "too long": ([sample(1, 2, 4, [5] * 4)], "row 1: item_pos: expected at most 3 items"),
+    "no positives": ([sample(0, 2, 4, [5])], "expected rows with label 1, found none"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("train, message", REFUSED.values(), ids=REFUSED)
+def test_what_users_rows_cannot_hold_is_refused(tmp_path, train, message):
+    test = [sample(0, 4, 1, [3])] if "label 1, found none" in message else TEST
+    source = write(tmp_path / "samples", train, test)
+    with pytest.raises(MerlinSimError, match=message):
+        transcode(source, tmp_path / "users")
+    assert not (tmp_path / "users").exists()
+
+
+@pytest.mark.parametrize(
+    "channels, message",
+    [
+        ({"user_features": ("user",), "context_features": ("land",)}, "Found context_features"),
+        ({"user_features": ()}, "channel user_features: expected a feature that tells users apart"),
+    ],
+)
+def test_other_channels_are_refused(tmp_path, channels, message):
+    source = write(tmp_path / "samples", pairs(2, (4, [5])), TEST, **channels)
+    with pytest.raises(MerlinSimError, match=message):
+        transcode(source, tmp_path / "users")
+
+
+def test_counts_and_keys_of_the_datasets_own_items_stay(tmp_path):
+    source = write(tmp_path / "samples", pairs(2, (4, [5])), TEST)
+    stored = {"id": np.arange(1, 10), "key": list("abcdefghi"), "count": [3] * 9}
+    stored["kind"] = [1, 2, 1, 2, 1, 2, 1, 2, 1]
+    (source / "categories").mkdir()
+    pq.write_table(pa.table(stored), source / TABLE)
+    transcode(source, tmp_path / "users")
+    assert (tmp_path / "users" / TABLE).read_bytes() == (source / TABLE).read_bytes()
+    pq.write_table(pa.table(stored | {"kind": [2] * 9}), source / TABLE)
+    with pytest.raises(MerlinSimError, match="row 2: kind_trgt: expected 2 beside item 1,"):
+        transcode(source, tmp_path / "refused")
+    pq.write_table(pa.table(stored | {"id": [1, 1, 3, 4, 5, 6, 7, 8, 9]}), source / TABLE)
+    with pytest.raises(MerlinSimError, match="item.parquet: column id: expected each of 1 to 9"):
+        transcode(source, tmp_path / "refused")
+
+
+def test_the_command_takes_a_seed_for_users_alone(tmp_path, run_cli):
+    source = write(tmp_path / "samples", pairs(2, (4, [5])), TEST)
+    words = ("transcode", "--input", source, "--output", tmp_path / "users", "--seed", 5)
+    refused = run_cli(*words)
+    assert "`seed` should be given with `--to users` only" in str(refused.exception)
+    assert "train 2, test 2" in run_cli(*words, "--to", "users").output
+    assert DatasetDirectory.open(tmp_path / "users").users.seed == 5
+    words = ("transcode", "--input", tmp_path / "users", "--output", tmp_path / "more")
+    again = run_cli(*words, "--to", "users")
+    assert "this one has one row per user" in str(again.exception)
+
+
+def test_a_dataset_without_negative_histories_has_users_too(tmp_path):
+    source = write(tmp_path / "samples", pairs(2, (4, [5]), (6, [5, 4])), TEST)
+    stored = DatasetDirectory.open(source).spec
+    names = tuple(name for name in COLUMNS if not name.endswith("_neg"))
+    features = {name: stored.feature_spec[name] for name in names}
+    sources = {
+        mapping: (replace(chunk, features=names),)
+        for mapping, (chunk,) in stored.source_spec.items()
+    }
+    channels = {k: v for k, v in stored.channel_spec.items() if k != "negative_history"}
+    write_documents(source, FeatureSpec(features, sources, channels))
+    transcode(source, tmp_path / "users")
+    assert rows_of(tmp_path / "users")[0] == user(2, [5, 4, 6], (1, 3), (1, 1))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.lists(st.integers(1, 4), min_size=2, max_size=9), min_size=1, max_size=4))
+def test_users_come_back_or_a_cut_history_repeats(histories):
+    """Of few items histories repeat: then the order of samples is unknown, and never guessed."""
+    rows = {"train": [], "test": []}
+    for number, items in enumerate(histories, 1):
+        for place in range(1, len(items)):
+            seen = items[max(0, place - 3) : place]
+            mapping = "train" if place < len(items) - 1 else "test"
+            rows[mapping] += pairs(number, (items[place], seen))
+    rows["train"] += pairs(9, (1, [2]))
+    with TemporaryDirectory() as name:
+        source = write(Path(name) / "samples", rows["train"][::-1], rows["test"])
+        windows = [[tuple(i[n - 3 : n]) for n in range(3, len(i))] for i in histories]
+        try:
+            transcode(source, Path(name) / "users")
+        except MerlinSimError as error:
+            assert "no other sample of the user repeats" in str(error)
+            ends = [{*own, tuple(i[-3:])} for own, i in zip(windows, histories, strict=True)]
+            assert any(len(e) <= len(own) for e, own in zip(ends, windows, strict=True))
+            return
+        made = [row["item"] for row in rows_of(Path(name) / "users")]
+        assert made == [*histories, [2, 1]]
+
+
+PREPROCESS = ("--user_column", "u", "--item_column", "i", "--timestamp_column", "t")
+PREPROCESS += ("--timestamp_unit", "s", "--shortest_sequence_for_user", 3, "--seed", 9)
+
+
+@pytest.fixture
+def log(tmp_path):
+    random = np.random.default_rng(5)
+    columns = {name: random.integers(1, most, 200) for name, most in (("u", 12), ("i", 40))}
+    pq.write_table(pa.table(columns | {"t": np.arange(200)}), tmp_path / "log.parquet")
+    return tmp_path / "log.parquet"
+
+
+def test_what_preprocess_wrote_becomes_the_users_that_it_would_have_written(tmp_path, log, run_cli):
+    options = (*PREPROCESS, "--max_sequence_length", 5, "--negatives_per_positive", 2)
+    for layout in ("samples", "users"):
+        words = ("--output_path", tmp_path / layout, "--layout", layout)
+        assert run_cli("preprocess", "log", log, *words, *options).exit_code == 0
+    assert "negatives too" in transcode(tmp_path / "samples", tmp_path / "made")
+    written = [path for path in (tmp_path / "users").rglob("*") if path.is_file()]
+    for path in written:
+        made = tmp_path / "made" / path.relative_to(tmp_path / "users")
+        assert made.read_bytes() == path.read_bytes()
+
+
+def test_rows_of_a_log_with_labels_are_refused(tmp_path, log, run_cli):
+    table = pq.read_table(log)
+    labels = pa.array(np.random.default_rng(6).integers(0, 2, table.num_rows))
+    pq.write_table(table.append_column("clicked", labels), log)
+    words = ("--output_path", tmp_path / "samples", "--label_column", "clicked")
+    words += ("--negatives", "none")
+    result = run_cli("preprocess", "log", log, *words, *PREPROCESS)
+    assert result.exit_code == 0, result.output
+    with pytest.raises(MerlinSimError, match="workflow.json: rules: expected negatives that were"):
+        transcode(tmp_path / "samples", tmp_path / "users")
