@@ -38,7 +38,7 @@ def open_loader(
     negatives_read: int | None = None,
     users_memory_mb: int = USERS_MEMORY_MB,
 ) -> Loader:
-    """Open this rank's feed of ``train`` or ``test``; histories come padded on the left.
+    """Open this rank's loader of ``train`` or ``test``; histories come padded on the left.
 
     Where the files have one row per user, samples are made of them: the batches have the same form.
 
@@ -52,8 +52,8 @@ def open_loader(
         seed: of the orders.
         window_rows: rows shuffled together.
         drop_last: leave out the rows that do not fill a global batch.
-        prefetch: batches made ahead.
-        parallel_calls: threads that make them on CPU (None: one per core).
+        prefetch: of rows per sample, batches made ahead.
+        parallel_calls: of rows per sample, threads that decode them on a CPU (None: one per core).
         positions_together: of a dataset of users (None: its default), see
             :class:`~.sample_loader.SampleLoader`.
         fresh_negatives: see there.
@@ -131,7 +131,7 @@ def _require_a_step(loader: Loader, dataset: DatasetDirectory, mapping: str) -> 
 def _users_loader(
     source: Any, size: int, dataset: DatasetDirectory, mapping: str, options: dict[str, Any]
 ) -> Loader:
-    """Make the feed of a directory of users: of rows, or of users x candidates."""
+    """Make the loader of a directory of users: of rows, or of users x candidates."""
     candidates = options.get("candidates", 1)
     if candidates > 1 and "positions_together" in options:
         raise MerlinSimError(

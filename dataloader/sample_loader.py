@@ -123,6 +123,9 @@ class SampleLoader(Loader):
         self._negatives_read = negatives_read
         self._ordered: dict[Any, Array] = {}
         self._enough = (0, 0)
+        self._make_eagerly = tf.function(
+            self._made_and_counted, autograph=False, reduce_retracing=True
+        )
 
     @cached_property
     def make_samples(self) -> BehaviourSamples:
@@ -221,13 +224,9 @@ class SampleLoader(Loader):
             return columns, labels, weights
         return columns, labels[:, 0] if self.make_samples.columns.label else None
 
-    @cached_property
-    def _make_eagerly(self) -> Any:
-        def make(step: Step) -> tuple[Batch, tf.Tensor]:
-            entries = tf.gather(step.order, step.number, axis=1)
-            return self.make(step), tf.math.count_nonzero(entries >= 0)
-
-        return tf.function(make, autograph=False)
+    def _made_and_counted(self, step: Step) -> tuple[Batch, tf.Tensor]:
+        entries = tf.gather(step.order, step.number, axis=1)
+        return self.make(step), tf.math.count_nonzero(entries >= 0)
 
     def make(self, step: Step) -> Batch:
         """Make the batch of a step, in TensorFlow ops."""

@@ -206,6 +206,8 @@ class UserRows:
         loaders = []
         for number in numbers:  # Merlin would have several of them in memory at a time
             group = self.groups[number]
+            if not group.users:  # Merlin would wait for ever
+                continue
             if group.path not in sources:  # it puts several files in an order of its own
                 sources[group.path] = of_file(str(group.path.absolute()), self.schema)
             loader = UsersLoader(sources[group.path], USERS_AT_A_TIME, shuffle=False)

@@ -294,6 +294,14 @@ def test_files_come_in_the_order_of_the_spec(datasets, tmp_path, memory):
     assert digest(one) == digest(other)
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("memory", [4096, 1e-5])
+def test_row_groups_without_users_are_passed_over(tmp_path, memory):
+    directory = write_users_dataset(tmp_path / "users", [[[], [3, 4]], [[5, 6], []], [[]]])
+    loader = loader_of(DatasetDirectory.open(directory), 4, False, users_memory_mb=memory)
+    assert sum(int(weights.numpy().sum()) for _, _, weights in loader) == loader.samples == 20
+
+
 @pytest.mark.parametrize("candidates", [1, 8])
 def test_negatives_that_nobody_reads_are_not_drawn(datasets, candidates):
     dataset = datasets(False, None, 1, False, "popularity")
