@@ -96,13 +96,21 @@ class UserRows:
         dataset: an opened directory of users.
         mapping: ``train``, ``test``, ...
         with_times: read the times of interactions too.
+        on_cpu: read on the processor, where there is a GPU too.
 
     Raises:
         DataError: naming a file that cannot be read, or whose positions cannot be.
     """
 
-    def __init__(self, dataset: DatasetDirectory, mapping: str, with_times: bool = False) -> None:
+    def __init__(
+        self,
+        dataset: DatasetDirectory,
+        mapping: str,
+        with_times: bool = False,
+        on_cpu: bool = False,
+    ) -> None:
         """Read of every user how many samples there are."""
+        self._on_cpu = True if on_cpu else None  # None: as Merlin finds it
         layout = dataset.users
         assert layout is not None
         self.mapping = mapping
@@ -209,7 +217,7 @@ class UserRows:
             if not group.users:  # Merlin would wait for ever
                 continue
             if group.path not in sources:  # it puts several files in an order of its own
-                sources[group.path] = of_file(str(group.path.absolute()), self.schema)
+                sources[group.path] = of_file(str(group.path.absolute()), self.schema, self._on_cpu)
             loader = UsersLoader(sources[group.path], USERS_AT_A_TIME, shuffle=False)
             loader.indices = loader.indices[group.number : group.number + 1]
             loaders.append(loader)

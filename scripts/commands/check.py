@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...workflows.checks.finding import Bounds
+from ..options.devices import settle_for_tables
 
 if TYPE_CHECKING:
     from ...workflows.checks.finding import Finding
@@ -39,6 +40,7 @@ def command(dataset_dir: Path, feature_spec: str, largest_auc: float, as_json: b
     from ...schemas.dataset import DatasetDirectory
     from ...workflows.checks.check_dataset import DatasetCheck
 
+    settle_for_tables()
     dataset = DatasetDirectory.open(dataset_dir, feature_spec=feature_spec)
     narrator: Narrator = Terminal()
     if as_json:

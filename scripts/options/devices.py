@@ -18,7 +18,11 @@ def settle_for_model(gpus: Gpus | None = None) -> None:
 
 
 def settle_for_tables() -> None:
-    """The same for a command that makes no tensors, and for the workers that it starts."""
+    """The same for a command that trains no model, and for the workers that it starts.
+
+    Where it makes samples of users, TensorFlow takes of the GPU's memory what these need.
+    """
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     _say(settle_preprocessing(look()))
 
 

@@ -41,10 +41,10 @@ class RecordingPredictor(Predictor):
         super().__init__(model)
         self.scores = []
 
-    def __call__(self, columns):
-        scores = super().__call__(columns)
-        self.scores.append(scores.numpy())
-        return scores
+    def of_given(self, given, make, keep=()):
+        found = super().of_given(given, make, keep)
+        self.scores.append(found.scores)
+        return found
 
 
 def evaluated(dataset, checkpoints):

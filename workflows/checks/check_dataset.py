@@ -17,7 +17,6 @@ from ..vocabularies.vocabulary import CATEGORIES
 from .checked_rows import CheckedRows, StoredRows, in_background
 from .feature_counts import FeatureCounts
 from .finding import Bounds, Finding, share_finding
-from .made_rows import MadeRows
 from .order_counts import RankCounts, StepCounts, key_ranks
 from .sample_hashes import SampleHashes
 from .user_counts import UserCounts
@@ -72,6 +71,8 @@ class DatasetCheck:
     def _read(self, mapping: str) -> None:
         source: Any = StoredRows(self.dataset, mapping)
         if self.dataset.users is not None:
+            from .made_rows import MadeRows  # TensorFlow, which stored rows do without
+
             source = MadeRows(self.dataset, mapping)
         parts, sizes = source.parts, [source.rows_of(part) for part in source.parts]
         if self.most_rows is not None and sum(sizes) > self.most_rows:

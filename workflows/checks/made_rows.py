@@ -37,7 +37,7 @@ class MadeRows:
 
     @cached_property
     def _users(self) -> UserRows:
-        return UserRows(self.dataset, self.mapping)
+        return UserRows(self.dataset, self.mapping, on_cpu=True)
 
     @cached_property
     def _history(self) -> str:

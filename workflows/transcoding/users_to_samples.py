@@ -133,7 +133,7 @@ class SamplesOfUsers:
     @cached_property
     def _rows(self) -> UserRows:
         with_times = self.samples.columns.intervals is not None
-        return UserRows(self.dataset, self.mapping, with_times)
+        return UserRows(self.dataset, self.mapping, with_times, on_cpu=True)
 
     @cached_property
     def _block(self) -> UserBlock:

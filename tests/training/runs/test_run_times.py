@@ -55,7 +55,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     """Gives each run a new clock, as each process would have its own."""
-    call = TrainStep.__call__
+    call = TrainStep.on_given
 
     def start():
         clock = Clock()
@@ -65,7 +65,7 @@ def clock(monkeypatch):
             return call(step, *arguments)
 
         monkeypatch.setattr(training_loop, "time", clock)
-        monkeypatch.setattr(TrainStep, "__call__", timed)
+        monkeypatch.setattr(TrainStep, "on_given", timed)
 
     return start
 
