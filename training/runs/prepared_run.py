@@ -120,7 +120,7 @@ class RunParts:
             candidates=rows.candidates,
             users_memory_mb=self.config.users_memory_mb,
         )
-        return self.told_of_threads(feed)
+        return feed if self.config.mode == "train" else self.told_of_threads(feed)
 
     def places_to_save(self, feed: Loader) -> SamplePlaces | None:
         """Find the samples of the test feed in the dataset, where their scores are saved."""

@@ -317,3 +317,13 @@ def test_two_ranks_do_what_one_does(users, tmp_path):
             if name in one:
                 assert two[name] == pytest.approx(one[name], abs=1e-4), name
     assert two["samples"] == one["samples"] == 2 * SAMPLES
+
+
+def test_what_makes_no_batches_ahead_is_said_once(users, tmp_path, capsys):
+    """The samples of users are made in the step: nothing is read by threads."""
+    options = {"num_parallel_calls": 2, "prefetch_train_size": 3, "epochs": 1, "max_steps": 1}
+    run(config_of(users, tmp_path, **options))
+    said = capsys.readouterr()
+    assert (said.out + said.err).count("no effect, batches are made on the device") == 1
+    assert "--num_parallel_calls, --prefetch_train_size: no effect" in said.out + said.err
+    assert "of the 4,096 MB of --users_memory_mb: all stay on the device" in said.out + said.err
