@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from ..foundation.batch_names import HISTORY_END, OFFSETS, VALUES
+from ..foundation.batch_names import HISTORY_END
 
 Array = npt.NDArray[Any]
 
@@ -44,10 +44,8 @@ class SampleBatch(NamedTuple):
         """Choose the samples that count.
 
         Args:
-            values: [samples, ...], a row's one after the other; more than the batch has, where it
-                was given a row of zeros (:meth:`with_a_row`).
+            values: [samples, ...], a row's one after the other.
         """
-        values = values[: int(tf.size(self.labels))]
         if self.weights is None:
             return values
         chosen: Array = values[self.weights.numpy().reshape(-1) != 0]
@@ -69,17 +67,6 @@ class SampleBatch(NamedTuple):
         labels = tf.reshape(self.labels, [-1])
         weights = tf.ones_like(labels, tf.float32)
         return labels, weights if self.weights is None else tf.reshape(self.weights, [-1])
-
-    def with_a_row(self) -> SampleBatch:
-        """Give a batch without rows one row of zeros, for a rank that has none in the last step.
-
-        Its share is 0, so that it changes no gradient and no loss.
-        """
-        if self.labels.shape[0]:
-            return self
-        columns = {name: _one_row(name, value) for name, value in self.columns.items()}
-        weights = None if self.weights is None else _one_row("", self.weights)
-        return SampleBatch(columns, _one_row("", self.labels), weights)
 
 
 def weights_over_counted(sample_weight: tf.Tensor | None) -> tf.Tensor | None:
@@ -105,10 +92,3 @@ def mean_over_counted(batch: SampleBatch) -> SampleBatch:
     if HISTORY_END in batch.columns:
         return batch
     return batch._replace(weights=weights_over_counted(batch.weights))
-
-
-def _one_row(name: str, tensor: tf.Tensor) -> tf.Tensor:
-    if name.endswith(VALUES):  # of one empty list
-        return tensor
-    rows = 2 if name.endswith(OFFSETS) else 1
-    return tf.zeros([rows, *tensor.shape[1:]], tensor.dtype)

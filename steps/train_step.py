@@ -145,20 +145,6 @@ class TrainStep:
         result: StepResult = self._made[make](given, tf.constant(stop))
         return result
 
-    def on_batch(self, batch: SampleBatch, rows: int, stop: bool = False) -> StepResult:
-        """Train on this rank's batch, which may be without rows.
-
-        Args:
-            batch: as the feed gives it.
-            rows: of the global batch.
-            stop: whether this rank was asked to stop.
-        """
-        filled = batch.with_a_row()
-        share = None
-        if batch.weights is None:
-            share = batch.samples * self.ranks.size / rows
-        return self(filled.columns, filled.labels, share, stop, filled.weights)
-
     def run_alone(
         self, columns: dict[str, tf.Tensor], labels: tf.Tensor, sample_weight: tf.Tensor | None
     ) -> tuple[StepResult, tf.Tensor]:

@@ -24,7 +24,6 @@ from merlin_sim.models import build_model  # noqa: E402
 from merlin_sim.schemas.dataset import DatasetDirectory  # noqa: E402
 from merlin_sim.steps.loss_scale import LossScale  # noqa: E402
 from merlin_sim.steps.optimizers import make_optimizer  # noqa: E402
-from merlin_sim.steps.sample_batch import SampleBatch  # noqa: E402
 from merlin_sim.steps.train_step import TrainStep  # noqa: E402
 from merlin_sim.training.evaluation.prediction import Predictor  # noqa: E402
 
@@ -68,14 +67,14 @@ def train_beforehand(dataset: DatasetDirectory, batch: int) -> float:
     optimizer = make_optimizer("adam", model.trainable_variables, 0.01)
     step = TrainStep(model, optimizer, LossScale(True), Ranks(), xla=True)
     feed = open_loader(dataset, "train", dataset.schema.column_names, batch, Ranks())
-    batches = [SampleBatch(*given) for given in feed]
+    batches = list(feed.inputs())
 
     def once() -> int:
         for _ in range(20):
             for given in batches:
-                losses = step.on_batch(given, given.samples).losses
+                losses = step.on_given(given, feed.make).losses
         losses.numpy()
-        return 20 * sum(given.samples for given in batches)
+        return 20 * feed.samples
 
     return twice(once)
 

@@ -22,6 +22,7 @@ from spread_worker import BATCH, OPTIONS, STEPS, batches, make_schema  # noqa: E
 from tensorflow.python.eager import context  # noqa: E402
 
 from merlin_sim.checkpoints.checkpoint_store import CheckpointStore  # noqa: E402
+from merlin_sim.dataloader.loader import filled  # noqa: E402
 from merlin_sim.foundation.ranks import Ranks  # noqa: E402
 from merlin_sim.models import build_model  # noqa: E402
 from merlin_sim.models.blocks.embeddings.spread_tables import spread_tables  # noqa: E402
@@ -31,7 +32,6 @@ from merlin_sim.placement.planner import make_plan  # noqa: E402
 from merlin_sim.placement.wanted import Wanted  # noqa: E402
 from merlin_sim.steps.loss_scale import LossScale  # noqa: E402
 from merlin_sim.steps.optimizers import make_optimizer  # noqa: E402
-from merlin_sim.steps.sample_batch import SampleBatch  # noqa: E402
 from merlin_sim.steps.train_step import TrainStep  # noqa: E402
 from merlin_sim.training.checkpoints.run_state import RunFacts, RunState  # noqa: E402
 from merlin_sim.training.evaluation.metrics import AUCCounts  # noqa: E402
@@ -62,8 +62,9 @@ def train(optimizer: str, memory: int | None, folder: Path) -> dict[str, object]
     losses, first = [], None
     context.enable_run_metadata()
     context.export_run_metadata()  # what ran before
-    for columns, labels, rows in batches(Ranks()):
-        losses.append(float(step.on_batch(SampleBatch(columns, labels), rows).losses[0]))
+    for columns, labels, _ in batches(Ranks()):
+        given = filled(columns, labels, len(labels))
+        losses.append(float(step.on_given(given, tuple).losses[0]))
         first = first or columns
     ran = context.export_run_metadata()
     context.disable_run_metadata()

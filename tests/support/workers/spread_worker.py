@@ -21,6 +21,7 @@ import tensorflow as tf
 from merlin.schema import ColumnSchema, Schema, Tags
 
 from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
+from merlin_sim.dataloader.loader import filled
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import build_model
 from merlin_sim.models.blocks.embeddings.spread_tables import own_variables, spread_tables
@@ -30,7 +31,6 @@ from merlin_sim.placement.wanted import Wanted
 from merlin_sim.ranks import collectives
 from merlin_sim.steps.loss_scale import LossScale
 from merlin_sim.steps.optimizers import make_optimizer
-from merlin_sim.steps.sample_batch import SampleBatch
 from merlin_sim.steps.train_step import TrainStep
 from merlin_sim.training.checkpoints.joint_writing import save_together
 from merlin_sim.training.checkpoints.run_state import RunFacts, RunState
@@ -99,9 +99,9 @@ def train(case: Case, ranks: Ranks, folder: Path) -> dict[str, list[float]]:
     state = RunState(model, optimizer, LossScale(False), facts)
     step = TrainStep(model, optimizer, state.loss_scale, ranks, own=own_variables(model))
     losses: list[float] = []
-    for columns, labels, rows in batches(ranks):
-        batch = SampleBatch(columns, labels)
-        losses.append(float(step.on_batch(batch, rows).losses[0]))
+    for columns, labels, _ in batches(ranks):
+        given = filled(columns, labels, BATCH // ranks.size)
+        losses.append(float(step.on_given(given, tuple).losses[0]))
     logits, auc = score(model, ranks)
     store = CheckpointStore(folder / case.name)
     if state.parts:

@@ -216,7 +216,8 @@ def as_rows(batch):
         else:
             made = [values[u, ends[u, c // 2] - LONGEST : ends[u, c // 2]] for u, c in counted]
         rows[name] = tf.constant(np.stack(made))
-    return SampleBatch(rows, tf.constant(batch.counted_labels()))
+    labels = tf.constant(batch.counted_labels()[:, None])
+    return SampleBatch(rows, labels, tf.ones_like(labels))
 
 
 @pytest.mark.parametrize(
@@ -235,7 +236,7 @@ def test_steps_of_candidates_are_those_of_their_samples_as_rows(users, kind, opt
         model = build_model(kind, dataset.schema, **options)
         optimizer = make_optimizer("sgd", model.trainable_variables, 0.5)
         step = TrainStep(model, optimizer, LossScale(False), Ranks())
-        results = [step.on_batch(form(batch), form(batch).labels.shape[0]) for batch in batches]
+        results = [step.on_given(tuple(form(batch)), tuple) for batch in batches]
         assert [int(result.samples) for result in results] == [batch.samples for batch in batches]
         losses = np.stack([result.losses.numpy() for result in results])
         told.append((losses, [variable.numpy() for variable in model.trainable_variables]))
