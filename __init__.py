@@ -58,9 +58,7 @@ _NAMES = {
     ".workflows.behaviour.behaviour_columns": ("BehaviourColumns",),
     ".workflows.behaviour.behaviour_graph": (
         "encode_histories",
-        "explode_histories",
         "fitted_workflow",
-        "make_samples",
     ),
     ".workflows.behaviour.build": ("DatasetBuilder",),
     ".workflows.behaviour.fitted": ("FittedWorkflow",),

@@ -38,9 +38,7 @@ from .steps.optimizers import LazyAdam as LazyAdam
 from .workflows.amazon.amazon_books import AmazonReviews as AmazonReviews
 from .workflows.behaviour.behaviour_columns import BehaviourColumns as BehaviourColumns
 from .workflows.behaviour.behaviour_graph import encode_histories as encode_histories
-from .workflows.behaviour.behaviour_graph import explode_histories as explode_histories
 from .workflows.behaviour.behaviour_graph import fitted_workflow as fitted_workflow
-from .workflows.behaviour.behaviour_graph import make_samples as make_samples
 from .workflows.behaviour.build import DatasetBuilder as DatasetBuilder
 from .workflows.behaviour.fitted import FittedWorkflow as FittedWorkflow
 from .workflows.behaviour.rules import SampleRules as SampleRules

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from ..foundation.batch_names import HISTORY_END
-from ..schemas.channels import NEGATIVE_HISTORY, POSITIVE_HISTORY, TARGET_ITEM_FEATURES
+from ..schemas.channels import NEGATIVE_HISTORY, POSITIVE_HISTORY
 from .draws import row_key, sample_key, user_key
 from .sample_columns import SampleColumns
 
@@ -20,25 +20,37 @@ Batch = tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]
 one over the samples that are there."""
 
 
-TIMES, SAME_TIME, KNOWN, STORED = "times", "same_time", "known", "stored"
+TIMES, KNOWN = "times", "known"
+SEEN, LABEL, NOW = "seen", "label", "now"
+STORED, EARLIER = "stored", "earlier"
 
 
 class Users(NamedTuple):
-    """Users' rows as tensors, one history after the other."""
+    """Users' rows as tensors, one user after the other."""
 
     features: dict[str, tf.Tensor]
-    """[users] By user feature, its ids; the first tells users apart."""
+    """[users] By feature that belongs to the user; one of them tells users apart."""
     items: tf.Tensor
-    """[interactions] All histories' items, oldest first."""
+    """[interactions] Of all histories, oldest first."""
     starts: tf.Tensor
     """[users] Where each history begins among them."""
+    targets: tf.Tensor
+    """[positions] The items that may be predicted, oldest first: the same as ``items``, where every
+    interaction is both."""
+    first_targets: tf.Tensor
+    """[users] Where those of each user begin."""
     rows: tf.Tensor
-    """[interactions] Whose each is."""
+    """[positions] Whose each is."""
+    of_positions: dict[str, tf.Tensor]
+    """[positions] By feature that belongs to the interaction. And by name, what not all have:
+    ``seen``: how many of its user's history a sample sees (else all before it); ``label``: its
+    label (else 1); ``now``: its time in seconds, where not every interaction is in a history;
+    ranks of its time (see :mod:`~.item_features`)."""
     more: dict[str, tf.Tensor]
-    """[interactions] By name, what not all have. ``times``: when each was, in seconds.
-    ``same_time``: how many of those before each have its own time, and are not seen by it.
+    """By name, what not all have. [interactions] ``times``: when each was, in seconds.
     ``known``: ``row * (last item + 1) + item`` of all, ascending, where no negative may be an item
-    of the history. [users] ``stored``: which row of the files each is, where these are not all."""
+    of the history. [users] ``stored``: which row of the files each is, where these are not all;
+    ``earlier``: how many samples a user had before the first position."""
 
 
 class BehaviourSamples(tf.Module):
@@ -93,43 +105,49 @@ class BehaviourSamples(tf.Module):
         place, slot = entries // of_position, entries % of_position
         row = tf.cast(tf.gather(users.rows, place), tf.int64)  # [rows], as all of these
         start = tf.cast(tf.gather(users.starts, row), tf.int64)
-        position = place - start
+        position = place - tf.cast(tf.gather(users.first_targets, row), tf.int64)
         seen = _seen(users, place, position)
-        label = tf.cast(tf.equal(slot, of_position - 1), tf.int64)
-        negative = tf.where(label == 1, tf.zeros_like(slot), slot)
+        is_own = tf.equal(slot, of_position - 1)
+        label = tf.where(is_own, _labels(users, place), tf.zeros_like(slot))
+        negative = tf.where(is_own, tf.zeros_like(slot), slot)
         user = tf.gather(users.features[columns.user], row)
-        key = sample_key(user_key(seeds[0], user), position, label, negative)
-        made = columns.features_of_users(users.features, row, counts)
-        if columns.asks_for(TARGET_ITEM_FEATURES):
-            target = self._targets(users, place, row, key, label == 1)
+        numbered = position + _earlier(users, row)
+        key = sample_key(user_key(seeds[0], user), numbered, label, negative)
+        ranks = {name: tf.gather(users.of_positions[name], place) for name in columns.moments}
+        made = self._of_users(users, row, place, counts)
+        if columns.reads_targets:
+            target = tf.gather(users.targets, place)
+            if columns.of_position > 1:
+                target = tf.where(is_own, target, self._draw(users, key, row))
             target = tf.where(counts, target, tf.zeros_like(target))
-            made |= columns.features_of(TARGET_ITEM_FEATURES, target)
+            made |= columns.of_targets(target, ranks, lambda n: self._of_user(users, n, row, place))
+        ranks = {name: rank[:, None] for name, rank in ranks.items()}
         index = seen[:, None] + tf.range(-width, 0, dtype=tf.int64)  # [rows, width]
         real = (index >= 0) & counts[:, None]
         if columns.asks_for(POSITIVE_HISTORY):
-            made |= columns.features_of(POSITIVE_HISTORY, _items(users, start, index, real))
+            items = _items(users, start, index, real)
+            made |= columns.of_histories(POSITIVE_HISTORY, items, ranks)
         if columns.asks_for(NEGATIVE_HISTORY):
             drawn = columns.negatives_read
             # The oldest place of a history has draw 1, the next one draw 2, and so on.
             first = tf.maximum(width - seen, 0)[:, None]
             number = tf.range(width - drawn, width, dtype=tf.int64) - first + 1
             items = columns.items.draw(key[:, None], tf.maximum(number, 0))
-            made |= columns.features_of(
-                NEGATIVE_HISTORY, _padded(items, real[:, width - drawn :], width)
-            )
+            items = _padded(items, real[:, width - drawn :], width)
+            made |= columns.of_histories(NEGATIVE_HISTORY, items, ranks)
         if columns.intervals:
-            made[columns.intervals] = self._intervals(users, start, position, index, real)
+            made[columns.intervals] = self._intervals(users, start, place, index, real)
         labels = tf.cast(tf.where(counts, label, tf.zeros_like(label)), columns.label_type)
         return made, labels[:, None], tf.cast(counts, tf.float32)[:, None]
 
     def candidates_of_users(self, users: Users, entries: tf.Tensor, seeds: tf.Tensor) -> Batch:
         """Make users x candidates: U rows of m candidates, p positions and S places.
 
-        - a user feature [U], a target item feature [U, m]: of each position its negatives, and
-          after them the positive;
+        - a user feature [U], one that belongs to the interaction [U, m], a target item feature
+          [U, m]: of each position its negatives, and after them its own item;
         - a positive history [U, S], padded with 0 on the left: what any candidate of the row may
           see; a negative history [U, S]: an item drawn for each of the same places;
-        - ``history_end`` [U, p]: where the history of a positive and its negatives ends;
+        - ``history_end`` [U, p]: where the history of a position's samples ends;
         - labels and weights [U, m]: 0 for a candidate that is missing.
         """
         columns, windows, width = self.columns, self.windows, self.columns.width
@@ -139,70 +157,87 @@ class BehaviourSamples(tf.Module):
         place, positions = entries // windows, entries % windows + 1  # [U], as all of these
         row = tf.cast(tf.gather(users.rows, place), tf.int64)
         start = tf.cast(tf.gather(users.starts, row), tf.int64)
-        begin = place - start
-        of_user = user_key(seeds[0], tf.gather(users.features[columns.user], row))
+        begin = place - tf.cast(tf.gather(users.first_targets, row), tf.int64)
+        user = tf.gather(users.features[columns.user], row)
         step = tf.range(windows, dtype=tf.int64)
-        position = begin[:, None] + tf.minimum(step, positions[:, None] - 1)  # [U, p]
-        seen = _seen(users, start[:, None] + position, position)
+        last = tf.minimum(step, positions[:, None] - 1)
+        places, position = place[:, None] + last, begin[:, None] + last  # [U, p]
+        seen = _seen(users, places, position)
         least, most = seen[:, 0], seen[:, -1]
         first = tf.maximum(least - width, 0)
         index = most[:, None] + tf.range(-length, 0, dtype=tf.int64)  # [U, S]
         real = (index >= first[:, None]) & counts[:, None]
         there = (step < positions[:, None]) & counts[:, None]  # [U, p]
-        targets = self._candidates(users, start, row, position, of_user)  # [U, p, of_position]
-        there = tf.broadcast_to(there[:, :, None], tf.shape(targets))
-        targets = tf.where(there, targets, tf.zeros_like(targets))
+        label = _labels(users, places)
+        numbered = position + _earlier(users, row)[:, None]
+        targets = self._candidates(users, row, places, numbered, user_key(seeds[0], user))
+        # A sample that was not taken has no negatives drawn beside it.
+        is_own = tf.one_hot(columns.of_position - 1, columns.of_position)
+        weights = tf.maximum(tf.cast(label, tf.float32)[:, :, None], is_own)
+        weights *= tf.cast(there, tf.float32)[:, :, None]  # [U, p, of_position]
+        targets = tf.where(weights > 0, targets, tf.zeros_like(targets))
         shape = [-1, self.candidates]
-        made = columns.features_of_users(users.features, row, counts)
-        made |= columns.features_of(TARGET_ITEM_FEATURES, tf.reshape(targets, shape))
+        each = tf.broadcast_to(places[:, :, None], tf.shape(targets))
+        each = tf.reshape(each, shape)  # [U, m]
+        rows, targets = tf.broadcast_to(row[:, None], tf.shape(each)), tf.reshape(targets, shape)
+        weights = tf.reshape(weights, shape)
+        ranks = {name: tf.gather(users.of_positions[name], each) for name in columns.moments}
+        made = self._of_users(users, row, each, counts)
+        made |= columns.of_targets(targets, ranks, lambda n: self._of_user(users, n, rows, each))
+        # One position alone has its own time; of several ones no history is looked up in time.
+        ranks = {name: rank[:, :1] for name, rank in ranks.items()}
         if columns.asks_for(POSITIVE_HISTORY):
-            made |= columns.features_of(POSITIVE_HISTORY, _items(users, start, index, real))
+            items = _items(users, start, index, real)
+            made |= columns.of_histories(POSITIVE_HISTORY, items, ranks)
         if columns.asks_for(NEGATIVE_HISTORY):
             drawn = min(length, columns.negatives_read + windows - 1)
-            beside = user_key(seeds[1], tf.gather(users.features[columns.user], row))
+            beside = user_key(seeds[1], user)
             newest = tf.maximum(index[:, length - drawn :], 0)
             items = columns.items.draw(row_key(beside[:, None], newest, 0), 0)
-            made |= columns.features_of(
-                NEGATIVE_HISTORY, _padded(items, real[:, length - drawn :], length)
-            )
+            items = _padded(items, real[:, length - drawn :], length)
+            made |= columns.of_histories(NEGATIVE_HISTORY, items, ranks)
         if columns.intervals:
             sees = (index[:, None] < seen[:, :, None]) & real[:, None]  # [U, p, S]
             sees &= index[:, None] >= seen[:, :, None] - width
-            starts = start[:, None]
-            made[columns.intervals] = self._intervals(
-                users, starts, position, tf.broadcast_to(index[:, None], tf.shape(sees)), sees
-            )
+            index = tf.broadcast_to(index[:, None], tf.shape(sees))
+            made[columns.intervals] = self._intervals(users, start[:, None], places, index, sees)
         made[HISTORY_END] = tf.cast(length - (most[:, None] - seen), columns.end_type)
-        weights = tf.cast(there, tf.float32)
-        positive = tf.one_hot(columns.of_position - 1, columns.of_position)
-        labels = weights * positive
-        return made, tf.reshape(labels, shape), tf.reshape(weights, shape)
+        own = tf.cast(label, tf.float32)[:, :, None] * is_own
+        return made, weights * tf.reshape(own, shape), weights
 
     def _candidates(
         self,
         users: Users,
-        start: tf.Tensor,
         row: tf.Tensor,
+        places: tf.Tensor,
         position: tf.Tensor,
         of_user: tf.Tensor,
     ) -> tf.Tensor:
         """Of each position, the items drawn in its place, and its own."""
+        own = tf.gather(users.targets, places)[:, :, None]
+        if self.columns.of_position == 1:
+            return own
         negative = tf.range(self.columns.of_position - 1, dtype=tf.int64)
         key = sample_key(of_user[:, None, None], position[:, :, None], 0, negative)
         of_each = tf.broadcast_to(row[:, None, None], tf.shape(key))
-        drawn = self._draw(users, key, of_each)
-        taken = tf.gather(users.items, start[:, None] + position)
-        return tf.concat([drawn, taken[:, :, None]], axis=2)
+        return tf.concat([self._draw(users, key, of_each), own], axis=2)
 
-    def _targets(
-        self,
-        users: Users,
-        place: tf.Tensor,
-        row: tf.Tensor,
-        key: tf.Tensor,
-        positive: tf.Tensor,
-    ) -> tf.Tensor:
-        return tf.where(positive, tf.gather(users.items, place), self._draw(users, key, row))
+    def _of_users(
+        self, users: Users, row: tf.Tensor, place: tf.Tensor, counts: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """The columns of users and of interactions; 0 of those that do not count."""
+        made = {}
+        for name in self.columns.users:
+            values = self._of_user(users, name, row, place)
+            there = counts if values.shape.rank == 1 else counts[:, None]
+            values = tf.where(there, values, tf.zeros_like(values))
+            made[name] = tf.cast(values, self.columns.types[name])
+        return made
+
+    def _of_user(self, users: Users, name: str, row: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
+        if name in self.columns.per_interaction:
+            return tf.gather(users.of_positions[name], place)
+        return tf.gather(users.features[name], row)
 
     def _draw(self, users: Users, key: tf.Tensor, row: tf.Tensor) -> tf.Tensor:
         """Draw a negative for each key; one that the user of ``row`` does not know, if asked to."""
@@ -219,26 +254,31 @@ class BehaviourSamples(tf.Module):
         return items.draw_unknown(key, is_known)
 
     def _intervals(
-        self,
-        users: Users,
-        start: tf.Tensor,
-        position: tf.Tensor,
-        index: tf.Tensor,
-        real: tf.Tensor,
+        self, users: Users, start: tf.Tensor, place: tf.Tensor, index: tf.Tensor, real: tf.Tensor
     ) -> tf.Tensor:
         """How long before each sample the places of its history were; 0 where there is nothing."""
-        now = tf.gather(users.more[TIMES], start + position)[..., None]
-        then = tf.gather(users.more[TIMES], start[..., None] + tf.maximum(index, 0))
+        times = users.more[TIMES]
+        now = tf.gather(users.of_positions.get(NOW, times), place)[..., None]
+        then = tf.gather(times, start[..., None] + tf.maximum(index, 0))
         since = (now - then) / self.columns.seconds
         return tf.cast(tf.where(real, since, tf.zeros_like(since)), tf.float32)
 
 
 def _seen(users: Users, place: tf.Tensor, position: tf.Tensor) -> tf.Tensor:
-    """How many interactions, from the first on, the samples at some places see."""
-    same_time = users.more.get(SAME_TIME)
-    if same_time is None:
-        return position
-    return position - tf.cast(tf.gather(same_time, place), tf.int64)
+    """How many interactions of its user's history, from the first on, a sample sees."""
+    seen = users.of_positions.get(SEEN)
+    return position if seen is None else tf.cast(tf.gather(seen, place), tf.int64)
+
+
+def _labels(users: Users, place: tf.Tensor) -> tf.Tensor:
+    labels = users.of_positions.get(LABEL)
+    return tf.ones_like(place) if labels is None else tf.cast(tf.gather(labels, place), tf.int64)
+
+
+def _earlier(users: Users, row: tf.Tensor) -> tf.Tensor:
+    """What to add to a position: no draw of an earlier dataset is made again."""
+    earlier = users.more.get(EARLIER)
+    return tf.zeros_like(row) if earlier is None else tf.gather(earlier, row)
 
 
 def _items(users: Users, start: tf.Tensor, index: tf.Tensor, real: tf.Tensor) -> tf.Tensor:

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from ..foundation import hashing
 from ..foundation.hashing import UNIT, mix_arrays
-from ..schemas.population import Population
 
 MOST_DRAWS = 32
 """How often an item is drawn before the next one that the user has not is taken."""
@@ -33,19 +33,19 @@ def fresh_seed(seed: int, epoch: int) -> int:
     >>> fresh_seed(5, 0) != fresh_seed(5, 1)
     True
     """
-    salt = mix_arrays(np.array([FRESH_SALT + (epoch << 20)], np.uint64), np)
-    return int(mix_arrays(salt ^ np.uint64(seed), np)[0])
+    salt = mix_arrays(np.array([FRESH_SALT + (epoch << 20)], np.uint64))
+    return int(mix_arrays(salt ^ np.uint64(seed))[0])
 
 
 def place_seed(seed: int) -> int:
     """The seed of the items that are drawn beside positions, for all samples that see them."""
-    return int(mix_arrays(np.array([PLACE_SALT], np.uint64) ^ np.uint64(seed), np)[0])
+    return int(mix_arrays(np.array([PLACE_SALT], np.uint64) ^ np.uint64(seed))[0])
 
 
 def mix(value: tf.Tensor) -> tf.Tensor:
-    """Scatter 64 bits, as :func:`~merlin_sim.foundation.hashing.mix` does.
+    """Scatter 64 bits, as :func:`~merlin_sim.foundation.hashing.mix_arrays` does.
 
-    >>> int(mix(tf.constant(5, tf.uint64))) == int(hashing.mix(np.uint64(5)))
+    >>> int(mix(tf.constant(5, tf.uint64))) == int(hashing.mix_arrays(np.array([5], np.uint64))[0])
     True
     """
     value = value + _constant(hashing.GOLDEN)
@@ -84,19 +84,19 @@ class Items:
     """What items are drawn from: each as often as it was taken, or each as often as any other.
 
     Args:
-        population: All interactions.
+        counts: [items + 1] By id, how often each one is drawn among all draws.
         dtype: Of ids.
     """
 
-    def __init__(self, population: Population, dtype: tf.DType) -> None:
+    def __init__(self, counts: npt.NDArray[np.int64], dtype: tf.DType) -> None:
         """Keep the item of each interaction where that is not too much, else where each begins."""
         self.dtype = dtype
-        self.size = population.size
-        self.last = len(population.cumulative) - 1
-        self._cumulative = tf.constant(population.cumulative, tf.int64)
+        cumulative = np.cumsum(counts, dtype=np.int64)
+        self.size = int(cumulative[-1])
+        self.last = len(counts) - 1
+        self._cumulative = tf.constant(cumulative)
         self._repeated: tf.Tensor | None = None
         if self.size <= MOST_REPEATED:
-            counts = np.diff(population.cumulative, prepend=0)
             ids = np.arange(self.last + 1, dtype=dtype.as_numpy_dtype)
             self._repeated = tf.constant(np.repeat(ids, counts))
 

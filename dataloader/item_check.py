@@ -38,7 +38,7 @@ def check_items(
     ids = np.asarray(table[ID])
     if len(ids) != largest[0] or len(np.unique(ids)) != largest[0]:
         raise MerlinSimError(f"{path}: column {ID} should hold each of 1 to {largest[0]} once.")
-    if not ItemTable(path).population(negatives).size:
+    if not ItemTable(path).counts(negatives).sum():
         raise MerlinSimError(f"{path}: column {COUNT} holds no interaction to draw negatives from.")
 
 

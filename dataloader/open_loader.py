@@ -80,20 +80,16 @@ def open_loader(
         "global_rank": ranks.rank,
         "drop_last": drop_last,
         "seed": seed,
-        "pad_lists": True,
-        "compact_ids": True,
         "window_rows": window_rows,
-        "prefetch": prefetch,
-        "parallel_calls": parallel_calls,
     }
     made = _making_options(dataset, positions_together, fresh_negatives, candidates)
     batch_size = rank_batch_size(global_batch_size, ranks)
     if dataset.users is None:
-        loader = Loader(source, batch_size, **options)
+        options |= {"prefetch": prefetch, "parallel_calls": parallel_calls}
+        loader = Loader(source, batch_size, pad_lists=True, compact_ids=True, **options)
     else:
         check_candidates(dataset.users, global_batch_size, candidates, ranks)
-        of_users = {"negatives_read": negatives_read, "users_memory_mb": users_memory_mb}
-        options = {**options, **made, **of_users}
+        options |= {**made, "negatives_read": negatives_read, "users_memory_mb": users_memory_mb}
         loader = _users_loader(source, batch_size, dataset, mapping, options)
     _require_a_step(loader, dataset, mapping)
     return loader
@@ -158,6 +154,13 @@ def check_candidates(
         raise MerlinSimError(
             f"`candidates` should be a positive {number}, or 1 for plain rows: a position has a "
             f"positive and {negatives}. Received: `candidates` = {candidates}."
+        )
+    changing = sorted(set(layout.item_features) & set(layout.item_changes))
+    if changing and candidates != of_position:
+        raise MerlinSimError(
+            f"`candidates` should be {of_position}, the samples of one position, or 1 for plain "
+            f"rows: histories hold {', '.join(changing)} as known at each sample's time. Received: "
+            f"`candidates` = {candidates}."
         )
     if global_batch_size % (candidates * ranks.size):
         of_ranks = f" x {ranks.size} ranks" if ranks.size > 1 else ""

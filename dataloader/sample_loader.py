@@ -14,7 +14,7 @@ import tensorflow as tf
 from ..foundation.exceptions import MerlinSimError
 from ..schemas.dataset import DatasetDirectory
 from .background import Background
-from .behaviour_samples import STORED, Batch, BehaviourSamples, Users
+from .behaviour_samples import LABEL, STORED, Batch, BehaviourSamples, Users
 from .draws import fresh_seed, place_seed
 from .epoch_plan import EpochPlan
 from .loader import Inputs, Loader
@@ -23,7 +23,7 @@ from .sample_order import (
     ORDER_OF_STRETCHES,
     Array,
     Stretching,
-    cut_by_reach,
+    each_of,
     planned_steps,
     steps_entries,
 )
@@ -32,8 +32,6 @@ from .user_rows import UserBlock, UserRows
 POSITIONS_TOGETHER = 8
 ROWS_AHEAD = 1 << 21
 """Rows of all ranks whose order is worked out at a time."""
-BYTES_OF_INTERACTION = 16
-"""What an interaction takes on the device: its item, whose it is, and on the way there."""
 USERS_MEMORY_MB = 4096
 """Memory for users, unless it is set."""
 
@@ -82,7 +80,11 @@ class SampleLoader(Loader):
         negatives_read: as of :class:`~.sample_columns.SampleColumns`.
         users_memory_mb: memory for users on the device, in MB.
         window_rows: samples that are shuffled together.
-        options: of Loader.
+        shuffle: as of Loader, and so on.
+        seed: of the orders.
+        drop_last: as of Loader.
+        global_size: number of ranks.
+        global_rank: this rank.
     """
 
     def __init__(
@@ -98,7 +100,11 @@ class SampleLoader(Loader):
         negatives_read: int | None = None,
         users_memory_mb: int = USERS_MEMORY_MB,
         window_rows: int = 65536,
-        **options: Any,
+        shuffle: bool = False,
+        seed: int = 0,
+        drop_last: bool = False,
+        global_size: int | None = None,
+        global_rank: int | None = None,
     ) -> None:
         """Check the arguments; users are read with the first batch."""
         if positions_together < 1:
@@ -107,7 +113,14 @@ class SampleLoader(Loader):
                 f"Received: `positions_together` = {positions_together}."
             )
         super().__init__(
-            dataset, batch_size, window_rows=max(1, window_rows // candidates), **options
+            dataset,
+            batch_size,
+            shuffle,
+            global_size=global_size,
+            global_rank=global_rank,
+            drop_last=drop_last,
+            seed=seed,
+            window_rows=max(1, window_rows // candidates),
         )
         assert directory.users is not None
         of_position = directory.users.samples_per_position
@@ -136,29 +149,23 @@ class SampleLoader(Loader):
     @cached_property
     def users(self) -> UserRows:
         """Where users come from."""
-        with_times = self.make_samples.columns.intervals is not None
-        return UserRows(self._directory, self._mapping, with_times)
+        return UserRows(self._directory, self._mapping, self.make_samples.columns)
 
     @cached_property
     def part_rows(self) -> list[int]:
         """Rows of each part of the users."""
-        cut, users = self.stretching, self.users
-        if not cut.are_rows or users.layout.same_time is None:
-            return [cut.rows_of(counts) for counts in users.part_positions]
-        return [
-            self._stretches(*part) for part in zip(users.parts, users.part_positions, strict=True)
-        ]
+        return self._rows_of_parts(self.stretching)
 
-    def _stretches(self, number: int, counts: Array) -> int:
-        same_time, starts, begins = self.users.read_seen(number)
-        where = (starts[:-1], begins, begins + counts, same_time)
-        return len(cut_by_reach(*where, self.stretching.longest)[0])
+    def _rows_of_parts(self, cut: Stretching) -> list[int]:
+        users, layout = self.users, self.users.layout
+        if layout.roles is None and (not cut.are_rows or layout.same_time is None):
+            return [cut.rows_of(None, 0 * n, n) for n in users.part_positions]
+        return [cut.rows_of(*users.read_positions(number)) for number in users.parts]
 
-    @property
+    @cached_property
     def samples(self) -> int:
         """Samples of an epoch."""
-        counts = self.users.part_positions
-        return self.stretching.of_position * sum(int(of_part.sum()) for of_part in counts)
+        return sum(self._rows_of_parts(replace(self.stretching, are_rows=False)))
 
     @property
     def decodes_in_threads(self) -> bool:
@@ -183,10 +190,15 @@ class SampleLoader(Loader):
 
     def _megabytes(self, groups: Iterable[int]) -> float:
         """What the users of some row groups take on the device."""
-        layout = self.users.layout
-        more = (self.users.times is not None) + (layout.same_time is not None)
-        of_interaction = BYTES_OF_INTERACTION + 8 * (more + layout.negatives_not_in_history)
-        return sum(self.users.groups[n].interactions for n in groups) * of_interaction / 1e6
+        users = self.users
+        return (
+            sum(
+                users.groups[number].interactions * users.bytes_of_interaction
+                + users.groups[number].users * users.bytes_of_user
+                for number in groups
+            )
+            / 1e6
+        )
 
     def inputs(self) -> Inputs:
         """Give, for each step of the epoch, what :meth:`make` makes its batch of."""
@@ -206,11 +218,14 @@ class SampleLoader(Loader):
         codes, of_position = self.make_samples.codes, self.stretching.of_position
         places, which = entries // codes, entries % codes
         if self.candidates > 1:  # which tells how many positions follow
-            counts = which + 1
-            steps = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-            places = np.repeat(np.repeat(places, counts) + steps, of_position)
+            places = each_of(places, which + 1)
+            labels = given.users.of_positions.get(LABEL)
+            samples = (
+                of_position if labels is None else 1 + (of_position - 1) * labels.numpy()[places]
+            )
+            places = np.repeat(places, samples)
         rows = given.users.rows.numpy()[places]
-        positions = places - given.users.starts.numpy()[rows]
+        positions = places - given.users.first_targets.numpy()[rows]
         stored = given.users.more.get(STORED)
         return (rows if stored is None else stored.numpy()[rows]).astype(np.int64), positions
 
@@ -296,13 +311,16 @@ class SampleLoader(Loader):
         if found is None:
             block = self.users.read(range(len(self.users.groups)))
             tensors = self.users.tensors(block)
-            on_host = replace(block, features={}, items=block.items[:0], times=None)
+            none = block.items[:0]
+            on_host = replace(
+                block, features={}, items=none, targets=none, of_positions={}, more={}
+            )
             _resident[self.users.key] = found = ResidentUsers(on_host, tensors)
         return found
 
     def _enough_for(self, block: UserBlock) -> tuple[int, int]:
         """Interactions and users of the tensors of a block: seldom others than those before."""
-        needed = len(block.items), len(block.starts) - 1
+        needed = max(len(block.items), len(block.targets)), len(block.starts) - 1
         interactions, users = (
             most if most >= size else 1 << (size - 1).bit_length()
             for most, size in zip(self._enough, needed, strict=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..foundation.exceptions import MerlinSimError
+from ..schemas.users_layout import JOINS, POSITIVE, SAMPLE, UsersLayout
 
 Array = npt.NDArray[Any]
 
@@ -21,91 +22,91 @@ class StoredUsers:
     origin: Callable[[int], str]
     """Names the file and row of a user."""
     users: Mapping[str, Array]
-    """[users] By user feature, its ids; the first tells users apart."""
-    items: Array
-    """[interactions] All histories' items."""
-    starts: Array
-    """[users + 1] Where each history begins among them."""
-    positions: Mapping[str, tuple[Array, Array]]
+    """[users] By feature; the first tells users apart."""
+    lists: Mapping[str, tuple[Array, Array]]
+    """By column: of all interactions [interactions], and where each user's begin [users + 1]."""
+    ranges: Mapping[str, tuple[Array, Array]]
     """[users] By mapping, the first position that is a sample, and the one after the last."""
-    times: tuple[Array, Array] | None = None
-    """All interactions' times, [interactions], and where each user's begin, [users + 1]."""
-    same_time: tuple[Array, Array] | None = None
-    """How many before each interaction have its own time, and where each user's begin."""
 
 
 @dataclass(frozen=True)
 class UserCheck:
     """What may stand in a file of users."""
 
+    layout: UsersLayout
     largest: Mapping[str, int]
-    """By user feature, its last id."""
-    history: str
-    """The column with the items."""
+    """By feature of users and interactions, the last id."""
+    numbers: Collection[str]
+    """Those of them that are numbers."""
     last_item: int
     """The last id of an item."""
-    columns: Mapping[str, tuple[str, str]]
-    """By mapping, the columns of the positions."""
-    times: str | None = None
-    """The column with the times; None without."""
-    same_time: str | None = None
-    """The column that says how many before each interaction have its own time; None without."""
 
-    def __call__(self, stored: StoredUsers) -> None:
-        """Look at everything.
+    def lists(self, stored: StoredUsers) -> None:
+        """Look at features and lists.
 
         Raises:
             MerlinSimError: With the first thing that is wrong.
         """
-        for name, largest in self.largest.items():
-            values = stored.users[name]
-            wrong = (values < 0) | (values > largest)
-            what = f"column {name} should hold an id of 0 to {largest}"
-            _refuse_first(stored, wrong, values, what)
-        self._check_items(stored)
-        if self.times is not None:
-            self._check_times(stored, self.times)
-        if self.same_time is not None:
-            self._check_same_time(stored, self.same_time)
+        for name, values in stored.users.items():
+            wrong, what = self._wrong_values(name, values)
+            _refuse_first(stored, wrong, values, f"column {name} should hold {what}")
+        layout, (_, starts) = self.layout, stored.lists[self.layout.history]
+        for name, (values, own_starts) in stored.lists.items():
+            lengths = np.diff(own_starts)
+            what = f"column {name} should hold a value for each item of {layout.history}"
+            _refuse_first(stored, lengths != np.diff(starts), lengths, what)
+            wrong, what = self._wrong_values(name, values)
+            _refuse_place(stored, wrong, starts, values, f"column {name} should hold {what}")
+        if layout.times in stored.lists:
+            self._check_order(stored, str(layout.times))
+        if layout.same_time is not None:
+            self._check_same_time(stored, layout.same_time)
+
+    def positions(self, stored: StoredUsers, starts: Array) -> None:
+        """Look at where samples are.
+
+        Args:
+            stored: The users.
+            starts: [users + 1] Where the positions of each begin, that may be samples.
+
+        Raises:
+            MerlinSimError: With the first thing that is wrong.
+        """
         before: list[str] = []
-        for mapping in stored.positions:
-            self._check_positions(stored, mapping, before)
+        for mapping in stored.ranges:
+            self._check_positions(stored, starts, mapping, before)
             before.append(mapping)
 
-    def _check_items(self, stored: StoredUsers) -> None:
-        items = stored.items
-        if not len(items) or (items.min() >= 1 and items.max() <= self.last_item):
-            return
-        wrong = (items < 1) | (items > self.last_item)
-        expected = f"column {self.history} should hold ids of 1 to {self.last_item}"
-        _refuse_place(stored, wrong, stored.starts, items, expected)
+    def _wrong_values(self, name: str, values: Array) -> tuple[Array, str]:
+        """Which values of a column cannot be, and what is expected."""
+        if name in self.numbers:
+            return ~np.isfinite(values), "a finite number"
+        if name == self.layout.times:
+            return ~np.isfinite(values), "a time in seconds"
+        if name == self.layout.roles:
+            most = JOINS | SAMPLE | POSITIVE
+            return (values < 0) | (values > most), f"a role of 0 to {most}"
+        if name in (self.layout.same_time, self.layout.changed_at):
+            return np.zeros(len(values), bool), ""
+        least = 1 if name == self.layout.history else 0
+        most = self.last_item if least else self.largest[name]
+        plural = "ids" if least else "an id"
+        return (values < least) | (values > most), f"{plural} of {least} to {most}"
 
-    def _check_times(self, stored: StoredUsers, column: str) -> None:
-        assert stored.times is not None
-        times, starts = stored.times
-        lengths, items = np.diff(starts), np.diff(stored.starts)
-        what = f"column {column} should hold a time for each item of {self.history}"
-        _refuse_first(stored, lengths != items, lengths, what)
-        is_wrong = ~np.isfinite(times)
+    def _check_order(self, stored: StoredUsers, column: str) -> None:
+        times, starts = stored.lists[column]
         goes_back = np.zeros(len(times), bool)
         goes_back[1:] = times[1:] < times[:-1]
-        goes_back[starts[:-1][lengths > 0]] = False
-        for wrong, expected in (
-            (is_wrong, "a time in seconds"),
-            (goes_back, "times in order, oldest first"),
-        ):
-            _refuse_place(stored, wrong, starts, times, f"column {column} should hold {expected}")
+        goes_back[starts[:-1][np.diff(starts) > 0]] = False
+        expected = f"column {column} should hold times in order, oldest first"
+        _refuse_place(stored, goes_back, starts, times, expected)
 
     def _check_same_time(self, stored: StoredUsers, column: str) -> None:
         """Counts go up by one within a time, and begin at 0 with the next."""
-        assert stored.same_time is not None
-        counts, starts = stored.same_time
-        lengths, items = np.diff(starts), np.diff(stored.starts)
-        what = f"column {column} should hold a number for each item of {self.history}"
-        _refuse_first(stored, lengths != items, lengths, what)
+        counts, starts = stored.lists[column]
         before = np.full(len(counts), -1, np.int64)
         before[1:] = counts[:-1]
-        before[starts[:-1][lengths > 0]] = -1
+        before[starts[:-1][np.diff(starts) > 0]] = -1
         wrong = (counts != 0) & (counts != before + 1)
         expected = (
             f"column {column} should hold 0, where a time begins, or one more than at the position "
@@ -113,17 +114,19 @@ class UserCheck:
         )
         _refuse_place(stored, wrong, starts, counts, expected)
 
-    def _check_positions(self, stored: StoredUsers, mapping: str, before: list[str]) -> None:
-        begin, end = self.columns[mapping]
-        begins, ends = stored.positions[mapping]
+    def _check_positions(
+        self, stored: StoredUsers, starts: Array, mapping: str, before: list[str]
+    ) -> None:
+        begin, end = self.layout.positions[mapping]
+        begins, ends = stored.ranges[mapping]
         wrong = (begins < 0) | (begins > ends)
         what = f"column {begin} should hold a position of 0 to that of {end} ({{end}})"
         row = int(np.argmax(wrong)) if wrong.any() else 0
         _refuse_first(stored, wrong, begins, what.format(end=ends[row] if len(ends) else 0))
         what = f"column {end} should not lie beyond the history's end"
-        _refuse_first(stored, ends > np.diff(stored.starts), ends, what)
+        _refuse_first(stored, ends > np.diff(starts), ends, what)
         for other in before:
-            others_begin, others_end = stored.positions[other]
+            others_begin, others_end = stored.ranges[other]
             first = np.maximum(begins, others_begin)
             shared = first < np.minimum(ends, others_end)
             what = f"no position should be a sample of {other} and of {mapping}"

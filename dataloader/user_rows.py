@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import merlin.dataloader.tensorflow
 import merlin.io
@@ -18,17 +18,21 @@ import tensorflow as tf
 from merlin.schema import ColumnSchema, Schema
 
 from ..foundation.batch_names import OFFSETS, VALUES
-from ..schemas.channels import TARGET_ITEM_FEATURES, USER_FEATURES
+from ..schemas.channels import TARGET_ITEM_FEATURES, USER_NUMERICAL
 from ..schemas.dataset import DatasetDirectory
 from ..schemas.parquet.whole_footer import require_whole_footer
-from .behaviour_samples import KNOWN, SAME_TIME, STORED, TIMES, Users
+from ..schemas.users_layout import JOINS, OF_USERS, POSITIVE, SAMPLE, UsersLayout
+from .behaviour_samples import EARLIER, KNOWN, LABEL, NOW, SEEN, STORED, TIMES, Users
 from .data_error import READ_ERRORS, DataError
-from .sample_columns import id_type
+from .item_features import CHANGED, COUNTED
+from .sample_columns import SampleColumns, id_type
 from .stored_rows import of_file, version
 from .user_check import StoredUsers, UserCheck
 
 Array = npt.NDArray[Any]
 USERS_AT_A_TIME = 1 << 16
+BYTES_OF_INTERACTION = 16
+"""What an interaction takes on the device: its item, whose it is, and on the way there."""
 
 
 class UsersLoader(merlin.dataloader.tensorflow.Loader):
@@ -68,25 +72,70 @@ class RowGroup:
     """The state of the file when it was opened."""
 
 
+class Positions(NamedTuple):
+    """The interactions that may be predicted, of some users."""
+
+    places: Array | None
+    """[positions] Which of all interactions they are; None for all of them."""
+    starts: Array
+    """[users + 1] Where those of each user begin."""
+    seen: Array | None
+    """[positions] How many of its user's history a sample sees; None for all before it."""
+    labels: Array | None
+    """[positions] 1 for those that were taken; None where all were."""
+
+
+def find_positions(starts: Array, roles: Array | None, same_time: Array | None) -> Positions:
+    """Find what may be predicted, and what it sees.
+
+    >>> found = find_positions(np.array([0, 4]), np.array([1, 7, 2, 7]), np.array([0, 0, 1, 0]))
+    >>> [values.tolist() for values in found]
+    [[1, 2, 3], [0, 3], [1, 1, 2], [1, 0, 1]]
+
+    Args:
+        starts: [users + 1] Where the interactions of each user begin.
+        roles: [interactions] See :class:`~merlin_sim.schemas.users_layout.UsersLayout`.
+        same_time: [interactions] See there.
+    """
+    if roles is None:
+        if same_time is None:
+            return Positions(None, starts, None, None)
+        position = np.arange(len(same_time)) - np.repeat(starts[:-1], np.diff(starts))
+        return Positions(None, starts, position - same_time, None)
+    places = np.flatnonzero(roles & SAMPLE)
+    joined = _counted(roles & JOINS)
+    first = places if same_time is None else places - same_time[places]
+    sample_starts = _counted(roles & SAMPLE)[starts]
+    history_starts = np.repeat(joined[starts[:-1]], np.diff(sample_starts))
+    labels = ((roles[places] & POSITIVE) > 0).astype(np.int8)
+    return Positions(places, sample_starts, joined[first] - history_starts, labels)
+
+
+def _counted(marks: Array) -> Array:
+    return np.concatenate([[0], np.cumsum(marks > 0)])
+
+
 @dataclass(frozen=True)
 class UserBlock:
     """The users of some row groups, as arrays."""
 
     features: Mapping[str, Array]
-    """[users] By user feature, its ids; the first tells users apart."""
+    """[users] By feature that belongs to the user; one of them tells users apart."""
     items: Array
-    """[interactions] All histories' items."""
+    """[interactions] Of all histories."""
     starts: Array
     """[users + 1] Where each history begins among them."""
+    targets: Array
+    """[positions] The items that may be predicted."""
+    positions: Positions
+    of_positions: Mapping[str, Array]
+    """[positions] As of :class:`~.behaviour_samples.Users`."""
     ranges: Mapping[str, tuple[Array, Array]]
     """[users] By mapping, the first position that is a sample, and the one after the last."""
     group_starts: Array
     """[row groups + 1] The first user of each."""
-    times: Array | None = None
-    """[interactions] When each was, in seconds; None where nobody asks."""
-    same_time: Array | None = None
-    """[interactions] How many of those before each have its own time; None where all that stands
-    before a sample is seen."""
+    more: Mapping[str, Array] = field(default_factory=dict)
+    """``times`` and ``earlier``, as of Users."""
 
 
 class UserRows:
@@ -95,7 +144,7 @@ class UserRows:
     Args:
         dataset: an opened directory of users.
         mapping: ``train``, ``test``, ...
-        with_times: read the times of interactions too.
+        columns: what samples are made of; None to count them alone.
         on_cpu: read on the processor, where there is a GPU too.
 
     Raises:
@@ -106,7 +155,7 @@ class UserRows:
         self,
         dataset: DatasetDirectory,
         mapping: str,
-        with_times: bool = False,
+        columns: SampleColumns | None = None,
         on_cpu: bool = False,
     ) -> None:
         """Read of every user how many samples there are."""
@@ -114,12 +163,16 @@ class UserRows:
         layout = dataset.users
         assert layout is not None
         self.mapping = mapping
-        self.layout = layout
-        self.times = layout.times if with_times else None
+        self.layout: UsersLayout = layout
+        self.moments = {} if columns is None else columns.moments
+        reads_times = columns is not None and (columns.intervals or COUNTED in self.moments)
+        self.times = layout.times if reads_times else None
         self.files = dataset.stored_files(mapping)
         spec = dataset.spec
-        ids = {name: spec.feature_spec[name] for name in spec.channel_spec[USER_FEATURES]}
-        self.largest = {name: int(feature.cardinality or 0) for name, feature in ids.items()}
+        names = [name for channel in OF_USERS for name in spec.channel_spec.get(channel, ())]
+        self.largest = {name: int(spec.feature_spec[name].cardinality or 0) for name in names}
+        """By feature of users and interactions, its last id; 0 of numbers."""
+        self.numbers = frozenset(spec.channel_spec.get(USER_NUMERICAL, ()))
         item = spec.feature_spec[spec.channel_spec[TARGET_ITEM_FEATURES][0]]
         self.last_item = int(item.cardinality or 0)
         self.groups: list[RowGroup] = []
@@ -157,20 +210,38 @@ class UserRows:
     def key(self) -> tuple[Any, ...]:
         """What tells these users from others: the same of all mappings of the same files."""
         files = tuple((str(group.path), group.version) for group in self.groups)
-        return files, tuple(self._columns), self.last_item, self.layout.negatives_not_in_history
+        moments = tuple(self.moments)
+        return files, tuple(self._columns), moments, self.last_item, repr(self.layout)
 
     @property
     def schema(self) -> Schema:
         """What a Merlin loader has to read of the files."""
-        lists = {self.layout.history, self.times, self.layout.same_time}
+        lists = set(self._lists)
         return Schema(
             [ColumnSchema(n, is_list=n in lists, is_ragged=n in lists) for n in self._columns]
         )
 
     @cached_property
+    def _lists(self) -> list[str]:
+        changed_at = self.layout.changed_at if CHANGED in self.moments else None
+        lists = [name for name in self.layout.lists if name != self.layout.changed_at]
+        return [*lists, *filter(None, (self.times, changed_at))]
+
+    @cached_property
     def _columns(self) -> list[str]:
-        lists = [self.layout.history, *filter(None, (self.times, self.layout.same_time))]
-        return list(dict.fromkeys([*self.largest, *self._positions, *lists]))
+        before = [self.layout.samples_before] if self.layout.samples_before else []
+        return list(dict.fromkeys([*self.largest, *self._positions, *before, *self._lists]))
+
+    @property
+    def bytes_of_interaction(self) -> int:
+        """What one takes on the device: its item, whose it is, and what stands beside it."""
+        more = len(self._lists) - 1 + self.layout.negatives_not_in_history
+        return BYTES_OF_INTERACTION + 8 * more
+
+    @property
+    def bytes_of_user(self) -> int:
+        """What a user takes there: where the interactions begin, and what features there are."""
+        return 8 * (2 + len(self.largest) - len(self.layout.per_interaction))
 
     def read(self, numbers: Sequence[int]) -> UserBlock:
         """Read and check the users of some row groups, in this order.
@@ -189,24 +260,25 @@ class UserRows:
             raise DataError(f"{groups[0].path} cannot be read: {error}") from error
         return self.block_of(columns, numbers)
 
-    def read_seen(self, number: int) -> tuple[Array, Array, Array]:
-        """Of a row group, how many of its own time stand before each interaction.
-
-        Returns:
-            [interactions] the counts, [users + 1] where each history begins, and [users] where its
-            samples begin.
-        """
-        group, begin = self.groups[number], self.layout.positions[self.mapping][0]
-        assert self.layout.same_time is not None
+    def read_positions(self, number: int) -> tuple[Positions, Array, Array]:
+        """Of a row group, what may be predicted; and [users], where a mapping's samples are."""
+        group, layout = self.groups[number], self.layout
+        lists = [name for name in (layout.roles, layout.same_time) if name is not None]
+        begin, end = layout.positions[self.mapping]
         try:
             with pq.ParquetFile(group.path, memory_map=True) as file:
-                table = file.read_row_group(group.number, columns=[self.layout.same_time, begin])
-            counts = table[self.layout.same_time].combine_chunks()
-            starts = np.asarray(counts.offsets).astype(np.int64)
-            values = np.asarray(counts.flatten())
-            return values, starts, np.asarray(table[begin]).astype(np.int64)
+                table = file.read_row_group(group.number, columns=[*lists, begin, end])
+            starts = np.zeros(group.users + 1, np.int64)
+            values: dict[str | None, Array] = {}
+            for name in lists:
+                column = table[name].combine_chunks()
+                starts = np.asarray(column.offsets).astype(np.int64) - column.offsets[0].as_py()
+                values[name] = np.asarray(column.flatten())
+            begins, ends = (np.asarray(table[name]).astype(np.int64) for name in (begin, end))
         except READ_ERRORS as error:
             raise DataError(f"{group.path} cannot be read as parquet: {error}") from error
+        found = find_positions(starts, values.get(layout.roles), values.get(layout.same_time))
+        return found, begins, np.minimum(ends, np.diff(found.starts))
 
     def _read(self, numbers: Sequence[int]) -> dict[str, Any]:
         """Have Merlin read row groups: arrays, and of lists values with offsets."""
@@ -234,9 +306,12 @@ class UserRows:
         """
         layout = self.layout
         groups = self.groups if numbers is None else [self.groups[number] for number in numbers]
+        may_be_fractions = {*self.numbers, self.times}
         for name, values in columns.items():
             values = values[0] if isinstance(values, tuple) else values
-            if values.dtype.kind == "f" and (name != self.times or np.isnan(values).any()):
+            if values.dtype.kind == "f" and (
+                name not in may_be_fractions or np.isnan(values).any()
+            ):
                 self._refuse_damage(groups)
         lengths = [group.users for group in groups]
         group_starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
@@ -246,28 +321,53 @@ class UserRows:
                 f"{self.files[0]} and what follows: expected {group_starts[-1]} rows of users. "
                 f"Merlin's loader read {read}."
             )
-        whole = {
-            name: values.astype(np.int64, copy=False)
+        single = {
+            name: values.astype(np.float32 if name in self.numbers else np.int64, copy=False)
             for name, values in columns.items()
             if not isinstance(values, tuple)
         }
-        features = {name: whole[name] for name in self.largest}
+        features = {n: single[n] for n in self.largest if n not in layout.per_interaction}
         ranges = {
-            mapping: (whole[begin], whole[end])
+            mapping: (single[begin], single[end])
             for mapping, (begin, end) in layout.positions.items()
-            if begin in whole and end in whole
+            if begin in single and end in single
         }
-        items, starts = columns[layout.history]
-        times, same_time = columns.get(self.times or ""), columns.get(layout.same_time or "")
-        names = (layout.positions, self.times, layout.same_time)
-        check = UserCheck(self.largest, layout.history, self.last_item, *names)
-        origins = _Origins(groups, group_starts)
-        check(StoredUsers(origins, features, items, starts, ranges, times, same_time))
-        if times is not None:
-            times = times[0].astype(np.float64, copy=False)
-        if same_time is not None:
-            same_time = same_time[0]
-        return UserBlock(features, items, starts, ranges, group_starts, times, same_time)
+        lists = {name: columns[name] for name in self._lists}
+        items, starts = lists[layout.history]
+        check = UserCheck(layout, self.largest, self.numbers, self.last_item)
+        stored = StoredUsers(_Origins(groups, group_starts), features, lists, ranges)
+        check.lists(stored)
+        values = {name: values for name, (values, _) in lists.items()}
+        found = find_positions(
+            starts, *(values.get(n or "") for n in (layout.roles, layout.same_time))
+        )
+        check.positions(stored, found.starts)
+        more = {}
+        of_positions = {name: values[name] for name in layout.per_interaction}
+        if CHANGED in self.moments:
+            of_positions[CHANGED] = self.moments[CHANGED].ranks(values[layout.changed_at or ""])
+        if self.times is not None:
+            of_positions[NOW] = more[TIMES] = values[self.times].astype(np.float64, copy=False)
+        if COUNTED in self.moments:
+            of_positions[COUNTED] = self.moments[COUNTED].ranks(more[TIMES])
+        if layout.samples_before is not None:
+            more[EARLIER] = single[layout.samples_before]
+        targets = items
+        if found.places is None:
+            of_positions.pop(NOW, None)  # the same as the times of the history
+        else:
+            of_positions = {name: column[found.places] for name, column in of_positions.items()}
+            joins = (values[layout.roles or ""] & JOINS) > 0
+            targets, items, starts = items[found.places], items[joins], _counted(joins)[starts]
+            if TIMES in more:
+                more[TIMES] = more[TIMES][joins]
+        if found.seen is not None:
+            of_positions[SEEN] = found.seen
+        if found.labels is not None:
+            of_positions[LABEL] = found.labels
+        return UserBlock(
+            features, items, starts, targets, found, of_positions, ranges, group_starts, more
+        )
 
     def _refuse_damage(self, groups: list[RowGroup]) -> None:
         """Name the file and row where something is missing or cannot be decoded."""
@@ -303,33 +403,54 @@ class UserRows:
             users: The same.
             numbers: Of the row groups that they are; None for all.
         """
-        kind = id_type(self.last_item)
-        rows = np.repeat(np.arange(len(block.starts) - 1), np.diff(block.starts))
+        kind, found = id_type(self.last_item), block.positions
+        count = len(block.starts) - 1
+        rows = np.repeat(np.arange(count), np.diff(found.starts))
 
         def filled(values: Array, size: int, dtype: tf.DType) -> tf.Tensor:
             lacking = max(0, size - len(values))
             return tf.constant(np.pad(values, (0, lacking)) if lacking else values, dtype)
 
+        def features(values: Mapping[str, Array], size: int) -> dict[str, tf.Tensor]:
+            return {
+                name: filled(column, size, self._type_of(name, column))
+                for name, column in values.items()
+            }
+
         more = {}
-        if block.times is not None:
-            more[TIMES] = filled(block.times, interactions, tf.float64)
-        if block.same_time is not None:
-            more[SAME_TIME] = filled(block.same_time, interactions, tf.int64)
+        if TIMES in block.more:
+            more[TIMES] = filled(block.more[TIMES], interactions, tf.float64)
+        if EARLIER in block.more:
+            more[EARLIER] = filled(block.more[EARLIER], users, tf.int64)
         if self.layout.negatives_not_in_history:
-            known = np.sort(rows * (self.last_item + 1) + block.items)
+            of_item = np.repeat(np.arange(count), np.diff(block.starts))
+            known = np.sort(of_item * (self.last_item + 1) + block.items)
             filler = np.full(max(0, interactions - len(known)), np.iinfo(np.int64).max)
             more[KNOWN] = tf.constant(np.concatenate([known, filler]))
         if numbers is not None:
             first_rows = np.cumsum([0, *(group.users for group in self.groups)])
             chosen = [np.arange(first_rows[n], first_rows[n + 1]) for n in numbers]
             more[STORED] = filled(np.concatenate(chosen), users, tf.int64)
+        items = filled(block.items, interactions, kind)
+        starts = filled(block.starts[:-1], users, id_type(int(block.starts[-1])))
+        is_all = found.places is None
         return Users(
-            {n: filled(i, users, id_type(self.largest[n])) for n, i in block.features.items()},
-            filled(block.items, interactions, kind),
-            filled(block.starts[:-1], users, id_type(int(block.starts[-1]))),
-            filled(rows, interactions, id_type(len(block.starts))),
+            features(block.features, users),
+            items,
+            starts,
+            items if is_all else filled(block.targets, interactions, kind),
+            starts if is_all else filled(found.starts[:-1], users, id_type(int(found.starts[-1]))),
+            filled(rows, interactions, id_type(count + 1)),
+            features(block.of_positions, interactions),
             more,
         )
+
+    def _type_of(self, name: str, values: Array) -> tf.DType:
+        if name in self.numbers:
+            return tf.float32
+        if values.dtype.kind == "f":
+            return tf.float64
+        return id_type(self.largest.get(name) or int(values.max(initial=0)))
 
 
 class _Origins:

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 
 from ..foundation.exceptions import MerlinSimError
 from .parquet.footer import UNREADABLE, why
-from .population import Population
 from .users_layout import POPULARITY, UNIFORM
 
 ID = "id"
@@ -48,9 +47,10 @@ class ItemTable:
         """Lists of ids by item id, [items + 1, longest], 0 behind their end; id 0 has none."""
         return _lists(self.path, name, longest, _stamp(self.path))
 
-    def population(self, negatives: str = POPULARITY) -> Population:
-        """What items are drawn from: all interactions, or every item once."""
-        return _population(self.path, negatives, _stamp(self.path))
+    def counts(self, negatives: str = POPULARITY) -> npt.NDArray[np.int64]:
+        """How often each item is drawn among all draws, by id: as often as taken, or each once."""
+        counts = _column(self.path, COUNT, _stamp(self.path))
+        return np.minimum(np.arange(len(counts)), 1) if negatives == UNIFORM else counts
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:
@@ -101,11 +101,3 @@ def _lists(
     elements = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     rows[np.repeat(ids, lengths), elements] = np.asarray(lists.flatten())
     return rows
-
-
-@lru_cache(maxsize=8)
-def _population(path: Path, negatives: str, stamp: tuple[int, int, int]) -> Population:
-    counts = _column(path, COUNT, stamp)
-    if negatives == UNIFORM:
-        counts = np.minimum(np.arange(len(counts), dtype=np.int64), 1)
-    return Population.of_counts(counts)

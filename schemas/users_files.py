@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from ..foundation.exceptions import SpecError
 from ..foundation.problem import Problem
-from .channels import TARGET_ITEM_FEATURES, USER_FEATURES
+from .channels import TARGET_ITEM_FEATURES, USER_NUMERICAL
 from .parquet.footer import UnreadableFooter, read_footer
 from .specs.feature_spec import FeatureSpec
 from .stored_types import is_list, type_in_words
-from .users_layout import UsersLayout
+from .users_layout import OF_USERS, UsersLayout
 
 ID = "id"
 COUNT = "count"
-SINGLE, IDS, TIMES = "one value a row, whole numbers", "lists of whole numbers", "lists of numbers"
-"""What a column may hold."""
+TIME, VALUE = "time", "value"
+SECONDS, TAKEN = "seconds", "taken"
+
+
+class Kind(NamedTuple):
+    """What a column may hold."""
+
+    is_list: bool
+    are_ids: bool
+
+    @property
+    def in_words(self) -> str:
+        """For messages."""
+        numbers = "whole numbers" if self.are_ids else "numbers"
+        return f"lists of {numbers}" if self.is_list else f"one value a row, {numbers}"
+
+
+ID_OF_ROW, NUMBER_OF_ROW = Kind(False, True), Kind(False, False)
 
 
 def check_users_files(directory: Path, spec: FeatureSpec, layout: UsersLayout) -> None:
@@ -33,42 +50,63 @@ def check_users_files(directory: Path, spec: FeatureSpec, layout: UsersLayout) -
         for name in chunk.files:
             files.setdefault(name, []).extend(layout.positions[mapping])
     for name, positions in files.items():
-        single = [*spec.channel_spec.get(USER_FEATURES, ()), *positions]
-        times = [] if layout.times is None else [layout.times]
-        lists = [layout.history, *([] if layout.same_time is None else [layout.same_time])]
-        problems += _problems(directory / name, single, lists, times)
+        problems += _problems(directory / name, wanted_of_users(spec, layout, positions))
     table = directory / layout.item_table
-    found = _problems(table, [ID, COUNT, *layout.item_features])
+    wanted = dict.fromkeys([ID, COUNT, *layout.item_features], ID_OF_ROW)
+    for name, column in layout.item_columns.items():
+        feature = spec.feature_spec[name]
+        wanted[column] = Kind(bool(feature.dimensions), bool(feature.cardinality))
+    found = _problems(table, wanted)
     problems += found or _wrong_size(table, spec)
+    for name in layout.item_changes.values():
+        problems += _problems(directory / name, {ID: ID_OF_ROW, TIME: ID_OF_ROW})
+    for encoding in layout.encodings.values():
+        events = {ID: ID_OF_ROW, SECONDS: NUMBER_OF_ROW, TAKEN: ID_OF_ROW}
+        problems += _problems(directory / encoding.events, events)
     if problems:
         raise SpecError(directory, problems)
 
 
-def _problems(
-    file: Path, single: list[str], lists: Sequence[str] = (), times: Sequence[str] = ()
-) -> list[Problem]:
+def wanted_of_users(
+    spec: FeatureSpec, layout: UsersLayout, positions: Iterable[str]
+) -> dict[str, Kind]:
+    """Say by column what a file of users holds."""
+    numbers = set(spec.channel_spec.get(USER_NUMERICAL, ()))
+    features = {name for channel in OF_USERS for name in spec.channel_spec.get(channel, ())}
+    wanted = {
+        name: Kind(is_list=name in layout.per_interaction, are_ids=name not in numbers)
+        for name in sorted(features)
+    }
+    before = [] if layout.samples_before is None else [layout.samples_before]
+    wanted |= dict.fromkeys([*positions, *before], ID_OF_ROW)
+    wanted |= {
+        name: Kind(True, wanted[name].are_ids if name in wanted else True) for name in layout.lists
+    }
+    return wanted | ({} if layout.times is None else {layout.times: Kind(True, False)})
+
+
+def _problems(file: Path, wanted: Mapping[str, Kind]) -> list[Problem]:
     try:
         _, columns = read_footer(file)
     except UnreadableFooter as error:
         return [error.problem]
-    wanted = dict.fromkeys(single, SINGLE) | dict.fromkeys(lists, IDS) | dict.fromkeys(times, TIMES)
     return [
         Problem(str(file), (name,), *found)
-        for name, expected in wanted.items()
-        for found in _wrong_column(columns, name, expected)
+        for name, kind in wanted.items()
+        for found in _wrong_column(columns, name, kind)
     ]
 
 
-def _wrong_column(columns: pa.Schema, name: str, expected: str) -> Iterator[tuple[str, str]]:
+def _wrong_column(columns: pa.Schema, name: str, expected: Kind) -> Iterator[tuple[str, str]]:
     count = columns.names.count(name)
     if count != 1:
         yield "one column", "none" if count == 0 else f"{count} of this name"
         return
     kind = columns.field(name).type
     inner = kind.value_type if is_list(kind) else kind
-    is_right = pa.types.is_integer(inner) or (expected == TIMES and pa.types.is_floating(inner))
-    if is_list(kind) != (expected != SINGLE) or not is_right:
-        yield expected, type_in_words(kind)
+    fits = pa.types.is_integer(inner) or (not expected.are_ids and pa.types.is_floating(inner))
+    if is_list(kind) != expected.is_list or not fits:
+        yield expected.in_words, type_in_words(kind)
 
 
 def _wrong_size(table: Path, spec: FeatureSpec) -> list[Problem]:

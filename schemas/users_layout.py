@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..foundation.problem import KeyPath, Problem, describe
 from .channels import (
+    CONTEXT_FEATURES,
     HISTORY_TIME_INTERVALS,
     TARGET_ITEM_FEATURES,
     TARGET_ITEM_LISTS,
     TARGET_ITEM_NUMERICAL,
     UNITS_OF_INTERVALS,
+    USER_FEATURES,
     USER_NUMERICAL,
 )
 from .contracts.behaviour import BEHAVIOUR
@@ -38,26 +40,70 @@ PER_POSITIVE = "negatives_per_positive"
 NOT_IN_HISTORY = "negatives_not_in_history"
 """A key that may be missing, for false."""
 TIMES = "times"
-"""A key that is there where samples have time intervals."""
+"""A key that is there where something is made of the times of interactions."""
 SAME_TIME = "same_time"
 """A key that is there where a sample does not see what has its own time."""
-MAY_BE_MISSING = {PER_POSITIVE, NOT_IN_HISTORY, TIMES, SAME_TIME}
+ROLES = "roles"
+"""A key that is there where not every interaction is a positive sample and joins the history."""
+SAMPLES_BEFORE = "samples_before"
+"""A key that is there where users had samples in an earlier dataset."""
+PER_INTERACTION, ITEM_COLUMNS, ITEM_CHANGES, CHANGED_AT, CROSSES, ENCODINGS = (
+    "per_interaction", "item_columns", "item_changes", "changed_at", "crosses", "encodings",
+)  # fmt: skip
+"""Keys that are there where features need them."""
+COLUMN_KEYS = (SAME_TIME, ROLES, SAMPLES_BEFORE, CHANGED_AT)
+MAY_BE_MISSING = {
+    PER_POSITIVE, NOT_IN_HISTORY, TIMES, *COLUMN_KEYS, PER_INTERACTION, ITEM_COLUMNS, ITEM_CHANGES,
+    CROSSES, ENCODINGS,
+}  # fmt: skip
 COLUMN, UNIT = "column", "unit"
+COUNT, TARGET = "count", "target"
+JOINS, SAMPLE, POSITIVE = 1, 2, 4
+"""Bits of a role: the interaction joins the history of what comes later; it is a sample; its label
+as a sample is 1."""
 CANDIDATES = 16
 """Samples of a user that share a history, unless set (see ``benchmarks/bench_grouped.py``)."""
 MOST_PER_POSITIVE = 2**31 - 1
+OF_USERS = (USER_FEATURES, CONTEXT_FEATURES, USER_NUMERICAL)
+"""Channels whose features stand in the rows of users."""
+
+
+@dataclass(frozen=True)
+class CrossOf:
+    """Features that are hashed together to one of ``buckets`` ids."""
+
+    features: tuple[str, ...]
+    """Single-valued features of users, contexts and target items."""
+    buckets: int
+
+
+@dataclass(frozen=True)
+class EncodingOf:
+    """A number made of what came of a target item's feature before the sample's time."""
+
+    feature: str
+    kind: str
+    """``count``: log(1 + how often it was shown). ``target``: the share of those that were taken,
+    with ``smoothing`` more at the share ``prior``."""
+    events: str
+    """The file with all interactions: ``id`` of the feature, ``seconds``, and ``taken``."""
+    prior: float = 0.0
+    smoothing: float = 0.0
 
 
 @dataclass(frozen=True)
 class UsersLayout:
-    """How samples are made of a user's row."""
+    """How samples are made of a user's row.
+
+    Lists of a row have an entry for each interaction of the user, oldest first.
+    """
 
     history: str
-    """The column with the items of the whole history, oldest first."""
+    """The column with the items of all interactions."""
 
     positions: Mapping[str, tuple[str, str]]
     """Mapping (`train`, `test`) -> the columns that say from which position to which other one
-    its samples are; position 0 is the oldest interaction."""
+    its samples are; position 0 is the oldest interaction that is a sample."""
 
     item_table: str
     """The file with the columns `id`, `count` (interactions with the item) and item_features."""
@@ -72,29 +118,67 @@ class UsersLayout:
     """Decides, with user, position and label, what is drawn."""
 
     negatives_per_positive: int = 1
-    """Negative samples of each position."""
+    """Negative samples of each positive one; 0 where the log has them."""
 
     negatives_not_in_history: bool = False
     """Whether no negative sample is an item of its user's history, before or after it."""
 
     times: str | None = None
-    """The column with the time of each interaction of the history, in seconds; None without."""
+    """The list of times, in seconds; None where nothing is made of them."""
 
     time_unit: str = "seconds"
     """What samples' time intervals are in, one of :data:`~.channels.UNITS_OF_INTERVALS`."""
 
     same_time: str | None = None
-    """The column that says of each interaction how many of those before it have its own time: a
+    """The list that says of each interaction how many of those before it have its own time: a
     sample does not see them. None where it sees all that stands before it."""
+
+    roles: str | None = None
+    """The list of roles: sums of :data:`JOINS`, :data:`SAMPLE` and :data:`POSITIVE`. None where
+    every interaction is all three."""
+
+    samples_before: str | None = None
+    """The column that says how many samples a user had in earlier datasets: draws count on."""
+
+    per_interaction: tuple[str, ...] = ()
+    """User features, contexts and numbers that are lists: an interaction has a value of its own."""
+
+    item_columns: Mapping[str, str] = field(default_factory=dict)
+    """Number or list of target items -> the item table's column."""
+
+    item_changes: Mapping[str, str] = field(default_factory=dict)
+    """Column of the item table -> the file with its values in time: ``id``, ``time``, ``value``. A
+    sample has the value that was known at its own time."""
+
+    changed_at: str | None = None
+    """The list of times to compare those of ``item_changes`` with: whole numbers."""
+
+    crosses: Mapping[str, CrossOf] = field(default_factory=dict)
+    """List of one of target items -> what it is hashed of."""
+
+    encodings: Mapping[str, EncodingOf] = field(default_factory=dict)
+    """Number of target items -> what it counts."""
 
     @property
     def samples_per_position(self) -> int:
         """The negatives, and after them the positive."""
         return self.negatives_per_positive + 1
 
+    @property
+    def lists(self) -> tuple[str, ...]:
+        """The columns of lists but those of times."""
+        more = (self.same_time, self.roles, self.changed_at)
+        return (self.history, *filter(None, more), *self.per_interaction)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files beside those of users, relative to the dataset directory."""
+        events = dict.fromkeys(encoding.events for encoding in self.encodings.values())
+        return (self.item_table, *self.item_changes.values(), *events)
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as the spec's metadata holds it."""
-        stated = {
+        stated: dict[str, Any] = {
             "history": self.history,
             "positions": {name: list(columns) for name, columns in self.positions.items()},
             "item_table": self.item_table,
@@ -106,14 +190,31 @@ class UsersLayout:
         stated |= several if self.negatives_per_positive != 1 else {}
         if self.times is not None:
             stated[TIMES] = {COLUMN: self.times, UNIT: self.time_unit}
-        if self.same_time is not None:
-            stated[SAME_TIME] = self.same_time
-        return stated | ({NOT_IN_HISTORY: True} if self.negatives_not_in_history else {})
+        stated |= {NOT_IN_HISTORY: True} if self.negatives_not_in_history else {}
+        crosses = {
+            name: {"features": list(cross.features), "buckets": cross.buckets}
+            for name, cross in self.crosses.items()
+        }
+        more: dict[str, Any] = {name: getattr(self, name) for name in COLUMN_KEYS}
+        more |= {
+            PER_INTERACTION: list(self.per_interaction),
+            ITEM_COLUMNS: dict(self.item_columns),
+            ITEM_CHANGES: dict(self.item_changes),
+            CROSSES: crosses,
+            ENCODINGS: {name: asdict(encoding) for name, encoding in self.encodings.items()},
+        }
+        return stated | {name: value for name, value in more.items() if value}
 
 
 def usual_candidates(layout: UsersLayout) -> int:
-    """About :data:`CANDIDATES`: the samples of as many whole positions, of one at least."""
+    """About :data:`CANDIDATES`: the samples of as many whole positions, of one at least.
+
+    Samples of several positions share one history, which cannot have the values of features that
+    were known at the time of each.
+    """
     of_position = layout.samples_per_position
+    if set(layout.item_features) & set(layout.item_changes):
+        return of_position
     return max(1, CANDIDATES // of_position) * of_position
 
 
@@ -128,6 +229,7 @@ def users_layout(spec: FeatureSpec) -> UsersLayout | None:
         return None
     stated = spec.metadata[USERS]
     times = stated.get(TIMES, {COLUMN: None, UNIT: "seconds"})
+    crosses = stated.get(CROSSES, {}).items()
     return UsersLayout(
         stated["history"],
         {name: (begin, end) for name, (begin, end) in stated["positions"].items()},
@@ -139,7 +241,12 @@ def users_layout(spec: FeatureSpec) -> UsersLayout | None:
         stated.get(NOT_IN_HISTORY, False),
         times[COLUMN],
         times[UNIT],
-        stated.get(SAME_TIME),
+        **{name: stated.get(name) for name in COLUMN_KEYS},
+        per_interaction=tuple(stated.get(PER_INTERACTION, ())),
+        item_columns=stated.get(ITEM_COLUMNS, {}),
+        item_changes=stated.get(ITEM_CHANGES, {}),
+        crosses={n: CrossOf(tuple(c["features"]), c["buckets"]) for n, c in crosses},
+        encodings={n: EncodingOf(**stated) for n, stated in stated.get(ENCODINGS, {}).items()},
     )
 
 
@@ -161,7 +268,7 @@ def users_problems(spec: FeatureSpec, directory: Path | None) -> list[Problem]:
         expected = f"a mapping with {', '.join(KEYS)}: there are chunks of users"
         return [*found, spec.problem(("metadata", USERS), expected, received)]
     wrong = [*_wrong_columns(spec, stated, mappings), *_wrong_draws(stated, directory)]
-    wrong += _wrong_times(spec, stated)
+    wrong += [*_wrong_times(spec, stated), *_wrong_features_of_items(spec, stated, directory)]
     return found + [
         spec.problem(("metadata", USERS, *path), expected, describe(received))
         for path, expected, received in wrong
@@ -192,10 +299,9 @@ def _wrong_features(spec: FeatureSpec) -> Iterator[tuple[KeyPath, str, str]]:
     for name in spec.feature_spec:
         if name not in in_channels:
             yield ("feature_spec", name), "a feature of a channel: samples are made of those", name
-    for channel in (USER_NUMERICAL, TARGET_ITEM_NUMERICAL, TARGET_ITEM_LISTS):
-        for name in spec.channel_spec.get(channel, ()):
-            expected = "ids and histories alone: samples of users are made of those"
-            yield ("feature_spec", name), expected, name
+    for name in spec.channel_spec.get(USER_NUMERICAL, ()):
+        if spec.feature_spec[name].dimensions:
+            yield ("feature_spec", name), "one number a user, or a list with each interaction", name
 
 
 def _wrong_columns(
@@ -207,17 +313,23 @@ def _wrong_columns(
     if not isinstance(positions, Mapping) or set(positions) != set(mappings):
         yield ("positions",), f"two columns for each of {', '.join(mappings)}", positions
         positions = {}
-    taken = [stated["history"], *spec.channel_spec.get("user_features", ())]
+    own = {name for channel in OF_USERS for name in spec.channel_spec.get(channel, ())}
+    taken = [stated["history"], *own]
     times = stated.get(TIMES)
     if isinstance(times, Mapping) and _is_name(times.get(COLUMN)):
         if times[COLUMN] in taken:
             yield (TIMES, COLUMN), "a column that holds nothing else", times[COLUMN]
         taken.append(times[COLUMN])
-    if SAME_TIME in stated:
-        column = stated[SAME_TIME]
-        if not _is_name(column) or column in taken:
-            yield (SAME_TIME,), "the name of a column that holds nothing else", column
+    for key in COLUMN_KEYS:
+        column = stated.get(key)
+        if key in stated and (not _is_name(column) or column in taken):
+            yield (key,), "the name of a column that holds nothing else", column
         taken.append(column)
+    given = stated.get(PER_INTERACTION, [])
+    first = spec.channel_spec.get(USER_FEATURES, ("",))[:1]
+    if not isinstance(given, list | tuple) or not {*given} <= own - {*first}:
+        expected = f"features of {', '.join(OF_USERS)}, without the one that tells users apart"
+        yield (PER_INTERACTION,), expected, given
     for name, columns in positions.items():
         is_pair = isinstance(columns, list | tuple) and len(columns) == 2
         if not is_pair or not all(map(_is_name, columns)):
@@ -239,31 +351,38 @@ def _wrong_columns(
 def _wrong_draws(
     stated: Mapping[str, Any], directory: Path | None
 ) -> Iterator[tuple[KeyPath, str, Any]]:
-    table, seed = stated["item_table"], stated["seed"]
-    normal = posixpath.normpath(table) if _is_name(table) else ".."
-    if posixpath.isabs(normal) or normal in (".", "..") or normal.startswith("../"):
-        yield ("item_table",), "the path of a file within the dataset directory", table
-    elif directory is not None and not (directory / table).is_file():
-        yield ("item_table",), "a file that exists", table
+    yield from _wrong_file(("item_table",), stated["item_table"], directory)
+    seed = stated["seed"]
     if stated["negatives"] not in NEGATIVES:
         yield ("negatives",), " or ".join(NEGATIVES), stated["negatives"]
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63:
         yield ("seed",), "a whole number in 0..2**63 - 1", seed
     count = stated.get(PER_POSITIVE, 1)
-    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_PER_POSITIVE:
-        yield (PER_POSITIVE,), "a whole number in 1..2**31 - 1", count
+    least = 0 if ROLES in stated else 1  # without labels a log has no negatives of its own
+    if type(count) is not int or not least <= count <= MOST_PER_POSITIVE:
+        yield (PER_POSITIVE,), f"a whole number in {least}..2**31 - 1", count
     if not isinstance(stated.get(NOT_IN_HISTORY, False), bool):
         yield (NOT_IN_HISTORY,), "true or false", stated[NOT_IN_HISTORY]
+
+
+def _wrong_file(
+    path: KeyPath, name: Any, directory: Path | None
+) -> Iterator[tuple[KeyPath, str, Any]]:
+    normal = posixpath.normpath(name) if _is_name(name) else ".."
+    if posixpath.isabs(normal) or normal in (".", "..") or normal.startswith("../"):
+        yield path, "the path of a file within the dataset directory", name
+    elif directory is not None and not (directory / name).is_file():
+        yield path, "a file that exists", name
 
 
 def _wrong_times(
     spec: FeatureSpec, stated: Mapping[str, Any]
 ) -> Iterator[tuple[KeyPath, str, Any]]:
-    """Time intervals and the times that they are made of belong together."""
-    intervals = spec.channel_spec.get(HISTORY_TIME_INTERVALS, ())
+    """Times and what is made of them belong together."""
+    made = [*spec.channel_spec.get(HISTORY_TIME_INTERVALS, ()), *_mapping(stated, ENCODINGS)]
     if TIMES not in stated:
-        if intervals:
-            expected = f"{COLUMN} and {UNIT}, of which {', '.join(intervals)} is made"
+        if made:
+            expected = f"{COLUMN} and {UNIT}, of which {', '.join(map(str, made))} is made"
             yield (TIMES,), expected, "nothing"
         return
     times = stated[TIMES]
@@ -274,8 +393,57 @@ def _wrong_times(
         yield (TIMES, COLUMN), "the name of a column", times[COLUMN]
     if not isinstance(times[UNIT], str) or times[UNIT] not in UNITS_OF_INTERVALS:
         yield (TIMES, UNIT), " or ".join(UNITS_OF_INTERVALS), times[UNIT]
-    if not intervals:
-        yield (TIMES,), f"no times: the channel {HISTORY_TIME_INTERVALS} has no feature", times
+    if not made:
+        expected = f"no times: the channel {HISTORY_TIME_INTERVALS} has no feature, none is encoded"
+        yield (TIMES,), expected, times
+
+
+def _wrong_features_of_items(
+    spec: FeatureSpec, stated: Mapping[str, Any], directory: Path | None
+) -> Iterator[tuple[KeyPath, str, Any]]:
+    """Each number and list of target items comes from one place."""
+    for key in (ITEM_COLUMNS, ITEM_CHANGES, CROSSES, ENCODINGS):
+        if not isinstance(stated.get(key, {}), Mapping):
+            yield (key,), "a mapping", stated[key]
+    columns, crosses = _mapping(stated, ITEM_COLUMNS), _mapping(stated, CROSSES)
+    encodings, changes = _mapping(stated, ENCODINGS), _mapping(stated, ITEM_CHANGES)
+    channels = spec.channel_spec
+    numbers, lists = (channels.get(c, ()) for c in (TARGET_ITEM_NUMERICAL, TARGET_ITEM_LISTS))
+    named = sorted(map(str, (*columns, *crosses, *encodings)))
+    if named != sorted({*numbers, *lists}):
+        expected = f"each of {', '.join((*numbers, *lists)) or 'no features'} in one of "
+        yield (ITEM_COLUMNS,), f"{expected}{ITEM_COLUMNS}, {CROSSES}, {ENCODINGS}", named
+    for name, column in columns.items():
+        if not _is_name(column):
+            yield (ITEM_COLUMNS, name), "the name of a column of the item table", column
+    single = {*channels.get(CONTEXT_FEATURES, ()), *channels.get(USER_FEATURES, ())}
+    targets = {*channels.get(TARGET_ITEM_FEATURES, ())}
+    for name, cross in crosses.items():
+        fits = isinstance(cross, Mapping) and set(cross) == {"features", "buckets"}
+        fits = fits and isinstance(cross["features"], list | tuple) and bool(cross["features"])
+        fits = fits and {*map(str, cross["features"])} <= single | targets and name in lists
+        if not (fits and type(cross["buckets"]) is int and 0 < cross["buckets"] < 2**31):
+            yield (CROSSES, name), "a list, of features with one id each, and buckets", cross
+    keys = {"feature", "kind", "events", "prior", "smoothing"}
+    for name, one in encodings.items():
+        fits = isinstance(one, Mapping) and set(one) == keys and name in numbers
+        fits = fits and one["feature"] in targets and one["kind"] in (COUNT, TARGET)
+        if not (fits and all(type(one[k]) in (int, float) for k in ("prior", "smoothing"))):
+            yield (ENCODINGS, name), f"{', '.join(sorted(keys))} of a target item's feature", one
+            continue
+        yield from _wrong_file((ENCODINGS, name, "events"), one["events"], directory)
+    known = {*stated["item_features"], *columns.values()} if changes else set()
+    for name, file in changes.items():
+        if name not in known:
+            yield (ITEM_CHANGES, name), "a column of the item table that features are made of", name
+        yield from _wrong_file((ITEM_CHANGES, name), file, directory)
+    if bool(changes) != (CHANGED_AT in stated):
+        yield (CHANGED_AT,), f"a column of times, where there are {ITEM_CHANGES}", list(changes)
+
+
+def _mapping(stated: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = stated.get(key, {})
+    return found if isinstance(found, Mapping) else {}
 
 
 def _is_name(value: Any) -> bool:

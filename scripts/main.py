@@ -96,11 +96,6 @@ def cli() -> None:
     """Train and serve click-through-rate models: SIM on lifelong behaviour, DLRM on plain rows."""
 
 
-def _writes_users(option: str, value: str) -> bool:
-    """Whether an option says that rows are users, whose samples TensorFlow makes to check them."""
-    return "--layout=users" in (option, value) or (option, value) == ("--layout", "users")
-
-
 def main() -> None:
     """Run the command line; a :class:`MerlinSimError` becomes its message and exit code."""
     collect_less_often()
@@ -111,7 +106,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     arguments, debug = _without_debug(sys.argv[1:])
-    if arguments[:1] == ["preprocess"] and not any(map(_writes_users, arguments, arguments[1:])):
+    if arguments[:2] == ["preprocess", "criteo"]:
         hide_tensorflow()
     try:
         cli.main(arguments, standalone_mode=True)

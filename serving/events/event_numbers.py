@@ -291,7 +291,7 @@ class WorkflowNumbers:
             np.repeat(users[name], count) if name in users else of_item[name]
             for name in cross.columns
         ]
-        made: Array = cross_ids(cross, crossed, np)[:, np.newaxis]
+        made: Array = cross_ids(cross, crossed)[:, np.newaxis]
         return made
 
     def _by_key(self, encoding: Encoding, items: KnownItems) -> dict[str, tuple[int, Array]]:

@@ -13,6 +13,7 @@ import merlin.models.tf as mm
 import numpy as np
 import pytest
 import tensorflow as tf
+from drawn_by_hand import drawn, key_of
 from small_users import RULES, write_users_dataset
 from tensorflow.python.framework import kernels
 
@@ -22,10 +23,8 @@ from merlin_sim.dataloader.draws import Items, place_seed
 from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.dataloader.sample_columns import SampleColumns
 from merlin_sim.dataloader.user_rows import UserRows, read_columns
-from merlin_sim.foundation.hashing import draw_below, sample_key
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.schemas.population import Population
 
 LENGTHS = np.random.default_rng(0).integers(0, 25, 300).tolist()
 FILES = [[LENGTHS[:80], [0, 0], LENGTHS[80:150]], [LENGTHS[150:]]]
@@ -327,28 +326,26 @@ def test_negatives_that_nobody_reads_are_not_drawn(datasets, candidates):
 )
 def test_a_draw_is_the_item_of_the_same_interaction(monkeypatch, counts, most_repeated):
     monkeypatch.setattr(draws, "MOST_REPEATED", most_repeated)
-    population = Population.of_counts(np.array(counts, np.int64))
-    items = Items(population, tf.int64)
+    items = Items(np.array(counts, np.int64), tf.int64)
     position = tf.range(300, dtype=tf.int64)
     of_user = draws.user_key(tf.constant(5, tf.uint64), tf.constant(3, tf.int64))
     key = draws.sample_key(of_user, position, tf.ones_like(position), tf.zeros_like(position))
     found = items.draw(key, 7).numpy()
-    keys = [sample_key(np.uint64(5), 3, p, np.int64(1), np.int64(0)) for p in range(300)]
-    indexes = np.array([draw_below(np.uint64(k), 7, population.size) for k in keys])
-    np.testing.assert_array_equal(found, population.at(indexes, np))
+    keys = [key_of(5, 3, position, 1) for position in range(300)]
+    assert found.tolist() == [drawn(key, 7, counts) for key in keys]
 
 
 @pytest.mark.parametrize("missing", [1, 3, 40])
 def test_what_is_not_ones_own_is_drawn_however_little_that_is(missing):
     """The user has all but one item; the one is rare, or next to items that nobody takes."""
     counts = np.array([0, 1, 10**9, 2, 0, 7, *[1000] * 40])
-    items = Items(Population.of_counts(counts), tf.int64)
+    items = Items(counts, tf.int64)
     found = items.draw_unknown(tf.cast(tf.range(50), tf.uint64), lambda item: item != missing)
     assert (found.numpy() == missing).all()
 
 
 def test_who_has_all_items_keeps_what_is_drawn():
-    items = Items(Population.of_counts(np.array([0, 4, 0, 2])), tf.int64)
+    items = Items(np.array([0, 4, 0, 2]), tf.int64)
     keys = tf.cast(tf.range(30), tf.uint64)
     found = items.draw_unknown(keys, lambda item: tf.ones_like(item, tf.bool))
     assert set(found.numpy()) == {1, 3}

@@ -1,8 +1,7 @@
-"""The NVTabular graph: raw interactions -> histories of ids -> samples.
+"""The NVTabular graph: raw interactions -> one row a user, of ids.
 
-Each function returns a node of the graph; a workflow of one's own may begin, end or branch at
-any of them. Put together they are one ``nvtabular.Workflow`` from a log to samples. Large runs
-cut it at the histories, to scatter the rows of all users over all files (see ``write_samples``).
+Its function returns a node of the graph; a workflow of one's own may begin or go on there. Samples
+are made of users' rows by :class:`~merlin_sim.dataloader.behaviour_samples.BehaviourSamples`.
 """
 
 from __future__ import annotations
@@ -13,23 +12,14 @@ from typing import Any
 import nvtabular as nvt
 import pandas as pd
 from merlin.io import Dataset
-from merlin.schema import Schema
 
-from ...foundation.exceptions import MerlinSimError
 from ...foundation.process_wide import quiet_merlin
 from ..engine.workflow import TemporaryFiles, Workflow
 from ..features.fitted_numbers import FittedNumbers
-from ..features.item_values import ItemValues
 from ..operators.contract_ids import ContractIds
-from ..operators.draw_negatives import DrawNegatives
-from ..operators.emit_dataset import EmitDataset
-from ..operators.encode_by_time import EncodeByTime
-from ..operators.explode_histories import ExplodeHistories
 from ..operators.fill_users_features import FillUsersFeatures
 from ..operators.fitted_features import FittedFeatures
 from ..operators.group_histories import GroupHistories
-from ..operators.hash_crosses import HashCrosses
-from ..operators.look_up_item_features import LookUpItemFeatures
 from ..vocabularies.vocabulary import Vocabularies
 from .behaviour_columns import BehaviourColumns
 from .rules import SampleRules
@@ -80,63 +70,6 @@ def encode_histories(
         return grouped >> categorify >> to_ids
     codes = grouped[encoded] >> categorify
     return codes + grouped[more] >> to_ids
-
-
-def explode_histories(
-    histories: Any, columns: BehaviourColumns, rules: SampleRules, mapping: str
-) -> nvt.WorkflowNode:
-    """Histories -> one row for each interaction to predict, in ``"train"`` or ``"test"``."""
-    return histories >> ExplodeHistories(
-        columns,
-        mapping,
-        longest=rules.max_sequence_length,
-        least_before=rules.shortest_sequence_for_training,
-        split=rules.split,
-        validates=rules.validates_last,
-        feature_values=rules.feature_values,
-    )
-
-
-def make_samples(
-    prefixes: Any,
-    columns: BehaviourColumns,
-    rules: SampleRules,
-    vocabularies: Vocabularies,
-    schema: Schema,
-    events: tuple[Path, FittedNumbers] | None = None,
-    values: ItemValues | None = None,
-    *,
-    follows_log: bool = False,
-) -> nvt.WorkflowNode:
-    """Interactions to predict -> positives and negative twins, as the dataset has them.
-
-    ``values`` are those of items' features that change: each sample gets what was known at its
-    time. Without them it gets what the vocabulary of items says, the last known ones.
-    ``events`` are what counts and shares before each sample are counted in. Without them they are
-    the totals of the log that was fitted on, and ``follows_log`` says that all interactions are
-    later than that log.
-
-    Raises:
-        MerlinSimError: Where there is neither: totals would tell samples their own label.
-    """
-    if columns.features.encodings and events is None and not follows_log:
-        raise MerlinSimError(
-            "`encodings` of what came before each sample need `events`; the totals of a whole log "
-            "hold each sample's own label. Received: `events` = None. For interactions that are "
-            "later than the log that was fitted on, use `FittedWorkflow.samples`, which looks at "
-            "their times, or say `follows_log=True`."
-        )
-    items = vocabularies.items(columns.item)
-    by_time = events is not None
-    drawing = DrawNegatives(
-        columns, items, rules.seed, rules.drawn_by, rules.twins, moments=by_time
-    )
-    node = prefixes >> drawing >> LookUpItemFeatures(columns, items, values)
-    if events is not None:
-        node = node >> EncodeByTime(columns, items, *events)
-    if columns.features.crosses:
-        node = node >> HashCrosses(columns)
-    return node >> EmitDataset(schema, rules.pad)
 
 
 def fitted_workflow(node: nvt.WorkflowNode, example: pd.DataFrame) -> Workflow:

@@ -16,9 +16,11 @@ from ..features.item_values import ItemValues
 from ..logs.bad_rows import BadRows
 from ..vocabularies.item_changes import Changes, find_changes, write_item_values
 from ..vocabularies.vocabulary import CATEGORIES, Vocabularies
+from .dataset_spec import EVENTS, InTime
 from .fitted import FittedWorkflow, write_fitted
 from .histories import Histories
-from .kept_users import EVENTS, ITEM_ROWS, ITEMS, USERS
+from .kept_users import EVENTS as KEPT_EVENTS
+from .kept_users import ITEM_ROWS, ITEMS, USERS
 from .phases.build_settings import BuildSettings, Features
 from .phases.fitting import (
     check_types_of_keys,
@@ -34,7 +36,6 @@ from .phases.reading import (
     with_newest_validation,
 )
 from .phases.refusals import (
-    refuse_changes_in_users_layout,
     refuse_times_that_leave_a_part_empty,
     refuse_what_cannot_be_built,
 )
@@ -106,11 +107,11 @@ class DatasetBuilder(BuildSettings):
         )
         with staged_directory(output, overwrite=overwrite, say=self.narrator.say) as directory:
             work = directory / WORK
-            for name in (EVENTS, ITEMS, ITEM_ROWS, USERS):
+            for name in (KEPT_EVENTS, ITEMS, ITEM_ROWS, USERS):
                 (work / name).mkdir(parents=True)
             (directory / HISTORY).mkdir()
             given, in_log = self._read(directory, fitted, grow, summary)
-            changes = self._changes(work, in_log, fitted, summary)
+            changes = self._changes(work, in_log, fitted)
             settled = self._settled_by_log(work, changes, summary)
             settled._make(directory, given, changes, fitted, grow, summary)
             shutil.rmtree(work)
@@ -152,13 +153,13 @@ class DatasetBuilder(BuildSettings):
         histories = self._encode(work, vocabularies, split, numbers, summary)
         if fitted is None or grow:
             count_popularity(self, histories, vocabularies, split, fitted, summary)
-        events = None
-        if fitted is None and self.columns.features.encodings:
-            events = work / "events of keys", numbers
-            histories.write_events(events[0], vocabularies, values)
+        counts_in_time = fitted is None and bool(self.columns.features.encodings)
+        if counts_in_time:
+            histories.write_events(directory / EVENTS, vocabularies, values)
         elif fitted is not None and self.columns.features.encodings:
             refuse_counted_samples(self, histories, fitted.counted_until)
-        write(self, directory, histories, vocabularies, events, values, summary)
+        in_time = InTime(numbers if counts_in_time else None, values)
+        write(self, directory, histories, in_time, summary)
         kept = kept_for_next(self, directory)
         grown_from = fitted if grow else None
         write_fitted(
@@ -166,11 +167,7 @@ class DatasetBuilder(BuildSettings):
         )
 
     def _changes(
-        self,
-        work: Path,
-        in_log: tuple[str, ...],
-        fitted: FittedWorkflow | None,
-        summary: Summary,
+        self, work: Path, in_log: tuple[str, ...], fitted: FittedWorkflow | None
     ) -> Changes:
         """Find the features of items that change; where they grow, those of new items."""
         changes = find_changes(self.columns, work, in_log)
@@ -181,8 +178,6 @@ class DatasetBuilder(BuildSettings):
                 for name, found in changes.items()
             }
             changes = {name: found for name, found in known.items() if len(found.items)}
-        of_items = {name: found.changed_items for name, found in changes.items()}
-        refuse_changes_in_users_layout(self, summary.changing_users, of_items)
         return changes
 
     def _write_values(

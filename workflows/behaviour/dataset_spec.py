@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ...schemas.channels import (
     CONTEXT_FEATURES,
@@ -18,12 +18,15 @@ from ...schemas.channels import (
     USER_NUMERICAL,
 )
 from ...schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
-from ...schemas.users_layout import USERS, UsersLayout
+from ...schemas.users_layout import USERS, CrossOf, EncodingOf, UsersLayout
+from ..features.feature import INTERACTION, ITEM
 from ..features.feature_set import TARGET_SUFFIX
+from ..features.fitted_numbers import FittedNumbers
+from ..features.item_values import ItemValues
 from ..vocabularies.vocabulary import CATEGORIES
 from .behaviour_columns import LABEL as LABEL_COLUMN
 from .behaviour_columns import BehaviourColumns
-from .rules import SampleRules
+from .rules import LATEST, SampleRules
 
 LABEL_DTYPE = "int8"  # as in the published parquet; the loader and Keras take it as it is
 ID_DTYPE = "int64"
@@ -83,25 +86,90 @@ def dataset_spec(
     )
 
 
-SAME_TIME_BEFORE = "same_time_before"
-"""The column of users' rows that says how many interactions of its own time stand before each."""
+EVENTS, ITEM_CHANGES = "events", "item_changes"
+"""Folders of a dataset of users: all interactions that are counted; values of items in time."""
 
 
-def users_layout_of(columns: BehaviourColumns, rules: SampleRules) -> UsersLayout:
+@dataclass(frozen=True)
+class InTime:
+    """What a sample's own time decides."""
+
+    events: FittedNumbers | None = None
+    """What the counts of ``events/`` become; None where counts are those of a whole log."""
+    changes: ItemValues | None = None
+    """The values of items that have a file in ``item_changes/``."""
+
+
+def users_layout_of(
+    columns: BehaviourColumns, rules: SampleRules, in_time: InTime | None = None
+) -> UsersLayout:
     """Say how samples are made of the users' rows that this package writes."""
+    in_time, features = in_time or InTime(), columns.features
+    of_item = {name + TARGET_SUFFIX: name for name in features.numbers(ITEM)}
+    encodings = {}
+    target_of = dict(zip(columns.items, columns.targets, strict=True))
+    for encoding in features.encodings:
+        for name, kind in zip(encoding.names, encoding.kinds, strict=True):
+            if in_time.events is None:
+                of_item[name + TARGET_SUFFIX] = name
+                continue
+            encodings[name + TARGET_SUFFIX] = EncodingOf(
+                target_of[encoding.column],
+                kind,
+                f"{EVENTS}/{encoding.column}.parquet",
+                float(in_time.events.prior),
+                float(features.smoothing),
+            )
+    of_item |= {feature.name + TARGET_SUFFIX: feature.name for feature in features.vectors}
+    of_item |= {feature.name: feature.name for feature in features.lists}
+    names = (*columns.item_features, *columns.of_items)
+    changes = in_time.changes
+    changing = [name for name in names if changes is not None and changes.changes(name)]
+    of_user = {name: name for name in columns.users}
+    taken = {*columns.users, columns.item, columns.timestamp, *features.beside_user}
+
+    def named(name: str) -> str:
+        """A name for a column beside those of the log."""
+        return named(f"{name}_") if name in taken else name
+
     return UsersLayout(
         history=columns.item,
-        positions={mapping: (f"{mapping}_begin", f"{mapping}_end") for mapping in rules.mappings},
+        positions={
+            mapping: (named(f"{mapping}_begin"), named(f"{mapping}_end"))
+            for mapping in rules.mappings
+        },
         item_table=f"{CATEGORIES}/{columns.item}.parquet",
         item_features=columns.item_features,
         negatives=rules.drawn_by,
         seed=rules.seed,
         negatives_per_positive=rules.twins,
         negatives_not_in_history=rules.negatives_not_in_history,
-        times=columns.timestamp if columns.intervals else None,
-        time_unit=columns.features.time_intervals or "seconds",
-        same_time=SAME_TIME_BEFORE if columns.own_time_excluded else None,
+        times=columns.timestamp if columns.intervals or encodings else None,
+        time_unit=features.time_intervals or "seconds",
+        same_time=named("same_time_before") if columns.moments else None,
+        roles=named("role") if columns.roles else None,
+        samples_before=named("samples_before") if columns.continued else None,
+        per_interaction=per_interaction(columns, rules),
+        item_columns=of_item,
+        item_changes={name: f"{ITEM_CHANGES}/{name}.parquet" for name in changing},
+        changed_at=named("interaction_time") if changing else None,
+        crosses={
+            cross.name: CrossOf(
+                tuple((target_of | of_user)[name] for name in cross.columns), cross.buckets
+            )
+            for cross in features.crosses
+        },
+        encodings=encodings,
     )
+
+
+def per_interaction(columns: BehaviourColumns, rules: SampleRules) -> tuple[str, ...]:
+    """Name the features of which each interaction has a value of its own."""
+    lags = (name for number in columns.features.lagging for name in number.lagged)
+    found = (*columns.contexts, *columns.features.numbers(INTERACTION), *lags)
+    if rules.feature_values == LATEST:
+        return found
+    return (*columns.changing_keys, *columns.changing_numbers, *found)
 
 
 def users_spec(
@@ -109,6 +177,7 @@ def users_spec(
     sizes: Mapping[str, int],
     rules: SampleRules,
     files: Sequence[str],
+    in_time: InTime | None = None,
 ) -> FeatureSpec:
     """Describe the dataset whose files, those of train and of test, have one row per user."""
     both = dict.fromkeys(rules.mappings, files)
@@ -117,5 +186,5 @@ def users_spec(
         mapping: tuple(replace(chunk, type=USERS) for chunk in chunks)
         for mapping, chunks in spec.source_spec.items()
     }
-    stated = users_layout_of(columns, rules).to_dict()
+    stated = users_layout_of(columns, rules, in_time).to_dict()
     return replace(spec, source_spec=sources, metadata={USERS: stated})

@@ -53,9 +53,9 @@ def hashed_order(rows: pa.Table, columns: BehaviourColumns, seed: int) -> pa.Arr
     """
     users, items = (_hashes(rows[name].combine_chunks()) for name in (columns.user, columns.item))
     times = _same_in_every_unit(rows[columns.timestamp].combine_chunks())
-    mixed = mix_arrays(users ^ np.uint64(seed), np)
-    mixed = mix_arrays(mixed ^ times, np)
-    mixed = mix_arrays(mixed ^ items, np)
+    mixed = mix_arrays(users ^ np.uint64(seed))
+    mixed = mix_arrays(mixed ^ times)
+    mixed = mix_arrays(mixed ^ items)
     return pa.array((mixed >> np.uint64(64 - ORDER_BITS)).astype(np.int32))
 
 

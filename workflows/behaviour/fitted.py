@@ -11,23 +11,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import nvtabular as nvt
 import pandas as pd
 import pyarrow as pa
+from merlin.io import Dataset
 
 from ... import __version__
-from ...foundation.atomic_write import write_text_atomically
+from ...foundation.atomic_write import copy_directory, write_text_atomically
 from ...foundation.digest import sha256
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.json_file import read_json
 from ...foundation.own_digest import DIGEST, require_own_digest, with_own_digest
+from ...schemas.dataset import DatasetDirectory, write_documents
 from ...schemas.item_table import COUNT
-from ...schemas.translation.merlin_schema import to_merlin_schema
 from ..continuation.earlier_histories import EarlierHistories
-from ..engine.backend import frame_from_arrow
+from ..engine.backend import frame_from_arrow, frame_to_arrow
+from ..engine.schedulers import SingleProcess
 from ..engine.workflow import TemporaryFiles, Workflow
+from ..features.event_counts import refuse_counted
 from ..features.feature import INTERACTION, ITEM, UNITS, USER, Number
 from ..features.feature_file import features_from_plain
 from ..features.feature_set import FeatureSet
@@ -44,18 +48,18 @@ from ..logs.times import (
     time_from_text,
     timestamps_of,
 )
-from ..operators.emit_dataset import EmitDataset
-from ..operators.make_samples import MakeSamples
 from ..vocabularies.item_columns import check_item_columns
 from ..vocabularies.vocabulary import CATEGORIES, Vocabularies
 from .behaviour_columns import ROLE, SECONDS, BehaviourColumns
 from .behaviour_graph import encode_histories, fitted_workflow
-from .dataset_spec import dataset_spec
+from .dataset_spec import users_layout_of, users_spec
 from .equal_times import exclude_own_time
+from .histories import Histories
 from .interaction_roles import TAKEN
 from .roles import with_roles
 from .rules import ALL_ROWS, ITEM_ORDER, LATEST, SPLIT_RULES, SampleRules
 from .split import Split
+from .write_users import user_parts, write_users
 
 WORKFLOW_FILE = "workflow.json"
 FORMAT = 6
@@ -192,25 +196,47 @@ class FittedWorkflow:
         columns = replace(self.columns, steady=self.columns.stored_of_users)  # the latest of each
         return self._finish(self._encode(None, columns))
 
-    def samples(self, mapping: str) -> Workflow:
-        """The NVTabular workflow from raw interactions to the rows of train or test.
+    def samples(self, log: pd.DataFrame, mapping: str) -> pd.DataFrame:
+        """Make the rows of train or test of a log, as ``preprocess --layout samples`` writes them.
 
         Raises:
-            MerlinSimError: Where given files were the split: a frame does not say whose it is. In
-                `transform`, where `encodings` counted an interaction that is to become a sample.
+            MerlinSimError: Where given files were the split: a frame does not say whose it is. Or
+                where `encodings` counted an interaction that is to become a sample.
         """
         if self.rules.test_files is not None:
             raise MerlinSimError(
                 "The dataset was split by given files, which rows of a frame do not tell: expected "
                 "a workflow with another split, or none. `histories` makes one row a user."
             )
-        spec = dataset_spec(self.columns, self.sizes, self.rules.max_sequence_length, {})
-        schema = to_merlin_schema(spec)
-        items = self.vocabularies.items(self.columns.item)
-        until = self.counted_until if self.columns.features.encodings else None
-        make_samples = MakeSamples(self.columns, items, self.rules, mapping, until)
-        node = self._encode(self._split, self.columns) >> make_samples
-        return self._finish(node >> EmitDataset(schema, self.rules.pad))
+        if mapping not in self.rules.mappings:
+            expected = " or ".join(map(repr, self.rules.mappings))
+            raise ValueError(f"`mapping` should be {expected}. Received: {mapping!r}.")
+        from .write_samples import AllUsers, SamplesOfUsers  # TensorFlow, which fitting leaves out
+
+        workflow = self._finish(self._encode(self._split, self.columns))
+        table = frame_to_arrow(workflow.transform(Dataset(self.rows(log), cpu=None)).compute())
+        with TemporaryDirectory(prefix="merlin-sim-users-") as directory:
+            users = AllUsers(self._write_users(Path(directory), table, mapping))
+            made = SamplesOfUsers(users, mapping, self.rules.pad)
+            return frame_from_arrow(pa.concat_tables(map(made.table, range(len(made.files)))))
+
+    def _write_users(self, directory: Path, table: pa.Table, mapping: str) -> DatasetDirectory:
+        """Write encoded histories as a dataset of users."""
+        columns, rules = self.columns, self.rules
+        histories = Histories(directory / "histories", columns)
+        histories.fill([table], self._split)
+        least = rules.shortest_sequence_for_training
+        histories.choose_positions(least, self._split, rules.validates_last)
+        if columns.features.encodings:
+            _, places = histories.places_of_samples(mapping)
+            refuse_counted("the log", histories.numbers(SECONDS)[places], self.counted_until)
+        copy_directory(self.vocabularies.directory, directory / CATEGORIES)
+        layout, items = users_layout_of(columns, rules), self.sizes[columns.item]
+        for _ in write_users(histories, layout, items, directory, SingleProcess()):
+            pass
+        files = [part.file for part in user_parts(histories)]
+        write_documents(directory, users_spec(columns, self.sizes, rules, files))
+        return DatasetDirectory.open(directory)
 
     @property
     def _split(self) -> Split | None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ...foundation.atomic_write import write_array
 from ..engine.backend import lists_of_arrow
-from ..features.event_counts import EventCounts
+from ..features.event_counts import write_events
 from ..features.item_values import ItemValues
 from ..vocabularies.vocabulary import Vocabularies
 from .behaviour_columns import AS_OF, SECONDS, BehaviourColumns
@@ -36,8 +36,6 @@ from .positions import (
 from .split import PART, Split
 
 ITEMS = "items"
-TAKEN = "taken"
-TAKEN_SECONDS = "taken seconds"
 PLACES = "places"
 BEFORE = "before"
 POSITIVES = "positives"
@@ -47,8 +45,7 @@ FIRSTS = "firsts of their time"
 BEGINS = "begins"
 ENDS = "ends"
 PART_ENDS = "part ends"
-COUNTED = "counted"
-"""Interactions that popularity counts: they join the history, or are predicted to be taken."""
+ROLES = "roles"
 
 
 @dataclass(frozen=True)
@@ -79,19 +76,14 @@ class Histories:
         return self._map(f"number.{name}", np.float64)
 
     @property
-    def taken_seconds(self) -> npt.NDArray[np.float64]:
-        """Of a log with roles and time intervals: the times of the items that were taken."""
-        return self._map(TAKEN_SECONDS, np.float64)
-
-    @property
     def items(self) -> npt.NDArray[np.int64]:
         """The items of all histories, one after the other."""
         return self._map(ITEMS)
 
     @property
-    def taken(self) -> npt.NDArray[np.int64]:
-        """Of a log with roles: those of the items that join the history."""
-        return self._map(TAKEN)
+    def roles(self) -> npt.NDArray[np.int8]:
+        """Of a log with roles: what part each interaction plays."""
+        return self._map(ROLES, np.int8)
 
     @property
     def firsts(self) -> npt.NDArray[np.int64]:
@@ -128,7 +120,7 @@ class Histories:
     def write_events(
         self, directory: Path, vocabularies: Vocabularies, values: ItemValues | None = None
     ) -> None:
-        """Keep, for counts and shares by time, the events of each encoded key."""
+        """Write, for counts and shares by time, the events of each encoded key."""
         items, seconds = self.items, self.numbers(SECONDS)
         taken = np.ones(len(items), np.int64)
         if self.columns.indexes_samples:  # encodings: every interaction is a sample
@@ -142,7 +134,7 @@ class Histories:
                     ids = values.at(name, items, self.beside(AS_OF), ids)
                 else:
                     ids = ids[items]
-            EventCounts(directory / name).write(ids, seconds, taken, vocabularies.size(name))
+            write_events(directory / f"{name}.parquet", ids, seconds, taken)
 
     def choose_positions(
         self, least_before: int, split: Split | None = None, validates: bool = False
@@ -152,16 +144,16 @@ class Histories:
         if self.columns.indexes_samples:
             samples = self.samples
             lengths = np.diff(samples.offsets)
-            least = first_with_enough_taken(samples, least_before, np)
+            least = first_with_enough_taken(samples, least_before)
         if split is not None:
             before: Any = np.zeros_like(lengths)
             for mapping in split.mappings:
                 ends = self._map(f"{mapping}.{PART_ENDS}")
-                self.write_positions(mapping, *part_positions(before, ends, least, np))
+                self.write_positions(mapping, *part_positions(before, ends, least))
                 before = ends
             return
         for mapping in last_mappings(validates):
-            found = sample_positions(lengths, mapping, least, np, validates)
+            found = sample_positions(lengths, mapping, least, validates)
             self.write_positions(mapping, *found)
 
     def write_positions(
@@ -188,7 +180,7 @@ class Histories:
             trains = np.ones(len(ids), np.bool_)
             trains[self._held_out()] = False
         if self.columns.roles:
-            trains &= self._map(COUNTED, np.int8) > 0
+            trains &= (self.roles & (JOINS | POSITIVE)) > 0
         return np.bincount(ids[trains], minlength=items + 1)
 
     def _held_out(self) -> npt.NDArray[np.int64]:
@@ -252,8 +244,8 @@ class Histories:
         self.directory.mkdir(parents=True)
         names, columns = self.columns.users, self.columns
         last = 0
-        files = [ITEMS, ENDS, TAKEN, TAKEN_SECONDS]
-        files += [FIRSTS, PLACES, BEFORE, POSITIVES, SAMPLE_ENDS, TAKEN_ENDS, PART, COUNTED]
+        files = [ITEMS, ENDS, ROLES]
+        files += [FIRSTS, PLACES, BEFORE, POSITIVES, SAMPLE_ENDS, TAKEN_ENDS, PART]
         beside = (*columns.beside_items, *columns.times)
         names = tuple(name for name in names if name not in beside)
         files += [f"user.{name}" for name in names] + [f"beside.{name}" for name in beside]
@@ -273,10 +265,9 @@ class Histories:
                 for name in beside:
                     ids, _ = lists_of_arrow(table[name].combine_chunks())
                     write_array(writers[f"beside.{name}"], ids)
-                numbers = {}
                 for name in columns.of_interactions:
-                    numbers[name], _ = lists_of_arrow(table[name].combine_chunks(), "float64")
-                    write_array(writers[f"number.{name}"], numbers[name])
+                    numbers, _ = lists_of_arrow(table[name].combine_chunks(), "float64")
+                    write_array(writers[f"number.{name}"], numbers)
                 values, offsets = lists_of_arrow(table[self.columns.item].combine_chunks())
                 write_array(writers[ITEMS], values)
                 write_array(writers[ENDS], offsets[1:] + last)
@@ -289,22 +280,17 @@ class Histories:
                     moments = None
                     for moment in columns.moments:
                         moments, _ = lists_of_arrow(table[moment].combine_chunks())
-                        firsts = first_of_moments(moments, offsets, np)
+                        firsts = first_of_moments(moments, offsets)
                         write_array(writers[FIRSTS], firsts + last)
-                    counted = (roles & (JOINS | POSITIVE)) > 0
-                    write_array(writers[COUNTED], counted.astype(np.int8))
-                    samples = sample_places(roles, offsets, np, moments)
+                    write_array(writers[ROLES], roles.astype(np.int8))
+                    samples = sample_places(roles, offsets, moments)
                     appended.add(samples, last)
-                    joins = (roles & JOINS) > 0
-                    write_array(writers[TAKEN], values[joins])
-                    if SECONDS in numbers:
-                        write_array(writers[TAKEN_SECONDS], numbers[SECONDS][joins])
                     parted, part_offsets = samples.places, samples.offsets
                 if split is not None:
                     parts, _ = lists_of_arrow(table[PART].combine_chunks())
                     write_array(writers[PART], parts.astype(np.int8))
                 for part, file in enumerate(part_files):
-                    write_array(file, part_ends(parts[parted], part_offsets, part, np))
+                    write_array(file, part_ends(parts[parted], part_offsets, part))
                 last += int(offsets[-1])
             appended.close()
         finally:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from .interaction_roles import counted_before
 
 TRAIN = "train"
@@ -17,19 +19,18 @@ def last_mappings(validates: bool) -> tuple[str, ...]:
 
 
 def sample_positions(
-    lengths: Any, mapping: str, least_before: Any, xp: Any, validates: bool = False
+    lengths: Any, mapping: str, least_before: Any, validates: bool = False
 ) -> tuple[Any, Any]:
     """Say of each history from which position to which other one its samples are.
 
     The last interaction is the test's, the one before it validates where one should, all before
     them are for training.
 
-    >>> import numpy as np
-    >>> [ends.tolist() for ends in sample_positions(np.array([4, 1, 0]), "train", 1, np)]
+    >>> [ends.tolist() for ends in sample_positions(np.array([4, 1, 0]), "train", 1)]
     [[1, 0, 0], [3, 0, 0]]
-    >>> [ends.tolist() for ends in sample_positions(np.array([4, 1, 0]), "test", 1, np)]
+    >>> [ends.tolist() for ends in sample_positions(np.array([4, 1, 0]), "test", 1)]
     [[3, 0, 0], [4, 1, 0]]
-    >>> [ends.tolist() for ends in sample_positions(np.array([4, 1]), "validation", 1, np, True)]
+    >>> [ends.tolist() for ends in sample_positions(np.array([4, 1]), "validation", 1, True)]
     [[2, 0], [3, 0]]
 
     Args:
@@ -37,39 +38,36 @@ def sample_positions(
         mapping: ``"train"``, ``"validation"`` or ``"test"``.
         least_before: Interactions that a sample that does not test has before it at least; or, of
             each history, the first position that has enough before it.
-        xp: numpy or cupy.
         validates: Whether there is a part that validates.
 
     Returns:
         [histories] the first position, and the one after the last; equal where there is none.
     """
-    last = xp.maximum(lengths - 1, 0)
+    last = np.maximum(lengths - 1, 0)
     if mapping == TEST:
         return last, lengths
-    ends = xp.maximum(last - 1, 0) if validates else last
+    ends = np.maximum(last - 1, 0) if validates else last
     begins = ends if mapping == VALIDATION else 0
     ends = last if mapping == VALIDATION else ends
-    return xp.minimum(xp.maximum(least_before, begins), ends), ends
+    return np.minimum(np.maximum(least_before, begins), ends), ends
 
 
-def part_ends(parts: Any, offsets: Any, part: int, xp: Any) -> Any:
+def part_ends(parts: Any, offsets: Any, part: int) -> Any:
     """The position after the last one of a part, of each history, whose parts follow each other.
 
-    >>> import numpy as np
-    >>> part_ends(np.array([0, 0, 2, 1, 1]), np.array([0, 3, 5]), 1, np).tolist()
+    >>> part_ends(np.array([0, 0, 2, 1, 1]), np.array([0, 3, 5]), 1).tolist()
     [2, 2]
 
     Args:
         parts: [places] The part of each place of all histories.
         offsets: [histories + 1] Where each history begins.
         part: Which part; those before it are counted.
-        xp: numpy or cupy.
     """
-    counts = counted_before(parts <= part, xp)
+    counts = counted_before(parts <= part)
     return counts[offsets[1:]] - counts[offsets[:-1]]
 
 
-def part_positions(before: Any, ends: Any, least_before: Any, xp: Any) -> tuple[Any, Any]:
+def part_positions(before: Any, ends: Any, least_before: Any) -> tuple[Any, Any]:
     """Say of each history from which position to which other one the samples of a part are.
 
     Args:
@@ -77,6 +75,5 @@ def part_positions(before: Any, ends: Any, least_before: Any, xp: Any) -> tuple[
         ends: [histories] Its own end.
         least_before: Interactions that a sample has before it at least; or, of each history, the
             first position that has enough before it.
-        xp: numpy or cupy.
     """
-    return xp.minimum(xp.maximum(before, least_before), ends), ends
+    return np.minimum(np.maximum(before, least_before), ends), ends

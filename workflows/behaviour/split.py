@@ -118,7 +118,7 @@ class Split:
     def _unit(self, users: pa.Array) -> npt.NDArray[np.float64]:
         """A number in [0, 1) of each user, the same in every log."""
         distinct = users.dictionary_encode()
-        keys = mix_arrays(hash_keys(distinct.dictionary) ^ np.uint64(self.seed ^ SPLIT_SALT), np)
+        keys = mix_arrays(hash_keys(distinct.dictionary) ^ np.uint64(self.seed ^ SPLIT_SALT))
         unit: npt.NDArray[np.float64] = (keys >> np.uint64(11)).astype(np.float64) / (1 << 53)
         by_row: npt.NDArray[np.float64] = unit[np.asarray(distinct.indices)]
         return by_row

@@ -1,69 +1,220 @@
-"""Histories become files with one row per sample, beside the documents that describe them."""
+"""Samples are made of users' rows and written, one row each, dealt to files by a hash."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import tensorflow as tf
+
+from ...dataloader.behaviour_samples import EARLIER, Batch, BehaviourSamples
+from ...dataloader.draws import place_seed
+from ...dataloader.sample_columns import SampleColumns
+from ...dataloader.sample_order import Stretching
+from ...dataloader.user_rows import UserBlock, UserRows
+from ...foundation.hashing import (
+    ORDER_SALT,
+    SLICE_SALT,
+    mix_arrays,
+    row_key_arrays,
+    sample_key_arrays,
+)
 from ...foundation.progress import Narrator
-from ...schemas.dataset import write_documents
+from ...schemas.channels import HISTORY_TIME_INTERVALS, LABEL, NEGATIVE_HISTORY, POSITIVE_HISTORY
+from ...schemas.dataset import DatasetDirectory, write_documents
+from ...schemas.specs.feature_spec import Chunk, FeatureSpec
 from ...schemas.translation.merlin_schema import to_merlin_schema
-from ..engine.schedulers import Scheduler
-from ..features.fitted_numbers import FittedNumbers
-from ..features.item_values import ItemValues
-from ..vocabularies.vocabulary import Vocabularies
-from .dataset_spec import dataset_spec
-from .encode_and_sample import Part, count_parts, sample_all
-from .histories import Histories
-from .rules import SampleRules
+from ...schemas.users_layout import USERS, UsersLayout
+from ..engine.backend import arrow_lists
+from ..engine.parquet_files import ROWS_PER_FILE, columns_with_few_ids, write_samples_file
+
+SAMPLES = 1 << 14
+"""So many are made at a time."""
+FILES = 2
+"""So many are made at a time: one is written while the next one is made."""
+Numbers = npt.NDArray[np.int64]
 
 
-def write_samples_files(
-    directory: Path,
-    histories: Histories,
-    rules: SampleRules,
-    vocabularies: Vocabularies,
-    sizes: Mapping[str, int],
-    scheduler: Scheduler,
-    narrator: Narrator,
-    mappings: Sequence[str],
-    events: tuple[Path, FittedNumbers] | None = None,
-    values: ItemValues | None = None,
+def write_samples(
+    dataset: DatasetDirectory, directory: Path, narrator: Narrator, pad: bool = False
 ) -> dict[str, int]:
-    """Write the samples of train and test; the same histories and rules give the same files.
+    """Write the samples of users, and the documents that describe them.
 
     Args:
-        directory: The dataset directory.
-        histories: With the positions of the samples.
-        rules: Length, seed and kind of the draws.
-        vocabularies: What negatives are drawn from, and the items' features.
-        sizes: How many ids each domain has.
-        scheduler: Where to work.
-        narrator: Hears of every part.
-        events: Of each encoded key, and the mean share; None for what was fitted before.
-        values: Of items' features that change; None for the last known ones.
-        mappings: What to write, ``train`` and ``test`` as a rule.
+        dataset: The users.
+        directory: Gets the samples.
+        narrator: Hears of every file.
+        pad: Write histories left-padded with 0 to their longest length.
 
     Returns:
         Mapping -> the number of its samples.
     """
-    expected = {mapping: histories.count_samples(mapping, rules.twins) for mapping in mappings}
-    parts = []
-    for mapping, rows in expected.items():
-        (directory / mapping).mkdir()
-        of = count_parts(rows)
-        parts += [Part(mapping, number, of) for number in range(of)]
-    files = {
-        mapping: [part.file for part in parts if part.mapping == mapping] for mapping in expected
-    }
-    spec = dataset_spec(histories.columns, sizes, rules.max_sequence_length, files)
-    written = dict.fromkeys(expected, 0)
-    with narrator.phase("writing samples", sum(expected.values())) as report:
-        schema = to_merlin_schema(spec)
-        for mapping, rows in sample_all(
-            histories, parts, rules, vocabularies, schema, directory, scheduler, events, values
-        ):
-            report(rows, rows)
-            written[mapping] += rows
+    users = AllUsers(dataset)
+    sources = [SamplesOfUsers(users, mapping, pad) for mapping in dataset.spec.source_spec]
+    rows = {of.mapping: len(of.entries) for of in sources}
+    spec = samples_spec(dataset.spec, {of.mapping: of.files for of in sources})
+    few_ids = columns_with_few_ids(to_merlin_schema(spec))
+    with narrator.phase("writing samples", sum(rows.values())) as report:
+        for of in sources:
+            (directory / of.mapping).mkdir()
+
+            def write(number: int, of: SamplesOfUsers = of) -> int:
+                table = of.table(number)
+                write_samples_file(table, directory / of.files[number], few_ids)
+                return int(table.num_rows)
+
+            with ThreadPoolExecutor(FILES) as pool:
+                for written in pool.map(write, range(len(of.files))):
+                    report(written, written)
     write_documents(directory, spec)
-    return written
+    return rows
+
+
+def samples_spec(spec: FeatureSpec, files: dict[str, list[str]]) -> FeatureSpec:
+    """Describe the samples of a dataset of users."""
+    sources = {
+        mapping: (Chunk("parquet", spec.source_spec[mapping][0].features, tuple(names)),)
+        for mapping, names in files.items()
+    }
+    metadata = {key: value for key, value in spec.metadata.items() if key != USERS}
+    return replace(spec, source_spec=sources, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class AllUsers:
+    """All users of a dataset, in memory."""
+
+    dataset: DatasetDirectory
+
+    @cached_property
+    def samples(self) -> BehaviourSamples:
+        """The definition of a sample."""
+        return BehaviourSamples(SampleColumns.read(self.dataset, self.dataset.schema))
+
+    @cached_property
+    def block(self) -> UserBlock:
+        """The users, as arrays."""
+        return self._rows.read(range(len(self._rows.groups)))
+
+    @cached_property
+    def layout(self) -> UsersLayout:
+        """How samples are made of them."""
+        return self._rows.layout
+
+    @cached_property
+    def _rows(self) -> UserRows:
+        mapping = next(iter(self.dataset.spec.source_spec))
+        return UserRows(self.dataset, mapping, self.samples.columns, on_cpu=True)
+
+    @cached_property
+    def make(self) -> Callable[[tf.Tensor, tf.Tensor], Batch]:
+        """Makes samples of entries and seeds."""
+        users = self._rows.tensors(self.block)
+        given = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), users)
+        shapes = tf.TensorSpec([None], tf.int64), tf.TensorSpec([2], tf.uint64)
+        made: Callable[..., Batch] = tf.function(
+            self.samples, input_signature=[given, *shapes], autograph=False
+        )
+        return functools.partial(made, users)
+
+
+@dataclass(frozen=True)
+class SamplesOfUsers:
+    """The samples of a mapping, dealt to files by a hash."""
+
+    users: AllUsers
+    mapping: str
+    pad: bool = False
+    """Whether histories are left-padded with 0 to their longest length."""
+
+    @cached_property
+    def files(self) -> list[str]:
+        """The files that they go to, relative to the dataset directory."""
+        count = max(1, -(-len(self.entries) // ROWS_PER_FILE))
+        return [f"{self.mapping}/part.{number}.parquet" for number in range(count)]
+
+    @cached_property
+    def entries(self) -> Numbers:
+        """The samples in the order of the users."""
+        cut = Stretching(1, self._of_position, are_rows=False)
+        groups = range(len(self.users.block.group_starts) - 1)
+        found = [cut.entries(self.users.block, self.mapping, number, None) for number in groups]
+        return np.concatenate([np.empty(0, np.int64), *found])
+
+    @property
+    def _of_position(self) -> int:
+        return self.users.layout.samples_per_position
+
+    @cached_property
+    def _file_of(self) -> npt.NDArray[np.uint32]:
+        """The file of each sample; a positive and its negatives are in the same one."""
+        found = np.zeros(len(self.entries), np.uint32)
+        for first in range(0, len(found) if len(self.files) > 1 else 0, SAMPLES):
+            some = slice(first, first + SAMPLES)
+            row, position, _, _ = self._places(self.entries[some])
+            keys = row_key_arrays(self._seed, self._users[row], position, 0 * position)
+            scattered = mix_arrays(keys ^ SLICE_SALT)
+            found[some] = scattered % np.uint64(len(self.files))
+        return found
+
+    @property
+    def _seed(self) -> int:
+        return self.users.layout.seed
+
+    @property
+    def _users(self) -> Numbers:
+        features = self.users.block.features
+        ids: Numbers = features[self.users.samples.columns.user]
+        return ids
+
+    def _places(self, entries: Numbers) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+        """Whose samples are, their positions, labels, and which negatives they are."""
+        place, slot = entries // self._of_position, entries % self._of_position
+        found = self.users.block.positions
+        row = np.searchsorted(found.starts, place, side="right") - 1
+        is_own = slot == self._of_position - 1
+        label = is_own.astype(np.int64) if found.labels is None else is_own * found.labels[place]
+        return row, place - found.starts[row], label, np.where(is_own, 0, slot)
+
+    def table(self, number: int) -> pa.Table:
+        """Make the samples of a file, in the order of a hash."""
+        entries = self.entries[self._file_of == number]
+        row, position, label, negative = self._places(entries)
+        earlier = self.users.block.more.get(EARLIER)
+        position = position if earlier is None else position + earlier[row]
+        keys = sample_key_arrays(self._seed, self._users[row], position, label, negative)
+        order = np.argsort(mix_arrays(keys ^ ORDER_SALT), kind="stable")
+        chunks = list(self._chunks(entries[order])) or [self._chunk(entries)]
+        return pa.concat_tables(chunks)
+
+    def _chunks(self, entries: Numbers) -> Iterator[pa.Table]:
+        for first in range(0, len(entries), SAMPLES):
+            yield self._chunk(entries[first : first + SAMPLES])
+
+    def _chunk(self, entries: Numbers) -> pa.Table:
+        channels = self.users.dataset.channels
+        seeds = tf.constant([self._seed, place_seed(self._seed)], tf.uint64)
+        made, labels, _ = self.users.make(tf.constant(entries), seeds)
+        columns = {name: values.numpy() for name, values in made.items()}
+        real = columns[channels[POSITIVE_HISTORY][0]] > 0
+        real |= self.pad
+        histories = {*channels[POSITIVE_HISTORY], *channels.get(NEGATIVE_HISTORY, ())}
+        histories |= {*channels.get(HISTORY_TIME_INTERVALS, ())}
+        table = {channels[LABEL][0]: pa.array(labels.numpy()[:, 0])}
+        for name, values in columns.items():
+            values = values.astype(np.int64) if values.dtype.kind == "i" else values
+            if values.ndim == 1:
+                table[name] = pa.array(values)
+                continue
+            kept = real if name in histories else np.ones(values.shape, bool)
+            offsets = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
+            table[name] = arrow_lists(values[kept], offsets)
+        names = self.users.dataset.spec.source_spec[self.mapping][0].features
+        return pa.table({name: table[name] for name in names})

@@ -12,11 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...foundation.atomic_write import whole_file
-from ...foundation.exceptions import MerlinSimError
 from ...schemas.users_layout import USERS, UsersLayout
 from ..engine.backend import arrow_lists
 from ..engine.schedulers import Scheduler
-from .behaviour_columns import SECONDS, BehaviourColumns
+from .behaviour_columns import AS_OF, EARLIER, SECONDS
 from .histories import Histories
 
 INTERACTIONS_PER_FILE = 1 << 23
@@ -66,23 +65,50 @@ class WriteUsers:
         return part.stop - part.first
 
     def _table(self, offsets: npt.NDArray[np.int64], first: int, stop: int) -> pa.Table:
-        histories, users = self.histories, slice(first, stop)
-        items = histories.items[offsets[first] : offsets[stop]].astype(self.id_type)
+        histories, layout, users = self.histories, self.layout, slice(first, stop)
+        columns, interactions = histories.columns, slice(offsets[first], offsets[stop])
         places = offsets[first : stop + 1] - offsets[first]
-        columns = {name: histories.column(name)[users] for name in histories.columns.users}
-        for mapping, names in self.layout.positions.items():
+        lasts = np.maximum(offsets[first + 1 : stop + 1] - 1, 0)
+        table: dict[str, pa.Array] = {}
+        for name in columns.users:
+            if name not in layout.per_interaction:
+                table[name] = pa.array(histories.column(name)[users])
+        for name in (*columns.of_users, *columns.changing_numbers):
+            if name == EARLIER:
+                before = histories.numbers(name)[users].astype(np.int64)
+                table[str(layout.samples_before)] = pa.array(before)
+            elif name not in layout.per_interaction:
+                changes = name in columns.changing_numbers
+                numbers = histories.numbers(name)[lasts if changes else users]
+                table[name] = pa.array(numbers.astype(np.float32))
+        for mapping, names in layout.positions.items():
             for name, values in zip(names, histories.positions(mapping), strict=True):
-                columns[name] = values[users]
-        table = {name: pa.array(values) for name, values in columns.items()}
-        table[self.layout.history] = arrow_lists(items, places)
-        if self.layout.times is not None:
-            times = histories.numbers(SECONDS)[offsets[first] : offsets[stop]]
-            table[self.layout.times] = arrow_lists(times, places)
-        if self.layout.same_time is not None:
-            own = np.arange(offsets[first], offsets[stop])
-            before = own - histories.firsts[offsets[first] : offsets[stop]]
-            table[self.layout.same_time] = arrow_lists(before.astype(np.int32), places)
-        return pa.table(table)
+                table[name] = pa.array(values[users])
+        lists = {layout.history: histories.items[interactions].astype(self.id_type)}
+        if layout.times is not None:
+            lists[layout.times] = histories.numbers(SECONDS)[interactions]
+        own = np.arange(interactions.start, interactions.stop)
+        behind = own
+        if layout.same_time is not None:
+            behind = histories.firsts[interactions]
+            lists[layout.same_time] = (own - behind).astype(np.int32)
+        if layout.roles is not None:
+            lists[layout.roles] = histories.roles[interactions]
+        if layout.changed_at is not None:
+            lists[layout.changed_at] = histories.beside(AS_OF)[interactions]
+        for number in columns.features.lagging:
+            starts = np.repeat(offsets[first:stop], np.diff(places))
+            for name, lag in number.lagged.items():
+                lagging = np.maximum(behind - lag, interactions.start)
+                # 0 where there was none: what operators bring to 0 is in the middle, or the least.
+                found = np.where(behind - starts >= lag, histories.numbers(number.name)[lagging], 0)
+                lists[name] = found.astype(np.float32)
+        for name in layout.per_interaction:
+            if name in columns.beside_items:
+                lists[name] = histories.beside(name)[interactions]
+            elif name not in lists:
+                lists[name] = histories.numbers(name)[interactions].astype(np.float32)
+        return pa.table(table | {name: arrow_lists(v, places) for name, v in lists.items()})
 
 
 def cut(offsets: npt.NDArray[np.int64], interactions: int) -> list[tuple[int, int]]:
@@ -126,20 +152,3 @@ def user_parts(histories: Histories) -> list[UserPart]:
     """The files that all users go to."""
     stretches = cut(histories.offsets, INTERACTIONS_PER_FILE)
     return [UserPart(number, *stretch) for number, stretch in enumerate(stretches)]
-
-
-def refuse_names_of_positions(columns: BehaviourColumns, layout: UsersLayout) -> None:
-    """Refuse columns of a log that are called like those of the positions.
-
-    Raises:
-        MerlinSimError: With the names.
-    """
-    own = {name for names in layout.positions.values() for name in names}
-    own |= set() if layout.same_time is None else {layout.same_time}
-    times = [] if layout.times is None else [layout.times]
-    taken = sorted(own & {*columns.users, *columns.items, *times})
-    if taken:
-        raise MerlinSimError(
-            "With `--layout users`, columns of the log should not be called as the positions of "
-            f"samples are ({', '.join(sorted(own))}). Received: {', '.join(taken)}."
-        )

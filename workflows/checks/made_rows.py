@@ -15,7 +15,7 @@ from ...dataloader.draws import place_seed
 from ...dataloader.sample_columns import SampleColumns
 from ...dataloader.sample_order import Stretching
 from ...dataloader.user_rows import UserRows
-from ...schemas.channels import LABEL, POSITIVE_HISTORY, TARGET_ITEM_FEATURES, USER_FEATURES
+from ...schemas.channels import POSITIVE_HISTORY
 from ...schemas.dataset import DatasetDirectory
 from . import kernels
 from .checked_rows import CheckedRows
@@ -37,7 +37,7 @@ class MadeRows:
 
     @cached_property
     def _users(self) -> UserRows:
-        return UserRows(self.dataset, self.mapping, on_cpu=True)
+        return UserRows(self.dataset, self.mapping, self._samples.columns, on_cpu=True)
 
     @cached_property
     def _history(self) -> str:
@@ -46,27 +46,32 @@ class MadeRows:
     @cached_property
     def _samples(self) -> BehaviourSamples:
         channels = self.dataset.channels
-        single = [n for c in (LABEL, USER_FEATURES, TARGET_ITEM_FEATURES) for n in channels[c]]
+        lists = {
+            name for name in self.dataset.schema.column_names if self.dataset.schema[name].is_list
+        }
+        single = [name for names in channels.values() for name in names if name not in lists]
         schema = Schema([self.dataset.schema[name] for name in (*single, self._history)])
         return BehaviourSamples(SampleColumns.read(self.dataset, schema))
 
     @property
     def parts(self) -> list[int]:
         """The row groups that have samples."""
-        return list(range(len(self._users.parts)))
+        return self._users.parts
 
     def rows_of(self, part: int) -> int:
         """How many samples a part has."""
-        of_position = self._samples.columns.of_position
-        return of_position * int(self._users.part_positions[part].sum())
+        return self._cut.rows_of(*self._users.read_positions(part))
+
+    @property
+    def _cut(self) -> Stretching:
+        return Stretching(1, self._samples.columns.of_position, are_rows=False)
 
     def read(self, part: int) -> Iterator[CheckedRows]:
         """Make the samples of a row group of users, some at a time."""
-        block = self._users.read([self._users.parts[part]])
+        block = self._users.read([part])
         users = self._users.tensors(block)
         layout = self._users.layout
-        cut = Stretching(1, layout.samples_per_position, are_rows=False)
-        entries = cut.entries(block, self.mapping, 0, None)
+        entries = self._cut.entries(block, self.mapping, 0, None)
         seeds = tf.constant([layout.seed, place_seed(layout.seed)], tf.uint64)
         for first in range(0, len(entries), SAMPLES):
             chosen = tf.constant(entries[first : first + SAMPLES])

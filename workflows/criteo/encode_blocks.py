@@ -11,9 +11,8 @@ from typing import Any
 import pyarrow as pa
 from merlin.schema import ColumnSchema, Schema
 
-from ..behaviour.encode_and_sample import columns_with_few_ids
 from ..engine.backend import frame_to_arrow, host_frame
-from ..engine.parquet_files import write_samples_file
+from ..engine.parquet_files import columns_with_few_ids, write_samples_file
 from ..engine.workflow import Workflow
 from ..logs.bad_rows import FAIL
 from ..logs.line_blocks import LineBlock

@@ -17,8 +17,6 @@ import pyarrow.compute as pc
 from merlin.core.compat import cudf
 from merlin.core.dispatch import create_multihot_col
 
-from ...foundation.row_numbers import for_each_element
-
 PLACE = "place in the table"
 LONGEST_INT32_LIST = np.iinfo(np.int32).max
 
@@ -69,13 +67,6 @@ def values_of(series: Any) -> Any:
     if is_on_gpu(series):
         return series.values.astype("int64")
     return np.asarray(series).astype(np.int64, copy=False)
-
-
-def numbers_of(series: Any) -> Any:
-    """Return a column of numbers as a float64 array."""
-    if is_on_gpu(series):
-        return series.values.astype("float64")
-    return np.asarray(series).astype(np.float64, copy=False)
 
 
 def lists_of(series: Any, dtype: str = "int64") -> tuple[Any, Any]:
@@ -212,17 +203,3 @@ def join_keys(keys: list[Any]) -> Any:
     for key, size in zip(keys[1:], sizes[1:], strict=True):
         joined = joined * size + key
     return joined
-
-
-def pad_left(values: Any, offsets: Any, length: int, xp: Any) -> tuple[Any, Any]:
-    """Write each list at the end of ``length`` zeros.
-
-    >>> pad_left(np.array([1, 2, 3]), np.array([0, 2, 3]), 3, np)[0].tolist()
-    [0, 1, 2, 0, 0, 3]
-    """
-    rows = len(offsets) - 1
-    padded = xp.zeros(rows * length, dtype=values.dtype)
-    shift = (xp.arange(1, rows + 1, dtype=xp.int64) * length) - offsets[1:]
-    shift = for_each_element(shift, offsets, xp)
-    padded[shift + xp.arange(len(values), dtype=xp.int64)] = values
-    return padded, xp.arange(rows + 1, dtype=xp.int64) * length

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from merlin.schema import Schema
 
 from ...foundation.atomic_write import whole_file
 
@@ -17,6 +18,22 @@ LARGEST_DICTIONARY = 1 << 16  # entries that still make a small page
 # Ids of many items hardly repeat within a page, a dictionary of them costs only time. Delta
 # encoding would be smaller still, but the cudf of the stack's GPU container cannot read it.
 FAST_ZSTD = -3
+
+
+def write_table(table: pa.Table, path: Path) -> None:
+    """Write a table that belongs to a dataset beside its rows; it is whole, or not there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as whole:
+        pq.write_table(table, whole, compression="zstd", write_statistics=False)
+
+
+def columns_with_few_ids(schema: Schema) -> list[str]:
+    """Name the columns whose ids parquet should store as places in a dictionary."""
+    return [
+        column.name
+        for column in schema
+        if column.int_domain is not None and column.int_domain.max < LARGEST_DICTIONARY
+    ]
 
 
 def write_samples_file(table: pa.Table, path: Path, few_ids: Collection[str] = ()) -> None:

@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...schemas.users_files import ID, TIME, VALUE
+from ..engine.backend import arrow_lists
+from ..engine.parquet_files import write_table
 
 Array = npt.NDArray[Any]
-STARTS, TIMES, VALUES = "starts", "times", "values.npy"
 
 
 @dataclass(frozen=True)
@@ -23,9 +27,13 @@ class ItemValues:
     """The changes of each feature that changes; travels between processes as a path."""
 
     directory: Path
-    """For each stored column raw arrays, mapped into memory."""
+    """A file for each stored column."""
 
-    def write(self, name: str, ids: Array, times: Array, values: Array, size: int) -> None:
+    def path(self, name: str) -> Path:
+        """The file of a column."""
+        return self.directory / f"{name}.parquet"
+
+    def write(self, name: str, ids: Array, times: Array, values: Array) -> None:
         """Keep the changes of a column.
 
         Args:
@@ -33,25 +41,26 @@ class ItemValues:
             ids: [changes] Whose each is, in their order.
             times: [changes] Whole numbers, of one item in their order.
             values: [changes] or [changes, width] What is known from then on.
-            size: The largest id.
         """
-        directory = self.directory / name
-        directory.mkdir(parents=True)
-        counts = np.bincount(ids, minlength=size + 1)
-        np.concatenate([[0], np.cumsum(counts)]).astype(np.int64).tofile(directory / STARTS)
-        times.astype(np.int64).tofile(directory / TIMES)
-        np.save(directory / VALUES, values)
+        stored = (
+            pa.array(values)
+            if values.ndim == 1
+            else arrow_lists(values.reshape(-1), np.arange(len(values) + 1) * values.shape[1])
+        )
+        write_table(
+            pa.table({ID: ids, TIME: times.astype(np.int64), VALUE: stored}), self.path(name)
+        )
 
     def changes(self, name: str) -> bool:
         """Tell whether a column has changes."""
-        return (self.directory / name).is_dir()
+        return self.path(name).is_file()
 
     def at(self, name: str, ids: Array, times: Array, last: Array) -> Array:
         """Look up what was known of items.
 
         >>> import tempfile
         >>> values = ItemValues(Path(tempfile.mkdtemp()))
-        >>> values.write("brand", np.array([1, 1]), np.array([5, 9]), np.array([7, 8]), 2)
+        >>> values.write("brand", np.array([1, 1]), np.array([5, 9]), np.array([7, 8]))
         >>> last = np.array([0, 8, 4])
         >>> items, times = np.array([1, 1, 1, 2]), np.array([4, 8, 9, 1])
         >>> values.at("brand", items, times, last).tolist()
@@ -64,42 +73,30 @@ class ItemValues:
             last: By item, its last known value.
         """
         found = last[ids]
-        places = self._places(name, ids, times)
-        has_changed = places >= 0
-        values = np.load(self.directory / name / VALUES, mmap_mode="r")
-        found[has_changed] = values[places[has_changed]]
+        values, places, _ = self._changes(name, ids, times)
+        found[places >= 0] = values[places[places >= 0]]
         return found
 
     def is_outdated(self, name: str, ids: Array, times: Array) -> npt.NDArray[np.bool_]:
         """Tell which items got another value later than a time."""
-        places, starts = self._places(name, ids, times), self._map(name, STARTS)
-        values = np.load(self.directory / name / VALUES, mmap_mode="r")
-        lasts = np.maximum(starts[ids + 1] - 1, 0)
-        differs = values[np.maximum(places, 0)] != values[lasts]
+        values, places, lasts = self._changes(name, ids, times)
+        differs = values[np.maximum(places, 0)] != values[np.maximum(lasts, 0)]
         differs = differs if differs.ndim == 1 else differs.any(axis=1)
         outdated: npt.NDArray[np.bool_] = (places >= 0) & differs
         return outdated
 
-    def _places(self, name: str, ids: Array, times: Array) -> Array:
-        places: Array = _last_change(self._map(name, STARTS), self._map(name, TIMES), ids, times)
-        return places
-
-    def _map(self, name: str, array: str) -> Array:
-        return np.memmap(self.directory / name / array, np.int64, "r")
-
-
-@numba.njit(cache=True, nogil=True)
-def _last_change(starts: Array, times: Array, ids: Array, moments: Array) -> Array:
-    """The place of the last change no later than each moment, or of the first; -1 without any."""
-    places = np.empty(len(ids), np.int64)
-    for i in range(len(ids)):
-        first = low = starts[ids[i]]
-        stop = high = starts[ids[i] + 1]
-        while low < high:
-            middle = (low + high) >> 1
-            if times[middle] <= moments[i]:
-                low = middle + 1
-            else:
-                high = middle
-        places[i] = -1 if first == stop else max(low - 1, first)
-    return places
+    def _changes(self, name: str, ids: Array, times: Array) -> tuple[Array, Array, Array]:
+        """All values; of each element its place among them at a time, and the last; -1 for none."""
+        table = pq.read_table(self.path(name))
+        values = table[VALUE].combine_chunks()
+        if not pa.types.is_primitive(values.type):
+            values = np.asarray(values.flatten()).reshape(len(table), -1)
+        changed, moments = np.asarray(table[ID]), np.asarray(table[TIME])
+        known = np.unique(moments)
+        span = len(known) + 1
+        keys = changed * span + np.searchsorted(known, moments)
+        wanted = ids * span + np.searchsorted(known, times, "right")
+        firsts, stops = (np.searchsorted(changed, ids, side) for side in ("left", "right"))
+        places = np.maximum(np.searchsorted(keys, wanted) - 1, firsts)  # the first one before it
+        has_any = stops > firsts
+        return np.asarray(values), np.where(has_any, places, -1), np.where(has_any, stops - 1, -1)

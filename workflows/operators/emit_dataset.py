@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from merlin.schema import ColumnSchema, Schema
+from merlin.schema import Schema
 
-from ..engine.backend import array_module, list_column, lists_of, new_frame, pad_left
+from ..engine.backend import new_frame
 from .row_operator import RowOperator
 
 
@@ -15,14 +15,12 @@ class EmitDataset(RowOperator):
 
     Args:
         schema: The dataset's schema, with tags, domains and lengths.
-        pad: Write every list left-padded with 0 to its longest length, as published.
     """
 
-    def __init__(self, schema: Schema, pad: bool = False) -> None:
+    def __init__(self, schema: Schema) -> None:
         """Store the arguments."""
         super().__init__()
         self.schema = schema
-        self.pad = pad
 
     def inputs(self) -> tuple[str, ...]:
         """The columns of the schema."""
@@ -33,20 +31,9 @@ class EmitDataset(RowOperator):
         return self.schema
 
     def transform(self, col_selector: Any, df: Any) -> Any:
-        """Order, cast and pad one partition."""
-        columns = {}
-        for name, column in self.schema.column_schemas.items():
-            if not column.is_list:
-                columns[name] = df[name].astype(column.dtype.name)
-            elif self.pad and _is_history(column):
-                longest, dtype = int(column.value_count.max), column.dtype.name
-                padded = pad_left(*lists_of(df[name], dtype), longest, array_module(df))
-                columns[name] = list_column(*padded, like=df)
-            else:
-                columns[name] = df[name]
+        """Order and cast one partition."""
+        columns = {
+            name: df[name].astype(column.dtype.name)
+            for name, column in self.schema.column_schemas.items()
+        }
         return new_frame(columns, like=df)
-
-
-def _is_history(column: ColumnSchema) -> bool:
-    """Whether its lists are of different lengths; vectors and lists of a target are of one."""
-    return bool(column.is_ragged)

@@ -1,20 +1,11 @@
-"""The bases of operators that make other rows, and of those that read the table of items."""
+"""The base of operators that make other rows."""
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
 from typing import Any
 
-import dask
 from merlin.schema import ColumnSchema, Schema
-from nvtabular.ops import Operator, StatOperator
-
-from ...foundation.exceptions import MerlinSimError
-from ...schemas.item_table import ItemTable
-
-ITEM_TABLES = "items"
-"""Where a saved workflow keeps the item's vocabulary."""
+from nvtabular.ops import Operator
 
 
 class RowOperator(Operator):
@@ -50,49 +41,6 @@ class RowOperator(Operator):
                 f"missing: {', '.join(missing)}."
             )
         return self.outputs()
-
-
-class ItemTableOperator(StatOperator):
-    """An operator that reads ``items``, which was fitted before the workflow was made.
-
-    NVTabular's ``Workflow.save`` asks such operators to copy their files beside the workflow, and
-    ``Workflow.load`` says where they are then: a saved workflow may be moved.
-    """
-
-    items: ItemTable
-    fitted = True
-
-    def fit(self, col_selector: Any, ddf: Any) -> Any:
-        """Learn nothing: the table is there."""
-        return dask.delayed(None)
-
-    def fit_finalize(self, dask_stats: Any) -> None:
-        """Learn nothing."""
-
-    def clear(self) -> None:
-        """Forget nothing."""
-
-    def set_storage_path(self, new_path: Any, copy: bool = False) -> None:
-        """Read the table below another path, after it was copied there if asked."""
-        if "://" in str(new_path):
-            raise MerlinSimError(
-                "A workflow with the items of a dataset is saved in a directory of this machine. "
-                f"Received: {new_path}. Save it locally, then copy the directory."
-            )
-        stored = Path(new_path) / ITEM_TABLES / self.items.path.name
-        if copy and stored != self.items.path:
-            stored.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(self.items.path, stored)
-        self.read_items(ItemTable(stored))
-
-    def read_items(self, items: ItemTable) -> None:
-        """Read another table."""
-        self.items = items
-
-
-def id_column(name: str) -> ColumnSchema:
-    """Describe a column of one id a row."""
-    return ColumnSchema(name, dtype="int64")
 
 
 def number_column(name: str) -> ColumnSchema:

@@ -131,19 +131,19 @@ class SampleBatch:
         oldest[full] = _mixed(items[offsets[:-1][full]]) * _powers(longest)[-1]
         following = (seen - oldest) * GOLDEN + target
         # Of one item a list's hash is the mixed item: what is joined with it is mixed once more.
-        of_user = mix_arrays(_mixed(next(iter(self.users.values()))), np)
+        of_user = mix_arrays(_mixed(next(iter(self.users.values()))))
         (drawn, *_), drawn_offsets = self.histories[NEGATIVE_HISTORY]
-        rest = mix_arrays(_of_lists(drawn, drawn_offsets) + mix_arrays(target, np), np)
-        own = mix_arrays(seen + of_user, np)
-        whole = mix_arrays(own ^ (rest + self.labels.astype(np.uint64)), np)
-        return own, mix_arrays(following + of_user, np), whole
+        rest = mix_arrays(_of_lists(drawn, drawn_offsets) + mix_arrays(target))
+        own = mix_arrays(seen + of_user)
+        whole = mix_arrays(own ^ (rest + self.labels.astype(np.uint64)))
+        return own, mix_arrays(following + of_user), whole
 
     def _width(self, channel: str) -> tuple[int, ...]:
         return self.spec.feature_spec[self.spec.channel_spec[channel][0]].dimensions or (0,)
 
 
 def _mixed(values: Numbers) -> Hashes:
-    found: Hashes = mix_arrays(values.astype(np.uint64), np)
+    found: Hashes = mix_arrays(values.astype(np.uint64))
     return found
 
 

@@ -138,7 +138,7 @@ def write_item_values(
         ids = np.asarray(pc.index_in(found.items, keys)).astype(np.int64) + 1
         order = np.argsort(ids, kind="stable")
         made = _made(name, found.values, columns, vocabularies, fitted)
-        values.write(name, ids[order], found.times[order], made[order], len(keys))
+        values.write(name, ids[order], found.times[order], made[order])
     return values
 
 

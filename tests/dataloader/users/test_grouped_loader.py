@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from drawn_by_hand import drawn, key_of
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from small_users import (
@@ -25,10 +26,8 @@ from small_users import (
 from merlin_sim.dataloader.draws import place_seed
 from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.foundation.hashing import draw_below, row_key
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.schemas.population import Population
 
 # Of rows as `as_rows` joins them: country, kind_pos, kind_trgt, label, thing_pos, thing_trgt, user.
 LABEL, TARGET, USER = LONGEST + 2, -2, -1
@@ -230,15 +229,12 @@ def test_a_negative_stands_beside_each_place_and_is_the_same_in_every_row(users)
 def test_a_negative_is_the_draw_of_its_position(users):
     feed = feed_of(users, 40, candidates=4)
     counts = np.concatenate([[0], item_table()["count"]])
-    population = Population.of_counts(counts)
-    seed = np.uint64(place_seed(RULES.seed))
+    seed = place_seed(RULES.seed)
     batch = batches_of(feed)[0]
     for user, negatives in zip(batch["user"], batch["thing_neg"], strict=True):
-        keys = [row_key(seed, user, position, 0) for position in range(40)]
-        indexes = np.array([draw_below(np.uint64(key), 0, population.size) for key in keys])
-        drawn = population.at(indexes, np).tolist()
+        beside = [drawn(key_of(seed, user, place, 0), 0, counts) for place in range(40)]
         seen = negatives[negatives > 0].tolist()
-        assert any(drawn[first : first + len(seen)] == seen for first in range(40))
+        assert any(beside[first : first + len(seen)] == seen for first in range(40))
 
 
 @pytest.mark.slow

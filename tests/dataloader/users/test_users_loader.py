@@ -264,7 +264,7 @@ WRONG_TIMES = {
     "earlier than the one before": (put("when", 1, 1.0, 4), "position 4: .*oldest first.*: 1.0"),
     "too few": (
         lambda columns: columns["when"][1].pop(),
-        r"\(user 5\): column when .* a time for each item of thing. Received: 9",
+        r"\(user 5\): column when .* a value for each item of thing. Received: 9",
     ),
 }
 

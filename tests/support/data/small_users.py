@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from drawn_by_hand import drawn, key_of
 
 from merlin_sim.schemas.dataset import write_documents
-from merlin_sim.schemas.population import Population
 from merlin_sim.workflows.behaviour.behaviour_columns import BehaviourColumns
-from merlin_sim.workflows.behaviour.dataset_spec import SAME_TIME_BEFORE, users_spec
+from merlin_sim.workflows.behaviour.dataset_spec import users_spec
 from merlin_sim.workflows.behaviour.rules import SampleRules
 from merlin_sim.workflows.features.feature_set import FeatureSet
-from merlin_sim.workflows.operators import sample_kernels
 
-COLUMNS = BehaviourColumns("user", "thing", "when", ("country",), ("kind",))
+SAME_TIME_BEFORE = "same_time_before"
+COLUMNS = BehaviourColumns("user", "thing", "when", ("country",), ("kind",), steady=("country",))
 ITEMS, KINDS, COUNTRIES, LONGEST = 50, 7, 3, 6
 RULES = SampleRules(max_sequence_length=LONGEST, seed=99)
 
@@ -110,7 +110,7 @@ def samples_of(
     """The samples in the users' order, made one by one; histories padded on the left."""
     table = pa.concat_tables([pq.read_table(p) for p in sorted(directory.glob("users/*"))])
     items = item_table()
-    population = Population.of_counts(np.concatenate([[0], items["count"]]))
+    counts = [0, *items["count"].tolist()]
     kind_of = np.concatenate([[0], items["kind"]])
     rows = []
     for user in table.to_pylist():
@@ -118,20 +118,16 @@ def samples_of(
             seen = position - user.get(SAME_TIME_BEFORE, [0] * len(user["thing"]))[position]
             window = slice(max(0, seen - LONGEST), seen)
             before = user["thing"][window]
-            drawn = sample_kernels.draw_negatives(
-                np.array([user["user"]]), np.array([position]), np.ones(1, np.int8),
-                np.array([user["thing"][position]]),
-                np.array(before, np.int64), np.array([0, len(before)]), np.arange(twins + 1), twins,
-                seed, population.cumulative, population.first, population.block,
-            )  # fmt: skip
-            targets, positives, negatives, offsets = drawn
             for slot in range(twins + 1):
-                part = slice(offsets[slot], offsets[slot + 1])
+                is_own = slot == twins
+                key = key_of(seed, user["user"], position, is_own, 0 if is_own else slot)
+                target = user["thing"][position] if is_own else drawn(key, 0, counts)
+                negatives = [drawn(key, number + 1, counts) for number in range(len(before))]
                 histories = [
-                    np.concatenate([np.zeros(LONGEST - len(before), np.int64), values[part]])
-                    for values in (positives, negatives)
+                    np.array([0] * (LONGEST - len(values)) + values, np.int64)
+                    for values in (before, negatives)
                 ]
-                ids = (user["user"], user["country"], targets[slot])
+                ids = (user["user"], user["country"], target)
                 since = np.zeros(LONGEST)
                 if "when" in user and before:
                     times = user["when"][window]

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ....foundation.exceptions import MerlinSimError
 from ....schemas.users_layout import USERS as USERS_LAYOUT
 from ...features.feature import ORDER
 from ...logs.bad_rows import POLICIES
 from ...logs.times import NANOSECONDS
-from ..dataset_spec import users_layout_of
 from ..fitted import FittedWorkflow
-from ..rules import LATEST, NONE, SPLIT_RULES, SampleRules
+from ..rules import NONE, SPLIT_RULES, SampleRules
 from ..split import Split
 from ..summary import Summary
-from ..write_users import refuse_names_of_positions
 from .build_settings import LAYOUTS, BuildSettings
 
 
@@ -141,77 +137,8 @@ def _check_layout(settings: BuildSettings) -> None:
         raise MerlinSimError(
             f"`layout` should be {' or '.join(LAYOUTS)}. Received: `layout` = {settings.layout!r}."
         )
-    if settings.rules.negatives_not_in_history and settings.layout != USERS_LAYOUT:
+    if settings.layout == USERS_LAYOUT and settings.rules.pad:
         raise MerlinSimError(
-            "`negatives_not_in_history` needs `--layout users`: a row of samples knows a part "
-            f"of its user's history. Received: `layout` = {settings.layout!r}."
-        )
-    if settings.layout == USERS_LAYOUT:
-        _refuse_what_users_cannot_hold(settings)
-        refuse_names_of_positions(
-            settings.columns, users_layout_of(settings.columns, settings.rules)
-        )
-        if settings.rules.pad:
-            raise MerlinSimError(
-                "`pad` is of the samples layout: users' histories have no longest length. "
-                f"Received: `pad` = True with `layout` = {settings.layout!r}."
-            )
-
-
-def refuse_changes_in_users_layout(
-    settings: BuildSettings, of_users: Mapping[str, int], of_items: Mapping[str, int]
-) -> None:
-    """Refuse features that change where a row has one value for all samples of a user.
-
-    Args:
-        settings: What is built.
-        of_users: By stored column, how many users have different values in time.
-        of_items: The same of items.
-    """
-    if settings.layout != USERS_LAYOUT or settings.rules.feature_values == LATEST:
-        return
-    found = [
-        f"{name!r} of {count:,} {whose}{'s' * (count > 1)}"
-        for whose, counts in (("user", of_users), ("item", of_items))
-        for name, count in counts.items()
-        if count
-    ]
-    if found:
-        raise MerlinSimError(
-            f"{settings.files}: with `--layout users` a feature has one value for each user and "
-            f"item, expected features that do not change. Found changes in {', '.join(found)}. "
-            "`--layout samples` gives each sample what was known at its time; `--feature_values "
-            "latest` gives all samples the latest values, which tell training what came after."
-        )
-
-
-def _refuse_what_users_cannot_hold(settings: BuildSettings) -> None:
-    intervals = settings.columns.intervals
-    beside = [name for name in settings.columns.beside_target if name not in intervals]
-    if beside:
-        raise MerlinSimError(
-            "Numbers, vectors and lists need `--layout samples`: with `--layout users` a "
-            "sample is made of ids and time intervals (buckets make ids of a user's and an "
-            f"item's numbers). Received: `--features` makes {', '.join(beside)}."
-        )
-    if settings.columns.contexts:
-        raise MerlinSimError(
-            f"Contexts of interactions ({', '.join(settings.columns.contexts)}) need `--layout "
-            "samples`: with `--layout users` a user's row has one value for all samples."
-        )
-    if settings.columns.label is not None:
-        raise MerlinSimError(
-            f"A column of labels ({settings.columns.label!r}) needs `--layout samples`: with "
-            "`--layout users` a user's row holds what was taken, not what was shown."
-        )
-    if settings.columns.behaviour is not None:
-        raise MerlinSimError(
-            f"A column of behaviours ({settings.columns.behaviour!r}) needs `--layout samples`: "
-            "with `--layout users` all that is in a history is predicted."
-        )
-
-    if settings.earlier is not None:
-        raise MerlinSimError(
-            f"To continue histories ({settings.earlier.directory}) needs `--layout samples`: with "
-            "`--layout users` a user's row holds the whole history."
+            "`pad` is of the samples layout: users' histories have no longest length. "
+            f"Received: `pad` = True with `layout` = {settings.layout!r}."
         )

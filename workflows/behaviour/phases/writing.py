@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from ....foundation.atomic_write import copy_directory
 from ....foundation.digest import sha256
-from ....schemas.dataset import write_documents
+from ....schemas.dataset import DatasetDirectory, write_documents
 from ....schemas.users_layout import USERS as USERS_LAYOUT
 from ...continuation.earlier_histories import EarlierHistories
 from ...continuation.newest_rows import HISTORY
 from ...engine.schedulers import written_by_task
 from ...features.event_counts import refuse_counted
 from ...features.fitted_numbers import FittedNumbers
-from ...features.item_values import ItemValues
 from ...vocabularies.vocabulary import Vocabularies
 from ..behaviour_columns import ROLE, SECONDS
-from ..dataset_spec import users_layout_of, users_spec
-from ..encode_and_sample import encode_all
+from ..dataset_spec import EVENTS, ITEM_CHANGES, InTime, users_layout_of, users_spec
+from ..encode_users import encode_all
 from ..histories import Histories
-from ..kept_users import EVENTS
+from ..kept_users import EVENTS as KEPT_EVENTS
 from ..positions import TRAIN
-from ..rules import AS_OF_SAMPLE, LATEST
+from ..rules import LATEST
 from ..split import Split
 from ..summary import Summary
-from ..write_samples import write_samples_files
 from ..write_users import user_parts, write_users
 from .build_settings import BuildSettings
 from .refusals import split_in_words
@@ -46,7 +47,7 @@ def encode(
         for rows in encode_all(
             settings.columns,
             vocabularies,
-            work / EVENTS,
+            work / KEPT_EVENTS,
             encoded,
             settings.rules,
             split,
@@ -54,7 +55,7 @@ def encode(
             numbers if settings.columns.features else None,
         ):
             report(rows, rows)
-        names = sorted(path.name for path in (work / EVENTS).glob("*.arrow"))
+        names = sorted(path.name for path in (work / KEPT_EVENTS).glob("*.arrow"))
         histories.gather((written_by_task(encoded / name) for name in names), split)
     read = summary.kept_interactions + summary.earlier_interactions
     summary.unseen_earlier = read - int(histories.offsets[-1]) - summary.unseen_rows
@@ -110,49 +111,45 @@ def write(
     settings: BuildSettings,
     directory: Path,
     histories: Histories,
-    vocabularies: Vocabularies,
-    events: tuple[Path, FittedNumbers] | None,
-    values: ItemValues | None,
+    in_time: InTime,
     summary: Summary,
 ) -> None:
-    """Write the rows, one per sample or one per user."""
-    if settings.rules.feature_values == LATEST:
+    """Write the rows: one per user, and of these one per sample where that is asked for."""
+    rules = settings.rules
+    if rules.feature_values == LATEST:
         trained, _ = histories.places_of_samples(TRAIN)
-        summary.outdated = histories.count_outdated(TRAIN, values), len(trained)
+        summary.outdated = histories.count_outdated(TRAIN, in_time.changes), len(trained)
+        in_time = replace(in_time, changes=None)
+    _write_users(settings, directory, histories, in_time, summary)
     if settings.layout == USERS_LAYOUT:
-        _write_users(settings, directory, histories, summary)
+        summary.rows = {name: histories.count_samples(name, rules.twins) for name in rules.mappings}
     else:
-        rows = write_samples_files(
-            directory,
-            histories,
-            settings.rules,
-            vocabularies,
-            summary.domains,
-            settings.scheduler,
-            settings.narrator,
-            settings.rules.mappings,
-            events,
-            values if settings.rules.feature_values == AS_OF_SAMPLE else None,
-        )
-        summary.rows = rows
+        from ..write_samples import write_samples  # TensorFlow, which users' rows do without
+
+        users = DatasetDirectory.open(directory)
+        summary.rows = write_samples(users, directory, settings.narrator, rules.pad)
+        for name in (USERS_LAYOUT, EVENTS, ITEM_CHANGES):
+            shutil.rmtree(directory / name, ignore_errors=True)
     files = directory.glob("*/part.*.parquet")
     summary.bytes = sum(path.stat().st_size for path in files)
 
 
 def _write_users(
-    settings: BuildSettings, directory: Path, histories: Histories, summary: Summary
+    settings: BuildSettings,
+    directory: Path,
+    histories: Histories,
+    in_time: InTime,
+    summary: Summary,
 ) -> None:
-    layout = users_layout_of(settings.columns, settings.rules)
+    if in_time.changes is not None:
+        copy_directory(in_time.changes.directory, directory / ITEM_CHANGES)
+    layout = users_layout_of(settings.columns, settings.rules, in_time)
     items = summary.domains[settings.columns.item]
     with settings.narrator.phase("writing users", summary.users) as report:
         for users in write_users(histories, layout, items, directory, settings.scheduler):
             report(users, users)
-    summary.rows = {
-        mapping: histories.count_samples(mapping, settings.rules.twins)
-        for mapping in settings.rules.mappings
-    }
     files = [part.file for part in user_parts(histories)]
-    spec = users_spec(settings.columns, summary.domains, settings.rules, files)
+    spec = users_spec(settings.columns, summary.domains, settings.rules, files, in_time)
     write_documents(directory, spec)
 
 
