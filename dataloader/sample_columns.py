@@ -129,7 +129,8 @@ class SampleColumns:
             raise DataError(f"{path} cannot be read as parquet: {error}") from error
         check_items(path, table, layout.item_features, largest, layout.negatives)
         items = ItemTable(path)
-        moments, changes = {}, {}
+        moments: dict[str, Moments] = {}
+        changes: dict[str, Any] = {}
         if layout.item_changes:
             files = {name: dataset.path / file for name, file in layout.item_changes.items()}
             moments[CHANGED], changes = read_changes(files, largest[0])

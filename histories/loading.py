@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from ..foundation.exceptions import MerlinSimError
 from ..foundation.progress import Narrator
+from ..schemas.users_layout import JOINS
 from ..workflows.behaviour.behaviour_columns import ROLE, BehaviourColumns
 from ..workflows.behaviour.fitted import FittedWorkflow
-from ..workflows.behaviour.interaction_roles import JOINS
 from ..workflows.behaviour.roles import with_roles
 from ..workflows.behaviour.rules import ITEM_ORDER
 from ..workflows.continuation.earlier_histories import EarlierHistories

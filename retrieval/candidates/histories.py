@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 
 from ...foundation.exceptions import MerlinSimError
 from ...schemas.stored_types import type_in_words
+from ...schemas.users_layout import JOINS
 from ...workflows.behaviour.behaviour_columns import ROLE
 from ...workflows.behaviour.fitted import FittedWorkflow
-from ...workflows.behaviour.interaction_roles import JOINS
 from ...workflows.behaviour.rules import ITEM_ORDER
 
 

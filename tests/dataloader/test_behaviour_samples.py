@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from drawn_by_hand import drawn, key_of
+from gpu_kernels import without_gpu_kernel
 from small_users import RULES, write_users_dataset
-from tensorflow.python.framework import kernels
 
 from merlin_sim.dataloader import draws, sample_columns, sample_loader, user_rows
 from merlin_sim.dataloader.behaviour_samples import BehaviourSamples
@@ -185,39 +185,7 @@ def test_a_gpu_has_a_kernel_for_all_that_is_as_large_as_a_batch(
     loader = loader_of(dataset, candidates, shuffle=False)
     given = next(loader.inputs())
     graph = tf.function(loader.make, autograph=False).get_concrete_function(given).graph
-    asked = 0
-    for operation in graph.get_operations():
-        large = [place for place, tensor in enumerate(operation.outputs) if _is_large(tensor)]
-        if not large or operation.type in ("Placeholder", "Const", "While", "StatelessWhile"):
-            continue
-        asked += 1
-        assert _on_gpu(operation, large), (operation.type, operation.name, operation.outputs)
-    assert asked > 50
-
-
-def _is_large(tensor):
-    return (
-        tensor.shape.rank is not None
-        and tensor.shape.rank > 0
-        and (None in tensor.shape.as_list() or tensor.shape.num_elements() > 16)
-    )
-
-
-def _on_gpu(operation, outputs):
-    """Whether some kernel takes an operation's types and leaves its outputs on the device."""
-    definition = operation.op_def
-    names = [argument.name for argument in definition.output_arg]
-    for kernel in kernels.get_registered_kernels_for_op(operation.type).kernel:
-        if kernel.device_type != "GPU":
-            continue
-        fits = all(
-            operation.get_attr(constraint.name).as_datatype_enum
-            in constraint.allowed_values.list.type
-            for constraint in kernel.constraint
-        )
-        if fits and not {names[place] for place in outputs} & set(kernel.host_memory_arg):
-            return True
-    return False
+    assert without_gpu_kernel(graph, at_least=50) == []
 
 
 @pytest.mark.parametrize("candidates", [1, 8])

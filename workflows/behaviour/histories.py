@@ -12,15 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...foundation.atomic_write import write_array
+from ...schemas.users_layout import JOINS, POSITIVE, SAMPLE
 from ..engine.backend import lists_of_arrow
 from ..features.event_counts import write_events
 from ..features.item_values import ItemValues
 from ..vocabularies.vocabulary import Vocabularies
 from .behaviour_columns import AS_OF, SECONDS, BehaviourColumns
 from .interaction_roles import (
-    JOINS,
-    POSITIVE,
-    SAMPLE,
     SamplePlaces,
     first_of_moments,
     first_with_enough_taken,

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from ...foundation.atomic_write import whole_file
 from ...schemas.item_table import COUNT, KEY
+from ...schemas.users_layout import JOINS, POSITIVE, SAMPLE
 from ..continuation.newest_rows import (
     SAMPLES_SO_FAR,
     TAKEN_SO_FAR,
@@ -23,7 +24,7 @@ from ..features.known_values import changes_by_code, codes_of, fill_as_of, is_kn
 from .behaviour_columns import EARLIER, PLACE, BehaviourColumns
 from .equal_times import order_within_times
 from .file_order import FileOrder
-from .interaction_roles import JOINS, POSITIVE, SAMPLE, TAKEN
+from .interaction_roles import TAKEN
 from .rules import SampleRules
 from .user_buckets import DealtFiles
 

@@ -9,8 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...schemas.users_layout import JOINS, POSITIVE, SAMPLE
 from .behaviour_columns import ROLE, BehaviourColumns
-from .interaction_roles import JOINS, POSITIVE, SAMPLE, roles_of_labels
+from .interaction_roles import roles_of_labels
 
 
 def with_roles(table: pa.Table, columns: BehaviourColumns) -> tuple[pa.Table, Counter[str]]:

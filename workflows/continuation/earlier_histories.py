@@ -16,8 +16,8 @@ from ...foundation.digest import sha256
 from ...foundation.exceptions import MerlinSimError
 from ...schemas.parquet.footer import UNREADABLE, why
 from ...schemas.stored_types import type_in_words
+from ...schemas.users_layout import JOINS
 from ..behaviour.behaviour_columns import ROLE, BehaviourColumns
-from ..behaviour.interaction_roles import JOINS
 from ..behaviour.user_buckets import write_dealt
 from ..logs.time_range import TimeRange
 from ..logs.times import NANOSECONDS

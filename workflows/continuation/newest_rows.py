@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...foundation.atomic_write import whole_file
+from ...schemas.users_layout import JOINS
 from ..behaviour.behaviour_columns import ROLE, BehaviourColumns
-from ..behaviour.interaction_roles import JOINS
 from ..engine.backend import order_of_rows, ranks
 from ..features.feature import USER
 

@@ -96,7 +96,7 @@ class ItemValues:
         span = len(known) + 1
         keys = changed * span + np.searchsorted(known, moments)
         wanted = ids * span + np.searchsorted(known, times, "right")
-        firsts, stops = (np.searchsorted(changed, ids, side) for side in ("left", "right"))
+        firsts, stops = np.searchsorted(changed, ids), np.searchsorted(changed, ids, "right")
         places = np.maximum(np.searchsorted(keys, wanted) - 1, firsts)  # the first one before it
         has_any = stops > firsts
         return np.asarray(values), np.where(has_any, places, -1), np.where(has_any, stops - 1, -1)

@@ -30,6 +30,7 @@ from ...schemas.users_layout import POPULARITY, USERS, UsersLayout, users_proble
 from ..behaviour.fitted import WORKFLOW_FILE, FittedWorkflow
 from ..behaviour.positions import TRAIN
 from ..behaviour.rules import NONE, SampleRules
+from ..behaviour.write_samples import AllUsers, SamplesOfUsers
 from ..behaviour.write_users import INTERACTIONS_PER_FILE, INTERACTIONS_PER_GROUP, ZSTD_LEVEL, cut
 from ..engine.backend import arrow_lists
 from ..vocabularies.vocabulary import CATEGORIES
@@ -37,7 +38,7 @@ from .chunk_files import count_chunk_rows
 from .chunk_rows import ChunkRows
 from .sample_chains import SampleChains
 from .sample_keys import Hashes, ItemFeatures, Numbers, SampleBatch, SampleRows, batches, read_rows
-from .users_to_samples import SamplesOfUsers, copy_fitted
+from .users_to_samples import copy_fitted
 
 CHANNELS = (LABEL, USER_FEATURES, TARGET_ITEM_FEATURES, POSITIVE_HISTORY, NEGATIVE_HISTORY)
 """What users' rows hold, or samples are made of."""
@@ -292,17 +293,18 @@ def write_rows(
 
 def _are_those(users: DatasetDirectory, rows: SampleRows, report: Report) -> bool:
     """Tell whether the samples of users are the rows, the negatives among them."""
+    all_users = AllUsers(users)
     for number, mapping in enumerate(rows.mappings):
         stored = np.sort(rows.whole[rows.mapping == number])
-        made = [np.empty(0, np.uint64), *_hashes(users, mapping, report)]
+        made = [np.empty(0, np.uint64), *_hashes(all_users, mapping, report)]
         if not np.array_equal(np.sort(np.concatenate(made)), stored):
             return False
     return True
 
 
-def _hashes(users: DatasetDirectory, mapping: str, report: Report) -> Iterator[Hashes]:
+def _hashes(users: AllUsers, mapping: str, report: Report) -> Iterator[Hashes]:
     samples = SamplesOfUsers(users, mapping)
-    for part in samples.parts:
-        rows = ChunkRows(samples.table(part), users.path / part.file, 1)
-        yield SampleBatch(rows, users.spec).hashes()[2]
+    for number, file in enumerate(samples.files):
+        rows = ChunkRows(samples.table(number), users.dataset.path / file, 1)
+        yield SampleBatch(rows, users.dataset.spec).hashes()[2]
         report(rows.table.num_rows, rows.table.num_rows)

@@ -12,12 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ....foundation.exceptions import MerlinSimError
+from ....schemas.users_layout import SAMPLE
 from ...continuation.earlier_histories import EarlierHistories
 from ...engine.schedulers import written_by_task
 from ...logs.bad_rows import BadRows
 from ...logs.time_range import LogTimes, TimeRange, joined, known_times
 from ...logs.times import text_of_time
-from ..interaction_roles import SAMPLE
 from ..kept_users import EVENTS, ITEMS, USERS, KeepLongUsers, read_all
 from ..positions import VALIDATION
 from ..rules import SampleRules

@@ -1,0 +1,262 @@
+"""Users' rows with everything that a log may tell: their samples are those of the other layout."""
+
+from __future__ import annotations
+
+import hashlib
+from weakref import WeakValueDictionary
+
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+from click.testing import CliRunner
+from gpu_kernels import without_gpu_kernel
+
+from merlin_sim.dataloader import sample_columns, sample_loader, user_rows
+from merlin_sim.dataloader.open_loader import open_loader
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.foundation.ranks import Ranks
+from merlin_sim.schemas.channels import NEGATIVE_HISTORY, POSITIVE_HISTORY
+from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.scripts.main import cli
+
+LENGTH = 12
+FEATURES = """
+features:
+  device: {type: category, of: interaction}
+  spent: {type: number, of: interaction, operators: [Normalize], lags: [1, 3]}
+  age: {type: number, of: user}
+  price: {type: number, of: item, operators: [LogOp]}
+  genres: {type: list, of: item, longest: 3, separator: "|"}
+  look: {type: vector, of: item, size: 2}
+  when: {type: time, of: interaction, cycles: [hour]}
+time_intervals: hours
+crosses:
+  where: {columns: [device, brand, country], buckets: 90}
+encodings:
+  what: [count, target]
+  brand: [target]
+smoothing: 3
+"""
+COUNTS = FEATURES.replace("[count, target]", "[count]").replace("  brand: [target]\n", "")
+WITHOUT_ENCODINGS = FEATURES[: FEATURES.index("encodings:")]
+KINDS = {
+    "labels": (FEATURES, ["--label_column", "clicked"]),
+    "labels and two negatives": (
+        FEATURES,
+        ["--label_column", "clicked", "--negatives", "uniform", "--negatives_per_positive", "2"],
+    ),
+    "all taken": (COUNTS, ["--negatives_not_in_history"]),
+    "behaviours": (
+        WITHOUT_ENCODINGS,
+        ["--behaviour_column", "did", "--history_behaviours", "view,cart"]
+        + ["--target_behaviours", "cart,buy"],
+    ),
+    "behaviours and labels": (
+        WITHOUT_ENCODINGS,
+        ["--behaviour_column", "did", "--history_behaviours", "view", "--label_column", "clicked"]
+        + ["--order_of_equal_times", "log"],
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    random = np.random.default_rng(11)
+    users, items = 40, 60
+    who = np.repeat(np.arange(users), random.integers(3, 30, users))
+    rows = len(who)
+    what = random.integers(0, items, rows)
+    frame = pd.DataFrame(
+        {
+            "who": who,
+            "what": what,
+            "when": 1_700_000_000 + random.integers(0, 40, rows) * 3_600,
+            "clicked": random.integers(0, 2, rows),
+            "did": random.choice(["view", "cart", "buy"], rows),
+            "device": random.choice(["phone", "desk", "tv"], rows),
+            "country": [f"c{random.integers(3) if user % 2 else user % 3}" for user in who],
+            "age": 20 + who % 7 + random.integers(0, 2, rows) * (who % 3),
+            "spent": random.random(rows) * 9,
+            "brand": what % 7,
+            "shelf": what % 5,
+            "price": 1 + what % 11 + random.integers(0, 2, rows) * (what % 2),
+            "genres": [["a|b", "c", "", "b|c|a"][item % 4] for item in what],
+            "look": [f"{item / 7:.3f}|{item % 3}" for item in what],
+        }
+    )
+    path = tmp_path_factory.mktemp("log") / "log.parquet"
+    frame.to_parquet(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def datasets(log, tmp_path_factory):
+    """Both layouts of a kind of log, by its name; ``moving``: items change their shelf."""
+    made = {}
+
+    def both(kind, moving=False):
+        if (kind, moving) not in made:
+            root = tmp_path_factory.mktemp("datasets")
+            features, options = KINDS[kind]
+            (root / "features.yaml").write_text(features)
+            frame = pd.read_parquet(log)
+            if moving:
+                frame["shelf"] = (frame["what"] + (frame["when"] > 1_700_070_000)) % 5
+            frame.to_parquet(root / "log.parquet")
+            for layout in ("users", "samples"):
+                command = ["preprocess", "log", root / "log.parquet", "--user_column", "who"]
+                command += ["--item_column", "what", "--timestamp_column", "when"]
+                command += ["--user_feature_columns", "country", "--max_sequence_length", LENGTH]
+                command += ["--item_feature_columns", "brand,shelf", *options, "--layout", layout]
+                command += ["--features", root / "features.yaml", "--output_path", root / layout]
+                command += ["--shortest_sequence_for_user", 3, "--scheduler", "single"]
+                run = CliRunner().invoke(cli, [str(word) for word in command])
+                assert run.exit_code == 0, (run.output, run.exception)
+            made[kind, moving] = [
+                DatasetDirectory.open(root / layout) for layout in ("users", "samples")
+            ]
+        return made[kind, moving]
+
+    return both
+
+
+def loader_of(dataset, mapping="train", candidates=None, shuffle=False, **options):
+    size = 64 if candidates is None else 16 * candidates
+    return open_loader(
+        dataset, mapping, dataset.schema.column_names, size, Ranks(),
+        shuffle=shuffle, seed=5, candidates=candidates, **options,
+    )  # fmt: skip
+
+
+def rows_of(loader):
+    """All samples, one line of numbers each, sorted; of rows, what a candidate sees."""
+    found = []
+    channels = loader.channels
+    for columns, labels, *weights in loader:
+        columns = {name: values.numpy() for name, values in columns.items()}
+        made = columns if not weights else each_candidate(columns, labels.shape, channels)
+        lines = [np.asarray(made[name], np.float64).reshape(labels.numpy().size, -1)
+                 for name in sorted(made) if name not in channels[NEGATIVE_HISTORY]]  # fmt: skip
+        lines = np.concatenate([labels.numpy().reshape(-1, 1), *lines], axis=1)
+        found.append(lines[weights[0].numpy().reshape(-1) > 0] if weights else lines)
+    rows = np.concatenate(found)
+    return rows[np.lexsort(rows.T)]
+
+
+def each_candidate(columns, shape, channels):
+    """Columns of users x candidates, as rows have them."""
+    users, candidates = shape
+    ends = columns.pop("history_end")
+    ends = np.repeat(ends, candidates // ends.shape[1], axis=1)
+    made = {}
+    for name, values in columns.items():
+        if name in channels[NEGATIVE_HISTORY]:
+            continue
+        is_interval = name == "when_since_pos"
+        if name in channels[POSITIVE_HISTORY] or is_interval:
+            made[name] = np.zeros((users, candidates, LENGTH), values.dtype)
+            for user, candidate in np.ndindex(users, candidates):
+                row = values[user]
+                if is_interval:
+                    row = row[candidate // (candidates // values.shape[1])]
+                seen = row[: ends[user, candidate]][-LENGTH:]
+                made[name][user, candidate, LENGTH - len(seen) :] = seen
+        elif values.ndim == 1:
+            made[name] = np.repeat(values[:, None], candidates, axis=1)
+        else:
+            made[name] = values
+    return made
+
+
+def with_channels(loader, dataset):
+    loader.channels = dataset.channels
+    return loader
+
+
+@pytest.mark.parametrize("moving", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_of_users_are_the_samples_that_are_stored(datasets, kind, moving):
+    users, samples = datasets(kind, moving)
+    for mapping in ("train", "validation", "test"):
+        made, stored = (
+            rows_of(with_channels(loader_of(dataset, mapping), dataset))
+            for dataset in (users, samples)
+        )
+        np.testing.assert_array_equal(made, stored)
+
+
+@pytest.mark.parametrize("memory", [4096, 0.005])
+@pytest.mark.parametrize("kind", KINDS)
+def test_candidates_are_the_rows_and_see_what_those_see(datasets, kind, memory):
+    users, _ = datasets(kind)
+    of_position = users.users.samples_per_position
+    for mapping in ("train", "test"):
+        loader = loader_of(users, mapping, 6 * of_position, shuffle=True, users_memory_mb=memory)
+        np.testing.assert_array_equal(
+            rows_of(with_channels(loader, users)),
+            rows_of(with_channels(loader_of(users, mapping), users)),
+        )
+        assert loader.samples == len(rows_of(loader))
+
+
+def test_where_ids_of_items_change_a_row_has_one_position(datasets):
+    users, _ = datasets("labels and two negatives", moving=True)
+    loader = with_channels(loader_of(users, candidates=3), users)
+    rows = with_channels(loader_of(users), users)
+    np.testing.assert_array_equal(rows_of(loader), rows_of(rows))
+    with pytest.raises(MerlinSimError, match="`candidates` should be 3.* histories hold shelf"):
+        loader_of(users, candidates=6)
+
+
+@pytest.mark.parametrize("candidates", [1, 3])
+@pytest.mark.parametrize("kind", ["labels and two negatives", "behaviours"])
+def test_eager_graph_and_xla_give_the_same_numbers(datasets, kind, candidates):
+    users, _ = datasets(kind, moving=True)
+    candidates = min(candidates, users.users.samples_per_position)
+    loader = loader_of(users, candidates=candidates, shuffle=True)
+    given = next(loader.inputs())
+    eager = loader.make(given)
+    for xla in (False, True):
+        compiled = tf.function(loader.make, autograph=False, jit_compile=xla)(given)
+        tf.nest.map_structure(
+            lambda one, other: np.testing.assert_array_equal(one.numpy(), other.numpy()),
+            eager,
+            compiled,
+        )
+
+
+@pytest.mark.parametrize("candidates", [1, 3])
+def test_a_gpu_has_a_kernel_for_all_that_is_as_large_as_a_batch(datasets, monkeypatch, candidates):
+    for module in (sample_columns, user_rows):
+        monkeypatch.setattr(module, "id_type", lambda largest: tf.int64)
+    monkeypatch.setattr(sample_loader, "_resident", WeakValueDictionary())
+    users, _ = datasets("labels and two negatives", moving=True)
+    loader = loader_of(users, candidates=candidates)
+    given = next(loader.inputs())
+    graph = tf.function(loader.make, autograph=False).get_concrete_function(given).graph
+    assert without_gpu_kernel(graph, at_least=60) == []
+
+
+def test_ranks_and_restarts_change_nothing(datasets):
+    users, _ = datasets("labels")
+    names = users.schema.column_names
+
+    def batches(rank, ranks, first=0):
+        feed = open_loader(users, "train", names, 60, Ranks(rank, ranks), shuffle=True, seed=5)
+        feed.start_at(1, first)
+        return [digest(batch) for batch in feed], feed
+
+    whole, loader = batches(0, 1)
+    assert batches(0, 1, 3)[0] == whole[3:]
+    parts = [batches(rank, 2)[1] for rank in range(2)]
+    rows = [rows_of(with_channels(part, users)) for part in parts]
+    joined = np.concatenate(rows)
+    np.testing.assert_array_equal(
+        joined[np.lexsort(joined.T)], rows_of(with_channels(loader, users))
+    )
+
+
+def digest(batch):
+    flat = [np.ascontiguousarray(values.numpy()) for values in tf.nest.flatten(batch)]
+    return hashlib.sha256(b"".join(values.tobytes() for values in flat)).hexdigest()
