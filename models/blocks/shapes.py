@@ -90,6 +90,18 @@ def as_rows(tensor: tf.Tensor) -> tf.Tensor:
     return tf.reshape(tensor, [users * candidates, *rest])
 
 
+def repeat_candidates(of_user: tf.Tensor, candidates: Size) -> tf.Tensor:
+    """Give each candidate what its user has: [users, 1 or candidates, dim] -> [.., candidates, ..].
+
+    >>> repeat_candidates(tf.constant([[[1]], [[2]]]), 2)[..., 0].numpy().tolist()
+    [[1, 1], [2, 2]]
+    """
+    users, of_each, dim = sizes(of_user)
+    if is_one(candidates) or not is_one(of_each):
+        return of_user
+    return tf.broadcast_to(of_user, [users, candidates, dim])
+
+
 def beside_candidates(of_user: tf.Tensor, candidates: Size) -> tf.Tensor:
     """Repeat a user's vector for each candidate: [users, dim] -> [samples, dim].
 

@@ -17,7 +17,7 @@ from ..blocks.embeddings.feature_embedding import FeatureEmbedding
 from ..blocks.embeddings.left_padding import LeftPadding
 from ..blocks.embeddings.mean_vectors import mean_vectors
 from ..blocks.heads.hidden_layers import HiddenLayers
-from ..blocks.shapes import as_rows, beside_candidates, sizes
+from ..blocks.shapes import as_rows, beside_candidates, repeat_candidates, sizes
 from ..frame.columns_block import ColumnsBlock
 from ..frame.composed_objective import join_step, weigh_composed_models
 from .interest_channels import Channels, Features
@@ -212,9 +212,9 @@ class InterestBlock(ColumnsBlock[AnyOptions]):
         if features.target_numbers is not None:
             parts.append(tf.cast(features.target_numbers, self.compute_dtype))
         if features.user_numbers is not None:
-            numbers = tf.cast(features.user_numbers, self.compute_dtype)[:, tf.newaxis]
+            numbers = tf.cast(features.user_numbers, self.compute_dtype)
             first = next(iter(features.target_item.values()))
-            parts.append(tf.repeat(numbers, sizes(first)[1], axis=1))
+            parts.append(repeat_candidates(numbers, sizes(first)[1]))
         return parts
 
     def join(self, vectors: list[tf.Tensor], mask: tf.Tensor | None = None) -> tf.Tensor:
@@ -239,5 +239,6 @@ class InterestBlock(ColumnsBlock[AnyOptions]):
             [samples, all dims], a user's candidates one after the other.
         """
         candidates = sizes(parts[0])[1]
-        user = [beside_candidates(vectors[name], candidates) for name in self.channels.user]
-        return tf.concat([*(as_rows(part) for part in parts), *user], axis=-1)
+        user = [vectors[name] for name in self.channels.user]
+        rows = [as_rows(v) if v.shape.rank == 3 else beside_candidates(v, candidates) for v in user]
+        return tf.concat([*(as_rows(part) for part in parts), *rows], axis=-1)

@@ -25,6 +25,7 @@ from ...schemas.channels import (
 )
 from ...schemas.contracts.known_contracts import channels_of
 from ..blocks.checks import OptionError
+from ..blocks.shapes import is_one, repeat_candidates, sizes
 
 
 class Features(NamedTuple):
@@ -34,7 +35,8 @@ class Features(NamedTuple):
     """
 
     user: dict[str, tf.Tensor]
-    """User features, each [users]."""
+    """User features and contexts, each [users]; or [users, candidates], where they belong to the
+    interaction."""
 
     target_item: dict[str, tf.Tensor]
     """Features of the candidates, each [users, candidates]."""
@@ -63,7 +65,8 @@ class Features(NamedTuple):
     a list has ended; None without any."""
 
     user_numbers: tf.Tensor | None = None
-    """Numbers beside the user, vectors too, side by side: [users, numbers], float32."""
+    """Numbers beside the user, vectors too, side by side: [users, 1, numbers], float32; or
+    [users, candidates, numbers], where some belong to the interaction."""
 
     target_numbers: tf.Tensor | None = None
     """The candidates', likewise: [users, candidates, numbers], float32."""
@@ -226,7 +229,7 @@ class Channels:
         if self.time_intervals:
             intervals = tf.cast(columns[self.time_intervals], tf.float32)
         return Features(
-            user={n: _ids(columns[n], []) for n in self.user},
+            user={n: _user_ids(columns[n]) for n in self.user},
             target_item={n: _candidates(columns[n]) for n in self.target_item},
             positive={n: histories[n] for n in self.positive},
             negative={n: histories[n] for n in self.negative if n in histories},
@@ -235,28 +238,23 @@ class Channels:
             ends=ends,
             window_ends=window_ends,
             lists={n: self._list(n, columns[n]) for n in self.target_lists} or None,
-            user_numbers=self._user_numbers(columns),
-            target_numbers=self._target_numbers(columns),
+            user_numbers=self._numbers(self.user_numerical, columns),
+            target_numbers=self._numbers(self.target_numerical, columns),
         )
 
     def _list(self, name: str, column: tf.Tensor) -> tf.Tensor:
         return _beside_candidates(tf.cast(column, tf.int32), _width(self.schema[name]))
 
-    def _user_numbers(self, columns: Mapping[str, tf.Tensor]) -> tf.Tensor | None:
-        """[users, numbers], or None."""
+    def _numbers(self, names: Sequence[str], columns: Mapping[str, tf.Tensor]) -> tf.Tensor | None:
+        """[users, candidates, numbers] of columns, or None; one candidate where all have one."""
         found = []
-        for name in self.user_numerical:
-            width = _width(self.schema[name]) or 1
-            found.append(tf.reshape(tf.cast(columns[name], tf.float32), [-1, width]))
-        return tf.concat(found, axis=-1) if found else None
-
-    def _target_numbers(self, columns: Mapping[str, tf.Tensor]) -> tf.Tensor | None:
-        """[users, candidates, numbers], or None."""
-        found = []
-        for name in self.target_numerical:
+        for name in names:
             width = _width(self.schema[name])
             numbers = _beside_candidates(tf.cast(columns[name], tf.float32), width)
             found.append(numbers if width else numbers[..., tf.newaxis])
+        several = [numbers for numbers in found if not is_one(sizes(numbers)[1])]
+        if several and len(several) < len(found):
+            found = [repeat_candidates(numbers, sizes(several[0])[1]) for numbers in found]
         return tf.concat(found, axis=-1) if found else None
 
     def _check_places(self, columns: Mapping[str, tf.Tensor]) -> tuple[int, int]:
@@ -318,6 +316,12 @@ def _divides(part: int | None, whole: int | None) -> bool:
 def _ids(column: tf.Tensor, shape: list[int]) -> tf.Tensor:
     # int32 is half the memory of int64; FeatureEmbedding refuses a table with 2^31 rows.
     return tf.reshape(tf.cast(column, tf.int32), [-1, *shape])
+
+
+def _user_ids(column: tf.Tensor) -> tf.Tensor:
+    """Return ids as [users]; as [users, candidates] those that belong to the interaction."""
+    ids = tf.cast(column, tf.int32)
+    return ids if ids.shape.rank == 2 and (ids.shape[1] or 1) > 1 else tf.reshape(ids, [-1])
 
 
 def _candidates(column: tf.Tensor) -> tf.Tensor:

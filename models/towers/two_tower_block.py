@@ -132,7 +132,7 @@ class TwoTowerBlock(ColumnsBlock[TwoTowerOptions]):
         parts = [means]
         parts += [vectors[name] for name in self.channels.user]
         if features.user_numbers is not None:
-            parts.append(tf.cast(features.user_numbers, self.compute_dtype))
+            parts.append(tf.cast(features.user_numbers[:, 0], self.compute_dtype))
         hidden = self.user_layers(tf.concat(parts, axis=-1))
         of_means = tf.reshape(means, [-1, self.options.history_weightings, history.shape[-1]])
         like = tf.tensordot(

@@ -122,6 +122,19 @@ def test_users_x_candidates_get_the_scores_of_their_rows(kind, models):
     np.testing.assert_allclose(models[kind].forward(grouped).logits, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("of_interaction", [("user_0",), ("age",), ("taste", "age", "user_0")])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_belongs_to_the_interaction_differs_between_candidates(kind, of_interaction, models):
+    grouped, rows = batch_of(3, 4)
+    _, others = batch_of(12, 1, seed=1)
+    for name in of_interaction:
+        rows[name] = others[name]
+        grouped[name] = tf.reshape(others[name], [3, 4, *others[name].shape[1:]])
+    expected = models[kind].forward(rows).logits.numpy()
+    assert np.ptp(expected.reshape(3, 4), axis=1).min() > 1e-3
+    np.testing.assert_allclose(models[kind].forward(grouped).logits, expected, atol=1e-5)
+
+
 def test_columns_as_merlins_loader_gives_them(models):
     _, rows = batch_of(4, 1)
     as_merlin = dict(rows)
