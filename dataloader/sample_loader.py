@@ -154,18 +154,12 @@ class SampleLoader(Loader):
     @cached_property
     def part_rows(self) -> list[int]:
         """Rows of each part of the users."""
-        return self._rows_of_parts(self.stretching)
-
-    def _rows_of_parts(self, cut: Stretching) -> list[int]:
-        users, layout = self.users, self.users.layout
-        if layout.roles is None and (not cut.are_rows or layout.same_time is None):
-            return [cut.rows_of(None, 0 * n, n) for n in users.part_positions]
-        return [cut.rows_of(*users.read_positions(number)) for number in users.parts]
+        return self.stretching.rows_of_parts(self.users)
 
     @cached_property
     def samples(self) -> int:
         """Samples of an epoch."""
-        return sum(self._rows_of_parts(replace(self.stretching, are_rows=False)))
+        return sum(replace(self.stretching, are_rows=False).rows_of_parts(self.users))
 
     @property
     def decodes_in_threads(self) -> bool:

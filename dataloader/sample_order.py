@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .epoch_plan import EpochPlan, Window
-from .user_rows import Positions, UserBlock
+from .user_rows import Positions, UserBlock, UserRows
 
 Array = npt.NDArray[Any]
 ORDER_OF_STRETCHES = 1 << 40
@@ -31,7 +31,14 @@ class Stretching:
     are_rows: bool
     """Whether a stretch is one row of a batch, rather than each of its samples."""
 
-    def rows_of(self, found: Positions | None, begins: Array, ends: Array) -> int:
+    def rows_of_parts(self, users: UserRows) -> list[int]:
+        """How many rows each part of the users has; lists are read where they say it alone."""
+        layout = users.layout
+        if layout.roles is None and (not self.are_rows or layout.same_time is None):
+            return [self._rows_of(None, 0 * counts, counts) for counts in users.part_positions]
+        return [self._rows_of(*users.read_positions(number)) for number in users.parts]
+
+    def _rows_of(self, found: Positions | None, begins: Array, ends: Array) -> int:
         """How many rows users have.
 
         Args:

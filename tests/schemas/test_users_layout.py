@@ -150,7 +150,7 @@ WRONG_TIMES = [
 ]
 
 WRONG = {
-    "a number": (a_number_of_users, "feature_spec.price: expected ids and histories alone"),
+    "a number": (a_number_of_users, r"part\.0\.parquet: price: expected one column, got none"),
     "neither true nor false": (
         of_users(negatives_not_in_history=1),
         "users.negatives_not_in_history: expected true or false",

@@ -36,7 +36,7 @@ from ..features.feature import INTERACTION, ITEM, UNITS, USER, Number
 from ..features.feature_file import features_from_plain
 from ..features.feature_set import FeatureSet
 from ..features.fitted_numbers import FittedNumbers, learned_from_plain
-from ..logs.table_columns import clean_columns
+from ..logs.table_columns import check_types, clean_columns
 from ..logs.time_range import TimeRange, known_times
 from ..logs.times import (
     DATE,
@@ -168,18 +168,25 @@ class FittedWorkflow:
         return self.numbers.counted_until
 
     def rows(self, log: pd.DataFrame) -> Any:
-        """Read rows of a log as files are read: what the two workflows below take.
+        """Read rows of a log as files are read: what :meth:`histories` takes.
 
-        Without features beside ids, and without behaviours, they take a log's frame as it is, too.
+        Without features beside ids, and without behaviours, it takes a log's frame as it is, too.
+        Such a log needs no columns of item features: they are known of each item.
 
         Raises:
-            MerlinSimError: With the first row that cannot be read, from 1; or where times cannot be
-                in the unit that the workflow was fitted with.
+            MerlinSimError: With the columns that are not there, or the first row that cannot be
+                read, from 1; or where times cannot be in the unit that the workflow was fitted
+                with.
         """
         table, name = pa.Table.from_pandas(log, preserve_index=False), self.columns.timestamp
+        read = self.columns
+        if not read.features:
+            there = tuple(feature for feature in read.item_features if feature in log)
+            read = replace(read, item_features=there)
+        check_types([(Path("the log"), table.schema)], read)
         kind = kind_of_column(table[name].combine_chunks())
         of_text = DATE if kind == TEXT_DATES else kind
-        rows, bad = clean_columns(table, self.columns, of_text, self.numbers)
+        rows, bad = clean_columns(table, read, of_text, self.numbers)
         if bad:
             raise MerlinSimError(f"the log, row {bad[0].line}: {bad[0].reason}.")
         times = rows[name].combine_chunks()

@@ -60,7 +60,11 @@ class MadeRows:
 
     def rows_of(self, part: int) -> int:
         """How many samples a part has."""
-        return self._cut.rows_of(*self._users.read_positions(part))
+        return self._rows_of_parts[part]
+
+    @cached_property
+    def _rows_of_parts(self) -> dict[int, int]:
+        return dict(zip(self.parts, self._cut.rows_of_parts(self._users), strict=True))
 
     @property
     def _cut(self) -> Stretching:

@@ -209,7 +209,7 @@ def test_numbers_of_interactions_look_at_all_that_is_kept(run, files):
     )
     assert found == expected
     fitted = FittedWorkflow.load(files / "numbers")
-    made = fitted.samples("test").transform(fitted.rows(some_log()))
+    made = fitted.samples(some_log(), "test")
     assert len(made) == len(pd.read_parquet(files / "numbers/test"))
     made = made[made["label"] == 1]
     assert expected == Counter(
@@ -224,8 +224,7 @@ def test_a_fitted_workflow_knows_the_behaviours(run, files, made):
     assert result.exit_code == 0, result.output
     assert stored(files / "next", "train") == plain_samples(log)["train"]
     fitted = FittedWorkflow.load(files / "next")
-    rows = fitted.rows(pd.concat(rows for _, rows in of_user(log)))
-    frame = fitted.samples("train").transform(rows)
+    frame = fitted.samples(pd.concat(rows for _, rows in of_user(log)), "train")
     assert len(frame) == len(pd.read_parquet(files / "next/train"))
     result = run("next", "--fitted", made[0], "--target_behaviours", "buy", log="next.parquet")
     assert "--target_behaviours: expected cart, buy, as" in str(result.exception)
@@ -237,7 +236,6 @@ def test_a_fitted_workflow_knows_the_behaviours(run, files, made):
         (DID, "needs `--history_behaviours` (which of them make history), or"),
         (("--target_behaviours", "buy"), "need the column that has them (`--behaviour_column`)"),
         ((*DID, "--target_behaviours", "bought"), "column 'did': expected the behaviours bought"),
-        ((*NAMED, "--layout", "users"), "column of behaviours ('did') needs `--layout samples`"),
         (("--behaviour_column", "what", "--target_behaviours", "1"), "different from each other"),
         (("--behaviour_column", "doing", "--target_behaviours", "1"), "a column 'doing', found"),
         (

@@ -271,7 +271,6 @@ def test_a_dataset_keeps_no_more_than_its_rules_ask_for(old, files):
     [
         (("--history", "OLD"), "--history needs --fitted"),
         (("--fitted", "OLD", "--history", "OLD", "--max_sequence_length", 9), "the newest 6 inter"),
-        (("--fitted", "OLD", "--history", "OLD", "--layout", "users"), "needs `--layout samples`"),
         (("--fitted", "OLD", "--history", "no"), "no/workflow.json"),
         (
             ("--fitted", "OLD", "--history", "OLD", "--shortest_sequence_for_user", 999),

@@ -192,7 +192,7 @@ def test_both_layouts_hold_the_same_samples(run, run_cli, files, order):
 
 def test_a_fitted_workflow_gives_the_same_samples(made):
     fitted = FittedWorkflow.load(made["default"][0])
-    frame = fitted.samples("test").transform(basket_log())
+    frame = fitted.samples(basket_log(), "test")
     wanted = pd.read_parquet(made["default"][0] / "test")
     histories = [Counter(map(str, rows["what_pos"].map(list))) for rows in (frame, wanted)]
     assert histories[0] == histories[1]
@@ -238,7 +238,7 @@ def test_a_part_validates_unless_told_otherwise(run, run_cli, files):
     assert len(found["validation"]) == len(found["test"]) == log["who"].nunique()
     fitted = FittedWorkflow.load(files / "last")
     for mapping, rows in found.items():
-        assert len(fitted.samples(mapping).transform(log)) == 2 * len(rows)
+        assert len(fitted.samples(log, mapping)) == 2 * len(rows)
     found, output = sizes("time", "--test_from", FROM)
     before = log[log["when"] < FROM]
     validation_from = int(re.search(r"what would train, from (\d+) on", output)[1])

@@ -22,7 +22,7 @@ import json, sys
 import pandas as pd
 from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
 events = pd.read_json(sys.argv[2], dtype={"user_id": str, "item_id": str})
-samples = FittedWorkflow.load(sys.argv[1]).samples("test").transform(events)
+samples = FittedWorkflow.load(sys.argv[1]).samples(events, "test")
 samples = samples.assign(**{name: [list(map(int, ids)) for ids in samples[name]]
                             for name in samples if name.endswith(("_pos", "_neg"))})
 samples.to_json(sys.argv[3], orient="records")
@@ -72,7 +72,7 @@ def test_a_process_that_never_fitted_gives_the_same(artefacts, events, dataset, 
 
 
 def test_train_rows_as_well(artefacts, events, dataset):
-    samples = FittedWorkflow.load(artefacts).samples("train").transform(events)
+    samples = FittedWorkflow.load(artefacts).samples(events, "train")
     assert rows_of(samples) == rows_of(pd.read_parquet(dataset / "train/part.0.parquet"))
 
 

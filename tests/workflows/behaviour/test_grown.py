@@ -195,8 +195,8 @@ def test_the_dataset_says_what_it_grew_from(grown):
         assert document["categories"][name]["cardinality"] == len(vocabulary(new, name))
     fitted = FittedWorkflow.load(new)
     log = new_log()
-    frame = fitted.rows(log[log.groupby("who")["what"].transform("size") >= 3])
-    assert len(fitted.samples("test").transform(frame)) == len(pd.read_parquet(new / "test"))
+    frame = log[log.groupby("who")["what"].transform("size") >= 3]
+    assert len(fitted.samples(frame, "test")) == len(pd.read_parquet(new / "test"))
 
 
 def test_growing_by_nothing_changes_no_id(run, files, grown):

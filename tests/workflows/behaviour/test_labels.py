@@ -187,7 +187,7 @@ def test_a_fitted_workflow_knows_the_label(run, files, labelled):
     assert found == of_known_users(plain_samples(log)["test"], labelled[0])
     frame = kept(log).assign(clicked=lambda rows: rows["clicked"].astype(bool))
     for mapping in ("train", "test"):
-        made = FittedWorkflow.load(files / "next").samples(mapping).transform(frame)
+        made = FittedWorkflow.load(files / "next").samples(frame, mapping)
         stored = pd.read_parquet(files / "next" / mapping)
         assert _rows(made) == _rows(stored)
 
@@ -252,7 +252,6 @@ def test_bad_labels_in_csv_are_left_out_and_counted_on_request(run, files):
     ("options", "message"),
     [
         (("--negatives", "none"), "needs a column of labels (`--label_column`)"),
-        (("--label_column", "clicked", "--layout", "users"), "needs `--layout samples`"),
         (("--negatives_per_positive", 0), "`negatives_per_positive` should be at least 1"),
         (("--label_column", "clicked", "--negatives_per_positive", 2), "needs --negatives"),
         (("--label_column", "pressed"), "expected a column 'pressed', found only"),

@@ -71,12 +71,11 @@ def test_a_workflow_lasts_as_long_as_what_it_made(fitted):
 
 
 @pytest.mark.filterwarnings("ignore:.*in CPU mode")
-@pytest.mark.parametrize("kind", ["histories", "samples"])
-def test_a_saved_workflow_may_be_moved_without_its_dataset(kind, fitted, tmp_path):
+def test_a_saved_workflow_may_be_moved_without_its_dataset(fitted, tmp_path):
     dataset = tmp_path / "dataset"
     shutil.copytree(fitted, dataset)
     loaded = FittedWorkflow.load(dataset)
-    workflow = loaded.histories() if kind == "histories" else loaded.samples("train")
+    workflow = loaded.histories()
     expected = workflow.transform(some_log())
     workflow.save(tmp_path / "saved")
     shutil.rmtree(dataset)
@@ -95,12 +94,8 @@ def test_users_in_several_partitions_are_refused(fitted):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*in CPU mode")
         parted = Dataset(some_log(), npartitions=3, cpu=True)
-        for workflow in (
-            FittedWorkflow.load(fitted).histories(),
-            FittedWorkflow.load(fitted).samples("train"),
-        ):
-            with pytest.raises(MerlinSimError, match="60 users .* 3 partitions.*shuffle_by_keys"):
-                workflow.transform(parted)
+        with pytest.raises(MerlinSimError, match="60 users .* 3 partitions.*shuffle_by_keys"):
+            FittedWorkflow.load(fitted).histories().transform(parted)
         by_user = Dataset(some_log().sort_values(["who", "when"]), npartitions=1, cpu=True)
         histories = FittedWorkflow.load(fitted).histories()
         shuffled = parted.shuffle_by_keys(["who"])

@@ -187,10 +187,10 @@ def test_the_fitted_split_is_kept_unless_another_is_given(run, files, timed):
 def test_a_loaded_workflow_parts_frames_alike(timed):
     fitted = FittedWorkflow.load(timed)
     for mapping in ("train", "validation", "test"):
-        made = fitted.samples(mapping).transform(some_log())
+        made = fitted.samples(some_log(), mapping)
         assert len(made) == len(pd.read_parquet(timed / mapping))
     with pytest.raises(ValueError, match="`mapping` should be"):
-        fitted.samples("tests")
+        fitted.samples(some_log(), "tests")
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_a_fitted_split_by_files_needs_files_again(run, files, given):
     assert run("again", "--fitted", files / "first", *given).exit_code == 0
     assert rows_of(files / "again", "test") == rows_of(files / "first", "test")
     with pytest.raises(MerlinSimError, match="was split by given files"):
-        FittedWorkflow.load(files / "first").samples("test")
+        FittedWorkflow.load(files / "first").samples(some_log(), "test")
     assert len(FittedWorkflow.load(files / "first").histories().transform(some_log())) == 25
 
 

@@ -160,32 +160,33 @@ def test_time_intervals_are_those_of_the_other_layout(run_cli, tmp_path):
     assert "column when, in seconds; intervals in days" in " ".join(shown.output.split())
 
 
-def test_a_timestamp_that_is_called_as_a_position_is_refused_where_times_are_kept(
-    run_cli, tmp_path
-):
+@pytest.mark.parametrize("name", ["train_end", "role", "same_time_before", "item_id"])
+def test_columns_may_be_called_as_users_rows_call_theirs(name, run_cli, tmp_path):
+    """Users' rows have columns beside the log's; those get another name then."""
     log = write_log(tmp_path / "log.csv")
-    log[0].write_text(log[0].read_text().replace("when", "test_end", 1))
-    log = ["test_end" if option == "when" else option for option in log]
-    (tmp_path / "features.yaml").write_text("time_intervals: days")
-    options = ("--layout", "users", "--features", tmp_path / "features.yaml")
-    result = run_cli("preprocess", "log", *log, "--output_path", tmp_path / "made", *options)
-    assert "Received: test_end" in str(result.exception)
+    log[0].write_text(log[0].read_text().replace("country", name, 1))
+    log = [name if option == "country" else option for option in log]
+    made = []
+    for layout in ("samples", "users"):
+        out = tmp_path / layout
+        result = run_cli("preprocess", "log", *log, "--output_path", out, "--layout", layout)
+        assert result.exit_code == 0, result.output
+        made.append(fed(out, "train"))
+    np.testing.assert_array_equal(*map(in_order, made))
 
 
-def test_negatives_that_the_user_has_not_are_of_the_users_layout(run_cli, tmp_path):
+def test_negatives_that_the_user_has_not(run_cli, tmp_path):
     log = write_log(tmp_path / "log.csv")
     options = ("preprocess", "log", *log, "--negatives_not_in_history")
-    refused = run_cli(*options, "--output_path", tmp_path / "samples")
-    assert "`negatives_not_in_history` needs `--layout users`" in str(refused.exception)
-    users = tmp_path / "users"
-    result = run_cli(*options, "--output_path", users, "--layout", "users")
-    assert result.exit_code == 0, result.output
+    for layout in ("samples", "users"):
+        result = run_cli(*options, "--output_path", tmp_path / layout, "--layout", layout)
+        assert result.exit_code == 0, result.output
+    samples, users = (tmp_path / layout for layout in ("samples", "users"))
     assert DatasetDirectory.open(users).users.negatives_not_in_history
-    transcoded = run_cli("transcode", "--input", users, "--output", tmp_path / "made")
-    assert transcoded.exit_code == 0, transcoded.output
-    dataset = DatasetDirectory.open(tmp_path / "made")
-    user, item = (dataset.channels[name][0] for name in ("user_features", "target_item_features"))
-    rows = pd.concat([pd.read_parquet(tmp_path / "made" / name) for name in ("train", "test")])
+    np.testing.assert_array_equal(*(in_order(fed(path, "train")) for path in (samples, users)))
+    channels = DatasetDirectory.open(samples).channels
+    user, item = (channels[name][0] for name in ("user_features", "target_item_features"))
+    rows = pd.concat([pd.read_parquet(samples / name) for name in ("train", "test")])
     taken = set(rows.loc[rows.label == 1, [user, item]].itertuples(index=False, name=None))
     drawn = set(rows.loc[rows.label == 0, [user, item]].itertuples(index=False, name=None))
     assert len(drawn) > 10 and not drawn & taken
@@ -222,16 +223,6 @@ def test_padding_is_refused_for_users(run_cli, tmp_path):
     assert isinstance(result.exception, MerlinSimError)
     assert "`pad` is of the samples layout" in str(result.exception)
     assert not (tmp_path / "made").exists()
-
-
-def test_a_column_that_is_called_as_a_position_is_refused(run_cli, tmp_path):
-    log = write_log(tmp_path / "log.csv")
-    path = log[0]
-    path.write_text(path.read_text().replace("country", "train_end", 1))
-    made = tmp_path / "made"
-    log = ["train_end" if option == "country" else option for option in log]
-    result = run_cli("preprocess", "log", *log, "--output_path", made, "--layout", "users")
-    assert "Received: train_end" in str(result.exception)
 
 
 def test_transcoding_refuses_a_user_that_cannot_be(run_cli, tmp_path):

@@ -255,7 +255,7 @@ def test_frames_are_split_as_files_are(form, run, tmp_path):
     run(log, "--test_from", time)
     fitted = FittedWorkflow.load(tmp_path / "dataset")
     for frame in (fitted.rows(log), log):
-        made = fitted.samples("test").transform(frame)
+        made = fitted.samples(frame, "test")
         kept = pd.read_parquet(tmp_path / "dataset" / "test")
         names = ["who", "what_trgt", "label"]
         key = [tuple(row) for row in kept[names].sort_values(names).to_numpy()]
