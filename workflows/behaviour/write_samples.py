@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import tensorflow as tf
 
-from ...dataloader.behaviour_samples import EARLIER, Batch, BehaviourSamples
+from ...dataloader.behaviour_samples import EARLIER, Batch, BehaviourSamples, Users
 from ...dataloader.draws import place_seed
 from ...dataloader.sample_columns import SampleColumns
 from ...dataloader.sample_order import Stretching
@@ -37,6 +36,8 @@ from ..engine.parquet_files import ROWS_PER_FILE, columns_with_few_ids, write_sa
 
 SAMPLES = 1 << 14
 """So many are made at a time."""
+WIDTHS = 8
+"""Of so many lengths of histories, to make few places that hold nothing."""
 FILES = 2
 """So many are made at a time: one is written while the next one is made."""
 Numbers = npt.NDArray[np.int64]
@@ -113,16 +114,24 @@ class AllUsers:
         mapping = next(iter(self.dataset.spec.source_spec))
         return UserRows(self.dataset, mapping, self.samples.columns, on_cpu=True)
 
+    def make(self, entries: Numbers, width: int, seed: int) -> Batch:
+        """Make samples whose histories are cut to their newest ``width`` interactions."""
+        users, by_width = self._makers
+        if width not in by_width:
+            columns = replace(self.samples.columns, width=width, negatives_read=width)
+            given = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), users)
+            shapes = tf.TensorSpec([None], tf.int64), tf.TensorSpec([2], tf.uint64)
+            by_width[width] = tf.function(
+                BehaviourSamples(columns), input_signature=[given, *shapes], autograph=False
+            )
+        seeds = tf.constant([seed, place_seed(seed)], tf.uint64)
+        made: Batch = by_width[width](users, tf.constant(entries), seeds)
+        return made
+
     @cached_property
-    def make(self) -> Callable[[tf.Tensor, tf.Tensor], Batch]:
-        """Makes samples of entries and seeds."""
-        users = self._rows.tensors(self.block)
-        given = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), users)
-        shapes = tf.TensorSpec([None], tf.int64), tf.TensorSpec([2], tf.uint64)
-        made: Callable[..., Batch] = tf.function(
-            self.samples, input_signature=[given, *shapes], autograph=False
-        )
-        return functools.partial(made, users)
+    def _makers(self) -> tuple[Users, dict[int, Callable[..., Batch]]]:
+        """The users on the device, and what makes samples of each width."""
+        return self._rows.tensors(self.block), {}
 
 
 @dataclass(frozen=True)
@@ -191,17 +200,27 @@ class SamplesOfUsers:
         position = position if earlier is None else position + earlier[row]
         keys = sample_key_arrays(self._seed, self._users[row], position, label, negative)
         order = np.argsort(mix_arrays(keys ^ ORDER_SALT), kind="stable")
-        chunks = list(self._chunks(entries[order])) or [self._chunk(entries)]
-        return pa.concat_tables(chunks)
+        entries, seen = entries[order], self._seen(entries[order])
+        by_length = np.argsort(seen, kind="stable")  # as many places are made as some sample sees
+        pieces = [by_length[n : n + SAMPLES] for n in range(0, max(1, len(entries)), SAMPLES)]
+        tables = [self._rows(entries[rows], int(seen[rows].max(initial=0))) for rows in pieces]
+        back = np.empty_like(by_length)
+        back[by_length] = np.arange(len(by_length))
+        return pa.concat_tables(tables).combine_chunks().take(back)
 
-    def _chunks(self, entries: Numbers) -> Iterator[pa.Table]:
-        for first in range(0, len(entries), SAMPLES):
-            yield self._chunk(entries[first : first + SAMPLES])
+    def _seen(self, entries: Numbers) -> Numbers:
+        """How many places of their histories samples have."""
+        found, (_, position, _, _) = self.users.block.positions, self._places(entries)
+        seen = position if found.seen is None else found.seen[entries // self._of_position]
+        longest = self.users.samples.columns.width
+        return np.full_like(seen, longest) if self.pad else np.minimum(seen, longest)
 
-    def _chunk(self, entries: Numbers) -> pa.Table:
-        channels = self.users.dataset.channels
-        seeds = tf.constant([self._seed, place_seed(self._seed)], tf.uint64)
-        made, labels, _ = self.users.make(tf.constant(entries), seeds)
+    def _rows(self, entries: Numbers, longest: int) -> pa.Table:
+        """Make samples with histories of at most so many interactions."""
+        channels, width = self.users.dataset.channels, self.users.samples.columns.width
+        step = max(1, width // WIDTHS)
+        width = min(width, max(1, -(-longest // step)) * step)
+        made, labels, _ = self.users.make(entries, width, self._seed)
         columns = {name: values.numpy() for name, values in made.items()}
         real = columns[channels[POSITIVE_HISTORY][0]] > 0
         real |= self.pad
