@@ -213,7 +213,8 @@ class SamplesOfUsers:
         found, (_, position, _, _) = self.users.block.positions, self._places(entries)
         seen = position if found.seen is None else found.seen[entries // self._of_position]
         longest = self.users.samples.columns.width
-        return np.full_like(seen, longest) if self.pad else np.minimum(seen, longest)
+        of_each: Numbers = np.full_like(seen, longest) if self.pad else np.minimum(seen, longest)
+        return of_each
 
     def _rows(self, entries: Numbers, longest: int) -> pa.Table:
         """Make samples with histories of at most so many interactions."""
