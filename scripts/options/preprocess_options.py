@@ -44,8 +44,8 @@ RULES = (
     click.option(
         "--negatives_not_in_history",
         is_flag=True,
-        help="With --layout users: draw no negative sample that its user has taken, before "
-        "or after. [default: whatever is drawn]",
+        help="Draw no negative sample that its user has taken, before or after. [default: whatever "
+        "is drawn]",
     ),
 )
 FEATURE_VALUES_OPTION = (
@@ -147,7 +147,7 @@ LAYOUT = (
         default="samples",
         show_default=True,
         help="One row per sample, each with a copy of its history; or one row per user, of which "
-        "training and inference make the same samples.",
+        "training and inference make the same samples, and which is written sooner.",
     ),
 )
 NEXT_DAY = (

@@ -234,7 +234,7 @@ class Histories:
         return int((ends - begins).sum())
 
     def gather(self, files: Iterable[Path], split: Split | None = None) -> None:
-        """Append tables of histories, as :func:`~.encode_and_sample.encode_all` writes them."""
+        """Append tables of histories, as :func:`~.encode_users.encode_all` writes them."""
         self.fill((_read(path) for path in files), split)
 
     def fill(self, tables: Iterable[pa.Table], split: Split | None = None) -> None:
