@@ -4,8 +4,8 @@
   warnings as sentences, and other libraries' not.
 - :func:`quiet_merlin`, :class:`QuietImports`: in Python nothing is left turned off, but what
   TensorFlow and Merlin say while they are imported, and of every table, is not heard.
-- :func:`hide_tensorflow`, :func:`dask_setup`: preprocessing never makes a tensor, but Merlin would
-  import TensorFlow.
+- :func:`hide_tensorflow`, :func:`dask_setup`: click logs and the workers of a cluster are
+  preprocessed without a tensor, but Merlin would import TensorFlow.
 - :func:`hide_gpu_from_merlin`, :class:`QuietImports` too: a GPU that cudf or TensorFlow cannot use
   would end Merlin's imports.
 - :func:`put_off_dtype_mappings`: a Merlin schema is read without TensorFlow, Dask and Numba.

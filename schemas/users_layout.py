@@ -1,9 +1,9 @@
 """The layout with one row per user: what its spec says beside the features of its samples.
 
 A dataset of this layout describes the same features and channels as one of samples. Its chunks
-are of the type ``users``: their files hold, of each user, the user features, the whole history of
-items, oldest first, and which positions of it are samples. What else it takes to make samples of
-that stands in the spec's metadata under ``users``.
+are of the type ``users``: their files hold, of each user, the user features, the items of all
+interactions, oldest first, with lists beside them, and which positions are samples. What else it
+takes to make samples of that stands in the spec's metadata under ``users``.
 """
 
 from __future__ import annotations

@@ -85,8 +85,8 @@ def command(
     `preprocess --layout samples` writes of the same log.
 
     With --to users it is the other way around: of each user the whole history that the samples'
-    histories are cut from. What users' rows cannot hold is refused. Negatives are drawn by a seed,
-    and a message says whether they are the stored ones.
+    histories are cut from. Samples that do not follow from such rows are refused. Negatives are
+    drawn by a seed, and a message says whether they are the stored ones.
 
     With --to tfrecord histories are padded to their full length, labels are truth values, and the
     options after it say how many files there are and how many samples a record has.

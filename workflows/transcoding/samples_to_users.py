@@ -41,7 +41,7 @@ from .sample_keys import Hashes, ItemFeatures, Numbers, SampleBatch, SampleRows,
 from .users_to_samples import copy_fitted
 
 CHANNELS = (LABEL, USER_FEATURES, TARGET_ITEM_FEATURES, POSITIVE_HISTORY, NEGATIVE_HISTORY)
-"""What users' rows hold, or samples are made of."""
+"""What rows of samples tell enough of to make users' rows of them."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class SamplesTranscoder:
             Mapping -> the number of its samples.
 
         Raises:
-            MerlinSimError: Where users' rows cannot hold what the samples are, with file and row.
+            MerlinSimError: Where the samples do not follow from users' rows, with file and row.
         """
         source, spec = self.dataset.path, self.dataset.spec
         check_apart(output, [source])
@@ -115,7 +115,7 @@ class SamplesTranscoder:
         if rules.negatives == NONE:
             raise MerlinSimError(
                 f"{path / WORKFLOW_FILE}: rules: expected negatives that were drawn, found none: "
-                "the log has labels, which users' rows do not hold."
+                "the log has labels. `preprocess --layout users` makes users' rows of the log."
             )
         return rules
 
@@ -124,8 +124,8 @@ class SamplesTranscoder:
         others = [name for name in channels if channels[name] and name not in CHANNELS]
         if others:
             raise MerlinSimError(
-                f"{self.dataset.path}: expected the channels {', '.join(CHANNELS)} alone, which "
-                f"users' rows hold. Found {', '.join(others)}."
+                f"{self.dataset.path}: expected the channels {', '.join(CHANNELS)} alone, of "
+                f"which users' rows are made. Found {', '.join(others)}."
             )
         if not channels.get(USER_FEATURES):
             raise MerlinSimError(
