@@ -6,8 +6,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from feature_logs import write_features
+from fed_samples import assert_same_samples
 
-from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
 
@@ -125,16 +125,19 @@ def test_the_next_day_knows_the_contexts(grow, run, dataset):
 
 def test_a_fitted_workflow_gives_the_same_rows(run, dataset):
     fitted = FittedWorkflow.load(dataset)
-    made = fitted.samples("train").transform(fitted.rows(pd.DataFrame(ROWS, columns=NAMES)))
+    made = fitted.samples(pd.DataFrame(ROWS, columns=NAMES), "train")
     names = ["who", "device", "slot", "what_trgt", "label"]
     stored = pq.read_table(dataset / "train").to_pandas()
     found = [frame[names].sort_values(names).to_numpy().tolist() for frame in (made, stored)]
     assert found[0] == found[1]
 
 
-def test_one_row_a_user_is_refused(run):
-    with pytest.raises(MerlinSimError, match="--layout users"):
-        run("users", "--layout", "users")
+@pytest.mark.parametrize("label", [(), ("--label_column", "clicked")])
+def test_one_row_a_user_gives_each_sample_its_own_context(label, run):
+    users, samples = (
+        run(f"{layout} {len(label)}", "--layout", layout, *label) for layout in ("users", "samples")
+    )
+    assert assert_same_samples(users, samples) == (len(ROWS) if label else 2 * len(ROWS))
 
 
 def test_check_finds_nothing_wrong(dataset, run_cli):

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from feature_logs import OPTIONS, feature_log, write_csv, write_features
+from fed_samples import assert_same_samples
 
 from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.exceptions import MerlinSimError
@@ -177,9 +178,8 @@ def test_a_twin_has_its_own_items_numbers_and_its_positives_moment(dataset):
 def test_the_fitted_workflow_does_the_same(kind, log, request):
     stored = request.getfixturevalue(kind)
     fitted = FittedWorkflow.load(stored)
-    raw = fitted.rows(log)
     for mapping in ("train", "test"):
-        made = fitted.samples(mapping).transform(raw)
+        made = fitted.samples(log, mapping)
         assert rows_of(made) == rows_of(pq.read_table(stored / mapping).to_pandas())
 
 
@@ -282,10 +282,12 @@ def test_times_that_are_numbers_need_a_unit_from_either_kind_of_file(kind, log, 
     np.testing.assert_allclose(found["released_month_sin"], np.sin(angle), atol=1e-6)
 
 
-def test_numbers_need_the_samples_layout(run):
-    names = "genres, income_brand, age"
-    with pytest.raises(Exception, match=f"need `--layout samples`.*`--features` makes {names}"):
-        run("users", "--layout", "users")
+@pytest.mark.parametrize("kind", ["dataset", "labelled"])
+def test_one_row_a_user_gives_the_same_samples(kind, run, request):
+    stored = request.getfixturevalue(kind)
+    label = ("--label_column", "clicked") if kind == "labelled" else ()
+    count = assert_same_samples(run(f"{kind} users", "--layout", "users", *label), stored)
+    assert count == sum(pq.read_table(stored / mapping).num_rows for mapping in ("train", "test"))
 
 
 def test_buckets_and_categories_go_into_the_users_layout_too(run, files):

@@ -88,11 +88,13 @@ def test_the_next_day_has_bad_rows_by_what_was_learned(run):
     fitted, _ = run(log_of(PRICES), LOGARITHM)
     with pytest.raises(MerlinSimError, match=r"log.csv, line 4: 'price': expected a number of wh"):
         run(with_price(2, -5), LOGARITHM, "--fitted", fitted, output="next")
-    with pytest.raises(MerlinSimError, match="the log, row 3: 'price': expected a number of which"):
-        FittedWorkflow.load(fitted).rows(with_price(2, -5))
-    workflow = FittedWorkflow.load(fitted).samples("train")
+    workflow = FittedWorkflow.load(fitted)
+    for read in (workflow.rows, lambda log: workflow.samples(log, "train")):
+        with pytest.raises(MerlinSimError, match="the log, row 3: 'price': expected a number of w"):
+            read(with_price(2, -5))
+    frame = workflow.rows(with_price(2, 3)).assign(price=with_price(2, -5)["price"])
     with pytest.raises(MerlinSimError, match="'price': expected a number of which LogOp.*Of -5 "):
-        workflow.transform(with_price(2, -5))
+        workflow.histories().transform(frame)
 
 
 def test_a_value_that_fills_has_to_fit_too(run):

@@ -7,8 +7,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from feature_logs import write_features
-
-from merlin_sim.foundation.exceptions import MerlinSimError
+from fed_samples import assert_same_samples
 
 AS_LOGGED = ("--order_of_equal_times", "log", "--validation", "none")
 COLUMNS = ("--user_column", "who", "--item_column", "what", "--timestamp_column", "when")
@@ -185,19 +184,24 @@ def test_latest_gives_the_last_known_value_to_all_and_says_how_many_leak(run):
     assert "interactions that train" not in run.output
 
 
-def test_one_row_a_user_is_refused_where_values_change(run):
-    options = ("--layout", "users", "--features", run.directory / "few.yaml")
-    write_features(run.directory / "few.yaml", "features: {income: {type: number, of: user, "
-                   "buckets: [2.5]}}")  # fmt: skip
-    with pytest.raises(MerlinSimError) as refused:
-        run("refused", *options)
-    message = str(refused.value)
-    assert "'level' of 2 users" in message and "'brand' of 1 item" in message
-    assert "--layout samples" in message and "--feature_values latest" in message
-    dataset = run("users", *options, "--feature_values", "latest")
+@pytest.mark.parametrize("which", ["as_of_sample", "latest"])
+@pytest.mark.parametrize(("split", "trained"), [((), 7), (("--test_from", "30"), 6)])
+def test_one_row_a_user_gives_the_same_samples(which, split, trained, run):
+    made = {}
+    for layout in ("users", "samples"):
+        options = ("--layout", layout, "--feature_values", which, *split)
+        made[layout] = run(f"{which} {trained} {layout}", *options)
+        says_how_many_leak = f"of {trained} interactions that train" in run.output
+        assert says_how_many_leak == (which == "latest")
+    assert assert_same_samples(**made) == 2 * len(ROWS)
+
+
+def test_one_row_a_user_has_the_last_value_where_the_latest_are_asked_for(run):
+    dataset = run("users", "--layout", "users", "--feature_values", "latest")
     users = pq.read_table(dataset / "users").to_pandas()
     levels = keys_of(dataset, "level")
     assert sorted(levels[level] for level in users["level"]) == ["high", "mid", "top"]
+    assert sorted(users["age"]) == [3, 5, 9]
 
 
 @pytest.mark.parametrize("buckets", [1, 4])
