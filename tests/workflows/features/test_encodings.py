@@ -10,11 +10,11 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from feature_logs import COLUMNS
+from fed_samples import assert_same_samples
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.own_digest import DIGEST, with_own_digest
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.workflows.behaviour.behaviour_graph import explode_histories, make_samples
 from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
 
 SMOOTHING = 5.0
@@ -120,24 +120,34 @@ def test_each_sample_is_told_what_came_before_it_and_nothing_else(log, dataset):
         assert row["what_count_trgt"] == pytest.approx(np.log1p(seen), rel=1e-5)
 
 
-def test_a_label_changes_no_sample_of_its_own_time_or_before(log, run, dataset):
-    changed = log.copy()
+def test_a_label_changes_no_sample_of_its_own_time_or_before(log, run):
+    """The last row's label changes the other way: the share of all labels stays the same."""
+    numbered = log.assign(row=np.arange(len(log)))
     place = len(log) // 2
-    changed.loc[place, "clicked"] = 1 - changed.loc[place, "clicked"]
-    changed.to_parquet(run.directory / "changed.parquet")
-    moment, key = log.loc[place, "when"], log.loc[place, "what"]
-    found = {}
-    for name in ("log", "changed"):
-        from merlin_sim.workflows.features.event_counts import EventCounts
-
-        events = EventCounts(run.directory / f"events of {name}")
-        table = pd.read_parquet(run.directory / f"{name}.parquet")
-        ids, seconds = table["what"].to_numpy() + 1, table["when"].to_numpy().astype(float)
-        events.write(ids, seconds, table["clicked"].to_numpy(), 900)
-        times = np.array([moment - 1, moment, moment + 1], float)
-        found[name] = events.before(np.full(3, key + 1), times)[1]
-    difference = (found["changed"] - found["log"]).tolist()
-    assert difference[:2] == [0, 0] and abs(difference[2]) == 1
+    value = numbered.loc[place, "clicked"]
+    opposite = numbered.index[numbered["clicked"] != value][-1]
+    changed = numbered.copy()
+    changed.loc[[place, opposite], "clicked"] = [1 - value, value]
+    assert log.loc[place, "when"] < log.loc[opposite, "when"]
+    numbers = "features: {row: {type: number, of: interaction}}"
+    (run.directory / "row.yaml").write_text(FEATURES + numbers)
+    names = ["what_count_trgt", "what_target_trgt", "brand_target_trgt"]
+    found = []
+    for number, rows in enumerate((numbered, changed)):
+        rows.to_parquet(run.directory / f"labels_{number}.parquet")
+        stored = run(
+            f"labels_{number}", "--label_column", "clicked",
+            features="row.yaml", log=f"labels_{number}.parquet",
+        )  # fmt: skip
+        frames = [pq.read_table(stored / mapping).to_pandas() for mapping in ("train", "test")]
+        found.append(pd.concat(frames).astype({"row": int}).set_index("row")[names].sort_index())
+    pd.testing.assert_index_equal(found[0].index, found[1].index)
+    differs = (found[0] != found[1]).any(axis=1)
+    moment, until = (log.loc[row, "when"] for row in (place, opposite))
+    between = log.index[(log["when"] > moment) & (log["when"] <= until)]
+    of_brand = between[log.loc[between, "brand"] == log.loc[place, "brand"]]
+    assert set(found[0].index[differs]) == set(of_brand) & set(found[0].index)
+    assert len(of_brand) > 10
 
 
 def test_a_twin_has_the_count_of_its_own_item_at_its_positives_time(log, run):
@@ -151,6 +161,34 @@ def test_a_twin_has_the_count_of_its_own_item_at_its_positives_time(log, run):
         before = log[log["when"] < last.loc[users[row["who"]]]]
         seen = (before["what"] == table[row["what_trgt"]]).sum()
         assert row["what_count_trgt"] == pytest.approx(np.log1p(seen), rel=1e-5)
+
+
+@pytest.mark.parametrize("label", [(), ("--label_column", "clicked")])
+def test_one_row_a_user_gives_the_same_samples(label, run):
+    counts = FEATURES.replace(", target]", "]").replace("  brand: [target]\n", "")
+    text = FEATURES if label else counts
+    (run.directory / f"both {len(label)}.yaml").write_text(text)
+    made = {
+        layout: run(
+            f"{layout} {len(label)}", "--layout", layout, *label,
+            features=f"both {len(label)}.yaml",
+        )
+        for layout in ("users", "samples")
+    }  # fmt: skip
+    assert assert_same_samples(**made) > 3000
+
+
+def test_one_row_a_user_of_the_next_day_gives_the_same_samples(log, run, dataset):
+    tomorrow = log[:900].assign(when=log["when"][:900] + 3 * len(log))
+    tomorrow.to_parquet(run.directory / "some.parquet")
+    made = {
+        layout: run(
+            f"next {layout}", "--fitted", dataset, "--history", dataset, "--layout", layout,
+            log="some.parquet",
+        )
+        for layout in ("users", "samples")
+    }  # fmt: skip
+    assert assert_same_samples(**made) > 800
 
 
 def test_the_next_day_gets_what_the_whole_log_said(log, run, dataset):
@@ -174,9 +212,15 @@ def test_no_row_is_told_what_counted_it(log, run, dataset):
         run("partly", "--fitted", dataset, log="partly.parquet")
     fitted = FittedWorkflow.load(dataset)
     tomorrow = log.assign(when=log["when"] + 3 * len(log))
-    assert len(fitted.samples("train").transform(fitted.rows(tomorrow)))
-    with pytest.raises(Exception, match="interactions .* no later"):
-        fitted.samples("train").transform(fitted.rows(log))
+    made = fitted.samples(tomorrow, "train")
+    taken = log["clicked"].groupby(log["what"]).agg(["sum", "size"])
+    keys = pd.read_parquet(dataset / "categories" / "what.parquet").set_index("id")["key"]
+    of_item = taken.loc[keys[made["what_trgt"]]].reset_index(drop=True)
+    expected = (of_item["sum"] + SMOOTHING * log["clicked"].mean()) / (of_item["size"] + SMOOTHING)
+    np.testing.assert_allclose(made["what_target_trgt"], expected, rtol=1e-5)
+    for mapping, of in (("train", "3,733"), ("validation", "60"), ("test", "60")):
+        with pytest.raises(MerlinSimError, match=f"the log: {of} of {of} interactions .* no later"):
+            fitted.samples(log, mapping)
 
 
 def test_earlier_rows_of_histories_may_be_what_was_counted(log, run, dataset):
@@ -196,14 +240,6 @@ def test_a_dataset_that_does_not_say_what_it_counted_is_refused(run, dataset):
         run("of_former", "--fitted", copy)
 
 
-def test_a_graph_of_ones_own_says_what_it_counts(dataset):
-    fitted = FittedWorkflow.load(dataset)
-    schema = DatasetDirectory.open(dataset).schema
-    prefixes = explode_histories(["who"], fitted.columns, fitted.rules, "train")
-    with pytest.raises(MerlinSimError, match="`events`"):
-        make_samples(prefixes, fitted.columns, fitted.rules, fitted.vocabularies, schema)
-
-
 def test_equal_pairs_have_one_cross_and_other_pairs_hardly_ever(dataset):
     rows = pq.read_table(dataset / "train").to_pandas()
     rows["cross"] = rows["country_brand"].map(lambda ids: ids[0])
@@ -216,18 +252,17 @@ def test_equal_pairs_have_one_cross_and_other_pairs_hardly_ever(dataset):
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "reason"),
+    ("text", "reason"),
     [
-        ("encodings: {what: [target]}", (), "yaml: .*'target' needs a column of labels"),
-        ("encodings: {who: [count]}", (), "yaml: encodings.who: expected the item"),
-        ("encodings: {what: [mean]}", (), "expected a list of count, target"),
-        ("crosses: {x: {columns: [brand], buckets: 3}}", (), "at least two features"),
-        ("crosses: {x: {columns: [brand, shop], buckets: 3}}", (), "yaml: crosses.x.*: shop"),
-        ("crosses: {brand: {columns: [brand, who], buckets: 3}}", (), "yaml: .*different from"),
-        ("encodings: {what: [count]}", ("--layout", "users"), "need `--layout samples`"),
+        ("encodings: {what: [target]}", "yaml: .*'target' needs a column of labels"),
+        ("encodings: {who: [count]}", "yaml: encodings.who: expected the item"),
+        ("encodings: {what: [mean]}", "expected a list of count, target"),
+        ("crosses: {x: {columns: [brand], buckets: 3}}", "at least two features"),
+        ("crosses: {x: {columns: [brand, shop], buckets: 3}}", "yaml: crosses.x.*: shop"),
+        ("crosses: {brand: {columns: [brand, who], buckets: 3}}", "yaml: .*different from"),
     ],
 )
-def test_what_cannot_be_is_refused(text, options, reason, run):
+def test_what_cannot_be_is_refused(text, reason, run):
     (run.directory / "wrong.yaml").write_text(text)
     with pytest.raises(Exception, match=reason.replace("(", r"\(")):
-        run("wrong", *options, features="wrong.yaml")
+        run("wrong", features="wrong.yaml")
