@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from merlin_sim.scripts.main import cli
 from merlin_sim.workflows.amazon import amazon_books
-from merlin_sim.workflows.behaviour import encode_and_sample, user_buckets, write_users
+from merlin_sim.workflows.behaviour import user_buckets, write_samples, write_users
 from merlin_sim.workflows.criteo import build_criteo
 from merlin_sim.workflows.engine import schedulers
 from merlin_sim.workflows.logs import line_blocks
@@ -63,7 +63,7 @@ def cut_small(monkeypatch) -> None:
     monkeypatch.setattr(amazon_books, "line_blocks", lambda path, _=None: cut(path, 30_000))
     monkeypatch.setattr(build_criteo, "choose_part_bits", lambda blocks: 2)
     monkeypatch.setattr(user_buckets, "BYTES_PER_BUCKET", 40_000)
-    monkeypatch.setattr(encode_and_sample, "ROWS_PER_FILE", 500)
+    monkeypatch.setattr(write_samples, "ROWS_PER_FILE", 500)
     monkeypatch.setattr(write_users, "INTERACTIONS_PER_FILE", 400)
 
 

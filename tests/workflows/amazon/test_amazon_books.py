@@ -13,7 +13,7 @@ import pytest
 
 from merlin_sim.schemas.contracts.behaviour import BEHAVIOUR
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.workflows.behaviour import encode_and_sample, user_buckets
+from merlin_sim.workflows.behaviour import user_buckets, write_samples
 from merlin_sim.workflows.logs import line_blocks
 from merlin_sim.workflows.synthetic.planted_behaviour import PlantedBehaviour
 from merlin_sim.workflows.synthetic.synthesis import synthesize
@@ -195,7 +195,7 @@ def test_partitions_do_not_matter(raw, dataset, tmp_path, preprocess, monkeypatc
     monkeypatch.setattr(user_buckets, "BYTES_PER_BUCKET", 100_000)
     again, kept = without_history(preprocess(raw, tmp_path / "dataset"))
     assert same_directories(dataset, again) and kept == history
-    monkeypatch.setattr(encode_and_sample, "ROWS_PER_FILE", 1000)
+    monkeypatch.setattr(write_samples, "ROWS_PER_FILE", 1000)
     other = preprocess(raw, tmp_path / "other")
     assert len(list((other / "train").iterdir())) > 5
     names = ["label", "user_id", "item_id_trgt", "item_id_pos", "item_id_neg", "cat_id_neg"]
