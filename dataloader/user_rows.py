@@ -404,7 +404,9 @@ class UserRows:
             numbers: Of the row groups that they are; None for all.
         """
         kind, found = id_type(self.last_item), block.positions
-        count = len(block.starts) - 1
+        count, is_all = len(block.starts) - 1, found.places is None
+        # A user may have samples and no history, which begins where the last one ends.
+        history = interactions if is_all else max(interactions, len(block.items)) + 1
         rows = np.repeat(np.arange(count), np.diff(found.starts))
 
         def filled(values: Array, size: int, dtype: tf.DType) -> tf.Tensor:
@@ -419,21 +421,20 @@ class UserRows:
 
         more = {}
         if TIMES in block.more:
-            more[TIMES] = filled(block.more[TIMES], interactions, tf.float64)
+            more[TIMES] = filled(block.more[TIMES], history, tf.float64)
         if EARLIER in block.more:
             more[EARLIER] = filled(block.more[EARLIER], users, tf.int64)
         if self.layout.negatives_not_in_history:
             of_item = np.repeat(np.arange(count), np.diff(block.starts))
             known = np.sort(of_item * (self.last_item + 1) + block.items)
-            filler = np.full(max(0, interactions - len(known)), np.iinfo(np.int64).max)
+            filler = np.full(max(0, history - len(known)), np.iinfo(np.int64).max)
             more[KNOWN] = tf.constant(np.concatenate([known, filler]))
         if numbers is not None:
             first_rows = np.cumsum([0, *(group.users for group in self.groups)])
             chosen = [np.arange(first_rows[n], first_rows[n + 1]) for n in numbers]
             more[STORED] = filled(np.concatenate(chosen), users, tf.int64)
-        items = filled(block.items, interactions, kind)
+        items = filled(block.items, history, kind)
         starts = filled(block.starts[:-1], users, id_type(int(block.starts[-1])))
-        is_all = found.places is None
         return Users(
             features(block.features, users),
             items,

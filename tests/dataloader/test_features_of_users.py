@@ -19,6 +19,7 @@ from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.channels import NEGATIVE_HISTORY, POSITIVE_HISTORY
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.scripts.main import cli
+from merlin_sim.workflows.behaviour import write_users
 
 LENGTH = 12
 FEATURES = """
@@ -260,3 +261,40 @@ def test_ranks_and_restarts_change_nothing(datasets):
 def digest(batch):
     flat = [np.ascontiguousarray(values.numpy()) for values in tf.nest.flatten(batch)]
     return hashlib.sha256(b"".join(values.tobytes() for values in flat)).hexdigest()
+
+
+@pytest.mark.parametrize("memory", [4096, 1e-5])
+@pytest.mark.parametrize("options", [(), ("--negatives_not_in_history",)])
+def test_users_without_a_history_have_samples_too(tmp_path, monkeypatch, memory, options):
+    """They took items alone that the fitted workflow does not know; the last one is such a user."""
+    monkeypatch.setattr(write_users, "INTERACTIONS_PER_GROUP", 4)
+    users = "abcdefg"
+    first = [(who, item, item, 1) for who in users for item in range(4)]
+    then = [
+        (who, 99 if number == 3 else number, 10 + number, int(who in "be" or number == 3))
+        for who in users
+        for number in range(4)
+    ]
+    (tmp_path / "features.yaml").write_text("time_intervals: seconds")
+    columns = ["--user_column", "who", "--item_column", "what", "--timestamp_column", "when"]
+    columns += ["--label_column", "clicked", "--features", tmp_path / "features.yaml"]
+    columns += ["--negatives", "uniform", "--max_sequence_length", LENGTH, *options]
+    for name, rows, given in (
+        ("first", first, columns),
+        ("users", then, ["--fitted", tmp_path / "first", "--layout", "users"]),
+    ):
+        log = pd.DataFrame(rows, columns=["who", "what", "when", "clicked"])
+        log.assign(when=log["when"] + 1_700_000_000).to_parquet(tmp_path / f"{name}.parquet")
+        command = ["preprocess", "log", tmp_path / f"{name}.parquet", *given]
+        command += ["--shortest_sequence_for_user", 1, "--shortest_sequence_for_training", 0]
+        command += ["--validation", "none", "--scheduler", "single"]
+        command += ["--output_path", tmp_path / name]
+        run = CliRunner().invoke(cli, [str(word) for word in command])
+        assert run.exit_code == 0, (run.output, run.exception)
+    dataset = DatasetDirectory.open(tmp_path / "users")
+    for mapping, shown, taken in (("train", 5 * 2, 2 * 2), ("test", 5, 2)):
+        found = rows_of(with_channels(loader_of(dataset, mapping, users_memory_mb=memory), dataset))
+        assert len(found) == shown + 2 * taken
+        for candidates in (2, 4):
+            loader = loader_of(dataset, mapping, candidates, users_memory_mb=memory)
+            np.testing.assert_array_equal(rows_of(with_channels(loader, dataset)), found)
