@@ -159,10 +159,10 @@ def group_sorted(
     order = order_of_rows([group, *(ranks(arrow_of(frame[name])) for name in then)])
     group = group[order]
     begins = np.flatnonzero(np.diff(group, prepend=-1))
-    ends = np.append(begins[1:], len(group))
-    columns = {by: arrow_of(frame[by]).take(pa.array(order[begins]))}
-    columns |= {name: arrow_of(frame[name]).take(pa.array(order[ends - 1])) for name in last}
     offsets = np.append(begins, len(group)).astype(np.int32)
+    columns = {by: arrow_of(frame[by]).take(pa.array(order[begins]))}
+    lasts = pa.array(order[offsets[1:] - 1])
+    columns |= {name: arrow_of(frame[name]).take(lasts) for name in last}
     for name in collected:
         elements = arrow_of(frame[name]).take(pa.array(order))
         columns[name] = pa.ListArray.from_arrays(pa.array(offsets), elements)

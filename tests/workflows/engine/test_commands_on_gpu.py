@@ -17,6 +17,7 @@ COMMANDS = {
     "samples": (),
     "padded samples of clicks": ("--pad", "--label_column", "clicked"),
     "users": ("--layout", "users"),
+    "users of clicks": ("--layout", "users", "--label_column", "clicked"),
 }
 
 
@@ -35,10 +36,8 @@ def test_a_log_becomes_the_dataset_of_the_cpu(command, tmp_path, monkeypatch):
     log = feature_log(users=30, rows=500)
     log.to_parquet(tmp_path / "log.parquet")
     words = ("preprocess", "log", tmp_path / "log.parquet", *OPTIONS, *more)
-    if "users" not in more:  # where samples are made of ids
-        features = FEATURES + (COUNTED if "--label_column" in more else "")
-        words += ("--features", write_features(tmp_path / "features.yaml", features))
-    words += ("--output_path",)
+    features = FEATURES + (COUNTED if "--label_column" in more else "")
+    words += ("--features", write_features(tmp_path / "features.yaml", features), "--output_path")
     run(*words, tmp_path / "expected")
     cudf = put_gpu_into_workflows(monkeypatch)
     written = []

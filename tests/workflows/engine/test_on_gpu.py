@@ -15,28 +15,19 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from merlin.schema import ColumnSchema, Schema
 from stand_in import differences, load, put_gpu_into
 
-from merlin_sim.foundation.row_numbers import for_each_element
-from merlin_sim.schemas.translation.merlin_schema import to_merlin_schema
-from merlin_sim.workflows.behaviour.behaviour_columns import MOMENT, SECONDS, BehaviourColumns
-from merlin_sim.workflows.behaviour.dataset_spec import dataset_spec
+from merlin_sim.workflows.behaviour.behaviour_columns import SECONDS, BehaviourColumns
 from merlin_sim.workflows.behaviour.rules import SampleRules
 from merlin_sim.workflows.behaviour.split import PART, Split
 from merlin_sim.workflows.engine import backend
-from merlin_sim.workflows.features.event_counts import EventCounts
 from merlin_sim.workflows.features.feature_file import features_from_plain
 from merlin_sim.workflows.features.fitted_numbers import FittedNumbers
 from merlin_sim.workflows.operators.contract_ids import ContractIds
-from merlin_sim.workflows.operators.draw_negatives import DrawNegatives
 from merlin_sim.workflows.operators.emit_dataset import EmitDataset
-from merlin_sim.workflows.operators.encode_by_time import EncodeByTime
-from merlin_sim.workflows.operators.explode_histories import ExplodeHistories
 from merlin_sim.workflows.operators.fitted_features import FittedFeatures
 from merlin_sim.workflows.operators.group_histories import GroupHistories
-from merlin_sim.workflows.operators.hash_crosses import HashCrosses
-from merlin_sim.workflows.operators.look_up_item_features import LookUpItemFeatures
-from merlin_sim.workflows.vocabularies.vocabulary import Vocabularies
 
 COLUMNS = BehaviourColumns("user", "item", "time", ("country",), ("cat",), steady=("country",))
 LABELLED = replace(COLUMNS, label="clicked")
@@ -56,8 +47,6 @@ HISTORIES = pa.table(
         "item": pa.array([[1, 2, 3], [4], [2, 2, 1, 4, 3], [3, 1]]),
     }
 )
-MOMENTS = [[0, 1, 1], [1], [0, 1, 1, 2, 2], [3, 3]]
-"""When each of them was; some at one time."""
 
 
 @pytest.fixture
@@ -75,45 +64,9 @@ def through(table: pa.Table, *operators) -> dict:
     return backend.frame_to_arrow(frame).to_pydict()
 
 
-@pytest.mark.parametrize("mapping", ["train", "test"])
-@pytest.mark.parametrize("pad", [False, True])
-def test_samples_are_those_of_the_cpu(gpu, items, mapping, pad):
-    sizes = {"user": 4, "country": 2, "item": 4, "cat": 3}
-    operators = [
-        ExplodeHistories(COLUMNS, mapping, longest=3),
-        DrawNegatives(COLUMNS, items, seed=5),
-        LookUpItemFeatures(COLUMNS, items),
-        EmitDataset(to_merlin_schema(dataset_spec(COLUMNS, sizes, 3, {})), pad),
-    ]
-    expected = through(HISTORIES, *operators)
-    gpu()
-    assert through(HISTORIES, *operators) == expected
-    assert len(expected["label"]) > 4
-
-
-@pytest.mark.parametrize("twins", [0, 1, 3])
-@pytest.mark.parametrize("mapping", ["train", "validation", "test"])
-def test_samples_with_labels_and_parts_are_those_of_the_cpu(gpu, items, mapping, twins):
-    split = Split(test_from="4", validation_from="3")
-    operators = [
-        ExplodeHistories(LABELLED, mapping, split=split),
-        DrawNegatives(LABELLED, items, seed=5, twins=twins),
-    ]
-    beside = {"clicked": [[1, 0, 1], [1], [1, 1, 0, 0, 1], [0, 1]]}
-    beside[PART] = [[0, 1, 2], [0], [0, 0, 1, 2, 2], [0, 1]]
-    beside[MOMENT] = MOMENTS
-    table = HISTORIES
-    for name, column in beside.items():
-        table = table.append_column(name, pa.array(column))
-    expected = through(table, *operators)
-    gpu()
-    assert through(table, *operators) == expected
-    assert len(expected["label"]) >= (1 if twins == 0 else 2)
-
-
 @pytest.fixture
-def featured(tmp_path):
-    """A log with numbers of everybody, lists, vectors, crosses and what came before."""
+def featured():
+    """A log's columns with numbers of users and of interactions, and what these were fitted to."""
     plain = {
         "features": {
             "age": {"type": "number", "of": "user", "operators": ["Normalize"]},
@@ -121,42 +74,16 @@ def featured(tmp_path):
                 "type": "number", "of": "interaction", "lags": [1],
                 "operators": [{"FillMissing": {"fill_val": 2}}, {"Clip": {"max_value": 1}}],
             },
-            "price": {"type": "number", "of": "item"},
-            "look": {"type": "vector", "of": "item", "size": 2},
-            "genres": {"type": "list", "of": "item", "longest": 2},
         },
         "time_intervals": "seconds",
-        "encodings": {"item": ["count"], "cat": ["target"]},
-        "crosses": {"pair": {"columns": ["country", "cat"], "buckets": 9}},
     }  # fmt: skip
     features = features_from_plain(plain, "test")
     columns = replace(LABELLED, features=features, steady=("country", "age"))
-    vocabularies = Vocabularies(tmp_path / "featured")
-    numbers = pa.array([0.5, -1, 2, 0], pa.float32())
-    vocabularies.add_items(
-        "item",
-        pa.array(["a", "b", "c", "d"]),
-        pa.array([4, 3, 2, 1]),
-        {"cat": pa.array(["x", "y", "x", "z"])},
-        {
-            "price": numbers,
-            "look": pa.array([[1.0, 0], [0, 1], [0, 0], [0.6, 0.8]], pa.list_(pa.float32(), 2)),
-            "genres": pa.array([[1, 2], [], [3], [2]], pa.list_(pa.int64())),
-            "item_count": numbers,
-            "cat_target": numbers,
-        },
-    )
-    fitted = FittedNumbers(
-        {"age": {"0": {"means": 3.0, "stds": 2.0}}, "place": {}, "price": {}}, 0.4
-    )
-    for name, size in (("item", 4), ("cat", 3)):
-        ids, taken = np.arange(20) % size + 1, np.arange(20) % 3 % 2
-        EventCounts(tmp_path / "events" / name).write(ids, np.arange(20.0) / 4, taken, size)
-    return columns, vocabularies.items("item"), fitted, tmp_path / "events"
+    return columns, FittedNumbers({"age": {"0": {"means": 3.0, "stds": 2.0}}, "place": {}}, 0.4)
 
 
 def test_numbers_are_grouped_as_on_the_cpu(gpu, featured):
-    columns, _, fitted, _ = featured
+    columns, fitted = featured
     log = LOG.append_column("clicked", pa.array([1, 0, 1, 1, 0, 1, 0, 0]))
     for name in ("age", "place", SECONDS):
         log = log.append_column(name, pa.array([float(n) for n in range(8)]))
@@ -168,38 +95,6 @@ def test_numbers_are_grouped_as_on_the_cpu(gpu, featured):
     )
     gpu()
     assert through(log, *steps) == expected
-
-
-@pytest.mark.parametrize("pad", [False, True])
-def test_numbers_of_samples_are_those_of_the_cpu(gpu, featured, pad):
-    columns, items, fitted, events = featured
-    table = HISTORIES.append_column("clicked", pa.array([[1, 0, 1], [1], [1, 1, 0, 0, 1], [0, 1]]))
-    lengths = [3, 1, 5, 2]
-    table = table.append_column(MOMENT, pa.array(MOMENTS))
-    table = table.append_column("age", pa.array([0.5, 1.5, 2.5, 3.5]))
-    for name in ("place", SECONDS):
-        table = table.append_column(name, pa.array([[n / 2 for n in range(k)] for k in lengths]))
-    sizes = {"user": 4, "country": 2, "item": 4, "cat": 3, "genres": 3}
-    explode = ExplodeHistories(columns, "train", longest=3)
-    draw = DrawNegatives(columns, items, seed=5, twins=1)
-    spec = dataset_spec(columns, sizes, 3, {})
-    emit = EmitDataset(to_merlin_schema(spec), pad)
-    steps = [explode, draw, LookUpItemFeatures(columns, items), HashCrosses(columns), emit]
-    expected = through(table, *steps)
-    assert set(spec.feature_spec) == set(expected) and len(expected["label"]) > 4
-    assert expected["price_trgt"] == expected["item_count_trgt"]
-    gpu()
-    assert through(table, *steps) == expected
-
-
-def test_what_came_before_is_counted_as_on_the_cpu(gpu, featured):
-    columns, items, fitted, events = featured
-    targets = {"item_trgt": [1, 2, 3, 4], "cat_trgt": [1, 2, 3, 1]}
-    table = pa.table({**targets, SECONDS: [0.0, 1.25, 2.5, 9.0]})
-    expected = through(table, EncodeByTime(columns, items, events, fitted))
-    assert expected["item_count_trgt"][0] == 0 and expected["item_count_trgt"][3] > 1
-    gpu()
-    assert through(table, EncodeByTime(columns, items, events, fitted)) == expected
 
 
 @pytest.mark.parametrize(
@@ -242,20 +137,21 @@ def test_ids_are_those_of_the_cpu(gpu):
     assert through(codes, ContractIds()) == expected
 
 
+def test_emitted_columns_are_those_of_the_cpu(gpu):
+    schema = Schema([ColumnSchema("item", dtype="int64"), ColumnSchema("place", dtype="float32")])
+    table = pa.table({"place": [0.5, -1.0], "other": [1, 2], "item": pa.array([3, 4], pa.int8())})
+    expected = through(table, EmitDataset(schema))
+    assert list(expected) == ["item", "place"]
+    gpu()
+    assert through(table, EmitDataset(schema)) == expected
+
+
 def test_a_slice_of_lists_is_taken_as_the_slice_it_is(gpu):
     cudf = gpu()
     column = cudf.DataFrame.from_arrow(HISTORIES).iloc[1:3]["item"]
     assert len(column.list.leaves) == 11  # cudf gives those of the whole column
     values, offsets = backend.lists_of(column)
     assert (values.get().tolist(), offsets.get().tolist()) == ([4, 2, 2, 1, 4, 3], [0, 1, 6])
-
-
-@pytest.mark.parametrize("lengths", [[], [0], [3], [0, 2, 0, 0, 1, 0], [1, 1]])
-def test_values_are_repeated_without_an_array_of_repeats(lengths):
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    values = np.arange(10, 10 + len(lengths))
-    repeated = for_each_element(CUPY.array(values), CUPY.array(offsets), CUPY)
-    assert repeated.get().tolist() == np.repeat(values, lengths).tolist()
 
 
 def test_the_stand_in_for_cupy_refuses_what_cupy_refuses():
