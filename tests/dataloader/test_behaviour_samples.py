@@ -8,6 +8,7 @@ import threading
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
+import gpu_worker
 import merlin.io
 import merlin.models.tf as mm
 import numpy as np
@@ -186,6 +187,12 @@ def test_a_gpu_has_a_kernel_for_all_that_is_as_large_as_a_batch(
     given = next(loader.inputs())
     graph = tf.function(loader.make, autograph=False).get_concrete_function(given).graph
     assert without_gpu_kernel(graph, at_least=50) == []
+
+
+@pytest.mark.parametrize("candidates", [1, 8])
+def test_what_a_gpu_is_asked_runs_without_one(datasets, candidates):
+    seen = gpu_worker.samples(datasets(True, "minutes", 1, True, "popularity").path, candidates)
+    assert seen["same"] and seen["batches"] > 5
 
 
 @pytest.mark.parametrize("candidates", [1, 8])

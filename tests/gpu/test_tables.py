@@ -23,10 +23,12 @@ def test_batches_stay_on_the_gpu_and_are_those_of_the_cpu(on_gpu, sim_dataset):
     assert seen["places"] == ["GPU:0"]
 
 
-def test_the_array_code_gives_the_same_on_cupy(on_gpu):
-    seen = on_gpu(task="arrays")
+@pytest.mark.parametrize("candidates", [1, 8])
+def test_samples_are_made_on_the_gpu_and_are_those_of_the_cpu(on_gpu, users_dataset, candidates):
+    seen = on_gpu(users_dataset, candidates, task="samples")
     assert seen["same"]
-    assert seen["rows"] > 100
+    assert seen["batches"] > 5
+    assert seen["places"] == ["GPU:0"]
 
 
 @pytest.mark.parametrize("scheduler", ["single", "local"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 from pathlib import Path
@@ -39,43 +38,31 @@ def feed(directory: str) -> dict[str, Any]:
     return {"same": same, "batches": len(batches["cpu"]), "places": sorted(places)}
 
 
-def arrays(library: str = "cupy") -> dict[str, Any]:
-    """Compare the array code of preprocessing on cupy and on numpy."""
-    from merlin_sim.foundation.row_numbers import for_each_element
-    from merlin_sim.schemas.population import Population
-    from merlin_sim.workflows.behaviour.interaction_roles import roles_of_labels, sample_places
-    from merlin_sim.workflows.engine.backend import pad_left
-    from merlin_sim.workflows.operators.sample_arrays import (
-        cut_prefixes,
-        cut_taken,
-        draw_negatives,
-        order_of_samples,
-        select_prefixes,
-    )
+def samples(directory: str, candidates: str = "1") -> dict[str, Any]:
+    """Compare the samples of a dataset of users, made on the GPU and on the CPU."""
+    import tensorflow as tf
 
-    random = np.random.default_rng(7)
-    lengths = random.integers(0, 40, 300)
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    values = random.integers(1, 60, offsets[-1])
-    users = random.integers(1, 2**40, 300)
-    clicked = random.integers(0, 2, offsets[-1])
-    population = Population.of_counts(np.bincount(values, minlength=60))
-    results = []
-    for xp in (np, importlib.import_module(library)):
-        u, o, v, ends = (xp.asarray(array) for array in (users, offsets, values, lengths))
-        rows, positions = select_prefixes(u, xp.minimum(ends, 1), ends, 5, 1, 3, xp)
-        targets, history, ends = cut_prefixes(v, o, rows, positions, 10, xp)
-        found = sample_places(roles_of_labels(xp.asarray(clicked)), o, xp)
-        lists = (v, found.places, v[xp.asarray(clicked) == 1], found.before, found.positives)
-        cut = cut_taken(*lists, found.begins, found.offsets, rows, positions, 10, xp)
-        order = order_of_samples(u[rows], positions, cut[1], 5, 2, xp)
-        drawn = draw_negatives(u[rows], positions, cut[1], cut[0], *cut[2:], order, 2, 5,
-                               population, xp)  # fmt: skip
-        padded = pad_left(history, ends, 12, xp)
-        spread = for_each_element(xp.arange(300), o, xp)
-        found = [rows, positions, targets, history, ends, *cut, order, *drawn, *padded, spread]
-        results.append([array.get() if hasattr(array, "get") else array for array in found])
-    return {"same": all(map(np.array_equal, *results)), "rows": len(results[0][0])}
+    from merlin_sim.dataloader.open_loader import open_loader
+    from merlin_sim.foundation.ranks import Ranks
+    from merlin_sim.schemas.dataset import DatasetDirectory
+
+    dataset = DatasetDirectory.open(Path(directory))
+    columns = dataset.schema.column_names
+    together = None if candidates == "1" else int(candidates)
+    size = 32 * int(candidates)
+    loader = open_loader(
+        dataset, "train", columns, size, Ranks(), shuffle=True, seed=4, candidates=together
+    )
+    same, count, places = [], 0, set()
+    for given in loader.inputs():
+        with tf.device("GPU:0"):
+            ours = tf.nest.flatten(loader.make(given))
+        with tf.device("CPU:0"):
+            theirs = tf.nest.flatten(loader.make(given))
+        places |= {tensor.device.rpartition("/device:")[2] for tensor in ours}
+        same += [np.array_equal(*both) for both in zip(ours, theirs, strict=True)]
+        count += 1
+    return {"same": all(same), "batches": count, "places": sorted(places)}
 
 
 def memory() -> dict[str, Any]:
@@ -105,5 +92,5 @@ def memory() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    task = {"feed": feed, "arrays": arrays, "memory": memory}[sys.argv[1]]
+    task = {"feed": feed, "samples": samples, "memory": memory}[sys.argv[1]]
     print(json.dumps(task(*sys.argv[2:])))

@@ -193,6 +193,34 @@ def rows_of(frame):
     return sorted(tuple(plain(row[name]) for name in names) for row in frame.to_dict("records"))
 
 
+@pytest.mark.parametrize("kind", ["dataset", "labelled"])
+def test_a_frame_without_samples_of_a_part_gives_its_columns(kind, log, request):
+    """One interaction of each user tests; nothing is left to train with."""
+    stored = request.getfixturevalue(kind)
+    fitted = FittedWorkflow.load(stored)
+    first = log.groupby("who").head(1)
+    kept = pq.read_table(stored / "train")
+    for mapping, of_user in (("train", 0), ("test", 2 if kind == "dataset" else 1)):
+        made = fitted.samples(first, mapping)
+        assert list(made) == kept.column_names
+        assert len(made) == of_user * len(first)
+        assert all(len(ids) == 0 for ids in made["what_pos"])
+
+
+def test_padding_fills_histories_alone(run, labelled):
+    padded = run("padded", "--label_column", "clicked", "--pad")
+    histories = {"when_since_pos"} | {
+        f"{name}_{side}" for name in ("what", "brand", "weight", "size") for side in ("pos", "neg")
+    }
+    for mapping in ("train", "test"):
+        ragged, full = (pq.read_table(d / mapping).to_pydict() for d in (labelled, padded))
+        assert list(full) == list(ragged) and histories < set(full)
+        for name, values in ragged.items():
+            if name in histories:
+                values = [[0] * (12 - len(ids)) + ids for ids in values]
+            assert full[name] == values, name
+
+
 def test_rows_of_a_frame_are_read_as_those_of_files(log, dataset):
     fitted = FittedWorkflow.load(dataset)
     text = log.head(3).assign(when=log["when"].astype(str), price=["1.5", "", "2"])
