@@ -115,7 +115,8 @@ class SamplesTranscoder:
         if rules.negatives == NONE:
             raise MerlinSimError(
                 f"{path / WORKFLOW_FILE}: rules: expected negatives that were drawn, found none: "
-                "the log has labels. `preprocess --layout users` makes users' rows of the log."
+                "rows of samples do not tell where in a history what was only shown stands. "
+                "`merlin-sim preprocess --layout users` makes users of the log."
             )
         return rules
 
@@ -125,7 +126,8 @@ class SamplesTranscoder:
         if others:
             raise MerlinSimError(
                 f"{self.dataset.path}: expected the channels {', '.join(CHANNELS)} alone, of "
-                f"which users' rows are made. Found {', '.join(others)}."
+                f"which users can be made again. Found {', '.join(others)}. `merlin-sim preprocess "
+                "--layout users` makes users with all of them, of the log."
             )
         if not channels.get(USER_FEATURES):
             raise MerlinSimError(

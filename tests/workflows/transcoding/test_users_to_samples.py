@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from feature_logs import FEATURES, OPTIONS, feature_log, write_features
+from preprocess_runs import all_bytes
 from small_users import write_users_dataset
 
 from merlin_sim.foundation.exceptions import MerlinSimError
@@ -75,3 +78,27 @@ def test_histories_of_other_types_are_the_same_ones(users, tmp_path):
         pq.write_table(table.set_column(place, "thing", stored), whole / USERS)
         transcode(whole, tmp_path / f"{number}")
         assert rows_of(tmp_path / f"{number}") == wanted
+
+
+@pytest.mark.parametrize("label", [(), ("--label_column", "clicked")])
+def test_users_with_features_become_the_samples_of_preprocessing(label, tmp_path, run_cli):
+    """With values that change, equal times, counts and shares of what came before."""
+    log = feature_log(users=30, rows=800)
+    log["when"] = log["when"].dt.floor("2h")
+    log["income"] = (log["income"] + np.arange(len(log)) % 3 * 0.2).round(3)
+    log.loc[::5, "price"] *= 2
+    log.to_parquet(tmp_path / "log.parquet")
+    counts = f"encodings: {{what: [count{', target' if label else ''}], brand: [count]}}"
+    given = write_features(tmp_path / "features.yaml", FEATURES + counts)
+    for layout in ("users", "samples"):
+        result = run_cli(
+            "preprocess", "log", tmp_path / "log.parquet", *OPTIONS, "--features", given,
+            "--layout", layout, "--output_path", tmp_path / layout, *label,
+        )  # fmt: skip
+        assert result.exception is None, result.exception
+    transcode(tmp_path / "users", tmp_path / "made")
+    made, stored = all_bytes(tmp_path / "made"), all_bytes(tmp_path / "samples")
+    assert made.keys() == stored.keys()
+    assert {name for name in stored if made[name] != stored[name]} <= {"schema.pbtxt"}
+    opened = [DatasetDirectory.open(tmp_path / name).schema for name in ("made", "samples")]
+    assert opened[0] == opened[1]  # the order of a schema's properties is none
