@@ -7,7 +7,7 @@
 
 Each name is imported when it is first asked for: ``import merlin_sim`` by itself loads neither
 TensorFlow nor Merlin. A name that Merlin has too means the same here: ``ms.Dataset`` is Merlin's
-own, a table, and ``ms.Loader`` is a subclass of Merlin's that takes what Merlin's takes. What is
+own, a table, and ``ms.RowLoader`` is a subclass of its loader. What is
 imported of TensorFlow and Merlin afterwards says nothing while it starts
 (:class:`~merlin_sim.foundation.process_wide.QuietImports`).
 """
@@ -28,7 +28,7 @@ _NAMES = {
     ".schemas.dataset": ("DatasetDirectory",),
     ".schemas.specs.feature_spec": ("FeatureSpec",),
     ".schemas.translation.merlin_schema": ("to_feature_spec", "to_merlin_schema"),
-    ".dataloader.loader": ("Loader",),
+    ".dataloader.row_loader": ("RowLoader",),
     ".steps.optimizers": ("SGD", "Adagrad", "Adam", "LazyAdam"),
     ".models": (
         "DCNv2Block",

@@ -1,7 +1,7 @@
 # The names of `__init__.py`, which imports each when it is first asked for.
 from merlin.io import Dataset as Dataset
 
-from .dataloader.loader import Loader as Loader
+from .dataloader.row_loader import RowLoader as RowLoader
 from .foundation.exceptions import MerlinSimError as MerlinSimError
 from .foundation.exceptions import SpecError as SpecError
 from .models import DCNv2Block as DCNv2Block

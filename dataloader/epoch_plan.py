@@ -8,8 +8,9 @@ ranks see in each step the rows that one rank would have seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ import numpy.typing as npt
 Rows = npt.NDArray[np.int64]
 
 PIECES = 64
-"""Parts in which a window is shuffled; a rank reads only the pieces that its slots need."""
+"""Parts in which a window is shuffled: a rank's slots are in few of them."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,84 @@ class EpochPlan:
 
     def _random(self, window: int, piece: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, self.epoch, window, piece])
+
+
+class PlannedSteps(NamedTuple):
+    """Some steps of an epoch, whose rows are read together."""
+
+    first: int
+    """The first step."""
+    places: range
+    """Whose rows they need: places in the plan's order of parts."""
+    windows: list[Window]
+
+
+def planned_steps(
+    plan: EpochPlan, first_step: int, most_rows: int, fits: Callable[[range], bool]
+) -> Iterator[PlannedSteps]:
+    """Cut what is left of an epoch where ``most_rows`` or what fits the memory is reached.
+
+    Args:
+        plan: The epoch's.
+        first_step: The first step that is left.
+        most_rows: Rows of one cut, over all ranks; a window at least.
+        fits: Says of places in the plan's order of parts whether their rows fit.
+    """
+    taken: list[Window] = []
+    for window in plan.windows(first_step):
+        longer = [*taken, window]
+        rows = sum(one.batches * one.batch_rows for one in longer)
+        if taken and (rows > most_rows or not fits(_places(plan, longer))):
+            yield _planned(plan, taken)
+            longer = [window]
+        taken = longer
+    if taken:
+        yield _planned(plan, taken)
+
+
+def _planned(plan: EpochPlan, windows: list[Window]) -> PlannedSteps:
+    return PlannedSteps(
+        windows[0].first_row // plan.global_batch_size, _places(plan, windows), windows
+    )
+
+
+def _places(plan: EpochPlan, windows: Sequence[Window]) -> range:
+    last = windows[-1]
+    stop = last.first_row + last.batches * last.batch_rows
+    first, end = np.searchsorted(plan.part_starts, [windows[0].first_row, stop - 1], side="right")
+    return range(int(first) - 1, int(end))
+
+
+def steps_entries(
+    plan: EpochPlan,
+    planned: PlannedSteps,
+    of_place: Callable[[int], Rows],
+    rank: int,
+    ranks: int,
+    rows: int,
+) -> Rows:
+    """The entries of a rank's batches, [steps, rows]; -1 where a batch has fewer.
+
+    Args:
+        plan: The epoch's.
+        planned: The steps.
+        of_place: The entries of the part at a place of the plan's order.
+        rank: The rank.
+        ranks: How many there are.
+        rows: Rows of a rank's batch.
+    """
+    sequence = np.concatenate([of_place(place) for place in planned.places])
+    begin = int(plan.part_starts[planned.places.start])
+    batches: list[Rows] = []
+    for window in planned.windows:
+        mine = plan.rank_rows(window, rank, ranks)
+        spans = [np.arange(start - begin, stop - begin) for start, stop in mine.spans]
+        read = np.concatenate([np.empty(0, np.int64), *spans])
+        batches += [sequence[read[batch]] for batch in mine.batches]
+    entries = np.full((len(batches), rows), -1, np.int64)
+    for batch, line in zip(batches, entries, strict=True):
+        line[: len(batch)] = batch
+    return entries
 
 
 def slots(batch_rows: int, rank: int, size: int) -> tuple[int, int]:

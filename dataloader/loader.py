@@ -1,101 +1,117 @@
-"""Merlin's TensorFlow loader, exact over ranks, that can be started at any step."""
+"""Merlin's TensorFlow loader, exact over ranks, that can be started at any step.
+
+What it reads stays on the device; a step is told which rows of it are its batch.
+"""
 
 from __future__ import annotations
 
 import copy
 import os
 import weakref
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import merlin.dataloader.tensorflow
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 from merlin.dataloader.loader_base import LoaderBase
 from merlin.schema import Schema
-from merlin.table import TensorTable
 
-from ..foundation.batch_names import OFFSETS, VALUES
 from ..foundation.exceptions import MerlinSimError
 from ..foundation.gpu_use import first_line, short_of_memory
 from .background import Background
 from .behaviour_samples import Batch
-from .device_windows import open_windows
-from .epoch_plan import EpochPlan, slots
-from .hand_over import to_tensor
-from .row_windows import RowWindows
-from .stored_rows import Array
+from .epoch_plan import EpochPlan, planned_steps, slots, steps_entries
 
-PREFETCHED_ROWS = 4096
-"""Of batches smaller than half of this, more than two are made ahead."""
+Array = npt.NDArray[Any]
+STEPS_AHEAD = 2
+ROWS_AHEAD = 1 << 21
+"""Rows of all ranks whose order is worked out at a time."""
+DATA_MEMORY_MB = 4096
+"""Memory for what stays on the device, unless it is set."""
+ONCE_MB = 256
+"""Memory for data that is gone through once, or in part: blocks of it are read."""
+
+
+class Step(NamedTuple):
+    """What a step is given: which rows are its batch, and what they are made of."""
+
+    data: Any
+    order: tf.Tensor
+    """[rows, steps] The entries of several steps."""
+    number: tf.Tensor
+    """Which of these steps it is."""
+    seeds: Any = ()
+    """Of random draws, where there are any."""
+
+    @property
+    def entries(self) -> tf.Tensor:
+        """[rows] Which rows they are; -1 for one that is missing."""
+        return tf.gather(self.order, self.number, axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Row groups that were read together."""
+
+    on_host: Any
+    """What the order of rows is made of."""
+    tensors: Any
+    """What batches are made of."""
+
+
+_resident: weakref.WeakValueDictionary[Any, Block] = weakref.WeakValueDictionary()
+"""What loaders of this process keep on the device: the loaders of train and test may share it."""
 
 
 class Loader(merlin.dataloader.tensorflow.Loader):
-    """Feeds a Merlin Dataset to TensorFlow; takes what Merlin's own Loader takes.
+    """Feeds TensorFlow batches of rows that it keeps on the device.
 
     Unlike Merlin's, every row comes exactly once per epoch whatever the files, row groups and
     ranks; every rank takes the same number of steps (in the last one a rank may get fewer rows
     than another, or none); the order depends on ``seed`` and the epoch only, so that the
-    batches of all ranks together are those of a single rank. Rows are read and shuffled in threads
-    while the model trains: by arrow on a CPU, by Merlin's own loader on a GPU.
+    batches of all ranks together are those of a single rank.
+
+    What fits ``data_memory_mb`` is read once and stays on the device of each rank. More comes block
+    by block, the next one read while this one trains. The batches are the same.
 
     Args:
-        dataset: any :class:`merlin.io.Dataset`; only the columns of its schema are read.
+        dataset: names the files.
         batch_size: rows per step on this rank; a global batch is ``batch_size * global_size``.
         shuffle: a new order in each epoch.
-        seed_fn: gives the seed anew at the start of each epoch; must agree over ranks.
-        parts_per_chunk: multiplies ``window_rows``.
+        seed: of the orders; must agree over ranks.
         global_size: number of ranks.
         global_rank: this rank.
         drop_last: leave out the rows that do not fill a global batch.
-        transforms: Merlin operators applied to every batch.
-        device: as in Merlin's Loader.
-        seed: the seed where ``seed_fn`` is not given.
-        pad_lists: ragged lists come as dense [batch, longest] tensors, padded with zeros on the
-            left, the longest length being the schema's.
-        compact_ids: ids whose table has fewer than 2^31 rows come as int32, however stored; on a
-            GPU as int64, for which TensorFlow has kernels there.
-        window_rows: rows that are shuffled together, over all ranks. About two windows are in
-            memory at a time, divided by the number of ranks.
-        prefetch: batches made ahead (default: two, more where batches are small).
-        parallel_calls: threads that decode on a CPU (default: one per core).
-        check: refuse ids beyond their table, labels that are not 0 or 1, missing values.
+        window_rows: rows that are shuffled together, over all ranks.
+        data_memory_mb: memory on the device, in MB.
     """
 
     def __init__(
         self,
         dataset: Any,
         batch_size: int,
+        *,
         shuffle: bool = False,
-        seed_fn: Callable[[], int] | None = None,
-        parts_per_chunk: int = 1,
+        seed: int = 0,
         global_size: int | None = None,
         global_rank: int | None = None,
         drop_last: bool = False,
-        transforms: Any = None,
-        device: Any = None,
-        *,
-        seed: int = 0,
-        pad_lists: bool = False,
-        compact_ids: bool = False,
         window_rows: int = 65536,
-        prefetch: int | None = None,
-        parallel_calls: int | None = None,
-        check: bool = True,
+        data_memory_mb: int = DATA_MEMORY_MB,
     ) -> None:
         """Check the arguments; files are opened with the first batch."""
         super().__init__(
             dataset,
             batch_size,
             shuffle,
-            seed_fn,
-            parts_per_chunk,
-            global_size,
-            global_rank,
-            drop_last,
-            transforms,
-            device,
+            global_size=global_size,
+            global_rank=global_rank,
+            drop_last=drop_last,
         )
         if batch_size < 1:
             raise MerlinSimError(f"`batch_size` should be positive. Received: {batch_size}")
@@ -104,70 +120,96 @@ class Loader(merlin.dataloader.tensorflow.Loader):
                 f"`global_rank` should be 0 to {self.global_size - 1}. Received: {self.global_rank}"
             )
         self.seed = seed
-        self.pad_lists = pad_lists
-        self.compact_ids = compact_ids
-        self.window_rows = window_rows * parts_per_chunk
-        self.prefetch = prefetch or max(2, PREFETCHED_ROWS // batch_size)
-        self.parallel_calls = parallel_calls
-        self.check = check
+        self.window_rows = window_rows
+        self.data_memory_mb = data_memory_mb
         self.epoch = 0
         self._first_step = 0
-        self._source: Any = None
         self._take_a_place()
 
-    # Where rows are read, and what becomes of them: a loader of users has its own of these
+    # What is read, and what becomes of it: rows and users have their own of these
 
     @property
-    def source(self) -> RowWindows:
-        """What is read; opened when first needed."""
-        if self._source is None:
-            self._source = open_windows(
-                self.dataset,
-                self.input_schema,
-                on_device=not self.decodes_in_threads,
-                pad_lists=self.pad_lists,
-                compact_ids=self.compact_ids,
-                check=self.check,
-                threads=self.parallel_calls,
-            )
-        found: RowWindows = self._source
-        return found
+    def part_rows(self) -> Sequence[int]:
+        """Rows of each part."""
+        raise NotImplementedError
 
     @property
-    def part_rows(self) -> list[int]:
-        """Rows of each part of what is read."""
-        return self.source.part_rows
+    def groups(self) -> Sequence[int]:
+        """Of each part, the number of the row group that holds it."""
+        raise NotImplementedError
 
-    def read_epoch(self, plan: EpochPlan, first_step: int) -> Iterator[Any]:
-        """Give what each step of an epoch is given, from ``first_step`` on."""
-        windows = Background(
-            self.source.read(plan, first_step, self.global_rank, self.global_size), ahead=1
-        )
-        try:
-            for window in windows:
-                for index in range(max(0, first_step - window.first_step), window.batches):
-                    yield self._batch_of(window.batch(index))
-        finally:
-            windows.stop()
+    @property
+    def all_groups(self) -> Sequence[int]:
+        """The numbers of all row groups, those without a row for this loader too."""
+        return self.groups
 
-    def inputs(self) -> Generator[Any, None, None] | Inputs:
-        """Give, for each step of the epoch, what :meth:`make` makes its batch of.
+    def megabytes(self, groups: Iterable[int]) -> float:
+        """What row groups take on the device."""
+        raise NotImplementedError
+
+    def read(self, groups: Sequence[int], are_all: bool) -> Block:
+        """Read row groups, in this order."""
+        raise NotImplementedError
+
+    @property
+    def key(self) -> Any:
+        """What tells what is read from what another loader reads."""
+        raise NotImplementedError
+
+    def part_entries(self, plan: EpochPlan, block: Block, part: int, number: int) -> Array:
+        """The entries of a part in an epoch's order.
+
+        Args:
+            plan: the epoch's.
+            block: what holds it.
+            part: which part.
+            number: which row group of the block it is.
+        """
+        raise NotImplementedError
+
+    def seeds(self, plan: EpochPlan) -> Any:
+        """What an epoch's random draws begin with."""
+        return ()
+
+    @property
+    def make_samples(self) -> Callable[[Any, tf.Tensor, Any], Batch]:
+        """Makes a batch of data, entries and seeds; does not refer to the loader."""
+        raise NotImplementedError
+
+    def make(self, step: Step) -> Batch:
+        """Make the batch of a step, in TensorFlow ops: columns, labels and weights.
 
         It has the same shapes in every step: the last batch is filled up with rows of weight 0.
         """
-        return self._filled(self.begin())
+        return self.make_samples(step.data, step.entries, step.seeds)
 
-    def _filled(self, begun: Inputs) -> Generator[Any, None, None]:
-        with closing(begun):
-            for columns, labels in begun:
-                yield filled(columns, labels, self.batch_size)
+    def whole(self, given: Step) -> Any:
+        """Make a batch for a loop of one's own, without rows that are missing."""
+        columns, labels, _ = self.present(given)
+        return columns, labels[:, 0] if self.label_names else None
 
-    def make(self, given: Any) -> Batch:
-        """Make the batch of a step, in TensorFlow ops: columns, labels and weights."""
-        batch: Batch = given
+    def present(self, given: Step) -> Batch:
+        """Make a batch without rows that are missing."""
+        batch: Batch
+        batch, rows = self._make_eagerly(given)
+        if int(rows) < self.batch_size:
+            batch = tf.nest.map_structure(lambda values: values[: int(rows)], batch)
         return batch
 
-    def places(self, step: int, given: Any) -> tuple[Array, Array | None]:
+    @cached_property
+    def _make_eagerly(self) -> Callable[[Step], tuple[Batch, tf.Tensor]]:
+        make = self.make_samples  # not this loader: whoever drops it ends its threads at once
+
+        def made_and_counted(step: Step) -> tuple[Batch, tf.Tensor]:
+            batch = make(step.data, step.entries, step.seeds)
+            return batch, tf.math.count_nonzero(step.entries >= 0)
+
+        made: Callable[[Step], tuple[Batch, tf.Tensor]] = tf.function(
+            made_and_counted, autograph=False, reduce_retracing=True
+        )
+        return made
+
+    def places(self, step: int, given: Step) -> tuple[Array, Array | None]:
         """Where the samples of this rank's batch stand in the stored order, without shuffling.
 
         Args:
@@ -180,6 +222,28 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         low, high = slots(self.plan(0).batch_rows(step), self.global_rank, self.global_size)
         return step * self.global_batch_size + np.arange(low, high), None
 
+    @cached_property
+    def are_resident(self) -> bool:
+        """Whether all stays on the device."""
+        return self.megabytes(self.all_groups) <= self.data_memory_mb
+
+    def describe_memory(self) -> str:
+        """Say what of the memory is taken, and whether all stays on the device."""
+        takes = f"{self.describe_data()}, {self.megabytes(self.all_groups):,.0f} MB"
+        allowed = f"the {self.data_memory_mb:,} MB of --data_memory_mb"
+        if self.are_resident:
+            return f"{takes} of {allowed}: all stay on the device"
+        return f"{takes}, more than {allowed}: blocks of them are read ahead"
+
+    @property
+    def decodes_in_threads(self) -> bool:
+        """Whether threads of ours decode what is read."""
+        return False
+
+    def describe_data(self) -> str:
+        """Say how much there is to read."""
+        return f"{self.samples:,} rows"
+
     # An epoch
 
     @property
@@ -187,13 +251,13 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         """Rows per step over all ranks."""
         return int(self.batch_size * self.global_size)
 
-    def plan(self, epoch: int, seed: int | None = None) -> EpochPlan:
+    def plan(self, epoch: int) -> EpochPlan:
         """Say which rows make up the batches of ``epoch``."""
         return EpochPlan(
             self.part_rows,
             self.global_batch_size,
             bool(self.shuffle),
-            self.seed if seed is None else seed,
+            self.seed,
             epoch,
             self.window_rows,
             bool(self.drop_last),
@@ -204,23 +268,63 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         """Samples of an epoch: here each row is one."""
         return self.plan(0).rows
 
-    def local_rows(self, step: int) -> int:
-        """Rows of this rank in ``step``: the last step may have fewer, or none."""
-        low, high = slots(self.plan(0).batch_rows(step), self.global_rank, self.global_size)
-        return high - low
-
-    @property
-    def decodes_in_threads(self) -> bool:
-        """Whether threads decode the rows; on a GPU Merlin's loader does."""
-        return bool(self.device == "cpu")
-
-    def begin(self) -> Inputs:
-        """Begin the epoch."""
+    def inputs(self) -> Inputs:
+        """Begin the epoch: give, for each step, what :meth:`make` makes its batch of."""
         self.num_rows_processed = 0
         _ = self.part_rows  # opened here, once for all readers
+        if self.are_resident:
+            _ = self._all_data
         begun = Inputs(self)
         self._begun.add(begun)
         return begun
+
+    def read_epoch(self, plan: EpochPlan, first_step: int) -> Iterator[Step]:
+        """Give each step of an epoch what it is made of, from ``first_step`` on."""
+        seeds = self.seeds(plan)
+        blocks = Background(self._blocks(plan, first_step), ahead=1)
+        try:
+            for first, count, data, order in blocks:
+                for number in range(max(0, first_step - first), count):
+                    yield Step(data, order, tf.constant(number), seeds)
+        finally:
+            blocks.stop()
+
+    def _blocks(self, plan: EpochPlan, first_step: int) -> Iterator[tuple[int, int, Any, Any]]:
+        """Steps whose order is known together: the first, how many, their data, their entries."""
+        groups = [self.groups[part] for part in plan.part_order]
+        number_of = {group: number for number, group in enumerate(self.all_groups)}
+        at_once = self.data_memory_mb / 3  # one is used, one waits, one is on its way
+        steps = min(plan.steps, max(plan.window_batches, ROWS_AHEAD // plan.global_batch_size) + 1)
+
+        def fits(places: range) -> bool:
+            return self.are_resident or self.megabytes(groups[p] for p in places) <= at_once
+
+        for planned in planned_steps(plan, first_step, ROWS_AHEAD, fits):
+            if self.are_resident:
+                block = self._all_data
+            else:
+                with told_of_memory(self):
+                    block = self.read([groups[place] for place in planned.places], False)
+
+            def entries_of(
+                place: int, block: Block = block, first: int = planned.places[0]
+            ) -> Array:
+                number = number_of[groups[place]] if self.are_resident else place - first
+                return self.part_entries(plan, block, int(plan.part_order[place]), number)
+
+            share = (self.global_rank, self.global_size, self.batch_size)
+            entries = steps_entries(plan, planned, entries_of, *share)
+            order = np.full((self.batch_size, steps), -1, np.int64)
+            order[:, : len(entries)] = entries.T
+            yield planned.first, len(entries), block.tensors, tf.constant(order)
+
+    @cached_property
+    def _all_data(self) -> Block:
+        found = _resident.get(self.key)
+        if found is None:
+            with told_of_memory(self):
+                _resident[self.key] = found = self.read(self.all_groups, True)
+        return found
 
     def start_at(self, epoch: int, step: int = 0) -> None:
         """Let the next iteration begin with ``step`` of ``epoch``, reading nothing before it."""
@@ -262,7 +366,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
 
     def __iter__(self) -> Iterator[Any]:
         """Go through the epoch; whoever drops the iterator ends its threads."""
-        begun = self.begin()
+        begun = self.inputs()
         return (self._batch(given) for given in begun)
 
     def __next__(self) -> Any:
@@ -270,7 +374,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         if self._peeked:
             return self._peeked.pop()
         if self._own is None:
-            self._own = self.begin()
+            self._own = self.inputs()
         try:
             return self._batch(next(self._own))
         except BaseException:
@@ -294,16 +398,12 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         self._own, self._peeked = None, []
         self.epoch, self._first_step = epoch, 0
 
-    def _batch(self, given: Any) -> Any:
+    def _batch(self, given: Step) -> Any:
         batch = self.whole(given)
-        self.num_rows_processed += _rows(*batch[:2])
+        self.num_rows_processed += len(next(iter(batch[0].values())) if batch[0] else batch[1])
         for change in self._map_fns:
             batch = change(*batch)
         return batch
-
-    def whole(self, given: Any) -> Any:
-        """Make a batch for a loop of one's own, without rows that are missing."""
-        return given
 
     @property
     def input_schema(self) -> Schema:
@@ -312,46 +412,17 @@ class Loader(merlin.dataloader.tensorflow.Loader):
 
     @input_schema.setter
     def input_schema(self, value: Schema) -> None:
-        if getattr(self, "_own", None) is not None:
-            raise RuntimeError("The schema cannot be changed while batches are being read.")
+        if hasattr(self, "_own"):
+            raise RuntimeError("The schema is that of the dataset: another one cannot be set.")
         LoaderBase.input_schema.fset(self, value)
-        self._source = None
 
-    # What the threads of an iteration do, in a reader that nobody else has
-
-    def _read_epochs(self) -> Iterator[Any]:
+    def _read_epochs(self) -> Iterator[Step]:
         for index in range(int(self._epochs)):
-            seed = self.seed_fn() if self.seed_fn else self.seed
-            plan = self.plan(self.epoch + index, seed)
-            try:
-                yield from self.read_epoch(plan, self._first_step if index == 0 else 0)
-            except (MemoryError, RuntimeError, tf.errors.ResourceExhaustedError) as error:
-                short = short_of_memory(error)
-                if isinstance(error, tf.errors.ResourceExhaustedError):
-                    short = first_line(str(error))
-                if short is None:
-                    raise
-                raise MerlinSimError(
-                    f"the feed is out of GPU memory: {short} Smaller `window_rows` "
-                    f"({self.window_rows}) need less; TF_MEMORY_ALLOCATION "
-                    f"({os.environ.get('TF_MEMORY_ALLOCATION', '0.5')}) is what TensorFlow may "
-                    "take of it."
-                ) from error
-
-    def _batch_of(self, columns: dict[str, Any]) -> Any:
-        """Split off the labels, and apply the transforms, as Merlin does."""
-        if self.transforms is not None:  # they take arrays, of numpy or cupy
-            table = TensorTable(columns).as_tensor_type(self.array_lib().ndarray)
-            return self.convert_batch(self._process_batch(table.to_dict()))
-        inputs, labels = self._process_batch(columns)
-        if isinstance(labels, dict):
-            labels = {name: to_tensor(label) for name, label in labels.items()}
-        elif labels is not None:
-            labels = to_tensor(labels)
-        return {name: to_tensor(column) for name, column in inputs.items()}, labels
+            first_step = self._first_step if index == 0 else 0
+            yield from self.read_epoch(self.plan(self.epoch + index), first_step)
 
 
-class Inputs(Iterator[Any]):
+class Inputs(Iterator[Step]):
     """What the steps are given, read ahead in threads that end when this is dropped.
 
     Args:
@@ -362,10 +433,10 @@ class Inputs(Iterator[Any]):
         """Start to read."""
         self.next_epoch = loader.epoch + int(loader._epochs)
         self._loader = weakref.ref(loader)
-        self._made = Background(loader.reader()._read_epochs(), ahead=loader.prefetch)
+        self._made = Background(loader.reader()._read_epochs(), ahead=STEPS_AHEAD)
         self._is_over = False
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Step:
         """Wait for what the next step is given."""
         try:
             return next(self._made)
@@ -382,29 +453,23 @@ class Inputs(Iterator[Any]):
         self._made.stop()
 
 
-def filled(columns: dict[str, tf.Tensor], labels: tf.Tensor, rows: int) -> Batch:
-    """Fill a batch of rows up with zeros; labels and weights become [rows, 1].
+@contextmanager
+def told_of_memory(loader: Loader) -> Iterator[None]:
+    """Say what to lower where a GPU's memory does not suffice for what is read.
 
-    >>> _, labels, weights = filled({"a": tf.constant([5])}, tf.constant([1.0]), 2)
-    >>> labels.numpy().tolist(), weights.numpy().tolist()
-    ([[1.0], [0.0]], [[1.0], [0.0]])
+    Raises:
+        MerlinSimError: with what was short.
     """
-    count = int(labels.shape[0])
-
-    def fill(values: tf.Tensor) -> tf.Tensor:
-        lacking = [[0, rows - count], *[[0, 0]] * (values.shape.rank - 1)]
-        return tf.pad(values, lacking) if count < rows else values
-
-    full = {name: fill(values) for name, values in columns.items()}
-    return full, fill(tf.reshape(labels, [-1, 1])), fill(tf.ones([count, 1]))
-
-
-def _rows(columns: Any, labels: Any) -> int:
-    if labels is not None:
-        return len(next(iter(labels.values())) if isinstance(labels, dict) else labels)
-    for name, value in columns.items():
-        if name.endswith(OFFSETS):
-            return len(value) - 1
-        if not name.endswith(VALUES):
-            return len(value)
-    return 0
+    try:
+        yield
+    except (MemoryError, RuntimeError, tf.errors.ResourceExhaustedError) as error:
+        short = short_of_memory(error)
+        if isinstance(error, tf.errors.ResourceExhaustedError):
+            short = first_line(str(error))
+        if short is None:
+            raise
+        raise MerlinSimError(
+            f"the feed is out of GPU memory: {short} A smaller `data_memory_mb` "
+            f"({loader.data_memory_mb}) needs less; TF_MEMORY_ALLOCATION "
+            f"({os.environ.get('TF_MEMORY_ALLOCATION', '0.5')}) is what TensorFlow may take of it."
+        ) from error

@@ -14,8 +14,9 @@ from ..schemas.dataset import DatasetDirectory
 from ..schemas.parquet.whole_footer import require_whole_footer
 from ..schemas.users_layout import UsersLayout
 from .data_error import READ_ERRORS, DataError
-from .loader import Loader
-from .sample_loader import USERS_MEMORY_MB, SampleLoader
+from .loader import DATA_MEMORY_MB, Loader
+from .row_loader import RowLoader
+from .sample_loader import SampleLoader
 from .stored_rows import in_order
 
 
@@ -30,13 +31,12 @@ def open_loader(
     seed: int = 0,
     window_rows: int = 65536,
     drop_last: bool = False,
-    prefetch: int | None = None,
     parallel_calls: int | None = None,
     positions_together: int | None = None,
     fresh_negatives: bool = False,
     candidates: int | None = None,
     negatives_read: int | None = None,
-    users_memory_mb: int = USERS_MEMORY_MB,
+    data_memory_mb: int = DATA_MEMORY_MB,
 ) -> Loader:
     """Open this rank's loader of ``train`` or ``test``; histories come padded on the left.
 
@@ -52,7 +52,6 @@ def open_loader(
         seed: of the orders.
         window_rows: rows shuffled together.
         drop_last: leave out the rows that do not fill a global batch.
-        prefetch: of rows per sample, batches made ahead.
         parallel_calls: of rows per sample, threads that decode them on a CPU (None: one per core).
         positions_together: of a dataset of users (None: its default), see
             :class:`~.sample_loader.SampleLoader`.
@@ -63,7 +62,8 @@ def open_loader(
             1, or None, for rows.
         negatives_read: of a dataset of users, so many of the newest places of a negative history
             are drawn (None: all), the others are 0.
-        users_memory_mb: of a dataset of users, memory for them on the device.
+        data_memory_mb: memory for the data on the device, in MB: see
+            :class:`~.loader.Loader`.
 
     Raises:
         DataError: naming a file that cannot be read as parquet.
@@ -81,15 +81,16 @@ def open_loader(
         "drop_last": drop_last,
         "seed": seed,
         "window_rows": window_rows,
+        "data_memory_mb": data_memory_mb,
     }
     made = _making_options(dataset, positions_together, fresh_negatives, candidates)
     batch_size = rank_batch_size(global_batch_size, ranks)
+    loader: Loader
     if dataset.users is None:
-        options |= {"prefetch": prefetch, "parallel_calls": parallel_calls}
-        loader = Loader(source, batch_size, pad_lists=True, compact_ids=True, **options)
+        loader = RowLoader(source, batch_size, parallel_calls=parallel_calls, **options)
     else:
         check_candidates(dataset.users, global_batch_size, candidates, ranks)
-        options |= {**made, "negatives_read": negatives_read, "users_memory_mb": users_memory_mb}
+        options |= {**made, "negatives_read": negatives_read}
         loader = _users_loader(source, batch_size, dataset, mapping, options)
     _require_a_step(loader, dataset, mapping)
     return loader

@@ -9,9 +9,9 @@ import numpy.typing as npt
 from merlin.schema import Schema
 
 from ..schemas.contracts.known_contracts import known_channel
+from .arrow_columns import Array, Column
 from .batch_form import binary_labels, largest_ids, tags_of
 from .data_error import DataError
-from .stored_rows import Array, Column
 
 LARGEST_NUMBER = float(np.finfo(np.float32).max)
 """Models compute in 32 bits: what is beyond it would be infinite there."""

@@ -2,70 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
-from weakref import WeakValueDictionary
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from ..foundation.exceptions import MerlinSimError
 from ..schemas.dataset import DatasetDirectory
-from .background import Background
-from .behaviour_samples import LABEL, STORED, Batch, BehaviourSamples, Users
+from .behaviour_samples import LABEL, STORED, BehaviourSamples
 from .draws import fresh_seed, place_seed
 from .epoch_plan import EpochPlan
-from .loader import Inputs, Loader
+from .loader import Array, Block, Loader, Step
 from .sample_columns import SampleColumns
-from .sample_order import (
-    ORDER_OF_STRETCHES,
-    Array,
-    Stretching,
-    each_of,
-    planned_steps,
-    steps_entries,
-)
+from .sample_order import ORDER_OF_STRETCHES, Stretching, each_of
 from .user_rows import UserBlock, UserRows
 
 POSITIONS_TOGETHER = 8
-ROWS_AHEAD = 1 << 21
-"""Rows of all ranks whose order is worked out at a time."""
-USERS_MEMORY_MB = 4096
-"""Memory for users, unless it is set."""
-
-
-class Step(NamedTuple):
-    """What a step is given: where its samples are, and what they are made of."""
-
-    users: Users
-    order: tf.Tensor
-    """[rows, steps] The entries of several steps."""
-    number: tf.Tensor
-    """Which of these steps it is."""
-    seeds: tf.Tensor
-
-
-@dataclass(frozen=True, eq=False)
-class ResidentUsers:
-    """Users that stay on the device, of all mappings."""
-
-    block: UserBlock
-    """What the order of samples is made of."""
-    tensors: Users
-
-
-_resident: WeakValueDictionary[Any, ResidentUsers] = WeakValueDictionary()
-"""Those that a loader of this process has: the loaders of train and test share theirs."""
 
 
 class SampleLoader(Loader):
     """A :class:`~.loader.Loader` whose rows are samples, made of users' histories on the device.
 
-    It keeps all that the other one promises. Users that fit ``users_memory_mb`` are read once and
-    stay on the device of each rank. More of them come block by block, the next one read while
-    this one trains. The samples are the same.
+    Where users come block by block, the samples are the same.
 
     Args:
         dataset: as of Loader; names the files.
@@ -78,13 +39,8 @@ class SampleLoader(Loader):
         candidates: samples of a row, those of whole positions; see
             :meth:`~.behaviour_samples.BehaviourSamples.candidates_of_users`.
         negatives_read: as of :class:`~.sample_columns.SampleColumns`.
-        users_memory_mb: memory for users on the device, in MB.
         window_rows: samples that are shuffled together.
-        shuffle: as of Loader, and so on.
-        seed: of the orders.
-        drop_last: as of Loader.
-        global_size: number of ranks.
-        global_rank: this rank.
+        options: of Loader.
     """
 
     def __init__(
@@ -98,13 +54,8 @@ class SampleLoader(Loader):
         fresh_negatives: bool = False,
         candidates: int = 1,
         negatives_read: int | None = None,
-        users_memory_mb: int = USERS_MEMORY_MB,
         window_rows: int = 65536,
-        shuffle: bool = False,
-        seed: int = 0,
-        drop_last: bool = False,
-        global_size: int | None = None,
-        global_rank: int | None = None,
+        **options: Any,
     ) -> None:
         """Check the arguments; users are read with the first batch."""
         if positions_together < 1:
@@ -113,20 +64,12 @@ class SampleLoader(Loader):
                 f"Received: `positions_together` = {positions_together}."
             )
         super().__init__(
-            dataset,
-            batch_size,
-            shuffle,
-            global_size=global_size,
-            global_rank=global_rank,
-            drop_last=drop_last,
-            seed=seed,
-            window_rows=max(1, window_rows // candidates),
+            dataset, batch_size, window_rows=max(1, window_rows // candidates), **options
         )
         assert directory.users is not None
         of_position = directory.users.samples_per_position
         self.candidates = candidates
         self.fresh_negatives = fresh_negatives
-        self.users_memory_mb = users_memory_mb
         grouped = candidates > 1
         self.stretching = Stretching(
             candidates // of_position if grouped else positions_together, of_position, grouped
@@ -136,9 +79,6 @@ class SampleLoader(Loader):
         self._negatives_read = negatives_read
         self._ordered: dict[Any, Array] = {}
         self._enough = (0, 0)
-        self._make_eagerly = tf.function(
-            self._made_and_counted, autograph=False, reduce_retracing=True
-        )
 
     @cached_property
     def make_samples(self) -> BehaviourSamples:
@@ -162,27 +102,27 @@ class SampleLoader(Loader):
         return sum(replace(self.stretching, are_rows=False).rows_of_parts(self.users))
 
     @property
-    def decodes_in_threads(self) -> bool:
-        """Whether threads make the batches: the step does."""
-        return False
+    def groups(self) -> list[int]:
+        """Of each part, the number of its row group."""
+        return self.users.parts
 
-    @cached_property
-    def are_resident(self) -> bool:
-        """Whether all users stay on the device."""
-        return self._megabytes(range(len(self.users.groups))) <= self.users_memory_mb
+    @property
+    def all_groups(self) -> range:
+        """The numbers of all row groups: users are those of all mappings."""
+        return range(len(self.users.groups))
 
-    def describe_memory(self) -> str:
-        """Say how many users there are, and whether they stay on the device."""
+    @property
+    def key(self) -> Any:
+        """The same of all mappings of the same files."""
+        return self.users.key
+
+    def describe_data(self) -> str:
+        """Say how many users there are."""
         groups = self.users.groups
         interactions, users = sum(g.interactions for g in groups), sum(g.users for g in groups)
-        stay = "all stay on the device" if self.are_resident else "blocks of them are read ahead"
-        return (
-            f"{users:,} users with {interactions:,} interactions, "
-            f"{self._megabytes(range(len(groups))):,.0f} MB of the {self.users_memory_mb:,} MB of "
-            f"--users_memory_mb: {stay}"
-        )
+        return f"{users:,} users with {interactions:,} interactions"
 
-    def _megabytes(self, groups: Iterable[int]) -> float:
+    def megabytes(self, groups: Iterable[int]) -> float:
         """What the users of some row groups take on the device."""
         users = self.users
         return (
@@ -194,15 +134,20 @@ class SampleLoader(Loader):
             / 1e6
         )
 
-    def inputs(self) -> Inputs:
-        """Give, for each step of the epoch, what :meth:`make` makes its batch of."""
-        return self.begin()
+    def read(self, groups: Sequence[int], are_all: bool) -> Block:
+        """Read the users of some row groups."""
+        block = self.users.read(groups)
+        if not are_all:
+            return Block(block, self.users.tensors(block, *self._enough_for(block), groups))
+        none = block.items[:0]
+        on_host = replace(block, features={}, items=none, targets=none, of_positions={}, more={})
+        return Block(on_host, self.users.tensors(block))
 
-    def begin(self) -> Inputs:
-        """Begin the epoch; users that stay on the device are this loader's."""
-        if self.are_resident:
-            _ = self._all_users
-        return super().begin()
+    def seeds(self, plan: EpochPlan) -> tf.Tensor:
+        """Of the samples' draws, and of those beside positions."""
+        seed = self._directory.users.seed  # type: ignore[union-attr]
+        seed = fresh_seed(seed, plan.epoch) if self.fresh_negatives else seed
+        return tf.constant([seed, place_seed(seed)], tf.uint64)
 
     def places(self, step: int, given: Step) -> tuple[Array, Array | None]:
         """Whose the samples of this rank's batch are, and their positions."""
@@ -213,80 +158,21 @@ class SampleLoader(Loader):
         places, which = entries // codes, entries % codes
         if self.candidates > 1:  # which tells how many positions follow
             places = each_of(places, which + 1)
-            labels = given.users.of_positions.get(LABEL)
+            labels = given.data.of_positions.get(LABEL)
             samples = (
                 of_position if labels is None else 1 + (of_position - 1) * labels.numpy()[places]
             )
             places = np.repeat(places, samples)
-        rows = given.users.rows.numpy()[places]
-        positions = places - given.users.first_targets.numpy()[rows]
-        stored = given.users.more.get(STORED)
+        rows = given.data.rows.numpy()[places]
+        positions = places - given.data.first_targets.numpy()[rows]
+        stored = given.data.more.get(STORED)
         return (rows if stored is None else stored.numpy()[rows]).astype(np.int64), positions
 
     def whole(self, given: Step) -> Any:
-        """Make a batch for a loop of one's own, without rows that are missing."""
-        batch, rows = self._make_eagerly(given)
-        if int(rows) < self.batch_size:
-            batch = tf.nest.map_structure(lambda values: values[: int(rows)], batch)
-        columns, labels, weights = batch
-        if self.candidates > 1:
-            return columns, labels, weights
-        return columns, labels[:, 0] if self.make_samples.columns.label else None
+        """Make a batch for a loop of one's own: of users x candidates with its weights."""
+        return self.present(given) if self.candidates > 1 else super().whole(given)
 
-    def _made_and_counted(self, step: Step) -> tuple[Batch, tf.Tensor]:
-        entries = tf.gather(step.order, step.number, axis=1)
-        return self.make(step), tf.math.count_nonzero(entries >= 0)
-
-    def make(self, step: Step) -> Batch:
-        """Make the batch of a step, in TensorFlow ops."""
-        entries = tf.gather(step.order, step.number, axis=1)
-        return self.make_samples(step.users, entries, step.seeds)
-
-    def read_epoch(self, plan: EpochPlan, first_step: int) -> Iterator[Step]:
-        """Give each step of an epoch what it is made of, from ``first_step`` on."""
-        seed = self._directory.users.seed  # type: ignore[union-attr]
-        seed = fresh_seed(seed, plan.epoch) if self.fresh_negatives else seed
-        seeds = tf.constant([seed, place_seed(seed)], tf.uint64)
-        blocks = Background(self._blocks(plan, first_step), ahead=1)
-        try:
-            for first, count, users, order in blocks:
-                for number in range(max(0, first_step - first), count):
-                    yield Step(users, order, tf.constant(number), seeds)
-        finally:
-            blocks.stop()
-
-    def _blocks(
-        self, plan: EpochPlan, first_step: int
-    ) -> Iterator[tuple[int, int, Users, tf.Tensor]]:
-        """Steps whose order is known together: the first, how many, their users, their entries."""
-        groups = [self.users.parts[part] for part in plan.part_order]
-        at_once = self.users_memory_mb / 3  # one is used, one waits, one is on its way
-        steps = min(plan.steps, max(plan.window_batches, ROWS_AHEAD // plan.global_batch_size) + 1)
-
-        def fits(places: range) -> bool:
-            return self.are_resident or self._megabytes(groups[p] for p in places) <= at_once
-
-        for planned in planned_steps(plan, first_step, ROWS_AHEAD, fits):
-            if self.are_resident:
-                block, users = self._all_users.block, self._all_users.tensors
-            else:
-                read = [groups[place] for place in planned.places]
-                block = self.users.read(read)
-                users = self.users.tensors(block, *self._enough_for(block), read)
-
-            def entries_of(
-                place: int, block: UserBlock = block, first: int = planned.places[0]
-            ) -> Array:
-                number = groups[place] if self.are_resident else place - first
-                return self._entries(plan, block, int(plan.part_order[place]), number)
-
-            share = (self.global_rank, self.global_size, self.batch_size)
-            entries = steps_entries(plan, planned, entries_of, *share)
-            order = np.full((self.batch_size, steps), -1, np.int64)
-            order[:, : len(entries)] = entries.T
-            yield planned.first, len(entries), users, tf.constant(order)
-
-    def _entries(self, plan: EpochPlan, block: UserBlock, part: int, number: int) -> Array:
+    def part_entries(self, plan: EpochPlan, block: Block, part: int, number: int) -> Array:
         """The entries of a part in an epoch's order, of users that stay those of the last parts."""
         key = (plan.seed, plan.epoch, part) if self.are_resident else None
         if key is not None and key in self._ordered:
@@ -294,23 +180,10 @@ class SampleLoader(Loader):
         random = None
         if plan.shuffle:
             random = np.random.default_rng([plan.seed, plan.epoch, ORDER_OF_STRETCHES, part])
-        entries = self.stretching.entries(block, self._mapping, number, random)
+        entries = self.stretching.entries(block.on_host, self._mapping, number, random)
         if key is not None:
             self._ordered = {key: entries}
         return entries
-
-    @cached_property
-    def _all_users(self) -> ResidentUsers:
-        found = _resident.get(self.users.key)
-        if found is None:
-            block = self.users.read(range(len(self.users.groups)))
-            tensors = self.users.tensors(block)
-            none = block.items[:0]
-            on_host = replace(
-                block, features={}, items=none, targets=none, of_positions={}, more={}
-            )
-            _resident[self.users.key] = found = ResidentUsers(on_host, tensors)
-        return found
 
     def _enough_for(self, block: UserBlock) -> tuple[int, int]:
         """Interactions and users of the tensors of a block: seldom others than those before."""

@@ -1,61 +1,35 @@
-"""Where rows are stored: parquet row groups, or the partitions of any other dataset."""
+"""Rows of parquet files, row group by row group: read by arrow, checked, padded."""
 
 from __future__ import annotations
 
 import contextlib
 import glob
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import merlin.io
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-from merlin.io.parquet import ParquetDatasetEngine
+import tensorflow as tf
 from merlin.schema import Schema
 
+from ..foundation.cores import count_cores
 from ..foundation.process_wide import keep_freed_memory, quiet_merlin
 from ..schemas.parquet.row_pieces import row_pieces
 from ..schemas.parquet.whole_footer import DamageError, leaf_fields, require_whole_footer
 from ..schemas.stored_types import is_list
+from .arrow_columns import Array, Column, decode, pad_left
+from .batch_form import list_widths, small_ids
 from .data_error import READ_ERRORS, DataError
 from .declared_types import require_types
-
-Array = npt.NDArray[Any]
+from .hand_over import aligned_array, to_tensor
+from .row_check import RowCheck
 
 PIECE_ROWS = 16384
 """Row groups longer than this are decoded piece by piece, so that memory stays bounded."""
-
-
-class Column(NamedTuple):
-    """A column of some rows, seen as numpy: no Python object per row, and few copies."""
-
-    values: Array
-    """One a row; of lists those of all rows, one after the other."""
-    offsets: Array | None = None
-    """Of lists, where each row's values begin, and after the last row where they end."""
-    missing: int | None = None
-    """The first row without a value, or with an element without one; 0 or NaN stands there."""
-    bounds: tuple[Any, Any] | None = None
-    """The smallest and the largest value, where somebody has looked already."""
-
-    @property
-    def rows(self) -> int:
-        """Count the rows."""
-        return len(self.values) if self.offsets is None else len(self.offsets) - 1
-
-    @property
-    def kind(self) -> str:
-        """Describe it, for messages."""
-        return str(self.values.dtype) if self.offsets is None else f"lists of {self.values.dtype}"
-
-    def row_of(self, position: int) -> int:
-        """Find the row to which a value belongs."""
-        if self.offsets is None:
-            return position
-        return int(np.searchsorted(self.offsets, position, side="right")) - 1
 
 
 class Part(NamedTuple):
@@ -73,31 +47,94 @@ class Part(NamedTuple):
         return f"{self.origin}, row {self.first_row + row + 1}"
 
 
-class ParquetRows:
-    """The row groups of parquet files, read straight by arrow; only the schema's columns."""
+class StoredRows:
+    """The rows of parquet files, of which only the schema's columns are read.
 
-    def __init__(self, dataset: Any, schema: Schema) -> None:
-        """Read how many rows each part has, and what types the files store."""
+    Lists come padded with zeros on the left to the schema's longest length; of a longer one its
+    newest values stay. Ids of tables with fewer than 2^31 rows come as int32.
+
+    Args:
+        paths: the files, in their order.
+        schema: the columns.
+        threads: that decode; None for one per core.
+
+    Raises:
+        DataError: where a file cannot be read, or holds other types than the schema says.
+    """
+
+    def __init__(self, paths: Sequence[str], schema: Schema, threads: int | None = None) -> None:
+        """Read how many rows each row group has, and what types the files store."""
+        keep_freed_memory()
         self.parts: list[Part] = []
         self.layout: dict[str, Column] = {}
         """The columns without rows: which are lists, and every part's values fit their dtypes."""
+        self.check = RowCheck(schema)
         self._schema = schema
-        self._filesystem = dataset.engine.fs
+        self._threads = threads or count_cores()
         self._files: dict[str, tuple[pq.FileMetaData, tuple[int, ...]]] = {}
-        with _unreadable("the dataset"):
-            paths = list(dataset.engine._dataset.files)
         for path in paths:
             self._add_file(path)
+        self.widths = list_widths(schema, ragged=True)
+        small = small_ids(schema)
+        self.dtypes = {
+            name: np.dtype(np.int32) if name in small else like.values.dtype
+            for name, like in self.layout.items()
+        }
 
     @property
-    def paths(self) -> list[str]:
-        """The files, in their order."""
-        return list(self._files)
+    def key(self) -> Any:
+        """What tells these rows from others."""
+        return tuple((path, state) for path, (_, state) in self._files.items()), repr(self._schema)
+
+    @property
+    def bytes_of_row(self) -> int:
+        """What a row takes once it is read."""
+        return sum(dtype.itemsize * self.widths.get(name, 1) for name, dtype in self.dtypes.items())
+
+    def read(self, numbers: Sequence[int], rows: int) -> dict[str, tf.Tensor]:
+        """Read row groups, in this order; columns are filled up with zeros to ``rows``.
+
+        Raises:
+            DataError: naming the file and row of what cannot be used.
+        """
+        parts = [self.parts[number] for number in numbers]
+        for part in parts:
+            self.require_unchanged(part)
+        with ThreadPoolExecutor(self._threads) as pool:
+            read = pool.map(lambda name: self._read_column(name, parts, rows), self.layout)
+            columns = dict(zip(self.layout, read, strict=True))
+        starts = np.cumsum([0, *(part.rows for part in parts)])
+        lists = {name: lengths for name, (_, lengths) in columns.items() if lengths is not None}
+        for part, start in zip(parts, starts.tolist(), strict=False):
+            of_part = {name: found[start : start + part.rows] for name, found in lists.items()}
+            self.check.lengths(of_part, part.where)
+        return {name: to_tensor(array) for name, (array, _) in columns.items()}
+
+    def _read_column(
+        self, name: str, parts: Sequence[Part], rows: int
+    ) -> tuple[Array, Array | None]:
+        """A column of row groups, and of lists their lengths."""
+        is_list = self.layout[name].offsets is not None
+        shape = (rows, self.widths[name]) if is_list else (rows,)
+        array, lengths = aligned_array(shape, self.dtypes[name]), np.zeros(rows, np.int64)
+        place = 0
+        for part in parts:
+            for columns in self.pieces(part, [name]):
+                column = columns[name]
+                put = slice(place, place + column.rows)
+                if column.offsets is None:
+                    array[put] = column.values
+                else:
+                    lengths[put] = np.diff(column.offsets)
+                    pad_left(column.values, lengths[put], array[put])
+                place = put.stop
+        array[place:] = 0
+        return array, lengths if is_list else None
 
     def _add_file(self, path: str) -> None:
         with _unreadable(path):
             state = version(path)
-            with self._open(path) as file:
+            with pq.ParquetFile(path, memory_map=True) as file:
                 require_whole_footer(file)
                 metadata, stored = file.metadata, file.schema_arrow
         require_types(path, stored, self._schema)
@@ -122,26 +159,29 @@ class ParquetRows:
             if is_other or (whole and dtype.kind not in "biu"):
                 raise DataError(
                     f"column {name} holds {column.kind} in {path} and {kept.kind} in"
-                    f" {self.paths[0]}."
+                    f" {next(iter(self._files))}."
                 )
             self.layout[name] = kept._replace(values=kept.values.astype(dtype))
 
     def pieces(self, part: Part, names: list[str]) -> Iterator[dict[str, Column]]:
-        """Decode columns of a row group, at most :data:`PIECE_ROWS` rows at a time.
+        """Decode and check columns of a row group, :data:`PIECE_ROWS` rows at a time.
 
         Raises:
             DataError: naming the file and the rows, where they cannot be read.
         """
-        path = part.origin
-        self.require_unchanged(part)
+        path, there = part.origin, part
         try:
-            with self._open(path, self._files[path][0]) as file:
+            with pq.ParquetFile(path, metadata=self._files[path][0], memory_map=True) as file:
                 promised = _promised_bounds(file, part.number, names)
                 batches = row_pieces(file, part.number, names, PIECE_ROWS)
                 for columns in _decoded(batches, names, part.rows, self.layout):
                     for name, (low, high) in promised.items():
                         columns[name] = _within(name, columns[name], low, high)
+                    for name, column in columns.items():
+                        self.check(name, column, there.where)
                     yield columns
+                    read = next(iter(columns.values())).rows
+                    there = there._replace(first_row=there.first_row + read)
         except READ_ERRORS as error:
             raise DataError(
                 f"{path} is damaged in rows {part.first_row + 1} to {part.first_row + part.rows}"
@@ -152,74 +192,6 @@ class ParquetRows:
         """Refuse a file that is no longer the one whose footer was read."""
         if version(part.origin) != self._files[part.origin][1]:
             raise DataError(f"{part.origin} changed while it was read.")
-
-    def shares(self, count: int) -> list[list[str]]:
-        """Share the columns out among ``count`` threads: each list alone, for they take longest."""
-        lists = [[name] for name, like in self.layout.items() if like.offsets is not None]
-        others = [name for name, like in self.layout.items() if like.offsets is None]
-        among = 1 if lists else count
-        return lists + [share for i in range(among) if (share := others[i::among])]
-
-    def _open(self, path: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
-        if Path(path).is_file():
-            return pq.ParquetFile(path, metadata=metadata, memory_map=True)
-        return pq.ParquetFile(self._filesystem.open(path), metadata=metadata)
-
-
-class PartitionRows:
-    """The partitions of a Merlin Dataset other than parquet: a DataFrame, CSV, a dask graph."""
-
-    def __init__(self, dataset: Any, schema: Schema) -> None:
-        """Read how many rows each part has, and what types the first one has."""
-        self._frame = dataset.to_ddf(columns=list(schema.column_names))
-        if dataset.cpu is False:
-            self._frame = self._frame.to_backend("pandas")
-        counts = self._frame.map_partitions(len).compute()
-        self.parts = [
-            Part(f"partition {number}", number, 0, int(rows))
-            for number, rows in enumerate(counts)
-            if rows
-        ]
-        first = self._table(self.parts[0].number if self.parts else 0)
-        require_types("partition 0", first.schema, schema)
-        empty = first.schema.empty_table()
-        self.layout = {name: decode(empty.column(name)) for name in schema.column_names}
-
-    def pieces(self, part: Part, names: list[str]) -> Iterator[dict[str, Column]]:
-        """Compute a partition, as a whole.
-
-        Raises:
-            DataError: where it holds other types than the first.
-        """
-        try:
-            yield from _decoded([self._table(part.number)], names, part.rows, self.layout)
-        except DamageError as error:
-            raise DataError(f"{part.origin}: {error}.") from error
-
-    def shares(self, count: int) -> list[list[str]]:
-        """Read all columns in one thread: a partition is computed as a whole."""
-        return [list(self.layout)]
-
-    def _table(self, number: int) -> pa.Table:
-        frame = self._frame.partitions[number].compute(scheduler="synchronous")
-        return pa.Table.from_pandas(frame, preserve_index=False)
-
-
-def open_rows(dataset: merlin.io.Dataset, schema: Schema) -> ParquetRows | PartitionRows:
-    """Choose how ``dataset`` is read: without Merlin's own frames wherever it is plain parquet.
-
-    Args:
-        dataset: where the rows are.
-        schema: the columns that are read, and what they should hold.
-
-    Raises:
-        DataError: where what is stored is not what the schema says.
-    """
-    keep_freed_memory()
-    engine: Any = dataset.engine
-    if isinstance(engine, ParquetDatasetEngine) and not engine.filters and not dataset.dtypes:
-        return ParquetRows(dataset, schema)
-    return PartitionRows(dataset, schema)
 
 
 def in_order(paths: list[str], schema: Schema, cpu: bool | None = None) -> merlin.io.Dataset:
@@ -246,25 +218,6 @@ def version(path: str) -> tuple[int, ...]:
         return ()
     found = Path(path).stat()
     return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def decode(array: pa.Array | pa.ChunkedArray) -> Column:
-    """See a column of arrow as numpy; copy only what arrow keeps in another form."""
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
-    kind = array.type
-    if not is_list(kind):
-        values = _plain(array)
-        return Column(_numpy(values), None, _first_null(values))
-    if pa.types.is_fixed_size_list(kind):
-        offsets = (array.offset + np.arange(len(array) + 1, dtype=np.int64)) * kind.list_size
-    else:
-        offsets = array.offsets.to_numpy() if len(array) else np.zeros(1, np.int64)
-    used = _plain(array.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0])))
-    column = Column(_numpy(used), offsets - offsets[0] if offsets[0] else offsets)
-    element = _first_null(used)
-    missing = [_first_null(array), None if element is None else column.row_of(element)]
-    return column._replace(missing=min((row for row in missing if row is not None), default=None))
 
 
 def _decoded(
@@ -295,25 +248,6 @@ def _decoded(
         yield columns
     if seen < rows:
         raise DamageError(f"{rows - seen} rows are missing")
-
-
-def _plain(array: pa.Array) -> pa.Array:
-    """Look up what is stored as places in a dictionary."""
-    return array.cast(array.type.value_type) if pa.types.is_dictionary(array.type) else array
-
-
-def _first_null(array: pa.Array) -> int | None:
-    if not array.null_count:
-        return None
-    return int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
-
-
-def _numpy(array: pa.Array) -> Array:
-    """A view where arrow's memory is numpy's; what is missing becomes 0, among floats NaN."""
-    if array.null_count and not pa.types.is_floating(array.type):
-        array = array.fill_null(False if pa.types.is_boolean(array.type) else 0)
-    result: Array = array.to_numpy(zero_copy_only=False)
-    return result
 
 
 def _promised_bounds(

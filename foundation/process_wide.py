@@ -30,7 +30,7 @@ What cannot stand here:
 - ``models/frame/composed_objective.py`` wraps one method of Merlin's models, which gives no block
   the sample weights of a batch.
 - Two reach into a single object of Merlin's: ``workflows/engine/workflow.py`` exchanges the
-  executor of its own workflows, ``feed/open_loader.py`` the order of its own dataset's files.
+  executor of its own workflows, ``dataloader/stored_rows.py`` the order of its dataset's files.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def test_type_checkers_are_told_the_same_names():
 
 def test_a_name_of_merlins_means_merlins():
     assert ms.Dataset is merlin.io.Dataset
-    assert issubclass(ms.Loader, merlin.dataloader.tensorflow.Loader)
+    assert issubclass(ms.RowLoader, merlin.dataloader.tensorflow.Loader)
     assert not hasattr(ms, "Block")
     with pytest.raises(AttributeError, match="module 'merlin_sim' has no attribute 'DIN'"):
         _ = ms.DIN

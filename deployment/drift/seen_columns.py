@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ...dataloader.loader import ONCE_MB
 from ...dataloader.open_loader import open_loader
 from ...foundation.progress import Narrator
 from ...foundation.ranks import Ranks
@@ -70,7 +71,8 @@ def see_columns(
     read = [name for name in dataset.schema.column_names if name not in drawn]
     names = [name for names in channels.values() for name in names if name in read]
     more = [name for name in (label, history) if name is not None and name not in names]
-    feed = open_loader(dataset, mapping, [*names, *more], ROWS_PER_BATCH, Ranks())
+    read = [*names, *more]
+    feed = open_loader(dataset, mapping, read, ROWS_PER_BATCH, Ranks(), data_memory_mb=ONCE_MB)
     domains = {name: domain_of(dataset.schema[name]) for name in names}
     largest = {name: domain[1] for name, domain in domains.items() if domain is not None}
     counts = {name: np.zeros(last + 1, np.int64) for name, last in largest.items()}

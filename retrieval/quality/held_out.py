@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...dataloader.loader import ONCE_MB
 from ...dataloader.open_loader import open_loader
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.ranks import Ranks
@@ -77,7 +78,8 @@ class ClickedRows:
     def batches(self, mapping: str) -> Iterator[Clicks]:
         """Give the clicked rows of ``train`` or ``test``, as stored, a batch at a time."""
         columns = [self.label, self.item, self.history, *self.users]
-        feed = open_loader(self.dataset, mapping, columns, ROWS_PER_BATCH, Ranks())
+        size, ranks = ROWS_PER_BATCH, Ranks()
+        feed = open_loader(self.dataset, mapping, columns, size, ranks, data_memory_mb=ONCE_MB)
         try:
             for batch, labels in feed:
                 clicked = np.flatnonzero(labels.numpy().reshape(-1) > 0)

@@ -28,11 +28,10 @@ from .readable_dataset import readable_dataset
 
 # Published options without meaning here -> why, and the published default.
 WITHOUT_MEANING = {
-    "disable_cache": ("the feed reads parquet ahead in the background and caches nothing", False),
-    "train_dataset_size": (
-        "the files tell their rows, and prefetching does not depend on them",
-        11796480,
-    ),
+    "disable_cache": ("--data_memory_mb says how much of the data stays in memory", False),
+    "train_dataset_size": ("the files tell their rows", 11796480),
+    "prefetch_train_size": ("batches are made within the step", -1),
+    "prefetch_test_size": ("batches are made within the step", -1),
     "prebatch_train_size": ("records tell how many samples they hold", 0),
     "prebatch_test_size": ("records tell how many samples they hold", 0),
 }
@@ -173,9 +172,6 @@ def to_run_config(ctx: click.Context, values: dict[str, Any]) -> RunConfig:
     for name in ("benchmark_steps", "benchmark_warmup_steps"):
         if settled[name] is not None and settled[name] <= 0:
             settled[name] = None if name == "benchmark_steps" else 0
-    for name in ("prefetch_train_size", "prefetch_test_size"):
-        if settled[name] == 0:
-            settled[name] = 1  # nothing ahead: one batch in the making
     given = take_model_options(settled)
     return RunConfig(model_options=given, **settled)
 

@@ -18,7 +18,8 @@ from drawn_by_hand import drawn, key_of
 from gpu_kernels import without_gpu_kernel
 from small_users import RULES, write_users_dataset
 
-from merlin_sim.dataloader import draws, sample_columns, sample_loader, user_rows
+from merlin_sim.dataloader import draws, sample_columns, user_rows
+from merlin_sim.dataloader import loader as loaders
 from merlin_sim.dataloader.behaviour_samples import BehaviourSamples
 from merlin_sim.dataloader.draws import Items, place_seed
 from merlin_sim.dataloader.open_loader import open_loader
@@ -181,7 +182,7 @@ def test_a_gpu_has_a_kernel_for_all_that_is_as_large_as_a_batch(
     """TensorFlow computes some ops of int32 in the host's memory alone: none may be left."""
     for module in (sample_columns, user_rows):
         monkeypatch.setattr(module, "id_type", lambda largest: tf.int64)
-    monkeypatch.setattr(sample_loader, "_resident", WeakValueDictionary())
+    monkeypatch.setattr(loaders, "_resident", WeakValueDictionary())
     dataset = datasets(True, "minutes", 1, not_in_history, "popularity")
     loader = loader_of(dataset, candidates, shuffle=False)
     given = next(loader.inputs())
@@ -199,7 +200,7 @@ def test_what_a_gpu_is_asked_runs_without_one(datasets, candidates):
 def test_users_that_come_block_by_block_give_the_same_batches(datasets, candidates):
     dataset = datasets(True, None, 1, True, "popularity")
     resident = loader_of(dataset, candidates, shuffle=True)
-    streamed = loader_of(dataset, candidates, shuffle=True, users_memory_mb=0.01)
+    streamed = loader_of(dataset, candidates, shuffle=True, data_memory_mb=0.01)
     assert resident.are_resident and not streamed.are_resident
     assert "blocks of them" in streamed.describe_memory()
     for _ in range(2):
@@ -213,7 +214,7 @@ def test_the_places_of_streamed_users_are_those_of_all(datasets):
     dataset = datasets(False, None, 1, False, "popularity")
     found = []
     for memory in (4096, 0.01):
-        loader = loader_of(dataset, 8, shuffle=False, users_memory_mb=memory)
+        loader = loader_of(dataset, 8, shuffle=False, data_memory_mb=memory)
         found.append([loader.places(step, given) for step, given in enumerate(loader.inputs())])
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -223,7 +224,7 @@ def test_a_dropped_iterator_leaves_no_thread(datasets):
     dataset = datasets(True, None, 1, True, "popularity")
     before = set(threading.enumerate())
     for memory in (4096, 0.01):
-        loader = loader_of(dataset, 8, shuffle=True, users_memory_mb=memory)
+        loader = loader_of(dataset, 8, shuffle=True, data_memory_mb=memory)
         for _ in range(5):
             for _ in loader.inputs():
                 break
@@ -264,7 +265,7 @@ def test_files_come_in_the_order_of_the_spec(datasets, tmp_path, memory):
         spec.write_text(spec.read_text().replace(f"{name}.parquet", f"{other}.parquet"))
     (tmp_path / "renamed" / "schema.pbtxt").unlink()
     renamed = DatasetDirectory.open(tmp_path / "renamed")
-    one, other = (loader_of(d, 8, True, users_memory_mb=memory) for d in (dataset, renamed))
+    one, other = (loader_of(d, 8, True, data_memory_mb=memory) for d in (dataset, renamed))
     assert digest(one) == digest(other)
 
 
@@ -272,7 +273,7 @@ def test_files_come_in_the_order_of_the_spec(datasets, tmp_path, memory):
 @pytest.mark.parametrize("memory", [4096, 1e-5])
 def test_row_groups_without_users_are_passed_over(tmp_path, memory):
     directory = write_users_dataset(tmp_path / "users", [[[], [3, 4]], [[5, 6], []], [[]]])
-    loader = loader_of(DatasetDirectory.open(directory), 4, False, users_memory_mb=memory)
+    loader = loader_of(DatasetDirectory.open(directory), 4, False, data_memory_mb=memory)
     assert sum(int(weights.numpy().sum()) for _, _, weights in loader) == loader.samples == 20
 
 

@@ -12,7 +12,8 @@ import tensorflow as tf
 from click.testing import CliRunner
 from gpu_kernels import without_gpu_kernel
 
-from merlin_sim.dataloader import sample_columns, sample_loader, user_rows
+from merlin_sim.dataloader import loader as loaders
+from merlin_sim.dataloader import sample_columns, user_rows
 from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
@@ -193,7 +194,7 @@ def test_candidates_are_the_rows_and_see_what_those_see(datasets, kind, memory):
     users, _ = datasets(kind)
     of_position = users.users.samples_per_position
     for mapping in ("train", "test"):
-        loader = loader_of(users, mapping, 6 * of_position, shuffle=True, users_memory_mb=memory)
+        loader = loader_of(users, mapping, 6 * of_position, shuffle=True, data_memory_mb=memory)
         np.testing.assert_array_equal(
             rows_of(with_channels(loader, users)),
             rows_of(with_channels(loader_of(users, mapping), users)),
@@ -231,7 +232,7 @@ def test_eager_graph_and_xla_give_the_same_numbers(datasets, kind, candidates):
 def test_a_gpu_has_a_kernel_for_all_that_is_as_large_as_a_batch(datasets, monkeypatch, candidates):
     for module in (sample_columns, user_rows):
         monkeypatch.setattr(module, "id_type", lambda largest: tf.int64)
-    monkeypatch.setattr(sample_loader, "_resident", WeakValueDictionary())
+    monkeypatch.setattr(loaders, "_resident", WeakValueDictionary())
     users, _ = datasets("labels and two negatives", moving=True)
     loader = loader_of(users, candidates=candidates)
     given = next(loader.inputs())
@@ -293,8 +294,8 @@ def test_users_without_a_history_have_samples_too(tmp_path, monkeypatch, memory,
         assert run.exit_code == 0, (run.output, run.exception)
     dataset = DatasetDirectory.open(tmp_path / "users")
     for mapping, shown, taken in (("train", 5 * 2, 2 * 2), ("test", 5, 2)):
-        found = rows_of(with_channels(loader_of(dataset, mapping, users_memory_mb=memory), dataset))
+        found = rows_of(with_channels(loader_of(dataset, mapping, data_memory_mb=memory), dataset))
         assert len(found) == shown + 2 * taken
         for candidates in (2, 4):
-            loader = loader_of(dataset, mapping, candidates, users_memory_mb=memory)
+            loader = loader_of(dataset, mapping, candidates, data_memory_mb=memory)
             np.testing.assert_array_equal(rows_of(with_channels(loader, dataset)), found)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,8 +19,8 @@ from small_logs import (
     write_sim_dataset,
 )
 
-from merlin_sim.dataloader.loader import Loader
 from merlin_sim.dataloader.open_loader import open_loader
+from merlin_sim.dataloader.row_loader import RowLoader
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.dataset import DatasetDirectory as Directory
@@ -38,7 +37,7 @@ def feed(path, schema=None, **options):
     dataset = open_dataset([path])
     if schema is not None:
         dataset.schema = schema
-    return list(Loader(dataset, 8, pad_lists=True, compact_ids=True, **options))
+    return list(RowLoader(dataset, 8, **options))
 
 
 def with_column(name, values, kind=None):
@@ -57,27 +56,22 @@ def float_schema(name):
     return Schema(columns)
 
 
-@pytest.mark.parametrize("pad_lists", [False, True])
-def test_columns_whose_names_hold_dots_are_kept_apart(tmp_path, pad_lists):
+def test_columns_whose_names_hold_dots_are_kept_apart(tmp_path):
     table = make_table(ROWS)
     records = pa.array([{"x": 5}] * ROWS)
     table = table.append_column("history.x", pa.array([[7, 7]] * ROWS))
     table = table.add_column(0, "history.list.element", pa.array([[8]] * ROWS))
     table = table.append_column("item.x", pa.array([3] * ROWS)).append_column("label.a", records)
     dataset = open_dataset([write(tmp_path / "part.0.parquet", table)])
-    batches = list(Loader(dataset, ROWS, pad_lists=pad_lists))
+    batches = list(RowLoader(dataset, ROWS))
     assert len(batches) == 1
     assert batches[0][0]["item"].numpy().tolist() == table["item"].to_pylist()
     histories = table["history"].to_pylist()
-    if pad_lists:
-        padded = [[0] * (LONGEST - len(row)) + row for row in histories]
-        assert batches[0][0]["history"].numpy().tolist() == padded
-    else:
-        assert batches[0][0]["history__values"].numpy().tolist() == sum(histories, [])
+    padded = [[0] * (LONGEST - len(row)) + row for row in histories]
+    assert batches[0][0]["history"].numpy().tolist() == padded
 
 
-@pytest.mark.parametrize("pad_lists", [False, True])
-def test_a_column_with_a_dot_in_its_name_is_fed(tmp_path, pad_lists):
+def test_a_column_with_a_dot_in_its_name_is_fed(tmp_path):
     table = make_table(ROWS)
     names = {"item": "item.id", "history": "item.id.list"}
     table = table.rename_columns([names.get(name, name) for name in table.schema.names])
@@ -85,10 +79,9 @@ def test_a_column_with_a_dot_in_its_name_is_fed(tmp_path, pad_lists):
     path = write(tmp_path / "part.0.parquet", table)
     schema = Schema([column for column in columns if column.name != "row"])
     dataset = Dataset([path], engine="parquet", schema=schema, cpu=True)
-    ((inputs, _),) = Loader(dataset, ROWS, pad_lists=pad_lists)
+    ((inputs, _),) = RowLoader(dataset, ROWS)
     assert inputs["item.id"].numpy().tolist() == table["item.id"].to_pylist()
-    name = "item.id.list" if pad_lists else "item.id.list__values"
-    fed = [value for value in inputs[name].numpy().ravel().tolist() if value]
+    fed = [value for value in inputs["item.id.list"].numpy().ravel().tolist() if value]
     assert fed == sum(table["item.id.list"].to_pylist(), [])
 
 
@@ -176,7 +169,7 @@ def test_ids_are_checked_before_int32_holds_them(tmp_path):
 
 def test_a_file_that_changes_between_epochs(tmp_path):
     path = write_files(tmp_path, [[ROWS]])[0]
-    loader = Loader(open_dataset([path]), 8)
+    loader = RowLoader(open_dataset([path]), 8, data_memory_mb=0)
     assert sum(1 for _ in loader) == 4
     write_files(tmp_path, [[ROWS - 10, 10]])
     os.utime(path, ns=(1, 1))
@@ -189,7 +182,7 @@ def test_columns_are_found_by_name_wherever_they_stand(tmp_path):
     paths = [write(tmp_path / "part.0.parquet", table)]
     turned = make_table(ROWS, ROWS).select(table.schema.names[::-1])
     paths.append(write(tmp_path / "part.1.parquet", turned))
-    batches = [inputs for inputs, _ in Loader(open_dataset(paths), 10)]
+    batches = [inputs for inputs, _ in RowLoader(open_dataset(paths), 10)]
     items = [batch["item"].numpy().tolist() for batch in batches]
     assert sum(items, []) == table["item"].to_pylist() + turned["item"].to_pylist()
 
@@ -222,27 +215,7 @@ def test_files_of_types_that_only_floats_have_in_common(tmp_path):
         paths.append(write(tmp_path / f"part.{number}.parquet", table))
     message = r"column item holds int64 in .*part.1.parquet and uint64 in .*part.0.parquet"
     with pytest.raises(MerlinSimError, match=message):
-        list(Loader(open_dataset(paths), 8))
-
-
-@pytest.mark.parametrize(
-    "items, kind", [([1.5, 2.0], "float64"), ([2**32 + 1, 2], "int64"), ([1, 2], "int64")]
-)
-def test_partitions_of_other_types_are_refused(items, kind):
-    first = pd.DataFrame({"item": np.array([1, 2], np.int32), "label": [0.0, 1.0]})
-    second = pd.DataFrame({"item": items, "label": [0.0, 1.0]})
-    import dask.dataframe as dd
-
-    frame = dd.from_delayed([_delayed(first), _delayed(second)], meta=first, verify_meta=False)
-    schema = Schema([make_schema()["label"], make_schema()["item"]])
-    with pytest.raises(MerlinSimError, match=f"partition 1: column item has 2 rows of {kind}"):
-        list(Loader(Dataset(frame, schema=schema, cpu=True), 2))
-
-
-def _delayed(frame):
-    import dask
-
-    return dask.delayed(lambda: frame)()
+        list(RowLoader(open_dataset(paths), 8))
 
 
 @pytest.mark.slow

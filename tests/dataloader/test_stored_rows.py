@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from merlin.io import Dataset
 from merlin.schema import ColumnSchema, Schema
 
 from merlin_sim.dataloader import stored_rows
+from merlin_sim.dataloader.arrow_columns import decode
 from merlin_sim.dataloader.data_error import DataError
-from merlin_sim.dataloader.stored_rows import ParquetRows, decode
+from merlin_sim.dataloader.stored_rows import StoredRows
 
 COLUMNS = ["label", "history", "words"]
 LISTS = [[1, 2], None, [3, 4], [5, None]]
@@ -47,12 +47,11 @@ def open_file(path):
     schema = Schema(
         [
             ColumnSchema("label", dtype=np.int64),
-            ColumnSchema("history", dtype=np.int64, is_list=True),
-            ColumnSchema("words", dtype=np.uint16, is_list=True),
+            ColumnSchema("history", dtype=np.int64, dims=(None, (0, 40))),
+            ColumnSchema("words", dtype=np.uint16, dims=(None, (0, 2))),
         ]
     )
-    options = {"engine": "parquet", "schema": schema, "cpu": True, "row_groups_per_part": 1}
-    return ParquetRows(Dataset([str(path)], **options), schema)
+    return StoredRows([str(path)], schema)
 
 
 def read(path, names=COLUMNS):

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 from stand_in import SHORT_OF_MEMORY
 
-from merlin_sim.dataloader.device_windows import DeviceWindows
-from merlin_sim.dataloader.loader import Loader
+from merlin_sim.dataloader import row_loader
+from merlin_sim.dataloader.device_rows import DeviceRows
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.models import build_model
 from merlin_sim.steps.optimizers import Adam
@@ -25,7 +25,7 @@ def gpu(monkeypatch):
     """Let loaders find a GPU from now on."""
 
     def put_in():
-        monkeypatch.setattr(Loader, "decodes_in_threads", False)
+        monkeypatch.setattr(row_loader, "StoredRows", DeviceRows)
 
     return put_in
 
@@ -67,14 +67,10 @@ def test_a_notebook_is_told_the_same_whatever_histories_are_empty(make_dataset, 
 def test_a_notebook_without_gpu_memory_is_told_what_to_lower(make_dataset, gpu, monkeypatch):
     dataset = make_dataset(ragged=True, rows=ROWS)
     gpu()
-    read, reads = DeviceWindows._read_by_merlin, []
 
-    def fail_later(self, part):
-        reads.append(part)
-        if len(reads) > 1:
-            raise SHORT_OF_MEMORY["cupy"]
-        return read(self, part)
+    def fail(self, part):
+        raise SHORT_OF_MEMORY["cupy"]
 
-    monkeypatch.setattr(DeviceWindows, "_read_by_merlin", fail_later)
+    monkeypatch.setattr(DeviceRows, "_read_by_merlin", fail)
     with pytest.raises(MerlinSimError, match="the feed is out of GPU memory: Out of memory alloc"):
         small_sim(dataset).fit(dataset, batch_size=8, epochs=2, verbose=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from merlin_sim.dataloader import row_windows
+from merlin_sim.dataloader import stored_rows
 from merlin_sim.dataloader.hand_over import aligned_array
 
 
@@ -16,4 +16,4 @@ def poisoned_memory(monkeypatch):
         array.view(np.uint8)[...] = 0xAB
         return array
 
-    monkeypatch.setattr(row_windows, "aligned_array", poisoned)
+    monkeypatch.setattr(stored_rows, "aligned_array", poisoned)

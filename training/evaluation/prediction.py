@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from ...dataloader.loader import Loader
-from ...foundation.batch_names import HISTORY_END, OFFSETS
+from ...foundation.batch_names import HISTORY_END
 from ...foundation.ranks import Ranks
 from ...models.row_parts import ROWS_PER_PART, in_parts
 from ...ranks.collectives import any_rank
@@ -93,8 +93,7 @@ class Predictor:
         return ScoredBatch(scores[counts], labels[counts], columns)
 
     def _run(self, columns: dict[str, tf.Tensor]) -> tf.Tensor:
-        is_ragged = any(name.endswith(OFFSETS) for name in columns)  # whose rows cannot be sliced
-        if is_ragged or not self.parts:
+        if not self.parts:
             logits = self._logits(columns)
         else:
             most = max(1, ROWS_PER_PART // _windows_of_a_row(columns))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ...dataloader.loader import ONCE_MB
 from ...dataloader.open_loader import open_loader
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator
@@ -44,15 +45,16 @@ def search_rows(
             f"expected a model with a search stage (`model_type` {having}). "
             f"Received: {type(model).__name__}."
         )
-    feed = open_loader(dataset, "test", list(model.channels.served), ROWS_PER_BATCH, Ranks())
+    columns = list(model.channels.served)
+    feed = open_loader(dataset, "test", columns, ROWS_PER_BATCH, Ranks(), data_memory_mb=ONCE_MB)
     rows = min(most, feed.plan(0).rows)
 
     def batches() -> Iterator[dict[str, Any]]:
         done = 0
         try:
-            for columns, _ in feed:
-                count = min(rows - done, len(next(iter(columns.values()))))
-                yield {name: values[:count] for name, values in columns.items()}
+            for batch, _ in feed:
+                count = min(rows - done, len(next(iter(batch.values()))))
+                yield {name: values[:count] for name, values in batch.items()}
                 done += count
                 report(count, count)
                 if done == rows:

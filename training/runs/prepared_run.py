@@ -115,10 +115,9 @@ class RunParts:
             columns,
             rows.global_batch_size,
             self.ranks,
-            prefetch=self.config.prefetch_test_size,
             parallel_calls=self.config.num_parallel_calls,
             candidates=rows.candidates,
-            users_memory_mb=self.config.users_memory_mb,
+            data_memory_mb=self.config.data_memory_mb,
         )
         return feed if self.config.mode == "train" else self.told_of_threads(feed)
 
@@ -127,11 +126,9 @@ class RunParts:
         return SamplePlaces.of(feed, self.dataset) if self.config.save_scores else None
 
     def told_of_threads(self, feed: Loader) -> Loader:
-        """Say where no threads make a feed's batches, though so many were asked for."""
-        names = ("num_parallel_calls", "prefetch_train_size", "prefetch_test_size")
-        given = [f"--{name}" for name in names if getattr(self.config, name) is not None]
-        if given and not feed.decodes_in_threads:
-            self.log.say(f"{', '.join(given)}: no effect, batches are made on the device.")
+        """Say where no threads of ours decode what is read, though so many were asked for."""
+        if self.config.num_parallel_calls is not None and not feed.decodes_in_threads:
+            self.log.say("--num_parallel_calls: no effect, Merlin's loader reads the data.")
         return feed
 
     def write_evaluation(self, evaluation: Evaluation | None) -> None:

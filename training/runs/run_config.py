@@ -130,27 +130,16 @@ class RunConfig:
     fresh_negatives: bool = setting(
         False, "Of a dataset of users: draw other negatives in every epoch."
     )
-    users_memory_mb: int = setting(
+    data_memory_mb: int = setting(
         4096,
-        "Of a dataset of users: memory on the device of each rank for users, in MB. Where they fit "
-        "they stay there; else blocks of them are read, the next one while this one trains.",
+        "Memory on the device of each rank for the data of a mapping, in MB. What fits stays; "
+        "else it is read in blocks, the next one while this one trains.",
         at_least=1,
     )
-    window_rows: int = setting(
-        65536, "Rows shuffled together; bounds the feed's memory.", at_least=1
-    )
-    prefetch_train_size: int | None = setting(
-        None,
-        "Batches made ahead; -1: two, or more if small (published: -1; since November 2022, 10).",
-        at_least=1,
-        off=-1,
-    )
-    prefetch_test_size: int | None = setting(
-        None, "The same for test data (published: -1; since November 2022, 2).", at_least=1, off=-1
-    )
+    window_rows: int = setting(65536, "Rows shuffled together.", at_least=1)
     num_parallel_calls: int | None = setting(
         None,
-        "Threads that read and make batches ahead on CPU. [default: one per core of the rank]",
+        "Of rows per sample: threads that decode on CPU. [default: one per core of the rank]",
         at_least=1,
     )
     results_dir: Path = setting(Path("/tmp/sim"), "Where logs, metrics and configuration go.")

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ...checkpoints.checkpoint_store import CheckpointStore
 from ...dataloader.loader import Loader
 from ...dataloader.open_loader import open_loader
-from ...dataloader.sample_loader import POSITIONS_TOGETHER, SampleLoader
+from ...dataloader.sample_loader import POSITIONS_TOGETHER
 from ...models.variable_names import named_variables, table_names
 from ...ranks import collectives
 from ...ranks.interruption import StopRequest
@@ -205,15 +205,14 @@ class TrainingRun(RunParts):
             seed=int(config.seed or 0),
             window_rows=config.window_rows,
             drop_last=drop_last,
-            prefetch=config.prefetch_train_size,
             parallel_calls=config.num_parallel_calls,
             positions_together=config.positions_together,
             fresh_negatives=config.fresh_negatives,
             candidates=self.candidates,
             negatives_read=getattr(self.model, "negatives_read", None),
-            users_memory_mb=config.users_memory_mb,
+            data_memory_mb=config.data_memory_mb,
         )
-        if columns is None and isinstance(feed, SampleLoader):
+        if columns is None:
             self.log.say(feed.describe_memory())
         return self.told_of_threads(feed)
 

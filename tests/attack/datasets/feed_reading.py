@@ -10,7 +10,7 @@ from unittest import mock
 
 import numpy as np
 
-from merlin_sim.dataloader import row_windows
+from merlin_sim.dataloader import stored_rows
 from merlin_sim.dataloader.hand_over import aligned_array
 from merlin_sim.dataloader.open_loader import open_loader, user_column
 from merlin_sim.foundation.ranks import Ranks
@@ -33,7 +33,7 @@ def poisoned_memory() -> Iterator[None]:
         array.view(np.uint8)[...] = POISON
         return array
 
-    with mock.patch.object(row_windows, "aligned_array", poisoned):
+    with mock.patch.object(stored_rows, "aligned_array", poisoned):
         yield
 
 

@@ -52,8 +52,8 @@ PUBLISHED = [
 def test_every_published_parameter_is_accepted_and_sentinels_mean_off():
     config, output = parse(*DATASET, *PUBLISHED)
     for name in (
-        *("seed", "prefetch_train_size", "prefetch_test_size", "save_checkpoint_path"),
-        *("load_checkpoint_path", "inter_op_parallelism", "intra_op_parallelism"),
+        *("seed", "save_checkpoint_path", "load_checkpoint_path"),
+        *("inter_op_parallelism", "intra_op_parallelism"),
     ):
         assert getattr(config, name) is None
     assert config.num_parallel_calls == 3
@@ -65,7 +65,7 @@ def test_every_published_parameter_is_accepted_and_sentinels_mean_off():
         "aux_mlp_dims": (100, 50),
         "long_seq_length": 90,
     }
-    for name in ("disable_cache", "train_dataset_size"):
+    for name in ("disable_cache", "train_dataset_size", "prefetch_train_size"):
         assert f"--{name} has no meaning here" in output
 
 

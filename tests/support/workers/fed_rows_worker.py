@@ -14,13 +14,13 @@ import sys
 import psutil
 from merlin.io import Dataset
 
-from merlin_sim.dataloader.loader import Loader
+from merlin_sim.dataloader.row_loader import RowLoader
 
 
 def feed(path: str) -> dict[str, object]:
     """Count the batches of every epoch, and the most bytes that the process had during it."""
     dataset = Dataset([path], engine="parquet", cpu=True)
-    loader = Loader(dataset, 250, shuffle=True, window_rows=1000)
+    loader = RowLoader(dataset, 250, shuffle=True, window_rows=1000, data_memory_mb=100)
     process = psutil.Process()
     told = {"before": process.memory_info().rss, "batches": [], "peaks": []}
     for _ in range(5):

@@ -22,7 +22,6 @@ from spread_worker import BATCH, OPTIONS, STEPS, batches, make_schema  # noqa: E
 from tensorflow.python.eager import context  # noqa: E402
 
 from merlin_sim.checkpoints.checkpoint_store import CheckpointStore  # noqa: E402
-from merlin_sim.dataloader.loader import filled  # noqa: E402
 from merlin_sim.foundation.ranks import Ranks  # noqa: E402
 from merlin_sim.models import build_model  # noqa: E402
 from merlin_sim.models.blocks.embeddings.spread_tables import spread_tables  # noqa: E402
@@ -63,7 +62,7 @@ def train(optimizer: str, memory: int | None, folder: Path) -> dict[str, object]
     context.enable_run_metadata()
     context.export_run_metadata()  # what ran before
     for columns, labels, _ in batches(Ranks()):
-        given = filled(columns, labels, len(labels))
+        given = columns, labels[:, None], tf.ones([len(labels), 1])
         losses.append(float(step.on_given(given, tuple).losses[0]))
         first = first or columns
     ran = context.export_run_metadata()

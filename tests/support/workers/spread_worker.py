@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from full_batch import filled
 from merlin.schema import ColumnSchema, Schema, Tags
 
 from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
-from merlin_sim.dataloader.loader import filled
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import build_model
 from merlin_sim.models.blocks.embeddings.spread_tables import own_variables, spread_tables

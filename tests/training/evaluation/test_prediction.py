@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.dataloader.loader import Loader
 from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import build_model
@@ -47,19 +46,6 @@ def test_batches_of_any_size_have_the_scores_of_the_whole(sim_dataset, calls, ba
     assert not calls and len(expected) == 101
     received = scores_of(Predictor(model, parts=True), batches)
     assert calls == [8]  # traced once, whatever the size
-    np.testing.assert_allclose(received, expected, rtol=1e-6)
-
-
-@pytest.mark.slow
-def test_ragged_batches_stay_in_one(sim_dataset, calls):
-    dataset = DatasetDirectory.open(sim_dataset)
-    model = build_model("sim", dataset.schema, embedding_dim=4, long_seq_length=6, top_k=3)
-    feed = open_loader(dataset, "test", dataset.schema.column_names, 30, Ranks())
-    ragged = Loader(feed.dataset, 30)
-    assert any(name.endswith("__offsets") for name in next(iter(ragged))[0])
-    expected = scores_of(Predictor(model), feed)
-    received = scores_of(Predictor(model, parts=True), ragged)
-    assert not calls
     np.testing.assert_allclose(received, expected, rtol=1e-6)
 
 

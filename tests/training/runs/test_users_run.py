@@ -320,11 +320,10 @@ def test_two_ranks_do_what_one_does(users, tmp_path):
     assert two["samples"] == one["samples"] == 2 * SAMPLES
 
 
-def test_what_makes_no_batches_ahead_is_said_once(users, tmp_path, capsys):
-    """The samples of users are made in the step: nothing is read by threads."""
-    options = {"num_parallel_calls": 2, "prefetch_train_size": 3, "epochs": 1, "max_steps": 1}
+def test_what_decodes_in_no_threads_is_said_once(users, tmp_path, capsys):
+    """Merlin's loader reads users, and their samples are made in the step."""
+    options = {"num_parallel_calls": 2, "epochs": 1, "max_steps": 1}
     run(config_of(users, tmp_path, **options))
     said = capsys.readouterr()
-    assert (said.out + said.err).count("no effect, batches are made on the device") == 1
-    assert "--num_parallel_calls, --prefetch_train_size: no effect" in said.out + said.err
-    assert "of the 4,096 MB of --users_memory_mb: all stay on the device" in said.out + said.err
+    assert (said.out + said.err).count("--num_parallel_calls: no effect, Merlin's loader") == 1
+    assert "of the 4,096 MB of --data_memory_mb: all stay on the device" in said.out + said.err

@@ -17,7 +17,7 @@ from merlin_sim.schemas.dataset import write_documents
 from merlin_sim.workflows.behaviour.dataset_spec import users_spec
 from merlin_sim.workflows.behaviour.write_users import INTERACTIONS_PER_GROUP, cut
 
-WORKER = Path(__file__).parents[2] / "support/workers/fed_users_worker.py"
+WORKER = Path(__file__).parents[1] / "support/workers/fed_users_worker.py"
 
 
 def write_many(directory, users, length):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import tracemalloc
 from contextlib import nullcontext
 from dataclasses import replace
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import tensorflow as tf
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from small_users import (
@@ -57,6 +59,31 @@ def users(request, tmp_path_factory):
 def test_without_shuffling_the_samples_come_in_the_order_of_the_users(users, mapping):
     (rows,) = [np.concatenate(batches_of(feed_of(users, 50, mapping=mapping)))]
     np.testing.assert_array_equal(rows, as_rows(samples_of(users, mapping)))
+
+
+@pytest.mark.parametrize("candidates", [1, 8])
+def test_a_step_is_traced_once_though_the_last_batch_has_fewer_rows(users, candidates):
+    feed, traced = feed_of(users, 56, shuffle=True, candidates=candidates), []
+
+    def step(given):
+        traced.append(given)
+        return feed.make(given)
+
+    compiled = tf.function(step, autograph=False)
+    weights = [compiled(given)[2].numpy() for _ in range(2) for given in feed.inputs()]
+    assert len(traced) == 1
+    assert not all(of_step.all() for of_step in weights)
+
+
+@pytest.mark.parametrize("memory", [0, 100])
+def test_whoever_drops_an_iterator_leaves_no_thread(users, memory):
+    before = set(threading.enumerate())
+    for _ in range(5):
+        for _ in feed_of(users, 5, shuffle=True, data_memory_mb=memory):  # noqa: B007
+            break
+    for thread in set(threading.enumerate()) - before:
+        thread.join(100)
+    assert set(threading.enumerate()) <= before
 
 
 @pytest.mark.parametrize("mapping", ["train", "test"])
