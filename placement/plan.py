@@ -65,7 +65,3 @@ class Plan:
     def spread(self) -> tuple[Placed, ...]:
         """The tables that not every rank has."""
         return tuple(placed for placed in self.tables if placed.shards)
-
-    def shards_of(self, rank: int) -> list[Shard]:
-        """Return what a rank has of every table, replicas included."""
-        return [placed.of_rank(rank) for placed in self.tables]

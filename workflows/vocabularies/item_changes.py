@@ -31,11 +31,6 @@ class ItemChanges:
     """[changes] Of one item in their order."""
     values: pa.Array
 
-    @property
-    def changed_items(self) -> int:
-        """How many items there are."""
-        return int(pc.count_distinct(self.items).as_py())
-
     def without(self, known: pa.Array) -> ItemChanges:
         """Leave out what is known of some items."""
         kept = pc.invert(pc.is_in(self.items, known))
