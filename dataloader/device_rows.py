@@ -48,7 +48,7 @@ class DeviceRows(StoredRows):
 
     def read(self, numbers: Sequence[int], rows: int) -> dict[str, tf.Tensor]:
         """Read row groups, in this order; columns are filled up with zeros to ``rows``."""
-        parts = [self._read_part(self.parts[number]) for number in numbers]
+        parts = [self._read_part(number) for number in numbers]
         lacking = rows - sum(self.parts[number].rows for number in numbers)
         joined = {}
         for name, kind in self._types.items():
@@ -58,12 +58,13 @@ class DeviceRows(StoredRows):
             joined[name][:1].numpy()  # Merlin's memory goes back to cudf once this was computed
         return joined
 
-    def _read_part(self, part: Part) -> dict[str, tf.Tensor]:
+    def _read_part(self, number: int) -> dict[str, tf.Tensor]:
         """Read a row group on the device; on the host, which says what is wrong, where that fails.
 
         Raises:
             DataError: naming the file and row of what cannot be used.
         """
+        part = self.parts[number]
         self.require_unchanged(part)
         try:
             columns = self._read_by_merlin(part)
@@ -74,7 +75,7 @@ class DeviceRows(StoredRows):
             reason = first_line(str(error))
         if reason is None:
             return {name: self._dense(name, column) for name, column in columns.items()}
-        on_host = super().read([self.parts.index(part)], part.rows)
+        on_host = super().read([number], part.rows)
         warnings.warn(
             f"{part.where(0)} and those after it were read on the host: {reason}", stacklevel=1
         )

@@ -36,9 +36,9 @@ class Part(NamedTuple):
     """Rows that are stored together."""
 
     origin: str
-    """The file, or the name of a partition, for messages."""
+    """The file."""
     number: int
-    """Of the row group in its file, or of the partition."""
+    """Of the row group in its file."""
     first_row: int
     rows: int
 

@@ -71,8 +71,8 @@ def see_columns(
     read = [name for name in dataset.schema.column_names if name not in drawn]
     names = [name for names in channels.values() for name in names if name in read]
     more = [name for name in (label, history) if name is not None and name not in names]
-    read = [*names, *more]
-    feed = open_loader(dataset, mapping, read, ROWS_PER_BATCH, Ranks(), data_memory_mb=ONCE_MB)
+    wanted = [*names, *more]
+    feed = open_loader(dataset, mapping, wanted, ROWS_PER_BATCH, Ranks(), data_memory_mb=ONCE_MB)
     domains = {name: domain_of(dataset.schema[name]) for name in names}
     largest = {name: domain[1] for name, domain in domains.items() if domain is not None}
     counts = {name: np.zeros(last + 1, np.int64) for name, last in largest.items()}

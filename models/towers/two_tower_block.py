@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 from merlin.schema import Schema
 
+from ..blocks.checks import OptionError
 from ..blocks.embeddings.feature_embedding import FeatureEmbedding
 from ..blocks.embeddings.left_padding import LeftPadding
 from ..blocks.embeddings.mean_vectors import mean_vectors
@@ -127,12 +128,19 @@ class TwoTowerBlock(ColumnsBlock[TwoTowerOptions]):
         return self._users(features, vectors), self._items(features, vectors)
 
     def _users(self, features: Features, vectors: Mapping[str, Any]) -> tf.Tensor:
+        numbers = features.user_numbers
+        of_candidates = any(ids.shape.rank == 2 for ids in features.user.values())
+        if of_candidates or (numbers is not None and (numbers.shape[1] or 1) > 1):
+            raise OptionError(
+                "Features of users, contexts and the numbers beside them should be [users]: a user "
+                "has one vector for all candidates. Received: some of [users, candidates]."
+            )
         history = tf.concat([vectors[name] for name in self.channels.positive], axis=-1)
         means = self.weightings(history, features.real)
         parts = [means]
         parts += [vectors[name] for name in self.channels.user]
-        if features.user_numbers is not None:
-            parts.append(tf.cast(features.user_numbers[:, 0], self.compute_dtype))
+        if numbers is not None:
+            parts.append(tf.cast(numbers[:, 0], self.compute_dtype))
         hidden = self.user_layers(tf.concat(parts, axis=-1))
         of_means = tf.reshape(means, [-1, self.options.history_weightings, history.shape[-1]])
         like = tf.tensordot(

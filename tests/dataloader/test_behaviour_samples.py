@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from drawn_by_hand import drawn, key_of
-from gpu_kernels import without_gpu_kernel
+from gpu_kernels import assert_compiled_alike, without_gpu_kernel
 from small_users import RULES, write_users_dataset
 
 from merlin_sim.dataloader import draws, sample_columns, user_rows
@@ -163,15 +163,7 @@ def test_the_samples_are_those_of_before(datasets, case):
 def test_eager_graph_and_xla_give_the_same_integers(datasets, candidates, not_in_history):
     dataset = datasets(True, "minutes", 1, not_in_history, "popularity")
     loader = loader_of(dataset, candidates, shuffle=True)
-    given = next(loader.inputs())
-    eager = loader.make(given)
-    for xla in (False, True):
-        compiled = tf.function(loader.make, autograph=False, jit_compile=xla)(given)
-        tf.nest.map_structure(
-            lambda one, other: np.testing.assert_array_equal(one.numpy(), other.numpy()),
-            eager,
-            compiled,
-        )
+    assert_compiled_alike(loader.make, next(loader.inputs()))
 
 
 @pytest.mark.parametrize("candidates", [1, 8])

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 from click.testing import CliRunner
-from gpu_kernels import without_gpu_kernel
+from gpu_kernels import assert_compiled_alike, without_gpu_kernel
 
 from merlin_sim.dataloader import loader as loaders
 from merlin_sim.dataloader import sample_columns, user_rows
@@ -217,15 +217,7 @@ def test_eager_graph_and_xla_give_the_same_numbers(datasets, kind, candidates):
     users, _ = datasets(kind, moving=True)
     candidates = min(candidates, users.users.samples_per_position)
     loader = loader_of(users, candidates=candidates, shuffle=True)
-    given = next(loader.inputs())
-    eager = loader.make(given)
-    for xla in (False, True):
-        compiled = tf.function(loader.make, autograph=False, jit_compile=xla)(given)
-        tf.nest.map_structure(
-            lambda one, other: np.testing.assert_array_equal(one.numpy(), other.numpy()),
-            eager,
-            compiled,
-        )
+    assert_compiled_alike(loader.make, next(loader.inputs()))
 
 
 @pytest.mark.parametrize("candidates", [1, 3])

@@ -53,6 +53,9 @@ def test_one_users_candidates_are_scored_as_rows_are(make_schema, make_columns, 
     together = model.forward({**users, **targets}).logits
     rows = {n: tf.repeat(v, 5, axis=0) for n, v in users.items()} | {n: columns[n] for n in targets}
     np.testing.assert_allclose(together, model.forward(rows).logits, rtol=1e-5)
+    users["user_0"] = tf.repeat(users["user_0"][:, tf.newaxis], 5, axis=1)
+    with pytest.raises(OptionError, match="one vector for all candidates"):
+        model.forward({**users, **targets})
 
 
 def test_popularity_changes_the_loss_and_not_the_logits(make_schema, make_columns, as_batch):

@@ -1,9 +1,11 @@
-"""Which operations of a graph a GPU has no kernel for, by TensorFlow's own registry."""
+"""What a device makes of operations: the same numbers, and kernels for all of them."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import tensorflow as tf
 from tensorflow.python.framework import kernels
 
 NO_WORK = ("Placeholder", "Const", "While", "StatelessWhile")
@@ -46,3 +48,15 @@ def _on_gpu(operation, outputs):
         if fits and not {names[place] for place in outputs} & set(kernel.host_memory_arg):
             return True
     return False
+
+
+def assert_compiled_alike(make: Any, given: Any) -> None:
+    """Hold what a graph, and one that XLA compiles, make to what is made eagerly."""
+    eager = make(given)
+    for xla in (False, True):
+        compiled = tf.function(make, autograph=False, jit_compile=xla)(given)
+        tf.nest.map_structure(
+            lambda one, other: np.testing.assert_array_equal(one.numpy(), other.numpy()),
+            eager,
+            compiled,
+        )
