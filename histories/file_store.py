@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .interaction import Interaction, as_text
-from .store import FORMAT, Filling, History, StoreError
+from .store import FORMAT, Filling, History, StoreError, only
 
 BLOCK = 64
 """Interactions of a full row; all rows of a user are full but the last."""
@@ -106,6 +106,19 @@ class FileStore:
 
     def read(self, user: str, newest: int) -> History:
         """See HistoryStore."""
+        return only(self.read_all([user], newest))
+
+    def read_all(self, users: Sequence[str], newest: int) -> list[History | StoreError]:
+        """See Reading."""
+        found: list[History | StoreError] = []
+        for user in users:
+            try:
+                found.append(self._read(user, newest))
+            except StoreError as error:
+                found.append(error)
+        return found
+
+    def _read(self, user: str, newest: int) -> History:
         items: list[str] = []
         times: list[str] = []
         with self._errors():
@@ -114,8 +127,21 @@ class FileStore:
                 items.insert(0, row[0])  # all rows but the first of these are full
                 times.insert(0, row[1])
             rows.close()
-        first = max(0, sum(text.count(",") for text in times) + len(times) - newest)
-        return History(_list(items)[first:], _list(times)[first:])
+            first = max(0, sum(text.count(",") for text in times) + len(times) - newest)
+            return History(_list(items)[first:], _list(times)[first:])
+
+    def delete(self, user: str) -> int:
+        """See HistoryStore; the bytes are overwritten."""
+        with self._errors():
+            connection = self._connection
+            connection.execute("PRAGMA secure_delete = ON")
+            with self._transaction():
+                lengths = "SELECT coalesce(sum(length), 0) FROM blocks WHERE user = ?"
+                (count,) = connection.execute(lengths, (user,)).fetchone()
+                connection.execute("DELETE FROM blocks WHERE user = ?", (user,))
+            # The log that is written ahead has what was appended, too. A reader may hold it.
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return int(count)
 
     def users(self) -> int:
         """See HistoryStore."""
@@ -194,7 +220,7 @@ class FileStore:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, ValueError) as error:
             raise StoreError(f"{self.path}: expected a store of histories ({error}).") from error
 
     def _append_to(

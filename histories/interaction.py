@@ -66,10 +66,15 @@ def key_text(key: Any, where: str) -> str:
     ('7', '"7"')
 
     Raises:
-        InteractionError: Where it is no text and no whole number, or too long; with ``where``.
+        InteractionError: Where it is no text and no whole number, too long, or one that no log
+            can hold; with ``where``.
     """
     if isinstance(key, bool) or not isinstance(key, str | int):
         raise InteractionError(f"{where}: expected a text or a whole number, received {key!r:.60}")
+    if isinstance(key, int) and not -(2**63) <= key < 2**63:
+        raise InteractionError(
+            f"{where}: expected a whole number of 64 bits, received one of {key.bit_length()} bits"
+        )
     text = as_text(key)
     if len(text) > LONGEST_KEY:
         raise InteractionError(

@@ -15,13 +15,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from .breaker import Breaker
 from .interaction import Interaction, as_text
-from .store import FORMAT, Filling, History, StoreError
+from .store import FORMAT, Filling, History, StoreError, only
 
 ABOUT = "merlin-sim:histories"
 """The key of what is known of a store; all its keys begin so. One store has one of the server's
 databases."""
 PATIENCE_SECONDS = 30.0
+"""How long a server may take to answer whoever fills a store, or looks at one."""
+READ_SECONDS = 0.5
+"""The same of whoever waits for an answer of a model."""
+APPEND_SECONDS = 5.0
+"""The same of an append: what was not answered may have been kept all the same."""
 _MAKE = """
 if redis.call('EXISTS', KEYS[1]) == 1 then return end
 redis.call('HSET', KEYS[1], 'format', ARGV[1], 'generation', 1, 'generations', 1)
@@ -52,11 +58,25 @@ for place = 2, #ARGV, 3 do
 end
 """
 _READ = """
-local generation = redis.call('HGET', KEYS[1], 'generation')
-local history = KEYS[1] .. ':' .. generation .. ':' .. ARGV[1]
-return table.concat(redis.call('LRANGE', history, -ARGV[2], -1), '\\n')
+local about = redis.call('HMGET', KEYS[1], 'format', 'generation')
+local found = {about[1] or ''}
+for place = 2, #ARGV do
+  local history = KEYS[1] .. ':' .. (about[2] or '') .. ':' .. ARGV[place]
+  found[place] = table.concat(redis.call('LRANGE', history, -ARGV[1], -1), '\\n')
+end
+return found
 """
-"""One text: a thousand small answers take Python ten times as long."""
+"""The store's form, then one text of each user: a thousand small answers take Python ten times as
+long."""
+_DELETE = """
+local about = redis.call('HMGET', KEYS[1], 'generation', 'generations')
+local count = redis.call('LLEN', KEYS[1] .. ':' .. about[1] .. ':' .. ARGV[1])
+for generation = 1, about[2] do
+  redis.call('DEL', KEYS[1] .. ':' .. generation .. ':' .. ARGV[1])
+  redis.call('SREM', KEYS[1] .. ':' .. generation, ARGV[1])
+end
+return count
+"""
 _TAKE_PLACE = """
 if redis.call('GET', KEYS[2]) ~= ARGV[1] then return 'another one is filling the store' end
 local current = redis.call('HGET', KEYS[1], 'generation')
@@ -72,6 +92,22 @@ FILLING = f"{ABOUT}:filling"
 _FILLING_SECONDS = 60
 
 
+def shown_address(address: str) -> str:
+    """Say where a Redis server is, without what opens it.
+
+    >>> shown_address("redis://me:secret@10.0.0.7:6379/0?password=secret")
+    'redis://10.0.0.7:6379/0'
+    """
+    scheme, _, rest = address.partition("://")
+    place = rest.partition("?")[0]
+    host, slash, path = place.partition("/") if scheme != "unix" else ("", "", place)
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path.rpartition('@')[2]}"
+
+
+def _texts(interactions: Sequence[Interaction]) -> list[str]:
+    return [text for i in interactions for text in (i.user, as_text(i.time), i.item)]
+
+
 class RedisStore:
     """See :class:`~merlin_sim.histories.store.HistoryStore`.
 
@@ -81,58 +117,95 @@ class RedisStore:
         create: The same.
     """
 
-    def __init__(self, address: str, keep: int | None, create: bool) -> None:
-        """Connect."""
+    def __init__(self, address: str, keep: int | None, create: bool, later: bool = False) -> None:
+        """Connect, or make ready to."""
+        self.shown = shown_address(address)
         try:
             import redis
         except ImportError as error:
             raise StoreError(
-                f"{address}: needs the package redis: pip install 'merlin-sim[redis]'."
+                f"{self.shown}: needs the package redis: `make setup` in a clone installs it; "
+                "beside an installed package, `pip install redis`."
             ) from error
-        self.address = address
-        self._errors_of_redis = (redis.RedisError, ValueError)
+        self._errors_of_redis = (redis.RedisError, ValueError, OSError)
+        self.keep: int | None = None
+        self._breaker = Breaker(self.shown)
         with self._errors():
-            self._redis: Any = redis.Redis.from_url(
-                address, decode_responses=True, socket_timeout=PATIENCE_SECONDS
-            )
+            self._redis = self._client(redis, address, PATIENCE_SECONDS)
             self._append = self._redis.register_script(_APPEND)
-            self._read = self._redis.register_script(_READ)
             self._take_place = self._redis.register_script(_TAKE_PLACE)
+            self._delete = self._redis.register_script(_DELETE)
+            self._read = self._client(redis, address, READ_SECONDS).register_script(_READ)
+            served = self._client(redis, address, APPEND_SECONDS)
+            self._append_served = served.register_script(_APPEND)
+        if not later:
+            self._open(keep, create)
+
+    @staticmethod
+    def _client(redis: Any, address: str, seconds: float) -> Any:
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+
+        # Once more where a connection was closed while nobody used it; never after a time-out.
+        again = Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,))
+        return redis.Redis.from_url(
+            address, decode_responses=True, socket_timeout=seconds,
+            socket_connect_timeout=seconds, retry=again,
+        )  # fmt: skip
+
+    def _open(self, keep: int | None, create: bool) -> None:
+        with self._errors():
             if create:
                 make = self._redis.register_script(_MAKE)
                 make(keys=[ABOUT], args=[FORMAT, "" if keep is None else keep])
             about = self._redis.hgetall(ABOUT)
         if not about:
-            raise StoreError(f"{address}: no store there: `merlin-sim histories load` makes it.")
-        if about.get("format") != str(FORMAT):
-            raise StoreError(
-                f"{address}: expected a store of form {FORMAT}, found {about.get('format')}."
-            )
+            raise StoreError(f"{self.shown}: no store there: `merlin-sim histories load` makes it.")
+        self._check_format(about.get("format"))
         self.keep = int(about["keep"]) if "keep" in about else None
         if keep not in (None, self.keep):
             raise StoreError(
-                f"{address}: was made to keep {self.keep or 'all'} interactions of a user, "
+                f"{self.shown}: was made to keep {self.keep or 'all'} interactions of a user, "
                 f"received `keep` = {keep}."
             )
 
+    def _check_format(self, found: str | None) -> None:
+        if found != str(FORMAT):
+            raise StoreError(f"{self.shown}: expected a store of form {FORMAT}, found {found}.")
+
     def append(self, interactions: Sequence[Interaction]) -> None:
         """See HistoryStore."""
-        self._append_to(_CURRENT, interactions)
-
-    def _append_to(self, generation: str, interactions: Sequence[Interaction]) -> None:
-        texts = [text for i in interactions for text in (i.user, as_text(i.time), i.item)]
-        with self._errors():
-            self._append(keys=[ABOUT], args=[generation, *texts])
+        with self._breaker, self._errors():
+            self._append_served(keys=[ABOUT], args=[_CURRENT, *_texts(interactions)])
 
     def read(self, user: str, newest: int) -> History:
         """See HistoryStore."""
+        return only(self.read_all([user], newest))
+
+    def read_all(self, users: Sequence[str], newest: int) -> list[History | StoreError]:
+        """See Reading; one round trip for all users."""
         if newest < 1:
-            return History([], [])
+            return [History([], []) for _ in users]
+        try:
+            with self._breaker, self._errors():
+                form, *texts = self._read(keys=[ABOUT], args=[newest, *users])
+            self._check_format(form)
+        except StoreError as error:
+            return [error for _ in users]
+        return [self._history(user, text) for user, text in zip(users, texts, strict=True)]
+
+    def _history(self, user: str, text: str) -> History | StoreError:
+        try:
+            entries = [entry.split(" ", 1) for entry in text.split("\n") if entry]
+            times, items = ([entry[place] for entry in entries] for place in (0, 1))
+            return History(json.loads(f"[{','.join(items)}]"), json.loads(f"[{','.join(times)}]"))
+        except (ValueError, IndexError) as error:
+            return StoreError(f"{self.shown}: the history of {user:.60} is none: {error}.")
+
+    def delete(self, user: str) -> int:
+        """See HistoryStore."""
         with self._errors():
-            text = self._read(keys=[ABOUT], args=[user, newest])
-        entries = [entry.split(" ", 1) for entry in text.split("\n") if entry]
-        times, items = ([entry[place] for entry in entries] for place in (0, 1))
-        return History(json.loads(f"[{','.join(items)}]"), json.loads(f"[{','.join(times)}]"))
+            return int(self._delete(keys=[ABOUT], args=[user]))
 
     def users(self) -> int:
         """See HistoryStore."""
@@ -146,11 +219,11 @@ class RedisStore:
         With ``overwrite`` what they append meanwhile goes with what was there.
         """
         if self.users() and not overwrite:
-            raise StoreError(f"{self.address}: expected an empty store, or `--overwrite`.")
+            raise StoreError(f"{self.shown}: expected an empty store, or `--overwrite`.")
         with self._errors():
             generation = str(self._redis.hincrby(ABOUT, "generations", 1))
             if not self._redis.set(FILLING, generation, nx=True, ex=_FILLING_SECONDS):
-                raise StoreError(f"{self.address}: another one is filling the store.")
+                raise StoreError(f"{self.shown}: another one is filling the store.")
         try:
             with self._errors():
                 self._clear_others()  # what was left by one that was killed
@@ -159,7 +232,7 @@ class RedisStore:
                 overwriting = "1" if overwrite else ""
                 keys = [ABOUT, FILLING]
                 if problem := self._take_place(keys=keys, args=[generation, overwriting]):
-                    raise StoreError(f"{self.address}: {problem}; nothing was loaded.")
+                    raise StoreError(f"{self.shown}: {problem}; nothing was loaded.")
         finally:
             with self._errors():
                 if self._redis.get(FILLING) == generation:
@@ -168,13 +241,15 @@ class RedisStore:
 
     def fill(self, generation: str, interactions: Sequence[Interaction]) -> None:
         """Append to a generation that will be read when it is whole."""
-        self._append_to(generation, interactions)
         with self._errors():
+            self._append(keys=[ABOUT], args=[generation, *_texts(interactions)])
             self._redis.expire(FILLING, _FILLING_SECONDS)
 
     def close(self) -> None:
         """See HistoryStore."""
-        self._redis.close()
+        for client in (self._redis, self._read.registered_client,
+                       self._append_served.registered_client):  # fmt: skip
+            client.close()
 
     def _clear_others(self) -> None:
         """Remove all generations but the one that is read: older ones, and what was given up."""
@@ -192,7 +267,7 @@ class RedisStore:
         try:
             yield
         except self._errors_of_redis as error:
-            raise StoreError(f"{self.address}: {error}.") from error
+            raise StoreError(f"{self.shown}: {error}.") from error
 
 
 class _NewGeneration:

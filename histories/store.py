@@ -35,12 +35,15 @@ class Filling(Protocol):
 class Reading(Protocol):
     """Knows what users did."""
 
-    def read(self, user: str, newest: int) -> History:
-        """Return a user's newest interactions; none of an unknown user.
+    def read_all(self, users: Sequence[str], newest: int) -> list[History | StoreError]:
+        """Return the newest interactions of each user, read together; none of an unknown user.
 
         Args:
-            user: The key as :func:`~merlin_sim.histories.interaction.key_text` gives it.
-            newest: How many at most.
+            users: Keys as :func:`~merlin_sim.histories.interaction.key_text` gives them.
+            newest: How many of each at most.
+
+        Returns:
+            In the place of a user whose history cannot be read, why.
         """
 
 
@@ -50,6 +53,16 @@ class HistoryStore(Filling, Reading, Protocol):
     Those of one time stand as they came. What :meth:`append` has returned from is kept, though the
     process, or that of the store, be killed. Several processes, and threads, may use one store.
     """
+
+    def read(self, user: str, newest: int) -> History:
+        """Return the newest interactions of one user.
+
+        Raises:
+            StoreError: Where they cannot be read.
+        """
+
+    def delete(self, user: str) -> int:
+        """Forget a user; return how many interactions were kept."""
 
     def users(self) -> int:
         """Count the users."""
@@ -63,3 +76,15 @@ class HistoryStore(Filling, Reading, Protocol):
 
     def close(self) -> None:
         """Let go of files and connections."""
+
+
+def only(found: Sequence[History | StoreError]) -> History:
+    """Return the one history of a single user.
+
+    Raises:
+        StoreError: Where it could not be read.
+    """
+    (history,) = found
+    if isinstance(history, StoreError):
+        raise history
+    return history

@@ -11,6 +11,12 @@ class RequestError(MerlinSimError):
     """A request that cannot be answered; the message says what was expected and what came."""
 
 
+class UnavailableError(MerlinSimError):
+    """What cannot be answered just now, through no fault of the request."""
+
+
+NOT_NOW = "not just now: "
+"""Begins what a model in Triton says of a request that gets 503 over HTTP."""
 TOO_LARGE = "the request is too large: "
 """Begins what a model in Triton says of a request that gets 413 over HTTP."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...foundation.exceptions import MerlinSimError
 from ...histories.interaction import key_text
-from ...histories.store import Reading
+from ...histories.store import Reading, StoreError
 from ...serving.events.event_encoder import EventEncoder
 from ...serving.limits import Limits
 from .histories import History
@@ -67,9 +67,25 @@ class StoreHistories:
             StoreError: Where the store cannot be read.
         """
         found = {}
-        for user in users:
-            items = self._store.read(key_text(user, USER), self.newest).items
-            if items:
-                named = {column.name: user for column in self._columns[:1]}
-                found[user] = History(named, items)
+        for user, history in zip(users, self.read_all(users), strict=True):
+            if isinstance(history, StoreError):
+                raise history
+            if history is not None:
+                found[user] = history
         return found
+
+    def read_all(self, users: Sequence[Any]) -> list[History | StoreError | None]:
+        """Return the history of each user, read together; None of one who has none.
+
+        Raises:
+            InteractionError: Where one is no key.
+        """
+        keys = [key_text(user, USER) for user in users]
+        told: list[History | StoreError | None] = []
+        for user, kept in zip(users, self._store.read_all(keys, self.newest), strict=True):
+            if isinstance(kept, StoreError):
+                told.append(kept)
+            else:
+                named = {column.name: user for column in self._columns[:1]}
+                told.append(History(named, kept.items) if kept.items else None)
+        return told

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ...histories.interaction import InteractionError, key_text
 from ...serving.events.csv_cells import parse_json
-from ...serving.limits import Limits, RequestError
+from ...serving.limits import RequestError
 
 USER, TOP, FACTS = "user", "top", "facts"
 DEFAULT_TOP = 20
@@ -16,7 +16,7 @@ LONGEST = 1 << 16
 """Bytes of a request."""
 
 
-class Asked(NamedTuple):
+class RecommendRequest(NamedTuple):
     """A request whose form is right."""
 
     user: Any
@@ -25,15 +25,15 @@ class Asked(NamedTuple):
     facts: dict[str, Any]
 
 
-def read_request(text: bytes | str, limits: Limits) -> Asked:
+def read_request(text: bytes | str, most: int) -> RecommendRequest:
     """Read a request.
 
-    >>> read_request('{"user": "A1", "facts": {"age": 17}}', Limits())
-    Asked(user='A1', top=20, facts={'age': 17})
+    >>> read_request('{"user": "A1", "facts": {"age": 17}}', 500)
+    RecommendRequest(user='A1', top=20, facts={'age': 17})
 
     Args:
         text: JSON.
-        limits: As many items as candidates are answered at most.
+        most: Items that are answered: as many as are retrieved, for which the index was made.
 
     Raises:
         RequestError: With the first thing that is wrong.
@@ -58,9 +58,7 @@ def read_request(text: bytes | str, limits: Limits) -> Asked:
         raise RequestError(str(error)) from error
     except UnicodeEncodeError:  # half of a pair of surrogates
         raise RequestError(f"{FACTS}: expected characters of Unicode") from None
-    return Asked(
-        fields[USER], _top(fields.get(TOP, DEFAULT_TOP), limits), _facts(fields.get(FACTS, {}))
-    )
+    return RecommendRequest(fields[USER], _top(fields, most), _facts(fields.get(FACTS, {})))
 
 
 def check_length(length: int) -> None:
@@ -69,11 +67,12 @@ def check_length(length: int) -> None:
         raise RequestError(f"expected a request of at most {LONGEST:,} bytes, received {length:,}")
 
 
-def _top(given: Any, limits: Limits) -> int:
-    most = limits.max_candidates
+def _top(fields: Mapping[str, Any], most: int) -> int:
+    given = fields.get(TOP, min(DEFAULT_TOP, most))
     if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= most:
         raise RequestError(
-            f"{TOP}: expected a whole number from 1 to {most:,}, received {given!r:.60}"
+            f"{TOP}: expected a whole number from 1 to {most:,}, as many items as are retrieved "
+            f"(`--candidates`), received {given!r:.60}"
         )
     return int(given)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...serving.triton.python_models.telling import (
+from ...serving.workers.telling import (
     PERIOD,
     Counted,
     Increment,

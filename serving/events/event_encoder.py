@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...histories.interaction import as_text
-from ...histories.store import Reading
+from ...histories.store import Reading, StoreError
 from ...workflows.vocabularies.vocabulary import Vocabularies
-from ..limits import Limits, RequestError
+from ..limits import Limits, RequestError, UnavailableError
 from ..servables.servable import CATEGORIES, Servable
 from ..servables.served_columns import Column
 from .csv_cells import csv_key, csv_list, csv_numbers
@@ -24,6 +25,9 @@ from .log_lookup import as_in_log, read_workflow
 from .vocabulary_lookup import UNSEEN, IdLookup, Lookup, VocabularyLookup, check_storable
 
 Ids = dict[str, npt.NDArray[np.generic]]
+NOT_READ = (
+    "the history that is kept of this user cannot be read: send it as `history`, or try again"
+)
 
 
 @dataclass(frozen=True)
@@ -147,19 +151,46 @@ class EventEncoder:
 
     def parse(self, fields: Any) -> Event:
         """Check the form of an event; see :func:`~merlin_sim.serving.events.event.parse_event`."""
+        (fields,) = self.with_histories([fields])
+        if isinstance(fields, Exception):
+            raise fields
         beside = (self.numbers.user_fields, self.numbers.item_fields)
-        if self.histories is not None and isinstance(fields, Mapping) and HISTORY not in fields:
-            fields = {**fields, HISTORY: self._kept_history(self.histories, fields)}
         return parse_event(fields, self.columns, self.limits, beside, self.times)
 
-    def _kept_history(self, histories: Reading, fields: Mapping[str, Any]) -> list[Any]:
-        key = fields.get(self.columns.users[0].name)
-        if isinstance(key, bool) or not isinstance(key, str | int):
-            return []  # nobody's, or refused where it is looked up
-        check_storable(key, self.columns.users[0].name)
+    def with_histories(self, events: Sequence[Any]) -> list[Any]:
+        """Return events with the histories that they do not bring, which are read together.
+
+        Returns:
+            A RequestError or an UnavailableError in the place of an event whose history cannot be
+            read.
+        """
+        found = list(events)
+        if self.histories is None:
+            return found
+        users: dict[int, str] = {}
+        for place, fields in enumerate(events):
+            if not isinstance(fields, Mapping) or HISTORY in fields:
+                continue
+            key = fields.get(self.columns.users[0].name)
+            found[place] = {**fields, HISTORY: []}
+            if isinstance(key, bool) or not isinstance(key, str | int):
+                continue  # nobody's, or refused where it is looked up
+            try:
+                check_storable(key, self.columns.users[0].name)
+                users[place] = as_text(key)
+            except RequestError as error:
+                found[place] = error
         # Items that the model does not know will be left out: there are as many again.
         newest = min(2 * self.columns.longest, self.limits.max_history)
-        return histories.read(as_text(key), newest).items
+        for place, history in zip(
+            users, self.histories.read_all([*users.values()], newest) if users else (), strict=True
+        ):
+            if isinstance(history, StoreError):
+                print(f"merlin-sim: {history}", file=sys.stderr, flush=True)
+                found[place] = UnavailableError(NOT_READ)
+            else:
+                found[place] = {**events[place], HISTORY: history.items}
+        return found
 
     def encode(self, event: Event) -> EncodedEvent:
         """Look up an event's keys.

@@ -38,6 +38,12 @@ def read_workflow(servable: Servable) -> tuple[FeatureSet, FittedNumbers, str] |
     return read_fitted_features(path)
 
 
+def is_of_numbers(features: FeatureSet, domain: str) -> bool:
+    """Tell whether the workflow makes the keys of a domain of numbers."""
+    bucketed = (number.name for of in LEVELS for number in features.bucketed(of))
+    return domain in bucketed or any(domain in features.categories(of) for of in LEVELS)
+
+
 def as_in_log(lookup: Lookup, features: FeatureSet, fitted: FittedNumbers) -> Lookup:
     """Have a domain take what the log has, where the workflow makes its keys of numbers."""
     for number in (number for of in LEVELS for number in features.bucketed(of)):

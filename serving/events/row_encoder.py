@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ...foundation.exceptions import MerlinSimError
 from ...histories.store import Reading
 from ...workflows.criteo.criteo_columns import LEAST_NUMBER
 from ...workflows.criteo.raw_numbers import LOGARITHMS, model_number
@@ -84,6 +83,10 @@ class RowEncoder:
         refuse_all([*missing_keys(fields, self.lookups)])
         return Event({}, [tuple(fields[name] for name in self.lookups)], [], None)
 
+    def with_histories(self, events: Sequence[Any]) -> list[Any]:
+        """Return rows as they are: they have no histories."""
+        return list(events)
+
     def encode(self, event: Event) -> EncodedEvent:
         """Look up a row's keys.
 
@@ -142,18 +145,8 @@ def open_encoder(
     Raises:
         MerlinSimError: Where there are histories, and the model reads none, or their times too.
     """
-    if histories is not None and servable.takes_rows:
-        raise MerlinSimError(f"{servable.path}: the model reads no history: no store is needed.")
-    if histories is not None and not servable.columns.users:
-        raise MerlinSimError(
-            f"{servable.path}: the model reads no column of a user, and a store has histories by "
-            "user: requests have to bring them."
-        )
-    if histories is not None and servable.columns.intervals is not None:
-        raise MerlinSimError(
-            f"{servable.path}: the model reads {servable.columns.intervals.name!r} beside each "
-            "history, which a store does not have: requests have to bring both."
-        )
+    if histories is not None:
+        servable.check_reads_histories()
     if servable.takes_rows:
         return RowEncoder(servable, limits)
     return EventEncoder(servable, limits, histories)

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...histories.interaction import Interaction, InteractionError, parse_interaction
 from ...histories.store import HistoryStore, StoreError
 from ..events.csv_cells import parse_json
+from ..events.key_kind import KeyKind, key_kind
 from ..limits import RequestError
+from ..servables.servable import Servable
 from .append_counts import FAILED, INTERACTIONS, REFUSED, REQUESTS, WRITES, AppendCounts
+
+if TYPE_CHECKING:
+    from aiohttp import web
 
 PATH = "/histories"
 MOST = 10_000
 """Interactions of one request."""
+NOT_KEPT = "the store of histories cannot be written just now: its reason is in the server's log"
 
 
 class Appends:
@@ -24,16 +31,28 @@ class Appends:
 
     Args:
         store: Where to.
+        user: What a user's key is.
+        item: What an item's key is.
         domains: What an item that is an object may have; the first is its key.
     """
 
-    def __init__(self, store: HistoryStore, domains: Sequence[str]) -> None:
+    def __init__(
+        self, store: HistoryStore, user: KeyKind, item: KeyKind, domains: Sequence[str]
+    ) -> None:
         """Begin with nothing."""
         self._store, self._domains = store, tuple(domains)
+        self._user, self._item = user, item
         self._waiting: list[tuple[list[Interaction], asyncio.Future[None]]] = []
         self._writing: asyncio.Task[None] | None = None
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="histories")
         self.counts = AppendCounts()
+
+    @classmethod
+    def of(cls, servable: Servable, store: HistoryStore) -> Appends:
+        """Keep what a servable's events can read; no vocabulary is read."""
+        columns = servable.columns
+        user, item = (key_kind(servable, c) for c in (columns.users[0], columns.targets[0]))
+        return cls(store, user, item, [column.domain for column in columns.targets])
 
     async def answer(self, body: bytes) -> tuple[int, dict[str, Any]]:
         """Keep an interaction, or a list of them: all or none. A status, and what to say."""
@@ -49,8 +68,17 @@ class Appends:
         try:
             await kept
         except StoreError as error:
-            return 503, {"error": str(error)}
+            print(f"merlin-sim: {error}", file=sys.stderr, flush=True)
+            return 503, {"error": NOT_KEPT}
         return 200, {"kept": len(interactions)}
+
+    async def answer_front(self, front: object, body: bytes) -> web.Response:
+        """Answer a POST."""
+        from aiohttp import web  # comes with the extra `serve`
+
+        status, answer = await self.answer(body)
+        later = {"Retry-After": "1"} if status == 503 else None
+        return web.json_response(answer, status=status, headers=later)
 
     def close(self) -> None:
         """Wait for what is being written."""
@@ -68,6 +96,7 @@ class Appends:
         for place, one in enumerate(fields if several else [fields], start=1):
             try:
                 found.append(parse_interaction(one))
+                self._user.check(one["user"], "user")
                 self._check_item(one["item"])
             except (InteractionError, RequestError) as error:
                 where = f"interaction {place}: " if several else ""
@@ -77,6 +106,7 @@ class Appends:
     def _check_item(self, item: Any) -> None:
         """Refuse an item that no event could have: all of its user's events would be refused."""
         if not isinstance(item, dict):
+            self._item.check(item, "item")
             return
         unknown = [name for name in item if name not in self._domains]
         if unknown or self._domains[0] not in item:
@@ -84,6 +114,7 @@ class Appends:
                 f"item: expected {self._domains[0]!r} and nothing beside "
                 f"{', '.join(self._domains)}, received {json.dumps(item):.100}"
             )
+        self._item.check(item[self._domains[0]], f"item.{self._domains[0]}")
 
     async def _write(self) -> None:
         """Write what waits, until nothing does."""

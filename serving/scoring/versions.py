@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...foundation.exceptions import MerlinSimError
 from ..events.event_encoder import EncodedEvent
 from ..events.row_encoder import Encoder
-from ..servables.servable import Servable
+from ..limits import RequestError
+from .canary import Canary, meets_canary
 
 if TYPE_CHECKING:
     from .scorer import Scorer  # imports TensorFlow
@@ -25,19 +24,11 @@ class Version:
     scorer: Scorer
 
 
-class Asked(NamedTuple):
+class VersionedEvent(NamedTuple):
     """An event, and the version that has to answer."""
 
     version: Version
     event: EncodedEvent
-
-
-class Canary(NamedTuple):
-    """A version that some users meet."""
-
-    number: int
-    share: float
-    """Of the users, between 0 and 1."""
 
 
 class Versions:
@@ -57,14 +48,22 @@ class Versions:
         self.current, self.canary = current, canary
         self._share, self._user = share, user
 
-    def encode(self, fields: Any) -> Asked:
-        """Make ids of an event, by the version that its user meets.
+    def encode_all(self, events: Sequence[Any]) -> list[VersionedEvent | Exception]:
+        """Make ids of events, each by the version that its user meets; one may be wrong alone.
 
-        Raises:
-            RequestError: Where the event is not what it should be.
+        The histories that events do not bring are read together.
+
+        Returns:
+            What is wrong with an event in its place.
         """
-        version = self._version_of(fields)
-        return Asked(version, version.encoder.encode(version.encoder.parse(fields)))
+        found: list[VersionedEvent | Exception] = [RequestError("no event")] * len(events)
+        of_events = [self._version_of(fields) for fields in events]
+        for version in self.all:
+            places = [place for place, of in enumerate(of_events) if of is version]
+            whole = version.encoder.with_histories([events[place] for place in places])
+            for place, fields in zip(places, whole, strict=True):
+                found[place] = _encoded(version, fields)
+        return found
 
     def _version_of(self, fields: Any) -> Version:
         if self.canary is None or not isinstance(fields, Mapping):
@@ -80,54 +79,10 @@ class Versions:
         return (self.current,) if self.canary is None else (self.current, self.canary)
 
 
-def meets_canary(user: Any, canary: Canary) -> bool:
-    """Tell whether a user meets a canary: always the same, and other users for each version.
-
-    >>> meets_canary("A1", Canary(8, 0.5)) == meets_canary("A1", Canary(8, 0.5))
-    True
-    >>> meets_canary(5, Canary(8, 0.5)) == meets_canary("5", Canary(8, 0.5))
-    True
-
-    Args:
-        user: The raw key.
-        canary: Its version and share.
-    """
-    text = f"{canary.number}:{user}"
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big") < canary.share * 2**64
-
-
-def user_of_events(servable: Servable) -> str:
-    """Name the field by which the users of events are told apart.
-
-    Raises:
-        MerlinSimError: Where there is none.
-    """
-    users = servable.columns.users
-    if servable.takes_rows or not users:
-        raise MerlinSimError(
-            f"{servable.path}: a canary goes by users, and its requests have none."
-        )
-    return str(users[0].name)
-
-
-def parse_canary(text: str) -> Canary:
-    """Read VERSION:SHARE.
-
-    >>> parse_canary("8:0.05")
-    Canary(number=8, share=0.05)
-
-    Raises:
-        MerlinSimError: Where it is something else.
-    """
-    number, _, share = text.partition(":")
+def _encoded(version: Version, fields: Any) -> VersionedEvent | Exception:
+    if isinstance(fields, Exception):
+        return fields
     try:
-        found = Canary(int(number), float(share))
-    except ValueError:
-        found = Canary(0, 0.0)
-    if found.number < 1 or not 0 < found.share < 1:
-        raise MerlinSimError(
-            "`canary` should be a version and a share of the users between 0 and 1, as 8:0.05. "
-            f"Received: {text!r}"
-        )
-    return found
+        return VersionedEvent(version, version.encoder.encode(version.encoder.parse(fields)))
+    except Exception as error:  # of this event alone
+        return error

@@ -116,3 +116,22 @@ class Servable:
         """The vocabulary of a domain; None where its raw keys are the ids."""
         path = self.path / CATEGORIES / f"{domain}.parquet"
         return path if f"{CATEGORIES}/{domain}.parquet" in self.manifest["files"] else None
+
+    def check_reads_histories(self) -> None:
+        """Refuse a model that has no use for a store of histories.
+
+        Raises:
+            ServableError: Where it reads none, or their times too.
+        """
+        if self.takes_rows:
+            raise ServableError(f"{self.path}: the model reads no history: no store is needed.")
+        if not self.columns.users:
+            raise ServableError(
+                f"{self.path}: the model reads no column of a user, and a store has histories by "
+                "user: requests have to bring them."
+            )
+        if self.columns.intervals is not None:
+            raise ServableError(
+                f"{self.path}: the model reads {self.columns.intervals.name!r} beside each "
+                "history, which a store does not have: requests have to bring both."
+            )

@@ -1,4 +1,4 @@
-"""What stands before Triton's HTTP: requests are read whole, bounded, and handed on.
+"""What stands before Triton: requests are read whole, bounded, allowed, held and handed on.
 
 Triton reads HTTP with libevhtp, in threads with 8 MiB of stack, and keeps on that stack what grows
 with a request: a body that calls itself a form (curl's ``-d`` does) twice, which ends the server
@@ -6,8 +6,8 @@ from 4 MiB on; 16 bytes for each piece of a chunked body (600,000 pieces end it)
 level of nested JSON (100,000 levels do). And it sets memory aside for a shape before it looks at
 the data (``"shape": [4611686018427387904]`` ends it). It has no option that bounds a body. Here a
 body is bounded, a form is JSON, chunked and compressed bodies become plain ones, and JSON that is
-none, is nested deeper than any request needs, or claims more data than it has, is refused. Triton
-itself listens on sockets in a folder of ours.
+none, is nested deeper than any request needs, or claims more data than it has, is refused. Only
+what is in the list of routes is handed on at all; the headers that Triton sees are those below.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import json
 import logging
 import re
 import socket
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -28,19 +29,32 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from ..limits import TOO_LARGE, RequestError
+from ..limits import NOT_NOW, TOO_LARGE, RequestError
+from ..workers.protocol import FAULT
+from .access import Access, tls_context
+from .admission import Admission, TooMuchError
+from .grpc_front import GrpcFront
 from .json_depth import is_deeper
 from .json_shapes import check_shapes
+from .upstreams import (
+    Behind,
+    DeadlyError,
+    EndingError,
+    Upstream,
+    Upstreams,
+    says_that_a_process_has_gone,
+)
 
 DEEPEST = 64
 """Levels of lists and objects in a request; Triton's protocol needs about six."""
-IDLE_SECONDS = 1.0
-"""How long a connection to Triton is kept for the next request."""
-ABSENT = "the server is starting, ending, or has ended over a request"
+ABSENT = "the server is starting, or ending"
 JSON_LENGTH = "Inference-Header-Content-Length"
 """Says how much of a body is JSON; what follows are tensors as they are."""
+HANDED_ON = ("content-type", "accept-encoding", JSON_LENGTH.lower())
+"""Headers of a request that Triton is shown."""
+BODIES_AT_ONCE = 8
+"""So many times the largest body are the bytes of all requests in hand."""
 _OF_THE_CONNECTION = ("connection", "keep-alive", "transfer-encoding", "content-length", "upgrade")
-_NOT_ASKED_ON = {*_OF_THE_CONNECTION, "host", "expect", "content-encoding", "te", "trailer"}
 _UNREAD = tuple(
     b'{"error":"' + begin
     for begin in (b"failed to parse the request JSON buffer", b"Unable to parse ")
@@ -53,69 +67,98 @@ _FORM = "application/x-www-form-urlencoded"
 # It would show a traceback for whatever is no HTTP; whoever sent it is told.
 _SILENT = logging.getLogger(f"{__name__}.aiohttp")
 _SILENT.setLevel(logging.CRITICAL)
-_ADDED_UNASKED = ("Accept-Encoding", "Content-Type", "User-Agent")
-
-
-Answer = Callable[[bytes], Awaitable[tuple[int, dict[str, Any]]]]
-"""Makes of a body a status, and what is answered as JSON."""
+_MODEL = "/v2/models/{model:[A-Za-z0-9_.-]+}"
+_VERSION = _MODEL + "/versions/{version:[0-9]+}"
 
 Page = Callable[[], Awaitable[tuple[bytes, Mapping[str, str]]]]
 """Makes a page and its headers."""
 
 
 @dataclass(frozen=True)
-class Detour:
-    """A path at which a model of Triton's is asked and answers in plain JSON."""
+class Answer:
+    """What Triton answered."""
 
-    model: str
-    ask: Callable[[bytes], bytes]
-    """Makes of a body a request of Triton's protocol; a RequestError says why it cannot."""
-    tell: Callable[[bytes], bytes]
-    """Makes of what Triton answered what is told."""
+    status: int
+    content: bytes
+    headers: Sequence[tuple[str, str]] = ()
 
 
 @dataclass(frozen=True)
-class Door:
-    """A socket that people reach, and the one of Triton's behind it."""
+class Bounds:
+    """How much is taken."""
 
-    listener: socket.socket
-    upstream: Path
-    methods: Sequence[str]
-    most_bytes: int
-    """Of a body, after it is decompressed."""
-    answered_here: Mapping[str, Answer] = field(default_factory=dict)
-    """By path, what answers a POST in Triton's place."""
-    detours: Mapping[str, Detour] = field(default_factory=dict)
-    """By path, the model that a POST is for."""
-    added: Callable[[], str] | None = None
-    """Tells what stands below each page that is got."""
-    pages: Mapping[str, Page] = field(default_factory=dict)
-    """By path, what answers a GET with a page."""
+    body: int = 64 << 20
+    """Bytes of a body, after it is decompressed."""
+    requests: int = 256
+    """In hand at once."""
+    seconds: float = 60.0
+    """From a request's first byte to its answer."""
+
+
+@dataclass(frozen=True)
+class Doors:
+    """Where people reach a server."""
+
+    http: socket.socket
+    metrics: socket.socket
+    grpc: str | None
+    """Host and port; None for no gRPC."""
+    access: Access = field(default_factory=Access)
+    tls: tuple[Path, Path] | None = None
+    """Certificate and key; None for neither."""
+
+
+OwnRoute = Callable[["Front", bytes], Awaitable[web.Response]]
+"""Answers a POST in Triton's place, given its body."""
 
 
 class Front:
-    """Hands requests on to Triton, in a thread of its own.
+    """Answers for a server, in a thread of its own.
 
     Args:
-        doors: What to listen on, and where it leads. The sockets are closed with the front.
+        doors: Where it listens. The sockets are closed with the front.
+        bounds: How much it takes.
+        routes: By path, what answers a POST here.
+        page: Answers a GET of the root; None for nothing.
+        added: Tells what stands below Triton's metrics.
     """
 
-    def __init__(self, doors: Sequence[Door]) -> None:
+    def __init__(
+        self,
+        doors: Doors,
+        bounds: Bounds,
+        routes: Mapping[str, OwnRoute],
+        page: Page | None = None,
+        added: Callable[[], str] = str,
+    ) -> None:
         """Start to listen; Triton need not be there yet."""
+        self._doors, self._bounds, self._page, self._added = doors, bounds, page, added
+        self._routes = dict(routes)
+        self._admission = Admission(bounds.requests, BODIES_AT_ONCE * bounds.body)
         self._stack = AsyncExitStack()
-        self._porters: list[_Porter] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="front", daemon=True)
         self._thread.start()
-        self._wait_for(self._open(doors))
+        try:
+            self._wait_for(self._open())
+        except BaseException:
+            self.close()
+            raise
+
+    def switch(self, replica: Behind | None) -> None:
+        """Have another Triton answer from now on; None while there is none."""
+
+        async def change() -> None:
+            self._upstreams.switch(replica)
+
+        self._wait_for(change())
 
     def refuse_new(self) -> None:
         """Hand nothing new on; what is in flight is still answered.
 
         Triton ends when its last connection has gone, and ours go when they are idle.
         """
-        for porter in self._porters:
-            porter.is_ending = True
+        self._loop.call_soon_threadsafe(self._upstreams.refuse_new)
 
     def close(self) -> None:
         """Send what is answered already, then close every connection."""
@@ -128,106 +171,185 @@ class Front:
     def _wait_for(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    async def _open(self, doors: Sequence[Door]) -> None:
-        for door in doors:
-            connector = aiohttp.UnixConnector(
-                str(door.upstream), limit=0, keepalive_timeout=IDLE_SECONDS
+    async def _open(self) -> None:
+        self._upstreams = Upstreams()
+        self._stack.push_async_callback(self._upstreams.close)
+        doors, bounds = self._doors, self._bounds
+        await self._listen(doors.http, self._http_routes())
+        await self._listen(doors.metrics, [web.get("/metrics", self._answer_metrics)])
+        if doors.grpc is not None:
+            front = GrpcFront(
+                self._upstreams, doors.access, self._admission, bounds.seconds, bounds.body
             )
-            session = aiohttp.ClientSession(
-                connector=connector,
-                timeout=aiohttp.ClientTimeout(total=None),
-                auto_decompress=False,
-                skip_auto_headers=_ADDED_UNASKED,
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
-            await self._stack.enter_async_context(session)
-            application = web.Application(client_max_size=door.most_bytes)
-            porter = _Porter(door, session)
-            self._porters.append(porter)
-            application.router.add_route("*", "/{path:.*}", porter.answer)
-            runner = web.AppRunner(
-                application, access_log=None, logger=_SILENT, shutdown_timeout=5.0
-            )
-            await runner.setup()
-            self._stack.push_async_callback(runner.cleanup)
-            await web.SockSite(runner, door.listener, backlog=1024).start()
+            await front.start(doors.grpc, doors.tls)
+            self._stack.push_async_callback(front.close)
 
+    async def _listen(self, listener: socket.socket, routes: Sequence[web.RouteDef]) -> None:
+        application = web.Application(client_max_size=self._bounds.body, middlewares=[self._guard])
+        application.add_routes(routes)
+        runner = web.AppRunner(application, access_log=None, logger=_SILENT, shutdown_timeout=5.0)
+        await runner.setup()
+        self._stack.push_async_callback(runner.cleanup)
+        tls = None if self._doors.tls is None else tls_context(*self._doors.tls)
+        await web.SockSite(runner, listener, backlog=1024, ssl_context=tls).start()
 
-class _Porter:
-    """Hands requests through one door."""
+    def _http_routes(self) -> list[web.RouteDef]:
+        told = [
+            web.get(path, self._answer_told)
+            for path in ("/v2", *(p + e for p in (_MODEL, _VERSION) for e in ("", "/ready")))
+        ]
+        return [
+            web.get("/v2/health/live", self._answer_live),
+            web.get("/v2/health/ready", self._answer_ready),
+            *told,
+            *(web.post(f"{path}/infer", self._answer_infer) for path in (_MODEL, _VERSION)),
+            *(web.post(path, self._answer_own) for path in self._routes),
+            *([] if self._page is None else [web.get("/", self._answer_page)]),
+        ]
 
-    def __init__(self, door: Door, session: aiohttp.ClientSession) -> None:
-        self.door = door
-        self.session = session
-        self.is_ending = False
-
-    async def answer(self, request: web.Request) -> web.Response:
-        """Hand a request on, or say why not; the words are JSON like Triton's own."""
-        if request.method not in self.door.methods:
-            return _refuse(405, f"expected {' or '.join(self.door.methods)}")
-        if self.is_ending:
+    @web.middleware
+    async def _guard(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Let those in who may, as many as there is room for, for a while; errors are JSON."""
+        is_health = request.path.startswith("/v2/health/")
+        has_work = request.method == "POST"  # nobody who looks at a busy server is turned away
+        if not is_health and not self._doors.access.allows(request.headers.get("Authorization")):
+            refused = _refuse(401, "expected the header `Authorization: Bearer TOKEN`")
+            refused.headers["WWW-Authenticate"] = 'Basic realm="merlin-sim", charset="UTF-8"'
+            return refused
+        if self._upstreams.is_ending and not request.path.startswith("/v2/health/live"):
             return _refuse(503, ABSENT)
-        most = self.door.most_bytes
+        most = self._bounds.body
+        length = request.content_length
+        if length is None or "Content-Encoding" in request.headers:
+            length = most if request.can_read_body else 0
         try:
             if (request.content_length or 0) > most:
                 raise web.HTTPRequestEntityTooLarge(most, request.content_length or 0)
-            body = await request.read()
+            if not has_work:
+                return await asyncio.wait_for(handler(request), self._bounds.seconds)
+            with self._admission.enter(length):
+                return await asyncio.wait_for(handler(request), self._bounds.seconds)
         except web.HTTPRequestEntityTooLarge:
             return _refuse(413, f"expected a body of at most {most:,} bytes")
-        except aiohttp.ClientPayloadError:
-            return _refuse(400, "expected a body as its headers describe it")
-        if problem := _problem_of(body, request.headers.get(JSON_LENGTH)):
-            return _refuse(400, problem)
-        if request.method == "GET" and (page := self.door.pages.get(request.path)) is not None:
-            content, told = await page()
-            return web.Response(body=content, headers=told)
-        here = self.door.answered_here.get(request.path)
-        detour = self.door.detours.get(request.path)
-        if here is None and detour is None:
-            headers = [(name, v) for name, v in request.headers.items() if _is_asked_on(name, v)]
-            return await self._hand_on(request.method, request.raw_path, body, headers)
-        if request.method != "POST":
-            return _refuse(405, "expected POST")
-        if detour is not None:
-            return await self._by_detour(detour, body)
-        assert here is not None
-        status, answer = await here(body)
-        return web.json_response(answer, status=status)
-
-    async def _by_detour(self, detour: Detour, body: bytes) -> web.Response:
-        try:
-            asked = detour.ask(body)
+        except web.HTTPException as error:
+            return _refuse(error.status, f"{request.method} {request.path}: {error.reason}")
+        except TooMuchError as error:
+            return _refuse(429, str(error))
+        except asyncio.TimeoutError:
+            return _refuse(503, f"no answer within {self._bounds.seconds:g} s")
+        except EndingError:
+            return _refuse(503, ABSENT)
+        except DeadlyError:
+            return _refuse(503, "Triton ended again and again over this request")
         except RequestError as error:
             return _refuse(400, str(error))
-        found = await self._hand_on("POST", f"/v2/models/{detour.model}/infer", asked, ())
-        if found.status != 200:
-            return found
-        assert isinstance(found.body, bytes)
-        return web.Response(body=detour.tell(found.body), content_type="application/json")
+        except Exception as error:  # whoever asked is shown no path of ours
+            _note(f"{request.method} {request.path}: {error!r}")
+            return _refuse(500, FAULT)
 
-    async def _hand_on(
-        self, method: str, path: str, body: bytes, headers: Sequence[tuple[str, str]]
-    ) -> web.Response:
-        url = URL(f"http://triton{path}", encoded=True)
-        try:
-            async with self.session.request(
-                method, url, data=body or None, headers=headers, allow_redirects=False
-            ) as response:
-                content = await response.read()
-        except (aiohttp.ClientError, OSError):
-            return _refuse(503, ABSENT)
-        if self.door.added is not None and response.status == 200:
-            content += self.door.added().encode()
-        kept = [
+    async def _answer_live(self, request: web.Request) -> web.Response:
+        return web.Response()
+
+    async def _answer_ready(self, request: web.Request) -> web.Response:
+        is_ready = self._upstreams.active is not None and not self._upstreams.is_ending
+        return web.Response() if is_ready else _refuse(503, ABSENT)
+
+    async def _answer_page(self, request: web.Request) -> web.Response:
+        assert self._page is not None
+        content, told = await self._page()
+        return web.Response(body=content, headers=told)
+
+    async def _answer_told(self, request: web.Request) -> web.Response:
+        return _response(await self._ask("GET", request.path))
+
+    async def _answer_infer(self, request: web.Request) -> web.Response:
+        body = await _read(request)
+        check_body(body, request.headers.get(JSON_LENGTH))
+        headers = [
             (name, value)
-            for name, value in response.headers.items()
-            if name.lower() not in _OF_THE_CONNECTION
+            for name, value in request.headers.items()
+            if name.lower() in HANDED_ON and not value.lower().startswith(_FORM)
         ]
-        if response.status == 400 and (problem := _too_large(content)) is not None:
-            return _refuse(413, problem)
-        is_unread = response.status == 500 and content.startswith(_UNREAD)
-        status = 400 if is_unread else response.status
-        return web.Response(status=status, body=content, headers=kept)
+        return _response(await self._ask("POST", request.path, body, headers))
+
+    async def _answer_own(self, request: web.Request) -> web.Response:
+        body = await _read(request)
+        check_body(body, None)
+        return await self._routes[request.path](self, body)
+
+    async def _answer_metrics(self, request: web.Request) -> web.Response:
+        own = self._added() + _own_metrics(self._admission)
+        upstream = self._upstreams.active
+        if upstream is None:
+            return web.Response(text=own)
+        try:
+            async with upstream.metrics.get("http://triton/metrics") as response:
+                return web.Response(text=await response.text() + own)
+        except (aiohttp.ClientError, OSError):
+            return web.Response(text=own)
+
+    async def infer(self, model: str, body: bytes) -> web.Response:
+        """Ask a model in Triton's protocol."""
+        return _response(await self._ask("POST", f"/v2/models/{model}/infer", body))
+
+    async def _ask(
+        self, method: str, path: str, body: bytes = b"", headers: Sequence[tuple[str, str]] = ()
+    ) -> Answer:
+        url = URL(f"http://triton{path}")
+
+        async def send(upstream: Upstream) -> Answer | None:
+            try:
+                async with upstream.http.request(
+                    method, url, data=body or None, headers=headers, allow_redirects=False
+                ) as response:
+                    content = await response.read()
+            except (aiohttp.ClientError, OSError):
+                return None
+            return Answer(response.status, content, [*response.headers.items()])
+
+        answer: Answer = await self._upstreams.ask(send, _is_lost)
+        return answer
+
+
+def _is_lost(answer: Answer) -> bool:
+    return answer.status >= 500 and says_that_a_process_has_gone(answer.content)
+
+
+async def _read(request: web.Request) -> bytes:
+    try:
+        return await request.read()
+    except aiohttp.ClientPayloadError:
+        raise RequestError("expected a body as its headers describe it") from None
+
+
+def _response(answer: Answer) -> web.Response:
+    """Make of Triton's answer ours: what is the request's fault says so, what is not tells little.
+
+    What is too large gets 413, what cannot be answered just now 503.
+    """
+    status, content = answer.status, answer.content
+    if status == 400 and (problem := _too_large(content)) is not None:
+        return _refuse(413, problem)
+    if status == 500 and content.startswith(_UNREAD):
+        status = 400
+    if status >= 500:
+        problem = _error_of(content)
+        if problem.startswith(NOT_NOW):
+            return _refuse(503, problem.removeprefix(NOT_NOW))
+        if problem != FAULT:
+            _note(f"Triton answered {status}: {problem}")
+        return _refuse(500, FAULT)
+    kept = [(name, v) for name, v in answer.headers if name.lower() not in _OF_THE_CONNECTION]
+    return web.Response(status=status, body=content, headers=kept)
+
+
+def _error_of(content: bytes) -> str:
+    try:
+        return str(json.loads(content)["error"])
+    except (ValueError, KeyError, TypeError):
+        return content.decode("utf-8", "replace")
 
 
 def _too_large(content: bytes) -> str | None:
@@ -241,31 +363,42 @@ def _too_large(content: bytes) -> str | None:
     begin, told, _ = content.partition(TOO_LARGE.encode())
     if not told or begin != b'{"error":"':
         return None
-    return str(json.loads(content)["error"]).removeprefix(TOO_LARGE)
+    return _error_of(content).removeprefix(TOO_LARGE)
 
 
-def _is_asked_on(name: str, value: str) -> bool:
-    is_form = name.lower() == "content-type" and value.lower().startswith(_FORM)
-    return name.lower() not in _NOT_ASKED_ON and not is_form
+def check_body(body: bytes, json_length: str | None) -> None:
+    """Refuse a body that Triton could not bear.
 
-
-def _problem_of(body: bytes, json_length: str | None) -> str | None:
-    """What is wrong with a body, as far as Triton could not bear it."""
+    Raises:
+        RequestError: With what is wrong.
+    """
     length = len(body)
     if json_length is not None:
         if not (json_length.isascii() and json_length.isdigit() and int(json_length) <= length):
-            return f"{JSON_LENGTH}: expected 0 to {length}, received {json_length:.20}"
+            raise RequestError(f"{JSON_LENGTH}: expected 0 to {length}, received {json_length:.20}")
         length = int(json_length)
     text = body[:length]
     if is_deeper(text, DEEPEST):
-        return f"expected JSON nested at most {DEEPEST} levels deep"
-    try:
-        if text:
-            check_shapes(text)
-    except RequestError as error:
-        return str(error)
-    return None
+        raise RequestError(f"expected JSON nested at most {DEEPEST} levels deep")
+    if text:
+        check_shapes(text)
+
+
+def _own_metrics(admission: Admission) -> str:
+    return (
+        "# HELP merlin_sim_requests_in_hand Requests that the server has taken and not answered\n"
+        "# TYPE merlin_sim_requests_in_hand gauge\n"
+        f"merlin_sim_requests_in_hand {admission.requests}\n"
+        "# HELP merlin_sim_requests_refused Requests that were too many at once\n"
+        "# TYPE merlin_sim_requests_refused counter\n"
+        f"merlin_sim_requests_refused {admission.refused}\n"
+    )
+
+
+def _note(message: str) -> None:
+    print(f"merlin-sim: {message}", file=sys.stderr, flush=True)
 
 
 def _refuse(status: int, message: str) -> web.Response:
-    return web.json_response({"error": message}, status=status)
+    later = {"Retry-After": "1"} if status in (429, 503) else None
+    return web.json_response({"error": message}, status=status, headers=later)

@@ -14,7 +14,7 @@ def settle_ports(options: ServerOptions) -> list[int]:
     """The ports, with free ones where 0 was given; one that is taken is refused now."""
     with ExitStack() as stack:
         held = [
-            stack.enter_context(listen(options.host, name, port))
+            stack.enter_context(listen(options.host_of(name), name, port))
             for name, port in options.ports.items()
         ]
         ports = [int(found.getsockname()[1]) for found in held]
@@ -40,5 +40,8 @@ def _cannot_listen(host: str, name: str, port: int, error: OSError) -> str:
             "or 0 for a free one."
         )
     if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
-        return f"`host` should be an address of this machine. Received: `host` = {host}."
+        return (
+            f"`{'grpc_host' if name == 'grpc_port' else 'host'}` should be an address of this "
+            f"machine. Received: {host}."
+        )
     return f"`{name}` = {port}: cannot listen on {host}:{port}: {error.strerror}."

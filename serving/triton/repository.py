@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import py_compile
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
 from ...foundation.staging import check_apart, staged_directory
 from ..limits import EVENTS_PER_BATCH, MAX_EVENTS, Limits
-from ..requests.log_settings import LogSettings
-from ..scoring.versions import Canary, user_of_events
 from ..servables.manifest import write_manifest
 from ..servables.servable import MODEL, ONE_USER_SIGNATURE, PLAIN_SIGNATURE, SCORE, Servable
 from ..servables.served_columns import ServedColumns
+from ..workers.protocol import write_workers
+from ..workers.settings import ModelSettings
+from ..workers.tensors import EVENT, SCORES, UNSEEN_CANDIDATES, UNSEEN_USER, VERSION
 from .config_text import TEXT, EnsembleStep, TritonModel, TritonTensor
-from .python_models.event_texts import EVENT, SCORES, UNSEEN_CANDIDATES, UNSEEN_USER, VERSION
-from .python_models.model_settings import (
-    CANARY,
-    CANARY_SHARE,
-    CANARY_VERSION,
-    HISTORIES,
-    MAX_CANDIDATES,
-    MAX_HISTORY,
-    SERVABLE,
-    log_settings,
-)
+from .triton_process import REPOSITORY
 
 IDS, EVENTS, CANDIDATES, WORKFLOW = "ids", "events", "candidates", "workflow"
 CONFIG = "config.pbtxt"
-_MODELS = "serving.triton.python_models"
+SERVABLE, MAX_CANDIDATES, MAX_HISTORY = "servable", "max_candidates", "max_history"
+"""What the stock repository's ``workflow`` is told in its config.pbtxt."""
+_MODELS, _WORKERS = "serving.triton.python_models", "merlin_sim.serving.workers"
 _MODEL_FILE = '''"""Made by merlin-sim; Triton's Python backend needs it installed."""
 
 from merlin_sim.{module} import TritonPythonModel  # noqa: F401
@@ -41,80 +32,25 @@ from merlin_sim.{module} import TritonPythonModel  # noqa: F401
 
 
 @dataclass(frozen=True)
-class Served:
-    """What the models of a server answer by."""
+class ServedModel:
+    """A model that the bundled server has."""
 
-    servable: Servable
-    """The model, which has to stay where it is."""
-    limits: Limits
-    """What a request may ask for."""
-    version: int | None = None
-    """Named by each answer; None where there are no versions."""
-    canary: tuple[Canary, Servable] | None = None
-    """A version that some users meet, and its servable."""
-    histories: str | None = None
-    """Where the histories of events that bring none are kept; None for nowhere."""
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """What a model's config.pbtxt says of it."""
-        return {
-            **_settings(str(self.servable.path.resolve()), self.limits),
-            **({} if self.canary is None else _canary_settings(*self.canary)),
-            **({} if self.histories is None else {HISTORIES: self.histories}),
-        }
+    config: TritonModel
+    """What Triton is told of it, which whoever reaches it may read."""
+    worker: str
+    """The class that answers for it, see :class:`~..workers.worker_model.WorkerModel`."""
 
 
-class FurtherModel(Protocol):
-    """A model that a server has beside its own, asked in plain JSON at a path of its own."""
-
-    @property
-    def name(self) -> str:
-        """Its name, for Triton."""
-
-    @property
-    def path(self) -> str:
-        """Where it is asked over HTTP."""
-
-    def write(self, served: Served, directory: Path) -> None:
-        """Write it into a repository.
-
-        Raises:
-            MerlinSimError: Where it cannot answer by that.
-        """
-
-    def ask(self, body: bytes) -> bytes:
-        """Make of a request's body one of Triton's protocol.
-
-        Raises:
-            RequestError: Where it is none.
-        """
-
-    def tell(self, content: bytes) -> bytes:
-        """Make of Triton's answer the body of ours."""
-
-
-def write_bundled_repository(
-    served: Served, directory: Path, log: LogSettings | None = None
-) -> None:
-    """Write what the bundled server is started on: ``ids`` and ``events``, the model by its path.
+def own_models(servable: Servable, has_versions: bool) -> list[ServedModel]:
+    """The models of every bundled server: ``ids`` and ``events``.
 
     Both are in Triton's Python backend, as that server has no other.
-
-    Args:
-        served: What they answer by.
-        directory: Where to write.
-        log: What is kept of events; None for nothing.
     """
-    servable, version = served.servable, served.version or 1
-    columns = servable.columns
-    settings = _settings(str(servable.path.resolve()), served.limits)
     ids = TritonModel(
         IDS,
-        _inputs(columns),
+        _inputs(servable.columns),
         [TritonTensor(SCORE, "float32", (-1, 1))],
         backend="python",
-        parameters=settings,
     )
     events = TritonModel(
         EVENTS,
@@ -123,18 +59,33 @@ def write_bundled_repository(
             TritonTensor(SCORES, "float32", (-1,)),
             TritonTensor(UNSEEN_USER, "bool", (1,)),
             TritonTensor(UNSEEN_CANDIDATES, "bool", (-1,)),
-            *([] if served.version is None else [TritonTensor(VERSION, "int64", (1,))]),
+            *([TritonTensor(VERSION, "int64", (1,))] if has_versions else []),
         ],
         backend="python",
         max_batch_size=MAX_EVENTS,
         preferred_batch_size=EVENTS_PER_BATCH,
-        parameters={
-            **served.settings,
-            **({} if log is None else log_settings(log)),
-        },
     )
-    write_model(directory, ids, f"{_MODELS}.ids_model", version)
-    write_model(directory, events, f"{_MODELS}.events_model", version)
+    return [
+        ServedModel(ids, f"{_WORKERS}.ids_model.IdsModel"),
+        ServedModel(events, f"{_WORKERS}.events_model.EventsModel"),
+    ]
+
+
+def write_bundled_repository(
+    models: Sequence[ServedModel], settings: ModelSettings, folder: Path, fork_server: Path
+) -> None:
+    """Write what a bundled server is started on.
+
+    Args:
+        models: What it has.
+        settings: What they answer by.
+        folder: Its own.
+        fork_server: The socket at which workers are asked for.
+    """
+    for model in models:
+        write_model(folder / REPOSITORY, model.config, f"{_MODELS}.relay", settings.number)
+    settings.write(folder)
+    write_workers(folder, fork_server, {model.config.name: model.worker for model in models})
 
 
 def write_stock_repository(
@@ -211,15 +162,6 @@ def _settings(servable: str, limits: Limits) -> dict[str, str]:
     }
 
 
-def _canary_settings(canary: Canary, servable: Servable) -> dict[str, str]:
-    user_of_events(servable)  # it goes by users
-    return {
-        CANARY: str(servable.path.resolve()),
-        CANARY_VERSION: str(canary.number),
-        CANARY_SHARE: str(canary.share),
-    }
-
-
 def write_model(directory: Path, model: TritonModel, module: str | None, version: int = 1) -> None:
     """Write a model into a repository.
 
@@ -236,10 +178,6 @@ def write_model(directory: Path, model: TritonModel, module: str | None, version
     if module is not None:
         source = of_version / "model.py"
         source.write_text(_MODEL_FILE.format(module=module), encoding="utf-8")
-        # What imports it would write this beside it, whatever it is told, and a server that looks
-        # at its models would load each of them once more.
-        by_hash = py_compile.PycInvalidationMode.CHECKED_HASH
-        py_compile.compile(str(source), doraise=True, invalidation_mode=by_hash)
 
 
 def _copy_without_model(servable: Servable, target: Path) -> None:

@@ -2,38 +2,63 @@
 
 from __future__ import annotations
 
-import http.client
+import os
 import signal
-import socket
+import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...histories.open_store import open_store, whole_address
-from ..events.row_encoder import open_encoder
 from ..page.home_page import Form, HomePage, Status, empty_event
 from ..requests.appends import PATH as APPENDS
 from ..requests.appends import Appends
+from ..scoring.canary import user_of_events
 from ..servables.servable import Servable
+from ..workers.settings import ModelSettings
+from .access import Access, tls_context
 from .bundled_server import ServerError, copy_backends, find_triton
-from .generations import REPOSITORY, Generations
 from .ports import listen, settle_ports
-from .repository import EVENTS, IDS, FurtherModel, Served, write_bundled_repository
-from .restarts import Restarts, describe_end
-from .server_files import HTTP, METRICS, ServerFiles, clear_abandoned
+from .replica import Replica
+from .replicas import Replicas
+from .repository import EVENTS, IDS, ServedModel, own_models, write_bundled_repository
+from .served_version import ServedVersion
+from .server_files import ServerFiles, clear_abandoned
 from .server_options import ServerOptions
-from .standstill import Standstill
-from .succession import Succession, Wanted, states_of
-from .triton_process import TritonProcess, triton_command
+from .triton_process import OwnProcess, triton_command
 
 if TYPE_CHECKING:
-    from .front import Front
+    from aiohttp import web
 
-MOST_STARTS = 5
-"""Tries until it is ready, where a signal ends it or it stands still: on a loaded machine its
-Python backend may find a lock in shared memory broken (``boost::interprocess::lock_exception``)."""
+    from .front import Front, OwnRoute
+
+LOOKS_EVERY = 0.05
+BACKENDS, FORK_SERVER = "backends", "fork"
+_FORK_SERVER = "merlin_sim.serving.workers.fork_server"
+_FORK_PATIENCE = 70.0
+
+
+class FurtherModel(Protocol):
+    """A model that a server has beside its own, asked in plain JSON at a path of its own."""
+
+    name: str
+    path: str
+    """Where it is asked over HTTP."""
+    settings: dict[str, Any]
+    """What its worker is told, under its name."""
+
+    def model(self, servable: Servable, canary: Servable | None, keeps: bool) -> ServedModel:
+        """Describe it for what is served.
+
+        Raises:
+            MerlinSimError: Where it cannot answer by that.
+        """
+
+    async def answer(self, front: Front, body: bytes) -> web.Response:
+        """Answer a POST."""
 
 
 class Server:
@@ -48,202 +73,217 @@ class Server:
 
     def __init__(
         self,
-        servable: Servable | Callable[[], Wanted],
+        servable: Servable | Callable[[], ServedVersion],
         options: ServerOptions,
         further: Sequence[FurtherModel] = (),
     ) -> None:
         """Prepare; nothing is started yet."""
-        self.servable = servable
-        self.further = further
-        self.succession: Succession | None = None
-        self.options = options
-        self.process: TritonProcess | None = None
+        self._wanted = servable
+        if isinstance(servable, Servable):
+            alone = ServedVersion(servable.path)
+            self._wanted = lambda: alone
+        self.further, self.options = further, options
         ports = settle_ports(options)
         self.http_port, self.grpc_port, self.metrics_port = ports
         self._files: ServerFiles | None = None
         self._front: Front | None = None
         self._appends: Appends | None = None
+        self._fork_server: OwnProcess | None = None
+        self.replicas: Replicas | None = None
         self._say: Callable[[str], None] = lambda message: None
+        self._ending = threading.Event()
+        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Server:
-        """Start, and wait until both models are ready."""
-        self.start()
+        """Start, and wait until all models are ready; it is looked after by a thread."""
         try:
-            self.wait_until_ready()
+            self.start()
+            self._wait_until_ready(lambda: False)
         except BaseException:
             self.stop()
             raise
+        self._thread = threading.Thread(target=self._look_until_ended, name="server", daemon=True)
+        self._thread.start()
         return self
 
     def __exit__(self, *error: Any) -> None:
         """Stop."""
         self.stop()
 
+    @property
+    def process(self) -> OwnProcess:
+        """The Triton that answers."""
+        assert self.replicas is not None and isinstance(self.replicas.active, Replica)
+        return self.replicas.active.process
+
     def start(self) -> None:
-        """Start the process, and what stands before it."""
+        """Start the processes, and what stands before them."""
         find_triton()
         if cleared := clear_abandoned():
             names = ", ".join(map(str, cleared))
             self._say(f"cleared what a server that was killed had left: {names}")
-        self._appends = self._open_histories()
+        wanted: Callable[[], ServedVersion] = self._wanted  # type: ignore[assignment]
+        first = Servable.open(wanted().servable, with_model=False)
+        if self.options.request_log is not None:
+            self.options.request_log.make_directory()
+        self._appends = self._open_histories(first)
         self._files = ServerFiles()
-        self._write_models(self._files.path)
-        copy_backends(find_triton(), self._files.path / "backends")
-        self._front = self._open_front(self._files.path)
-        self._launch()
+        copy_backends(find_triton(), self._files.path / BACKENDS)
+        self._front = self._open_front(first)
+        self._start_fork_server()
+        self.replicas = Replicas(
+            wanted, self._start_replica, self._front.switch, lambda m: self._say(m),
+            self.options.standby,
+        )  # fmt: skip
 
-    def _open_histories(self) -> Appends | None:
+    def _open_histories(self, servable: Servable) -> Appends | None:
         """Open the store of histories, where there is one and the model reads histories."""
         if self.options.histories is None:
             return None
-        servable = self._first()
-        store = open_store(self.options.histories)
-        open_encoder(servable, self.options.limits, store)  # refuses what has no use for one
-        return Appends(store, [column.domain for column in servable.columns.targets])
+        servable.check_reads_histories()
+        return Appends.of(servable, open_store(self.options.histories))
+
+    def _start_fork_server(self) -> None:
+        assert self._files is not None
+        modules = {m.worker.rpartition(".")[0] for m in self._models(self._first(), None)}
+        command = [sys.executable, "-m", _FORK_SERVER, str(self._files.path / FORK_SERVER)]
+        command += ["tensorflow", *sorted(modules)]
+        self._fork_server = OwnProcess(command, self._files.lock, _FORK_PATIENCE)
 
     def _first(self) -> Servable:
-        """What is served at the start."""
-        if isinstance(self.servable, Servable):
-            return self.servable
-        return Servable.open(self.servable().servable, with_model=False)
+        wanted: Any = self._wanted
+        return Servable.open(wanted().servable, with_model=False)
 
-    def _write_models(self, files: Path) -> None:
-        limits, log = self.options.limits, self.options.request_log
-        given = self.options.histories
-        histories = None if given is None else whole_address(given)
-        if log is not None:
-            log.make_directory()
-
-        def write(served: Served, directory: Path) -> None:
-            write_bundled_repository(served, directory, log)
-            for model in self.further:
-                model.write(served, directory)
-
-        if isinstance(self.servable, Servable):
-            write(Served(self.servable, limits, histories=histories), files / REPOSITORY)
-            return
-        models = (IDS, EVENTS, *(model.name for model in self.further))
-        self.succession = Succession(
-            self.servable,
-            Generations(files, models),
-            lambda servable, wanted, canary, directory: write(
-                Served(servable, limits, wanted.version, canary, histories), directory
-            ),
-            lambda: states_of(self._own_address, self.http_port),
-            models,
-            lambda message: self._say(message),
-            self.options.start_timeout,
-        )
+    def _models(self, servable: Servable, canary: Servable | None) -> list[ServedModel]:
+        keeps, has_versions = self.options.histories is not None, self._has_versions
+        further = [model.model(servable, canary, keeps) for model in self.further]
+        return [*own_models(servable, has_versions), *further]
 
     @property
-    def _own_address(self) -> str:
-        return "127.0.0.1" if self.options.host == "0.0.0.0" else self.options.host
+    def _has_versions(self) -> bool:
+        wanted: Any = self._wanted
+        return wanted().version is not None
 
-    def _open_front(self, files: Path) -> Front:
-        from .front import Detour, Door, Front  # aiohttp comes with the extra `serve`
+    def _start_replica(self, version: ServedVersion) -> Replica:
+        """Start a Triton on a version.
 
-        host = self.options.host
+        Raises:
+            MerlinSimError: Where the version is damaged, or cannot answer what is asked here.
+        """
+        assert self._files is not None
+        files = self._files
+        servable = Servable.open(version.servable)
+        canary = None
+        if version.canary is not None and version.canary_servable is not None:
+            user_of_events(servable)  # it goes by users
+            canary = Servable.open(version.canary_servable)
+        models = self._models(servable, canary)
+        given = self.options.histories
+        settings = ModelSettings(
+            servable.path.resolve(),
+            self.options.limits,
+            version.version,
+            version.canary,
+            None if canary is None else canary.path.resolve(),
+            None if given is None else whole_address(given),
+            self.options.request_log,
+            {model.name: model.settings for model in self.further},
+        )
+        folder = files.next_replica()
+        write_bundled_repository(models, settings, folder, files.path / FORK_SERVER)
+
+        def start(folder: Path, token: str) -> OwnProcess:
+            command = self._command(folder, token)
+            return OwnProcess.triton(command, self.options, files.lock)
+
+        names = [model.config.name for model in models]
+        return Replica(folder, names, start, self.options, lambda: files.clear(folder))
+
+    def _command(self, folder: Path, token: str) -> list[str]:
+        assert self._files is not None
+        name = self._files.shared_memory_of(folder)
+        return triton_command(self.options, folder, self._files.path / BACKENDS, name, token)
+
+    def _open_front(self, first: Servable) -> Front:
+        # Processes are started here by fork and exec: what gRPC does at a fork helps nobody.
+        os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+        from .front import Bounds, Doors, Front  # aiohttp comes with the extra `serve`
+
+        options = self.options
+        access = Access.read(options.token_file)
+        if options.tls is not None:
+            tls_context(*options.tls)  # says what is wrong before anything is started
+        routes: dict[str, OwnRoute] = {model.path: model.answer for model in self.further}
+        added: Callable[[], str] = str
+        if self._appends is not None:
+            routes[APPENDS] = self._appends.answer_front
+            added = self._appends.counts.text
         with ExitStack() as stack:
-            http = stack.enter_context(listen(host, "http_port", self.http_port))
-            metrics = stack.enter_context(listen(host, "metrics_port", self.metrics_port))
-            here = {} if self._appends is None else {APPENDS: self._appends.answer}
-            told = None if self._appends is None else self._appends.counts.text
-            to = {model.path: Detour(model.name, model.ask, model.tell) for model in self.further}
-            pages = {"/": self._home_page((*here, *to)).answer}
-            most = self.options.max_body << 20
-            doors = [
-                Door(http, files / HTTP, ("GET", "POST"), most, here, to, pages=pages),
-                Door(metrics, files / METRICS, ("GET",), 1 << 16, added=told),
-            ]
-            front = Front(doors)
+            http = stack.enter_context(listen(options.host, "http_port", self.http_port))
+            metrics = stack.enter_context(listen(options.host, "metrics_port", self.metrics_port))
+            grpc = f"{options.grpc_host}:{self.grpc_port}"
+            doors = Doors(http, metrics, grpc, access, options.tls)
+            bounds = Bounds(options.max_body << 20, options.max_requests, options.request_timeout)
+            keeps = self._appends is not None
+            form = Form(empty_event(first, keeps), keeps, "/recommend" in routes)
+            page = HomePage(lambda: Status(self.is_ready(), self._serves), options.told, form)
+            front = Front(doors, bounds, routes, page.answer, added)
             stack.pop_all()
         return front
 
-    def _home_page(self, answered_here: Sequence[str]) -> HomePage:
-        keeps = self._appends is not None
-        form = Form(empty_event(self._first(), keeps), keeps, "/recommend" in answered_here)
-        return HomePage(lambda: Status(self.is_ready(), self._serves), self.options.told, form)
-
     @property
     def _serves(self) -> str:
-        if self.succession is not None:
-            return f"version {self.succession.serving}"
-        assert isinstance(self.servable, Servable)
-        return f"{self.servable.path.name} ({self.servable.manifest['model']['type']})"
-
-    def _launch(self) -> None:
-        assert self._files is not None
-        self._files.clear_leftovers()
-        self.process = TritonProcess(
-            self._command(self._files.path), self.options, self._files.lock
-        )
-
-    def _command(self, files: Path) -> list[str]:
-        looks = not isinstance(self.servable, Servable)
-        return triton_command(self.options, self.grpc_port, files, looks)
+        assert self.replicas is not None
+        serving = self.replicas.serving
+        if serving.version is not None:
+            return f"version {serving}"
+        return f"{serving.servable.name} ({self._first().manifest['model']['type']})"
 
     def is_ready(self) -> bool:
-        """Ask the server whether both models can answer; its metrics come a moment later."""
-        connection = http.client.HTTPConnection(self._own_address, self.http_port, timeout=5)
-        try:
-            connection.request("GET", "/v2/health/ready", headers={"Connection": "close"})
-            return connection.getresponse().status == 200 and self._tells_metrics()
-        except OSError:
-            return False
-        finally:
-            connection.close()
+        """Tell whether all models can answer."""
+        return self.replicas is not None and self.replicas.active is not None
 
-    def _tells_metrics(self) -> bool:
-        assert self._files is not None
-        with socket.socket(socket.AF_UNIX) as door:
-            door.connect(str(self._files.path / METRICS))  # OSError: not yet
-        return True
-
-    def wait_until_ready(self, asked_to_stop: Callable[[], bool] = lambda: False) -> None:
-        """Wait until the server is ready.
-
-        One that a signal ends, or that stands still, is started again, within bounds.
+    def look(self) -> None:
+        """See what has happened, and do what is to be done about it.
 
         Raises:
-            ServerError: Where it ends before, or takes too long.
+            ServerError: Where nothing answers and nothing can be started.
         """
-        assert self.process is not None
-        end = time.monotonic() + self.options.start_timeout
-        starts = 1
-        standstill = Standstill(self.process.pid)
-        while not self.is_ready():
-            if asked_to_stop():
-                return
-            stood_still = standstill.lasts()
-            if stood_still:
-                self.process.kill()
-            if (code := self.process.ended()) is not None:
-                still = f"did nothing for {standstill.patience:.0f} s"
-                how = still if stood_still else f"ended {describe_end(code)}"
-                ended = f"Triton {how} before it was ready"
-                if code >= 0 or starts == MOST_STARTS:
-                    times = f", {starts} times" if starts > 1 else ""
-                    raise ServerError(
-                        f"{ended}{times} (what it said stands above; --verbose lets it say more)."
-                    )
-                starts += 1
-                self._say(f"{ended}: starting it again ({starts} of {MOST_STARTS})")
-                self._launch()
-                standstill = Standstill(self.process.pid)
-            if time.monotonic() > end:
-                raise ServerError(
-                    f"Triton was not ready after {self.options.start_timeout:.0f} s "
-                    "(`start_timeout`)."
-                )
-            time.sleep(0.1)
+        assert self.replicas is not None and self._fork_server is not None
+        if (code := self._fork_server.ended()) is not None:
+            self._say(f"the process that forks models ended with {code}: starting it again")
+            self._start_fork_server()
+        self.replicas.look()
+
+    def _wait_until_ready(self, asked_to_stop: Callable[[], bool]) -> None:
+        while not self.is_ready() and not asked_to_stop():
+            self.look()
+            time.sleep(LOOKS_EVERY)
+
+    def _look_until_ended(self) -> None:
+        try:
+            while not self._ending.wait(LOOKS_EVERY):
+                self.look()
+        except ServerError as error:
+            self._say(str(error))
 
     def stop(self) -> int:
         """Tell the server to stop: it answers what is in flight, then ends. Its exit code."""
+        self._ending.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
         if self._front is not None:
             self._front.refuse_new()
-        code = self.process.end() if self.process is not None else 0
+        code = 0 if self.replicas is None else self.replicas.stop()
+        self.replicas = None
         if self._front is not None:
             self._front.close()
+            self._front = None
+        if self._fork_server is not None:
+            self._fork_server.end()
+            self._fork_server = None
         if self._appends is not None:
             self._appends.close()
             self._appends = None
@@ -252,7 +292,7 @@ class Server:
         return code
 
     def run(self, say: Callable[[str], None]) -> int:
-        """Serve until SIGTERM or SIGINT; a server that ends by itself is started again.
+        """Serve until SIGTERM or SIGINT; what ends by itself is replaced.
 
         Raises:
             ServerError: Where it does not start, or ends again and again.
@@ -266,7 +306,13 @@ class Server:
         try:
             say("starting Triton and loading the models")
             self.start()
-            self._serve(lambda: bool(asked))
+            while not asked:
+                self._wait_until_ready(lambda: bool(asked))
+                if not asked:
+                    say(self.describe())
+                while not asked and self.is_ready():
+                    self.look()
+                    time.sleep(LOOKS_EVERY)
             say("stopping: requests in flight are answered first")
             self.stop()
             return 0
@@ -275,36 +321,16 @@ class Server:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
 
-    def _serve(self, asked_to_stop: Callable[[], bool]) -> None:
-        restarts = Restarts()
-        while True:
-            self.wait_until_ready(asked_to_stop)
-            if not asked_to_stop():
-                self._say(self.describe())
-            assert self.process is not None
-            while (code := self.process.ended()) is None:
-                if asked_to_stop():
-                    return
-                if self.succession is not None:
-                    self.succession.look()
-                time.sleep(0.1)
-            if asked_to_stop():
-                return
-            restarts.count(code)
-            ended = describe_end(code)
-            self._say(f"Triton ended {ended}, which nobody asked for: starting it again")
-            if self.succession is not None:
-                self.succession.triton_ended()
-            self._launch()
-
     def describe(self) -> str:
         """Where it is reached."""
-        host = self.options.host
-        following = self.succession
-        version = "" if following is None else f" of version {following.serving}"
+        assert self.replicas is not None
+        host, serving = self.options.host, self.replicas.serving
+        scheme = "http" if self.options.tls is None else "https"
+        version = "" if serving.version is None else f" of version {serving}"
         return (
-            f"ready: models `{IDS}` and `{EVENTS}`{version} at http://{host}:{self.http_port} and "
-            f"grpc {host}:{self.grpc_port}; metrics at http://{host}:{self.metrics_port}/metrics"
+            f"ready: models `{IDS}` and `{EVENTS}`{version} at {scheme}://{host}:{self.http_port} "
+            f"and grpc {self.options.grpc_host}:{self.grpc_port}; metrics at "
+            f"{scheme}://{host}:{self.metrics_port}/metrics"
             f"{'' if self._appends is None else f'; interactions to {APPENDS}'}"
             f"{''.join(f'; `{model.name}` at {model.path}' for model in self.further)}"
         )

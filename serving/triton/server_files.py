@@ -11,11 +11,10 @@ import tempfile
 from pathlib import Path
 
 from .bundled_server import ServerError
+from .triton_process import GRPC_SOCKET
 
 PREFIX = "merlin-sim-serve-"
 SHARED_MEMORY = Path("/dev/shm")
-HTTP, METRICS = "http", "metrics"
-"""Names of the sockets on which Triton listens."""
 _LOCK = "lock"
 _LONGEST_SOCKET = 107
 
@@ -34,18 +33,29 @@ class ServerFiles:
         fcntl.flock(self.lock, fcntl.LOCK_EX)  # another server may be looking at it just now
         # A lock file that is empty is one that its owner has not locked yet.
         os.write(self.lock, str(os.getpid()).encode())
-        if len(os.fsencode(self.path / METRICS)) > _LONGEST_SOCKET:
+        self._count = 0
+        # A replica's folder has a number; there may be many in time.
+        if len(os.fsencode(self.path / "100000" / GRPC_SOCKET)) > _LONGEST_SOCKET:
             self.remove()
             raise ServerError(
                 f"`TMPDIR` should be a shorter path, so that a socket in it has at most "
                 f"{_LONGEST_SOCKET} bytes. Received: {self.path.parent}."
             )
 
-    def clear_leftovers(self) -> None:
-        """Remove the sockets and the shared memory of a server that has ended in this folder."""
-        for name in (HTTP, METRICS):
-            (self.path / name).unlink(missing_ok=True)
-        _remove_shared_memory(self.path.name)
+    def next_replica(self) -> Path:
+        """Make the folder of another Triton."""
+        self._count += 1
+        folder = self.path / str(self._count)
+        folder.mkdir()
+        return folder
+
+    def shared_memory_of(self, replica: Path) -> str:
+        """Begin the names of a Triton's shared memory: none meets another's there."""
+        return f"{self.path.name}-{replica.name}-"
+
+    def clear(self, replica: Path) -> None:
+        """Remove the shared memory that a Triton left."""
+        _remove_shared_memory(self.shared_memory_of(replica))
 
     def remove(self) -> None:
         """Remove everything."""

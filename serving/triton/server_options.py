@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ...foundation.exceptions import MerlinSimError
 from ..limits import Limits
@@ -17,6 +18,8 @@ class ServerOptions:
 
     host: str = "127.0.0.1"
     """Address to listen on; 0.0.0.0 for all of this machine."""
+    grpc_host: str = "127.0.0.1"
+    """The same for gRPC."""
     http_port: int = 8000
     """0 takes a free one."""
     grpc_port: int = 8001
@@ -26,8 +29,20 @@ class ServerOptions:
     limits: Limits = field(default_factory=Limits)
     max_body: int = 64
     """MiB of one HTTP request's body."""
+    max_requests: int = 256
+    """Requests in hand at once."""
+    request_timeout: float = 60.0
+    """Seconds from a request to its answer, Triton's replacement included."""
+    token_file: Path | None = None
+    """Has the tokens that open the server, one a line; None leaves it open."""
+    tls_certificate: Path | None = None
+    """With it HTTP, gRPC and metrics are encrypted."""
+    tls_key: Path | None = None
+    """Its key."""
+    standby: bool = True
+    """Whether a second Triton is kept ready for when the first one ends."""
     start_timeout: float = 120.0
-    """Seconds until it must be ready."""
+    """Seconds until each start must be ready."""
     exit_timeout: int = 30
     """Seconds for requests in flight to be answered, once it is told to stop."""
     histories: str | None = None
@@ -51,11 +66,26 @@ class ServerOptions:
         if len(set(named)) < len(named):
             received = ", ".join(f"`{name}` = {port}" for name, port in ports.items())
             problems.append(f"The ports should be different. Received: {received}.")
-        for name in ("max_body", "start_timeout", "exit_timeout"):
+        for name in (
+            "max_body", "max_requests", "request_timeout", "start_timeout", "exit_timeout",
+        ):  # fmt: skip
             if getattr(self, name) <= 0:
                 problems.append(f"`{name}` should be positive. Received: {getattr(self, name)}.")
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            problems.append("`tls_certificate` and `tls_key` should be given together.")
         if problems:
             raise MerlinSimError("\n".join(problems))
+
+    @property
+    def tls(self) -> tuple[Path, Path] | None:
+        """Certificate and key; None for neither."""
+        if self.tls_certificate is None or self.tls_key is None:
+            return None
+        return self.tls_certificate, self.tls_key
+
+    def host_of(self, name: str) -> str:
+        """Where a port is listened on."""
+        return self.grpc_host if name == "grpc_port" else self.host
 
     @property
     def ports(self) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,75 +17,84 @@ from .bundled_server import (
     server_environment,
     start_process,
 )
-from .generations import REPOSITORY
-from .server_files import HTTP, METRICS
 from .server_options import ServerOptions
 
 KILL_AFTER = 10.0
-
-
-LOOKS_EVERY = 1
-"""Seconds after which a server that looks at its models looks again."""
+REPOSITORY = "repository"
+HTTP, GRPC, METRICS = "http", "grpc", "metrics"
+"""Names of the sockets on which Triton listens."""
+GRPC_SOCKET = f"{GRPC}:1"
+"""Triton makes one name of a folder's socket and a port."""
+MANAGEMENT = (
+    "model-repository,model-config,shared-memory,statistics,trace,logging"  # not: health, metadata
+)
+"""What of Triton is for whoever has the token, as the server itself has; it uses none of it."""
+TOKEN_HEADER = "x-merlin-sim-token"
 
 
 def triton_command(
-    options: ServerOptions, grpc_port: int, files: Path, looks: bool = False
+    options: ServerOptions, folder: Path, backends: Path, name: str, token: str
 ) -> list[str]:
-    """Return the command of a server that finds its models in ``files`` and answers there.
+    """Return the command of a server that finds its models in ``folder`` and answers there.
+
+    It listens on sockets in that folder alone, which only this user can enter.
 
     Args:
-        options: How it is reached.
-        grpc_port: As it was settled.
-        files: The server's folder.
-        looks: Whether it looks for other models from time to time. What it finds there it runs,
-            and the folder is this user's alone. To be told of models by requests instead
-            (``explicit``) would open that to all who reach it: gRPC leads to Triton directly.
+        options: How long it may take.
+        folder: Has the models; gets the sockets.
+        backends: The folder of Triton's backends.
+        name: Of its shared memory: servers on one machine must not meet there.
+        token: Opens what manages it.
     """
     flags = {
-        "model-repository": files / REPOSITORY,
-        "backend-directory": files / "backends",
-        "http-address": f"unix:{files / HTTP}",
-        "grpc-address": options.host,
-        "grpc-port": grpc_port,
-        "metrics-address": f"unix:{files / METRICS}",
+        "model-repository": folder / REPOSITORY,
+        "model-control-mode": "none",
+        "backend-directory": backends,
+        "http-address": f"unix:{folder / HTTP}",
+        "grpc-address": f"unix:{folder / GRPC}",
+        "grpc-port": 1,
+        "metrics-address": f"unix:{folder / METRICS}",
+        "http-restricted-api": f"{MANAGEMENT}:{TOKEN_HEADER}={token}",
+        "grpc-restricted-protocol": f"{MANAGEMENT}:{TOKEN_HEADER}={token}",
         "exit-timeout-secs": options.exit_timeout,
         "log-info": str(options.verbose).lower(),
         "disable-auto-complete-config": None,
         **device_flags(),
     }
-    if looks:
-        flags |= {
-            "model-control-mode": "poll",
-            "repository-poll-secs": LOOKS_EVERY,
-            # It answers while another version is loading, or could not be loaded.
-            "strict-readiness": "false",
-        }
     given = [f"--{k}" if v is None else f"--{k}={v}" for k, v in flags.items()]
     settings = {
         # Its own patience with a model that is loading is 30 s; ours decides.
         "stub-timeout-seconds": int(options.start_timeout) + 1,
-        # Servers on one machine must not meet in each other's shared memory.
-        "shm-region-prefix-name": files.name,
+        "shm-region-prefix-name": name,
     }
     given += [f"--backend-config=python,{k}={v}" for k, v in settings.items()]
     return [str(find_triton() / "bin" / "tritonserver"), *given]
 
 
-class TritonProcess:
-    """A server that has been started, and what it writes.
+class OwnProcess:
+    """A process that has been started in a group of its own, and what it writes.
 
     Args:
-        command: As :func:`triton_command` makes it.
-        options: How long it has to end, and whether all that it says is passed on.
+        command: What to run.
         lock: A file descriptor that it holds as long as it or a child of it lives.
+        patience: Seconds that it has to end once it is told to.
+        hidden: Lines with one of these are not passed on.
     """
 
-    def __init__(self, command: list[str], options: ServerOptions, lock: int) -> None:
+    def __init__(
+        self, command: Sequence[str], lock: int, patience: float, hidden: Sequence[bytes] = ()
+    ) -> None:
         """Start it."""
-        self._process = start_process(command, server_environment(find_triton()), [lock])
-        self._relay = Relay(self._process, () if options.verbose else NOISE)
-        self._patience = options.exit_timeout + KILL_AFTER
+        self._process = start_process([*command], server_environment(find_triton()), [lock])
+        self._relay = Relay(self._process, hidden)
+        self._patience = patience
         self._is_cleared = False
+
+    @classmethod
+    def triton(cls, command: Sequence[str], options: ServerOptions, lock: int) -> OwnProcess:
+        """Start a Triton; see :func:`triton_command`."""
+        hidden = () if options.verbose else NOISE
+        return cls(command, lock, options.exit_timeout + KILL_AFTER, hidden)
 
     @property
     def pid(self) -> int:
@@ -103,6 +113,7 @@ class TritonProcess:
         """End it at once, with all that it started."""
         self._end_group()
         self._process.wait()
+        self._relay.finish()
 
     def _end_group(self) -> None:
         """End all of its group: a model's process may wait for ever for a server that crashed.
@@ -119,11 +130,20 @@ class TritonProcess:
         """Tell it to end: it answers what is in flight first. Returns its exit code."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(self._patience)
-        except subprocess.TimeoutExpired:
-            self.kill()
-        code = self._process.wait()
         self._end_group()
+        code = self._process.wait()
         self._relay.finish()
         return code
+
+    def hide(self, secret: str) -> None:
+        """Overwrite a secret in the command that `ps` shows, once the process has read it."""
+        with suppress(OSError, ValueError, IndexError):
+            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(") ")[2].split()
+            begin, end = int(fields[45]), int(fields[46])  # arg_start and arg_end of proc(5)
+            with open(f"/proc/{self.pid}/mem", "r+b", buffering=0) as memory:
+                memory.seek(begin)
+                arguments = memory.read(end - begin)
+                memory.seek(begin)
+                memory.write(arguments.replace(secret.encode(), b"*" * len(secret)))

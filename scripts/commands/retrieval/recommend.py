@@ -12,6 +12,7 @@ import click
 
 from ....foundation.exceptions import MerlinSimError
 from ...options.model_options import parse_own
+from ...options.store_options import store_option
 from ...text_table import text_table
 
 if TYPE_CHECKING:
@@ -55,11 +56,7 @@ def stage_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @stage_options
 @click.option("--dataset_dir", type=Path, help="Dataset with the users' histories.")
-@click.option(
-    "--histories",
-    metavar="STORE",
-    help="In place of --dataset_dir, where they are kept: see `merlin-sim histories`.",
-)
+@store_option("In place of --dataset_dir, where they are kept: see `merlin-sim histories`.")
 @click.option("--user", "users", multiple=True, required=True, help="A user's key, as in the log.")
 @click.option("--top", type=click.IntRange(min=1), default=20, show_default=True)
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)

@@ -16,6 +16,7 @@ from ....foundation.exceptions import MerlinSimError
 from ....workflows.logs.bad_rows import FAIL, POLICIES
 from ...options.devices import settle_for_tables
 from ...options.preprocess_options import names
+from ...options.store_options import StoreAddress
 from ...text_table import text_table
 
 if TYPE_CHECKING:
@@ -24,14 +25,15 @@ if TYPE_CHECKING:
 
 AT_ONCE = 1_000
 """Lines of a file that are kept together."""
-store_argument = click.argument("store")
+store_argument = click.argument("store", type=StoreAddress())
 
 
 @click.group()
 def command() -> None:
     """Keep users' histories where requests are answered, so that nobody has to send them.
 
-    STORE is a file (SQLite), or a Redis server: redis://127.0.0.1:6379/0.
+    STORE is a file (SQLite), or a Redis server: redis://127.0.0.1:6379/0. An address with a
+    password stands in a file or in the environment: @FILE or env:NAME.
     """
 
 
@@ -81,7 +83,7 @@ def load(
 
     from ....foundation.progress import Terminal
     from ....histories.loading import read_dataset, read_log
-    from ....histories.open_store import open_store
+    from ....histories.open_store import open_store, shown_store
     from ....workflows.logs.bad_rows import BadRows
     from ....workflows.logs.table_log import TableLog
 
@@ -111,7 +113,10 @@ def load(
     for problem in bad:
         click.echo(problem.describe())
     seconds = time.monotonic() - started
-    click.echo(f"{store}: {rows:,} interactions of {opened.users():,} users in {seconds:.1f} s")
+    click.echo(
+        f"{shown_store(store)}: {rows:,} interactions of {opened.users():,} users in "
+        f"{seconds:.1f} s"
+    )
 
 
 def _columns(given: dict[str, Any], fitted: Path | None) -> BehaviourColumns:
@@ -185,7 +190,7 @@ def _pieces(lines: Iterable[bytes]) -> Iterator[list[Interaction]]:
 def show(store: str, user: str, newest: int, as_json: bool) -> None:
     """Show the newest interactions of a user, oldest first."""
     from ....histories.interaction import key_text
-    from ....histories.open_store import open_store
+    from ....histories.open_store import open_store, shown_store
 
     opened = open_store(store)
     history = opened.read(key_text(user, "user"), newest)
@@ -197,8 +202,27 @@ def show(store: str, user: str, newest: int, as_json: bool) -> None:
         rows = [(json.dumps(item), _shown(time)) for item, time in zip(*history, strict=True)]
         click.echo(text_table(("Item", "Time"), rows))
     else:
-        click.echo(f"{store}: no interactions of user {user}", err=True)
+        click.echo(f"{shown_store(store)}: no interactions of user {user}", err=True)
         sys.exit(1)
+
+
+@command.command()
+@store_argument
+@click.option("--user", required=True, help="The user's key; as JSON where it is a number.")
+def delete(store: str, user: str) -> None:
+    """Forget a user: remove all interactions of one from STORE; prints how many they were."""
+    from ....histories.interaction import key_text
+    from ....histories.open_store import open_store, shown_store
+
+    opened = open_store(store)
+    count = opened.delete(key_text(user, "user"))
+    if not count and _is_number(user):
+        count = opened.delete(user)
+    opened.close()
+    if not count:
+        click.echo(f"{shown_store(store)}: no interactions of user {user}", err=True)
+        sys.exit(1)
+    click.echo(f"{count:,} interactions removed")
 
 
 def _is_number(text: str) -> bool:

@@ -10,6 +10,7 @@ import click
 from ....serving.limits import Limits
 from ....workflows.logs.bad_rows import FAIL, POLICIES
 from ...options.shared_options import limit_options
+from ...options.store_options import store_option
 
 
 @click.command()
@@ -28,11 +29,7 @@ from ...options.shared_options import limit_options
     show_default=True,
     help="Stop at a row that cannot be scored, or leave it out and count it.",
 )
-@click.option(
-    "--histories",
-    metavar="STORE",
-    help="Where the history of an event that brings none is kept: see `merlin-sim histories`.",
-)
+@store_option("Where the history of an event that brings none is kept: see `merlin-sim histories`.")
 @limit_options
 @click.option("--overwrite", is_flag=True, help="Replace the output file.")
 @click.option(

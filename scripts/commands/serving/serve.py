@@ -13,9 +13,10 @@ from ....serving.limits import Limits
 from ....serving.requests.log_settings import LogSettings
 from ...options.recommend_options import endpoint_options
 from ...options.shared_options import limit_options, request_log_options
+from ...options.store_options import store_option
 
 if TYPE_CHECKING:
-    from ....serving.triton.repository import FurtherModel
+    from ....serving.triton.serve import FurtherModel
 
 
 @click.command()
@@ -38,14 +39,18 @@ if TYPE_CHECKING:
     show_default=True,
     help="Address to listen on; 0.0.0.0 for every address of this machine.",
 )
+@click.option(
+    "--grpc_host",
+    default="127.0.0.1",
+    show_default=True,
+    help="The same for gRPC.",
+)
 @click.option("--http_port", default=8000, show_default=True, help="0 takes a free one.")
 @click.option("--grpc_port", default=8001, show_default=True, help="0 takes a free one.")
 @click.option("--metrics_port", default=8002, show_default=True, help="0 takes a free one.")
-@click.option(
-    "--histories",
-    metavar="STORE",
-    help="Take from here the history of an event that brings none, and keep here the interactions "
-    "that are posted to /histories: see `merlin-sim histories`.",
+@store_option(
+    "Take from here the history of an event that brings none, and keep here the interactions that "
+    "are posted to /histories: see `merlin-sim histories`."
 )
 @click.option(
     "--drift",
@@ -63,7 +68,41 @@ if TYPE_CHECKING:
     help="MiB of one HTTP request's body; larger ones are refused.",
 )
 @click.option(
-    "--start_timeout", default=120.0, show_default=True, help="Seconds until it must be ready."
+    "--max_requests",
+    default=256,
+    show_default=True,
+    help="Requests in hand at once; more are refused at once.",
+)
+@click.option(
+    "--request_timeout",
+    default=60.0,
+    show_default=True,
+    help="Seconds that a request may take, Triton's replacement included.",
+)
+@click.option(
+    "--token_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File with the tokens that open the server, one a line: a request needs the header "
+    "`Authorization: Bearer TOKEN`. [default: whoever reaches it may ask]",
+)
+@click.option(
+    "--tls_certificate",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Certificate (PEM, with those that lead to its root): HTTP, gRPC and "
+    "metrics are encrypted.",
+)
+@click.option("--tls_key", type=click.Path(path_type=Path, dir_okay=False), help="Its key (PEM).")
+@click.option(
+    "--standby/--no_standby",
+    default=True,
+    show_default=True,
+    help="Keep a second Triton ready for when the first one ends.",
+)
+@click.option(
+    "--start_timeout",
+    default=120.0,
+    show_default=True,
+    help="Seconds until each start must be ready.",
 )
 @click.option(
     "--exit_timeout",
@@ -77,6 +116,7 @@ def command(
     registry: Path | None,
     canary: str | None,
     host: str,
+    grpc_host: str,
     http_port: int,
     grpc_port: int,
     metrics_port: int,
@@ -86,6 +126,12 @@ def command(
     limits: Limits,
     request_log: LogSettings | None,
     max_body: int,
+    max_requests: int,
+    request_timeout: float,
+    token_file: Path | None,
+    tls_certificate: Path | None,
+    tls_key: Path | None,
+    standby: bool,
     start_timeout: float,
     exit_timeout: int,
     verbose: bool,
@@ -94,21 +140,28 @@ def command(
 
     Two models: `ids` takes what the model takes, `events` raw events as JSON. A browser is shown a
     page at /. With --registry an answer's `model_version` says which version it is of. With
-    --towers it recommends, too. SIGTERM or Ctrl-C ends the server when the requests in flight are
-    answered. Needs the extra `serve`.
+    --towers it recommends, too. Triton is watched, and replaced where it ends or hangs. SIGTERM or
+    Ctrl-C ends the server when the requests in flight are answered. Needs the extra `serve`.
     """
-    from ....serving.scoring.versions import parse_canary
+    from ....serving.scoring.canary import parse_canary
     from ....serving.servables.servable import Servable
     from ....serving.triton.serve import Server
     from ....serving.triton.server_options import ServerOptions
 
     options = ServerOptions(
         host,
+        grpc_host,
         http_port,
         grpc_port,
         metrics_port,
         limits,
         max_body,
+        max_requests,
+        request_timeout,
+        token_file,
+        tls_certificate,
+        tls_key,
+        standby,
         start_timeout,
         exit_timeout,
         histories,
@@ -142,7 +195,7 @@ def _current(registry: Path, canary: Any) -> Any:
     """Tell which version of a registry should be served, and which one to some users."""
     from ....deployment.registry.registry import CURRENT, Registry
     from ....deployment.registry.version import RegistryError
-    from ....serving.triton.succession import Wanted
+    from ....serving.triton.served_version import ServedVersion
 
     opened = Registry(registry)
     number = opened.current
@@ -152,6 +205,6 @@ def _current(registry: Path, canary: Any) -> Any:
             "promote`); none is current."
         )
     if canary is None or canary.number == number:
-        return Wanted(number, opened.place(number))
+        return ServedVersion(opened.place(number), number)
     opened.version(canary.number)
-    return Wanted(number, opened.place(number), (canary, opened.place(canary.number)))
+    return ServedVersion(opened.place(number), number, canary, opened.place(canary.number))

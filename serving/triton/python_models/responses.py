@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as backend
 
-from ...limits import TOO_LARGE, RequestError, TooLargeError
+from ...workers.protocol import INTERNAL, INVALID, UNAVAILABLE
 
 FINAL = backend.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+_CODES = {INVALID: "INVALID_ARG", UNAVAILABLE: "UNAVAILABLE", INTERNAL: "INTERNAL"}
 
 
 def read_tensors(request: Any) -> dict[str, Any]:
@@ -24,11 +25,7 @@ def answer(tensors: Mapping[str, Any]) -> Any:
     return backend.InferenceResponse(outputs)
 
 
-def refuse(error: Exception) -> Any:
-    """A response that says what is wrong: with the request, or else with the server."""
-    is_ours = isinstance(error, RequestError)
-    code = backend.TritonError.INVALID_ARG if is_ours else backend.TritonError.INTERNAL
-    message = str(error) if is_ours else f"{type(error).__name__}: {error}"
-    if isinstance(error, TooLargeError):
-        message = TOO_LARGE + message
-    return backend.InferenceResponse([], error=backend.TritonError(message, code))
+def refuse(code: str, message: str) -> Any:
+    """A response that says what is wrong, as :func:`~merlin_sim.serving.workers` calls it."""
+    kind = getattr(backend.TritonError, _CODES[code])  # the backend has it once it runs
+    return backend.InferenceResponse([], error=backend.TritonError(message, kind))

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from ...limits import RequestError
+from ...events.row_encoder import open_encoder
+from ...limits import Limits, RequestError
 from ...scoring.signature_inputs import one_user_batch
-from .event_texts import EVENT, encode_events
-from .model_settings import read_encoder
+from ...servables.servable import Servable
+from ...workers.event_texts import encode_events
+from ...workers.tensors import EVENT
+from ...workers.worker_model import refusal
 from .responses import answer, read_tensors, refuse
+
+SERVABLE, MAX_CANDIDATES, MAX_HISTORY = "servable", "max_candidates", "max_history"
+"""What its config.pbtxt says, the servable's path from the folder of its version."""
 
 
 class TritonPythonModel:
@@ -17,7 +25,12 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Read the vocabularies."""
-        self.encoder = read_encoder(args)
+        parameters = json.loads(args["model_config"])["parameters"]
+        values = {name: entry["string_value"] for name, entry in parameters.items()}
+        here = Path(args["model_repository"]) / args["model_version"]
+        limits = Limits(int(values[MAX_CANDIDATES]), int(values[MAX_HISTORY]))
+        servable = Servable.open(here / values[SERVABLE], with_model=False)
+        self.encoder = open_encoder(servable, limits)
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answer requests of one event each."""
@@ -29,5 +42,5 @@ class TritonPythonModel:
             if len(events) != 1:
                 raise RequestError(f"{EVENT}: expected one event, received {len(events)}")
             return answer(one_user_batch(events[0], self.encoder.columns))
-        except RequestError as error:
-            return refuse(error)
+        except Exception as error:  # of this request alone
+            return refuse(*refusal(error))

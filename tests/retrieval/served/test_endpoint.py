@@ -10,7 +10,7 @@ import pytest
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.retrieval.served.endpoint import RecommendEndpoint
 from merlin_sim.serving.limits import Limits, RequestError
-from merlin_sim.serving.scoring.versions import Canary
+from merlin_sim.serving.scoring.canary import Canary
 from merlin_sim.serving.triton.repository import Served
 
 model_config = pytest.importorskip("tritonclient.grpc.model_config_pb2")

@@ -17,7 +17,7 @@ from merlin_sim.retrieval.recommender import NEAREST, POPULAR, STAGES, Recommend
 from merlin_sim.retrieval.served.responder import Responder
 from merlin_sim.retrieval.served.tally import DESCRIPTIONS, RecommendTally
 from merlin_sim.serving.limits import Limits, RequestError
-from merlin_sim.serving.scoring.versions import Canary, meets_canary
+from merlin_sim.serving.scoring.canary import Canary, meets_canary
 
 USERS = [f"new {number}" for number in range(12)]
 CANARY = Canary(8, 0.5)

@@ -19,8 +19,8 @@ from triton_calls import infer_events, metric
 
 from merlin_sim.serving.events.event_encoder import EventEncoder
 from merlin_sim.serving.requests.logged_requests import logged_files
+from merlin_sim.serving.scoring.canary import Canary, meets_canary
 from merlin_sim.serving.scoring.scorer import Scorer
-from merlin_sim.serving.scoring.versions import Canary, meets_canary
 from merlin_sim.serving.servables.export import export_model
 from merlin_sim.serving.servables.servable import Servable
 

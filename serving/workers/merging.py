@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...scoring.ids_request import IdsRequest, merge_requests
-from ...scoring.scorer import ROWS_PER_CALL, Scorer
-from ...scoring.signature_inputs import Scores
+from ..scoring.ids_request import IdsRequest, merge_requests
+from ..scoring.scorer import ROWS_PER_CALL, Scorer
+from ..scoring.signature_inputs import Scores
 
 Answer = Callable[[Scores | Exception], None]
 
@@ -22,6 +22,7 @@ class Waiting:
 
     request: IdsRequest
     answer: Answer
+    is_counted: bool = True
 
 
 class MergingWorker:
@@ -45,9 +46,12 @@ class MergingWorker:
         self._thread = threading.Thread(target=self._work, name="merging worker", daemon=True)
         self._thread.start()
 
-    def submit(self, request: IdsRequest, answer: Answer) -> None:
-        """Take a request; ``answer`` is called with its scores, or with what went wrong."""
-        self._queue.put(Waiting(request, answer))
+    def submit(self, request: IdsRequest, answer: Answer, is_probe: bool = False) -> None:
+        """Take a request; ``answer`` is called with its scores, or with what went wrong.
+
+        A probe is not observed.
+        """
+        self._queue.put(Waiting(request, answer, not is_probe))
 
     def close(self) -> None:
         """Answer what was taken, then end the thread."""
@@ -88,6 +92,9 @@ class MergingWorker:
 
     def _score(self, group: Sequence[Waiting]) -> None:
         requests = [waiting.request for waiting in group]
+        counted = [waiting.request for waiting in group if waiting.is_counted]
+        if counted:
+            self._observe(len(counted), sum(request.rows for request in counted))
         try:
             parts = self._call(requests)
         except Exception as error:  # whatever TensorFlow has to say goes to whoever asked
@@ -101,7 +108,6 @@ class MergingWorker:
             waiting.answer(scores)
 
     def _call(self, requests: Sequence[IdsRequest]) -> list[Scores]:
-        self._observe(len(requests), sum(request.rows for request in requests))
         if requests[0].is_one_user:
             return [self._scorer.score_candidates(requests[0].tensors)]
         scores = self._scorer.score_ids(merge_requests(requests, self._scorer.columns))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
-from ....histories.store import History, Reading, StoreError
+from ...histories.store import History, Reading, StoreError
 from .telling import Telling, seconds_counts
 
 READS, READ_SECONDS = "merlin_sim_histories_reads", "merlin_sim_histories_read_seconds"
@@ -15,8 +16,8 @@ DESCRIPTIONS = {
     READ: "Interactions in them",
     EMPTY: "Histories without an interaction",
     FAILURES: "Histories that could not be read",
-    READ_SECONDS: "Seconds in which they were read",
-    f"{READ_SECONDS}_bucket": "Histories that were read in so many seconds at most",
+    READ_SECONDS: "Seconds in which they were read; those of one batch are read together",
+    f"{READ_SECONDS}_bucket": "Batches of histories that were read in so many seconds at most",
 }
 
 
@@ -32,21 +33,18 @@ class CountedReads:
         """Remember both."""
         self._store, self._telling = store, telling
 
-    def read(self, user: str, newest: int) -> History:
-        """See :class:`~merlin_sim.histories.store.HistoryStore`."""
+    def read_all(self, users: Sequence[str], newest: int) -> list[History | StoreError]:
+        """See :class:`~merlin_sim.histories.store.Reading`."""
         begin = time.perf_counter()
-        try:
-            found = self._store.read(user, newest)
-        except StoreError:
-            self._telling.count({(READS, ()): 1, (FAILURES, ()): 1})
-            raise
+        found = self._store.read_all(users, newest)
         seconds = time.perf_counter() - begin
+        lengths = [len(one.items) for one in found if isinstance(one, History)]
         self._telling.count(
             {
-                (READS, ()): 1,
-                (READ, ()): len(found.items),
-                (EMPTY, ()): int(not found.items),
-                (FAILURES, ()): 0,
+                (READS, ()): len(found),
+                (READ, ()): sum(lengths),
+                (EMPTY, ()): lengths.count(0),
+                (FAILURES, ()): len(found) - len(lengths),
                 **seconds_counts(READ_SECONDS, (), seconds),
             }
         )

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...events.event_encoder import EncodedEvent
-from ...scoring.signature_inputs import Scores
+from ..events.event_encoder import EncodedEvent
+from ..scoring.signature_inputs import Scores
 from .telling import PERIOD, Counted, Increment, Telling, seconds_counts
 
 SCORE_BOUNDS = tuple(round(0.1 * tenth, 1) for tenth in range(1, 11))

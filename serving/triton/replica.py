@@ -1,0 +1,244 @@
+"""One Triton with all of its models: started, prepared, watched by real requests, ended."""
+
+from __future__ import annotations
+
+import http.client
+import secrets
+import shutil
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from ..workers.protocol import WORKER_NAME, probe_file, processes_of
+from .idleness import Idleness
+from .server_options import ServerOptions
+from .triton_process import GRPC_SOCKET, HTTP, METRICS, OwnProcess
+
+WARM_UPS = 3
+"""Requests that each model answers through Triton before anybody else's."""
+PROBE_EVERY = 1.0
+"""Seconds between two requests by which a replica is watched."""
+PROBE_SECONDS = 2.0
+"""How long one may take before it is looked at whether anything moves."""
+STANDSTILL_SECONDS = 15.0
+"""How long a replica that is starting may do nothing."""
+LOOKS_EVERY = 0.05
+MOST_ERRORS = 5
+"""Connections that may fail one after the other, while Triton lives."""
+BROKEN = (b"Stub process", b"is not healthy")
+"""What Triton answers where the process of a model has gone."""
+
+
+class ReplicaError(Exception):
+    """A replica that did not start; the message says why."""
+
+
+class _Connection(http.client.HTTPConnection):
+    """To a socket in a folder."""
+
+    def __init__(self, path: Path, timeout: float) -> None:
+        super().__init__("triton", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+class Replica:
+    """A Triton from its start to its end, watched by a thread.
+
+    Args:
+        folder: Of its own, with its models.
+        models: Their names.
+        start: Starts the process on that folder, given the token that manages it.
+        options: How long it may take.
+        clear: Removes what it leaves in shared memory.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        models: Sequence[str],
+        start: Callable[[Path, str], OwnProcess],
+        options: ServerOptions,
+        clear: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Start it."""
+        self.folder, self.models = folder, tuple(models)
+        self.token = secrets.token_hex(16)
+        self.is_ready = False
+        self.has_answered = False
+        """Whether it has answered anybody's request."""
+        self.problem: str | None = None
+        """Why it cannot be asked any more; None as long as it can."""
+        self.is_worth_another = True
+        """Whether another start may go better."""
+        self._options, self._clear = options, clear
+        self._suspected = threading.Event()
+        self._is_ending = False
+        self.process = start(folder, self.token)
+        self._thread = threading.Thread(target=self._run, name=f"watch {folder.name}", daemon=True)
+        self._thread.start()
+
+    def suspect(self) -> None:
+        """Have it looked at now: somebody's request was not answered as it should be."""
+        self._suspected.set()
+
+    def end(self) -> int:
+        """Let it answer what it has in hand, then end."""
+        self._is_ending = True
+        self._suspected.set()
+        code = self.process.end()
+        self._thread.join()
+        self.remove()
+        return code
+
+    def kill(self) -> None:
+        """End it at once, with all that it started."""
+        self._is_ending = True
+        self._suspected.set()
+        workers = [pid for model in self.models for pid in processes_of(self.folder, model)]
+        self.process.kill()
+        for pid in workers:  # one that hangs, or is loading, does not see that nobody waits
+            with suppress(psutil.Error):
+                if (worker := psutil.Process(pid)).name() == WORKER_NAME:
+                    worker.kill()
+        self._thread.join()
+        self.remove()
+
+    def remove(self) -> None:
+        """Remove what it left."""
+        self._clear()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _run(self) -> None:
+        try:
+            self._wait_until_it_answers()
+            self.process.hide(self.token)
+            for _ in range(WARM_UPS):
+                for model in self.models:
+                    self._warm_up(model)
+            self.is_ready = True
+            while self.problem is None and not self._is_ending:
+                self._suspected.wait(PROBE_EVERY)
+                self._suspected.clear()
+                if not self._is_ending:
+                    self.problem = self._find_problem()
+        except ReplicaError as error:
+            self.problem = str(error)
+        self.is_ready = False
+
+    def _wait_until_it_answers(self) -> None:
+        end = time.monotonic() + self._options.start_timeout
+        idleness = Idleness(self._processes)
+        while not self._is_ending:
+            if (code := self.process.ended()) is not None:
+                # What exits says what is wrong, and would say it again; what a signal ends may not.
+                self.is_worth_another = code < 0
+                raise ReplicaError(f"Triton ended {describe_end(code)} before it was ready")
+            if self._says_ready():
+                return
+            if idleness.lasted(STANDSTILL_SECONDS):
+                raise ReplicaError(
+                    f"Triton did nothing for {STANDSTILL_SECONDS:.0f} s before it was ready"
+                )
+            if time.monotonic() > end:
+                raise ReplicaError(
+                    f"Triton was not ready after {self._options.start_timeout:.0f} s "
+                    "(`start_timeout`)"
+                )
+            time.sleep(LOOKS_EVERY)
+
+    def _says_ready(self) -> bool:
+        try:
+            if self._ask("GET", "/v2/health/ready", None, PROBE_SECONDS)[0] != 200:
+                return False
+            with socket.socket(socket.AF_UNIX) as door:
+                door.connect(str(self.folder / METRICS))
+            with socket.socket(socket.AF_UNIX) as door:
+                door.connect(str(self.folder / GRPC_SOCKET))
+        except (OSError, http.client.HTTPException):
+            return False
+        return True
+
+    def _warm_up(self, model: str) -> None:
+        try:
+            status, content = self._probe(model, self._options.start_timeout)
+        except (OSError, http.client.HTTPException) as error:
+            code = self.process.ended()
+            how = repr(error) if code is None else f"Triton ended {describe_end(code)}"
+            raise ReplicaError(f"{how} over the first request to {model!r}") from error
+        if status >= 500 and b"not just now" not in content:
+            raise ReplicaError(f"the model {model!r} did not answer its first request: {content!r}")
+
+    def _find_problem(self) -> str | None:
+        """Ask every model; say what is wrong where one is gone or stands still."""
+        for model in self.models:
+            if (problem := self._problem_of(model)) is not None:
+                return None if self._is_ending else problem
+        return None
+
+    def _problem_of(self, model: str) -> str | None:
+        idleness = Idleness(lambda: processes_of(self.folder, model))
+        asked, errors = time.monotonic(), 0
+        while not self._is_ending:
+            if (code := self.process.ended()) is not None:
+                return f"Triton ended {describe_end(code)}"
+            try:
+                status, content = self._probe(model, PROBE_SECONDS)
+            except TimeoutError:
+                waited = time.monotonic() - asked
+                if idleness.lasted(PROBE_SECONDS / 2):
+                    return f"the model {model!r} stood still for {waited:.0f} s"
+                if waited > self._options.request_timeout:
+                    return f"the model {model!r} did not answer for {waited:.0f} s"
+            except (OSError, http.client.HTTPException) as error:
+                errors += 1
+                if errors == MOST_ERRORS:
+                    return f"Triton closes connections ({error!r})"
+                time.sleep(LOOKS_EVERY)
+            else:
+                is_broken = status >= 500 and any(text in content for text in BROKEN)
+                return f"the process of the model {model!r} has ended" if is_broken else None
+        return None
+
+    def _probe(self, model: str, seconds: float) -> tuple[int, bytes]:
+        """Ask a model what it said that it answers."""
+        request = probe_file(self.folder, model).read_bytes()
+        return self._ask("POST", f"/v2/models/{model}/infer", request, seconds)
+
+    def _ask(self, method: str, path: str, body: bytes | None, seconds: float) -> tuple[int, bytes]:
+        connection = _Connection(self.folder / HTTP, seconds)
+        try:
+            connection.request(method, path, body, {"Connection": "close"})
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+    def _processes(self) -> list[int]:
+        """All of its processes: Triton, its stubs, their workers."""
+        workers = [pid for model in self.models for pid in processes_of(self.folder, model)]
+        return [*dict.fromkeys([self.process.pid, *workers])]
+
+
+def describe_end(code: int) -> str:
+    """How a process ended, for a sentence.
+
+    >>> describe_end(-11), describe_end(1)
+    ('by signal 11 (SIGSEGV)', 'with exit code 1')
+    """
+    if code >= 0:
+        return f"with exit code {code}"
+    try:
+        return f"by signal {-code} ({signal.Signals(-code).name})"
+    except ValueError:
+        return f"by signal {-code}"

@@ -1,0 +1,235 @@
+"""The Tritons of a server: one that answers, one that stands by, and one of the next version.
+
+Whatever happens to the one that answers, another takes its place: it is started, prepared and
+watched in the same way, and gets requests when it is ready. A version is changed by that, too.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ...foundation.exceptions import MerlinSimError
+from .bundled_server import ServerError
+from .served_version import ServedVersion
+
+MOST_STARTS = 5
+"""Starts that may fail one after the other: on a loaded machine Triton's Python backend may find a
+lock in shared memory broken (``boost::interprocess::lock_exception``)."""
+MOST_EXITS = 3
+"""The same where Triton ends by itself: it says why, and says the same again as a rule."""
+PAUSE_SECONDS = 30.0
+"""After that many, as long as another one answers, the next start waits."""
+LOOKS_EVERY = 0.5
+"""Seconds between two looks at which version should be served."""
+
+
+class AnyReplica(Protocol):
+    """What is known of a :class:`~.replica.Replica` here."""
+
+    folder: Path
+    is_ready: bool
+    has_answered: bool
+    problem: str | None
+    is_worth_another: bool
+
+    def suspect(self) -> None:
+        """Have it looked at."""
+
+    def end(self) -> int:
+        """Let it answer what it has in hand, then end."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+
+@dataclass
+class _Coming:
+    """A version that is being prepared."""
+
+    version: ServedVersion
+    replica: AnyReplica
+
+
+class Replicas:
+    """Sees that one Triton answers, with the version that should be served.
+
+    Args:
+        wanted: Says what should be served now.
+        make: Starts a Triton on a version.
+        switch: Told which one answers from now on; None for none.
+        say: Told what happens, in sentences.
+        has_standby: Whether one more is kept ready.
+        clock: Tells the time, in seconds.
+    """
+
+    def __init__(
+        self,
+        wanted: Callable[[], ServedVersion],
+        make: Callable[[ServedVersion], AnyReplica],
+        switch: Callable[[AnyReplica | None], None],
+        say: Callable[[str], None],
+        has_standby: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Start the first.
+
+        Raises:
+            MerlinSimError: Where there is nothing to serve, or it is damaged.
+        """
+        self._wanted, self._make, self._switch, self._say = wanted, make, switch, say
+        self._has_standby, self._clock = has_standby, clock
+        self.serving = wanted()
+        self.active: AnyReplica | None = None
+        self.standby: AnyReplica | None = make(self.serving)
+        self._coming: _Coming | None = None
+        self._refused: ServedVersion | None = None
+        self._problem = ""
+        self._failures = 0
+        self._next_start = self._looked = clock()
+        self._ending: list[threading.Thread] = []
+
+    def look(self) -> None:
+        """See what has happened, and do what is to be done about it.
+
+        Raises:
+            ServerError: Where none answers and none can be started.
+        """
+        if self.active is not None and self.active.problem is not None:
+            self._drop_active(self.active)
+        if self.standby is not None and self.standby.problem is not None:
+            self._drop_standby(self.standby)
+        if self._coming is not None:
+            self._look_at(self._coming)
+        if self.active is not None and self.active.has_answered and self._is_prepared():
+            self._failures = 0
+        if self.active is None and self.standby is not None and self.standby.is_ready:
+            self._activate(self.standby)
+            self.standby = None
+        self._look_for_version()
+        self._start_another()
+
+    def stop(self) -> int:
+        """Let the one that answers answer what it has in hand; the exit code of it."""
+        others = [self.standby, None if self._coming is None else self._coming.replica]
+        for other in others:
+            if other is not None:
+                other.kill()
+        code = 0 if self.active is None else self.active.end()
+        for thread in self._ending:
+            thread.join()
+        self.active = self.standby = self._coming = None
+        return code
+
+    def _is_prepared(self) -> bool:
+        return self.standby is not None and self.standby.is_ready
+
+    def _activate(self, replica: AnyReplica) -> None:
+        self.active = replica
+        self._switch(replica)
+
+    def _drop_active(self, replica: AnyReplica) -> None:
+        self.active = None
+        self._switch(None)
+        how = "the one that stands by answers" if self.standby is not None else "starting another"
+        self._say(f"{replica.problem}, which nobody asked for: {how}")
+        self._in_background(replica.kill)
+        # One that never answered anybody is no better than one that never started.
+        self._failures = 0 if replica.has_answered else self._failures + 1
+        self._give_up_if_it_is_enough(replica, MOST_STARTS)
+
+    def _drop_standby(self, replica: AnyReplica) -> None:
+        self.standby = None
+        self._failures += 1
+        self._in_background(replica.kill)
+        most = MOST_STARTS if replica.is_worth_another else MOST_EXITS
+        self._give_up_if_it_is_enough(replica, most)
+        if self._failures >= most:
+            self._next_start = self._clock() + PAUSE_SECONDS
+        self._say(f"{replica.problem}: starting it again ({self._failures + 1} of {most})")
+
+    def _give_up_if_it_is_enough(self, replica: AnyReplica, most: int) -> None:
+        if self._failures >= most and self.active is None and self.standby is None:
+            raise ServerError(
+                f"{replica.problem}, {self._failures} times: it is not started again (what it said "
+                "stands above; --verbose lets it say more)."
+            )
+
+    def _start_another(self) -> None:
+        is_needed = self._has_standby or self.active is None
+        if self.standby is not None or self._coming is not None or not is_needed:
+            return
+        if self._clock() >= self._next_start:
+            try:
+                self.standby = self._make(self.serving)
+            except (MerlinSimError, OSError) as error:
+                self._next_start = self._clock() + PAUSE_SECONDS
+                self._say(f"no other can be started: {error}")
+
+    def _look_for_version(self) -> None:
+        now = self._clock()
+        if self._coming is not None or self.active is None or now - self._looked < LOOKS_EVERY:
+            return
+        self._looked = now
+        try:
+            wanted = self._wanted()
+        except MerlinSimError as error:
+            if str(error) != self._problem:
+                self._say(f"{error}\nversion {self.serving.number} goes on answering")
+            self._problem = str(error)
+            return
+        self._problem = ""
+        if wanted == self.serving:
+            self._refused = None
+        elif wanted != self._refused:
+            self._begin(wanted)
+
+    def _begin(self, wanted: ServedVersion) -> None:
+        try:
+            replica = self._make(wanted)
+        except (MerlinSimError, OSError) as error:
+            self._refuse(wanted, str(error))
+            return
+        if self.standby is not None:  # of memory two are enough
+            self._in_background(self.standby.kill)
+            self.standby = None
+        self._say(f"loading version {wanted.number}; version {self.serving.number} answers")
+        self._coming = _Coming(wanted, replica)
+
+    def _look_at(self, coming: _Coming) -> None:
+        replica = coming.replica
+        if replica.problem is not None:
+            self._coming = None
+            self._in_background(replica.kill)
+            self._failures += 1
+            if replica.is_worth_another and self._failures < MOST_STARTS:
+                self._say(f"{replica.problem}: version {coming.version.number} is tried again")
+                self._begin(coming.version)
+            else:
+                self._failures = 0
+                self._refuse(coming.version, replica.problem)
+        elif replica.is_ready:
+            before, last = self.serving, self.active
+            self.serving, self._coming, self._refused = coming.version, None, None
+            self._failures = 0
+            self._activate(replica)
+            if last is not None:
+                self._in_background(last.end)
+            self._say(f"version {self.serving.number} answers, in place of {before.number}")
+
+    def _refuse(self, wanted: ServedVersion, reason: str) -> None:
+        self._refused = wanted
+        self._say(
+            f"version {wanted.number} cannot be served: {reason}\n"
+            f"version {self.serving.number} goes on answering"
+        )
+
+    def _in_background(self, work: Callable[[], object]) -> None:
+        self._ending = [thread for thread in self._ending if thread.is_alive()]
+        thread = threading.Thread(target=work, name="end of a replica")
+        thread.start()
+        self._ending.append(thread)

@@ -1,0 +1,160 @@
+"""The model ``events``: raw events in, scores out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...histories.open_store import open_store
+from ...histories.store import Reading
+from ..events.event_encoder import EncodedEvent
+from ..events.example_event import example_event
+from ..events.row_encoder import open_encoder
+from ..limits import Limits
+from ..requests.request_log import RequestLog
+from ..scoring.canary import user_of_events
+from ..scoring.scorer import Scorer
+from ..scoring.signature_inputs import Scores
+from ..scoring.versions import Version, VersionedEvent, Versions
+from ..servables.servable import Servable
+from .event_texts import event_text, read_events, refuse_first
+from .reads import DESCRIPTIONS as OF_READS
+from .reads import CountedReads
+from .settings import ModelSettings
+from .tally import DESCRIPTIONS, Tally
+from .telling import Increment
+from .tensors import EVENT, SCORES, UNSEEN_CANDIDATES, UNSEEN_USER, VERSION
+from .worker_model import Outputs, Reply, Request
+
+NOT_SCORED = np.zeros(0, np.float32)
+NO_CANDIDATE = -1.0
+"""Fills the rows of events with fewer candidates than others of their request."""
+Encoded = list[VersionedEvent]
+
+
+class EventsModel:
+    """Scores the requests that Triton's dynamic batching hands over together."""
+
+    descriptions = {**DESCRIPTIONS, **OF_READS}
+
+    def __init__(self, settings: ModelSettings, increment: Increment) -> None:
+        """Load the servable, and the canary's where there is one."""
+        servable = Servable.open(settings.servable)
+        self.limits = settings.limits
+        served = {settings.number: servable}
+        self.tally = Tally(increment)
+        self._store = None if settings.histories is None else open_store(settings.histories)
+        histories = None if self._store is None else CountedReads(self._store, self.tally)
+        current = _load(settings.number, servable, self.limits, histories)
+        self.versions = Versions(current)
+        if (canary := settings.canary) is not None:
+            assert settings.canary_servable is not None
+            other = Servable.open(settings.canary_servable)
+            served[canary.number] = other
+            loaded = _load(canary.number, other, self.limits, histories)
+            self.versions = Versions(current, loaded, canary.share, user_of_events(servable))
+        kept = settings.log
+        self.logs = (
+            {} if kept is None else {n: RequestLog(kept, n, s.ids) for n, s in served.items()}
+        )
+
+    def probe(self) -> dict[str, npt.NDArray[Any]]:
+        """See WorkerModel; a canary is prepared by the same event."""
+        event = example_event(self.versions.current.encoder)
+        if (canary := self.versions.canary) is not None:
+            canary.scorer.score_events([canary.encoder.encode(canary.encoder.parse(event))])
+        return {EVENT: np.array([[event_text(event)]], object)}
+
+    def take(self, requests: Sequence[Request], reply: Reply) -> None:
+        """Answer requests, each of one event or more; a bad event refuses its request only."""
+        taken: list[tuple[int, Encoded]] = []
+        texts = [request.tensors[EVENT] for request in requests]
+        for place, found in enumerate(read_events(texts, self.versions.encode_all)):
+            try:
+                events = refuse_first(found)
+                longest = max((one.event.candidates for one in events), default=0)
+                self.limits.check_answer(len(events), longest)
+                taken.append((place, events))
+            except Exception as error:  # of this request alone
+                reply(place, error)
+        counted = [not requests[place].is_probe for place, events in taken for _ in events]
+        scores = self._score([one for _, events in taken for one in events], counted)
+        for place, events in taken:
+            found_scores, scores = scores[: len(events)], scores[len(events) :]
+            try:
+                reply(place, _answer(requests[place], events, refuse_first(found_scores)))
+            except Exception as error:
+                reply(place, error)
+
+    def close(self) -> None:
+        """Tell what was counted, and close what was kept."""
+        self.tally.close()
+        for log in self.logs.values():
+            log.close()
+        if self._store is not None:
+            self._store.close()
+
+    def _score(
+        self, asked: Sequence[VersionedEvent], counted: Sequence[bool]
+    ) -> list[Scores | Exception]:
+        """Score events, each by its version; give what went wrong with it in its place."""
+        scores: list[Scores | Exception] = [NOT_SCORED] * len(asked)
+        for version in self.versions.all:
+            places = [place for place, one in enumerate(asked) if one.version is version]
+            if not places:
+                continue
+            events = [asked[place].event for place in places]
+            begin = time.perf_counter()
+            for place, one in zip(places, _score_all(version.scorer, events), strict=True):
+                scores[place] = one
+            seconds = time.perf_counter() - begin
+            done = [
+                (asked[place].event, one)
+                for place in places
+                if counted[place] and not isinstance(one := scores[place], Exception)
+            ]
+            if done:
+                scored, found = [event for event, _ in done], [one for _, one in done]
+                self.tally.add(version.number, scored, found, seconds)
+                if version.number in self.logs:
+                    self.logs[version.number].add(scored, found)
+        return scores
+
+
+def _load(number: int, servable: Servable, limits: Limits, histories: Reading | None) -> Version:
+    return Version(number, open_encoder(servable, limits, histories), Scorer(servable))
+
+
+def _score_all(scorer: Scorer, events: Sequence[EncodedEvent]) -> list[Scores | Exception]:
+    """Score events together; where that fails, each by itself, as one of them is the reason."""
+    try:
+        return [*scorer.score_events(events)]
+    except Exception as error:  # whatever TensorFlow has to say
+        if len(events) == 1:
+            return [error]
+        return [one for event in events for one in _score_all(scorer, [event])]
+
+
+def _answer(request: Request, asked: Sequence[VersionedEvent], scores: Sequence[Scores]) -> Outputs:
+    """Those outputs that a request asks for."""
+    events = [event for _, event in asked]
+    outputs: dict[str, Callable[[], npt.NDArray[Any]]] = {
+        SCORES: lambda: stack(scores, NO_CANDIDATE),
+        UNSEEN_USER: lambda: np.array([[event.unseen_user] for event in events], bool),
+        UNSEEN_CANDIDATES: lambda: stack([event.unseen_candidates for event in events], False),
+        VERSION: lambda: np.array([[version.number] for version, _ in asked], np.int64),
+    }
+    return {name: make() for name, make in outputs.items() if name in request.outputs}
+
+
+def stack(lists: Sequence[npt.NDArray[Any]], filler: float | bool) -> npt.NDArray[Any]:
+    """One list of each event, as rows of one length: [events, candidates]."""
+    longest = max((len(row) for row in lists), default=0)
+    rows = np.full((len(lists), longest), filler, lists[0].dtype if lists else np.float32)
+    for place, row in enumerate(lists):
+        rows[place, : len(row)] = row
+    return rows

@@ -1,0 +1,150 @@
+"""A worker: one model in a process of its own, asked by the model's stub in Triton."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from ..limits import RequestError, UnavailableError
+from .frames import Frame, receive_frame, send_frame
+from .protocol import (
+    ANSWER,
+    COUNT,
+    FAILED,
+    PROBE,
+    READY,
+    REFUSAL,
+    WORKER,
+    probe_file,
+    write_process,
+    write_whole,
+)
+from .settings import ModelSettings
+from .worker_model import Outputs, Request, WorkerModel, refusal
+
+WARM_UPS = 3
+"""Requests that a model answers before anybody waits for it: the first prepares it."""
+
+
+class Worker:
+    """Answers what comes through a connection until the other side has gone.
+
+    Args:
+        connection: To the model's stub in Triton.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        """Hold the connection."""
+        self._connection = connection
+        self._sending = threading.Lock()
+
+    def run(self) -> None:
+        """Load the model that the first message names, and answer."""
+        opening = receive_frame(self._connection)
+        if opening is None:
+            return
+        try:
+            model = self._load(opening.message)
+        except Exception as error:  # whoever starts a server is told why it cannot
+            self._send({"kind": FAILED, "message": f"{type(error).__name__}: {error}"})
+            return
+        try:
+            while (frame := receive_frame(self._connection)) is not None:
+                self._take(model, frame)
+        except OSError:  # the stub was killed
+            pass
+        finally:
+            model.close()
+
+    def _load(self, opening: Mapping[str, Any]) -> WorkerModel:
+        folder, name = Path(opening["folder"]), opening["model"]
+        write_process(folder, name, WORKER)
+        module, _, kind = opening["worker"].rpartition(".")
+        made: Any = getattr(importlib.import_module(module), kind)
+        model: WorkerModel = made(ModelSettings.read(folder), self._count)
+        probe = model.probe()
+        for _ in range(WARM_UPS):
+            warm_up(model, probe)
+        _write_probe(probe_file(folder, name), probe)
+        self._send({"kind": READY, "descriptions": dict(model.descriptions)})
+        return model
+
+    def _take(self, model: WorkerModel, frame: Frame) -> None:
+        requests, numbers = [], []
+        for number, outputs, is_probe in frame.message["requests"]:
+            own = f"{number}/"
+            tensors = {
+                name.removeprefix(own): tensor
+                for name, tensor in frame.tensors.items()
+                if name.startswith(own)
+            }
+            requests.append(Request(tensors, frozenset(outputs), is_probe))
+            numbers.append(number)
+
+        def reply(place: int, result: Outputs | Exception) -> None:
+            self._reply(numbers[place], result)
+
+        model.take(requests, reply)
+
+    def _reply(self, number: int, result: Outputs | Exception) -> None:
+        if isinstance(result, Exception):
+            kind, message = refusal(result)
+            self._send({"kind": REFUSAL, "request": number, "code": kind, "message": message})
+        else:
+            self._send({"kind": ANSWER, "request": number}, result)
+
+    def _count(self, name: str, labels: dict[str, str], count: float) -> None:
+        self._send({"kind": COUNT, "name": name, "labels": labels, "count": count})
+
+    def _send(self, message: Mapping[str, Any], tensors: Outputs | None = None) -> None:
+        with self._sending:
+            send_frame(self._connection, message, tensors)
+
+
+def warm_up(model: WorkerModel, probe: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Have a model answer its probe.
+
+    Raises:
+        Exception: Where it cannot.
+    """
+    answered = threading.Event()
+    found: list[Outputs | Exception] = []
+
+    def reply(place: int, result: Outputs | Exception) -> None:
+        found.append(result)
+        answered.set()
+
+    model.take([Request(probe, frozenset(), is_probe=True)], reply)
+    answered.wait()
+    # Rules may ask for what is not known here, and a store may be away: that is an answer, too.
+    if isinstance(found[0], Exception) and not isinstance(
+        found[0], RequestError | UnavailableError
+    ):
+        raise found[0]
+
+
+def _write_probe(path: Path, probe: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Write the probe as Triton's HTTP takes a request."""
+    inputs = [_described(name, tensor) for name, tensor in probe.items()]
+    write_whole(path, json.dumps({"id": PROBE, "inputs": inputs}))
+
+
+_KINDS = {"i": "INT", "u": "UINT", "f": "FP"}
+
+
+def _described(name: str, tensor: npt.NDArray[Any]) -> dict[str, Any]:
+    if tensor.dtype == object:
+        data: Sequence[Any] = [
+            text if isinstance(text, str) else text.decode() for text in tensor.flat
+        ]
+        kind = "BYTES"
+    else:
+        data, kind = tensor.ravel().tolist(), f"{_KINDS[tensor.dtype.kind]}{8 * tensor.itemsize}"
+    return {"name": name, "shape": list(tensor.shape), "datatype": kind, "data": data}
