@@ -16,7 +16,7 @@ STORE_HELP = (
 )
 
 
-class StoreAddress(click.ParamType):
+class StoreAddress(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     """A store's address, or where that stands: ``@FILE`` or ``env:NAME``.
 
     >>> StoreAddress().convert("/var/histories", None, None)

@@ -66,13 +66,18 @@ def server_environment(triton: Path) -> dict[str, str]:
         )
     bundled = triton.parents[1] / "nvidia_pytriton.libs"
     before = os.environ.get("LD_LIBRARY_PATH")
+    # Merlin's schema sets it for this process: by protobuf in Python a model loads eight times as
+    # long.
+    inherited = {
+        k: v for k, v in os.environ.items() if k != "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"
+    }
     return {
         # Files beside a model's would make it one that has changed.
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONWARNINGS": "ignore",  # third parties' at their import, once for each model
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",  # each model is a process; one would take it all
-        **os.environ,
+        **inherited,
         "LD_LIBRARY_PATH": ":".join(filter(None, [folder, str(bundled), before])),
         "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}",
     }

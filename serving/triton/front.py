@@ -67,7 +67,8 @@ _FORM = "application/x-www-form-urlencoded"
 # It would show a traceback for whatever is no HTTP; whoever sent it is told.
 _SILENT = logging.getLogger(f"{__name__}.aiohttp")
 _SILENT.setLevel(logging.CRITICAL)
-_MODEL = "/v2/models/{model:[A-Za-z0-9_.-]+}"
+# Triton has statistics at the place of a model of that name.
+_MODEL = "/v2/models/{model:(?!stats(?:/|$))[A-Za-z0-9_.-]+}"
 _VERSION = _MODEL + "/versions/{version:[0-9]+}"
 
 Page = Callable[[], Awaitable[tuple[bytes, Mapping[str, str]]]]

@@ -190,7 +190,7 @@ class Replica:
         idleness = Idleness(lambda: processes_of(self.folder, model))
         asked, errors = time.monotonic(), 0
         while not self._is_ending:
-            if (code := self.process.ended()) is not None:
+            if (code := self.process.code()) is not None:
                 return f"Triton ended {describe_end(code)}"
             try:
                 status, content = self._probe(model, PROBE_SECONDS)

@@ -101,6 +101,10 @@ class OwnProcess:
         """Its number."""
         return self._process.pid
 
+    def code(self) -> int | None:
+        """Return its exit code once it has ended; what it wrote may not be passed on yet."""
+        return self._process.poll()
+
     def ended(self) -> int | None:
         """Return its exit code once it has ended and all that it wrote is passed on."""
         code = self._process.poll()

@@ -218,7 +218,7 @@ class ClickRequestFamily:
 
 def encoded_rows(encoder: Any, texts: list[bytes]) -> list[Any]:
     """Have rows read as serving reads them."""
-    from merlin_sim.serving.triton.python_models.event_texts import encode_events
+    from merlin_sim.serving.workers.event_texts import encode_events
 
     return encode_events(encoder, np.array(texts, object).reshape(-1, 1))
 

@@ -176,7 +176,7 @@ class RequestFamily:
         return other if other.failed or other.kind == REFUSED else outcome
 
     def _judge_events(self, requests: Requests) -> Outcome:
-        from merlin_sim.serving.triton.python_models.event_texts import encode_events
+        from merlin_sim.serving.workers.event_texts import encode_events
 
         texts = np.array(requests.texts, object).reshape(-1, 1)
         tried = attempt(lambda: encode_events(self._encoder, texts))
@@ -234,7 +234,7 @@ class RequestFamily:
         from merlin_sim.serving.limits import Limits
         from merlin_sim.serving.scoring.ids_request import check_request
         from merlin_sim.serving.scoring.signature_inputs import plain_batch
-        from merlin_sim.serving.triton.python_models.event_texts import encode_events
+        from merlin_sim.serving.workers.event_texts import encode_events
 
         columns = self._encoder.columns
         texts = np.array(good.texts, object).reshape(-1, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from dataclasses import replace
 
@@ -9,9 +10,7 @@ import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.retrieval.served.endpoint import RecommendEndpoint
-from merlin_sim.serving.limits import Limits, RequestError
-from merlin_sim.serving.scoring.canary import Canary
-from merlin_sim.serving.triton.repository import Served
+from merlin_sim.serving.limits import RequestError
 
 model_config = pytest.importorskip("tritonclient.grpc.model_config_pb2")
 text_format = pytest.importorskip("google.protobuf.text_format")
@@ -24,36 +23,24 @@ def endpoint(towers, index_path, tmp_path_factory):
     return RecommendEndpoint(towers.servable.path, index_path, rules, 400)
 
 
-def test_a_version_has_its_ranker_and_the_canarys(endpoint, ranker, other_ranker, tmp_path):
-    served = Served(ranker, Limits(50, 60), 7, (Canary(8, 0.25), other_ranker), "redis://here")
-    endpoint.write(served, tmp_path)
-    config = text_format.Parse(
-        (tmp_path / "recommend/config.pbtxt").read_text(), model_config.ModelConfig()
-    )
-    told = {name: value.string_value for name, value in config.parameters.items()}
-    assert told["servable"] == str(ranker.path) and told["canary"] == str(other_ranker.path)
-    assert (told["canary_version"], told["canary_share"]) == ("8", "0.25")
-    assert (told["max_candidates"], told["candidates"], told["histories"]) == (
-        "50",
-        "400",
-        "redis://here",
-    )
-    assert told["has_versions"] and told["rules"].endswith("rules.yaml")
-    model = (tmp_path / "recommend/7/model.py").read_text()
-    assert "from merlin_sim.retrieval.served.recommend_model import TritonPythonModel" in model
+def test_what_whoever_reaches_a_model_may_read_says_nothing_of_what_it_answers_by(endpoint, ranker):
+    model = endpoint.model(ranker, None, True)
+    config = text_format.Parse(model.config.to_text(), model_config.ModelConfig())
+    assert not config.parameters and config.name == "recommend"
+    assert endpoint.settings["candidates"] == 400 and endpoint.settings["rules"].endswith(".yaml")
+    module, _, kind = model.worker.rpartition(".")
+    assert hasattr(importlib.import_module(module), kind)
 
 
-def test_what_cannot_score_is_refused(endpoint, ranker, tmp_path):
-    served = Served(ranker, Limits(), histories="store")
+def test_what_cannot_score_is_refused(endpoint, ranker):
     rows = replace(ranker, manifest=of_rows(ranker))
     for wrong, message in [
-        (replace(served, histories=None), "need a store of histories"),
-        (replace(served, servable=rows), "expected a model of users with histories"),
-        (replace(served, canary=(Canary(2, 0.5), rows)), "expected a model of users"),
+        ((ranker, None, False), "need a store of histories"),
+        ((rows, None, True), "expected a model of users with histories"),
+        ((ranker, rows, True), "expected a model of users"),
     ]:
         with pytest.raises(MerlinSimError, match=message):
-            endpoint.write(wrong, tmp_path)
-    assert not list(tmp_path.iterdir())
+            endpoint.model(*wrong)
 
 
 def of_rows(servable):

@@ -6,17 +6,17 @@ import json
 
 import pytest
 
-from merlin_sim.retrieval.served.request import LONGEST, Asked, read_request
-from merlin_sim.serving.limits import Limits, RequestError
+from merlin_sim.retrieval.served.request import LONGEST, RecommendRequest, read_request
+from merlin_sim.serving.limits import RequestError
 
-LIMITS = Limits(max_candidates=30)
+RETRIEVED = 30
 
 
 def test_what_is_not_said_is_as_documented():
-    assert read_request(b'{"user": 7}', LIMITS) == Asked(7, 20, {})
+    assert read_request(b'{"user": 7}', RETRIEVED) == RecommendRequest(7, 20, {})
     facts = {"age": 17, "markets": ["DE", None], "is_new": True, "mass": 1.5}
     text = json.dumps({"user": "A", "top": 30, "facts": facts})
-    assert read_request(text, LIMITS) == Asked("A", 30, facts)
+    assert read_request(text, RETRIEVED) == RecommendRequest("A", 30, facts)
 
 
 @pytest.mark.parametrize(
@@ -31,10 +31,13 @@ def test_what_is_not_said_is_as_documented():
         (json.dumps({"user": "x" * 5000}), "user: expected a key of at most 4,096 characters"),
         ('{"user": "\\ud800"}', "user: expected characters of Unicode"),
         ('{"user": 1, "facts": {"a": "\\ud800"}}', "facts: expected characters of Unicode"),
-        ('{"user": 1, "top": 31}', "top: expected a whole number from 1 to 30, received 31"),
-        ('{"user": 1, "top": 0}', "top: expected a whole number from 1 to 30, received 0"),
-        ('{"user": 1, "top": true}', "top: expected a whole number from 1 to 30, received True"),
-        ('{"user": 1, "top": 2.0}', "top: expected a whole number from 1 to 30, received 2.0"),
+        (
+            '{"user": 1, "top": 31}',
+            "top: expected a whole number from 1 to 30, as many items as are retrieved",
+        ),
+        ('{"user": 1, "top": 0}', "(`--candidates`), received 0"),
+        ('{"user": 1, "top": true}', "(`--candidates`), received True"),
+        ('{"user": 1, "top": 2.0}', "(`--candidates`), received 2.0"),
         ('{"user": 1, "facts": [1]}', "facts: expected an object, received [1]"),
         ('{"user": 1, "facts": {"a": {}}}', "facts.a: expected a text, a number, a truth value"),
         ('{"user": 1, "facts": {"a": [[]]}}', "or a list of them, received [[]]"),
@@ -43,5 +46,9 @@ def test_what_is_not_said_is_as_documented():
 )
 def test_what_is_wrong_is_told(text, message):
     with pytest.raises(RequestError) as raised:
-        read_request(text, LIMITS)
+        read_request(text, RETRIEVED)
     assert message in str(raised.value)
+
+
+def test_fewer_are_answered_unasked_where_fewer_are_retrieved():
+    assert read_request('{"user": 1}', 5) == RecommendRequest(1, 5, {})

@@ -10,13 +10,13 @@ import pytest
 
 from merlin_sim.histories.interaction import parse_interaction
 from merlin_sim.histories.open_store import open_store
-from merlin_sim.histories.store import StoreError
+from merlin_sim.histories.store import History, StoreError
 from merlin_sim.retrieval.candidates.index_directory import open_index
 from merlin_sim.retrieval.candidates.kept_histories import StoreHistories
 from merlin_sim.retrieval.recommender import NEAREST, POPULAR, STAGES, Recommender
 from merlin_sim.retrieval.served.responder import Responder
 from merlin_sim.retrieval.served.tally import DESCRIPTIONS, RecommendTally
-from merlin_sim.serving.limits import Limits, RequestError
+from merlin_sim.serving.limits import RequestError, UnavailableError
 from merlin_sim.serving.scoring.canary import Canary, meets_canary
 
 USERS = [f"new {number}" for number in range(12)]
@@ -24,8 +24,11 @@ CANARY = Canary(8, 0.5)
 
 
 class BrokenStore:
-    def read(self, user, newest):
-        raise StoreError("the disk is gone")
+    """Cannot read some users; knows nothing of the others."""
+
+    def read_all(self, users, newest):
+        gone = StoreError("redis://10.0.0.7 is gone")
+        return [gone if "A" in user else History([], []) for user in users]
 
 
 @pytest.fixture
@@ -57,9 +60,14 @@ def make(towers, index_path, tally):
             for version, most in zip((7, 8), candidates, strict=True)
         }
         kept = StoreHistories(store, towers.encoder)
-        return Responder(kept, by_version, 7, CANARY, Limits(), tally, names_version=True)
+        return Responder(kept, by_version, 7, CANARY, 500, tally, names_version=True)
 
     return make
+
+
+def respond(responder, texts):
+    """Answer requests, all of which are counted."""
+    return responder.respond(texts, [True] * len(texts))
 
 
 @pytest.fixture
@@ -73,7 +81,7 @@ def store(tmp_path, towers):
 def test_each_is_answered_by_its_version_and_counted(make, store, tally, told, towers):
     texts = [json.dumps({"user": user, "top": 3}) for user in [*USERS, "nobody"]]
     texts[2:2] = ["nonsense"]
-    found = dict(make(store).respond(texts))
+    found = dict(respond(make(store), texts))
     assert sorted(found) == list(range(len(texts)))
     refused = found.pop(2)
     assert isinstance(refused, RequestError) and "expected one JSON object" in str(refused)
@@ -102,8 +110,11 @@ def test_each_is_answered_by_its_version_and_counted(make, store, tally, told, t
 
 
 def test_a_store_that_cannot_be_read_is_no_fault_of_the_request(make):
-    ((place, error),) = make(BrokenStore()).respond(['{"user": "A"}'])
-    assert place == 0 and type(error) is StoreError
+    texts = [json.dumps({"user": user}) for user in ("A", "B", "A1")]
+    found = dict(respond(make(BrokenStore()), texts))
+    for place in (0, 2):
+        assert type(found[place]) is UnavailableError and "10.0.0.7" not in str(found[place])
+    assert found[1]["source"] == POPULAR
 
 
 def test_what_goes_wrong_with_one_is_not_the_others(make, store, monkeypatch):
@@ -118,6 +129,6 @@ def test_what_goes_wrong_with_one_is_not_the_others(make, store, monkeypatch):
         return score(self, *arguments)
 
     monkeypatch.setattr(Recommender, "_choose", broken)
-    found = dict(responder.respond([json.dumps({"user": user}) for user in USERS]))
+    found = dict(respond(responder, [json.dumps({"user": user}) for user in USERS]))
     wrong = [answer for answer in found.values() if isinstance(answer, Exception)]
     assert len(found) == len(USERS) and [str(error) for error in wrong] == ["of no use"]

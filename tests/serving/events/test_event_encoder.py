@@ -15,6 +15,7 @@ from merlin_sim.histories.open_store import open_store
 from merlin_sim.serving.events.event_encoder import EventEncoder
 from merlin_sim.serving.events.row_encoder import open_encoder
 from merlin_sim.serving.limits import RequestError
+from merlin_sim.serving.servables.servable import Servable
 
 
 @pytest.fixture
@@ -125,6 +126,7 @@ def test_a_model_without_a_users_column_takes_no_store(servable, tmp_path):
     store = open_store(str(tmp_path / "store"), create=True)
     columns = replace(servable.columns, users=())
     without = SimpleNamespace(path=servable.path, columns=columns, takes_rows=False)
+    without.check_reads_histories = lambda: Servable.check_reads_histories(without)
     with pytest.raises(MerlinSimError, match="reads no column of a user, and a store has histor"):
         open_encoder(without, histories=store)
 

@@ -10,6 +10,7 @@ import socketserver
 import threading
 from html import unescape
 from http.server import BaseHTTPRequestHandler
+from types import SimpleNamespace
 from urllib.parse import quote
 
 import pytest
@@ -17,7 +18,7 @@ from browser import browse
 
 pytest.importorskip("aiohttp")
 from merlin_sim.serving.page.home_page import Form, HomePage, Status  # noqa: E402
-from merlin_sim.serving.triton.front import Door, Front  # noqa: E402
+from merlin_sim.serving.triton.front import Bounds, Doors, Front  # noqa: E402
 from merlin_sim.training.reports.page import Table, Text  # noqa: E402
 
 pytestmark = pytest.mark.timeout(600)
@@ -81,9 +82,11 @@ def shown(tmp_path):
                 lambda: told,
                 Form(EVENT, keeps_histories=True, recommends=False),
             )
-            pages = {"/": page.answer}
-            door = Door(listener, tmp_path / "http", ("GET", "POST"), 10**6, pages=pages)
-            running.append(Front([door]))
+            metrics = socket.socket()
+            metrics.bind(("127.0.0.1", 0))
+            front = Front(Doors(listener, metrics, None), Bounds(body=10**6), {}, page.answer)
+            front.switch(SimpleNamespace(folder=tmp_path, has_answered=False, suspect=print))
+            running.append(front)
             return address, upstream.asked
 
         try:

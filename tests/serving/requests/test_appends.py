@@ -10,9 +10,11 @@ import pytest
 
 from merlin_sim.histories.open_store import open_store
 from merlin_sim.histories.store import StoreError
-from merlin_sim.serving.requests.appends import MOST, Appends
+from merlin_sim.serving.events.key_kind import KeyKind
+from merlin_sim.serving.requests.appends import MOST, NOT_KEPT, Appends
 
 DOMAINS = ("item_id", "cat_id")
+ANY = KeyKind(is_text=True, is_any=True)
 
 
 @pytest.fixture
@@ -34,7 +36,7 @@ def body(*interactions):
 
 
 def test_one_and_several_are_kept(store):
-    appends = Appends(store, DOMAINS)
+    appends = Appends(store, ANY, ANY, DOMAINS)
     one = body({"user": "A", "item": "B1", "time": 2})
     two = body(
         {"user": "A", "item": {"item_id": "B0", "cat_id": "C"}, "time": 1}, {"user": 7, "item": 8}
@@ -52,11 +54,16 @@ def test_one_and_several_are_kept(store):
         (b'[{"user": 1, "item": 2}, {"user": 1}]', "interaction 2: expected the key 'item'"),
         (b'{"user": 1, "item": {"cat_id": 2}}', "item: expected 'item_id'"),
         (b'{"user": 1, "item": {"item_id": 2, "colour": 3}}', "nothing beside item_id, cat_id"),
+        (
+            json.dumps({"user": 2**70, "item": 1}).encode(),
+            "user: expected a whole number of 64 bits",
+        ),
+        (b'{"user": "\\ud800", "item": 1}', "user: expected characters of Unicode"),
         (json.dumps([0] * (MOST + 1)).encode(), "at most 10,000 interactions, received 10,001"),
     ],
 )
 def test_of_a_bad_request_nothing_is_kept(store, text, says):
-    ((status, answer),) = ask(Appends(store, DOMAINS), text)
+    ((status, answer),) = ask(Appends(store, ANY, ANY, DOMAINS), text)
     assert status == 400 and says in answer["error"]
     assert store.users() == 0
 
@@ -77,7 +84,7 @@ class HeldStore:
 
 def test_what_waits_is_written_together_and_each_is_told_its_own_end():
     store = HeldStore()
-    appends = Appends(store, DOMAINS)
+    appends = Appends(store, ANY, ANY, DOMAINS)
 
     async def go():
         waiting = [
@@ -91,14 +98,14 @@ def test_what_waits_is_written_together_and_each_is_told_its_own_end():
         return [*answers, await appends.answer(body({"user": 1, "item": 13}))]
 
     answers = asyncio.run(go())
-    assert answers == [(200, {"kept": 1})] * 5 + [(503, {"error": "the disk is full."})]
+    assert answers == [(200, {"kept": 1})] * 5 + [(503, {"error": NOT_KEPT})]
     assert [item for call in store.calls for item in call] == [0, 1, 2, 3, 4, 13]
     assert len(store.calls) < 6
 
 
 def test_those_that_wait_with_a_caller_who_has_gone_are_answered():
     store = HeldStore()
-    appends = Appends(store, DOMAINS)
+    appends = Appends(store, ANY, ANY, DOMAINS)
 
     async def go():
         waiting = [
@@ -116,7 +123,7 @@ def test_those_that_wait_with_a_caller_who_has_gone_are_answered():
 
 
 def test_what_was_kept_is_counted(store):
-    appends = Appends(store, DOMAINS)
+    appends = Appends(store, ANY, ANY, DOMAINS)
     one, two = body({"user": "A", "item": "B"}), body(*[{"user": "A", "item": n} for n in range(3)])
     ask(appends, one, two, b"nonsense")
     store.append = lambda interactions: (_ for _ in ()).throw(StoreError("full"))
@@ -134,3 +141,18 @@ def test_what_was_kept_is_counted(store):
         "merlin_sim_histories_append_failures": "1",
     }
     assert numbers['merlin_sim_histories_append_seconds_bucket{le="+Inf"}'] == "1"
+
+
+@pytest.mark.parametrize(
+    ("one", "says"),
+    [
+        ({"user": 7, "item": "B1"}, "user: expected a string, as the model's keys are, received 7"),
+        ({"user": "A", "item": 8}, "item: expected a string, as the model's keys are"),
+        ({"user": "A", "item": {"item_id": 8}}, "item.item_id: expected a string"),
+    ],
+)
+def test_what_no_event_of_the_model_could_read_is_refused(servable, store, one, says):
+    """All events of that user would be refused for it."""
+    ((status, answer),) = ask(Appends.of(servable, store), body(one))
+    assert status == 400 and says in answer["error"]
+    assert store.users() == 0

@@ -7,14 +7,13 @@ from hollow_servable import write_hollow_servable
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.serving.limits import RequestError
-from merlin_sim.serving.scoring.versions import (
+from merlin_sim.serving.scoring.canary import (
     Canary,
-    Version,
-    Versions,
     meets_canary,
     parse_canary,
     user_of_events,
 )
+from merlin_sim.serving.scoring.versions import Version, Versions
 from merlin_sim.serving.servables.servable import Servable
 
 USERS = [f"user {number}" for number in range(20_000)]
@@ -54,21 +53,31 @@ class OneEncoder:
     def encode(self, event):
         return self.name, event["who"]
 
+    def with_histories(self, events):
+        return list(events)
+
+
+def encode(versions, fields):
+    (found,) = versions.encode_all([fields])
+    if isinstance(found, Exception):
+        raise found
+    return found
+
 
 def test_an_event_is_read_by_the_version_that_has_to_answer():
     current, canary = (Version(n, OneEncoder(f"of {n}"), None) for n in (7, 8))
     versions = Versions(current, canary, 0.5, "who")
-    found = {user: versions.encode({"who": user}) for user in USERS[:200]}
+    found = {user: encode(versions, {"who": user}) for user in USERS[:200]}
     assert {asked.version.number for asked in found.values()} == {7, 8}
     for user, asked in found.items():
         expected = canary if meets_canary(user, Canary(8, 0.5)) else current
         assert asked == (expected, (f"of {expected.number}", user))
     # Who has no key is the current version's, and what is no event is refused by it.
-    assert versions.encode({"who": None}).version is current
+    assert encode(versions, {"who": None}).version is current
     with pytest.raises(RequestError):
-        versions.encode("text")
+        encode(versions, "text")
     alone = Versions(current)
-    assert all(alone.encode({"who": user}).version is current for user in USERS[:200])
+    assert all(encode(alone, {"who": user}).version is current for user in USERS[:200])
     assert alone.all == (current,) and versions.all == (current, canary)
 
 

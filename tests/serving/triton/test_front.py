@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import http.client
 import json
@@ -12,10 +13,21 @@ from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler
 
 import pytest
+from held_server import until
 
 pytest.importorskip("aiohttp")
+from aiohttp import web  # noqa: E402
+
 from merlin_sim.serving.limits import RequestError  # noqa: E402
-from merlin_sim.serving.triton.front import DEEPEST, JSON_LENGTH, Detour, Door, Front  # noqa: E402
+from merlin_sim.serving.triton.access import Access  # noqa: E402
+from merlin_sim.serving.triton.front import (  # noqa: E402
+    DEEPEST,
+    JSON_LENGTH,
+    Bounds,
+    Doors,
+    Front,
+)
+from merlin_sim.serving.workers.protocol import FAULT  # noqa: E402
 
 MOST = 100_000
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -38,7 +50,11 @@ TOO_LARGE = {
     b'"wide"': b'{"error":"the request is too large: expected at most 5 scores, received \\"9\\""}',
 }
 """What Triton and its models answer with 400 where a request is too large."""
+NOT_NOW = b'"not now"'
+DEAD = b'"dead"'
 REACHED, GO_ON, GONE = threading.Event(), threading.Event(), threading.Event()
+INFER = "/v2/models/events/infer"
+TOKEN = "a token of many characters"
 
 
 class Echo(BaseHTTPRequestHandler):
@@ -51,10 +67,23 @@ class Echo(BaseHTTPRequestHandler):
         if body == b'"slow"':
             REACHED.set()
             GO_ON.wait(60)
+        if body == DEAD and self.server.dies:
+            self.close_connection = True
+            return
         found = {"path": self.path, "headers": dict(self.headers), "body": body.decode()}
-        answer = {**UNREAD, **TOO_LARGE}.get(body, json.dumps(found).encode())
+        told = {
+            **UNREAD,
+            **TOO_LARGE,
+            NOT_NOW: b'{"error":"not just now: the history cannot be read"}',
+            b'"stub"': b"""{"error":"Stub process 'events_0' is not healthy."}""",
+        }
+        if body == b'"stub"' and not self.server.dies:
+            del told[body]
+        answer = told.get(body, json.dumps(found).encode())
         is_refused = body == b'"bad"' or body in TOO_LARGE
-        self.send_response(500 if body in UNREAD else 400 if is_refused else 200)
+        is_fault = body in UNREAD or (body == b'"stub"' and self.server.dies)
+        status = 500 if is_fault else 503 if body == NOT_NOW else 400 if is_refused else 200
+        self.send_response(status)
         self.send_header("Content-Length", str(len(answer)))
         self.send_header(JSON_LENGTH, "7")
         self.end_headers()
@@ -81,70 +110,216 @@ def added():
     return "".join(ADDED)
 
 
-async def answered_here(body):
-    return 418, {"read": body.decode()}
-
-
-def ask_model(body):
+async def answered_here(front, body):
     if body == b'"refused"':
         raise RequestError("not that")
-    return b'{"asked": ' + body + b"}"
+    if body == b'"fault"':
+        raise ZeroDivisionError("at /secret/path")
+    return web.json_response({"read": body.decode()}, status=418)
 
 
-def tell_model(content):
-    """What the stand-in got, without its headers."""
-    found = json.loads(content)
-    return json.dumps([found["path"], found["body"]]).encode()
+async def ask_model(front, body):
+    return await front.infer("model", b'{"asked": ' + body + b"}")
 
 
 class Upstream(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
+    dies = False
+
+
+class Behind:
+    """A Triton as a front knows one, on sockets in a folder."""
+
+    def __init__(self, folder):
+        self.folder, self.has_answered = folder, False
+        self.suspected = threading.Event()
+        folder.mkdir()
+        self.servers = [Upstream(str(folder / name), Echo) for name in ("http", "metrics")]
+        for server in self.servers:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+
+    def suspect(self):
+        self.suspected.set()
+
+    def die(self):
+        for server in self.servers:
+            server.dies = True
+
+    def close(self):
+        for server in self.servers:
+            server.shutdown()
+            server.server_close()
 
 
 @pytest.fixture
-def front(tmp_path):
-    """Ask the front; status, headers, and what was answered."""
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    path = tmp_path / "http"
-    for event in (REACHED, GO_ON, GONE):
-        event.clear()
-    ADDED.clear()
-    with Upstream(str(path), Echo) as upstream:
-        serving = threading.Thread(target=upstream.serve_forever)
-        serving.start()
-        here = {"/here": answered_here}
-        there = {"/there": Detour("model", ask_model, tell_model)}
-        running = Front([Door(listener, path, ("GET", "POST"), MOST, here, there, added)])
+def start(tmp_path):
+    """Start a front with bounds and access; ask it for status, headers, and what was answered."""
+    running = []
 
-        def ask(body=None, headers=None, method="POST", path="/v2/x%2Fy?a=%20b"):
+    def start(bounds, access=None):
+        listeners = [socket.socket() for _ in range(2)]
+        for listener in listeners:
+            listener.bind(("127.0.0.1", 0))
+        http_port, metrics_port = (listener.getsockname()[1] for listener in listeners)
+        doors = Doors(*listeners, None, access or Access())
+        routes = {"/here": answered_here, "/there": ask_model}
+        front = Front(doors, bounds, routes, added=added)
+        behind = Behind(tmp_path / f"triton-{len(running)}")
+        running.append((front, behind))
+        front.switch(behind)
+
+        def ask(body=None, headers=None, method="POST", path=INFER, port=http_port):
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
             try:
                 connection.request(method, path, body, headers or {})
                 response = connection.getresponse()
-                return response.status, response.headers, json.loads(response.read())
+                content = response.read()
+                return response.status, response.headers, json.loads(content or b"null")
             finally:
                 connection.close()
 
-        ask.front = running
-        ask.stop_upstream = lambda: (upstream.shutdown(), upstream.server_close(), path.unlink())
-        try:
-            yield ask
-        finally:
-            running.close()
-            upstream.shutdown()
-            serving.join()
+        def next_triton():
+            another = Behind(tmp_path / f"next-{len(running)}")
+            running.append((front, another))
+            return another
+
+        ask.front, ask.behind, ask.next, ask.metrics = front, behind, next_triton, metrics_port
+        return ask
+
+    for event in (REACHED, GO_ON, GONE):
+        event.clear()
+    ADDED.clear()
+    yield start
+    GO_ON.set()
+    for front, behind in running:
+        front.close()
+        behind.close()
+
+
+@pytest.fixture
+def front(start):
+    """A front that takes little."""
+    return start(Bounds(body=MOST))
 
 
 def test_a_request_is_handed_on_as_it_is_and_so_is_its_answer(front):
-    status, headers, found = front("{}", {"X-Own": "a", JSON_LENGTH: "2", "Accept-Encoding": "br"})
+    given = {JSON_LENGTH: "2", "Accept-Encoding": "br", "Authorization": "Bearer x"}
+    given["x-merlin-sim-token"] = "a guess"
+    status, headers, found = front("{}", given)
     assert (status, headers[JSON_LENGTH]) == (200, "7")
-    assert (found["path"], found["body"]) == ("/v2/x%2Fy?a=%20b", "{}")
-    assert found["headers"]["X-Own"] == "a" and found["headers"][JSON_LENGTH] == "2"
-    assert found["headers"]["Accept-Encoding"] == "br"
+    assert (found["path"], found["body"]) == (INFER, "{}")
+    assert found["headers"][JSON_LENGTH] == "2" and found["headers"]["Accept-Encoding"] == "br"
+    # What opens this server, or would open Triton's management, is none of its business.
+    assert not {"Authorization", "x-merlin-sim-token"} & set(found["headers"])
     assert front('"bad"')[0] == 400
-    assert front(method="GET")[2]["body"] == ""
+    assert front(method="GET", path="/v2/models/events")[2]["body"] == ""
+
+
+MANAGEMENT = [
+    ("POST", "/v2/repository/index"),
+    ("POST", "/v2/repository/models/events/load"),
+    ("POST", "/v2/repository/models/events/unload"),
+    ("POST", "/v2/systemsharedmemory/region/a/register"),
+    ("GET", "/v2/systemsharedmemory/status"),
+    ("POST", "/v2/cudasharedmemory/region/a/register"),
+    ("GET", "/v2/trace/setting"),
+    ("POST", "/v2/models/events/trace/setting"),
+    ("POST", "/v2/logging"),
+    ("GET", "/v2/models/events/config"),
+    ("GET", "/v2/models/events/stats"),
+    ("GET", "/v2/models/stats"),
+    ("GET", "/metrics"),
+    ("POST", "/v2/models/events%2Finfer"),
+    ("POST", "/v2/models/../repository/index"),
+    ("POST", "/v2/models/events/generate"),
+    ("GET", "//v2/logging"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), MANAGEMENT)
+def test_what_is_not_allowed_does_not_reach_triton(front, method, path):
+    status, _, found = front(None if method == "GET" else "{}", method=method, path=path)
+    assert status in (404, 405) and "path" not in found
+
+
+@pytest.mark.parametrize("path", ["/v2", "/v2/models/a.b-c", "/v2/models/a/versions/3/ready"])
+def test_what_is_told_of_models_is_handed_on(front, path):
+    assert front(method="GET", path=path)[2]["path"] == path
+
+
+def test_a_token_opens_it_and_nothing_else_does(start):
+    ask = start(Bounds(), Access((TOKEN, "another token of many")))
+    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN}):
+        for path in (INFER, "/here", "/there"):
+            status, told, found = ask("{}", headers, path=path)
+            assert status == 401 and "WWW-Authenticate" in told and "path" not in found
+        assert ask(headers=headers, method="GET", path="/metrics", port=ask.metrics)[0] == 401
+    assert ask(method="GET", path="/v2/health/ready")[0] == 200  # asked by who watches machines
+    basic = base64.b64encode(f"anybody:{TOKEN}".encode()).decode()
+    for authorization in (f"Bearer {TOKEN}", "bearer another token of many", f"Basic {basic}"):
+        assert ask("{}", {"Authorization": authorization})[0] == 200
+
+
+def test_more_than_is_taken_at_once_is_refused_at_once(start):
+    ask = start(Bounds(body=MOST, requests=1))
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(ask, '"slow"')
+        assert REACHED.wait(60)
+        status, headers, found = ask("{}")
+        assert (status, headers["Retry-After"]) == (429, "1") and "in hand" in found["error"]
+        assert ask(method="GET", path="/v2/health/ready")[0] == 200
+        GO_ON.set()
+        assert slow.result(60)[0] == 200
+    assert ask("{}")[0] == 200
+
+
+def test_a_request_takes_no_longer_than_it_may(start):
+    ask = start(Bounds(body=MOST, seconds=0.2))
+    status, headers, found = ask('"slow"')
+    assert (status, headers["Retry-After"]) == (503, "1") and "no answer within 0.2" in found[
+        "error"
+    ]
+
+
+@pytest.mark.parametrize("body", [DEAD, b'"stub"'], ids=["triton", "a model's process"])
+def test_what_is_lost_with_a_triton_is_asked_again_of_the_next(front, body):
+    front.behind.die()
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(front, body)
+        assert front.behind.suspected.wait(60)
+        front.front.switch(None)
+        assert front(method="GET", path="/v2/health/ready")[0] == 503
+        assert not asked.done()
+        front.front.switch(front.next())
+        status, _, found = asked.result(60)
+    assert status == 200 and found["body"] == body.decode()
+
+
+def test_what_ends_one_triton_after_the_other_is_refused(front):
+    """Else one request would end all of them, for ever."""
+    front.behind.die()
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(front, DEAD)
+        behind = front.behind
+        for _ in range(3):
+            assert behind.suspected.wait(60)
+            behind = front.next()
+            behind.die()
+            front.front.switch(behind)
+        status, _, found = asked.result(60)
+    assert status == 503 and "again and again over this request" in found["error"]
+
+
+def test_what_cannot_be_answered_just_now_says_when_to_come_again(front):
+    status, headers, found = front(NOT_NOW)
+    assert (status, headers["Retry-After"]) == (503, "1")
+    assert found == {"error": "the history cannot be read"}
+
+
+def test_a_fault_of_ours_tells_no_path(front, capfd):
+    status, _, found = front('"fault"', path="/here")
+    assert (status, found) == (500, {"error": FAULT})
+    assert "/secret/path" in capfd.readouterr().err
 
 
 def test_nothing_that_triton_cannot_bear_is_handed_on(front):
@@ -249,35 +424,40 @@ def test_a_connection_to_triton_goes_when_it_is_idle(front):
     assert GONE.wait(60)
 
 
-def test_without_triton_it_says_so(front):
-    front.stop_upstream()
-    status, _, found = front("{}")
-    assert status == 503 and "the server is starting, ending" in found["error"]
+def test_while_there_is_no_triton_a_request_is_held(front):
+    front.front.switch(None)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(front, "{}")
+        until(lambda: front(method="GET", path="/v2/health/ready")[0] == 503)
+        assert not asked.done()
+        front.front.switch(front.behind)
+        assert asked.result(60)[0] == 200
 
 
 def test_what_is_answered_here_does_not_reach_triton(front):
     status, _, answer = front(b'{"a": 1}', path="/here")
     assert (status, answer) == (418, {"read": '{"a": 1}'})
+    assert front(b'"refused"', path="/here")[0::2] == (400, {"error": "not that"})
     assert front(method="GET", path="/here")[0] == 405
     assert front(b"[" * (DEEPEST + 1), path="/here")[0] == 400
     assert front(b"x" * (MOST + 1), path="/here")[0] == 413
-    assert front(b'"x"', path="/here/more")[2]["path"] == "/here/more"
+    assert front(b'"x"', path="/here/more")[0] == 404
 
 
-def test_a_detour_leads_to_a_model_and_back(front):
+def test_a_model_is_asked_in_plain_json(front):
     """Its headers are of plain JSON: nothing of the request's is handed on."""
-    asked = front(b'{"a": 1}', {**FORM, "Authorization": "secret"}, path="/there")
-    assert asked[0] == 200 and asked[1]["Content-Type"].startswith("application/json")
-    assert asked[2] == ["/v2/models/model/infer", '{"asked": {"a": 1}}']
-    assert front(b'"refused"', path="/there")[0::2] == (400, {"error": "not that"})
-    assert front(method="GET", path="/there")[0] == 405
-    assert front(b'"broken"', path="/there/more")[0] == 500  # another path
+    status, _, found = front(b'{"a": 1}', {**FORM, "Authorization": "secret"}, path="/there")
+    assert (status, found["path"]) == (200, "/v2/models/model/infer")
+    assert found["body"] == '{"asked": {"a": 1}}' and "Authorization" not in found["headers"]
 
 
-def test_what_is_added_stands_below(front):
-    found = front(b"{}")[2]
-    ADDED.append(" ")
-    assert front(b"{}")[2] == found
-    ADDED.append("more")
-    with pytest.raises(json.JSONDecodeError):
-        front(b"{}")
+def test_what_is_added_stands_below_tritons_metrics(front):
+    ADDED.append("ours 1\n")
+    connection = http.client.HTTPConnection("127.0.0.1", front.metrics, timeout=60)
+    connection.request("GET", "/metrics")
+    text = connection.getresponse().read().decode()
+    connection.close()
+    assert text.startswith('{"path": "/metrics"') and "ours 1\n" in text
+    assert "merlin_sim_requests_in_hand 0" in text
+    assert front(method="POST", path="/metrics", port=front.metrics)[0] == 405
+    assert front(method="GET", path="/v2/logging", port=front.metrics)[0] == 404

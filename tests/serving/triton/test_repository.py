@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
-import sys
 import urllib.request
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
@@ -29,8 +27,8 @@ from merlin_sim.serving.triton.bundled_server import (
     server_environment,
     start_process,
 )
+from merlin_sim.serving.triton.replicas import MOST_STARTS
 from merlin_sim.serving.triton.repository import write_stock_repository
-from merlin_sim.serving.triton.serve import MOST_STARTS
 
 model_config = pytest.importorskip("tritonclient.grpc.model_config_pb2")
 text_format = pytest.importorskip("google.protobuf.text_format")
@@ -41,22 +39,6 @@ from tritonclient.utils import InferenceServerException  # noqa: E402
 def repository(servable, tmp_path_factory):
     output = tmp_path_factory.mktemp("triton") / "repository"
     return write_stock_repository(servable.path, output, limits=Limits(500, 600))
-
-
-def test_loading_a_model_changes_nothing_beside_it(tmp_path):
-    """A server that looks at its models would load it again."""
-    model = module.TritonModel("plain", [], [], backend="python")
-    module.write_model(tmp_path, model, "serving.limits", 3)
-
-    def files():
-        return {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-
-    before = files()
-    code = "import sys; sys.dont_write_bytecode = False; sys.path.insert(0, '.'); import model"
-    home = tmp_path / "plain/3"
-    ended = subprocess.run([sys.executable, "-c", code], cwd=home, capture_output=True, text=True)
-    assert "cannot import name 'TritonPythonModel'" in ended.stderr  # it was imported
-    assert files() == before
 
 
 @pytest.fixture(scope="module")

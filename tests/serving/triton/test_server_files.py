@@ -70,23 +70,26 @@ def test_what_is_alive_or_not_ours_stays(folders):
     assert not files.path.exists() and not os.listdir(memory)
 
 
-def test_before_a_new_start_sockets_and_shared_memory_go(folders):
+def test_what_one_triton_left_in_shared_memory_goes_with_it_and_no_others(folders):
     _, memory = folders
     files = ServerFiles()
-    for name in ("http", "metrics", "kept"):
-        (files.path / name).touch()
-    (memory / f"{files.path.name}-region").touch()
-    files.clear_leftovers()
-    assert sorted(os.listdir(files.path)) == ["kept", "lock"] and not os.listdir(memory)
+    first, second = files.next_replica(), files.next_replica()
+    for replica in (first, second):
+        (memory / f"{files.shared_memory_of(replica)}region").touch()
+    files.clear(first)
+    assert os.listdir(memory) == [f"{files.shared_memory_of(second)}region"]
+    assert sorted(os.listdir(files.path)) == ["1", "2", "lock"]
     files.remove()
+    assert not os.listdir(memory)
 
 
 def test_shared_memory_that_goes_by_itself_hinders_nothing(folders, monkeypatch):
     _, memory = folders
     files = ServerFiles()
-    gone = memory / f"{files.path.name}-region"
+    replica = files.next_replica()
+    gone = memory / f"{files.shared_memory_of(replica)}region"
     monkeypatch.setattr(Path, "glob", lambda *_: iter([gone]))
-    files.clear_leftovers()
+    files.clear(replica)
     files.remove()
 
 

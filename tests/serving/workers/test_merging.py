@@ -9,8 +9,8 @@ import pytest
 
 from merlin_sim.serving.scoring.ids_request import IdsRequest
 from merlin_sim.serving.servables.served_columns import Column, ServedColumns
-from merlin_sim.serving.triton.python_models import merging
-from merlin_sim.serving.triton.python_models.merging import MergingWorker
+from merlin_sim.serving.workers import merging
+from merlin_sim.serving.workers.merging import MergingWorker
 
 COLUMN = Column("book", "book", np.dtype("int64"), 9)
 COLUMNS = ServedColumns((), (COLUMN,), (), None, 3, True)

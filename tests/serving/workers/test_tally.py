@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from merlin_sim.serving.events.event_encoder import EncodedEvent
-from merlin_sim.serving.triton.python_models.tally import DESCRIPTIONS, Tally
+from merlin_sim.serving.workers.tally import DESCRIPTIONS, Tally
 
 
 def event(candidates, history, user=1):

@@ -6,40 +6,47 @@ import sys
 import time
 from pathlib import Path
 
-# What Triton loads as the model: the real one, behind the gate.
+# What answers as the model: the real one, behind the gate.
 MODEL = """
 import os
 import time
 from pathlib import Path
 
-from merlin_sim.serving.triton.python_models.events_model import TritonPythonModel as EventsModel
+from merlin_sim.serving.workers.events_model import EventsModel
 
 GATE = Path({directory!r})
 
 
-class TritonPythonModel(EventsModel):
-    def execute(self, requests):
-        (GATE / "held.writing").write_text(str(len(requests)))
-        (GATE / "held.writing").rename(GATE / "held")
-        server = os.getppid()
-        while not (GATE / "open").exists() and os.getppid() == server:
-            time.sleep(0.01)
-        (GATE / "held").unlink()
-        return super().execute(requests)
+class HeldModel(EventsModel):
+    def take(self, requests, reply):
+        counted = [request for request in requests if not request.is_probe]
+        if counted:
+            (GATE / "held.writing").write_text(str(len(counted)))
+            (GATE / "held.writing").rename(GATE / "held")
+            server = os.getppid()
+            while not (GATE / "open").exists() and os.getppid() == server:
+                sum(range(20_000))  # it works: what does nothing is taken for one that hangs
+                time.sleep(0.01)
+            (GATE / "held").unlink()
+        super().take(requests, reply)
 """
-# The command line as it is, but for the file that it gives Triton as the model `events`.
+# The command line as it is, but for what answers as the model `events`.
 MAIN = """
+import os
+import sys
+from dataclasses import replace
 from merlin_sim.scripts.main import main
-from merlin_sim.serving.triton import repository
+from merlin_sim.serving.triton import serve
 
-write_model = repository.write_model
+own_models = serve.own_models
+sys.path.insert(0, {directory!r})
+os.environ["PYTHONPATH"] = {directory!r}
 
-def write_held_model(directory, model, module, version=1):
-    write_model(directory, model, module, version)
-    if model.name == repository.EVENTS:
-        (directory / model.name / str(version) / "model.py").write_text({model!r})
+def held_models(servable, has_versions):
+    ids, events = own_models(servable, has_versions)
+    return [ids, replace(events, worker="held_model.HeldModel")]
 
-repository.write_model = write_held_model
+serve.own_models = held_models
 main()
 """
 
@@ -53,8 +60,8 @@ class Gate:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        model = MODEL.format(directory=str(directory))
-        self.command = (sys.executable, "-c", MAIN.format(model=model))
+        (directory / "held_model.py").write_text(MODEL.format(directory=str(directory)))
+        self.command = (sys.executable, "-c", MAIN.format(directory=str(directory)))
 
     def held(self) -> int:
         """How many requests the model has in hand."""
