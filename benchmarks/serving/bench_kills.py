@@ -142,9 +142,7 @@ def main() -> None:
 def measure(server: Server, bodies: list[bytes], expected: Any, arguments: Any) -> int:
     """Ask and kill; 1 where a request was lost or answered wrongly."""
     server._say = lambda message: print(f"    {message}", flush=True)
-    clients = [
-        Client(server.http_port, bodies, expected, 5 * n) for n in range(arguments.clients)
-    ]
+    clients = [Client(server.http_port, bodies, expected, 5 * n) for n in range(arguments.clients)]
     for client in clients:
         client.start()
     killed = []
@@ -174,7 +172,9 @@ def measure(server: Server, bodies: list[bytes], expected: Any, arguments: Any) 
     print(f"lost: {len(lost)} {lost[:2]}; wrong: {wrong}")
     for name, values in (("all", taken), ("in hand at a kill", met)):
         p50, p99 = np.percentile(values, [50, 99])
-        print(f"{name}: {len(values):,}, p50 {p50:.3f} s, p99 {p99:.3f} s, most {values.max():.3f} s")
+        print(
+            f"{name}: {len(values):,}, p50 {p50:.3f} s, p99 {p99:.3f} s, most {values.max():.3f} s"
+        )
     return int(bool(lost or wrong))
 
 

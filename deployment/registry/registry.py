@@ -18,7 +18,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from typing import Any
 from ...foundation.atomic_write import sync_directory, write_replacing, write_text_atomically
 from ...foundation.digest import sha256
 from ...foundation.own_digest import with_own_digest
+from ...serving.servables.holding import unless_held
 from ...serving.servables.manifest import MANIFEST, read_manifest
 from ...serving.servables.servable import Servable
 from .version import FORMAT, RegistryError, Version, gate_of, metrics_of, now
@@ -183,19 +184,28 @@ class Registry:
             self._write_promotions(were[:-1])
             return were[-2], were[-1]
 
-    def prune(self, keep: int) -> list[int]:
+    def prune(self, keep: int, say: Callable[[str], None] = lambda message: None) -> list[int]:
         """Remove old versions; return which.
 
-        The newest stay, the current one, and the one that a rollback would go to.
+        The newest stay, the current one, the one that a rollback would go to, and those that a
+        server of this machine has, as its canary.
 
         Args:
             keep: How many of the newest stay.
+            say: Told which a server has.
         """
-        with self._changing():
+        with self._changing(), contextlib.ExitStack() as stack:
             known = [version.number for version in self.versions()]
             were = self.were_current()
             kept = {*known[-keep:], *were[-2:]}
-            removed = [number for number in known if number not in kept]
+            removed = []
+            for number in known:
+                if number in kept:
+                    continue
+                if stack.enter_context(unless_held(self.place(number))):
+                    removed.append(number)
+                else:
+                    say(f"version {number} stays: a server has it")
             if removed:
                 left = [number for number in were if number not in removed]
                 again = [i for i in range(1, len(left)) if left[i] == left[i - 1]]

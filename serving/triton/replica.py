@@ -82,6 +82,7 @@ class Replica:
         self.is_worth_another = True
         """Whether another start may go better."""
         self._options, self._clear = options, clear
+        self._last: list[Callable[[], None]] = []
         self._suspected = threading.Event()
         self._is_ending = False
         self.process = start(folder, self.token)
@@ -114,9 +115,15 @@ class Replica:
         self._thread.join()
         self.remove()
 
+    def on_removal(self, work: Callable[[], None]) -> None:
+        """Have something done once it has ended."""
+        self._last.append(work)
+
     def remove(self) -> None:
         """Remove what it left."""
         self._clear()
+        while self._last:
+            self._last.pop()()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _run(self) -> None:

@@ -17,6 +17,7 @@ from ..page.home_page import Form, HomePage, Status, empty_event
 from ..requests.appends import PATH as APPENDS
 from ..requests.appends import Appends
 from ..scoring.canary import user_of_events
+from ..servables.holding import hold
 from ..servables.servable import Servable
 from ..workers.settings import ModelSettings
 from .access import Access, tls_context
@@ -189,6 +190,21 @@ class Server:
             self.options.request_log,
             {model.name: model.settings for model in self.further},
         )
+        with ExitStack() as stack:
+            for place in version.places:
+                stack.callback(os.close, hold(place))
+            replica = self._replica_of(files, models, settings)
+            # What it has stays until it has ended.
+            held = stack.pop_all()
+            replica.on_removal(held.close)
+        return replica
+
+    def _replica_of(
+        self,
+        files: ServerFiles,
+        models: Sequence[ServedModel],
+        settings: ModelSettings,
+    ) -> Replica:
         folder = files.next_replica()
         write_bundled_repository(models, settings, folder, files.path / FORK_SERVER)
 

@@ -105,10 +105,10 @@ def rollback(directory: Path) -> None:
     help="How many of the newest stay, beside the current one and the one before it.",
 )
 def prune(directory: Path, keep: int) -> None:
-    """Remove old versions."""
+    """Remove old versions; those that a server of this machine has stay."""
     from ....deployment.registry.registry import Registry
 
-    removed = Registry(directory).prune(keep)
+    removed = Registry(directory).prune(keep, click.echo)
     versions = ", ".join(map(str, removed))
     click.echo(f"removed: {versions}" if removed else "nothing to remove")
 

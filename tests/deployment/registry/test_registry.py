@@ -17,6 +17,7 @@ from merlin_sim.deployment.registry.version import RegistryError
 from merlin_sim.foundation.digest import sha256
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.own_digest import with_own_digest
+from merlin_sim.serving.servables.holding import hold
 from merlin_sim.serving.servables.manifest import read_manifest
 from merlin_sim.serving.servables.servable import Servable
 
@@ -222,3 +223,19 @@ def test_two_processes_that_add_at_once_both_find_their_version(registry, servab
     for name, found in zip(("a", "b"), numbers, strict=True):
         for number in found:
             assert registry.version(number).checkpoint["name"] == f"step-{name}"
+
+
+def test_what_a_server_has_is_not_removed(registry, servables):
+    """Its canary need be neither new nor ever have been current."""
+    for _ in range(4):
+        registry.add(servables / "a")
+    registry.promote(4)
+    said = []
+    held = hold(registry.place(2))
+    assert registry.prune(1, said.append) == [1, 3]
+    assert said == ["version 2 stays: a server has it"]
+    assert read_manifest(registry.place(2))
+    os.close(held)
+    assert registry.prune(1) == [2]
+    with pytest.raises(MerlinSimError, match="cannot be opened"):
+        hold(registry.place(2))

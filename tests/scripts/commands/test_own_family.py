@@ -25,8 +25,8 @@ from merlin_sim.serving.limits import Limits
 from merlin_sim.serving.scoring.ids_request import check_request, merge_requests
 from merlin_sim.serving.scoring.scorer import Scorer
 from merlin_sim.serving.servables.servable import Servable
-from merlin_sim.serving.workers.event_texts import encode_events
 from merlin_sim.serving.triton.repository import stock_models, write_stock_repository
+from merlin_sim.serving.workers.event_texts import encode_events
 
 # Options of the command line are made of the families when it is imported: here, of the real ones.
 assert train_command.command

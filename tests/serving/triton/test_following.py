@@ -106,25 +106,9 @@ def registry(directory, what, *more):
     return found
 
 
-TRIES = 3
-CRASHED = "which nobody asked for"
-"""What `serve` says where Triton itself ended: requests that it had are lost with it."""
-
-
 def test_promoted_and_rolled_back_while_requests_come(servable, second, events, expected, tmp_path):
-    """Nothing is lost; once more where the bundled Triton crashed, which it does now and then."""
-    for number in range(TRIES):
-        process = None
-        try:
-            with serving_both(servable, second, tmp_path / str(number)) as (directory, process):
-                promote_and_roll_back(directory, process, second, events, expected)
-            return
-        except AssertionError:
-            said = [] if process is None else process.said
-            print(*said, sep="\n")
-            crashed = CRASHED in "".join(said)
-            if not crashed or number == TRIES - 1:
-                raise
+    with serving_both(servable, second, tmp_path) as (directory, process):
+        promote_and_roll_back(directory, process, second, events, expected)
 
 
 @contextmanager

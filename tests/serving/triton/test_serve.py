@@ -23,6 +23,7 @@ from merlin_sim.serving.limits import Limits
 from merlin_sim.serving.scoring.signature_inputs import one_user_batch, plain_batch
 from merlin_sim.serving.triton.bundled_server import ServerError
 from merlin_sim.serving.triton.serve import Server
+from merlin_sim.serving.triton.server_files import ServerFiles
 from merlin_sim.serving.triton.server_options import ServerOptions
 
 pytest.importorskip("pytriton")
@@ -299,18 +300,23 @@ def test_a_port_that_is_taken_is_told_of(servable):
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no address"])
 def test_a_host_that_is_not_this_machine_is_told_of(servable, host):
-    with pytest.raises(ServerError, match=f"`host` should be an address of this .* {host}"):
+    with pytest.raises(ServerError, match=f"`host` should be an address of this .*{host}"):
         Server(servable, ServerOptions(**FREE, host=host))
 
 
-def test_servers_that_start_together_do_not_meet_in_shared_memory(servable, tmp_path):
+def test_servers_that_start_together_do_not_meet_in_shared_memory(servable):
     """With one prefix for all, about every second pair of them crashed or hung."""
-    options = ServerOptions(**FREE)
     names = set()
-    for files in ("merlin-sim-serve-a", "merlin-sim-serve-b"):
-        command = Server(servable, options)._command(tmp_path / files)
-        names |= {flag.split("=")[-1] for flag in command if "shm-region-prefix-name" in flag}
-    assert names == {"merlin-sim-serve-a", "merlin-sim-serve-b"}
+    for _ in range(2):
+        server = Server(servable, ServerOptions(**FREE))
+        server._files = ServerFiles()
+        try:
+            for folder in (server._files.next_replica(), server._files.next_replica()):
+                command = server._command(folder, "token")
+                names |= {flag for flag in command if "shm-region-prefix-name" in flag}
+        finally:
+            server._files.remove()
+    assert len(names) == 4
 
 
 def test_options_are_checked_together():

@@ -23,9 +23,11 @@ def test_a_server_that_died_is_started_again_and_sigterm_lets_it_answer_what_is_
 ):
     gate = Gate(tmp_path)
     count = 10
-    with serving(servable.path, "--exit_timeout=60", command=gate.command) as process:
+    with serving(
+        servable.path, "--exit_timeout=60", "--no_standby", command=gate.command
+    ) as process:
         reached(process)
-        (triton,) = psutil.Process(process.pid).children()
+        (triton,) = tritons_of(process)
         triton.send_signal(signal.SIGSEGV)
         assert "by signal 11 (SIGSEGV)" in read_until(process, "nobody asked for")
         server = reached(process)
@@ -46,6 +48,12 @@ def test_a_server_that_died_is_started_again_and_sigterm_lets_it_answer_what_is_
         assert process.wait(200) == 0
         _, alive = psutil.wait_procs(children, timeout=100)
         assert not alive
+
+
+def tritons_of(process):
+    """The Tritons that a server has."""
+    children = psutil.Process(process.pid).children()
+    return [child for child in children if child.name().startswith("tritonserver")]
 
 
 def waiting(server):

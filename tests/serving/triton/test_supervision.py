@@ -9,21 +9,23 @@ import pytest
 from held_server import until
 
 pytest.importorskip("pytriton")
-from merlin_sim.serving.triton import serve  # noqa: E402
+from merlin_sim.serving.triton import replica  # noqa: E402
 from merlin_sim.serving.triton.bundled_server import ServerError  # noqa: E402
+from merlin_sim.serving.triton.idleness import Idleness  # noqa: E402
 from merlin_sim.serving.triton.serve import Server  # noqa: E402
 from merlin_sim.serving.triton.server_options import ServerOptions  # noqa: E402
-from merlin_sim.serving.triton.standstill import Standstill  # noqa: E402
+from merlin_sim.serving.triton.triton_process import OwnProcess  # noqa: E402
 
 pytestmark = pytest.mark.timeout(300)
-# What it does at each of its starts: aborts, exits, hangs, serves, or dies once it was ready; or
-# dies and leaves a process that nothing but SIGKILL ends.
+# What it does at each of its starts: aborts, exits, hangs, serves; or dies once it was ready, or
+# stops as a process that a broken lock holds, or says that a model has gone; or dies and leaves a
+# process that nothing but SIGKILL ends.
 STAND_IN = """
-import os, signal, socket, socketserver, sys, threading, time
+import json, os, signal, socket, socketserver, sys, threading, time
 from http.server import BaseHTTPRequestHandler
 
 folder, *plan = sys.argv[1:]
-with open(f"{folder}/starts", "a+") as starts:
+with open(f"{folder}/../starts", "a+") as starts:
     starts.write(".")
     starts.seek(0)
     act = plan[min(len(starts.read()), len(plan)) - 1]
@@ -35,7 +37,7 @@ if act == "leave":
     read, write = os.pipe()
     if os.fork() == 0:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        with open(f"{folder}/left", "w") as left:
+        with open(f"{folder}/../left", "w") as left:
             left.write(str(os.getpid()))
         os.write(write, b".")
         time.sleep(300)
@@ -43,31 +45,44 @@ if act == "leave":
     os.kill(os.getpid(), 11)
 if act == "hang":
     time.sleep(300)
+for model in ("ids", "events"):
+    with open(f"{folder}/probes/{model}.json", "w") as probe:
+        json.dump({"id": model}, probe)
+    with open(f"{folder}/probes/{model}.worker", "w") as worker:
+        worker.write(str(os.getpid()))
+asked = 0
 
 class Ready(BaseHTTPRequestHandler):
     def do_GET(self):
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
+        global asked
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        asked += self.command == "POST"
+        if asked == 7 and act == "die":  # it has been prepared by six
+            os.kill(os.getpid(), 11)
+        if asked == 7 and act == "stop":
+            os.kill(os.getpid(), 19)
+        self.send_response(500 if asked == 7 and act == "stub" else 200)
+        self.send_header("Content-Length", "10" if act != "stub" else "28")
         self.end_headers()
+        self.wfile.write(b"0123456789" if act != "stub" else b"Stub process is not healthy.")
+    do_POST = do_GET
     def address_string(self):
         return ""
     def log_message(self, *arguments):
         pass
 
-metrics = socket.socket(socket.AF_UNIX)
-metrics.bind(f"{folder}/metrics")
-metrics.listen()
-with socketserver.UnixStreamServer(f"{folder}/http", Ready) as server:
-    threading.Thread(target=server.serve_forever).start()
-    if act == "die":
-        metrics.accept()  # what whoever waits for it asks for last
-        os.kill(os.getpid(), 11)
-    threading.Event().wait()
+doors = []
+for name in ("metrics", "grpc:1"):
+    doors.append(socket.socket(socket.AF_UNIX))
+    doors[-1].bind(f"{folder}/{name}")
+    doors[-1].listen()
+with socketserver.ThreadingUnixStreamServer(f"{folder}/http", Ready) as server:
+    server.serve_forever()
 """
 
 
 class StandIn(Server):
-    """A server whose Triton does as it is told."""
+    """A server whose Triton does as it is told; nothing forks models."""
 
     def plays(self, *plan: str) -> StandIn:
         self.plan = plan
@@ -75,8 +90,13 @@ class StandIn(Server):
         self._say = self.said.append
         return self
 
-    def _command(self, files):
-        return [sys.executable, "-c", STAND_IN, str(files), *self.plan]
+    def _command(self, folder, token):
+        self.files = folder.parent
+        return [sys.executable, "-c", STAND_IN, str(folder), *self.plan]
+
+    def _start_fork_server(self):
+        command = [sys.executable, "-c", "import signal; signal.pause()"]
+        self._fork_server = OwnProcess(command, self._files.lock, 60)
 
 
 def starts_said(server: StandIn) -> list[str]:
@@ -85,78 +105,92 @@ def starts_said(server: StandIn) -> list[str]:
 
 
 @pytest.fixture
-def stand_in(servable):
-    return StandIn(servable, ServerOptions(http_port=0, grpc_port=0, metrics_port=0))
+def stand_in(servable, monkeypatch):
+    monkeypatch.setattr(replica, "PROBE_EVERY", 0.05)
+    monkeypatch.setattr(replica, "PROBE_SECONDS", 0.5)
+    free = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}
+    return StandIn(servable, ServerOptions(**free, standby=False))
 
 
 def test_one_that_a_signal_ends_at_start_is_tried_again(stand_in):
     with stand_in.plays("abort", "abort", "serve") as server:
-        files = server._files.path
-        assert (files / "starts").read_text() == "..."
+        assert (server.files / "starts").read_text() == "..."
         assert server.is_ready()
     assert starts_said(server) == ["starting it again (2 of 5)", "starting it again (3 of 5)"]
-    assert not files.exists()
+    assert not server.files.exists()
 
 
 def test_one_that_stands_still_at_start_is_tried_again(stand_in, monkeypatch):
-    class PatientWithTheSecond(Standstill):
-        patiences = iter([1.0, 1000.0])
-
-        def __init__(self, pid):
-            super().__init__(pid)
-            self.patience = next(self.patiences)
-
-    monkeypatch.setattr(serve, "Standstill", PatientWithTheSecond)
+    monkeypatch.setattr(replica, "STANDSTILL_SECONDS", 1.0)
     with stand_in.plays("hang", "serve") as server:
         assert server.is_ready()
     (said,) = [line for line in server.said if "starting it again" in line]
     assert said == "Triton did nothing for 1 s before it was ready: starting it again (2 of 5)"
 
 
-def test_one_that_computes_or_reads_does_not_stand_still():
-    now, done = [0.0], [(0.0, 0)]
-    watched = Standstill(0, lambda pid: done[0], lambda: now[0])
-    for second, work, still in [
-        (59, (0.4, 0), False),
-        (61, (0.6, 0), False),  # begins anew
-        (120, (0.6, 1 << 19), False),
-        (121.5, (0.6, 1 << 19), True),
-        (122, (0.6, 2 << 20), False),
-        (183, (0.1, 0), True),
-        (184, (0.7, 0), False),
+def test_what_computes_reads_or_waits_for_its_turn_is_not_idle():
+    now, done = [0.0], [(0.0, 0, False)]
+    watched = Idleness(lambda: [0], lambda: now[0], lambda pids: done[0])
+    for second, work, is_idle in [
+        (59, (0.04, 0, False), False),
+        (61, (0.06, 0, False), False),  # begins anew
+        (120, (0.06, 1 << 19, False), False),
+        (121.5, (0.06, 1 << 19, False), True),
+        (122, (0.06, 2 << 20, False), False),
+        (183, (0.01, 0, False), True),
+        (184, (0.07, 0, False), False),
+        (300, (0.07, 0, True), False),  # it runs, or waits for a processor or a disk
+        (361, (0.07, 0, False), True),
     ]:
         now[0], done[0] = second, work
-        assert watched.lasts() == still
+        assert watched.lasted(60) == is_idle
 
 
 @pytest.mark.slow
 def test_what_one_that_died_left_behind_is_ended(stand_in):
     with stand_in.plays("leave", "serve") as server:
-        left = int((server._files.path / "left").read_text())
+        left = int((server.files / "left").read_text())
         until(lambda: not psutil.pid_exists(left))
     assert starts_said(server) == ["starting it again (2 of 5)"]
 
 
 def test_one_that_never_starts_is_given_up(stand_in):
-    message = r"by signal 6 \(SIGABRT\) before it was ready, 5 times \(what it said stands above"
+    message = (
+        r"by signal 6 \(SIGABRT\) before it was ready, 5 times: .* \(what it said stands above"
+    )
     with pytest.raises(ServerError, match=message), stand_in.plays("abort"):
         pass
 
 
-def test_one_that_exits_is_not_tried_again(stand_in):
-    message = r"with exit code 3 before it was ready \(what it said"
-    with pytest.raises(ServerError, match=message), stand_in.plays("exit", "serve"):
+def test_one_that_exits_says_why_and_is_not_tried_as_often(stand_in):
+    message = r"with exit code 3 before it was ready, 3 times"
+    with pytest.raises(ServerError, match=message), stand_in.plays("exit"):
         pass
-    assert starts_said(stand_in) == []
+    assert starts_said(stand_in) == ["starting it again (2 of 3)", "starting it again (3 of 3)"]
+
+
+@pytest.mark.parametrize(
+    ("act", "says"),
+    [
+        ("die", "Triton ended by signal 11 (SIGSEGV)"),
+        ("stop", "the model 'ids' stood still for"),
+        ("stub", "the process of the model 'ids' has ended"),
+    ],
+)
+def test_one_that_ends_or_hangs_is_replaced(stand_in, act, says):
+    with stand_in.plays(act, "serve") as server:
+        until(lambda: (server.files / "starts").read_text() == ".." and server.is_ready())
+    (said,) = [line for line in server.said if "which nobody asked for: starting another" in line]
+    assert said.startswith(says)
 
 
 @pytest.mark.slow
-def test_one_that_dies_is_started_again_until_it_is_enough(stand_in):
+def test_one_that_dies_before_it_answered_anybody_is_replaced_until_it_is_enough(stand_in):
     said: list[str] = []
     stand_in.plays("die")
-    with pytest.raises(ServerError, match=r"ended 5 times .* \(SIGSEGV\): it is not started again"):
+    with pytest.raises(ServerError, match=r"\(SIGSEGV\), 5 times: it is not started again"):
         stand_in.run(said.append)
-    again = [line for line in said if "which nobody asked for: starting it again" in line]
-    assert len(again) == 4 and all("by signal 11 (SIGSEGV)" in line for line in again)
+    again = [line for line in said if "which nobody asked for: starting another" in line]
+    assert len(again) == 5 and all("by signal 11 (SIGSEGV)" in line for line in again)
     assert len([line for line in said if line.startswith("ready:")]) == 5
-    assert stand_in.process.ended() is not None and not stand_in._files.path.exists()
+    assert not stand_in.files.exists()

@@ -1,0 +1,185 @@
+"""Which Triton answers, whatever becomes of it and of the versions that should be served."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.serving.triton.bundled_server import ServerError
+from merlin_sim.serving.triton.replicas import MOST_STARTS, PAUSE_SECONDS, Replicas
+from merlin_sim.serving.triton.served_version import ServedVersion
+
+
+class Made:
+    """A Triton that is as it is told to be."""
+
+    is_worth_another = True
+
+    def __init__(self, version):
+        self.version = version.number
+        self.is_ready = self.has_answered = False
+        self.problem = self.end_of = None
+
+    def ready(self):
+        self.is_ready = True
+
+    def breaks(self, problem="Triton ended"):
+        self.problem, self.is_ready = problem, False
+
+    def suspect(self):
+        """Nothing to look at."""
+
+    def end(self):
+        self.end_of = "let go"
+        return 0
+
+    def kill(self):
+        self.end_of = "killed"
+
+
+class World:
+    """What replicas are told, and what they tell."""
+
+    def __init__(self, has_standby=True):
+        self.made, self.said, self.switched = [], [], []
+        self.wanted, self.now, self.damaged = ServedVersion(Path("a"), 1), 0.0, None
+        self.replicas = Replicas(
+            lambda: self.wanted, self.make, self.switched.append, self.said.append, has_standby,
+            lambda: self.now,
+        )  # fmt: skip
+
+    def make(self, version):
+        if version.number == self.damaged:
+            raise MerlinSimError("it is damaged")
+        self.made.append(Made(version))
+        return self.made[-1]
+
+    def look(self, seconds=1.0):
+        self.now += seconds
+        self.replicas.look()
+
+    def answered(self):
+        """Let the newest be ready, and answer."""
+        self.made[-1].ready()
+        self.look()
+        self.replicas.active.has_answered = True
+
+
+@pytest.fixture
+def world():
+    found = World()
+    yield found
+    found.replicas.stop()
+    assert all(made.end_of is not None for made in found.made)
+
+
+def test_the_first_answers_once_it_is_ready_and_another_stands_by(world):
+    world.look()
+    assert world.replicas.active is None and len(world.made) == 1
+    world.answered()
+    assert world.switched == [world.made[0]] and len(world.made) == 2
+
+
+def test_what_stands_by_answers_as_soon_as_the_first_has_ended(world):
+    world.answered()
+    world.made[1].ready()
+    world.made[0].breaks()
+    world.look()
+    assert world.switched == [world.made[0], None, world.made[1]]
+    assert len(world.made) == 3  # and another stands by
+    assert any("the one that stands by answers" in said for said in world.said)
+
+
+def test_without_one_that_stands_by_another_is_started():
+    world = World(has_standby=False)
+    world.answered()
+    assert len(world.made) == 1
+    world.made[0].breaks()
+    world.look()
+    assert len(world.made) == 2 and world.replicas.active is None
+    world.answered()
+    assert world.replicas.active is world.made[1]
+    world.replicas.stop()
+
+
+def test_kills_without_end_are_borne_by_one_that_answers(world):
+    for _ in range(50):
+        world.answered()
+        world.replicas.active.breaks()
+        world.look()
+    assert world.replicas.active is None and world.replicas.standby is not None
+
+
+def test_starts_that_fail_are_given_up(world):
+    with pytest.raises(ServerError, match=f"it broke, {MOST_STARTS} times"):
+        for _ in range(50):
+            world.made[-1].breaks("it broke")
+            world.look()
+    assert len(world.made) == MOST_STARTS
+
+
+def test_while_one_answers_starts_that_fail_are_put_off(world):
+    world.answered()
+    for _ in range(20):
+        world.made[-1].breaks()
+        world.look()
+    assert len(world.made) == 1 + MOST_STARTS and world.replicas.active is world.made[0]
+    world.look(PAUSE_SECONDS)
+    assert len(world.made) == 2 + MOST_STARTS
+
+
+def test_a_version_answers_when_it_is_ready_and_the_one_before_is_let_go(world):
+    world.answered()
+    first, standby = world.made
+    world.wanted = ServedVersion(Path("b"), 2)
+    world.look()
+    second = world.made[-1]
+    assert second.version == 2 and world.replicas.active is first
+    assert standby.end_of == "killed"  # of memory two are enough
+    world.look()
+    assert world.replicas.active is first and len(world.made) == 3
+    second.ready()
+    world.look()
+    assert world.replicas.active is second and world.replicas.serving.number == 2
+    assert "version 2 answers, in place of 1" in world.said
+    assert world.made[-1].version == 2  # another of it stands by
+    for thread in world.replicas._ending:
+        thread.join()
+    assert first.end_of == "let go"
+
+
+def test_a_version_that_is_damaged_or_does_not_start_changes_nothing(world):
+    world.answered()
+    world.damaged = 2
+    world.wanted = ServedVersion(Path("b"), 2)
+    world.look()
+    assert world.said[-1].startswith("version 2 cannot be served: it is damaged\nversion 1 goes on")
+    told = len(world.said)
+    world.look()
+    assert len(world.said) == told and world.replicas.active.version == 1
+    world.wanted = ServedVersion(Path("c"), 3)
+    world.look()
+    for _ in range(MOST_STARTS):
+        assert world.made[-1].version == 3
+        world.made[-1].breaks("it crashes")
+        world.look()
+    assert world.said[-1].startswith("version 3 cannot be served: it crashes")
+    assert world.replicas.active.version == 1
+    world.wanted = ServedVersion(Path("a"), 1)
+    world.look()
+    world.wanted = ServedVersion(Path("c"), 3)
+    world.look()
+    assert world.made[-1].version == 3  # once another was wanted it is tried again
+
+
+def test_one_that_ends_while_another_version_is_prepared_waits_for_that(world):
+    world.answered()
+    world.wanted = ServedVersion(Path("b"), 2)
+    world.look()
+    world.made[0].breaks()
+    world.look()
+    assert world.replicas.active is None
+    world.answered()
+    assert world.replicas.active.version == 2
