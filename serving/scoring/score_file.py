@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 from ...foundation.progress import Narrator, Silence
@@ -11,11 +13,13 @@ from ..events.event import Event
 from ..events.event_encoder import EncodedEvent
 from ..events.event_reader import EventFile, Row
 from ..events.row_encoder import Encoder
-from ..limits import RequestError
+from ..limits import RequestError, UnavailableError
 from .score_writer import ScoreWriter, check_output, open_scores
 from .scorer import ROWS_PER_CALL, Scorer
 
 EVENTS_PER_PIECE = 1024
+EVENTS_PER_READ = 128
+"""Whose histories are read together."""
 
 
 @dataclass
@@ -73,7 +77,7 @@ def score_file(
     with open_scores(output, encoder) as writer:
         piece, reported = _Piece(), 0
         with narrator.phase("scoring", events.size()) as report:
-            for row in events.rows():
+            for row in _with_histories(events.rows(), encoder):
                 _take(row, piece, encoder, summary, on_bad_rows)
                 if piece.is_full:
                     report(row.done - reported, len(piece.events))
@@ -81,6 +85,15 @@ def score_file(
             report(events.size() - reported, len(piece.events))
             _score(piece, scorer, writer, summary)
     return summary
+
+
+def _with_histories(rows: Iterator[Row], encoder: Encoder) -> Iterator[Row]:
+    """Give rows with the histories that they do not bring, which are read some at a time."""
+    while some := list(islice(rows, EVENTS_PER_READ)):
+        sound = [row for row in some if not isinstance(row.fields, Exception)]
+        whole = iter(encoder.with_histories([row.fields for row in sound]))
+        for row in some:
+            yield row if isinstance(row.fields, Exception) else replace(row, fields=next(whole))
 
 
 def _take(
@@ -91,11 +104,11 @@ def _take(
     on_bad_rows: str,
 ) -> None:
     try:
-        if isinstance(row.fields, RequestError):
+        if isinstance(row.fields, Exception):
             raise row.fields
         event = encoder.parse(row.fields)
         encoded = encoder.encode(event)
-    except RequestError as error:
+    except (RequestError, UnavailableError) as error:
         bad = BadRow(row.line, str(error))
         if on_bad_rows == FAIL:
             raise refuse(summary.bad_rows.path, bad) from error

@@ -349,3 +349,26 @@ def test_a_request_without_a_number_is_refused(encoder, log):
     del event["place"]
     with pytest.raises(MerlinSimError, match="expected the key 'place'"):
         encoder.parse(event)
+
+
+HOSTILE = ["\ud800", "a\udfff", 2**63, 2**70, -(2**70), 10**400, float("nan"), "\0", "", [], {}]
+
+
+@pytest.mark.parametrize("value", HOSTILE, ids=ascii)
+def test_whatever_stands_anywhere_is_read_or_refused(log, encoder, expected, value):
+    """An event that ended otherwise would end those that are scored beside it."""
+    event = event_of(log, next(iter(expected)))
+    item = {"what": event["candidates"][0]}
+    given = [{**event, name: value} for name in event]
+    given += [
+        {**event, "candidates": [{**item, name: value}]} for name in encoder.numbers.item_fields
+    ]
+    given += [{**event, name: [*event[name], value]} for name in ("history", "candidates")]
+    given += [{**event, "when_since_pos": [value] * len(event["history"])}]
+    timed = with_times(log, event)
+    given += [{**timed, "history_times": [value] * len(event["history"])}, {**timed, "when": value}]
+    for one in given:
+        try:
+            encoder.encode(encoder.parse(one))
+        except RequestError as error:
+            str(error).encode()

@@ -30,6 +30,7 @@ from merlin_sim.retrieval.recommender import STAGES, Recommender
 from merlin_sim.retrieval.rules.rules_file import read_rules
 from merlin_sim.serving.events.event_encoder import EventEncoder
 from merlin_sim.serving.scoring.canary import Canary, meets_canary
+from merlin_sim.serving.workers.protocol import WORKER_NAME
 from merlin_sim.serving.scoring.scorer import Scorer
 
 pytest.importorskip("pytriton")
@@ -179,7 +180,7 @@ def test_over_grpc(server, offline, users):
     [
         ({"top": 3}, "expected the key 'user', received only: 'top'"),
         ({"user": 7}, "user: expected a string or null, received 7"),
-        ({"user": "A", "top": 10_001}, "top: expected a whole number from 1 to 10,000, received"),
+        ({"user": "A", "top": 501}, "top: expected a whole number from 1 to 500, as many items as"),
         ({"user": "A"}, "needs the fact 'age' of the user"),
         ({"user": "A", "facts": {"age": "old"}}, "the rule for 'least_age': expected int64"),
         ([1], "expected an object, received [1]"),
@@ -273,11 +274,12 @@ def test_prometheus_answers_every_query_of_the_dashboard(server, users, tmp_path
         until(all_are_answered, seconds=300, between=0.3)
 
 
-def test_each_model_is_loaded_once(server):
-    """A second later Triton has looked at its folder: nothing has changed there."""
+def test_each_model_is_loaded_twice_and_no_more(server):
+    """Once where it answers, and once where it stands by."""
     tree = psutil.Process(server.pid).children(recursive=True)
     stubs = [one for one in tree if "python_backend_stub" in " ".join(one.cmdline())]
-    assert len(stubs) == 3
+    workers = [one for one in tree if one.name() == WORKER_NAME]
+    assert len(stubs) == len(workers) == 6
 
 
 def test_options_that_do_not_belong_together_are_refused(home, options, ranker, towers):

@@ -14,6 +14,7 @@ from full_disk import written_at_most
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.histories.interaction import Interaction, as_text
 from merlin_sim.histories.open_store import open_store
+from merlin_sim.histories.store import History, StoreError
 from merlin_sim.serving.events.event_encoder import EventEncoder
 from merlin_sim.serving.events.event_reader import EventFile
 from merlin_sim.serving.limits import Limits
@@ -301,3 +302,42 @@ def test_keys_that_no_file_can_hold_are_bad_rows_alone(scorer, encoder, events, 
     named = zip(summary.bad_rows.examples, ("user_id", "candidates", "history"), strict=True)
     for row, where in named:
         assert row.reason.startswith(where) and "received a lone surrogate" in row.reason
+
+
+class HalfGone:
+    """A store that cannot read the users it is told."""
+
+    def __init__(self, users):
+        self.users, self.reads = users, []
+
+    def read_all(self, users, newest):
+        self.reads.append(len(users))
+        gone = StoreError("the disk is gone")
+        return [gone if user in self.users else History([], []) for user in users]
+
+
+def test_a_user_whose_history_cannot_be_read_is_a_bad_row(servable, scorer, events, tmp_path):
+    write_jsonl(tmp_path / "e.jsonl", [
+        {"user_id": event["user_id"], "candidates": event["candidates"]} for event in events[:20]
+    ])  # fmt: skip
+    store = HalfGone([as_text(events[3]["user_id"])])
+    encoder = EventEncoder(servable, histories=store)
+    same = sum(event["user_id"] == events[3]["user_id"] for event in events[:20])
+    paths = tmp_path / "e.jsonl", tmp_path / "s.jsonl"
+    summary = score_file(scorer, encoder, *paths, on_bad_rows="skip")
+    assert (summary.events, summary.bad_rows.count) == (20 - same, same)
+    assert store.reads == [20]  # together
+    with pytest.raises(MerlinSimError, match="line 4: the history that is kept of this user"):
+        score_file(scorer, encoder, *paths, overwrite=True)
+
+
+def test_rows_that_no_file_of_scores_can_hold_are_left_out(scorer, encoder, events, tmp_path):
+    bad = [{**events[0], "user_id": "\ud800"}, {**events[0], "candidates": ["\ud800", 2**70]}]
+    bad += [{**events[0], "history": [{"item_id": "\ud800"}]}, {**events[0], "user_id": 2**70}]
+    write_jsonl(tmp_path / "e.jsonl", [*events[:3], *bad, *events[3:5]])
+    for name in ("s.jsonl", "s.parquet"):
+        summary = score_file(
+            scorer, encoder, tmp_path / "e.jsonl", tmp_path / name, on_bad_rows="skip"
+        )
+        assert (summary.events, summary.bad_rows.count) == (5, 4)
+        assert [row["line"] for row in read_scores(tmp_path / name)] == [1, 2, 3, 8, 9]

@@ -199,7 +199,7 @@ def test_grpc_is_for_this_machine_unless_it_is_asked_for(server):
 
 
 def test_a_stores_password_is_nowhere_to_be_read(servable, events, tmp_path):
-    """Not on command lines, in configurations, messages or answers, whatever becomes of the store."""
+    """Not on command lines, in configurations, messages or answers, and none when it is gone."""
     with redis_server(tmp_path / "r") as (plain, redis):
         import redis as client
 
