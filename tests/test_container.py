@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
 import shutil
@@ -15,6 +16,8 @@ from pathlib import Path
 
 import packaging
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -35,13 +38,72 @@ def test_every_run_line_calls_what_is_run_natively():
     assert {line for line in lines if line.startswith("make")} == {"make setup"}
 
 
+def stage_of(target):
+    return DOCKERFILE.split(f" AS {target}\n")[1].split("\nFROM ")[0]
+
+
 @pytest.mark.parametrize("target", ["cpu", "gpu-wheels", "gpu"])
 def test_each_target_is_careful(target):
-    stage = DOCKERFILE.split(f" AS {target}\n")[1].split("\nFROM ")[0]
+    stage = stage_of(target)
     assert re.search(r"^USER \$\{USER_ID\}", stage, re.MULTILINE)
     assert re.search(r"^WORKDIR .*/merlin_sim$", stage, re.MULTILINE)
-    assert "HEALTHCHECK" in stage
+    assert "HEALTHCHECK" not in stage  # a container that trains would read as unhealthy
     assert not re.search(r"(?i)password|token|secret", stage)
+
+
+def test_the_server_alone_is_asked_whether_it_is_ready():
+    assert DOCKERFILE.count("\nHEALTHCHECK") == 1 and "FROM cpu AS server" in DOCKERFILE
+    assert "HEALTHCHECK" in stage_of("server") and '"merlin-sim", "serve"' in stage_of("server")
+
+
+@pytest.mark.parametrize("target", ["cpu", "gpu-wheels"])
+def test_what_is_built_is_copied_to_an_image_without_compilers(target):
+    stage = stage_of(target)
+    assert f"COPY --from={target}-build " in stage and "RUN" not in stage
+    assert "setup_debian.sh" in stage_of(f"{target}-build")
+
+
+def test_the_gpu_image_has_what_every_command_needs():
+    """What `serve`, `recommend` and `study` bring, and what that brings, as the lock has it."""
+    python = {"python_version": "3.10", "python_full_version": "3.10.12"}
+    lock = {}
+    for line in (ROOT / "requirements" / "lock.txt").read_text().splitlines():
+        if re.match(r"[A-Za-z0-9_.-]+==", line):
+            found = Requirement(line.removesuffix("\\"))
+            if found.marker is None or found.marker.evaluate(python):  # the container's Python
+                lock[canonicalize_name(found.name)] = str(found.specifier).removeprefix("==")
+    listed = {
+        canonicalize_name(line.split("==")[0]): line.split("==")[1]
+        for line in (ROOT / "requirements" / "container.txt").read_text().splitlines()
+        if not line.startswith("#")
+    }
+    assumed = {
+        canonicalize_name(re.split(r"[<>=]", line)[0])
+        for line in (ROOT / "requirements" / "container-assumed.txt").read_text().splitlines()
+    }
+    needed, waiting = set(), [Requirement("merlin-sim[serve,recommend,study,redis]")]
+    while waiting:
+        one = waiting.pop()
+        name = canonicalize_name(one.name)
+        if name in assumed or (name, *sorted(one.extras)) in needed:
+            continue
+        needed.add((name, *sorted(one.extras)))
+        try:
+            requires = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue  # of another Python than this one
+        for text in requires:
+            found = Requirement(text)
+            extras = one.extras if name == "merlin-sim" else {"", *one.extras}
+            if any(
+                found.marker is not None and "extra" in str(found.marker) and
+                found.marker.evaluate({**python, "extra": extra}) for extra in extras
+            ) or (name != "merlin-sim" and (
+                found.marker is None or found.marker.evaluate({**python, "extra": ""})
+            )):  # fmt: skip
+                waiting.append(found)
+    assert {name for name, *_ in needed} & lock.keys() <= listed.keys()
+    assert not [name for name, version in listed.items() if version != lock.get(name, version)]
 
 
 def test_the_published_horovod_settings_are_there():

@@ -30,8 +30,8 @@ from merlin_sim.retrieval.recommender import STAGES, Recommender
 from merlin_sim.retrieval.rules.rules_file import read_rules
 from merlin_sim.serving.events.event_encoder import EventEncoder
 from merlin_sim.serving.scoring.canary import Canary, meets_canary
-from merlin_sim.serving.workers.protocol import WORKER_NAME
 from merlin_sim.serving.scoring.scorer import Scorer
+from merlin_sim.serving.workers.protocol import WORKER_NAME
 
 pytest.importorskip("pytriton")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
