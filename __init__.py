@@ -56,27 +56,29 @@ _NAMES = {
     ".models.interest.search_report": ("format_search_report", "search_report"),
     ".workflows.amazon.amazon_books": ("AmazonReviews",),
     ".workflows.behaviour.behaviour_columns": ("BehaviourColumns",),
-    ".workflows.behaviour.behaviour_graph": (
-        "encode_histories",
-        "fitted_workflow",
-    ),
-    ".workflows.behaviour.build": ("DatasetBuilder",),
-    ".workflows.behaviour.fitted": ("FittedWorkflow",),
     ".workflows.behaviour.rules": ("SampleRules",),
     ".workflows.logs.table_log": ("TableLog",),
-    ".workflows.synthetic.planted_behaviour": ("PlantedBehaviour",),
-    ".workflows.synthetic.synthesis": ("synthesize",),
+    ".workflows.preprocess.fitted": ("FittedWorkflow",),
+    ".workflows.preprocess.preprocess_log": ("PreprocessLog",),
+    ".workflows.preprocess.write_dataset": ("rows_that_train", "write_dataset"),
+    ".workflows.saving": ("load_workflow", "save_workflow"),
+    ".workflows.synthetic.amazon_logs": ("PlantedBehaviour", "synthesize"),
     ".workflows.transcoding.transcode": ("Transcoder",),
 }
 """Where each name stands. ``__init__.pyi`` says the same to type checkers and editors."""
 
+_MODULES = {"ops": ".workflows.ops"}
+"""Modules that have a short name here."""
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 
-__all__ = ["__version__", *sorted(_MODULE_OF)]
+__all__ = ["__version__", *sorted([*_MODULE_OF, *_MODULES])]
 
 
 def __getattr__(name: str) -> object:
     """Import a name of the table; Python asks here for what the package does not have yet."""
+    if name in _MODULES:
+        globals()[name] = import_module(_MODULES[name], __name__)
+        return globals()[name]
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value: object = getattr(import_module(_MODULE_OF[name], __name__), name)
@@ -86,4 +88,4 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     """List the names of the table too, for completion in a notebook."""
-    return sorted({*globals(), *_MODULE_OF})
+    return sorted({*globals(), *_MODULE_OF, *_MODULES})

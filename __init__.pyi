@@ -35,16 +35,19 @@ from .steps.optimizers import SGD as SGD
 from .steps.optimizers import Adagrad as Adagrad
 from .steps.optimizers import Adam as Adam
 from .steps.optimizers import LazyAdam as LazyAdam
+from .workflows import ops as ops
 from .workflows.amazon.amazon_books import AmazonReviews as AmazonReviews
 from .workflows.behaviour.behaviour_columns import BehaviourColumns as BehaviourColumns
-from .workflows.behaviour.behaviour_graph import encode_histories as encode_histories
-from .workflows.behaviour.behaviour_graph import fitted_workflow as fitted_workflow
-from .workflows.behaviour.build import DatasetBuilder as DatasetBuilder
-from .workflows.behaviour.fitted import FittedWorkflow as FittedWorkflow
 from .workflows.behaviour.rules import SampleRules as SampleRules
 from .workflows.logs.table_log import TableLog as TableLog
-from .workflows.synthetic.planted_behaviour import PlantedBehaviour as PlantedBehaviour
-from .workflows.synthetic.synthesis import synthesize as synthesize
+from .workflows.preprocess.fitted import FittedWorkflow as FittedWorkflow
+from .workflows.preprocess.preprocess_log import PreprocessLog as PreprocessLog
+from .workflows.preprocess.write_dataset import rows_that_train as rows_that_train
+from .workflows.preprocess.write_dataset import write_dataset as write_dataset
+from .workflows.saving import load_workflow as load_workflow
+from .workflows.saving import save_workflow as save_workflow
+from .workflows.synthetic.amazon_logs import PlantedBehaviour as PlantedBehaviour
+from .workflows.synthetic.amazon_logs import synthesize as synthesize
 from .workflows.transcoding.transcode import Transcoder as Transcoder
 
 __version__: str

@@ -41,12 +41,12 @@ from merlin_sim.steps.loss_scale import LossScale  # noqa: E402
 from merlin_sim.steps.optimizers import make_optimizer  # noqa: E402
 from merlin_sim.steps.train_step import TrainStep  # noqa: E402
 from merlin_sim.training.evaluation.metrics import AUCCounts  # noqa: E402
-from merlin_sim.workflows.synthetic.criteo_days import clicks_of_day  # noqa: E402
-from merlin_sim.workflows.synthetic.planted_clicks import (  # noqa: E402
+from merlin_sim.workflows.synthetic.criteo_days import (  # noqa: E402
     PUBLISHED_KEYS,
     PlantedClicks,
-    draw_ranks,
+    clicks_of_day,
 )
+from merlin_sim.workflows.synthetic.raw_files import draw_ranks  # noqa: E402
 from merlin_sim.workflows.transcoding.transcode import Transcoder  # noqa: E402
 
 HERE = Path(__file__).parent

@@ -41,6 +41,17 @@ def mix_arrays(value: Any) -> Any:
     return value ^ (value >> np.uint64(31))
 
 
+def mix_32_arrays(value: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    """Scatter 32 bits: murmur3's finalizer.
+
+    >>> mix_32_arrays(np.array([1, 2], np.uint32)).tolist()
+    [1364076727, 821347078]
+    """
+    value = (value ^ (value >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    value = (value ^ (value >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return value ^ (value >> np.uint32(16))
+
+
 def row_key_arrays(seed: int, user: Any, position: Any, label: Any) -> Any:
     """The numbers that stand for positions of users, as positives or as negatives."""
     key = mix_arrays(np.asarray([seed & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64))
@@ -53,6 +64,14 @@ def sample_key_arrays(seed: int, user: Any, position: Any, label: Any, negative:
     key = row_key_arrays(seed, user, position, label)
     further = mix_arrays(key ^ (TWIN_SALT + negative.astype(np.uint64)))
     return np.where(negative > 0, further, key)
+
+
+@numba.njit(cache=True, nogil=True)
+def _mix_all(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    mixed = np.empty(len(numbers), np.uint64)
+    for row in range(len(numbers)):
+        mixed[row] = mix(numbers[row])
+    return mixed
 
 
 @numba.njit(cache=True, nogil=True)
@@ -88,5 +107,5 @@ def hash_keys(keys: pa.Array) -> npt.NDArray[np.uint64]:
         hashed: npt.NDArray[np.uint64] = _hash_spans(letters, spans)
         return hashed
     numbers = keys.to_numpy(zero_copy_only=False).astype(np.int64).astype(np.uint64)
-    mixed: npt.NDArray[np.uint64] = mix_arrays(numbers)
+    mixed: npt.NDArray[np.uint64] = _mix_all(numbers)
     return mixed

@@ -13,12 +13,12 @@ from ..foundation.exceptions import MerlinSimError
 from ..foundation.progress import Narrator
 from ..schemas.users_layout import JOINS
 from ..workflows.behaviour.behaviour_columns import ROLE, BehaviourColumns
-from ..workflows.behaviour.fitted import FittedWorkflow
 from ..workflows.behaviour.roles import with_roles
 from ..workflows.behaviour.rules import ITEM_ORDER
-from ..workflows.continuation.earlier_histories import EarlierHistories
 from ..workflows.logs.bad_rows import SKIP, BadRow, BadRows, refuse
 from ..workflows.logs.table_log import TableLog
+from ..workflows.preprocess.earlier_histories import EarlierHistories
+from ..workflows.preprocess.fitted import FittedWorkflow
 from .interaction import ITEM, USER, Interaction, InteractionError, check_time, key_text
 
 DATES = "date in ns"

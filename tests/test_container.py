@@ -163,6 +163,13 @@ def note_installed(site: Path, name: str, version: str) -> None:
     (info / "top_level.txt").write_text(name.partition("-")[0] + "\n")
 
 
+def version_here(name):
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
 @pytest.mark.slow
 def test_setup_container_adds_the_package_to_an_environment_that_has_tensorflow(tmp_path):
     """The environment sees this one's packages, so pip finds them there and fetches nothing."""
@@ -172,6 +179,10 @@ def test_setup_container_adds_the_package_to_an_environment_that_has_tensorflow(
     (Path(site) / "container.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
     for name, version in OF_A_GPU.items():
         note_installed(Path(site), name, version)
+    for line in (ROOT / "requirements" / "container.txt").read_text().splitlines():
+        name, _, version = line.partition("==")
+        if not line.startswith("#") and version != version_here(name):
+            note_installed(Path(site), name, version)  # what the container's Python 3.10 needs
     clone = tmp_path / "merlin_sim"
     shutil.copytree(
         ROOT, clone, ignore=shutil.ignore_patterns(".venv*", ".git", "*_cache", ".hypothesis")

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
 from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
-from merlin_sim.workflows.transcoding.example_messages import encode_examples
+from merlin_sim.workflows.transcoding.tfrecord import encode_examples
 
 LENGTH = 100
 TEST_ROWS = 4096

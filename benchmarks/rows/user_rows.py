@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
 from merlin_sim.workflows.behaviour.behaviour_columns import BehaviourColumns
-from merlin_sim.workflows.behaviour.dataset_spec import users_spec
+from merlin_sim.workflows.behaviour.dataset_spec import samples_schema, users_spec
 from merlin_sim.workflows.behaviour.rules import SampleRules
 
 ITEMS, CATEGORIES = 367_983, 1_601  # as Amazon Books has of users with 20 interactions and more
@@ -41,5 +41,6 @@ def write_users(
     pq.write_table(pa.table(columns), directory / "users/part.0.parquet", row_group_size=users)
     sizes = {"user_id": users, "item_id": ITEMS, "cat_id": CATEGORIES}
     rules = SampleRules(max_sequence_length=length, negatives_per_positive=negatives)
-    write_documents(directory, users_spec(COLUMNS, sizes, rules, ["users/part.0.parquet"]))
+    schema = samples_schema(COLUMNS, sizes, length)
+    write_documents(directory, users_spec(COLUMNS, schema, rules, ["users/part.0.parquet"]))
     return DatasetDirectory.open(directory)

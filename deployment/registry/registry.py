@@ -215,7 +215,7 @@ class Registry:
             sync_directory(self.directory / VERSIONS)
             for number in removed:
                 shutil.rmtree(self.place(number), ignore_errors=True)
-            return removed
+        return removed
 
     def were_current(self) -> list[int]:
         """Return the versions that were current, the one that is last.

@@ -15,8 +15,8 @@ from ...foundation.exceptions import MerlinSimError
 from ...schemas.stored_types import type_in_words
 from ...schemas.users_layout import JOINS
 from ...workflows.behaviour.behaviour_columns import ROLE
-from ...workflows.behaviour.fitted import FittedWorkflow
 from ...workflows.behaviour.rules import ITEM_ORDER
+from ...workflows.preprocess.fitted import FittedWorkflow
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ import click
 from click.core import ParameterSource
 
 from ...foundation.staging import staged_directory
-from ...workflows.synthetic.planted_behaviour import PlantedBehaviour
-from ...workflows.synthetic.synthesis import synthesize
+from ...workflows.synthetic.amazon_logs import PlantedBehaviour, synthesize
 from ..options.shared_options import overwrite_directory
 
 
@@ -156,8 +155,7 @@ def criteo(
     Keys follow a power law; clicks depend on keys, on pairs of keys and on numbers.
     """
     from ...foundation.progress import Terminal
-    from ...workflows.synthetic.criteo_days import synthesize_days
-    from ...workflows.synthetic.planted_clicks import PlantedClicks
+    from ...workflows.synthetic.criteo_days import PlantedClicks, synthesize_days
 
     planted = PlantedClicks(rows_per_day, most_keys, strength=strength, missing=missing, seed=seed)
     started = time.monotonic()

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,9 +19,11 @@ from ...schemas.specs.feature_spec import FeatureSpec
 from ...schemas.specs.layout_names import PUBLISHED, LayoutNames
 from ...schemas.specs.spec_file import read_spec
 from ...schemas.users_layout import USERS, is_of_users
-from ...workflows.transcoding.tfrecord_form import TFRECORD, TfrecordForm
 from ..options.devices import settle_for_tables
 from ..options.shared_options import layout_names, overwrite_directory
+
+if TYPE_CHECKING:
+    from ...workflows.transcoding.transcode import TfrecordForm
 
 
 def _of_tfrecord(name: str, least: int, text: str, default: object) -> Callable[[Any], Any]:
@@ -91,7 +93,6 @@ def command(
     With --to tfrecord histories are padded to their full length, labels are truth values, and the
     options after it say how many files there are and how many samples a record has.
     """
-    layout = _layout(form, of_tfrecord)
     if seed is not None and form != USERS:
         raise MerlinSimError(
             f"`seed` should be given with `--to {USERS}` only. Received: {seed} with `--to {form}`."
@@ -101,6 +102,7 @@ def command(
     from ...foundation.progress import Terminal
     from ...workflows.transcoding.transcode import Transcoder
 
+    layout = _layout(form, of_tfrecord)
     started = time.monotonic()
     spec = _spec_of(source, feature_spec, number_of_user_features, names)
     if is_of_users(spec):
@@ -109,12 +111,12 @@ def command(
                 f"{source}: `--to {form}` needs a dataset with one row per sample; this one "
                 "has one row per user. Bring it to parquet first."
             )
-        from ...workflows.transcoding.users_to_samples import UsersTranscoder  # NVTabular: seconds
+        from ...workflows.transcoding.users import UsersTranscoder  # NVTabular: seconds
 
         dataset = DatasetDirectory.open(source, feature_spec=feature_spec)
         counts = UsersTranscoder(dataset, Terminal()).transcode(output, overwrite=overwrite)
     elif form == USERS:
-        from ...workflows.transcoding.samples_to_users import SamplesTranscoder  # NVTabular too
+        from ...workflows.transcoding.users import SamplesTranscoder  # NVTabular too
 
         dataset = DatasetDirectory.open(source, feature_spec=feature_spec)
         counts = SamplesTranscoder(dataset, Terminal(), seed).transcode(output, overwrite=overwrite)
@@ -128,6 +130,8 @@ def command(
 
 
 def _layout(form: str, of_tfrecord: dict[str, int | None]) -> TfrecordForm:
+    from ...workflows.transcoding.transcode import TFRECORD, TfrecordForm
+
     given = {name: value for name, value in of_tfrecord.items() if value is not None}
     if given and form != TFRECORD:
         name, value = next(iter(given.items()))

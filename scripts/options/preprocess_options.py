@@ -8,7 +8,13 @@ from typing import Any
 import click
 
 from ...schemas.users_layout import NEGATIVES, POPULARITY
-from ...workflows.behaviour.rules import AS_OF_SAMPLE, DRAWS, FEATURE_VALUES
+from ...workflows.behaviour.rules import (
+    ALL_ROWS,
+    AS_OF_SAMPLE,
+    DRAWS,
+    FEATURE_VALUES,
+    TRAIN_ROWS,
+)
 from ...workflows.logs.bad_rows import FAIL, POLICIES
 from .shared_options import overwrite_directory
 
@@ -60,6 +66,21 @@ FEATURE_VALUES_OPTION = (
         "that tests.",
     ),
 )
+
+
+def fit_on(default: str) -> Any:
+    """The option that says which rows the workflow is fitted on."""
+    return click.option(
+        "--fit_on",
+        type=click.Choice((TRAIN_ROWS, ALL_ROWS)),
+        default=default,
+        show_default=True,
+        help="The rows that ids, counts, popularity and numbers are fitted on: those that train, "
+        "or all. What stands in other rows alone has no id. All rows are the published rule: "
+        "training then knows which items the test period brings.",
+    )
+
+
 SPLIT = (
     click.option(
         "--test_from",

@@ -10,12 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...foundation.json_file import read_json
-from ...workflows.behaviour.fitted import read_fitted_features
 from ...workflows.features.feature import LEVELS, Number
 from ...workflows.features.feature_set import FeatureSet
 from ...workflows.features.fitted_numbers import FittedNumbers, expected_of
 from ...workflows.features.raw_numbers import numbers_of
 from ...workflows.features.raw_vectors import category_of
+from ...workflows.preprocess.fitted import read_fitted_features
 from ..limits import RequestError
 from ..servables.servable import WORKFLOW, Servable
 from .event_numbers import a_number
@@ -113,4 +113,5 @@ class LogLookup:
             raise RequestError(
                 f"{where}: expected {expected_of(self.number)}, received {key!r:.60}"
             )
-        return self.keys.look_up(self.fitted.bucket_array(self.number, numbers)[0].as_py(), where)
+        (bucket,) = self.fitted.bucket_keys(self.number, numbers.fill_null(np.nan))
+        return self.keys.look_up(bucket, where)

@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...histories.store import Reading
-from ...workflows.criteo.criteo_columns import LEAST_NUMBER
-from ...workflows.criteo.raw_numbers import LOGARITHMS, model_number
+from ...workflows.criteo.criteo_columns import LEAST_NUMBER, LOGARITHMS, model_number
 from ..limits import Limits, RequestError
 from ..servables.servable import Servable
 from ..servables.served_columns import Column

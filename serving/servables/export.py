@@ -17,8 +17,8 @@ from ...schemas import SCHEMA_FILE, SPEC_FILE
 from ...schemas.contracts.known_contracts import known_channel
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.translation.schema_file import write_schema
-from ...workflows.criteo.fitted_criteo import is_of_clicks
-from ...workflows.criteo.raw_numbers import LOGARITHMS
+from ...workflows.criteo.click_graph import is_of_clicks
+from ...workflows.criteo.criteo_columns import LOGARITHMS
 from .manifest import ServableError, write_manifest
 from .servable import CATEGORIES, MODEL, WORKFLOW
 from .served_columns import ServedColumns

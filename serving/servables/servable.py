@@ -12,7 +12,7 @@ from ...schemas.known_keys import IdsNote, note_ids
 from ...schemas.specs.feature_spec import FeatureSpec
 from ...schemas.specs.spec_file import read_spec
 from ...schemas.translation.schema_file import read_schema
-from ...workflows.criteo.raw_numbers import LOGARITHMS
+from ...workflows.criteo.criteo_columns import LOGARITHMS
 from .manifest import ServableError, read_manifest
 from .served_columns import ServedColumns
 

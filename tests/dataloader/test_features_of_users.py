@@ -20,7 +20,7 @@ from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.channels import NEGATIVE_HISTORY, POSITIVE_HISTORY
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.scripts.main import cli
-from merlin_sim.workflows.behaviour import write_users
+from merlin_sim.workflows.preprocess import dataset_writer
 
 LENGTH = 12
 FEATURES = """
@@ -260,7 +260,7 @@ def digest(batch):
 @pytest.mark.parametrize("options", [(), ("--negatives_not_in_history",)])
 def test_users_without_a_history_have_samples_too(tmp_path, monkeypatch, memory, options):
     """They took items alone that the fitted workflow does not know; the last one is such a user."""
-    monkeypatch.setattr(write_users, "INTERACTIONS_PER_GROUP", 4)
+    monkeypatch.setattr(dataset_writer, "INTERACTIONS_PER_GROUP", 4)
     users = "abcdefg"
     first = [(who, item, item, 1) for who in users for item in range(4)]
     then = [
@@ -273,7 +273,7 @@ def test_users_without_a_history_have_samples_too(tmp_path, monkeypatch, memory,
     columns += ["--label_column", "clicked", "--features", tmp_path / "features.yaml"]
     columns += ["--negatives", "uniform", "--max_sequence_length", LENGTH, *options]
     for name, rows, given in (
-        ("first", first, columns),
+        ("first", first, [*columns, "--fit_on", "all"]),
         ("users", then, ["--fitted", tmp_path / "first", "--layout", "users"]),
     ):
         log = pd.DataFrame(rows, columns=["who", "what", "when", "clicked"])

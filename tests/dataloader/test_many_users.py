@@ -14,8 +14,8 @@ from small_users import COLUMNS, COUNTRIES, ITEMS, KINDS, RULES, write_users_dat
 from warm import warm
 
 from merlin_sim.schemas.dataset import write_documents
-from merlin_sim.workflows.behaviour.dataset_spec import users_spec
-from merlin_sim.workflows.behaviour.write_users import INTERACTIONS_PER_GROUP, cut
+from merlin_sim.workflows.behaviour.dataset_spec import samples_schema, users_spec
+from merlin_sim.workflows.preprocess.dataset_writer import INTERACTIONS_PER_GROUP, cut
 
 WORKER = Path(__file__).parents[1] / "support/workers/fed_users_worker.py"
 
@@ -45,7 +45,8 @@ def write_many(directory, users, length):
     sizes = {"user": users, "country": COUNTRIES, "thing": ITEMS, "kind": KINDS}
     for name in ("feature_spec.yaml", "schema.pbtxt", "metadata.json"):
         (directory / name).unlink()
-    write_documents(directory, users_spec(COLUMNS, sizes, RULES, [path]))
+    schema = samples_schema(COLUMNS, sizes, RULES.max_sequence_length)
+    write_documents(directory, users_spec(COLUMNS, schema, RULES, [path]))
     return directory
 
 

@@ -30,7 +30,7 @@ from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.exceptions import DatasetWarning, MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.workflows.transcoding.users_to_samples import UsersTranscoder
+from merlin_sim.workflows.transcoding.users import UsersTranscoder
 
 
 def feed_of(directory, batch_size, ranks=None, mapping="train", columns=None, **options):

@@ -74,8 +74,7 @@ def on_gpu():
 @pytest.fixture(scope="session")
 def logs(tmp_path_factory):
     """Purchases of 300 users, as Amazon's."""
-    from merlin_sim.workflows.synthetic.planted_behaviour import PlantedBehaviour
-    from merlin_sim.workflows.synthetic.synthesis import synthesize
+    from merlin_sim.workflows.synthetic.amazon_logs import PlantedBehaviour, synthesize
 
     directory = tmp_path_factory.mktemp("logs")
     synthesize(directory, PlantedBehaviour(users=300, items=900, categories=30))

@@ -14,11 +14,10 @@ from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.serving.servables.export import export_model
 from merlin_sim.serving.servables.servable import Servable
 from merlin_sim.workflows.amazon.amazon_books import AmazonReviews, amazon_files, read_categories
-from merlin_sim.workflows.behaviour.build import DatasetBuilder
-from merlin_sim.workflows.behaviour.rules import ITEM_ORDER, SampleRules
+from merlin_sim.workflows.behaviour.rules import ALL_ROWS, ITEM_ORDER, SampleRules
 from merlin_sim.workflows.engine.schedulers import SingleProcess
-from merlin_sim.workflows.synthetic.planted_behaviour import PlantedBehaviour
-from merlin_sim.workflows.synthetic.synthesis import synthesize
+from merlin_sim.workflows.preprocess.preprocess_log import PreprocessLog
+from merlin_sim.workflows.synthetic.amazon_logs import PlantedBehaviour, synthesize
 
 BEHAVIOUR = PlantedBehaviour(users=40, items=300, categories=8, mean_length=30.0, seed=3)
 
@@ -29,11 +28,11 @@ def dataset(tmp_path_factory):
     (home / "raw").mkdir()
     synthesize(home / "raw", BEHAVIOUR)
     reviews, metadata = amazon_files(home / "raw", "reviews_Books.json", "meta_Books.json")
-    DatasetBuilder(
+    PreprocessLog(
         AmazonReviews(reviews),
-        SampleRules(max_sequence_length=20, equal_times=ITEM_ORDER),
-        features=lambda: read_categories(metadata, SingleProcess(), Silence(), "fail"),
-    ).build(home / "dataset")
+        SampleRules(max_sequence_length=20, equal_times=ITEM_ORDER, fit_on=ALL_ROWS),
+        given=lambda: read_categories(metadata, SingleProcess(), Silence(), "fail"),
+    ).write(home / "dataset")
     return DatasetDirectory.open(home / "dataset")
 
 

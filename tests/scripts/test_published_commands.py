@@ -23,8 +23,7 @@ import pytest
 from click.testing import CliRunner
 
 from merlin_sim.scripts.options.run_options import run_options, to_run_config
-from merlin_sim.workflows.synthetic.planted_behaviour import PlantedBehaviour
-from merlin_sim.workflows.synthetic.synthesis import synthesize
+from merlin_sim.workflows.synthetic.amazon_logs import PlantedBehaviour, synthesize
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 BATCH = "16"

@@ -16,11 +16,10 @@ from merlin_sim.serving.scoring.scorer import Scorer
 from merlin_sim.serving.servables.export import export_model
 from merlin_sim.serving.servables.servable import Servable
 from merlin_sim.workflows.amazon.amazon_books import AmazonReviews, amazon_files, read_categories
-from merlin_sim.workflows.behaviour.build import DatasetBuilder
-from merlin_sim.workflows.behaviour.rules import ITEM_ORDER, SampleRules
+from merlin_sim.workflows.behaviour.rules import ALL_ROWS, ITEM_ORDER, SampleRules
 from merlin_sim.workflows.engine.schedulers import SingleProcess
-from merlin_sim.workflows.synthetic.planted_behaviour import PlantedBehaviour
-from merlin_sim.workflows.synthetic.synthesis import synthesize
+from merlin_sim.workflows.preprocess.preprocess_log import PreprocessLog
+from merlin_sim.workflows.synthetic.amazon_logs import PlantedBehaviour, synthesize
 
 BEHAVIOUR = PlantedBehaviour(users=40, items=300, categories=8, mean_length=30.0, seed=3)
 LENGTH = 20
@@ -37,12 +36,12 @@ def raw_logs(tmp_path_factory) -> Path:
 def dataset(raw_logs, tmp_path_factory) -> DatasetDirectory:
     path = tmp_path_factory.mktemp("datasets") / "dataset"
     reviews, metadata = amazon_files(raw_logs, "reviews_Books.json", "meta_Books.json")
-    rules = SampleRules(max_sequence_length=LENGTH, equal_times=ITEM_ORDER)
-    DatasetBuilder(
+    rules = SampleRules(max_sequence_length=LENGTH, equal_times=ITEM_ORDER, fit_on=ALL_ROWS)
+    PreprocessLog(
         AmazonReviews(reviews),
         rules,
-        features=lambda: read_categories(metadata, SingleProcess(), Silence(), "fail"),
-    ).build(path)
+        given=lambda: read_categories(metadata, SingleProcess(), Silence(), "fail"),
+    ).write(path)
     return DatasetDirectory.open(path)
 
 

@@ -230,7 +230,7 @@ def counting(log, walked, tmp_path_factory):
     log.to_parquet(home / "log.parquet")
     features = ("--features", write_features(home / "f.yaml", text), "--label_column", "clicked")
     output = ("--output_path", home / "d")
-    run("preprocess", "log", home / "log.parquet", *output, *OPTIONS, *features)
+    run("preprocess", "log", home / "log.parquet", *output, *OPTIONS, *features, "--fit_on", "all")
     dataset = DatasetDirectory.open(home / "d")
     model = build_model("din", dataset.schema, embedding_dim=4)
     return EventEncoder(Servable.open(export_model(model, dataset, home / "servable")))

@@ -98,6 +98,13 @@ class Series:
 
         return pc.sum(self._arrow).as_py()
 
+    def fillna(
+        self, value: Any = None, method: Any = None, axis: Any = None, inplace: bool = False,
+        limit: Any = None,
+    ) -> Series:  # fmt: skip
+        """Put a value where one is missing."""
+        return Series(self._arrow.fill_null(value))
+
     def isnull(self) -> Series:
         """Tell which rows are missing."""
         return Series(self._arrow.is_null())

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pandas as pd
+
 FOLDER = Path(__file__).resolve().parents[1] / "stand_ins"
 
 
@@ -91,13 +93,14 @@ def put_gpu_into(monkeypatch: Any) -> Any:
 def put_gpu_into_workflows(monkeypatch: Any) -> Any:
     """Let whole workflows of NVTabular run on the stand-ins, over Dask; return cudf's.
 
-    Categorify alone computes on the host: it is NVTabular's own, and so are its calls of cudf.
+    What NVTabular's operators call of cudf is their own affair: `fit` computes on the host, and so
+    do they.
     """
     import merlin.core.dispatch as dispatch
     import merlin.dag.executors as executors
     import merlin.io.dataframe_engine as frames
     import merlin.io.dataset as datasets
-    from nvtabular.ops import Categorify
+    import nvtabular
 
     from merlin_sim.workflows.engine import backend
 
@@ -107,17 +110,40 @@ def put_gpu_into_workflows(monkeypatch: Any) -> Any:
             monkeypatch.setattr(module, name, found, raising=False)
     monkeypatch.setattr(dispatch, "cp", load("cupy"))
     monkeypatch.setattr(executors, "cupy", load("cupy"))
-    on_host = Categorify.transform
+    fit_on_host = nvtabular.Workflow.fit
 
-    def transform(self: Any, selector: Any, frame: Any) -> Any:
+    def through_host(on_host: Any) -> Any:
+        def transform(self: Any, selector: Any, frame: Any) -> Any:
+            if not isinstance(frame, cudf.DataFrame):
+                return on_host(self, selector, frame)
+            with monkeypatch.context() as host:
+                host.setattr(dispatch, "cudf", None)
+                host.setattr(backend, "cudf", None)
+                changed = on_host(self, selector, _on_host(frame))
+                return cudf.DataFrame.from_arrow(backend.frame_to_arrow(changed))
+
+        return transform
+
+    def fit(self: Any, rows: Any) -> Any:
         with monkeypatch.context() as host:
-            host.setattr(dispatch, "cudf", None)
+            for module in (dispatch, executors, frames, datasets):
+                for name, found in {"cudf": None, "dask_cudf": None, "HAS_GPU": False}.items():
+                    host.setattr(module, name, found, raising=False)
             host.setattr(backend, "cudf", None)
-            codes = on_host(self, selector, backend.frame_from_arrow(frame.to_arrow()))
-            return cudf.DataFrame.from_arrow(backend.frame_to_arrow(codes))
+            pandas = rows.to_ddf().map_partitions(_on_host, meta=_on_host(rows.to_ddf()._meta))
+            return fit_on_host(self, datasets.Dataset(pandas, cpu=True))
 
-    monkeypatch.setattr(Categorify, "transform", transform)
+    for of in {of for of in vars(nvtabular.ops).values() if inspect.isclass(of)}:
+        if "transform" in vars(of):
+            monkeypatch.setattr(of, "transform", through_host(of.transform))
+    monkeypatch.setattr(nvtabular.Workflow, "fit", fit)
     return cudf
+
+
+def _on_host(frame: Any) -> Any:
+    from merlin_sim.workflows.engine import backend
+
+    return frame if isinstance(frame, pd.DataFrame) else backend.frame_from_arrow(frame.to_arrow())
 
 
 _SPECIAL = ("__getitem__", "__setitem__", "__len__", "__dlpack__")

@@ -9,14 +9,11 @@ from collections import Counter
 from pathlib import Path
 
 import pandas as pd
-import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
 from merlin_sim.scripts.main import cli
-from merlin_sim.workflows.synthetic.planted_behaviour import PlantedBehaviour
-from merlin_sim.workflows.synthetic.synthesis import synthesize
-from merlin_sim.workflows.vocabularies.vocabulary import Vocabularies
+from merlin_sim.workflows.synthetic.amazon_logs import PlantedBehaviour, synthesize
 
 
 def read_lines(directory: Path, name: str) -> list[str]:
@@ -83,15 +80,6 @@ def positives(rows: pd.DataFrame) -> Counter:
     kept = rows[rows["label"] == 1]
     names = ["user_id", "item_id_trgt", "cat_id_trgt", "item_id_pos", "cat_id_pos"]
     return Counter(kept[names].itertuples(index=False, name=None))
-
-
-@pytest.fixture
-def items(tmp_path):
-    """An item table of four items with three categories."""
-    vocabularies = Vocabularies(tmp_path)
-    keys, counts = pa.array(["a", "b", "c", "d"]), pa.array([4, 3, 2, 1])
-    vocabularies.add_items("item", keys, counts, {"cat": pa.array(["x", "y", "x", "z"])})
-    return vocabularies.items("item")
 
 
 @pytest.fixture(scope="session")

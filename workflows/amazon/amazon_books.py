@@ -24,7 +24,6 @@ from .amazon_metadata import CATEGORY, ITEM, SCHEMA, read_metadata_lines
 
 COLUMNS = BehaviourColumns("user_id", "item_id", "timestamp", item_features=("cat_id",))
 NO_CATEGORY = "no_category"
-SMALL = 16 << 20  # bytes of metadata that literal_eval reads before the scanner is compiled
 REVIEW_SCHEMA = pa.schema(
     [("reviewerID", pa.string()), ("asin", pa.string()), ("unixReviewTime", pa.int64())]
 )
@@ -90,14 +89,13 @@ class ReadMetadata:
     """Reads blocks of the metadata file."""
 
     on_bad_rows: str
-    scan: bool
 
     def __call__(self, numbered: tuple[int, LineBlock]) -> tuple[int, int, pa.Table, list[BadRow]]:
         """Read a block: its number, its lines, its items and categories, its bad rows."""
         number, block = numbered
         tables, bad, lines = [SCHEMA.empty_table()], [], 0
         for text, _ in block.texts():
-            table, found = read_metadata_lines(text, self.scan)
+            table, found = read_metadata_lines(text)
             if found and self.on_bad_rows == FAIL:
                 line = block.lines_before() + lines + found[0].line
                 raise refuse(block.path, BadRow(line, found[0].reason))
@@ -116,7 +114,7 @@ def read_categories(
     size = sum(block.size for block in blocks)
     with narrator.phase("reading metadata", size) as report:
         for number, lines, table, bad in scheduler.run(
-            ReadMetadata(on_bad_rows, size > SMALL), list(enumerate(blocks))
+            ReadMetadata(on_bad_rows), list(enumerate(blocks))
         ):
             results[number] = (lines, table, bad)
             report(blocks[number].size, table.num_rows)

@@ -22,8 +22,6 @@ PLACE = "place in the log"
 """How many rows of the log stand before an interaction, or more, in the order of the log."""
 MOMENT = "moment of the interaction"
 """The place of an interaction's time among all times, on its way through the workflow."""
-AS_OF = "time of the interaction"
-"""The time of an interaction as a whole number, where items have values that change with time."""
 EARLIER = "samples before the log"
 """How many samples of a user there were before, where the log continues an earlier dataset."""
 
@@ -69,8 +67,8 @@ class BehaviourColumns:
     steady: tuple[str, ...] = ()
     """Of the users' stored columns those that are known to have one value for each user, which
     stands once in a history; all others stand beside the items."""
-    dated: bool = False
-    """Whether interactions bring their time along, to look up what was known of items then."""
+    item_values: bool = True
+    """Whether the log says what is known of its items; else that is known already."""
 
     def __post_init__(self) -> None:
         """Refuse names that would collide in the dataset, or could not name a file."""
@@ -92,7 +90,6 @@ class BehaviourColumns:
         names = [*self.keyed, *read, POSITION, *([] if self.label == LABEL else [LABEL])]
         names += [SECONDS] * bool(self.features) + [*({*self.roles} & {ROLE})]
         names += [cross.name for cross in self.features.crosses]
-        names += [*({*self.log} & {AS_OF})]
         twice = sorted({name for name in [*names, *self.output] if names.count(name) > 1})
         outputs = list(self.output)
         twice += sorted({name for name in outputs if outputs.count(name) > 1} - set(twice))
@@ -252,11 +249,6 @@ class BehaviourColumns:
         return self.features.categories(INTERACTION)
 
     @property
-    def times(self) -> tuple[str, ...]:
-        """The time of each interaction, where it is looked at."""
-        return (AS_OF,) if self.dated else ()
-
-    @property
     def moments(self) -> tuple[str, ...]:
         """The column that tells rows of one time, where these are not each other's history."""
         return (MOMENT,) if self.label is not None or self.own_time_excluded else ()
@@ -276,6 +268,16 @@ class BehaviourColumns:
         vectors = (feature.name for feature in features.vectors)
         lists = (feature.name for feature in features.lists)
         return (*features.numbers(ITEM), *vectors, *lists)
+
+    @property
+    def items_in_log(self) -> tuple[str, ...]:
+        """What the log says of items, as columns are stored on the way through the workflow."""
+        return (*self.item_features, *self.of_items) if self.item_values else ()
+
+    @property
+    def list_names(self) -> tuple[str, ...]:
+        """The columns of lists of ids of items."""
+        return tuple(feature.name for feature in self.features.lists)
 
     @property
     def intervals(self) -> tuple[str, ...]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+
+from merlin.schema import ColumnSchema, Schema
 
 from ...schemas.channels import (
     CONTEXT_FEATURES,
@@ -17,12 +20,13 @@ from ...schemas.channels import (
     USER_FEATURES,
     USER_NUMERICAL,
 )
-from ...schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
+from ...schemas.contracts.behaviour import BEHAVIOUR
+from ...schemas.specs.feature_spec import Chunk, FeatureSpec
+from ...schemas.translation.merlin_schema import to_feature_spec
 from ...schemas.users_layout import USERS, CrossOf, EncodingOf, UsersLayout
 from ..features.feature import INTERACTION, ITEM
 from ..features.feature_set import TARGET_SUFFIX
 from ..features.fitted_numbers import FittedNumbers
-from ..features.item_values import ItemValues
 from ..vocabularies.vocabulary import CATEGORIES
 from .behaviour_columns import LABEL as LABEL_COLUMN
 from .behaviour_columns import BehaviourColumns
@@ -33,57 +37,60 @@ ID_DTYPE = "int64"
 NUMBER_DTYPE = "float32"
 
 
-def dataset_spec(
-    columns: BehaviourColumns,
-    sizes: Mapping[str, int],
-    longest: int,
-    files: Mapping[str, Sequence[str]],
-) -> FeatureSpec:
-    """Describe the dataset.
+def samples_schema(columns: BehaviourColumns, sizes: Mapping[str, int], longest: int) -> Schema:
+    """Describe the samples that are made of users' rows: a column for each feature of a sample.
 
     Args:
         columns: The log's columns.
         sizes: How many ids each domain has.
         longest: The longest history.
-        files: Mapping -> parquet files, relative to the dataset directory.
     """
-    features = {LABEL_COLUMN: Feature(LABEL_DTYPE)}
-    features |= {name: Feature(ID_DTYPE, sizes[name]) for name in columns.users}
-    for name, target in zip(columns.items, columns.targets, strict=True):
-        features[target] = Feature(ID_DTYPE, sizes[name])
-    for histories in (columns.positives, columns.negatives):
-        for name, history in zip(columns.items, histories, strict=True):
-            features[history] = Feature(ID_DTYPE, sizes[name], (longest,))
-    features |= {name: Feature(NUMBER_DTYPE, None, (longest,)) for name in columns.intervals}
-    for feature in columns.features.lists:
-        features[feature.name] = Feature(ID_DTYPE, sizes[feature.name], (feature.longest,))
-    for cross in columns.features.crosses:
-        features[cross.name] = Feature(ID_DTYPE, cross.buckets, (1,))
-    beside = (*columns.features.beside_user, *columns.features.target_numbers)
-    widths = {feature.name + TARGET_SUFFIX: (feature.size,) for feature in columns.features.vectors}
-    features |= {name: Feature(NUMBER_DTYPE, None, widths.get(name)) for name in beside}
-    more = {
+    features = columns.features
+    domains = {name: name for name in (*columns.users, *columns.list_names)}
+    for names in (columns.targets, columns.positives, columns.negatives):
+        domains |= dict(zip(names, columns.items, strict=True))
+    highest = {name: sizes[domain] for name, domain in domains.items()}
+    for cross in features.crosses:
+        domains[cross.name], highest[cross.name] = cross.name, cross.buckets
+    lengths = {feature.name: feature.longest for feature in features.lists}
+    lengths |= {cross.name: 1 for cross in features.crosses}
+    lengths |= {feature.name + TARGET_SUFFIX: feature.size for feature in features.vectors}
+    found = []
+    for channel, names in channels_of(columns).items():
+        kind = BEHAVIOUR.channels[channel]
+        for place, name in enumerate(names):
+            dims: tuple[Any, ...] = (None, lengths[name]) if name in lengths else (None,)
+            if kind.is_list:
+                dims = ((0, None), (0, longest))
+            domain = {"min": 0, "max": highest.get(name), "name": domains.get(name)}
+            dtype = ID_DTYPE if name in domains else NUMBER_DTYPE
+            found.append(
+                ColumnSchema(
+                    name,
+                    tags=[*kind.tags, channel, *(kind.first_tags if not place else ())],
+                    properties={"domain": domain} if name in domains else {},
+                    dtype=LABEL_DTYPE if channel == LABEL else dtype,
+                    dims=dims if len(dims) > 1 else None,
+                )
+            )
+    return Schema(found)
+
+
+def channels_of(columns: BehaviourColumns) -> dict[str, tuple[str, ...]]:
+    """The channels of the samples, in the published order; those without features are left out."""
+    found = {
+        LABEL: (LABEL_COLUMN,),
+        USER_FEATURES: (columns.user, *columns.user_features),
         CONTEXT_FEATURES: columns.contexts,
+        TARGET_ITEM_FEATURES: columns.targets,
+        POSITIVE_HISTORY: columns.positives,
+        NEGATIVE_HISTORY: columns.negatives,
         HISTORY_TIME_INTERVALS: columns.intervals,
         TARGET_ITEM_LISTS: columns.features.target_lists,
         USER_NUMERICAL: columns.features.beside_user,
         TARGET_ITEM_NUMERICAL: columns.features.target_numbers,
     }
-    return FeatureSpec(
-        feature_spec=features,
-        source_spec={
-            mapping: (Chunk("parquet", columns.output, tuple(names)),)
-            for mapping, names in files.items()
-        },
-        channel_spec={
-            LABEL: (LABEL_COLUMN,),
-            USER_FEATURES: (columns.user, *columns.user_features),
-            TARGET_ITEM_FEATURES: columns.targets,
-            POSITIVE_HISTORY: columns.positives,
-            NEGATIVE_HISTORY: columns.negatives,
-            **{channel: names for channel, names in more.items() if names},
-        },
-    )
+    return {channel: names for channel, names in found.items() if names}
 
 
 EVENTS, ITEM_CHANGES = "events", "item_changes"
@@ -96,8 +103,8 @@ class InTime:
 
     events: FittedNumbers | None = None
     """What the counts of ``events/`` become; None where counts are those of a whole log."""
-    changes: ItemValues | None = None
-    """The values of items that have a file in ``item_changes/``."""
+    changes: frozenset[str] = frozenset()
+    """The columns of items whose values have a file in ``item_changes/``."""
 
 
 def users_layout_of(
@@ -123,8 +130,7 @@ def users_layout_of(
     of_item |= {feature.name + TARGET_SUFFIX: feature.name for feature in features.vectors}
     of_item |= {feature.name: feature.name for feature in features.lists}
     names = (*columns.item_features, *columns.of_items)
-    changes = in_time.changes
-    changing = [name for name in names if changes is not None and changes.changes(name)]
+    changing = [name for name in names if name in in_time.changes]
     of_user = {name: name for name in columns.users}
     taken = {*columns.users, columns.item, columns.timestamp, *features.beside_user}
 
@@ -174,17 +180,23 @@ def per_interaction(columns: BehaviourColumns, rules: SampleRules) -> tuple[str,
 
 def users_spec(
     columns: BehaviourColumns,
-    sizes: Mapping[str, int],
+    schema: Schema,
     rules: SampleRules,
     files: Sequence[str],
     in_time: InTime | None = None,
 ) -> FeatureSpec:
-    """Describe the dataset whose files, those of train and of test, have one row per user."""
-    both = dict.fromkeys(rules.mappings, files)
-    spec = dataset_spec(columns, sizes, rules.max_sequence_length, both)
-    sources = {
-        mapping: tuple(replace(chunk, type=USERS) for chunk in chunks)
-        for mapping, chunks in spec.source_spec.items()
-    }
-    stated = users_layout_of(columns, rules, in_time).to_dict()
-    return replace(spec, source_spec=sources, metadata={USERS: stated})
+    """Translate the schema of samples to the spec of a dataset with one row per user.
+
+    Args:
+        columns: The log's columns.
+        schema: See :func:`samples_schema`.
+        rules: The rules of the samples.
+        files: The users' files: those of each mapping, relative to the dataset directory.
+        in_time: What a sample's own time decides.
+    """
+    chunk = Chunk(USERS, columns.output, tuple(files))
+    return replace(
+        to_feature_spec(schema),
+        source_spec=dict.fromkeys(rules.mappings, (chunk,)),
+        metadata={USERS: users_layout_of(columns, rules, in_time).to_dict()},
+    )

@@ -7,8 +7,7 @@ from typing import Any
 
 from ...foundation.exceptions import MerlinSimError
 from ...schemas.users_layout import NEGATIVES, POPULARITY
-from .positions import last_mappings
-from .split import Split
+from .split import Split, last_mappings
 
 NONE = "none"
 """No negative samples are drawn: the log has them."""
@@ -59,9 +58,9 @@ class SampleRules:
     what came before the sample's own time, and a hash orders what has one time. ``log``: they
     stand as in the log, and those before a sample are its history. ``hash``: the same, in the
     order of a hash. ``item``: the same, in the order of the item's key, as published."""
-    popularity_of: str = TRAIN_ROWS
-    """Whose rows say how popular an item is, where negatives are drawn by popularity: those that
-    train, or all, as published."""
+    fit_on: str = TRAIN_ROWS
+    """The rows that ids, counts and numbers are fitted on: those that train, or all, as published.
+    What stands in other rows alone has no id."""
     validation: str | None = None
     """``newest``: where the split names no part that validates, the newest of what would train
     validates. None: nothing does."""
@@ -95,7 +94,7 @@ class SampleRules:
         chosen: dict[str, tuple[str | None, ...]] = {
             "negatives": DRAWS,
             "equal_times": ORDERS,
-            "popularity_of": (TRAIN_ROWS, ALL_ROWS),
+            "fit_on": (TRAIN_ROWS, ALL_ROWS),
             "validation": (None, NEWEST),
             "feature_values": FEATURE_VALUES,
         }

@@ -13,11 +13,18 @@ import pyarrow.compute as pc
 
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.hashing import hash_keys, mix_arrays
-from .positions import TEST, TRAIN, VALIDATION
 
+TRAIN = "train"
+TEST = "test"
+VALIDATION = "validation"
 PART = "part of the split"
 """The column of lists that says of each interaction whose it is: a place among the mappings."""
 SPLIT_SALT = 0x5B117
+
+
+def last_mappings(validates: bool) -> tuple[str, ...]:
+    """The mappings where each user's last interactions are held out, in the order of time."""
+    return (TRAIN, VALIDATION, TEST) if validates else (TRAIN, TEST)
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,37 @@ from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator, Silence
 from ...schemas.channels import POSITIVE_HISTORY, TARGET_ITEM_FEATURES, USER_FEATURES
 from ...schemas.dataset import DatasetDirectory
-from ..behaviour.positions import TEST, TRAIN
-from ..vocabularies.vocabulary import CATEGORIES
-from .checked_rows import CheckedRows, StoredRows, in_background
-from .feature_counts import FeatureCounts
+from ...schemas.known_keys import CATEGORIES
+from ...schemas.source_files import TRAIN
+from .checked_rows import CheckedRows, SampleHashes, StoredRows, in_background
+from .feature_counts import (
+    EXACT,
+    RANKS,
+    FeatureCounts,
+    OrderCounts,
+    UserCounts,
+    key_ranks,
+    step_scores,
+)
 from .finding import Bounds, Finding, share_finding
-from .order_counts import RankCounts, StepCounts, key_ranks
-from .sample_hashes import SampleHashes
-from .user_counts import UserCounts
+
+TEST = "test"
+
+
+class MappingCounts:
+    """What is counted of the rows of one mapping.
+
+    Args:
+        users: How many users there are, the padding counted; None where rows have none.
+    """
+
+    def __init__(self, users: int | None) -> None:
+        """Begin with nothing counted."""
+        self.rows = 0
+        self.labels = np.zeros(2, np.int64)
+        self.hashes = SampleHashes()
+        self.users = UserCounts(users)
+        self.ranks = OrderCounts(RANKS)
 
 
 @dataclass
@@ -34,28 +57,32 @@ class DatasetCheck:
 
     def __post_init__(self) -> None:
         """Begin with nothing counted."""
-        self.rows: dict[str, int] = {}
-        """By mapping, how many rows were looked at."""
         self.sampled = False
-        """Whether there were more."""
-        self._labels: dict[str, Any] = {}
-        self._hashes: dict[str, SampleHashes] = {}
-        self._users: dict[str, UserCounts] = {}
+        """Whether there were more rows than were looked at."""
+        self._mappings: dict[str, MappingCounts] = {}
         self._features: dict[str, FeatureCounts] = {}
-        self._steps = self._orders_of_items()
-        self._ranks: dict[str, RankCounts] = {}
+        self._user = next(iter(self.dataset.channels.get(USER_FEATURES, [])), "")
+        self._target = next(iter(self.dataset.channels.get(TARGET_ITEM_FEATURES, [])), "")
+        self._history = next(iter(self.dataset.channels.get(POSITIVE_HISTORY, [])), "")
+        self._length = f"length of {self._history}"
+        self._steps = [(*order, OrderCounts(EXACT + 64)) for order in self._orders_of_items()]
 
-    def _orders_of_items(self) -> list[StepCounts]:
-        """The orders in which the target may stand just above the last item of the history."""
-        target, size = self._target, self._size(self._target)
-        if target is None or size is None or POSITIVE_HISTORY not in self.dataset.channels:
-            return []
-        orders = [StepCounts("id", np.arange(size))]
-        domain = self.dataset.schema[target].int_domain
+    @property
+    def rows(self) -> dict[str, int]:
+        """By mapping, how many rows were looked at."""
+        return {mapping: counts.rows for mapping, counts in self._mappings.items()}
+
+    def _orders_of_items(self) -> Iterator[tuple[str, Any]]:
+        """The orders in which the target may be just above the last item of the history."""
+        size = self._size(self._target)
+        if size is None or not self._history:
+            return
+        yield "id", np.arange(size)
+        domain = self.dataset.schema[self._target].int_domain
         if domain is not None and domain.name:
             of_keys = key_ranks(self.dataset.path / CATEGORIES / f"{domain.name}.parquet", size)
-            orders += [] if of_keys is None else [StepCounts("key", of_keys)]
-        return orders
+            if of_keys is not None:
+                yield "key", of_keys
 
     def run(self) -> list[Finding]:
         """Look at train, then at what tests, and say what was found."""
@@ -69,36 +96,41 @@ class DatasetCheck:
         return list(self._findings())
 
     def _read(self, mapping: str) -> None:
-        source: Any = StoredRows(self.dataset, mapping)
-        if self.dataset.users is not None:
+        source: Any
+        if self.dataset.users is None:
+            source = StoredRows(self.dataset, mapping)
+        else:
             from .made_rows import MadeRows  # TensorFlow, which stored rows do without
 
             source = MadeRows(self.dataset, mapping)
-        parts, sizes = source.parts, [source.rows_of(part) for part in source.parts]
-        if self.most_rows is not None and sum(sizes) > self.most_rows:
+        parts: dict[Any, int] = source.parts
+        rows = sum(parts.values())
+        if self.most_rows is not None and rows > self.most_rows:
             self.sampled = True
-            parts, sizes = _some(parts, sizes, self.most_rows)
-        self.rows[mapping] = 0
-        self._labels[mapping] = np.zeros(2, np.int64)
-        self._hashes[mapping] = SampleHashes()
-        self._users[mapping] = UserCounts(self._size(self._user))
-        with self.narrator.phase(f"checking {mapping}", max(1, sum(sizes))) as report:
-            for rows in in_background(source.read, parts):
-                self._add(mapping, rows)
-                report(len(rows.labels), len(rows.labels))
+            count = max(1, int(len(parts) * self.most_rows / rows))  # from begin to end
+            chosen = np.linspace(0, len(parts) - 1, count).astype(int)
+            parts = dict(list(parts.items())[number] for number in chosen)
+        self._mappings[mapping] = MappingCounts(self._size(self._user))
+        with self.narrator.phase(f"checking {mapping}", max(1, sum(parts.values()))) as report:
+            for some in in_background(source.read, parts):
+                self._add(mapping, some)
+                report(len(some.labels), len(some.labels))
 
     def _add(self, mapping: str, rows: CheckedRows) -> None:
-        self.rows[mapping] += len(rows.labels)
-        self._labels[mapping] += np.bincount(rows.labels, minlength=2)
+        counts = self._mappings[mapping]
+        counts.rows += len(rows.labels)
+        counts.labels += np.bincount(rows.labels, minlength=2)
         if not self.sampled:
-            self._hashes[mapping].add(rows.hashes)
-        if self._user is not None and rows.lengths is not None:
-            self._users[mapping].add(rows.columns[self._user], rows.labels, rows.lengths)
+            counts.hashes.add(rows.hashes)
+        if self._user and rows.lengths is not None:
+            counts.users.add(rows.columns[self._user], rows.labels, rows.lengths)
         if rows.ranks is not None:
-            self._ranks.setdefault(mapping, RankCounts()).add(rows.ranks, rows.labels)
+            counts.ranks.add((rows.ranks * RANKS).astype(np.int64), rows.labels)
         if rows.last is not None and mapping == TEST:
-            for steps in self._steps:
-                steps.add(rows.columns[self._target or ""], rows.last, rows.labels)
+            some = rows.last > 0
+            for _, rank_of, steps in self._steps:
+                scores = step_scores(rank_of, rows.columns[self._target][some], rows.last[some])
+                steps.add(scores, rows.labels[some])
         columns = dict(rows.columns)
         if rows.lengths is not None:
             columns[self._length] = rows.lengths
@@ -110,59 +142,48 @@ class DatasetCheck:
             elif mapping == TEST:
                 self._features[name].test(values, rows.labels)
 
-    @property
-    def _user(self) -> str | None:
-        """The column that tells users apart."""
-        users = self.dataset.channels.get(USER_FEATURES, [])
-        return users[0] if users else None
-
-    @property
-    def _target(self) -> str | None:
-        """The column of the target item."""
-        targets = self.dataset.channels.get(TARGET_ITEM_FEATURES, [])
-        return targets[0] if targets else None
-
-    @property
-    def _length(self) -> str:
-        histories = self.dataset.channels.get(POSITIVE_HISTORY, [""])
-        return f"length of {histories[0]}"
-
-    def _size(self, name: str | None) -> int | None:
+    def _size(self, name: str) -> int | None:
         """How many ids a feature has, the padding counted; None for a number."""
-        feature = self.dataset.spec.feature_spec.get(name or "")
+        feature = self.dataset.spec.feature_spec.get(name)
         if feature is None or feature.cardinality is None:
             return None
         return int(feature.cardinality) + 1
 
     def _findings(self) -> Iterator[Finding]:
-        for mapping, labels in self._labels.items():
-            yield _labels_finding(mapping, *labels.tolist())
+        for mapping, counts in self._mappings.items():
+            yield _labels_finding(mapping, *counts.labels.tolist())
         if not self.sampled:
             yield from self._row_findings()
-        yield from self._order_findings()
+        for order, _, steps in self._steps:
+            yield from self._order_finding(f"{order} above the last", self._target, steps.auc())
+        for mapping, counts in self._mappings.items():
+            auc = counts.ranks.auc()
+            yield from self._order_finding("rank in the file", mapping, auc, either_way=True)
         for feature in self._features.values():
             yield from self._feature_findings(feature)
-        for mapping, users in self._users.items():
-            if users.users and not self.sampled:
-                yield from users.findings(mapping, self.bounds.without_history)
+        for mapping, counts in self._mappings.items():
+            if not self.sampled:
+                yield from counts.users.findings(mapping, self.bounds.without_history)
 
     def _row_findings(self) -> Iterator[Finding]:
-        for mapping, hashes in self._hashes.items():
-            yield share_finding("repeated rows", mapping, *hashes.repeated(), self.bounds.repeated)
-        for mapping, hashes in self._hashes.items():
+        for mapping, counts in self._mappings.items():
+            found = counts.hashes.repeated()
+            yield share_finding("repeated rows", mapping, *found, self.bounds.repeated)
+        for mapping, counts in self._mappings.items():
             if mapping != TRAIN:
-                found = hashes.found_in(self._hashes[TRAIN])
+                found = counts.hashes.found_in(self._mappings[TRAIN].hashes)
                 bound = self.bounds.test_in_train
                 yield share_finding("rows that train too", mapping, *found, bound)
 
-    def _order_findings(self) -> Iterator[Finding]:
-        bound = self.bounds.order_auc
-        found = [steps.finding(self._target or "", bound) for steps in self._steps]
-        found += [ranks.finding(mapping, bound) for mapping, ranks in self._ranks.items()]
-        yield from filter(None, found)
+    def _order_finding(
+        self, check: str, where: str, auc: float | None, either_way: bool = False
+    ) -> Iterator[Finding]:
+        if auc is not None:
+            bound, strength = self.bounds.order_auc, max(auc, 1 - auc) if either_way else auc
+            yield Finding(check, where, auc, bound, strength > bound, f"AUC {auc:.4f}")
 
     def _feature_findings(self, feature: FeatureCounts) -> Iterator[Finding]:
-        if self.rows[TRAIN] and feature.values == 1 and feature.name != self._length:
+        if self.rows[TRAIN] and feature.is_constant and feature.name != self._length:
             says = "one value in all rows of train"
             yield Finding("constant column", feature.name, 1, None, True, says)
         tested = self.rows.get(TEST, 0)
@@ -171,16 +192,15 @@ class DatasetCheck:
         auc, bound = feature.auc(), self.bounds.feature_auc
         if auc is not None:
             yield Finding("AUC of it alone", feature.name, auc, bound, auc > bound, f"{auc:.4f}")
-        if not feature.is_number and not self.sampled:
-            yield self._unseen_finding(feature, tested)
-
-    def _unseen_finding(self, feature: FeatureCounts, tested: int) -> Finding:
+        if feature.is_number or self.sampled:
+            return
         check, unseen = "ids that never train", feature.unseen_rows
         if feature.name == self._user and unseen == tested:
             says = f"all {tested:,} rows of {TEST}: it is split by users"
-            return Finding(check, feature.name, 1, None, False, says)
-        bound, what = self.bounds.unseen, f"rows of {TEST}"
-        return share_finding(check, feature.name, unseen, tested, bound, what)
+            yield Finding(check, feature.name, 1, None, False, says)
+        else:
+            bound, what = self.bounds.unseen, f"rows of {TEST}"
+            yield share_finding(check, feature.name, unseen, tested, bound, what)
 
 
 def _labels_finding(mapping: str, zeros: int, ones: int) -> Finding:
@@ -188,10 +208,3 @@ def _labels_finding(mapping: str, zeros: int, ones: int) -> Finding:
     share = ones / rows if rows else None
     says = f"{share:.2%} ({ones:,} of {rows:,} rows)" if rows else "no rows"
     return Finding("rows of label 1", mapping, share, None, not (zeros and ones), says)
-
-
-def _some(parts: list[Any], sizes: list[int], most_rows: int) -> tuple[list[Any], list[int]]:
-    """Choose parts from begin to end that hold about so many rows; at least one."""
-    count = max(1, int(len(parts) * most_rows / sum(sizes)))
-    chosen = np.linspace(0, len(parts) - 1, count).astype(int)
-    return [parts[i] for i in chosen], [sizes[i] for i in chosen]

@@ -1,73 +1,143 @@
-"""The rows of a mapping as the checks see them, batch by batch, in little memory."""
+"""The rows of a mapping as the checks see them, batch by batch, and hashes that tell equal ones."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...dataloader.arrow_columns import Column, decode
 from ...foundation.cores import count_cores
 from ...foundation.exceptions import MerlinSimError
+from ...foundation.hashing import GOLDEN, mix
 from ...schemas.channels import LABEL, POSITIVE_HISTORY
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.known_keys import domain_of
 from ...schemas.parquet.footer import UNREADABLE, why
 from ...schemas.parquet.row_pieces import row_pieces
-from . import kernels
 
 BATCH_ROWS = 1 << 16
+MOST_KEPT = 1 << 25
+"""Hashes in memory, 256 MB of them; beyond, half of the hashes are let go, again and again."""
 Array = npt.NDArray[Any]
 
 
-@dataclass(frozen=True)
 class CheckedRows:
-    """Some rows."""
+    """Some rows.
 
-    labels: Array
-    """[rows] 0 and 1."""
-    columns: dict[str, Array]
-    """[rows] By name, the columns of one value a row: ids, or numbers."""
-    lengths: Array | None
-    """[rows] How long the histories are; None where there are none."""
-    hashes: Array
-    """[rows] Of label, columns and history: equal rows have equal ones."""
-    last: Array | None = None
-    """[rows] The last item of each history, 0 where it is empty; None where there are none."""
-    ranks: Array | None = None
-    """[rows] Where each row stands in its file, 0 to 1; None where rows are made."""
+    Args:
+        labels: [rows] 0 and 1.
+        columns: [rows] By name, the columns of one value a row: ids, or numbers.
+        history: The items of each history, 0 for padding; None where there are no histories.
+        ranks: [rows] Where each row is in its file, 0 to 1; None where rows are made.
+    """
 
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         labels: Array,
         columns: dict[str, Array],
-        history: tuple[Array, Array] | None,
-        last: Array | None = None,
+        history: Column | None,
         ranks: Array | None = None,
-    ) -> CheckedRows:
-        """Hash rows whose histories have a hash and a length."""
-        lengths = None if history is None else history[1]
-        hashes = labels.astype(np.uint64) if history is None else history[0] + labels.astype("u8")
+    ) -> None:
+        """Hash the rows."""
+        self.labels, self.columns, self.ranks = labels, columns, ranks
+        self.lengths: Array | None = None
+        """[rows] How long the histories are; None where there are none."""
+        self.last: Array | None = None
+        """[rows] The last item of each history, 0 where it is empty; None where there are none."""
+        self.hashes = labels.astype(np.uint64)
+        """[rows] Of label, columns and history: equal rows have equal ones."""
+        if history is not None and history.offsets is not None:
+            items, offsets = history.values, history.offsets
+            hashes, self.lengths = _hash_lists(items, offsets)
+            self.hashes += hashes
+            self.last = np.zeros(len(labels), np.int64)
+            some = np.diff(offsets) > 0
+            self.last[some] = items[offsets[1:][some] - 1]
         for values in columns.values():
-            kernels.add_to_hashes(hashes, _as_whole(values))
-        return cls(labels, columns, lengths, hashes, last, ranks)
+            if values.dtype.kind == "f":
+                values = (values.astype(np.float32) + 0).view(np.uint32)  # -0.0 is 0.0
+            _add_to_hashes(self.hashes, values.astype(np.int64))
 
 
-def _as_whole(values: Array) -> Array:
-    if values.dtype.kind != "f":
-        return values
-    return (values.astype(np.float32) + 0).view(np.uint32).astype(np.int64)  # -0.0 is 0.0
+@numba.njit(cache=True, nogil=True)
+def _hash_lists(values: Array, offsets: Array) -> tuple[Array, Array]:
+    """A hash of each list, and how many elements it has; padding (0) is not counted."""
+    hashes = np.empty(len(offsets) - 1, np.uint64)
+    lengths = np.empty(len(offsets) - 1, np.int64)
+    for row in range(len(hashes)):
+        found, length = np.uint64(0), 0
+        for position in range(offsets[row], offsets[row + 1]):
+            if values[position] != 0:
+                found = found * GOLDEN + np.uint64(values[position])
+                length += 1
+        hashes[row], lengths[row] = mix(found), length
+    return hashes, lengths
 
 
-@dataclass(frozen=True)
+@numba.njit(cache=True, nogil=True)
+def _add_to_hashes(hashes: Array, values: Array) -> None:
+    """Make a column part of the hashes of its rows."""
+    for row in range(len(hashes)):
+        hashes[row] = mix(hashes[row] * GOLDEN + np.uint64(values[row]))
+
+
+class SampleHashes:
+    """The hashes of a mapping's rows, kept to find equal ones; of many rows, those of a share.
+
+    Equal rows have equal hashes, so the share that is kept has all of its repetitions.
+    """
+
+    def __init__(self, most: int = MOST_KEPT) -> None:
+        """Keep at most about so many."""
+        self._kept: list[Array] = []
+        self._count = 0
+        self._most = most
+        self.one_of = 1
+        """Which share is kept: all, or one of so many."""
+
+    def add(self, hashes: Array) -> None:
+        """Take note of rows."""
+        self._kept.append(_share(hashes, self.one_of))
+        self._count += len(self._kept[-1])
+        while self._count > self._most:
+            self.one_of *= 2
+            self._kept = [_share(kept, self.one_of) for kept in self._kept]
+            self._count = sum(map(len, self._kept))
+
+    def sorted(self, one_of: int) -> Array:
+        """The hashes of a share that is not larger than what is kept, sorted."""
+        kept = [np.empty(0, np.uint64), *self._kept]
+        return np.sort(np.concatenate([_share(hashes, one_of) for hashes in kept]))
+
+    def repeated(self) -> tuple[int, int]:
+        """How many rows repeat an earlier one, and of how many that were looked at."""
+        hashes = self.sorted(self.one_of)
+        return int(np.count_nonzero(hashes[1:] == hashes[:-1])), len(hashes)
+
+    def found_in(self, other: SampleHashes) -> tuple[int, int]:
+        """How many rows are in another mapping too, and of how many that were looked at."""
+        one_of = max(self.one_of, other.one_of)
+        ours, theirs = self.sorted(one_of), other.sorted(one_of)
+        indices = np.searchsorted(theirs, ours)
+        found = indices < len(theirs)
+        return int(np.count_nonzero(theirs[indices[found]] == ours[found])), len(ours)
+
+
+def _share(hashes: Array, one_of: int) -> Array:
+    if one_of == 1:
+        return hashes
+    chosen: Array = hashes[(hashes >> np.uint64(40)) % np.uint64(one_of) == 0]
+    return chosen
+
+
 class StoredRows:
     """The rows of a mapping that has one row per sample.
 
@@ -76,133 +146,80 @@ class StoredRows:
         mapping: ``train``, ``test``, ...
     """
 
-    dataset: DatasetDirectory
-    mapping: str
-
-    @property
-    def parts(self) -> list[tuple[Path, int]]:
-        """Files and row groups."""
-        parts = []
-        for path in self.dataset.files(self.mapping):
-            parts += [(path, group) for group in range(pq.read_metadata(path).num_row_groups)]
-        return parts
-
-    def rows_of(self, part: tuple[Path, int]) -> int:
-        """How many rows a part has."""
-        return int(pq.read_metadata(part[0]).row_group(part[1]).num_rows)
+    def __init__(self, dataset: DatasetDirectory, mapping: str) -> None:
+        """Look at the footers."""
+        self.dataset = dataset
+        self.parts: dict[tuple[Path, int], int] = {}
+        """File and row group -> how many rows that has."""
+        for path in dataset.files(mapping):
+            footer = pq.read_metadata(path)
+            for group in range(footer.num_row_groups):
+                self.parts[path, group] = footer.row_group(group).num_rows
 
     def read(self, part: tuple[Path, int]) -> Iterator[CheckedRows]:
         """Read a row group, some rows at a time."""
         path, group = part
-        channels = self.dataset.channels
-        (label,) = channels[LABEL]
-        histories = channels.get(POSITIVE_HISTORY, [])[:1]
-        lists = {name for name, column in _columns(self.dataset).items() if column.is_list}
-        single = [name for names in channels.values() for name in names if name not in lists]
-        names = [label, *(name for name in single if name != label), *histories]
+        channels, schema = self.dataset.channels, self.dataset.schema
+        (label,), history = channels[LABEL], next(iter(channels.get(POSITIVE_HISTORY, [])), "")
+        single = [n for names in channels.values() for n in names if not schema[n].is_list]
+        names = [*single, history] if history else single
         try:
             with pq.ParquetFile(path) as file:
-                row = first_row(file.metadata, group)
-                of = file.metadata.num_rows
+                row = sum(file.metadata.row_group(n).num_rows for n in range(group))
                 for batch in row_pieces(file, group, names, BATCH_ROWS):
-                    values = {name: whole_column(path, group, name, batch[name]) for name in names}
-                    _refuse_strange_labels(path, row, label, _numbers(values[label]))
-                    ranks = (row + np.arange(batch.num_rows)) / of
-                    rows = self._checked(values, label, histories, ranks)
-                    self._refuse_strange_ids(path, row, rows.columns)
+                    ranks = (row + np.arange(batch.num_rows)) / file.metadata.num_rows
+                    columns = {name: decode(batch[name]) for name in batch.schema.names}
+                    self._check(path, group, row, columns, label)
                     row += batch.num_rows
-                    yield rows
+                    values = {name: _numbers(columns[name]) for name in single}
+                    labels = values.pop(label).astype(np.int8)
+                    yield CheckedRows(labels, values, columns.get(history), ranks)
         except UNREADABLE as error:
             raise MerlinSimError(
                 f"{path}, row group {group}: cannot be read ({why(error)})."
             ) from error
 
-    def _checked(
-        self, values: dict[str, pa.Array], label: str, histories: list[str], ranks: Array
-    ) -> CheckedRows:
-        history, last = None, None
-        for name in histories:
-            lists = values.pop(name)
-            elements, offsets = np.asarray(lists.flatten()), _offsets(lists)
-            history = kernels.hash_lists(elements, offsets)
-            last = np.zeros(len(offsets) - 1, np.int64)
-            some = np.diff(offsets) > 0
-            last[some] = elements[offsets[1:][some] - 1]
-        arrays = {name: _numbers(column) for name, column in values.items()}
-        labels = arrays.pop(label).astype(np.int8)
-        return CheckedRows.of(labels, arrays, history, last, ranks)
-
-    def _refuse_strange_ids(self, path: Path, first: int, columns: dict[str, Array]) -> None:
-        for name, values in columns.items():
-            domain = domain_of(self.dataset.schema[name])
-            if domain is None or not len(values):
-                continue
-            _, last = domain
-            if values.min() < 0 or values.max() > last:
-                row = int(np.argmax((values < 0) | (values > last)))
+    def _check(
+        self, path: Path, group: int, first: int, columns: dict[str, Column], label: str
+    ) -> None:
+        """Refuse missing values, and labels and ids that cannot be."""
+        for name, column in columns.items():
+            if column.missing is not None:
                 raise MerlinSimError(
-                    f"{path}, row {first + row + 1}: column {name}: expected an id of 0 to {last}, "
-                    f"found {values[row]}."
+                    f"{path}, row group {group}: column {name} holds a missing value. "
+                    "Received: null."
+                )
+            values, domain = column.values, domain_of(self.dataset.schema[name])
+            good = np.ones(0, np.bool_)
+            if name == label:
+                good, expected = (values == 0) | (values == 1), "a label of 0 or 1"
+            elif column.offsets is None and domain is not None and len(values):
+                expected = f"an id of 0 to {domain[1]}"
+                if values.min() < 0 or values.max() > domain[1]:
+                    good = (values >= 0) & (values <= domain[1])
+            if not good.all():
+                row = int(np.argmin(good))
+                raise MerlinSimError(
+                    f"{path}, row {first + row + 1}: column {name}: expected {expected}, found "
+                    f"{values[row]}."
                 )
 
 
-def _refuse_strange_labels(path: Path, first: int, name: str, labels: Array) -> None:
-    strange = np.flatnonzero((labels != 0) & (labels != 1))
-    if len(strange):
-        row = int(strange[0])
-        raise MerlinSimError(
-            f"{path}, row {first + row + 1}: column {name}: expected a label of 0 or 1, "
-            f"found {labels[row]}."
-        )
+def _numbers(column: Column) -> Array:
+    values = column.values
+    return values.astype(np.int8) if values.dtype == np.bool_ else values
 
 
-def first_row(metadata: pq.FileMetaData, group: int) -> int:
-    """The number of a row group's first row in its file."""
-    return sum(metadata.row_group(before).num_rows for before in range(group))
-
-
-def _columns(dataset: DatasetDirectory) -> Any:
-    return dataset.schema.column_schemas
-
-
-def whole_column(path: Path, group: int, name: str, column: pa.Array) -> pa.Array:
-    """Refuse a column with a missing value."""
-    inner = column.flatten() if pa.types.is_nested(column.type) else column
-    if column.null_count or inner.null_count:
-        raise MerlinSimError(
-            f"{path}, row group {group}: column {name} holds a missing value. Received: null."
-        )
-    return column
-
-
-def _offsets(lists: pa.Array) -> Array:
-    if pa.types.is_fixed_size_list(lists.type):
-        offsets: Array = np.arange(len(lists) + 1) * int(lists.type.list_size)
-    else:
-        offsets = np.asarray(lists.offsets).astype(np.int64)
-    offsets -= offsets[0]
-    return offsets
-
-
-def _numbers(column: pa.Array) -> Array:
-    values: Array = np.asarray(column)
-    if pa.types.is_boolean(column.type):
-        values = values.astype(np.int8)
-    return values
-
-
-def in_background(read: Callable[[Any], Iterable[CheckedRows]], parts: list[Any]) -> Iterator[Any]:
+def in_background(
+    read: Callable[[Any], Iterable[CheckedRows]], parts: Iterable[Any]
+) -> Iterator[CheckedRows]:
     """Read parts with as many threads as there are cores, in order, a few of them ahead."""
     workers = count_cores()
     with ThreadPoolExecutor(workers) as pool:
         waiting: deque[Future[list[CheckedRows]]] = deque()
         for part in parts:
-            waiting.append(pool.submit(_read_all, read, part))
+            waiting.append(pool.submit(lambda part: list(read(part)), part))
             if len(waiting) > workers:
                 yield from waiting.popleft().result()
         while waiting:
             yield from waiting.popleft().result()
-
-
-def _read_all(read: Callable[[Any], Iterable[CheckedRows]], part: Any) -> list[CheckedRows]:
-    return list(read(part))

@@ -1,11 +1,20 @@
-"""One feature: how many values it has, which never train, how well it alone tells the label."""
+"""Rows counted by value and label: how well a feature, or an order, alone tells the label."""
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
-from . import kernels
-from .checked_rows import Array
+import numba
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ...schemas.item_table import ID, KEY
+from .finding import Finding, share_finding
 
 MOST_COUNTED = 1 << 22
 """Ids beyond share the counts of smaller ones, so that a feature's counts stay small."""
@@ -13,6 +22,19 @@ BUCKETS = 256
 """Of a number."""
 PRIOR_ROWS = 20.0
 """So many rows of the mean rate are added to those of each id."""
+LEAST_ROWS = 100
+"""Of either label; of fewer an order tells nothing."""
+EXACT = 64
+"""Steps up to here are told apart one by one, larger ones by their number of bits."""
+RANKS = 256
+Array = npt.NDArray[Any]
+
+
+@numba.njit(cache=True, nogil=True)
+def _count(groups: Array, labels: Array, mask: int, counts: Array) -> None:
+    """Count rows by group (its last bits) and label."""
+    for row in range(len(groups)):
+        counts[groups[row] & mask, labels[row]] += 1
 
 
 class FeatureCounts:
@@ -27,38 +49,38 @@ class FeatureCounts:
     def __init__(self, name: str, size: int | None) -> None:
         """Begin with nothing counted."""
         self.name = name
+        self.is_number = size is None
+        """Whether it is no id."""
         self._edges: Array | None = None
-        self._size = BUCKETS + 2 if size is None else size
-        self._is_number = size is None
-        counted = min(MOST_COUNTED, 1 << (self._size - 1).bit_length())
+        size = BUCKETS + 2 if size is None else size
+        counted = min(MOST_COUNTED, 1 << (size - 1).bit_length())
         self._mask = counted - 1
         self._train = np.zeros((counted, 2), np.int64)
         self._test = np.zeros((counted, 2), np.int64)
-        self._seen = np.zeros(self._size, np.bool_)
-        self.smallest, self.largest = np.inf, -np.inf
+        self._trained = np.zeros(size, np.bool_)
+        self._smallest, self._largest = np.inf, -np.inf
         self.unseen_rows = 0
         """Rows of what tests whose id no training row has."""
 
     def train(self, values: Array, labels: Array) -> None:
         """Count rows that train."""
         if len(values):
-            self.smallest = min(self.smallest, values.min())
-            self.largest = max(self.largest, values.max())
+            self._smallest = min(self._smallest, values.min())
+            self._largest = max(self._largest, values.max())
         ids = self._ids(values)
-        self._seen[ids] = True
-        kernels.count_ids(ids, labels, self._mask, self._train)
+        self._trained[ids] = True
+        _count(ids, labels, self._mask, self._train)
 
     def test(self, values: Array, labels: Array) -> None:
         """Count rows that test."""
         ids = self._ids(values)
-        self.unseen_rows += int(len(ids) - np.count_nonzero(self._seen[ids]))
-        kernels.count_ids(ids, labels, self._mask, self._test)
+        self.unseen_rows += int(np.count_nonzero(~self._trained[ids]))
+        _count(ids, labels, self._mask, self._test)
 
     def _ids(self, values: Array) -> Array:
-        return self._buckets(values) if self._is_number else values
-
-    def _buckets(self, values: Array) -> Array:
-        """A number's bucket; what is not a number has one of its own."""
+        """The ids; of a number its bucket, of which what is not a number has one of its own."""
+        if not self.is_number:
+            return values
         if self._edges is None:
             shares = np.linspace(0, 1, BUCKETS + 1)[1:-1]
             known = values[np.isfinite(values)]
@@ -67,16 +89,11 @@ class FeatureCounts:
         return np.where(np.isnan(values), BUCKETS + 1, ids)
 
     @property
-    def is_number(self) -> bool:
-        """Whether it is no id."""
-        return self._is_number
-
-    @property
-    def values(self) -> int:
-        """How many different values train; of a number, at most two are told apart."""
-        if self._is_number:
-            return 1 + int(self.smallest < self.largest)
-        return int(np.count_nonzero(self._seen))
+    def is_constant(self) -> bool:
+        """Whether all rows that train have one value."""
+        if self.is_number:
+            return not self._smallest < self._largest
+        return int(np.count_nonzero(self._trained)) == 1
 
     def auc(self) -> float | None:
         """The AUC, on what tests, of the rate of clicks that each value has in training.
@@ -109,3 +126,97 @@ def auc_of_counts(scores: Array, counts: Array) -> float | None:
         return None
     below = np.cumsum(zeros) - zeros
     return float((ones * (below + zeros / 2)).sum() / (zeros.sum() * ones.sum()))
+
+
+class OrderCounts:
+    """Counts rows by a score that an order gives them in which nobody behaved, and by label.
+
+    Args:
+        scores: How many scores there are.
+    """
+
+    def __init__(self, scores: int) -> None:
+        """Begin with nothing counted."""
+        self._counts = np.zeros((scores, 2), np.int64)
+
+    def add(self, scores: Array, labels: Array) -> None:
+        """Count rows by their scores, 0 to the last one."""
+        np.add.at(self._counts, (scores, labels), 1)
+
+    def auc(self) -> float | None:
+        """How well the scores tell the label; None where there are too few rows."""
+        if self._counts.sum(axis=0).min() < LEAST_ROWS:
+            return None
+        return auc_of_counts(np.arange(len(self._counts), dtype=np.float64), self._counts)
+
+
+def step_scores(rank_of: Array, targets: Array, last: Array) -> Array:
+    """Score targets by how little they are above the last item of the history, in an order.
+
+    The smaller the step up, the likelier the label 1: a rule that needs no training. No step up at
+    all is the least likely.
+
+    >>> step_scores(np.arange(9), np.array([5, 6, 8, 2]), np.array([4, 4, 4, 4])).tolist()
+    [127, 126, 124, 0]
+    """
+    steps = rank_of[targets] - rank_of[last]
+    bits = np.ceil(np.log2(np.maximum(steps, 1))).astype(np.int64)
+    group = np.where(steps < EXACT, steps, EXACT + bits)
+    return np.where(steps > 0, EXACT + 64 - group, 0)
+
+
+def key_ranks(vocabulary: Path, size: int) -> Array | None:
+    """By id, a key's rank in the order of the keys: of numbers, or of texts.
+
+    Args:
+        vocabulary: The file of the domain.
+        size: How many ids there are, the padding counted.
+
+    Returns:
+        None where there is no such file, or it holds no keys.
+    """
+    if not vocabulary.is_file() or KEY not in pq.read_schema(vocabulary).names:
+        return None
+    table = pq.read_table(vocabulary, columns=[ID, KEY])
+    keys = table[KEY].combine_chunks()
+    if pa.types.is_string(keys.type) and pc.all(pc.utf8_is_decimal(keys)).as_py():
+        keys = pc.utf8_lpad(keys, pc.max(pc.utf8_length(keys)).as_py(), "0")  # 9 before 10
+    ranks: Array = np.zeros(size, np.int64)
+    ranks[np.asarray(table[ID])[np.asarray(pc.sort_indices(keys))]] = np.arange(len(keys))
+    return ranks
+
+
+class UserCounts:
+    """Counts users of a mapping: who has a history, who has positives.
+
+    Args:
+        size: How many ids there are, the padding counted; None for no users.
+    """
+
+    def __init__(self, size: int | None) -> None:
+        """Begin with nothing counted."""
+        self._is_there = np.zeros(size or 0, np.bool_)
+        self._with_history = np.zeros(size or 0, np.bool_)
+        self._positives = np.zeros(size or 0, np.int32)
+
+    def add(self, users: Array, labels: Array, lengths: Array) -> None:
+        """Take note of rows."""
+        self._is_there[users] = True
+        self._with_history[users[lengths > 0]] = True
+        np.add.at(self._positives, users[labels == 1], 1)
+
+    def findings(self, mapping: str, bound: float) -> Iterator[Finding]:
+        """Say how many users lack a history, and how many positives they have."""
+        positives = self._positives[self._is_there]
+        if not len(positives):
+            return
+        without = int(np.count_nonzero(self._is_there & ~self._with_history))
+        of = len(positives), bound, "users"
+        yield share_finding("users without history", mapping, without, *of)
+        mean = float(positives.mean())
+        none = np.count_nonzero(positives == 0) / len(positives)
+        says = (
+            f"mean {mean:.1f}, median {np.median(positives):.0f}, most {positives.max():,}; "
+            f"{none:.2%} of users have none"
+        )
+        yield Finding("positives per user", mapping, mean, None, False, says)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import tensorflow as tf
 from merlin.schema import Schema
 
+from ...dataloader.arrow_columns import Column
 from ...dataloader.behaviour_samples import BehaviourSamples
 from ...dataloader.draws import place_seed
 from ...dataloader.sample_columns import SampleColumns
@@ -17,13 +16,11 @@ from ...dataloader.sample_order import Stretching
 from ...dataloader.user_rows import UserRows
 from ...schemas.channels import POSITIVE_HISTORY
 from ...schemas.dataset import DatasetDirectory
-from . import kernels
 from .checked_rows import CheckedRows
 
 SAMPLES = 1 << 14
 
 
-@dataclass(frozen=True)
 class MadeRows:
     """The samples of a mapping; negative histories are left out.
 
@@ -32,43 +29,19 @@ class MadeRows:
         mapping: ``train``, ``test``, ...
     """
 
-    dataset: DatasetDirectory
-    mapping: str
-
-    @cached_property
-    def _users(self) -> UserRows:
-        return UserRows(self.dataset, self.mapping, self._samples.columns, on_cpu=True)
-
-    @cached_property
-    def _history(self) -> str:
-        return self.dataset.channels[POSITIVE_HISTORY][0]
-
-    @cached_property
-    def _samples(self) -> BehaviourSamples:
-        channels = self.dataset.channels
-        lists = {
-            name for name in self.dataset.schema.column_names if self.dataset.schema[name].is_list
-        }
-        single = [name for names in channels.values() for name in names if name not in lists]
-        schema = Schema([self.dataset.schema[name] for name in (*single, self._history)])
-        return BehaviourSamples(SampleColumns.read(self.dataset, schema))
-
-    @property
-    def parts(self) -> list[int]:
-        """The row groups that have samples."""
-        return self._users.parts
-
-    def rows_of(self, part: int) -> int:
-        """How many samples a part has."""
-        return self._rows_of_parts[part]
-
-    @cached_property
-    def _rows_of_parts(self) -> dict[int, int]:
-        return dict(zip(self.parts, self._cut.rows_of_parts(self._users), strict=True))
-
-    @property
-    def _cut(self) -> Stretching:
-        return Stretching(1, self._samples.columns.of_position, are_rows=False)
+    def __init__(self, dataset: DatasetDirectory, mapping: str) -> None:
+        """Open the users."""
+        self.mapping = mapping
+        columns, channels = dataset.schema, dataset.channels
+        self._history = channels[POSITIVE_HISTORY][0]
+        single = [n for names in channels.values() for n in names if not columns[n].is_list]
+        schema = Schema([columns[name] for name in (*single, self._history)])
+        self._samples = BehaviourSamples(SampleColumns.read(dataset, schema))
+        self._users = UserRows(dataset, mapping, self._samples.columns, on_cpu=True)
+        self._cut = Stretching(1, self._samples.columns.of_position, are_rows=False)
+        sizes = self._cut.rows_of_parts(self._users)
+        self.parts = dict(zip(self._users.parts, sizes, strict=True))
+        """Row group -> how many samples it has; those without any are left out."""
 
     def read(self, part: int) -> Iterator[CheckedRows]:
         """Make the samples of a row group of users, some at a time."""
@@ -83,6 +56,5 @@ class MadeRows:
             columns = {name: values.numpy() for name, values in made.items()}
             history = columns.pop(self._history)
             count, width = history.shape
-            hashed = kernels.hash_lists(history.reshape(-1), np.arange(count + 1) * width)
-            flat = labels.numpy()[:, 0].astype(np.int8)
-            yield CheckedRows.of(flat, columns, hashed, history[:, -1])
+            lists = Column(history.reshape(-1), np.arange(count + 1) * width)
+            yield CheckedRows(labels.numpy()[:, 0].astype(np.int8), columns, lists)

@@ -1,37 +1,48 @@
-"""From the days of a Criteo log to a dataset directory: the phases of a run, in order."""
+"""From the days of a Criteo log to a dataset directory: read, graph, fit, write."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import dask.dataframe as dd
+import nvtabular as nvt
+import pandas as pd
+from merlin.io import Dataset
+
 from ...foundation.exceptions import MerlinSimError
+from ...foundation.process_wide import quiet_merlin
 from ...foundation.progress import Narrator, Silence
 from ...foundation.staging import staged_directory
 from ...schemas.dataset import write_documents
-from ...schemas.translation.merlin_schema import to_merlin_schema
+from ..engine.backend import frame_to_arrow
+from ..engine.parquet_files import columns_with_few_ids, write_samples_file
+from ..engine.scheduled_fit import ScheduledExecutor
 from ..engine.schedulers import Scheduler, SingleProcess
 from ..logs.bad_rows import FAIL, BadRows
 from ..logs.line_blocks import LineBlock
-from ..vocabularies.vocabulary import CATEGORIES
-from .count_blocks import BlockCount, CountBlock, CountedKeys, choose_part_bits
-from .criteo_columns import KEY_COLUMNS
-from .criteo_log import day_blocks
-from .criteo_spec import criteo_spec
-from .day_split import TEST, TRAIN, VALIDATION, DaySplit, Span
-from .encode_blocks import BlockWork, EncodeBlock, EncodedBlock
-from .fitted_criteo import CriteoRules, FittedCriteo, write_fitted
-from .key_table import KeyTable
-from .rank_keys import RankKeys
+from .click_graph import (
+    CriteoRules,
+    click_spec,
+    click_workflow,
+    keys_operator,
+    raw_schema,
+    save_clicks,
+)
+from .criteo_columns import COLUMNS, KEY_COLUMNS
+from .criteo_log import BlockRead, RawPart, ReadBlock, day_blocks
+from .day_split import TEST, TRAIN, VALIDATION, DaySplit
 
 WORK = ".work"
 ALL = "all"
-NOTHING = (0, 0)
-Spans = dict[int, tuple[int, int] | None]
-"""Block -> between which of its rows keys are counted; None for all."""
+MAPPINGS = (TRAIN, VALIDATION, TEST)
+ROWS_PER_COUNT = 1 << 20
+"""How many rows a task counts, in as many files as that takes."""
+FIRST_ROWS = 1000
+"""How many the first one counts: of these NVTabular looks at the types that come out."""
 
 
 @dataclass
@@ -40,7 +51,9 @@ class CriteoSummary:
 
     read: int = 0
     kept: dict[str, int] = field(default_factory=dict)
-    rare: dict[str, int] = field(default_factory=dict)
+    """Keys that have ids of their own."""
+    rare: int = 0
+    """How often keys were seen that have none."""
     rows: dict[str, int] = field(default_factory=dict)
     bad_rows: list[BadRows] = field(default_factory=list)
     bytes: int = 0
@@ -50,7 +63,7 @@ class CriteoSummary:
         return [
             *(bad.describe() for bad in self.bad_rows if bad.count),
             f"{self.read:,} rows read; {sum(self.kept.values()):,} keys have ids of their own, "
-            f"{sum(self.rare.values()):,} are too rare",
+            f"others, too rare, were seen {self.rare:,} times",
             "cardinalities: " + ", ".join(f"{n} {k + 1:,}" for n, k in self.kept.items()),
             "rows: " + ", ".join(f"{name} {count:,}" for name, count in self.rows.items()),
             f"{self.bytes / max(1, sum(self.rows.values())):.0f} bytes per row",
@@ -68,183 +81,160 @@ class CriteoBuilder:
     narrator: Narrator = field(default_factory=Silence)
     on_bad_rows: str = FAIL
 
-    @property
-    def names(self) -> list[str]:
-        """The files' names."""
-        return [path.name for path in self.files]
-
     def build(
-        self, output: Path, *, fitted: FittedCriteo | None = None, overwrite: bool = False
+        self, output: Path, *, fitted: nvt.Workflow | None = None, overwrite: bool = False
     ) -> CriteoSummary:
         """Build ``output``; it appears whole or not at all.
 
         Args:
             output: The dataset directory.
-            fitted: Take these ids instead of giving new ones; keys without one get id 0.
+            fitted: Take the ids of this workflow, which has the same rules.
             overwrite: Replace a directory that holds something.
         """
+        names = [path.name for path in self.files]
         if self.split.goes_by_files:
-            self.split.trained_on(self.names)  # says what is wrong with it before any work
+            self.split.trained_on(names)  # says what is wrong with it before any work
         blocks = day_blocks(list(self.files))
         summary = CriteoSummary()
         with staged_directory(output, overwrite=overwrite, say=self.narrator.say) as directory:
             work = directory / WORK
-            (work / "counts").mkdir(parents=True)
-            (work / "tables").mkdir()
-            (directory / CATEGORIES).mkdir()
-            rows, tables = self._give_ids(directory, work, blocks, fitted, summary)
-            self._write_rows(directory, blocks, rows, tables, summary)
+            (work / "rows").mkdir(parents=True)
+            parts = self._read(work / "rows", blocks, names, summary)
+            workflow = fitted
+            if workflow is None:
+                workflow = click_workflow(self.rules, work)
+                counted = MAPPINGS if self.rules.count_in == ALL else (TRAIN,)
+                self._fit(workflow, [part for mapping in counted for part in parts[mapping]])
+                summary.rare = sum(map(keys_operator(workflow).count_left_out, KEY_COLUMNS))
+            op = keys_operator(workflow)
+            summary.kept = {name: len(op.keys(name)) for name in KEY_COLUMNS}
+            files = self._write(directory, parts, workflow, summary)
+            write_documents(directory, click_spec(workflow, files))
+            save_clicks(workflow, directory, self.rules)
             shutil.rmtree(work)
-            rules = self.rules if fitted is None else fitted.rules
-            write_fitted(directory, summary.kept, rules)
         return summary
 
-    def _give_ids(
-        self,
-        directory: Path,
-        work: Path,
-        blocks: list[LineBlock],
-        fitted: FittedCriteo | None,
-        summary: CriteoSummary,
-    ) -> tuple[list[int], dict[str, KeyTable]]:
-        """Give every key its id; returns each block's rows beside."""
-        if fitted is not None:
-            spans: Spans = dict.fromkeys(range(len(blocks)), NOTHING)
-            rows, _ = self._count("counting rows", work, blocks, spans, summary)
-            return rows, self._take_ids(directory, work, fitted, summary)
-        if self.rules.count_in == ALL:
-            spans = dict.fromkeys(range(len(blocks)), None)
-        elif self.split.goes_by_files:
-            trains = dict(zip(self.files, self.split.trained_on(self.names), strict=True))
-            spans = {n: None if trains[b.path] else NOTHING for n, b in enumerate(blocks)}
-        else:
-            spans = dict.fromkeys(range(len(blocks)), NOTHING)
-            rows, _ = self._count("counting rows", work, blocks, spans, summary)
-            spans = dict(enumerate(map(_trained_on, self._block_spans(blocks, rows))))
-        rows, counted = self._count("counting keys", work, blocks, spans, summary)
-        return rows, self._rank(directory, work, counted, summary)
-
-    def _count(
-        self, title: str, work: Path, blocks: list[LineBlock], spans: Spans, summary: CriteoSummary
-    ) -> tuple[list[int], CountedKeys]:
-        """Read all blocks; returns each one's rows, and where the counts of their keys are."""
-        task = CountBlock(work / "counts", choose_part_bits(blocks), self.on_bad_rows)
-        arguments = [(number, block, spans[number]) for number, block in enumerate(blocks)]
-        counts: list[BlockCount] = []
-        with self.narrator.phase(title, sum(block.size for block in blocks)) as report:
-            for count in self.scheduler.run(task, arguments):
-                report(count.size, count.rows)
-                counts.append(count)
-        counts.sort(key=lambda count: count.block)
-        summary.read = sum(count.rows for count in counts)
-        summary.bad_rows = _bad_rows(blocks, counts)
+    def _read(
+        self, directory: Path, blocks: list[LineBlock], names: list[str], summary: CriteoSummary
+    ) -> dict[str, list[RawPart]]:
+        """Read all blocks; returns the parts of each mapping."""
+        read: list[BlockRead] = []
+        task = ReadBlock(directory, self.on_bad_rows)
+        with self.narrator.phase("reading rows", sum(block.size for block in blocks)) as report:
+            for block in self.scheduler.run(task, [*enumerate(blocks)]):
+                read.append(block)
+                report(block.size, sum(rows for _, rows in block.rows))
+        of_file: dict[Path, list[tuple[Path, int]]] = {path: [] for path in self.files}
+        bad = {path: BadRows(str(path)) for path in self.files}
+        lines = dict.fromkeys(self.files, 0)
+        for block in sorted(read, key=lambda block: block.number):
+            path = blocks[block.number].path
+            of_file[path] += block.rows
+            bad[path].add(block.bad, lines[path])
+            lines[path] += block.lines
+        counts = [sum(rows for _, rows in pieces) for pieces in of_file.values()]
+        summary.read, summary.bad_rows = sum(counts), list(bad.values())
         if not summary.read:
-            lines = [bad.describe() for bad in summary.bad_rows if bad.count]
-            names = ", ".join(map(str, self.files))
-            raise MerlinSimError("\n".join([f"{names}: expected rows, found none.", *lines]))
-        files = tuple(name for count in counts for name in count.files)
-        counted = CountedKeys(task.directory, task.part_bits, files)
-        return [count.rows for count in counts], counted
-
-    def _rank(
-        self, directory: Path, work: Path, counted: CountedKeys, summary: CriteoSummary
-    ) -> dict[str, KeyTable]:
-        tables = work / "tables"
-        rank = RankKeys(counted, directory / CATEGORIES, tables)
-        arguments = list(zip(KEY_COLUMNS, self.rules.thresholds, strict=True))
-        found = {}
-        with self.narrator.phase("giving ids", len(arguments)) as report:
-            for ranked in self.scheduler.run(rank, arguments):
-                report(1, ranked.kept)
-                found[ranked.column] = ranked
-        shutil.rmtree(counted.directory)
-        summary.kept = {name: found[name].kept for name in KEY_COLUMNS}
-        summary.rare = {name: found[name].rare for name in KEY_COLUMNS}
-        return {name: KeyTable(tables, name) for name in KEY_COLUMNS}
-
-    def _take_ids(
-        self, directory: Path, work: Path, fitted: FittedCriteo, summary: CriteoSummary
-    ) -> dict[str, KeyTable]:
-        summary.kept = dict(fitted.kept)
-        arguments = [(name, work / "tables") for name in KEY_COLUMNS]
-        found = {}
-        with self.narrator.phase("taking ids over", len(arguments)) as report:
-            for table in self.scheduler.run(fitted.make_table, arguments):
-                report(1, fitted.kept[table.column])
-                found[table.column] = table
-                file = fitted.vocabulary(table.column)
-                shutil.copyfile(file, directory / CATEGORIES / file.name)
-        return found
-
-    def _block_spans(self, blocks: list[LineBlock], rows: list[int]) -> list[list[Span]]:
-        """Cut each block's rows: a list for each block, counted from its first row."""
-        of_file = dict.fromkeys(self.files, 0)
-        begins = []
-        for block, count in zip(blocks, rows, strict=True):
-            begins.append(of_file[block.path])
-            of_file[block.path] += count
-        of_files = self.split.spans(self.names, list(of_file.values()))
-        spans_of = dict(zip(self.files, of_files, strict=True))
-        return [
-            [
-                Span(span.mapping, max(span.begin - begin, 0), min(span.end - begin, count))
-                for span in spans_of[block.path]
-                if span.begin < begin + count and span.end > begin
-            ]
-            for block, begin, count in zip(blocks, begins, rows, strict=True)
-        ]
-
-    def _write_rows(
-        self,
-        directory: Path,
-        blocks: list[LineBlock],
-        rows: list[int],
-        tables: Mapping[str, KeyTable],
-        summary: CriteoSummary,
-    ) -> None:
-        spans = self._block_spans(blocks, rows)
-        schema = to_merlin_schema(criteo_spec(summary.kept, {}))
-        for mapping in (TRAIN, VALIDATION, TEST):
-            (directory / mapping).mkdir()
-        encode = EncodeBlock(dict(tables), schema, directory, self.on_bad_rows)
-        arguments = [
-            BlockWork(number, block, tuple(of_block))
-            for number, (block, of_block) in enumerate(zip(blocks, spans, strict=True))
-        ]
-        done: list[EncodedBlock] = []
-        with self.narrator.phase("writing rows", sum(block.size for block in blocks)) as report:
-            for encoded in self.scheduler.run(encode, arguments):
-                report(encoded.size, sum(encoded.rows.values()))
-                done.append(encoded)
-        done.sort(key=lambda encoded: encoded.number)
-        files: dict[str, list[str]] = {}
-        for mapping in (TRAIN, VALIDATION, TEST):
-            named = [name for encoded in done for name in encoded.files.get(mapping, ())]
-            summary.rows[mapping] = sum(encoded.rows.get(mapping, 0) for encoded in done)
-            if named:
-                files[mapping] = named
-            else:
-                (directory / mapping).rmdir()
+            said = [one.describe() for one in summary.bad_rows if one.count]
+            found = ", ".join(map(str, self.files))
+            raise MerlinSimError("\n".join([f"{found}: expected rows, found none.", *said]))
+        parts: dict[str, list[RawPart]] = {mapping: [] for mapping in MAPPINGS}
+        spans = self.split.spans(names, counts)
+        for pieces, of_day in zip(of_file.values(), spans, strict=True):
+            for span in of_day:
+                parts[span.mapping] += _parts_between(pieces, span.begin, span.end)
         for mapping in (TRAIN, TEST):
-            if mapping not in files:
+            if not parts[mapping]:
                 raise MerlinSimError(
-                    f"{', '.join(self.names)}: expected rows to {mapping} with, found none: "
+                    f"{', '.join(names)}: expected rows to {mapping} with, found none: "
                     f"{summary.read:,} rows in all."
                 )
-        write_documents(directory, criteo_spec(summary.kept, files))
-        summary.bytes = sum(path.stat().st_size for path in directory.glob("*/part.*.parquet"))
+        return parts
+
+    def _fit(self, workflow: nvt.Workflow, parts: list[RawPart]) -> None:
+        """Count the keys of parts, and give ids."""
+        partitions = _partitions(parts)
+        meta = partitions[0][0].frame().iloc[:0]
+        ddf = dd.from_map(_frame, partitions, meta=meta)
+        titles = iter(("counting keys", "giving ids"))
+
+        def compute(delayed: list[Any]) -> list[Any]:
+            found = []
+            with self.narrator.phase(next(titles), len(delayed)) as report:
+                for value in self.scheduler.compute(delayed):
+                    report(1)
+                    found.append(value)
+            return found
+
+        former, workflow.executor = workflow.executor, ScheduledExecutor(workflow, compute)
+        with quiet_merlin():
+            workflow.fit(Dataset(ddf, schema=raw_schema(), cpu=True))
+        workflow.executor = former  # which can be sent to other processes
+
+    def _write(
+        self,
+        directory: Path,
+        parts: dict[str, list[RawPart]],
+        workflow: nvt.Workflow,
+        summary: CriteoSummary,
+    ) -> dict[str, Sequence[str]]:
+        """Write the rows of each mapping; returns the files."""
+        work = []
+        files: dict[str, Sequence[str]] = {}
+        for mapping, of_mapping in parts.items():
+            summary.rows[mapping] = sum(part.end - part.begin for part in of_mapping)
+            if of_mapping:
+                (directory / mapping).mkdir()
+                files[mapping] = [f"{mapping}/part.{n}.parquet" for n in range(len(of_mapping))]
+                paths = [directory / name for name in files[mapping]]
+                work += [*zip(of_mapping, paths, strict=True)]
+        task = EncodePart(workflow)
+        with self.narrator.phase("writing rows", summary.read) as report:
+            for rows, size in self.scheduler.run(task, work):
+                report(rows, rows)
+                summary.bytes += size
+        return files
 
 
-def _trained_on(spans: list[Span]) -> tuple[int, int]:
-    found = [(span.begin, span.end) for span in spans if span.mapping == TRAIN]
-    return found[0] if found else NOTHING
+@dataclass(frozen=True)
+class EncodePart:
+    """Transforms a part, and writes it."""
+
+    workflow: nvt.Workflow
+
+    def __call__(self, work: tuple[RawPart, Path]) -> tuple[int, int]:
+        """Write a part to a file; returns its rows and the file's bytes."""
+        part, path = work
+        table = frame_to_arrow(self.workflow.transform(part.frame())).select(list(COLUMNS))
+        write_samples_file(table, path, columns_with_few_ids(self.workflow.output_schema))
+        return part.end - part.begin, path.stat().st_size
 
 
-def _bad_rows(blocks: list[LineBlock], counts: list[BlockCount]) -> list[BadRows]:
-    found = {block.path: BadRows(str(block.path)) for block in blocks}
-    lines: dict[Any, int] = dict.fromkeys(found, 0)
-    for count in counts:
-        path = blocks[count.block].path
-        found[path].add(count.bad, lines[path])
-        lines[path] += count.lines
-    return list(found.values())
+def _parts_between(pieces: list[tuple[Path, int]], begin: int, end: int) -> list[RawPart]:
+    """Find the rows of a file between two places in its pieces."""
+    parts, before = [], 0
+    for path, rows in pieces:
+        first, last = max(begin - before, 0), min(end - before, rows)
+        if first < last:
+            parts.append(RawPart(path, first, last))
+        before += rows
+    return parts
+
+
+def _partitions(parts: list[RawPart]) -> list[list[RawPart]]:
+    """Gather parts to partitions of about as many rows as a task counts."""
+    first = parts[0]
+    head = replace(first, end=min(first.end, first.begin + FIRST_ROWS))
+    partitions, rows = [[head]], ROWS_PER_COUNT
+    for part in (replace(first, begin=head.end), *parts[1:]):
+        if part.begin < part.end:
+            if rows >= ROWS_PER_COUNT:
+                partitions.append([])
+                rows = 0
+            partitions[-1].append(part)
+            rows += part.end - part.begin
+    return partitions
+
+
+def _frame(parts: list[RawPart]) -> Any:
+    return pd.concat([part.frame() for part in parts], ignore_index=True)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from .criteo_columns import FIELDS, KEYS, LEAST_NUMBER, MISSING_KEY, NUMBERS
 
-GOOD, WRONG_COUNT, NO_LABEL, NO_NUMBER, LOW_NUMBER, NO_KEY, WIDE_KEY = range(7)
+GOOD, NO_LABEL, NO_NUMBER, LOW_NUMBER, NO_KEY, WIDE_KEY = range(6)
 """What is wrong with a line."""
 TAB, LINE_FEED, CARRIAGE_RETURN, MINUS, ZERO = 9, 10, 13, 45, 48
 MOST_DIGITS = 18
@@ -39,7 +39,7 @@ def parse_lines(
         numbers: [13, lines] Filled: NaN where there is none.
         keys: [26, lines] Filled: ``MISSING_KEY`` where there is none.
         bad: [lines, 5] Filled: line (from 1), where it begins and ends, what is wrong, in which
-            field (or how many there are).
+            field.
 
     Returns:
         How many rows were read, how many are bad, how many lines there are.
@@ -58,12 +58,7 @@ def parse_lines(
         if code == GOOD:
             rows += 1
             continue
-        fields = count_fields(text, start, end)
-        bad[wrong, 0] = line
-        bad[wrong, 1] = start
-        bad[wrong, 2] = end
-        bad[wrong, 3] = code if fields == FIELDS else WRONG_COUNT
-        bad[wrong, 4] = where if fields == FIELDS else fields
+        bad[wrong] = line, start, end, code, where
         wrong += 1
     return rows, wrong, line
 
@@ -126,12 +121,3 @@ def parse_fields(
     if text[position] != LINE_FEED:
         return NO_KEY, FIELDS - 1, position
     return GOOD, 0, position
-
-
-@numba.njit(cache=True, nogil=True)
-def count_fields(text: npt.NDArray[np.uint8], start: int, end: int) -> int:
-    """Count the fields of a line."""
-    fields = 1
-    for position in range(start, end):
-        fields += text[position] == TAB
-    return fields

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from merlin.core.compat import cudf
 from merlin.core.dispatch import create_multihot_col
 
-PLACE = "place in the table"
 LONGEST_INT32_LIST = np.iinfo(np.int32).max
 
 
@@ -52,6 +51,11 @@ def array_module(frame: Any) -> Any:
     import cupy
 
     return cupy
+
+
+def on_host(array: Any) -> Any:
+    """Return an array of numpy, of one of numpy or of cupy."""
+    return array if isinstance(array, np.ndarray) else array.get()
 
 
 def arrow_of(series: Any) -> pa.Array:
@@ -103,7 +107,17 @@ def arrow_lists(values: Any, offsets: Any) -> pa.Array:
 
 def frame_from_arrow(table: pa.Table) -> Any:
     """Make a frame of an arrow table: cudf's where Merlin uses a GPU, else pandas'."""
-    return cudf.DataFrame.from_arrow(table) if uses_gpu() else host_frame(table)
+    return cudf.DataFrame.from_arrow(_decoded(table)) if uses_gpu() else host_frame(table)
+
+
+def _decoded(table: pa.Table) -> pa.Table:
+    """Text in the place of dictionaries, of which cudf would make categories."""
+    for place, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            table = table.set_column(
+                place, field.name, table[field.name].cast(field.type.value_type)
+            )
+    return table
 
 
 def host_frame(table: pa.Table) -> pd.DataFrame:
@@ -113,7 +127,7 @@ def host_frame(table: pa.Table) -> pd.DataFrame:
         column = table[name].combine_chunks()
         if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
             columns[name] = pd.Series(ArrowLists(column))
-        elif pa.types.is_string(column.type):
+        elif pa.types.is_string(column.type) or pa.types.is_dictionary(column.type):
             columns[name] = pd.Series(pd.arrays.ArrowExtensionArray(column))
         else:
             columns[name] = column.to_pandas()
@@ -134,39 +148,10 @@ def new_frame(columns: dict[str, Any], like: Any) -> Any:
     return pd.DataFrame(columns)
 
 
-def group_sorted(
-    frame: Any,
-    by: str,
-    then: tuple[str, ...],
-    collected: tuple[str, ...],
-    last: tuple[str, ...],
-) -> Any:
-    """Sort by ``by`` and ``then``, and make one row of each value of ``by``.
-
-    Rows that are equal in all of these keep their order.
-
-    Returns:
-        The columns ``by``, ``last`` (the value in the group's last row) and ``collected`` (the
-        lists of the group's values, in order); strings as the objects that Categorify takes.
-    """
-    if is_on_gpu(frame):
-        placed = frame.copy(deep=False)  # cudf's sort does not keep the order of equals
-        placed[PLACE] = array_module(frame).arange(len(frame))
-        ordered = placed.sort_values([by, *then, PLACE], ignore_index=True)
-        what = {**dict.fromkeys(last, "last"), **dict.fromkeys(collected, list)}
-        return ordered.groupby(by, sort=True).agg(what).reset_index()
-    group = ranks(arrow_of(frame[by]))
-    order = order_of_rows([group, *(ranks(arrow_of(frame[name])) for name in then)])
-    group = group[order]
-    begins = np.flatnonzero(np.diff(group, prepend=-1))
-    offsets = np.append(begins, len(group)).astype(np.int32)
-    columns = {by: arrow_of(frame[by]).take(pa.array(order[begins]))}
-    lasts = pa.array(order[offsets[1:] - 1])
-    columns |= {name: arrow_of(frame[name]).take(lasts) for name in last}
-    for name in collected:
-        elements = arrow_of(frame[name]).take(pa.array(order))
-        columns[name] = pa.ListArray.from_arrays(pa.array(offsets), elements)
-    return pa.table(columns).to_pandas()
+def distinct(array: pa.Array) -> pa.Array:
+    """The different values of an array; of a dictionary those that occur."""
+    found = pc.unique(array)
+    return found.dictionary_decode() if pa.types.is_dictionary(found.type) else found
 
 
 def ranks(array: pa.Array) -> Any:

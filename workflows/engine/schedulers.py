@@ -6,10 +6,12 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import dask
+from merlin.core.utils import set_dask_client
 
 from ...foundation import process_wide
 from ...foundation.cores import count_cores
@@ -162,6 +164,46 @@ def _explained() -> Iterator[None]:
             f"a GPU is out of memory: {short} --scheduler {LOCAL} moves what is not in use to the"
             " host's; with CUDA_VISIBLE_DEVICES= the CPU computes."
         ) from error
+
+
+@contextmanager
+def fitting_on(scheduler: Scheduler) -> Iterator[None]:
+    """Have NVTabular's ``Workflow.fit`` work where a scheduler does.
+
+    Without a client of Dask it would fit one partition after the other.
+    """
+    client = scheduler.client if isinstance(scheduler, DaskCluster) else _Threads(scheduler.workers)
+    set_dask_client(client)
+    try:
+        yield
+    finally:
+        set_dask_client("auto")
+
+
+class _Threads:
+    """What ``Workflow.fit`` asks a client of Dask for, by threads of this process."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = 1 if uses_gpu() else workers  # a GPU has room for one partition at a time
+        self.cluster = self  # Merlin looks whether a client's cluster has workers
+
+    def compute(self, delayed: Sequence[Any]) -> list[_Result]:
+        """Compute delayed values."""
+        found = dask.compute(*delayed, scheduler="threads", num_workers=self.workers)
+        return [_Result(value) for value in found]
+
+    def run(self, function: Callable[..., Any]) -> None:
+        """Call a function once in each worker: here is one."""
+        function()
+
+
+@dataclass(frozen=True)
+class _Result:
+    value: Any
+
+    def result(self) -> Any:
+        """The value."""
+        return self.value
 
 
 @contextmanager

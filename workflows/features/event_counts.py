@@ -34,25 +34,21 @@ def write_events(path: Path, ids: Array, seconds: Array, taken: Array) -> None:
     write_table(pa.table({name: column[order] for name, column in columns.items()}), path)
 
 
-def refuse_counted(source: str, seconds: Any, until: float) -> None:
-    """Refuse samples that encodings of a whole log count: they would see their own label.
+def counted_samples(source: str, counted: int, of: int, until: float) -> MerlinSimError:
+    """An error for samples that encodings of a whole log count: they would see their own label.
 
     Args:
         source: Where the samples are from, for the message.
-        seconds: [samples] When.
+        counted: How many they are.
+        of: How many samples there are.
         until: The time of the newest row that is counted.
-
-    Raises:
-        MerlinSimError: With how many there are.
     """
-    counted = int((seconds <= until).sum())
-    if counted:
-        raise MerlinSimError(
-            f"{source}: {counted:,} of {len(seconds):,} interactions to predict are no later than "
-            f"{_in_words(until)} (UTC), until when the fitted workflow counted for `encodings`: "
-            "they may be among the rows counted, and would see their own label. Expected a later "
-            "log. Leave such rows out, or fit anew on all rows (without `--fitted`)."
-        )
+    return MerlinSimError(
+        f"{source}: {counted:,} of {of:,} interactions to predict are no later than "
+        f"{_in_words(until)} (UTC), until when the fitted workflow counted for `encodings`: "
+        "they may be among the rows counted, and would see their own label. Expected a later "
+        "log. Leave such rows out, or fit anew on all rows (without `--fitted`)."
+    )
 
 
 def _in_words(seconds: float) -> str:

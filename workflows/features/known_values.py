@@ -7,7 +7,7 @@ place of a known one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .feature import KeyList, Number, Time, Vector
+from .feature import Time
 from .feature_set import FeatureSet
 
 Array = npt.NDArray[Any]
@@ -35,18 +35,33 @@ def is_known(features: FeatureSet, name: str, table: pa.Table) -> Mask:
         name: The stored column: a key, or what a feature is stored as.
         table: The rows.
     """
+    return known_rows(name, table, cycles_of(features).get(name, ()))
+
+
+def cycles_of(features: FeatureSet) -> dict[str, tuple[str, ...]]:
+    """By column of a time that became points of circles: the first point's two columns."""
+    times = [feature for feature in features if isinstance(feature, Time)]
+    return {name: time.stored[:2] for time in times for name in time.stored}
+
+
+def known_rows(name: str, table: pa.Table, cycle: Sequence[str] = ()) -> Mask:
+    """Tell which rows have a value: neither null, nor ``no_<column>``, nor an empty list.
+
+    Args:
+        name: The column.
+        table: The rows.
+        cycle: Of a point of a circle its two columns: both are 0 where there is no time.
+    """
+    if cycle:
+        parts = [np.asarray(table[part]) for part in cycle]
+        return np.asarray((parts[0] != 0) | (parts[1] != 0))
     values = table[name].combine_chunks()
-    for feature in features:
-        if isinstance(feature, Time) and name in feature.stored:
-            parts = [np.asarray(table[part]) for part in feature.stored[:2]]
-            return np.asarray((parts[0] != 0) | (parts[1] != 0))  # a missing time is 0 and 0
-        if feature.name == name and isinstance(feature, Number | Vector):
-            return np.asarray(values.is_valid())
-        if feature.name == name and isinstance(feature, KeyList):
-            return np.asarray(pc.greater(pc.binary_length(values), 0))
     known = values.is_valid()
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
     if pa.types.is_string(values.type):
-        known = pc.and_(known, pc.not_equal(values, f"no_{name}").fill_null(False))
+        is_key = pc.and_(pc.not_equal(values, f"no_{name}"), pc.not_equal(values, ""))
+        known = pc.and_(known, is_key.fill_null(False))
     return np.asarray(known)
 
 
@@ -107,12 +122,18 @@ def codes_of(values: pa.Array) -> npt.NDArray[np.int64]:
     """
     if pa.types.is_floating(values.type):
         values = pc.cast(values, pa.float32(), safe=False)
+    if pa.types.is_dictionary(values.type):  # its dictionary may have a value twice
+        values = values.dictionary_decode()
     encoded = values.dictionary_encode(null_encoding="encode")
     return np.asarray(encoded.indices).astype(np.int64)
 
 
 def fill_as_of(
-    table: pa.Table, names: Sequence[str], codes: Array, times: pa.Array, features: FeatureSet
+    table: pa.Table,
+    names: Sequence[str],
+    codes: Array,
+    times: pa.Array,
+    cycles: Mapping[str, Sequence[str]],
 ) -> pa.Table:
     """Give each row of a user the values that were known at its time.
 
@@ -121,11 +142,11 @@ def fill_as_of(
         names: The columns of users.
         codes: [rows] Whose each is, from 0.
         times: [rows] When.
-        features: What the log's columns become.
+        cycles: See :func:`cycles_of`.
     """
     order, moments = None, ordered_times(times)
     for name in names:
-        known = is_known(features, name, table)
+        known = known_rows(name, table, cycles.get(name, ()))
         values = table[name].combine_chunks()
         numbered = codes_of(values)
         if known.all() and not changes_by_code(numbered, codes).any():

@@ -136,9 +136,11 @@ def _joined(lists: pa.Array) -> pa.Array:
     return pc.binary_join(pa.ListArray.from_arrays(starts, keys.drop_null()), SEPARATOR)
 
 
-def keys_of_lists(stored: pa.Array, longest: int) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+def keys_of_lists(
+    stored: pa.Array, longest: int, separator: str = SEPARATOR
+) -> tuple[pa.Array, npt.NDArray[np.int64]]:
     """Return the keys of stored lists, the first ``longest`` of each, and whose row each is."""
-    lists = pc.split_pattern(stored, SEPARATOR)
+    lists = pc.split_pattern(stored, separator)
     flat, offsets = flat_lists(lists)
     rows = np.repeat(np.arange(len(stored)), np.diff(offsets))
     places = np.arange(len(flat)) - offsets[rows]

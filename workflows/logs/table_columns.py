@@ -201,7 +201,7 @@ def _read_features(
 def _key(values: pa.Array, otherwise: str | None) -> pa.Array:
     """A column of keys; null where there is none, ``otherwise`` for text without a value."""
     if pa.types.is_dictionary(values.type):
-        values = values.dictionarydecoded()
+        values = values.dictionary_decode()
     if pa.types.is_integer(values.type):
         return whole_numbers(values)
     is_bytes = pa.types.is_binary(values.type)
@@ -216,7 +216,7 @@ def _key(values: pa.Array, otherwise: str | None) -> pa.Array:
 def labels_of(values: pa.Array) -> pa.Array:
     """Labels as 0 and 1; null where there is neither."""
     if pa.types.is_dictionary(values.type):
-        values = values.dictionarydecoded()
+        values = values.dictionary_decode()
     if pa.types.is_boolean(values.type):
         return pc.cast(values, pa.int8())
     if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):

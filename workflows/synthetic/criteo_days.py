@@ -1,23 +1,80 @@
-"""Write planted clicks as the day files of a Criteo log."""
+"""Day files of a Criteo log, whose clicks are drawn by known chances."""
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...foundation.exceptions import MerlinSimError
+from ...foundation.hashing import mix_32_arrays
 from ...foundation.progress import Narrator, Silence
-from ..criteo.rank_keys import key_texts
-from .planted_clicks import Clicks, PlantedClicks, draw_clicks
+from ..criteo.criteo_columns import KEYS, MISSING_KEY, NUMBERS, key_texts
+from .raw_files import check_options, draw_ranks, open_raw, write_lines
 
+PUBLISHED_KEYS = (
+    *(7912888, 33822, 17138, 7338, 20045, 3, 7104, 1381, 62, 5554113, 582468, 245827, 10),
+    *(2208, 10666, 103, 3, 967, 14, 8165895, 2675939, 7156452, 302515, 12021, 96, 34),
+)
+"""Different keys in each column of the published log that are seen 15 times or more."""
+PAIRS = ((0, 1), (2, 10), (4, 14), (6, 22))
+"""Columns whose keys say something together."""
+LATENT = 4
+KNOWN_RANK = 100.0
+"""From this rank on a key says less and less: nobody could learn what it says."""
 ROWS_PER_WRITE = 100_000
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class PlantedClicks:
+    """What decides the clicks of a synthetic log.
+
+    The logit of a click is a sum over keys, over pairs of keys and over numbers. What a key says
+    follows from its column and its rank alone, so that it is the same on every day.
+    """
+
+    rows_per_day: int
+    """Rows of each day."""
+    most_keys: int = 100_000
+    """Different keys of a column at most; a column of fewer in the published log has those."""
+    base: float = -1.5
+    """The logit before any key or number."""
+    strength: float = 1.0
+    """How much keys and numbers say; 0 for clicks by chance."""
+    missing: float = 0.05
+    """Share of keys and of numbers that are missing."""
+    seed: int = 1
+    """The same seed gives the same log, byte for byte."""
+
+    def __post_init__(self) -> None:
+        """Gather every problem, raise once."""
+        least = {"rows_per_day": 1, "most_keys": 1, "seed": 0, "strength": 0, "missing": 0}
+        below = f"`missing` should be below 1. Received: {self.missing}"
+        check_options(self, least, others=[(self.missing < 1, below)])
+
+
+@dataclass(frozen=True)
+class Clicks:
+    """Some rows of a day."""
+
+    labels: npt.NDArray[np.int8]
+    """[rows]."""
+    numbers: npt.NDArray[np.int64]
+    """[13, rows]."""
+    has_number: npt.NDArray[np.bool_]
+    """[13, rows]."""
+    keys: npt.NDArray[np.int64]
+    """[26, rows]; -1 where there is none."""
+    chances: npt.NDArray[np.float64]
+    """[rows] The chance of a click that each label was drawn with."""
 
 
 def synthesize_days(
@@ -46,10 +103,9 @@ def synthesize_days(
     narrator = narrator or Silence()
     with narrator.phase("writing days", days * planted.rows_per_day) as report:
         for day in range(days):
-            path = directory / (f"day_{day}.gz" if compress else f"day_{day}")
-            with _open(path) as file:
+            with open_raw(directory / f"day_{day}", compress) as file:
                 for clicks in clicks_of_day(planted, day):
-                    file.write(lines_of(clicks))
+                    write_lines(file, [_lines_of(clicks), "\n"])
                     clicked += int(clicks.labels.sum())
                     report(len(clicks.labels), len(clicks.labels))
     return clicked
@@ -59,11 +115,11 @@ def clicks_of_day(planted: PlantedClicks, day: int) -> Iterator[Clicks]:
     """Draw a day in parts, in the order of its rows."""
     for part, first in enumerate(range(0, planted.rows_per_day, ROWS_PER_WRITE)):
         rows = min(ROWS_PER_WRITE, planted.rows_per_day - first)
-        yield draw_clicks(planted, day, part, rows)
+        yield _draw_clicks(planted, np.random.default_rng([planted.seed, day, part]), rows)
 
 
-def lines_of(clicks: Clicks) -> bytes:
-    """Write rows as lines: label, 13 numbers, 26 keys; nothing between tabs for a missing one."""
+def _lines_of(clicks: Clicks) -> pa.Array:
+    """Make lines: label, 13 numbers, 26 keys; nothing between tabs for a missing one."""
     columns = [pc.cast(pa.array(clicks.labels), pa.string())]
     for numbers, present in zip(clicks.numbers, clicks.has_number, strict=True):
         columns.append(pc.cast(pa.array(numbers, mask=~present), pa.string()))
@@ -71,17 +127,49 @@ def lines_of(clicks: Clicks) -> bytes:
         texts = key_texts(keys.astype(np.uint32))
         columns.append(pc.if_else(pa.array(keys >= 0), texts, pa.scalar(None, pa.string())))
     options = {"null_handling": "replace", "null_replacement": ""}
-    lines = pc.binary_join_element_wise(*columns, "\t", **options)
-    text: str = "\n".join(lines.to_pylist())
-    return text.encode() + b"\n"
+    return pc.binary_join_element_wise(*columns, "\t", **options)
 
 
-@contextmanager
-def _open(path: Path) -> Iterator[IO[bytes]]:
-    if path.suffix != ".gz":
-        with open(path, "wb") as plain:
-            yield plain
-        return
-    # Without the time of writing: the same seed gives the same bytes.
-    with gzip.GzipFile(path, "wb", compresslevel=1, mtime=0) as compressed:
-        yield cast(IO[bytes], compressed)
+def _draw_clicks(planted: PlantedClicks, random: np.random.Generator, rows: int) -> Clicks:
+    numbers = np.floor(np.exp(random.normal(1.5, 1.2, (NUMBERS, rows)))).astype(np.int64) - 2
+    has_number = random.random((NUMBERS, rows)) >= planted.missing
+    sizes = [min(most, planted.most_keys) for most in PUBLISHED_KEYS]
+    ranks = np.stack([draw_ranks(size, random, rows) for size in sizes])
+    has_key = random.random((KEYS, rows)) >= planted.missing
+    logits = planted.base + planted.strength * (
+        _logits_of_keys(ranks, has_key) + _logits_of_numbers(numbers, has_number)
+    )
+    chances = 1 / (1 + np.exp(-logits))
+    labels = (random.random(rows) < chances).astype(np.int8)
+    columns = np.arange(KEYS)[:, np.newaxis]
+    keys = np.where(has_key, _scattered(ranks * KEYS + columns).astype(np.int64), MISSING_KEY)
+    return Clicks(labels, numbers, has_number, keys, chances)
+
+
+def _logits_of_keys(ranks: Array, has_key: Array) -> Array:
+    weight = has_key / (1 + ranks / KNOWN_RANK)
+    logits: Array = (weight * _drawn(ranks, 0)).sum(axis=0) * 0.3
+    vectors = [_drawn(ranks, 1 + number) for number in range(LATENT)]
+    for one, other in PAIRS:
+        together = sum(vector[one] * vector[other] for vector in vectors)
+        logits += weight[one] * weight[other] * together
+    return logits
+
+
+def _logits_of_numbers(numbers: Array, has_number: Array) -> Array:
+    weights = np.linspace(-0.4, 0.4, NUMBERS)[:, np.newaxis]
+    logits: Array = (weights * has_number * (np.log(numbers + 3.0) - 1.8)).sum(axis=0)
+    return logits
+
+
+def _drawn(ranks: Array, number: int) -> Array:
+    """Draw a number between -1 and 1 for each rank of each column, always the same."""
+    columns = np.arange(KEYS)[:, np.newaxis]
+    scattered = _scattered((ranks * KEYS + columns) * (LATENT + 1) + number + (1 << 31))
+    drawn: Array = scattered / 2.0**31 - 1
+    return drawn
+
+
+def _scattered(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
+    """Scatter each of [columns, rows]: a key of 32 bits of its own."""
+    return mix_32_arrays(numbers.astype(np.uint32))

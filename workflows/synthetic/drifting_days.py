@@ -24,6 +24,7 @@ import pyarrow.csv as pa_csv
 
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator, Silence
+from .raw_files import check_options, numbered
 
 Array = npt.NDArray[Any]
 
@@ -55,20 +56,11 @@ class DriftingWorld:
     def __post_init__(self) -> None:
         """Gather every problem, raise once."""
         least = {"users": 1, "items": 1, "categories": FAVOURITES, "shown": 1, "seed": 0}
-        problems = [
-            f"`{name}` should be {least[name]} or more. Received: {getattr(self, name)}"
-            for name in least
-            if getattr(self, name) < least[name]
-        ]
-        if not 0 <= self.drift <= 1:
-            problems.append(f"`drift` should lie between 0 and 1. Received: {self.drift}")
-        if self.items < self.categories:
-            problems.append(
-                "`items` should be as many as `categories` or more. "
-                f"Received: {self.items} and {self.categories}"
-            )
-        if problems:
-            raise MerlinSimError("\n".join(problems))
+        sizes = (
+            "`items` should be as many as `categories` or more. "
+            f"Received: {self.items} and {self.categories}"
+        )
+        check_options(self, least, ["drift"], [(self.items >= self.categories, sizes)])
 
 
 class Day(NamedTuple):
@@ -135,14 +127,14 @@ def _draw_day(
     starts = np.searchsorted(category[by_category], np.arange(world.categories + 1))
     sizes = np.diff(starts)[wanted]
     chosen = by_category[starts[wanted] + (random.random(rows) * sizes).astype(np.int64)]
-    place = np.where(random.random(rows) < OF_TASTE, chosen, random.integers(0, world.items, rows))
-    is_taste = (favourites[of] == category[place][:, None]).any(axis=1)
-    logit = BIAS + TASTE * is_taste + quality[place] + appeal[category[place]]
+    item = np.where(random.random(rows) < OF_TASTE, chosen, random.integers(0, world.items, rows))
+    is_taste = (favourites[of] == category[item][:, None]).any(axis=1)
+    logit = BIAS + TASTE * is_taste + quality[item] + appeal[category[item]]
     chance = 1 / (1 + np.exp(-logit))
     clicked = random.random(rows) < chance
     seconds = day * SECONDS + random.integers(0, SECONDS, rows)
     order = np.argsort(seconds, kind="stable")
-    columns = (users[of], items[place], category[place], seconds, clicked, chance)
+    columns = (users[of], items[item], category[item], seconds, clicked, chance)
     return Day(*(column[order] for column in columns))
 
 
@@ -172,21 +164,14 @@ def write_days(
     rates = []
     with (narrator or Silence()).phase("writing days", days) as report:
         for number, day in enumerate(draw_days(world, days)):
-            table = pa.table(
-                {
-                    "user": _keys("u", day.user),
-                    "item": _keys("i", day.item),
-                    "category": _keys("c", day.category),
-                    "time": day.seconds,
-                    "clicked": day.clicked.astype(np.int8),
-                }
-            )
-            pa_csv.write_csv(table, directory / f"day_{number:0{digits}}.csv")
+            columns = {
+                "user": numbered("u", day.user),
+                "item": numbered("i", day.item),
+                "category": numbered("c", day.category),
+                "time": day.seconds,
+                "clicked": day.clicked.astype(np.int8),
+            }
+            pa_csv.write_csv(pa.table(columns), directory / f"day_{number:0{digits}}.csv")
             rates.append(float(day.clicked.mean()))
             report(1, len(day.user))
     return rates
-
-
-def _keys(prefix: str, numbers: Array) -> pa.Array:
-    known, place = np.unique(numbers, return_inverse=True)
-    return pa.array([f"{prefix}{number}" for number in known]).take(pa.array(place))

@@ -15,10 +15,11 @@ from ...foundation.progress import Narrator, Silence
 from ...schemas.channels import LABEL
 from ...schemas.contracts.known_contracts import contract_of
 from ...schemas.dataset import write_documents
-from ...schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
-from ..engine.parquet_files import LARGEST_DICTIONARY, PartWriter
+from ...schemas.specs.feature_spec import Chunk, FeatureSpec
+from ...schemas.translation.merlin_schema import to_merlin_schema
+from ..engine.parquet_files import PartWriter, columns_with_few_ids
 from ..transcoding.chunk_files import arrow_type
-from .planted_clicks import draw_ranks
+from .raw_files import draw_ranks
 
 ROWS_AT_ONCE = 65_536
 CLICKED = 0.25
@@ -49,14 +50,14 @@ def synthesize_dataset(
     _check(spec, rows)
     narrator = narrator or Silence()
     names = tuple(spec.feature_spec)
-    few = [name for name, feature in spec.feature_spec.items() if _has_few_ids(feature)]
+    few = columns_with_few_ids(to_merlin_schema(spec))
     schema = pa.schema([(name, arrow_type(name, spec.feature_spec[name])) for name in names])
     sources = {}
-    for place, (mapping, count) in enumerate(rows.items()):
+    for number, (mapping, count) in enumerate(rows.items()):
         writer = PartWriter(directory, mapping, few)
         with narrator.phase(f"writing {mapping}", count) as report:
             for first in range(0, count, ROWS_AT_ONCE):
-                random = np.random.default_rng([seed, place, first])
+                random = np.random.default_rng([seed, number, first])
                 part = min(ROWS_AT_ONCE, count - first)
                 columns = [_draw(spec, name, random, part) for name in names]
                 writer.write(pa.table([pa.array(column) for column in columns], schema))
@@ -83,10 +84,6 @@ def _check(spec: FeatureSpec, rows: Mapping[str, int]) -> None:
             problems.append(spec.problem(where, "a number: there is nothing to count", "auto"))
     if problems:
         raise SpecError(spec.path or "the feature spec", problems)
-
-
-def _has_few_ids(feature: Feature) -> bool:
-    return isinstance(feature.cardinality, int) and feature.cardinality < LARGEST_DICTIONARY
 
 
 def _draw(spec: FeatureSpec, name: str, random: np.random.Generator, rows: int) -> Any:

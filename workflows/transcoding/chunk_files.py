@@ -1,27 +1,73 @@
-"""The files of a chunk, of any type, read as a stream of rows."""
+"""The files of a chunk, of any type, read as a stream of rows; chunks of a mapping side by side."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from ...dataloader.arrow_columns import decode
 from ...foundation.exceptions import MerlinSimError
 from ...schemas.dtypes import canonical_dtype
 from ...schemas.parquet.footer import UNREADABLE, why
 from ...schemas.parquet.row_pieces import file_pieces
 from ...schemas.specs.feature_spec import Chunk, Feature
 from ...schemas.stored_types import type_in_words, value_type
-from .chunk_rows import ChunkRows
 from .split_binary import SPLIT_BINARY, read_split_binary
 
 ROWS_AT_ONCE = 16_384
+DOES_NOT_FIT = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
+
+
+@dataclass(frozen=True)
+class ChunkRows:
+    """Some rows of one file."""
+
+    table: pa.Table
+    path: Path
+    first: int
+    """The number of the first row in the file, from 1."""
+
+    def slice(self, first: int, count: int | None = None) -> ChunkRows:
+        """Return ``count`` rows from ``first`` (from 0) on; None for all of them."""
+        return ChunkRows(self.table.slice(first, count), self.path, self.first + first)
+
+    def where(self, row: int) -> str:
+        """Name a row of the table (from 0) as a message does."""
+        return f"{self.path}, row {self.first + row}"
+
+    def require(
+        self,
+        name: str,
+        good: npt.NDArray[np.bool_],
+        expected: str,
+        found: npt.NDArray[Any] | None = None,
+    ) -> None:
+        """Refuse a column's first value that is not good, with its row.
+
+        Args:
+            name: The column.
+            good: [rows]; or, of a column of lists without ``found``, [entries of all lists].
+            expected: What is good, in words.
+            found: [rows] What the message reports; None for the column's values.
+        """
+        if good.all():
+            return
+        row = index = int(np.argmin(good))
+        if found is None:
+            column = decode(self.table[name])
+            found, row = column.values, column.row_of(index)
+        raise MerlinSimError(
+            f"{self.where(row)}: {name}: expected {expected}, found {found[index]}."
+        )
 
 
 def arrow_type(name: str, feature: Feature) -> pa.DataType:
@@ -51,41 +97,29 @@ def read_chunk(
     for file in chunk.files:
         path = directory / file
         first = 1
-        for table in _tables(path, chunk.type, types, features):
+        for table in _read_tables(path, chunk.type, types, features):
             rows = ChunkRows(table, path, first)
             yield ChunkRows(_cast(rows, types), path, first)
             first += table.num_rows
 
 
-def count_chunk_rows(directory: Path, chunk: Chunk, features: Mapping[str, Feature]) -> int:
-    """Say how many rows a chunk has; only of parquet is that known without reading it."""
-    if chunk.type != "parquet":
-        return sum(rows.table.num_rows for rows in read_chunk(directory, chunk, features))
-    rows = 0
-    for file in chunk.files:
-        with _opened(directory / file) as parquet:
-            rows += parquet.metadata.num_rows
-    return rows
-
-
-def _tables(
+def _read_tables(
     path: Path, kind: str, types: pa.Schema, features: Mapping[str, Feature]
 ) -> Iterator[pa.Table]:
     if kind == "csv":
-        yield from _csv_tables(path, types)
-    elif kind == "parquet":
-        yield from _parquet_tables(path, types)
-    elif kind == SPLIT_BINARY:
-        yield from read_split_binary(path, types.names, features)
-    elif kind == "tfrecord":
-        from .tfrecord_file import read_tfrecord  # imports TensorFlow
+        return _read_csv(path, types)
+    if kind == "parquet":
+        return _read_parquet(path, types)
+    if kind == SPLIT_BINARY:
+        return read_split_binary(path, types.names, features)
+    if kind == "tfrecord":
+        from .tfrecord import read_tfrecord  # imports TensorFlow
 
-        yield from read_tfrecord(path, types, features)
-    else:
-        raise MerlinSimError(f"{path}: chunks of type {kind!r} cannot be read.")
+        return read_tfrecord(path, types, features)
+    raise MerlinSimError(f"{path}: chunks of type {kind!r} cannot be read.")
 
 
-def _csv_tables(path: Path, types: pa.Schema) -> Iterator[pa.Table]:
+def _read_csv(path: Path, types: pa.Schema) -> Iterator[pa.Table]:
     lists = [field.name for field in types if pa.types.is_list(field.type)]
     if lists:
         raise MerlinSimError(
@@ -93,40 +127,41 @@ def _csv_tables(path: Path, types: pa.Schema) -> Iterator[pa.Table]:
         )
     if path.stat().st_size == 0:
         return
-    # Truth values stand in csv as 0 and 1.
-    columns = {
+    # Truth values are 0 and 1 in csv.
+    stored = {
         field.name: pa.int8() if pa.types.is_boolean(field.type) else field.type for field in types
     }
     try:
         with pa.csv.open_csv(
             path,
             read_options=pa.csv.ReadOptions(column_names=types.names, use_threads=False),
-            convert_options=pa.csv.ConvertOptions(column_types=columns, null_values=[""]),
+            convert_options=pa.csv.ConvertOptions(column_types=stored, null_values=[""]),
         ) as reader:
             for batch in reader:
                 yield pa.Table.from_batches([batch])
     except pa.ArrowInvalid as error:
-        raise MerlinSimError(_told(path, str(error), types.names)) from error
+        pattern = r"In CSV column #(\d+): Row #(\d+): CSV conversion error (.*)"
+        found = re.fullmatch(pattern, str(error))
+        if found is None:
+            raise MerlinSimError(f"{path}: {error}.") from error
+        column, row, reason = found.groups()  # arrow counts columns from 0
+        raise MerlinSimError(
+            f"{path}, row {row}: {types.names[int(column)]}: cannot be converted {reason}."
+        ) from error
 
 
-def _told(path: Path, problem: str, names: list[str]) -> str:
-    """Name row and feature of what arrow could not convert; it counts columns from 0."""
-    found = re.fullmatch(r"In CSV column #(\d+): Row #(\d+): CSV conversion error (.*)", problem)
-    if found is None:
-        return f"{path}: {problem}."
-    column, row, why = found.groups()
-    return f"{path}, row {row}: {names[int(column)]}: cannot be converted {why}."
-
-
-def _parquet_tables(path: Path, types: pa.Schema) -> Iterator[pa.Table]:
-    with _opened(path) as file:
-        _require_numbers(path, file.schema_arrow, types.names)
-        for batch in file_pieces(file, types.names, ROWS_AT_ONCE):
-            yield pa.Table.from_batches([batch]).select(types.names)
+def _read_parquet(path: Path, types: pa.Schema) -> Iterator[pa.Table]:
+    try:
+        with pq.ParquetFile(path) as file:
+            _require_numbers(path, file.schema_arrow, types.names)
+            for batch in file_pieces(file, types.names, ROWS_AT_ONCE):
+                yield pa.Table.from_batches([batch]).select(types.names)
+    except UNREADABLE as error:
+        raise MerlinSimError(f"{path}: cannot be read as parquet ({why(error)}).") from error
 
 
 def _require_numbers(path: Path, stored: pa.Schema, names: list[str]) -> None:
-    """Refuse what is not there once, and what is not a number, text of digits among it."""
+    """Refuse columns that are missing or twice there, and those that hold no numbers."""
     missing = [name for name in names if name not in stored.names]
     if missing:
         raise MerlinSimError(
@@ -138,18 +173,9 @@ def _require_numbers(path: Path, stored: pa.Schema, names: list[str]) -> None:
             raise MerlinSimError(f"{path}: expected one column {name}, found more.")
         kind = value_type(stored.field(name).type)
         tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
-        if not any(test(kind) for test in tests):
+        if not any(test(kind) for test in tests):  # text of digits is none
             found = type_in_words(stored.field(name).type)
             raise MerlinSimError(f"{path}: {name}: expected numbers, found {found}.")
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[pq.ParquetFile]:
-    try:
-        with pq.ParquetFile(path) as file:
-            yield file
-    except UNREADABLE as error:
-        raise MerlinSimError(f"{path}: cannot be read as parquet ({why(error)}).") from error
 
 
 def _cast(rows: ChunkRows, types: pa.Schema) -> pa.Table:
@@ -159,8 +185,9 @@ def _cast(rows: ChunkRows, types: pa.Schema) -> pa.Table:
         column = rows.table[field.name].combine_chunks()
         try:
             columns.append(_cast_column(column, field.type))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            row = _first_failing(column, field.type)
+        except DOES_NOT_FIT as error:
+            singles = (column.slice(row, 1) for row in range(len(column)))
+            row = next((n for n, one in enumerate(singles) if not _fits(one, field.type)), 0)
             found = f"{column[row].as_py()!r:.80}" if len(column) else str(column.type)
             raise MerlinSimError(
                 f"{rows.where(row)}: {field.name}: expected {field.type}, found {found} ({error})."
@@ -169,8 +196,8 @@ def _cast(rows: ChunkRows, types: pa.Schema) -> pa.Table:
 
 
 def _cast_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    is_list = pa.types.is_list(kind)
-    if column.null_count or (is_list and _leaves(column).null_count):
+    entries = column.flatten() if pa.types.is_nested(column.type) else column
+    if column.null_count or entries.null_count:
         raise pa.ArrowInvalid("there is no value")
     if pa.types.is_boolean(kind) and not pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
@@ -179,18 +206,36 @@ def _cast_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return column.cast(kind)
 
 
-def _leaves(column: Any) -> pa.Array:
-    return column.flatten() if pa.types.is_nested(column.type) else column
+def _fits(column: pa.Array, kind: pa.DataType) -> bool:
+    try:
+        _cast_column(column, kind)
+    except DOES_NOT_FIT:
+        return False
+    return True
 
 
-def _first_failing(column: pa.Array, kind: pa.DataType) -> int:
-    """The first row that cannot be cast, by halving."""
-    low, high = 0, len(column)
-    while high - low > 1:
-        middle = (low + high) // 2
-        try:
-            _cast_column(column.slice(low, middle - low), kind)
-            low = middle
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            high = middle
-    return low
+def line_up(chunks: list[Iterator[ChunkRows]]) -> Iterator[list[ChunkRows]]:
+    """Walk through chunks side by side; gives as many rows of each at a time.
+
+    Raises:
+        MerlinSimError: Where one chunk has rows and another has no more.
+    """
+    waiting: list[ChunkRows | None] = [None] * len(chunks)
+    ends = ["without a row"] * len(chunks)
+    while True:
+        for number, chunk in enumerate(chunks):
+            if waiting[number] is None:
+                waiting[number] = next((rows for rows in chunk if rows.table.num_rows), None)
+        present = [rows for rows in waiting if rows is not None]
+        if not present:
+            return
+        if len(present) < len(chunks):
+            ended = waiting.index(None)
+            raise MerlinSimError(
+                f"The chunks of a mapping should have the same rows, but chunk {ended} ends "
+                f"{ends[ended]}, while another goes on at {present[0].where(0)}."
+            )
+        count = min(rows.table.num_rows for rows in present)
+        yield [rows.slice(0, count) for rows in present]
+        ends = [f"after {rows.where(count - 1)}" for rows in present]
+        waiting = [rows.slice(count) if rows.table.num_rows > count else None for rows in present]

@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
 
 from ...foundation.exceptions import MerlinSimError
 from ...schemas import SPEC_FILE
@@ -18,7 +17,6 @@ from ...schemas.users_layout import is_of_users
 
 CACHE = "parquet-cache"
 """The directory of what was made, within the dataset directory; each under its sources' name."""
-LOCK = ".lock"
 END_BYTES = 65_536
 """What is read of both ends of a source, beside its length and its time."""
 FED = ("train", "test")
@@ -62,19 +60,32 @@ def parquet_cache(
     Raises:
         MerlinSimError: Where the cache cannot be written, or a source cannot be read.
     """
-    place = directory / CACHE / sources_name(directory / feature_spec, spec)
-    if (place / SPEC_FILE).is_file():
-        return place
-    with _alone(directory / CACHE, directory):
-        if not (place / SPEC_FILE).is_file():
-            transcode(place)
-    return place
+    cache = directory / CACHE
+    cached = cache / sources_name(directory / feature_spec, spec)
+    if (cached / SPEC_FILE).is_file():
+        return cached
+    with _locked(directory / feature_spec):
+        try:
+            cache.mkdir(exist_ok=True)
+        except OSError as error:
+            raise MerlinSimError(
+                f"{cache} cannot be written: {error.strerror}. The dataset is brought to parquet "
+                f"there once. `merlin-sim transcode --input {directory} --output DATASET` does the "
+                "same elsewhere."
+            ) from error
+        try:
+            if not (cached / SPEC_FILE).is_file():
+                transcode(cached)
+        finally:
+            with suppress(OSError):  # nothing is left behind, unless there is a cache
+                cache.rmdir()
+    return cached
 
 
-def older_caches(place: Path) -> list[Path]:
+def older_caches(cached: Path) -> list[Path]:
     """List the other caches beside one, which are of other files or of another spec."""
-    others = place.parent.iterdir() if place.parent.is_dir() else ()
-    return sorted(other for other in others if (other / SPEC_FILE).is_file() and other != place)
+    others = cached.parent.iterdir() if cached.parent.is_dir() else ()
+    return sorted(other for other in others if (other / SPEC_FILE).is_file() and other != cached)
 
 
 def sources_name(spec_file: Path, spec: FeatureSpec) -> str:
@@ -100,50 +111,14 @@ def sources_name(spec_file: Path, spec: FeatureSpec) -> str:
 
 
 @contextmanager
-def _alone(cache: Path, directory: Path) -> Iterator[None]:
-    """Hold the cache's lock; whoever comes meanwhile waits. What fails leaves nothing behind."""
-    try:
-        lock = _lock(cache)
-    except OSError as error:
-        raise MerlinSimError(
-            f"{cache} cannot be written: {error.strerror}. The dataset is brought to parquet there "
-            f"once. `merlin-sim transcode --input {directory} --output DATASET` does the same "
-            "elsewhere."
-        ) from error
-    try:
-        with lock:
-            # A process that was started to transcode holds it too, should this one be killed.
-            os.set_inheritable(lock.fileno(), True)
-            yield
-    except BaseException:
-        _leave_nothing(cache)
-        raise
+def _locked(spec_file: Path) -> Iterator[None]:
+    """Hold a lock on the spec; whoever comes meanwhile waits.
 
-
-def _lock(cache: Path) -> IO[str]:
-    """Take the lock; whoever held it may have taken its file away, and another is made then."""
-    while True:
-        cache.mkdir(exist_ok=True)
-        with suppress(FileNotFoundError):
-            lock = open(cache / LOCK, "w")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if _stands(lock, cache):
-                return lock
-            lock.close()
-
-
-def _leave_nothing(cache: Path) -> None:
-    """Remove the lock, and the cache if it is empty, unless another process holds the lock."""
-    with suppress(OSError), open(cache / LOCK, "r+") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if _stands(lock, cache):
-            os.unlink(cache / LOCK)
-            cache.rmdir()
-
-
-def _stands(lock: IO[str], cache: Path) -> bool:
-    """Tell whether an open lock is the file that stands in the cache."""
-    try:
-        return os.path.samestat(os.fstat(lock.fileno()), os.stat(cache / LOCK))
-    except FileNotFoundError:
-        return False
+    A process that was started to transcode holds it too, should this one be killed.
+    """
+    # NFS gives an exclusive lock only on what may be written.
+    mode = os.O_RDWR if os.access(spec_file, os.W_OK) else os.O_RDONLY
+    with os.fdopen(os.open(spec_file, mode), "rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        os.set_inheritable(lock.fileno(), True)
+        yield

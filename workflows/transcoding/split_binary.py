@@ -7,16 +7,18 @@ and int32 that holds its ids.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ...foundation.atomic_write import write_array
 from ...foundation.exceptions import MerlinSimError, SpecError
-from ...foundation.problem import Problem
 from ...schemas.channels import CATEGORICAL, LABEL, NUMERICAL
 from ...schemas.contracts.plain_rows import PLAIN_ROWS
 from ...schemas.dtypes import canonical_dtype
@@ -25,7 +27,6 @@ from ...schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
 SPLIT_BINARY = "split_binary"
 ID_TYPES = ("int8", "int16", "int32")
 ROWS_AT_ONCE = 65_536
-Array = np.ndarray[Any, Any]
 
 
 def read_split_binary(
@@ -38,28 +39,32 @@ def read_split_binary(
         names: Its features.
         features: What is known of them.
     """
-    dtype, count = _form(path, names, features), len(names)
+    dtype, count = _number_type(path, names, features), len(names)
     count_rows(path, names, features)
+    is_truth = canonical_dtype(features[names[0]].dtype) == "bool"
+    stored = np.dtype("float32") if dtype == np.float16 else dtype
+    stored = np.dtype("bool") if is_truth else stored
+    first = 1
     with open(path, "rb") as file:
-        first = 1
         while len(values := np.fromfile(file, dtype, ROWS_AT_ONCE * count)):
-            rows = values.reshape(-1, count)
-            if canonical_dtype(features[names[0]].dtype) == "bool":
-                rows = _truth_values(path, names, rows, first)
-            if dtype == np.float16:
-                rows = rows.astype(np.float32)
-            columns = {name: pa.array(rows[:, place].copy()) for place, name in enumerate(names)}
-            yield pa.table(columns)
-            first += len(rows)
+            if is_truth and values.max() > 1:
+                row, column = divmod(int(np.argmax(values > 1)), count)
+                raise MerlinSimError(
+                    f"{path}, row {first + row}: {names[column]}: expected 0 or 1, found "
+                    f"{values[row * count + column]}."
+                )
+            columns = np.ascontiguousarray(values.astype(stored).reshape(-1, count).T)
+            yield pa.table(dict(zip(names, map(pa.array, columns), strict=True)))
+            first += len(values) // count
 
 
 def count_rows(path: Path, names: Sequence[str], features: Mapping[str, Feature]) -> int:
-    """Say how many rows a file has.
+    """Return how many rows a file has.
 
     Raises:
         MerlinSimError: Where its last row is not whole.
     """
-    width = _form(path, names, features).itemsize * len(names)
+    width = _number_type(path, names, features).itemsize * len(names)
     rows, rest = divmod(path.stat().st_size, width)
     if rest:
         raise MerlinSimError(
@@ -78,14 +83,12 @@ def check_lengths(
         MerlinSimError: Naming the chunk that is longer or shorter than the first.
     """
     rows = {
-        chunk.files: sum(
-            count_rows(directory / file, chunk.features, features) for file in chunk.files
-        )
+        chunk.files: sum(count_rows(directory / f, chunk.features, features) for f in chunk.files)
         for chunk in chunks
         if chunk.type == SPLIT_BINARY
     }
-    (first, expected), *others = rows.items() or [((), 0)]
-    for files, found in others:
+    for files, found in rows.items():
+        first, expected = next(iter(rows.items()))
         if found != expected:
             raise MerlinSimError(
                 f"{directory / files[0]}: expected {expected:,} rows, as {first[0]} has ({mapping}"
@@ -93,7 +96,9 @@ def check_lengths(
             )
 
 
-def _form(path: Path, names: Sequence[str], features: Mapping[str, Feature]) -> np.dtype[Any]:
+def _number_type(
+    path: Path, names: Sequence[str], features: Mapping[str, Feature]
+) -> np.dtype[Any]:
     """Return the type of the numbers in a file."""
     dtypes = {canonical_dtype(features[name].dtype) for name in names}
     if len(dtypes) > 1:
@@ -106,32 +111,22 @@ def _form(path: Path, names: Sequence[str], features: Mapping[str, Feature]) -> 
             f"{path}: {SPLIT_BINARY} holds single values, but the chunk has the lists "
             f"{', '.join(lists)}."
         )
-    form = np.dtype("uint8" if dtype == "bool" else dtype)
-    if not form.itemsize:
+    number = np.dtype("uint8" if dtype == "bool" else dtype)
+    if not number.itemsize:
         raise MerlinSimError(
             f"{path}: {SPLIT_BINARY} holds numbers and truth values, but {names[0]} is of dtype "
             f"{features[names[0]].dtype}."
         )
     for name in names:
         cardinality = features[name].cardinality
-        if isinstance(cardinality, int) and form.kind in "iu":
-            most = int(np.iinfo(form).max) + 1
+        if isinstance(cardinality, int) and number.kind in "iu":
+            most = int(np.iinfo(number).max) + 1
             if cardinality > most:
                 raise MerlinSimError(
                     f"{path}: {name}: expected a cardinality of at most {most} in "
                     f"{features[name].dtype}, found {cardinality}."
                 )
-    return form
-
-
-def _truth_values(path: Path, names: Sequence[str], rows: Array, first: int) -> Array:
-    wrong = np.argwhere(rows > 1)
-    if len(wrong):
-        row, place = wrong[0].tolist()
-        raise MerlinSimError(
-            f"{path}, row {first + row}: {names[place]}: expected 0 or 1, found {rows[row, place]}."
-        )
-    return rows.astype(np.bool_)
+    return number
 
 
 def smallest_type(cardinality: int) -> str:
@@ -144,95 +139,79 @@ def smallest_type(cardinality: int) -> str:
 
 
 def split_binary_spec(spec: FeatureSpec) -> FeatureSpec:
-    """Say what a dataset is when it is written so; its mappings have no chunks yet.
+    """Return what a dataset is when it is written so; its mappings have no chunks yet.
 
     Raises:
         SpecError: Where it is not a dataset of numbers and categories.
     """
     problems = PLAIN_ROWS.problems(spec)
-    problems += [
-        Problem(str(spec.path or "the dataset"), ("feature_spec", name, "cardinality"), *reason)
-        for name in spec.channel_spec.get(CATEGORICAL, ())
-        if (reason := _unknown(spec.feature_spec.get(name))) is not None
-    ]
+    for name in spec.channel_spec.get(CATEGORICAL, ()):
+        feature = spec.feature_spec.get(name)
+        if feature is not None and feature.cardinality == "auto":
+            expected = "a number (to parquet, `transcode` counts the ids)"
+            problems.append(spec.problem(("feature_spec", name, "cardinality"), expected, "auto"))
     if problems:
         raise SpecError(spec.path or "the dataset", problems)
     features = {}
-    for name in spec.channel_spec[LABEL]:
-        features[name] = Feature("bool", extra=spec.feature_spec[name].extra)
-    for name in spec.channel_spec.get(NUMERICAL, ()):
-        features[name] = Feature("float16", extra=spec.feature_spec[name].extra)
-    for name in spec.channel_spec[CATEGORICAL]:
-        feature = spec.feature_spec[name]
-        assert isinstance(feature.cardinality, int)
-        dtype = smallest_type(feature.cardinality)
-        features[name] = Feature(dtype, feature.cardinality, extra=feature.extra)
-    return FeatureSpec(features, {}, spec.channel_spec, spec.metadata)
+    for channel in (LABEL, NUMERICAL, CATEGORICAL):
+        for name in spec.channel_spec.get(channel, ()):
+            feature = spec.feature_spec[name]
+            if channel == CATEGORICAL:
+                size = int(feature.cardinality or 0)
+                features[name] = Feature(smallest_type(size), size, extra=feature.extra)
+            else:
+                dtype = "bool" if channel == LABEL else "float16"
+                features[name] = Feature(dtype, extra=feature.extra)
+    return replace(spec, feature_spec=features, source_spec={}, path=None, line_of=None)
 
 
-def _unknown(feature: Feature | None) -> tuple[str, str] | None:
-    if feature is not None and feature.cardinality == "auto":
-        return "a number (to parquet, `transcode` counts the ids)", "auto"
-    return None
-
-
-class SplitBinaryWriter:
-    """Writes a stream of tables as the files of one mapping.
+def write_split_binary(
+    tables: Iterable[pa.Table], directory: Path, mapping: str, spec: FeatureSpec
+) -> tuple[Chunk, ...]:
+    """Write a stream of tables as the files of one mapping.
 
     Args:
+        tables: The rows.
         directory: The dataset directory.
         mapping: `train`, `test`, ...
         spec: As :func:`split_binary_spec` gives it.
+
+    Returns:
+        The mapping, as the spec says it.
     """
+    channels = spec.channel_spec
+    names = {"label": channels[LABEL], "numerical": channels.get(NUMERICAL, ())}
+    names |= {f"cat_{number}": (name,) for number, name in enumerate(channels[CATEGORICAL])}
+    chunks = tuple(
+        Chunk(SPLIT_BINARY, tuple(of_file), (f"{mapping}/{stem}.bin",))
+        for stem, of_file in names.items()
+        if of_file
+    )
+    (directory / mapping).mkdir()
+    before = 0
+    with ExitStack() as stack:
+        files = [stack.enter_context(open(directory / chunk.files[0], "wb")) for chunk in chunks]
+        for table in tables:
+            for chunk, file in zip(chunks, files, strict=True):
+                columns = []
+                for name in chunk.features:
+                    values, dtype = np.asarray(table[name]), spec.feature_spec[name].dtype
+                    with np.errstate(over="ignore"):
+                        columns.append(values.astype(dtype))
+                    _require_same(mapping, before, name, values, columns[-1])
+                write_array(file, np.stack(columns, axis=1))
+            before += table.num_rows
+    return chunks
 
-    def __init__(self, directory: Path, mapping: str, spec: FeatureSpec) -> None:
-        """Make the files."""
-        self.rows = 0
-        self._mapping = mapping
-        self._features = spec.feature_spec
-        numbers = tuple(spec.channel_spec.get(NUMERICAL, ()))
-        self._names = {"label": tuple(spec.channel_spec[LABEL])}
-        if numbers:
-            self._names["numerical"] = numbers
-        for place, name in enumerate(spec.channel_spec[CATEGORICAL]):
-            self._names[f"cat_{place}"] = (name,)
-        (directory / mapping).mkdir()
-        self._files: dict[str, IO[bytes]] = {
-            stem: open(directory / self._file(stem), "wb") for stem in self._names
-        }
 
-    def write(self, table: pa.Table) -> None:
-        """Take some rows."""
-        for stem, names in self._names.items():
-            columns = [self._cast(name, np.asarray(table[name])) for name in names]
-            write_array(self._files[stem], np.stack(columns, axis=1))
-        self.rows += table.num_rows
-
-    def close(self, schema: pa.Schema) -> None:
-        """Close the files."""
-        for file in self._files.values():
-            file.close()
-
-    @property
-    def chunks(self) -> tuple[Chunk, ...]:
-        """The mapping, as the spec says it."""
-        return tuple(
-            Chunk(SPLIT_BINARY, names, (self._file(stem),)) for stem, names in self._names.items()
+def _require_same(
+    mapping: str, before: int, name: str, values: npt.NDArray[Any], cast: npt.NDArray[Any]
+) -> None:
+    """Refuse what the type of a file cannot hold; a number may be rounded."""
+    good = np.isfinite(cast) if cast.dtype == np.float16 else cast == values
+    if not good.all():
+        row = int(np.argmin(good))
+        expected = "0 or 1" if cast.dtype == bool else "a number that float16 holds"
+        raise MerlinSimError(
+            f"{mapping}, row {before + row + 1}: {name}: expected {expected}, found {values[row]}."
         )
-
-    def _file(self, stem: str) -> str:
-        return f"{self._mapping}/{stem}.bin"
-
-    def _cast(self, name: str, values: Array) -> Array:
-        dtype = self._features[name].dtype
-        with np.errstate(over="ignore"):
-            cast = values.astype(dtype)
-        good = np.isfinite(cast) if dtype == "float16" else cast == values
-        if not good.all():
-            row = int(np.argmin(good))
-            wanted = "0 or 1" if dtype == "bool" else "a number that float16 holds"
-            raise MerlinSimError(
-                f"{self._mapping}, row {self.rows + row + 1}: {name}: expected {wanted}, found "
-                f"{values[row]}."
-            )
-        return cast

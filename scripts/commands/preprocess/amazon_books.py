@@ -18,6 +18,7 @@ from ...options.preprocess_options import (
     RULES,
     RUN,
     SPLIT,
+    fit_on,
     with_options,
 )
 from .fitted_settings import earlier_of, load_fitted, rules_of, say_done
@@ -35,6 +36,7 @@ from .fitted_settings import earlier_of, load_fitted, rules_of, say_done
 @click.option("--reviews_file_name", default="reviews_Books.json", show_default=True)
 @with_options(RULES)
 @with_options(NEGATIVES_OPTION)
+@fit_on(ALL_ROWS)
 @with_options(SPLIT)
 @with_options(LAYOUT)
 @with_options(NEXT_DAY)
@@ -77,8 +79,8 @@ def amazon_books(
         amazon_files,
         read_categories,
     )
-    from ....workflows.behaviour.build import DatasetBuilder
     from ....workflows.engine.schedulers import open_scheduler
+    from ....workflows.preprocess.preprocess_log import PreprocessLog
 
     started = time.monotonic()
     check_apart(output_path, [amazon_dataset_path, fitted, history])
@@ -89,19 +91,22 @@ def amazon_books(
             f"the columns {', '.join(workflow.columns.log)} (`preprocess log` takes it)."
         )
     earlier = earlier_of(history, workflow)
-    published = {"equal_times": ITEM_ORDER, "popularity_of": ALL_ROWS}
-    sample_rules = rules_of({**rules, **published}, workflow)
+    sample_rules = rules_of({**rules, "equal_times": ITEM_ORDER}, workflow)
     reviews, metadata = amazon_files(amazon_dataset_path, reviews_file_name, metadata_file_name)
     counts = [n for n in (metadata_loader_n_proc, review_loader_num_workers) if n is not None]
     narrator = Terminal()
     with open_scheduler(scheduler, max(counts, default=None)) as workers:
-        source = AmazonReviews(reviews)
-        builder = DatasetBuilder(
-            source, sample_rules, workers, narrator, on_bad_rows, layout=layout, earlier=earlier
+        program = PreprocessLog(
+            AmazonReviews(reviews),
+            sample_rules,
+            workers,
+            narrator,
+            on_bad_rows,
+            lambda: read_categories(metadata, workers, narrator, on_bad_rows),
+            layout,
+            earlier,
+            fitted=workflow,
+            grow=grow,
         )
-        if workflow is None or grow:
-            builder = builder.with_features(
-                lambda: read_categories(metadata, workers, narrator, on_bad_rows)
-            )
-        summary = builder.build(output_path, fitted=workflow, grow=grow, overwrite=overwrite)
+        summary = program.write(output_path, overwrite=overwrite)
     say_done(summary, output_path, time.monotonic() - started)

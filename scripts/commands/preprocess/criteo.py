@@ -72,18 +72,19 @@ def criteo(
     from ....foundation.progress import Terminal
     from ....foundation.staging import check_apart
     from ....workflows.criteo.build_criteo import CriteoBuilder
+    from ....workflows.criteo.click_graph import CriteoRules, load_clicks
+    from ....workflows.criteo.criteo_columns import parse_thresholds
     from ....workflows.criteo.criteo_log import find_days
     from ....workflows.criteo.day_split import DaySplit
-    from ....workflows.criteo.fitted_criteo import CriteoRules, FittedCriteo
-    from ....workflows.criteo.thresholds import parse_thresholds
     from ....workflows.engine.schedulers import open_scheduler
 
     started = time.monotonic()
     check_apart(output_path, [criteo_path, fitted])
     rules = CriteoRules(parse_thresholds(frequency_threshold), count_in)
     split = DaySplit(validation_files or (), validation_share, test_share)
-    workflow = None if fitted is None else FittedCriteo.load(fitted)
-    if workflow is not None:
+    workflow = None
+    if fitted is not None:
+        workflow, rules = load_clicks(fitted)
         _refuse_fitted_rules(("frequency_threshold", "count_in"), fitted)
     days = find_days(criteo_path, file_pattern)
     with open_scheduler(scheduler, workers) as cluster:

@@ -18,9 +18,9 @@ from .findings import say_findings
 
 if TYPE_CHECKING:
     from ....workflows.behaviour.behaviour_columns import BehaviourColumns
-    from ....workflows.behaviour.fitted import FittedWorkflow
-    from ....workflows.behaviour.summary import Summary
-    from ....workflows.continuation.earlier_histories import EarlierHistories
+    from ....workflows.preprocess.earlier_histories import EarlierHistories
+    from ....workflows.preprocess.fitted import FittedWorkflow
+    from ....workflows.preprocess.summary import Summary
 
 COLUMN_OPTIONS = {
     "user": "--user_column",
@@ -108,7 +108,7 @@ def features_of(path: Path | None) -> FeatureSet | None:
 
 def load_fitted(directory: Path | None, grow: bool) -> FittedWorkflow | None:
     """Load the workflow of ``--fitted``."""
-    from ....workflows.behaviour.fitted import FittedWorkflow
+    from ....workflows.preprocess.fitted import FittedWorkflow
 
     if grow and directory is None:
         raise click.UsageError("--grow needs --fitted: an earlier dataset whose ids to go on from.")
@@ -117,7 +117,7 @@ def load_fitted(directory: Path | None, grow: bool) -> FittedWorkflow | None:
 
 def earlier_of(directory: Path | None, fitted: FittedWorkflow | None) -> EarlierHistories | None:
     """Open the histories of ``--history``."""
-    from ....workflows.behaviour.fitted import FittedWorkflow
+    from ....workflows.preprocess.fitted import FittedWorkflow
 
     if directory is None:
         return None

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ....schemas.users_layout import POPULARITY
-from ....workflows.behaviour.rules import NONE
+from ....workflows.behaviour.rules import NONE, TRAIN_ROWS
 from ....workflows.features.feature import TIMESTAMP_UNITS
 from ...options.devices import settle_for_tables
 from ...options.preprocess_options import (
@@ -25,6 +25,7 @@ from ...options.preprocess_options import (
     SPLIT,
     VALIDATION,
     WORKERS,
+    fit_on,
     names,
     with_options,
 )
@@ -87,6 +88,7 @@ from .fitted_settings import (
 @with_options(RULES)
 @with_options(NEGATIVES_OR_NONE)
 @with_options(FEATURE_VALUES_OPTION)
+@fit_on(TRAIN_ROWS)
 @with_options(SPLIT)
 @with_options(VALIDATION)
 @with_options(EQUAL_TIMES)
@@ -132,11 +134,11 @@ def log(
 
     from ....foundation.progress import Terminal
     from ....foundation.staging import check_apart
-    from ....workflows.behaviour.build import DatasetBuilder
     from ....workflows.engine.schedulers import open_scheduler
     from ....workflows.logs.log_files import files_of_log
     from ....workflows.logs.table_log import TableLog
     from ....workflows.logs.unread_labels import unread_behaviours, unread_labels
+    from ....workflows.preprocess.preprocess_log import PreprocessLog
 
     started = time.monotonic()
     check_apart(output_path, [*files, *validation_files, *test_files, fitted, history])
@@ -168,7 +170,7 @@ def log(
     for name, behaviours in unread_behaviours(source).items():
         _tell_of_behaviours(name, behaviours)
     with open_scheduler(scheduler, workers) as cluster:
-        builder = DatasetBuilder(
+        program = PreprocessLog(
             source,
             sample_rules,
             cluster,
@@ -177,8 +179,10 @@ def log(
             layout=layout,
             earlier=earlier,
             parts=parts,
+            fitted=workflow,
+            grow=grow,
         )
-        summary = builder.build(output_path, fitted=workflow, grow=grow, overwrite=overwrite)
+        summary = program.write(output_path, overwrite=overwrite)
     say_done(summary, output_path, time.monotonic() - started)
     click.echo(
         f"next: merlin-sim train --dataset_dir {output_path} --results_dir RESULTS "

@@ -122,8 +122,8 @@ def load(
 def _columns(given: dict[str, Any], fitted: Path | None) -> BehaviourColumns:
     """What of a log's columns counts here."""
     from ....workflows.behaviour.behaviour_columns import BehaviourColumns
-    from ....workflows.behaviour.fitted import FittedWorkflow
     from ....workflows.features.feature_set import NO_FEATURES
+    from ....workflows.preprocess.fitted import FittedWorkflow
 
     if fitted is not None:
         if any(given.values()):

@@ -62,6 +62,8 @@ def kept_users(events: Iterable[Event], shop: Shop) -> set[str]:
 def learn(events: list[Event], shop: Shop, known: Learned | None = None) -> Learned:
     """What is fitted on the rows of users who are kept; or how what is known grows by them."""
     learned = Learned() if known is None else known
+    if known is None:
+        events = [event for event in events if trains(event, shop)]
     by_item: dict[str, list[Event]] = {}
     for event in events:
         by_item.setdefault(event.item, []).append(event)
@@ -70,7 +72,7 @@ def learn(events: list[Event], shop: Shop, known: Learned | None = None) -> Lear
     learned.users |= {event.user for event in events}
     learned.buckets |= {bucket(event.cells.get("age"), shop) for event in events}
     if known is None:
-        _fit(learned, events, new, shop)
+        _fit(learned, events, shop)
     learned.items |= new
     for event in events:
         joins, predicted = plays(event, shop)
@@ -79,18 +81,16 @@ def learn(events: list[Event], shop: Shop, known: Learned | None = None) -> Lear
     return learned
 
 
-def _fit(learned: Learned, events: list[Event], items: dict[str, Event], shop: Shop) -> None:
-    train = [event for event in events if trains(event, shop)]
+def _fit(learned: Learned, events: list[Event], shop: Shop) -> None:
     if shop.labelled:
-        learned.prior = float(np.mean([event.label for event in train])) if train else 0.0
-    of_events = [event.cells for event in train]
-    for name, cells in (("spent", of_events), ("price", [e.cells for e in items.values()])):
+        learned.prior = float(np.mean([event.label for event in events])) if events else 0.0
+    for name in ("spent", "price"):
         if name in shop.stated:
-            values = [each[name] for each in cells]
+            values = [event.cells[name] for event in events]
             if all(value is None for value in values):
                 raise Refused("expected numbers, found none: all are missing")
             learned.made[name] = Made.fitted(shop.stated[name].get("operators", []), values)
-    if "genres" in shop.stated and not any(event.cells["genres"] for event in items.values()):
+    if "genres" in shop.stated and not any(event.cells["genres"] for event in events):
         raise Refused("expected lists of keys, found none: all are empty")
 
 

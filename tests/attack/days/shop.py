@@ -128,6 +128,8 @@ class Shop:
             said += ["--target_behaviours", ",".join(PREDICTED)]
         said += ["--shortest_sequence_for_user", str(SHORTEST)]
         said += ["--max_sequence_length", str(LONGEST)]
+        # What is fitted on all rows is what each user's last interaction would be left out of.
+        said += ["--fit_on", "all"] * (self.split == "none")
         if self.split == "time":
             first, second = self.borders
             said += ["--validation_from", str(self.time(first))] * self.validates

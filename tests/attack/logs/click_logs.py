@@ -210,9 +210,9 @@ class ClickLogFamily:
 def preprocess(days: Path, output: Path, skip: bool) -> None:
     """Run preprocess in this process."""
     from merlin_sim.workflows.criteo.build_criteo import CriteoBuilder
+    from merlin_sim.workflows.criteo.click_graph import CriteoRules
     from merlin_sim.workflows.criteo.criteo_columns import KEY_COLUMNS
     from merlin_sim.workflows.criteo.criteo_log import find_days
-    from merlin_sim.workflows.criteo.fitted_criteo import CriteoRules
 
     rules = CriteoRules((THRESHOLD,) * len(KEY_COLUMNS), "all")
     builder = CriteoBuilder(find_days(days), rules, on_bad_rows="skip" if skip else "fail")

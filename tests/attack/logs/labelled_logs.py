@@ -132,8 +132,8 @@ class LabelledLogFamily:
 
     def prepare(self) -> None:
         """Import before any worker is forked."""
-        from merlin_sim.workflows.behaviour import build  # noqa: F401
         from merlin_sim.workflows.logs import table_log  # noqa: F401
+        from merlin_sim.workflows.preprocess import preprocess_log  # noqa: F401
 
     def draw(self, random: np.random.Generator) -> Plan:
         """Draw a log, how it is split, and up to two changes."""
@@ -187,22 +187,23 @@ def _drawn_split(random: Random, dates: bool) -> dict[str, Any]:
 def preprocess(path: Path, output: Path, base: dict[str, Any]) -> None:
     """Run preprocess in this process."""
     from merlin_sim.workflows.behaviour.behaviour_columns import BehaviourColumns
-    from merlin_sim.workflows.behaviour.build import DatasetBuilder
     from merlin_sim.workflows.behaviour.rules import SampleRules
     from merlin_sim.workflows.logs.table_log import TableLog
+    from merlin_sim.workflows.preprocess.preprocess_log import PreprocessLog
 
     rules = SampleRules(
         max_sequence_length=LONGEST,
         shortest_sequence_for_user=SHORTEST,
         negatives="none" if base["labelled"] else "popularity",
         equal_times="log",
+        fit_on="all",
         **base["split"],
     )
     user, item, time, kind = NAMES.values()
     label = LABEL if base["labelled"] else None
     columns = BehaviourColumns(user, item, time, (), (kind,), label)
     policy = "skip" if base["skip"] else "fail"
-    DatasetBuilder(TableLog((path,), columns), rules, on_bad_rows=policy).build(output)
+    PreprocessLog(TableLog((path,), columns), rules, on_bad_rows=policy).write(output)
 
 
 PlainRow = tuple[str, str, Any, int]

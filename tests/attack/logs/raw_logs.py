@@ -232,8 +232,8 @@ class LogFamily:
     def prepare(self) -> None:
         """Import before any worker is forked."""
         from merlin_sim.workflows.amazon import amazon_books  # noqa: F401
-        from merlin_sim.workflows.behaviour import build  # noqa: F401
         from merlin_sim.workflows.logs import table_log  # noqa: F401
+        from merlin_sim.workflows.preprocess import preprocess_log  # noqa: F401
 
     def draw(self, random: np.random.Generator) -> Plan:
         """Draw a log, now and then of one item only, and up to two changes."""
@@ -274,32 +274,35 @@ def preprocess(path: Path, output: Path, skip: bool, layout: str = "samples") ->
     from merlin_sim.foundation.progress import Silence
     from merlin_sim.workflows.amazon.amazon_books import AmazonReviews, read_categories
     from merlin_sim.workflows.behaviour.behaviour_columns import BehaviourColumns
-    from merlin_sim.workflows.behaviour.build import DatasetBuilder
     from merlin_sim.workflows.behaviour.rules import SampleRules
     from merlin_sim.workflows.engine.schedulers import SingleProcess
     from merlin_sim.workflows.logs.table_log import TableLog
+    from merlin_sim.workflows.preprocess.preprocess_log import PreprocessLog
 
     policy = "skip" if skip else "fail"
     rules = SampleRules(
-        max_sequence_length=LONGEST, shortest_sequence_for_user=SHORTEST, equal_times="item"
+        max_sequence_length=LONGEST,
+        shortest_sequence_for_user=SHORTEST,
+        equal_times="item",
+        fit_on="all",
     )
     source: Any
     if ".json" in path.name:
         source = AmazonReviews(path)
         metadata = path.with_name(METADATA)
-        builder = DatasetBuilder(
+        program = PreprocessLog(
             source,
             rules,
             on_bad_rows=policy,
-            features=lambda: read_categories(metadata, SingleProcess(), Silence(), policy),
+            given=lambda: read_categories(metadata, SingleProcess(), Silence(), policy),
         )
     else:
         columns = BehaviourColumns(
             NAMES["user"], NAMES["item"], NAMES["time"], (), (NAMES["kind"],)
         )
         source = TableLog((path,), columns)
-        builder = DatasetBuilder(source, rules, on_bad_rows=policy, layout=layout)
-    return list(builder.build(output).lines())
+        program = PreprocessLog(source, rules, on_bad_rows=policy, layout=layout)
+    return list(program.write(output).lines())
 
 
 def _judged(path: Path, dataset: Path, plan: Plan, tried: Attempt) -> Outcome:

@@ -38,8 +38,7 @@ class GoodFilesFamily:
     def prepare(self) -> None:
         """Make the good files and import before any worker is forked."""
         import merlin_sim.serving.scoring.scorer
-        import merlin_sim.workflows.behaviour.fitted
-        import merlin_sim.workflows.criteo.fitted_criteo  # noqa: F401
+        import merlin_sim.workflows.criteo.click_graph  # noqa: F401
 
         self._good = good_servable() / self._source
 
@@ -113,7 +112,7 @@ def read_servable(directory: Path, scored: bool) -> Any:
 
 def read_fitted(directory: Path, scored: bool) -> Any:
     """Load a fitted workflow as `preprocess --fitted` does."""
-    from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
+    from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
     fitted = FittedWorkflow.load(directory)
     keys = {name: fitted.vocabularies.keys(name).tolist() for name in fitted.domains}
@@ -122,13 +121,11 @@ def read_fitted(directory: Path, scored: bool) -> Any:
 
 def read_fitted_clicks(directory: Path, scored: bool) -> Any:
     """Load a fitted workflow as `preprocess criteo --fitted` does, with all of its tables."""
-    from merlin_sim.workflows.criteo.fitted_criteo import FittedCriteo
+    from merlin_sim.workflows.criteo.click_graph import keys_operator, load_clicks
 
-    fitted = FittedCriteo.load(directory)
-    with tempfile.TemporaryDirectory(prefix="attack-") as tables:
-        made = [fitted.make_table((name, Path(tables))) for name in fitted.kept]
-        ids = [table.look_up(np.arange(0, 9) * 0x1234567).tolist() for table in made]
-    return fitted.rules, fitted.kept, ids
+    workflow, rules = load_clicks(directory)
+    op = keys_operator(workflow)
+    return rules, {name: op.keys(name).to_pylist() for name in op.categories}
 
 
 READERS: dict[str, Callable[[Path, bool], Any]] = {

@@ -278,7 +278,7 @@ class ChunkSourceFamily:
 
     def prepare(self) -> None:
         """Import before any worker is forked."""
-        import merlin_sim.workflows.transcoding.tfrecord_file
+        import merlin_sim.workflows.transcoding.tfrecord
         import merlin_sim.workflows.transcoding.transcode  # noqa: F401
 
         from ..datasets import feed_reading  # noqa: F401

@@ -57,10 +57,9 @@ class TranscodeFamily:
 
     def prepare(self) -> None:
         """Import before any worker is forked, and make the good dataset of users."""
-        import merlin_sim.workflows.transcoding.tfrecord_file
-        import merlin_sim.workflows.transcoding.tfrecord_writer
+        import merlin_sim.workflows.transcoding.tfrecord
         import merlin_sim.workflows.transcoding.transcode
-        import merlin_sim.workflows.transcoding.users_to_samples  # noqa: F401
+        import merlin_sim.workflows.transcoding.users  # noqa: F401
 
         from ..serving.good_servable import good_servable
 
@@ -135,7 +134,7 @@ class TranscodeFamily:
 def transcode_users(source: Path, output: Path, base: dict[str, Any]) -> None:
     """Do what the command does with a dataset of users."""
     from merlin_sim.schemas.dataset import DatasetDirectory
-    from merlin_sim.workflows.transcoding.users_to_samples import UsersTranscoder
+    from merlin_sim.workflows.transcoding.users import UsersTranscoder
 
     UsersTranscoder(DatasetDirectory.open(source)).transcode(output)
 
@@ -144,8 +143,7 @@ def transcode_to_records(source: Path, output: Path, base: dict[str, Any]) -> No
     """Do what the command does with `--to tfrecord`."""
     from merlin_sim.foundation.progress import Silence
     from merlin_sim.schemas.specs.spec_file import read_spec
-    from merlin_sim.workflows.transcoding.tfrecord_form import TfrecordForm
-    from merlin_sim.workflows.transcoding.transcode import Transcoder
+    from merlin_sim.workflows.transcoding.transcode import TfrecordForm, Transcoder
 
     parts, sizes = (dict(zip(MAPPINGS, base[key], strict=True)) for key in ("parts", "prebatch"))
     form = TfrecordForm(parts, sizes)

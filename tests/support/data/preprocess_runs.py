@@ -12,14 +12,12 @@ from click.testing import CliRunner
 
 from merlin_sim.scripts.main import cli
 from merlin_sim.workflows.amazon import amazon_books
-from merlin_sim.workflows.behaviour import user_buckets, write_samples, write_users
 from merlin_sim.workflows.criteo import build_criteo
 from merlin_sim.workflows.engine import schedulers
 from merlin_sim.workflows.logs import line_blocks
-from merlin_sim.workflows.synthetic.criteo_days import synthesize_days
-from merlin_sim.workflows.synthetic.planted_behaviour import PlantedBehaviour
-from merlin_sim.workflows.synthetic.planted_clicks import PlantedClicks
-from merlin_sim.workflows.synthetic.synthesis import synthesize
+from merlin_sim.workflows.preprocess import user_buckets, write_samples
+from merlin_sim.workflows.synthetic.amazon_logs import PlantedBehaviour, synthesize
+from merlin_sim.workflows.synthetic.criteo_days import PlantedClicks, synthesize_days
 
 LOG = (
     "preprocess", "log", "{raw}/log.parquet", "--user_column", "user", "--item_column", "item",
@@ -61,10 +59,9 @@ def cut_small(monkeypatch) -> None:
     cut = line_blocks.line_blocks
     monkeypatch.setattr(line_blocks, "BLOCK_BYTES", 30_000)
     monkeypatch.setattr(amazon_books, "line_blocks", lambda path, _=None: cut(path, 30_000))
-    monkeypatch.setattr(build_criteo, "choose_part_bits", lambda blocks: 2)
+    monkeypatch.setattr(build_criteo, "ROWS_PER_COUNT", 200)
     monkeypatch.setattr(user_buckets, "BYTES_PER_BUCKET", 40_000)
     monkeypatch.setattr(write_samples, "ROWS_PER_FILE", 500)
-    monkeypatch.setattr(write_users, "INTERACTIONS_PER_FILE", 400)
 
 
 def preprocess(monkeypatch, raw: Path, name: str, output: Path, scheduler) -> None:

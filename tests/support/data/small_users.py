@@ -12,7 +12,7 @@ from drawn_by_hand import drawn, key_of
 
 from merlin_sim.schemas.dataset import write_documents
 from merlin_sim.workflows.behaviour.behaviour_columns import BehaviourColumns
-from merlin_sim.workflows.behaviour.dataset_spec import users_spec
+from merlin_sim.workflows.behaviour.dataset_spec import samples_schema, users_spec
 from merlin_sim.workflows.behaviour.rules import SampleRules
 from merlin_sim.workflows.features.feature_set import FeatureSet
 
@@ -100,7 +100,8 @@ def write_users_dataset(
                 first += len(lengths)
     pq.write_table(pa.table(item_table()), directory / "categories/thing.parquet")
     sizes = {"user": max(1, first - 1), "country": COUNTRIES, "thing": ITEMS, "kind": KINDS}
-    write_documents(directory, users_spec(columns, sizes, rules, names))
+    schema = samples_schema(columns, sizes, rules.max_sequence_length)
+    write_documents(directory, users_spec(columns, schema, rules, names))
     return directory
 
 

@@ -13,10 +13,9 @@ import pytest
 
 from merlin_sim.schemas.contracts.behaviour import BEHAVIOUR
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.workflows.behaviour import user_buckets, write_samples
 from merlin_sim.workflows.logs import line_blocks
-from merlin_sim.workflows.synthetic.planted_behaviour import PlantedBehaviour
-from merlin_sim.workflows.synthetic.synthesis import synthesize
+from merlin_sim.workflows.preprocess import user_buckets, write_samples
+from merlin_sim.workflows.synthetic.amazon_logs import PlantedBehaviour, synthesize
 
 
 def test_positives_are_those_of_a_plain_reading(raw, dataset, plain_rules, rows_of, positives_of):

@@ -2,13 +2,11 @@ from __future__ import annotations
 
 import ast
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merlin_sim.workflows.amazon.amazon_metadata import read_metadata_lines
-from merlin_sim.workflows.amazon.literal_scanner import scan_lines
+from merlin_sim.workflows.amazon.amazon_metadata import PLAIN, read_metadata_lines
 
 
 def read(*lines: str | bytes):
@@ -18,8 +16,8 @@ def read(*lines: str | bytes):
 
 
 def is_plain(line: str) -> bool:
-    text = np.frombuffer(line.encode(), np.uint8)
-    return bool(scan_lines(text, np.array([len(text)]))[0][0])
+    found = PLAIN.fullmatch(line)
+    return found is not None and bool(found["item"] and found["category"])
 
 
 def test_the_category_is_the_last_name_of_the_first_path():
@@ -120,3 +118,10 @@ def test_most_lines_of_a_real_file_are_plain():
         "Performed by Stuart Pankin, Jerome Dempsey &amp; Cast', 'price': 12.99}"
     )
     assert is_plain(line)
+    text = "'about': 'It\\'s \\x93new\\x94,\\nsays \\u0141.', 'related': {'bought': ['1', '2']}}"
+    assert is_plain(f"{line[:-1]}, {text}")
+    assert read(f"{line[:-1]}, {text}") == ([("0001048791", "Books")], [])
+
+
+def test_a_line_of_another_space_is_no_empty_one():
+    assert read("\u00a0", "  ")[1][0][0] == 1

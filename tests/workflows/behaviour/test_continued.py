@@ -15,7 +15,7 @@ from rows_without_order import rows_of
 
 from merlin_sim.foundation.digest import sha256
 from merlin_sim.foundation.own_digest import DIGEST, with_own_digest
-from merlin_sim.workflows.continuation.earlier_histories import COUNTED
+from merlin_sim.workflows.preprocess.earlier_histories import COUNTED
 
 OPTIONS = (
     "--scheduler", "single", "--shortest_sequence_for_user", 5, "--max_sequence_length", 6,

@@ -13,11 +13,12 @@ import pytest
 from rows_without_order import rows_of
 
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
 from merlin_sim.workflows.checks.check_dataset import DatasetCheck
+from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
 FROM = 60
 OPTIONS = (
+    "--fit_on", "all",
     "--scheduler", "single", "--shortest_sequence_for_user", 3, "--max_sequence_length", 100,
     "--test_from", FROM, "--validation", "none",
 )  # fmt: skip
@@ -197,13 +198,15 @@ def test_a_fitted_workflow_gives_the_same_samples(made):
     histories = [Counter(map(str, rows["what_pos"].map(list))) for rows in (frame, wanted)]
     assert histories[0] == histories[1]
     rules = json.loads((made["default"][0] / "workflow.json").read_text())["rules"]
-    assert (rules["equal_times"], rules["popularity_of"]) == ("unknown", "train")
+    assert (rules["equal_times"], rules["fit_on"]) == ("unknown", "all")
 
 
-def test_popularity_is_counted_on_rows_that_train(made):
+def test_ids_and_popularity_are_fitted_on_rows_that_train(run, files):
+    result = run("trained", "--fit_on", "train")
+    assert "fitted on: the rows that train (`--fit_on`)" in result.output
     counts = basket_log().query("when < @FROM")["what"].value_counts()
-    table = pd.read_parquet(made["default"][0] / "categories/what.parquet")
-    assert table["count"].tolist() == [counts.get(key, 0) for key in table["key"]]
+    table = pd.read_parquet(files / "trained/categories/what.parquet")
+    assert dict(zip(table["key"], table["count"], strict=True)) == counts.to_dict()
 
 
 def test_the_summary_adds_up(made):
@@ -224,7 +227,8 @@ def test_a_part_validates_unless_told_otherwise(run, run_cli, files):
         given = ("--user_column", "who", "--item_column", "what", "--timestamp_column", "when")
         result = run_cli(
             *("preprocess", "log", files / "log.parquet", "--output_path", files / output, *given),
-            *("--shortest_sequence_for_user", 3, "--scheduler", "single", *options),
+            *("--shortest_sequence_for_user", 3, "--scheduler", "single", "--fit_on", "all"),
+            *options,
         )
         assert result.exit_code == 0, result.output
         found = {}

@@ -15,12 +15,12 @@ import pytest
 from merlin_sim.foundation.digest import sha256
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.own_digest import DIGEST, with_own_digest
-from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
+from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
 TRANSFORM = """
 import json, sys
 import pandas as pd
-from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
+from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 events = pd.read_json(sys.argv[2], dtype={"user_id": str, "item_id": str})
 samples = FittedWorkflow.load(sys.argv[1]).samples(events, "test")
 samples = samples.assign(**{name: [list(map(int, ids)) for ids in samples[name]]
@@ -192,9 +192,9 @@ def edit(path, change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.update(format=99), "format: expected 2, 3, 4, 5 or 6.* Found 99"),
-        (lambda d: d.pop("rules"), "expected the keys format"),
-        (lambda d: d.update(extra=1), "expected the keys format"),
+        (lambda d: d.update(format=99), "expected a workflow of format 7, found format 99"),
+        (lambda d: d.pop("rules"), "found one without rules"),
+        (lambda d: d.update(extra=1), "expected the sections .*, found extra too"),
         (lambda d: d["rules"].update(seed="1"), "rules.seed: expected int, found '1'"),
         (lambda d: d["rules"].update(seed=-1), "workflow.json: rules: `seed` should lie"),
         (
@@ -230,7 +230,9 @@ def test_a_file_of_the_format_without_a_digest_is_refused(artefacts):
     document = json.loads(path.read_text())
     document.pop(DIGEST)
     path.write_text(json.dumps(document | {"format": 1}))
-    with pytest.raises(MerlinSimError, match="Found 1. `merlin-sim preprocess` writes it anew"):
+    with pytest.raises(
+        MerlinSimError, match="found format 1. Workflows of other versions are not read"
+    ):
         FittedWorkflow.load(artefacts)
 
 

@@ -17,7 +17,7 @@ from merlin_sim.foundation.digest import sha256
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.own_digest import DIGEST, with_own_digest
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
+from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
 OPTIONS = (
     "--scheduler", "single", "--shortest_sequence_for_user", 3, "--max_sequence_length", 5,
@@ -142,7 +142,7 @@ def test_items_have_what_is_known_of_them(grown):
     brands, weights, genres = (
         vocabulary(new, name).set_index("id")["key"] for name in ("brand", "weight", "genres")
     )
-    learned = json.loads((old / "workflow.json").read_text())["features"]["learned"]["price"]
+    learned = json.loads((old / "workflow.json").read_text())["features"]["operators"]["price"]
     before = vocabulary(old, "what")
     assert len(before) < len(table)
     for row in table.itertuples():
@@ -153,7 +153,7 @@ def test_items_have_what_is_known_of_them(grown):
         np.testing.assert_allclose(row.look, np.array([1, n]) / np.hypot(1, n), rtol=1e-6)
     # Numbers keep the mean and the spread that they were fitted with.
     assert (
-        json.loads((new / "workflow.json").read_text())["features"]["learned"]["price"] == learned
+        json.loads((new / "workflow.json").read_text())["features"]["operators"]["price"] == learned
     )
     numbers = table["price"].to_numpy()
     np.testing.assert_allclose(numbers[: len(before)], before["price"], rtol=1e-6)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from merlin_sim.foundation.own_digest import DIGEST, with_own_digest
-from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
+from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
 OPTIONS = (
+    "--fit_on", "all",
     "--item_feature_columns", "brand", "--scheduler", "single",
     "--shortest_sequence_for_user", 3, "--max_sequence_length", 4,
     "--order_of_equal_times", "log", "--validation", "none",
@@ -126,8 +125,10 @@ def test_equal_times_keep_the_logs_order_and_are_counted(labelled):
     )
 
 
-def test_popularity_is_of_what_was_taken(labelled):
-    table = pd.read_parquet(labelled[0] / "categories/what.parquet")
+def test_popularity_is_of_what_was_taken(run, files):
+    given = ("--label_column", "clicked", "--fit_on", "train")
+    assert run("of rows that train", *given).exit_code == 0
+    table = pd.read_parquet(files / "of rows that train/categories/what.parquet")
     log = kept(shown_log()).sort_values("when", kind="stable")
     trains = log[log["who"].duplicated(keep="last")]  # each user's last row tests
     taken = trains[trains["clicked"] == 1]["what"].value_counts()
@@ -297,25 +298,6 @@ def test_the_column_may_be_called_label(run, files):
     assert result.exit_code == 0, result.output
     found, _ = stored_samples(files / "called", "test")
     assert found == plain_samples(shown_log())["test"]
-
-
-def test_workflows_of_before_are_read_and_order_equal_times_by_the_item(run, files):
-    assert run("plain").exit_code == 0
-    path = files / "plain/workflow.json"
-    document = json.loads(path.read_text())
-    document.pop(DIGEST)
-    document["columns"].pop("label")
-    for name in ("negatives_per_positive", "equal_times"):
-        document["rules"].pop(name)
-    path.write_text(with_own_digest({**document, "format": 2}))
-    fitted = FittedWorkflow.load(files / "plain")
-    assert fitted.columns.label is None
-    assert (fitted.rules.equal_times, fitted.rules.twins) == ("item", 1)
-    log = shown_log()
-    first = log[log["who"] == log["who"][0]]
-    key = pd.read_parquet(files / "plain/categories/what.parquet").set_index("id")["key"]
-    (items,) = fitted.histories().transform(first)["what"]
-    assert key[list(items)].tolist() == first.sort_values(["when", "what"])["what"].tolist()
 
 
 def test_a_page_shown_at_one_time_tells_nothing_of_itself(run, files):

@@ -12,8 +12,8 @@ import pytest
 from merlin.io import Dataset
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
 from merlin_sim.workflows.engine.workflow import Workflow
+from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
 OPTIONS = (
     "--user_column", "who", "--item_column", "what", "--timestamp_column", "when",

@@ -9,10 +9,11 @@ import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
 from merlin_sim.workflows.behaviour.split import Split
+from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
 OPTIONS = (
+    "--fit_on", "all",
     "--scheduler", "single", "--shortest_sequence_for_user", 3,
     "--order_of_equal_times", "log", "--validation", "none",
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 
 import numpy as np
 import pandas as pd
@@ -11,9 +12,10 @@ from rows_without_order import rows_of
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
+from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
 OPTIONS = (
+    "--fit_on", "all",
     "--scheduler", "single", "--shortest_sequence_for_user", 3,
     "--order_of_equal_times", "log", "--validation", "none",
 )  # fmt: skip
@@ -107,7 +109,9 @@ def test_numbers_are_fitted_on_the_files_that_train(run, files, given):
     assert run("numbers", *features, *given).exit_code == 0
     times = ("--validation_from", 60, "--test_from", 80)
     assert run("timed numbers", *features, *times, log="whole.parquet").exit_code == 0
-    learned = [FittedWorkflow.load(files / name).numbers for name in ("numbers", "timed numbers")]
+    names = ("numbers", "timed numbers")
+    documents = [json.loads((files / name / "workflow.json").read_text()) for name in names]
+    learned = [document["features"] for document in documents]
     assert learned[0] == learned[1]
     assert rows_of(files / "numbers", "test") == rows_of(files / "timed numbers", "test")
 

@@ -11,15 +11,17 @@ import pytest
 import small_users
 from ranking_rows import write_ranking_dataset
 
+from merlin_sim.dataloader.arrow_columns import Column
 from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
 from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
+from merlin_sim.schemas.translation.merlin_schema import to_feature_spec
 from merlin_sim.workflows.behaviour.behaviour_columns import BehaviourColumns
-from merlin_sim.workflows.behaviour.dataset_spec import dataset_spec
-from merlin_sim.workflows.checks import check_dataset, kernels, sample_hashes
-from merlin_sim.workflows.checks.checked_rows import CheckedRows, StoredRows
+from merlin_sim.workflows.behaviour.dataset_spec import samples_schema
+from merlin_sim.workflows.checks import check_dataset
+from merlin_sim.workflows.checks.checked_rows import CheckedRows, SampleHashes, StoredRows
 from merlin_sim.workflows.checks.made_rows import MadeRows
 
 COLUMNS = BehaviourColumns("user", "item", "time", ("country",))
@@ -49,8 +51,10 @@ def write(tmp_path):
             half = len(frame) // 2
             frame[:half].to_parquet(tmp_path / mapping / "part.0.parquet", row_group_size=100)
             frame[half:].to_parquet(tmp_path / mapping / "part.1.parquet")
-        files = {m: [f"{m}/part.{n}.parquet" for n in (0, 1)] for m in ("train", "test")}
-        write_documents(tmp_path, dataset_spec(COLUMNS, SIZES, 8, files))
+        files = {m: tuple(f"{m}/part.{n}.parquet" for n in (0, 1)) for m in ("train", "test")}
+        sources = {m: (Chunk("parquet", COLUMNS.output, names),) for m, names in files.items()}
+        spec = to_feature_spec(samples_schema(COLUMNS, SIZES, 8))
+        write_documents(tmp_path, replace(spec, source_spec=sources))
         return tmp_path
 
     return write
@@ -104,7 +108,7 @@ def test_an_id_beyond_its_table_is_named_with_its_row(write, tmp_path, last):
         else:
             message = f"row 151: column {column}: expected an id of 0 to {last}, found {found}"
             with pytest.raises(MerlinSimError, match=message):
-                list(rows.read(rows.parts[0]))
+                list(rows.read(next(iter(rows.parts))))
 
 
 def test_repeated_rows(write, check):
@@ -254,9 +258,9 @@ def test_users_have_the_samples_that_the_feed_makes(tmp_path, twins, is_new):
         history = expected["thing_pos"]
         offsets = np.arange(len(history) + 1) * history.shape[1]
         columns = {name: expected[name] for name in names}
-        hashed = kernels.hash_lists(history.ravel(), offsets)
-        wanted = CheckedRows.of(expected["label"].astype("int8"), columns, hashed)
-        assert sum(map(made.rows_of, made.parts)) == len(wanted.hashes)
+        lists = Column(history.ravel(), offsets)
+        wanted = CheckedRows(expected["label"].astype("int8"), columns, lists)
+        assert sum(made.parts.values()) == len(wanted.hashes)
         assert [list(part.columns) for part in rows] == [names] * len(rows)
         found = np.concatenate([part.hashes for part in rows])
         np.testing.assert_array_equal(np.sort(found), np.sort(wanted.hashes))
@@ -294,19 +298,27 @@ def test_more_rows_than_are_looked_at_leave_out_what_needs_all(write):
 def test_of_very_many_rows_a_share_has_all_its_repetitions():
     random = np.random.default_rng(0)
     hashes = random.integers(0, 2**63, 5000).astype(np.uint64)
-    kept = sample_hashes.SampleHashes(most=1000)
+    kept = SampleHashes(most=1000)
     for part in np.split(np.concatenate([hashes, hashes[:2500]]), 15):
         kept.add(part)
     repeated, of = kept.repeated()
     assert kept.one_of == 8
     assert of <= 1000
     assert repeated / of == pytest.approx(1 / 3, abs=0.06)
-    test = sample_hashes.SampleHashes()
+    test = SampleHashes()
     test.add(hashes[:100])
     assert test.found_in(kept)[0] == test.found_in(kept)[1] > 5
 
 
+def test_users_are_checked_by_their_samples(tmp_path, check):
+    users = small_users.write_users_dataset(tmp_path / "users", [[[30, 12, 9], [7]], [[25]]])
+    _, values = check(users)
+    assert values["rows of label 1", "train"] == values["rows of label 1", "test"] == 0.5
+    assert values["positives per user", "test"] == 1
+    assert ("rank in the file", "train") not in values
+
+
 def test_stored_rows_know_how_many_they_are(write):
     rows = StoredRows(DatasetDirectory.open(write(TRAIN, TEST)), "train")
-    assert sum(map(rows.rows_of, rows.parts)) == 1000
+    assert sum(rows.parts.values()) == 1000
     assert len(rows.parts) == 6

@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+import nvtabular as nvt
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from merlin.core import dispatch
+from merlin.io import Dataset
 from stand_in import put_gpu_into
 
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.foundation.hashing import mix_32_arrays
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.workflows.criteo import build_criteo, count_blocks
+from merlin_sim.workflows.criteo import build_criteo
 from merlin_sim.workflows.criteo.build_criteo import CriteoBuilder
-from merlin_sim.workflows.criteo.criteo_columns import COLUMNS, KEY_COLUMNS, NUMBER_COLUMNS
+from merlin_sim.workflows.criteo.click_graph import CriteoRules, load_clicks
+from merlin_sim.workflows.criteo.criteo_columns import (
+    COLUMNS,
+    KEY_COLUMNS,
+    NUMBER_COLUMNS,
+    parse_thresholds,
+)
 from merlin_sim.workflows.criteo.criteo_log import find_days
 from merlin_sim.workflows.criteo.day_split import DaySplit
-from merlin_sim.workflows.criteo.fitted_criteo import CriteoRules, FittedCriteo
-from merlin_sim.workflows.criteo.thresholds import parse_thresholds
 from merlin_sim.workflows.engine.schedulers import SingleProcess
 from merlin_sim.workflows.logs import line_blocks
 from merlin_sim.workflows.logs.bad_rows import SKIP
-from merlin_sim.workflows.synthetic.criteo_days import synthesize_days
-from merlin_sim.workflows.synthetic.planted_clicks import PlantedClicks
+from merlin_sim.workflows.saving import save_workflow
+from merlin_sim.workflows.synthetic.criteo_days import PlantedClicks, synthesize_days
 
 ROWS = 400
 NAMES = ("label", *NUMBER_COLUMNS, *KEY_COLUMNS)
@@ -126,10 +134,10 @@ def test_counts_of_a_share_of_rows(raw, tmp_path):
 
 
 @pytest.mark.slow
-def test_many_blocks_parts_and_threads_give_the_same(raw, built, tmp_path, monkeypatch):
-    """Keys dealt out over 8 parts, files cut into many blocks: the same rows and ids."""
+def test_many_blocks_partitions_and_threads_give_the_same(raw, built, tmp_path, monkeypatch):
+    """Files cut into many blocks, whose rows are counted by many tasks: the same rows and ids."""
     monkeypatch.setattr(line_blocks, "BLOCK_BYTES", 20_000)
-    monkeypatch.setattr(build_criteo, "choose_part_bits", lambda blocks: 3)
+    monkeypatch.setattr(build_criteo, "ROWS_PER_COUNT", 150)
     output = tmp_path / "data"
     builder_of(raw, workers=3).build(output)
     assert len(DatasetDirectory.open(output).files("train")) > 4
@@ -139,15 +147,40 @@ def test_many_blocks_parts_and_threads_give_the_same(raw, built, tmp_path, monke
         pd.testing.assert_frame_equal(ids_of(output, column), ids_of(built[0], column))
 
 
-def test_a_large_log_is_dealt_out_over_more_parts():
-    gibibyte = 1 << 30
-    block = line_blocks.LineBlock(Path("day_0"), 0, gibibyte)
-    assert count_blocks.choose_part_bits([block]) == 0
-    assert count_blocks.choose_part_bits([block] * 1000) == 8
+def test_keys_of_equal_counts_follow_a_hash(built):
+    """Which ids they have depends on nothing else: neither on blocks nor on other keys."""
+    output, _ = built
+    for column in KEY_COLUMNS:
+        table = ids_of(output, column).sort_values("id")
+        keys = np.array([int(key, 16) for key in table.index], np.uint32)
+        by_count_and_hash = np.lexsort((mix_32_arrays(keys), -table["count"]))
+        assert by_count_and_hash.tolist() == list(range(len(table)))
+
+
+def test_the_spec_is_what_the_workflow_s_schema_says(built):
+    output, summary = built
+    dataset = DatasetDirectory.open(output)
+    assert not dataset.spec.metadata  # nothing of the schema that a spec has no words for
+    assert {n: f.dtype for n, f in dataset.spec.feature_spec.items()} == {
+        "label": "int8",
+        **dict.fromkeys(KEY_COLUMNS, "int32"),
+        **dict.fromkeys(NUMBER_COLUMNS, "float32"),
+    }
+    assert {n: len(names) for n, names in dataset.channels.items()} == {
+        "label": 1, "categorical": 26, "numerical": 13,
+    }  # fmt: skip
+    workflow, rules = load_clicks(output)
+    assert rules == CriteoRules((3,) * 26, "all")
+    assert summary.kept == {
+        name: column.properties["domain"]["max"]
+        for name, column in workflow.output_schema.column_schemas.items()
+        if name in KEY_COLUMNS
+    }
 
 
 def test_a_gpu_is_left_to_others(raw, built, tmp_path, monkeypatch):
     cudf = put_gpu_into(monkeypatch)
+    monkeypatch.setattr(dispatch, "dask_cudf", SimpleNamespace(DataFrame=cudf.DataFrame))
     monkeypatch.setattr(cudf.DataFrame, "from_arrow", None)  # rows stay where they were read
     output = tmp_path / "data"
     builder_of(raw).build(output)
@@ -159,8 +192,8 @@ def test_a_gpu_is_left_to_others(raw, built, tmp_path, monkeypatch):
 def test_the_next_day_has_the_ids_of_the_days_before(raw, built, tmp_path):
     output, _ = built
     synthesize_days(tmp_path, PlantedClicks(ROWS, most_keys=900, seed=9), 1)
-    fitted = FittedCriteo.load(output)
-    builder = CriteoBuilder(find_days(tmp_path), fitted.rules, DaySplit(test_share=0.5))
+    fitted, rules = load_clicks(output)
+    builder = CriteoBuilder(find_days(tmp_path), rules, DaySplit(test_share=0.5))
     builder.build(tmp_path / "next", fitted=fitted)
     rows, raw_rows = read_rows(tmp_path / "next", "train"), read_raw(tmp_path, 0)[: ROWS // 2]
     check_values(raw_rows, rows)
@@ -176,19 +209,26 @@ def test_the_next_day_has_the_ids_of_the_days_before(raw, built, tmp_path):
 def test_a_changed_vocabulary_is_refused(raw, tmp_path):
     output = tmp_path / "data"
     builder_of(raw).build(output)
-    file = output / "categories/cat_7.parquet"
+    file = next(output.glob("workflow/*/unique.cat_7.parquet"))
     table = pq.read_table(file)
     pq.write_table(table.slice(1), file)
     with pytest.raises(MerlinSimError, match="cat_7.parquet: not the file that .* SHA-256 differs"):
-        FittedCriteo.load(output)
+        load_clicks(output)
     workflow = output / "workflow.json"
     text = workflow.read_text()
     workflow.write_text(text.replace('"count_in": "all"', '"count_in": "train"'))
     with pytest.raises(MerlinSimError, match="workflow.json: not as it was written"):
-        FittedCriteo.load(output)
-    workflow.write_text('{"format": 1}')
-    with pytest.raises(MerlinSimError, match="that `preprocess criteo` fitted"):
-        FittedCriteo.load(output)
+        load_clicks(output)
+    workflow.write_text('{"format": 2, "log": "criteo"}')
+    with pytest.raises(MerlinSimError, match="found format 2. .* fit it again with this one"):
+        load_clicks(output)
+
+
+def test_a_workflow_of_another_log_is_refused(tmp_path):
+    numbers = nvt.Workflow(["stock"] >> nvt.ops.LogOp())
+    save_workflow(numbers.fit(Dataset(pd.DataFrame({"stock": [1.0]}))), tmp_path)
+    with pytest.raises(MerlinSimError, match="that `preprocess criteo` fitted, found another"):
+        load_clicks(tmp_path)
 
 
 def spoil(raw, directory, day, row):

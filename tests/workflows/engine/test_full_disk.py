@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import pytest
 from preprocess_runs import cut_small, preprocess, write_raw_logs
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.foundation.staging import staged_directory
-from merlin_sim.workflows.behaviour.behaviour_columns import BehaviourColumns
-from merlin_sim.workflows.behaviour.histories import Histories
 from merlin_sim.workflows.engine.schedulers import SingleProcess
 
 PAGE = 4096
+MAKES_ROOM = {("criteo", 5)}
+"""Moments after which files are removed that nobody needs any more, so that there is room again."""
 
 
 @pytest.fixture
@@ -65,11 +64,11 @@ class FillsTheDisk(SingleProcess):
 @pytest.mark.parametrize(
     ("name", "moments"),
     [
-        ("amazon-books", 10),
-        ("amazon-books, users", 10),
-        ("log", 8),
-        ("criteo", 6),
-        ("criteo, fitted", 6),
+        ("amazon-books", 8),
+        ("amazon-books, users", 8),
+        ("log", 10),
+        ("criteo", 8),
+        ("criteo, fitted", 4),
     ],
 )
 def test_a_full_disk_is_said_with_its_place(name, moments, disk, tmp_path, monkeypatch):
@@ -79,6 +78,11 @@ def test_a_full_disk_is_said_with_its_place(name, moments, disk, tmp_path, monke
         preprocess(monkeypatch, tmp_path, "criteo", tmp_path / "known", SingleProcess(1))
     for moment in range(moments):
         filling = FillsTheDisk(disk / "filler", moment // 2, bool(moment % 2))
+        if (name, moment) in MAKES_ROOM:
+            preprocess(monkeypatch, tmp_path, name, disk / "dataset", filling)
+            shutil.rmtree(disk / "dataset")
+            (disk / "filler").unlink()
+            continue
         with pytest.raises(MerlinSimError) as raised:
             preprocess(monkeypatch, tmp_path, name, disk / "dataset", filling)
         said = str(raised.value)
@@ -89,14 +93,3 @@ def test_a_full_disk_is_said_with_its_place(name, moments, disk, tmp_path, monke
         assert [path.name for path in disk.iterdir()] == ["filler"], moment
         (disk / "filler").unlink()
     preprocess(monkeypatch, tmp_path, name, disk / "dataset", SingleProcess(1))
-
-
-def test_arrays_of_numbers_that_do_not_fit_are_the_systems_error(tmp_path):
-    """numpy's own writing says no more than how much was requested and written."""
-    target = tmp_path / "dataset"
-    with pytest.raises(MerlinSimError, match=f"No space .* The disk of {tmp_path} is full"):
-        with staged_directory(target) as directory:
-            (directory / "train.begins").symlink_to("/dev/full")
-            histories = Histories(directory, BehaviourColumns("user", "item", "time"))
-            histories.write_positions("train", np.zeros(9), np.ones(9))
-    assert not list(tmp_path.iterdir())

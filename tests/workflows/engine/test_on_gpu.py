@@ -9,35 +9,26 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import os
-from dataclasses import replace
 
 import numpy as np
-import pandas as pd
+import nvtabular as nvt
 import pyarrow as pa
 import pytest
-from merlin.schema import ColumnSchema, Schema
-from stand_in import differences, load, put_gpu_into
+from merlin.io import Dataset
+from stand_in import differences, load, put_gpu_into, put_gpu_into_workflows
 
-from merlin_sim.workflows.behaviour.behaviour_columns import SECONDS, BehaviourColumns
-from merlin_sim.workflows.behaviour.rules import SampleRules
-from merlin_sim.workflows.behaviour.split import PART, Split
+from merlin_sim import ops
 from merlin_sim.workflows.engine import backend
-from merlin_sim.workflows.features.feature_file import features_from_plain
-from merlin_sim.workflows.features.fitted_numbers import FittedNumbers
-from merlin_sim.workflows.operators.contract_ids import ContractIds
-from merlin_sim.workflows.operators.emit_dataset import EmitDataset
-from merlin_sim.workflows.operators.fitted_features import FittedFeatures
-from merlin_sim.workflows.operators.group_histories import GroupHistories
 
-COLUMNS = BehaviourColumns("user", "item", "time", ("country",), ("cat",), steady=("country",))
-LABELLED = replace(COLUMNS, label="clicked")
 CUPY = load("cupy")
 LOG = pa.table(
     {
         "user": ["v", "u", "u", "u", "w", "v", "w", "u"],
-        "country": ["q", "p", "p", "q", "p", "q", "p", "q"],
         "item": ["a", "c", "b", "b", "d", "c", "a", "d"],
+        "country": ["q", "p", "p", "q", "p", "q", "p", "q"],
+        "price": [1.0, 2.0, None, 4.0, 3.0, 2.0, 1.0, 3.0],
         "time": [2, 1, 1, 5, 1, 2, 0, 9],
+        "clicked": [1, 0, 1, 1, 0, 1, 0, 0],
     }
 )
 HISTORIES = pa.table(
@@ -54,96 +45,29 @@ def gpu(monkeypatch):
     return lambda: put_gpu_into(monkeypatch)
 
 
-def through(table: pa.Table, *operators) -> dict:
-    """Send a table through operators, on whatever is in place; give plain lists."""
-    frame = backend.frame_from_arrow(table)
-    selected = type("Selected", (), {"names": table.column_names})
-    for operator in operators:
-        frame = operator.transform(selected, frame)
-    assert isinstance(frame, pd.DataFrame) == (backend.cudf is None)
-    return backend.frame_to_arrow(frame).to_pydict()
-
-
-@pytest.fixture
-def featured():
-    """A log's columns with numbers of users and of interactions, and what these were fitted to."""
-    plain = {
-        "features": {
-            "age": {"type": "number", "of": "user", "operators": ["Normalize"]},
-            "place": {
-                "type": "number", "of": "interaction", "lags": [1],
-                "operators": [{"FillMissing": {"fill_val": 2}}, {"Clip": {"max_value": 1}}],
-            },
-        },
-        "time_intervals": "seconds",
-    }  # fmt: skip
-    features = features_from_plain(plain, "test")
-    columns = replace(LABELLED, features=features, steady=("country", "age"))
-    return columns, FittedNumbers({"age": {"0": {"means": 3.0, "stds": 2.0}}, "place": {}}, 0.4)
-
-
-def test_numbers_are_grouped_as_on_the_cpu(gpu, featured):
-    columns, fitted = featured
-    log = LOG.append_column("clicked", pa.array([1, 0, 1, 1, 0, 1, 0, 0]))
-    for name in ("age", "place", SECONDS):
-        log = log.append_column(name, pa.array([float(n) for n in range(8)]))
-    log = log.set_column(log.column_names.index("place"), "place", pa.array([None, *[1.0] * 7]))
-    steps = FittedFeatures(columns, fitted), GroupHistories(columns)
-    expected = through(log, *steps)
-    assert len(expected["place"]) == 3 and expected["age"][0] == pytest.approx(
-        (max(expected[SECONDS][0]) - 3) / 2
-    )
-    gpu()
-    assert through(log, *steps) == expected
-
-
-@pytest.mark.parametrize(
-    ("order", "first"),
-    [
-        ("item", ["b", "c", "b", "d"]),
-        ("log", ["c", "b", "b", "d"]),
-        ("unknown", None),
-    ],
-)
-def test_histories_are_those_of_the_cpu(gpu, order, first):
-    rules = SampleRules(equal_times=order)
-    expected = through(LOG, GroupHistories(COLUMNS, rules))
-    assert first is None or expected["item"] == [first, ["a", "c"], ["a", "d"]]
-    gpu()
-    assert through(LOG, GroupHistories(COLUMNS, rules)) == expected
-
-
-@pytest.mark.parametrize("split", [Split(test_from="2"), Split(test_users=0.5)])
-def test_labels_and_parts_are_grouped_as_on_the_cpu(gpu, split):
-    log = LOG.append_column("clicked", pa.array([1, 0, 1, 1, 0, 1, 0, 0]))
-    group = GroupHistories(LABELLED, SampleRules(equal_times="log"), split)
-    ids = ContractIds({"item": ("clicked", PART)})
-    expected = through(log, group)
-    assert expected["clicked"][0] == [0, 1, 1, 0]
-    if split.test_from:
-        assert expected[PART] == [[0, 0, 1, 1], [1, 1], [0, 0]]
-    codes = pa.table({"item": [[3, 2, 5, 4]], "clicked": [[0, 1, 1, 0]], PART: [[0, 0, 1, 1]]})
-    kept = through(codes, ids)
-    assert (kept["clicked"], kept[PART]) == ([[0, 1, 0]], [[0, 1, 1]])
-    gpu()
-    assert through(log, group) == expected
-    assert through(codes, ids) == kept
-
-
-def test_ids_are_those_of_the_cpu(gpu):
-    codes = pa.table({"user": [3, 2, 4], "item": pa.array([[3, 5], [2, 1], [4, 2]])})
-    expected = through(codes, ContractIds())
-    gpu()
-    assert through(codes, ContractIds()) == expected
-
-
-def test_emitted_columns_are_those_of_the_cpu(gpu):
-    schema = Schema([ColumnSchema("item", dtype="int64"), ColumnSchema("place", dtype="float32")])
-    table = pa.table({"place": [0.5, -1.0], "other": [1, 2], "item": pa.array([3, 4], pa.int8())})
-    expected = through(table, EmitDataset(schema))
-    assert list(expected) == ["item", "place"]
-    gpu()
-    assert through(table, EmitDataset(schema)) == expected
+@pytest.mark.parametrize("label", [None, "clicked"])
+@pytest.mark.parametrize("order", ["item", "log", "unknown"])
+@pytest.mark.parametrize("split", [None, ops.ByTime(2), ops.ByUsers(0.5)])
+def test_rows_of_users_are_those_of_the_cpu(split, order, label, tmp_path, monkeypatch):
+    ids = ["user", "item", "country"] >> ops.Categorify(out_path=str(tmp_path))
+    prices = ["price"] >> nvt.ops.FillMissing(1.0) >> ops.QuantileBuckets(2)
+    prices = prices >> ops.Categorify(out_path=str(tmp_path / "price"))
+    workflow = nvt.Workflow(
+        ids
+        + prices
+        + ["time", *([label] if label else [])]
+        >> ops.GroupHistories(
+            user="user", item="item", order="time", label=label, split=split,
+            equal_times=order,
+        )
+    )  # fmt: skip
+    workflow.fit(Dataset(LOG.to_pandas(), cpu=True))
+    expected = backend.frame_to_arrow(workflow.transform(backend.host_frame(LOG)))
+    cudf = put_gpu_into_workflows(monkeypatch)
+    received = workflow._transform_df(cudf.DataFrame.from_arrow(LOG))
+    assert isinstance(received, cudf.DataFrame)
+    assert received.to_arrow().to_pydict() == expected.to_pydict()
+    assert sorted(map(len, expected["item"].to_pylist())) == [2, 2, 4]
 
 
 def test_a_slice_of_lists_is_taken_as_the_slice_it_is(gpu):

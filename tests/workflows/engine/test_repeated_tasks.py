@@ -98,7 +98,7 @@ def test_a_task_that_runs_twice_changes_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "phases"), [("log", 4), ("criteo", 3)])
+@pytest.mark.parametrize(("name", "phases"), [("log", 4), ("criteo", 4)])
 def test_a_lost_file_is_never_taken_for_an_empty_one(
     undisturbed, name, phases, tmp_path, monkeypatch
 ):

@@ -9,7 +9,7 @@ from feature_logs import write_features
 from fed_samples import assert_same_samples
 
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
+from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
 COLUMNS = ("--user_column", "who", "--item_column", "what", "--timestamp_column", "when")
 FEATURES = """
@@ -49,6 +49,7 @@ def run(run_cli, tmp_path_factory):
     def run(output, *more, log="log.parquet"):
         given = () if "--fitted" in more else (
             *COLUMNS, "--features", directory / "features.yaml", "--item_feature_columns", "brand",
+            "--fit_on", "all",
         )  # fmt: skip
         result = run_cli(
             "preprocess", "log", directory / log, "--output_path", directory / output, *given,

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
@@ -13,9 +10,8 @@ from feature_logs import COLUMNS
 from fed_samples import assert_same_samples
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.foundation.own_digest import DIGEST, with_own_digest
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
+from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
 SMOOTHING = 5.0
 FEATURES = """
@@ -27,6 +23,7 @@ crosses:
   country_brand: {columns: [country, brand], buckets: 500}
 """
 OPTIONS = (
+    "--fit_on", "all",
     *COLUMNS, "--item_feature_columns", "brand", "--user_feature_columns", "country",
     "--shortest_sequence_for_user", 2, "--scheduler", "single",
 )  # fmt: skip
@@ -228,16 +225,6 @@ def test_earlier_rows_of_histories_may_be_what_was_counted(log, run, dataset):
     tomorrow.to_parquet(run.directory / "few.parquet")
     output = run("goes_on", "--fitted", dataset, "--history", dataset, log="few.parquet")
     assert raw_rows(output, "test")["what_pos"].map(len).min() > 10
-
-
-def test_a_dataset_that_does_not_say_what_it_counted_is_refused(run, dataset):
-    copy = run.directory / "former"
-    shutil.copytree(dataset, copy)
-    document = json.loads((copy / "workflow.json").read_text())
-    del document[DIGEST], document["features"]["counted_until"], document["rules"]["feature_values"]
-    (copy / "workflow.json").write_text(with_own_digest(document | {"format": 5}))
-    with pytest.raises(MerlinSimError, match="former.*does not say until when"):
-        run("of_former", "--fitted", copy)
 
 
 def test_equal_pairs_have_one_cross_and_other_pairs_hardly_ever(dataset):

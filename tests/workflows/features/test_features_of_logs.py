@@ -19,7 +19,7 @@ from merlin_sim.foundation.own_digest import DIGEST, with_own_digest
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.contracts.known_contracts import contract_named
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
+from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
 
 @pytest.fixture(scope="module")
@@ -95,12 +95,17 @@ def test_each_sample_has_what_its_row_of_the_log_has(log, labelled):
     rows = pq.read_table(labelled / "test").to_pandas()
     last = log.groupby("who").tail(1).set_index("who")
     items = log.drop_duplicates("what").set_index("what")
-    price = items["price"].fillna(items["price"].median()).clip(lower=1)
-    price = np.log(price.astype(np.float32) + 1)
-    price = (price - price.mean()) / price.std(ddof=1)
+    trains = log[log["who"].duplicated(keep="last")]
+
+    def logarithms(prices):
+        filled = prices.fillna(trains["price"].median()).clip(lower=1)
+        return np.log(filled.astype(np.float32) + 1)
+
+    fitted = logarithms(trains["price"])
+    price = (logarithms(items["price"]) - fitted.mean()) / fitted.std(ddof=1)
     names = {name: keys(labelled, name) for name in ("who", "what", "genres", "size", "income")}
-    events = log["age"].fillna(30)
-    place = log["place"]
+    events = trains["age"].fillna(30)
+    place = trains["place"]
     for row in rows.to_dict("records"):
         event = last.loc[names["who"][row["who"]]]
         item = items.loc[event["what"]]
@@ -238,17 +243,17 @@ def test_the_next_day_gets_what_was_learned(log, run, files, dataset):
     old, new = (json.loads((d / "workflow.json").read_text()) for d in (dataset, output))
     assert old["features"] == new["features"]
     ages = pq.read_table(output / "test")["age"].to_numpy()
-    learned = old["features"]["learned"]["age"]["1"]
-    raw = pd.Series(ages * learned["stds"] + learned["means"])
+    learned = old["features"]["operators"]["age"][1]["learned"]
+    raw = pd.Series(ages * learned["stds"]["age"] + learned["means"]["age"])
     assert raw.between(0, 41).all() and raw.nunique() > 20
 
 
 def test_a_workflow_that_was_changed_is_refused(dataset, tmp_path):
     document = json.loads((dataset / "workflow.json").read_text())
     document.pop(DIGEST)
-    document["features"]["learned"]["age"]["1"]["stds"] = "wide"
+    document["features"]["operators"]["age"][1]["learned"]["stds"] = "wide"
     (tmp_path / "workflow.json").write_text(with_own_digest(document))
-    with pytest.raises(Exception, match="learned.age: expected what its operators learned"):
+    with pytest.raises(Exception, match="operators.age: expected what its operators learned"):
         FittedWorkflow.load(tmp_path)
 
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+import nvtabular as nvt
+import pandas as pd
 import pytest
+from merlin.io import Dataset
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.workflows.features.feature import Encoding, Number
-from merlin_sim.workflows.features.fitted_numbers import FittedNumbers, fit_numbers
+from merlin_sim.workflows.features.fitted_numbers import FittedNumbers
+from merlin_sim.workflows.ops import QuantileBuckets
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*in CPU mode")
 
 
 @pytest.mark.parametrize("smoothing", [0, 1e-300, 5])
@@ -19,14 +25,23 @@ def test_what_was_never_seen_has_the_mean_share(smoothing):
     assert found.dtype == np.float32
 
 
-def buckets_of(values, count):
+def fitted(values, count, partitions=1):
+    """Buckets that were fitted in a workflow."""
+    operator = QuantileBuckets(count)
+    log = pd.DataFrame({"price": np.array(values, float)})
+    nvt.Workflow(["price"] >> operator).fit(Dataset(log, npartitions=partitions, cpu=True))
+    return FittedNumbers({"price": [operator]}), Number("price", "item", buckets=count)
+
+
+def buckets_of(values, count, partitions=1):
     """What fitted buckets hold, in their order."""
-    number = Number("price", "item", buckets=count)
-    fitted = FittedNumbers(fit_numbers([number], {"price": np.array(values, float)}))
-    keys = fitted.bucket_keys(number, values)
+    keys = np.array(list(map(str, (found := fitted(values, count, partitions))[0].bucket_keys(
+        found[1], values
+    ))))  # fmt: skip
     return [sorted(np.asarray(values)[keys == key]) for key in sorted(set(keys))]
 
 
+@pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize(
     ("values", "count", "expected"),
     [
@@ -37,12 +52,12 @@ def buckets_of(values, count):
         ([7] + [9] * 20, 2, None),
     ],
 )
-def test_buckets_hold_as_many_values_each_where_values_differ(values, count, expected):
+def test_buckets_hold_as_many_values_each_where_values_differ(values, count, expected, partitions):
     if expected is None:
         with pytest.raises(MerlinSimError, match="'price': expected 2 buckets, found one.*9"):
-            buckets_of(values, count)
+            buckets_of(values, count, partitions)
     else:
-        assert buckets_of(values, count) == expected
+        assert buckets_of(values, count, partitions) == expected
 
 
 def test_a_frequent_value_stands_alone_and_the_others_are_dealt_out():
@@ -52,12 +67,19 @@ def test_a_frequent_value_stands_alone_and_the_others_are_dealt_out():
 
 
 def test_fewer_buckets_than_asked_for_are_told():
-    numbers = [Number("price", "item", buckets=10), Number("age", "user", buckets=(18.0,))]
-    values = {"price": np.array([0] * 95 + [1, 2, 3, 4, 5], float), "age": np.arange(3.0)}
-    assert FittedNumbers(fit_numbers(numbers, values)).fewer_buckets(numbers) == {"price": (2, 10)}
+    numbers, price = fitted([0] * 95 + [1, 2, 3, 4, 5], 10)
+    age = Number("age", "user", buckets=(18.0,))
+    assert numbers.fewer_buckets([price, age]) == {"price": (2, 10)}
 
 
 def test_a_value_between_two_buckets_belongs_to_the_lower():
-    number = Number("price", "item", buckets=2)
-    fitted = FittedNumbers(fit_numbers([number], {"price": np.array([1.0, 2, 3, 4])}))
-    assert fitted.bucket_keys(number, [2.9, 3.0]).tolist() == ["bucket 0", "bucket 1"]
+    numbers, price = fitted([1.0, 2, 3, 4], 2)
+    assert numbers.bucket_keys(price, [2.9, 3.0, np.nan]).tolist() == [
+        "bucket 0", "bucket 1", "no_price",
+    ]  # fmt: skip
+
+
+def test_numbers_that_32_bits_do_not_tell_apart_are_in_one_bucket():
+    numbers, price = fitted([0.1, float(np.float32(0.1)), 0.7, float(np.float32(0.7))], 2)
+    keys = numbers.bucket_keys(price, [0.1, float(np.float32(0.1)), 0.7, float(np.float32(0.7))])
+    assert keys.tolist() == ["bucket 0", "bucket 0", "bucket 1", "bucket 1"]

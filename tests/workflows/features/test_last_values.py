@@ -22,10 +22,10 @@ EXPECTED = {"a": ("b", 5), "b": ("a", 9), "c": ("late", 2)}
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "files", "groups"])
 def test_the_last_in_the_log_decides(kind, run_cli, tmp_path, monkeypatch):
-    from merlin_sim.workflows.behaviour.phases import reading
+    from merlin_sim.workflows.preprocess import interactions
 
     if kind == "groups":  # several buckets: users of one item stand apart
-        monkeypatch.setattr(reading, "number_of_buckets", lambda size: 5)
+        monkeypatch.setattr(interactions, "number_of_buckets", lambda size: 5)
     text = "features: {price: {type: number, of: item, operators: [{FillMissing: {fill_val: -1}}]}}"
     features = write_features(tmp_path / "features.yaml", text)
     log, files = log_of(TIED), [tmp_path / "a.parquet"]
@@ -43,6 +43,7 @@ def test_the_last_in_the_log_decides(kind, run_cli, tmp_path, monkeypatch):
         *("--user_column", "who", "--item_column", "what", "--timestamp_column", "when"),
         *("--item_feature_columns", "brand", "--shortest_sequence_for_user", 1),
         *("--scheduler", "single", "--order_of_equal_times", "log", "--validation", "none"),
+        *("--fit_on", "all"),
     )
     assert result.exception is None, result.output
     items = pd.read_parquet(tmp_path / "d/categories/what.parquet").set_index("key")

@@ -76,7 +76,7 @@ def test_offsets_and_nanoseconds_make_the_same_dataset(kind, run_cli, tmp_path):
             *("preprocess", "log", path, "--output_path", tmp_path / name, "--features", features),
             *("--user_column", "who", "--item_column", "what", "--timestamp_column", "when"),
             *("--shortest_sequence_for_user", 2, "--test_from", "2024-01-02T05:30:00+05:30"),
-            *("--scheduler", "single"),
+            *("--scheduler", "single", "--fit_on", "all"),
         )
         assert result.exception is None, result.output
         found[name] = [pq.read_table(tmp_path / name / part) for part in ("train", "test")]

@@ -9,7 +9,7 @@ import pytest
 from feature_logs import write_features
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
+from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
 COLUMNS = ("--user_column", "who", "--item_column", "what", "--timestamp_column", "when")
 PRICE = "{price: {type: number, of: interaction, operators: [%s], lags: [1]}}"

@@ -70,7 +70,8 @@ def run(run_cli, tmp_path_factory):
         result = run_cli(
             "preprocess", "log", *(directory / file for file in files),
             "--output_path", directory / output, *given, "--shortest_sequence_for_user", 1,
-            "--shortest_sequence_for_training", 0, "--scheduler", "single", *AS_LOGGED, *more,
+            "--shortest_sequence_for_training", 0, "--scheduler", "single", *AS_LOGGED,
+            *(() if "--fitted" in more else ("--fit_on", "all")), *more,
         )  # fmt: skip
         if result.exception:
             raise result.exception
@@ -206,10 +207,10 @@ def test_one_row_a_user_has_the_last_value_where_the_latest_are_asked_for(run):
 
 @pytest.mark.parametrize("buckets", [1, 4])
 def test_buckets_of_users_change_nothing(buckets, run, monkeypatch):
-    from merlin_sim.workflows.behaviour.phases import reading
+    from merlin_sim.workflows.preprocess import interactions
 
     plain = rows_of(run(f"plain_{buckets}"))
-    monkeypatch.setattr(reading, "number_of_buckets", lambda size: buckets)
+    monkeypatch.setattr(interactions, "number_of_buckets", lambda size: buckets)
     parted = rows_of(run(f"parted_{buckets}"))
     names = ["place", "label", "what_trgt", "level", "age", "brand_trgt", "price_trgt", "income"]
     order = ["place", "label", "what_trgt"]
@@ -248,7 +249,7 @@ def test_the_next_day_goes_on_from_the_last_known_value(run):
         assert result.exception is None, result.exception
         return run.directory / output
 
-    day1 = preprocess("day1.parquet", "day1", *given)
+    day1 = preprocess("day1.parquet", "day1", *given, "--fit_on", "all")
     day2 = preprocess("day2.parquet", "day2", "--fitted", day1, "--grow", "--history", day1)
     levels = keys_of(day2, "level")
     frames = [pq.read_table(day2 / mapping).to_pandas() for mapping in ("train", "test")]

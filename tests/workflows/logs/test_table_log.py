@@ -102,6 +102,21 @@ def test_any_columns_become_a_dataset(kind, tmp_path, run):
         assert [f"b{item % 4}" for item in items] == list(brands)
 
 
+def test_columns_stored_as_dictionaries_are_read(tmp_path, run):
+    """As pandas writes categorical columns; labels may be such, too."""
+    log = make_log().drop(columns="ignored")
+    log["clicked"] = np.where(log["what"] % 2 > 0, "1", "0")
+    for kind, of in {"plain": log, "dictionaries": log.astype("category")}.items():
+        of.assign(when=log["when"]).to_parquet(tmp_path / f"{kind}.parquet")
+        run(
+            tmp_path / f"{kind}.parquet", "--output_path", tmp_path / kind, *OPTIONS,
+            "--label_column", "clicked",
+        )  # fmt: skip
+    for mapping in ("train", "test"):
+        plain, read = (raw_keys(tmp_path / kind, mapping) for kind in ("plain", "dictionaries"))
+        pd.testing.assert_frame_equal(plain, read)
+
+
 def test_no_features_are_needed(tmp_path, run):
     make_log().to_csv(tmp_path / "log.csv", index=False)
     run(
@@ -126,7 +141,7 @@ def test_features_take_their_last_value_and_may_be_missing(tmp_path, run):
         }
     )
     log.to_csv(tmp_path / "log.csv", index=False)
-    run(tmp_path / "log.csv", "--output_path", tmp_path / "dataset", *OPTIONS)
+    run(tmp_path / "log.csv", "--output_path", tmp_path / "dataset", *OPTIONS, "--fit_on", "all")
     rows = raw_keys(tmp_path / "dataset", "test")
     positive = rows[rows["label"] == 1].iloc[0]
     assert positive["country"] == "NO"

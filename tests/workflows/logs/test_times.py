@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.workflows.behaviour.fitted import FittedWorkflow
+from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
 NAMED = ("--user_column", "who", "--item_column", "what", "--timestamp_column", "when")
 START = 1_704_067_200  # 2024-01-01 in UTC

@@ -18,8 +18,7 @@ from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.progress import Silence
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
 from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
-from merlin_sim.workflows.transcoding.samples_to_users import SamplesTranscoder
-from merlin_sim.workflows.transcoding.users_to_samples import UsersTranscoder
+from merlin_sim.workflows.transcoding.users import SamplesTranscoder, UsersTranscoder
 
 COLUMNS = ("label", "user", "land", "item_trgt", "kind_trgt", "item_pos", "kind_pos", "item_neg")
 COLUMNS += ("kind_neg",)

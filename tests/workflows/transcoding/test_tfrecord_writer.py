@@ -18,8 +18,8 @@ from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
 from merlin_sim.schemas.specs.adopt import adopt
 from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
-from merlin_sim.workflows.transcoding import tfrecord_file
-from merlin_sim.workflows.transcoding.example_messages import encode_examples
+from merlin_sim.workflows.transcoding import tfrecord
+from merlin_sim.workflows.transcoding.tfrecord import encode_examples
 
 LENGTH = 6
 
@@ -105,7 +105,7 @@ def read_as_published(directory: Path, mapping: str, prebatch: int) -> dict:
 def test_there_as_the_published_pipeline_reads_and_back(
     prebatch, train, test, source, tmp_path, transcode, monkeypatch
 ):
-    monkeypatch.setattr(tfrecord_file, "BYTES_AT_ONCE", 4096)  # several pieces a file
+    monkeypatch.setattr(tfrecord, "BYTES_AT_ONCE", 4096)  # several pieces a file
     there, back = tmp_path / "there", tmp_path / "back"
     sizes = ("--prebatch_train_size", prebatch, "--prebatch_test_size", prebatch)
     transcode("--input", source, "--output", there, "--to", "tfrecord", *sizes)

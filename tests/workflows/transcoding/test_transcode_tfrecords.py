@@ -23,9 +23,9 @@ from merlin_sim.workflows.engine import parquet_files
 
 
 def test_tfrecords_of_single_samples(tmp_path, transcode, monkeypatch):
-    from merlin_sim.workflows.transcoding import tfrecord_file
+    from merlin_sim.workflows.transcoding import tfrecord
 
-    monkeypatch.setattr(tfrecord_file, "RECORDS_AT_ONCE", 16)
+    monkeypatch.setattr(tfrecord, "RECORDS_AT_ONCE", 16)
     monkeypatch.setattr(parquet_files, "ROWS_PER_GROUP", 10)
     monkeypatch.setattr(parquet_files, "ROWS_PER_FILE", 30)
     rows = sim_rows(100)

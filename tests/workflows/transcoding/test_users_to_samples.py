@@ -12,7 +12,7 @@ from small_users import write_users_dataset
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.workflows.transcoding.users_to_samples import UsersTranscoder
+from merlin_sim.workflows.transcoding.users import UsersTranscoder
 
 USERS, ITEMS = "users/part.0.parquet", "categories/thing.parquet"
 

@@ -1,0 +1,50 @@
+"""Workflows whose fit runs on a scheduler of a run learn what NVTabular's own fit learns."""
+
+from __future__ import annotations
+
+import dask.dataframe as dd
+import numpy as np
+import nvtabular as nvt
+import pandas as pd
+import pytest
+from merlin.dag import iter_nodes
+from merlin.io import Dataset
+
+from merlin_sim.workflows.engine.scheduled_fit import ScheduledExecutor
+from merlin_sim.workflows.engine.schedulers import SingleProcess
+from merlin_sim.workflows.engine.workflow import Workflow
+from merlin_sim.workflows.ops import Categorify
+
+
+def frame(seed):
+    rng = np.random.default_rng(seed)
+    price = np.where(rng.random(50) < 0.2, np.nan, rng.gamma(2, 3, 50))
+    return pd.DataFrame({"item": rng.choice([*"abcdefg"], 50), "price": price})
+
+
+def dataset():
+    return Dataset(dd.from_map(frame, range(4), meta=frame(0).iloc[:0]))
+
+
+def graph(directory):
+    """Two operators that learn one after the other, and one that learns beside them."""
+    price = ["price"] >> nvt.ops.FillMedian() >> nvt.ops.Normalize()
+    return (["item"] >> Categorify(out_path=directory, freq_threshold=25)) + price
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_the_scheduler_computes_what_operators_learn(workers, tmp_path):
+    scheduler, phases = SingleProcess(workers), []
+
+    def compute(delayed):
+        phases.append(len(delayed))
+        return [*scheduler.compute(delayed)]
+
+    ours = Workflow(graph(tmp_path / "ours"))
+    ours.executor = ScheduledExecutor(ours, compute)
+    ours.fit(dataset())
+    theirs = nvt.Workflow(graph(tmp_path / "theirs")).fit(dataset())
+    pd.testing.assert_frame_equal(ours.transform(frame(9)), theirs.transform(frame(9)))
+    assert sorted(phases) == [1, 1, 1, 4]  # four partitions, a column's keys, median, mean
+    op = next(node.op for node in iter_nodes([ours.output_node]) if hasattr(node.op, "counts"))
+    assert op.count_left_out("item") == 4 * 50 - op.counts("item").sum() > 0

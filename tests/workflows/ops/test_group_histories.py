@@ -1,0 +1,292 @@
+"""Workflows that anyone composes of the operators: fitted, written, saved, loaded, refused."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import nvtabular as nvt
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from merlin.io import Dataset
+from merlin.schema import Tags
+
+import merlin_sim as ms
+from merlin_sim import ops
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*in CPU mode"),
+    pytest.mark.filterwarnings("ignore:.*dtype mappings did not load"),
+]
+TEST_FROM = 70
+
+
+@ops.register(name="tests.SquareRoot")
+class SquareRoot(nvt.ops.Operator):
+    """An operator of one's own."""
+
+    def transform(self, col_selector, df):
+        return df[col_selector.names] ** 0.5
+
+    def get_config(self):
+        return {}
+
+
+def some_log(users=50, each=20, seed=0) -> pd.DataFrame:
+    random = np.random.default_rng(seed)
+    who, what = np.repeat(np.arange(users), each), random.integers(0, 40, users * each)
+    log = pd.DataFrame(
+        {
+            "user": [f"u{number:02d}" for number in who],
+            "item": [f"i{number}" for number in what],
+            "category": [f"c{number % 5}" for number in what],
+            "price": (what % 9 + 1.0),
+            "time": random.integers(0, 100, users * each),
+            "clicked": random.integers(0, 2, users * each),
+        }
+    )
+    return log.sample(frac=1, random_state=seed).reset_index(drop=True)
+
+
+def compose(directory, split=None, price=SquareRoot, **more) -> nvt.Workflow:
+    ids = ["user", "item", "category"] >> ops.Categorify(out_path=str(directory))
+    prices = ["price"] >> price() >> nvt.ops.Normalize()
+    rows = (
+        ids
+        + prices
+        + ["time", "clicked"]
+        >> ops.GroupHistories(
+            user="user", item="item", order="time", label="clicked",
+            split=split or ops.ByTime(TEST_FROM), **more,
+        )
+    )  # fmt: skip
+    return nvt.Workflow(rows)
+
+
+def parted(log: pd.DataFrame, partitions: int) -> Dataset:
+    """The log in partitions that have whole users."""
+    names = sorted(log["user"].unique())
+    part = log["user"].map({name: n % partitions for n, name in enumerate(names)})
+    frames = [log[part == n].reset_index(drop=True) for n in range(partitions)]
+    from dask import dataframe, delayed
+
+    return Dataset(dataframe.from_delayed([delayed(frame) for frame in frames]), cpu=True)
+
+
+def raw(workflow: nvt.Workflow, log: Dataset) -> dict:
+    """By user, its items, labels and prices as keys and plain numbers, and its positions."""
+    keys = {name: workflow_keys(workflow, name) for name in ("user", "item")}
+    found = {}
+    for row in workflow.transform(log).to_ddf().compute(scheduler="synchronous").to_dict("records"):
+        user = keys["user"][row["user"]]
+        positions = [
+            row[f"{mapping}_{end}"] for mapping in ("train", "test") for end in ("begin", "end")
+        ]
+        found[user] = ([keys["item"][item] for item in row["item"]], list(row["role"]), positions)
+    return found
+
+
+def workflow_keys(workflow, name) -> list:
+    from merlin.dag import iter_nodes
+
+    for node in iter_nodes([workflow.output_node]):
+        if isinstance(node.op, ops.Categorify) and name in node.op.categories:
+            return [None, *node.op.keys(name).to_pylist()]
+    raise KeyError(name)
+
+
+def expected(log: pd.DataFrame) -> dict:
+    """Each user's items by time, worked out by pandas; those of one time in any order."""
+    return {
+        user: [sorted(rows["item"]) for _, rows in of_user.groupby("time")]
+        for user, of_user in log.groupby("user")
+    }
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_composed_workflow_makes_a_row_of_each_user(partitions, tmp_path):
+    log = some_log()
+    workflow = compose(tmp_path)
+    workflow.fit(parted(log, partitions))
+    found = raw(workflow, parted(log, partitions))
+    wanted = expected(log)
+    assert set(found) == set(wanted)
+    for user, (items, roles, positions) in found.items():
+        rows = log[log["user"] == user]
+        assert sorted(items) == sorted(rows["item"])
+        begin = 0
+        for of_time in wanted[user]:
+            assert sorted(items[begin : begin + len(of_time)]) == of_time
+            begin += len(of_time)
+        trains = (rows["time"] < TEST_FROM).sum()
+        assert positions[1] == trains and positions[3] == len(rows)
+        assert sum(role & 1 for role in roles) == rows["clicked"].sum()
+
+
+def test_the_schema_says_what_the_columns_are(tmp_path):
+    workflow = compose(tmp_path)
+    workflow.fit(Dataset(some_log(), cpu=True))
+    user, items = workflow.output_schema["user"], workflow.output_schema["item"]
+    assert user.properties["domain"] == {"min": 0, "max": 50, "name": "user"}
+    assert items.properties["domain"] == {"min": 0, "max": 40, "name": "item"}
+    assert items.is_list and items.is_ragged and {Tags.ITEM, Tags.ID} <= set(items.tags)
+    assert Tags.USER in user.tags
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_a_log_becomes_a_dataset_that_can_be_moved_and_used_again(partitions, tmp_path):
+    log = parted(some_log(), partitions)
+    workflow = compose(tmp_path)
+    workflow.fit(ms.rows_that_train(workflow, log))
+    written = ms.write_dataset(workflow, log, tmp_path / "here")
+    assert written.users == 50 and written.interactions == 1000
+    shutil.move(tmp_path / "here", tmp_path / "there")
+    dataset = ms.DatasetDirectory.open(tmp_path / "there")
+    assert dataset.channels["target_item_features"] == ["item_trgt", "category_trgt"]
+    assert dataset.channels["target_item_numerical"] == ["price_trgt"]
+    loaded = ms.load_workflow(tmp_path / "there")
+    again = ms.write_dataset(loaded, log, tmp_path / "again")
+    assert again.positions == written.positions
+    for name in ("users", "categories"):
+        for path in sorted((tmp_path / "there" / name).iterdir()):
+            assert pq.read_table(path).equals(pq.read_table(tmp_path / "again" / name / path.name))
+    assert not list((tmp_path / "there").rglob("*.pkl"))
+
+
+def test_items_have_the_last_known_value_and_what_operators_make_of_it(tmp_path):
+    log = some_log()
+    workflow = compose(tmp_path)
+    workflow.fit(Dataset(log, cpu=True))
+    ms.write_dataset(workflow, Dataset(log, cpu=True), tmp_path / "dataset")
+    table = pd.read_parquet(tmp_path / "dataset/categories/item.parquet").set_index("key")
+    categories = pd.read_parquet(tmp_path / "dataset/categories/category.parquet")
+    names = categories.set_index("id")["key"]
+    items = log.drop_duplicates("item").set_index("item").loc[table.index]
+    assert names[table["category"]].tolist() == items["category"].tolist()
+    roots = np.sqrt(log["price"])
+    wanted = (np.sqrt(items["price"]) - roots.mean()) / roots.std(ddof=1)
+    np.testing.assert_allclose(table["price"], wanted, atol=1e-5)
+    counts = log[log["clicked"] == 1]["item"].value_counts()
+    assert table["count"].to_dict() == {key: counts.get(key, 0) for key in table.index}
+
+
+def test_what_is_fitted_knows_nothing_of_rows_that_test(tmp_path):
+    log = some_log()
+    late = log["time"] >= TEST_FROM
+    log.loc[late & (log.index % 7 == 0), "item"] = "only late"
+    workflow = compose(tmp_path)
+    train = ms.rows_that_train(workflow, Dataset(log, cpu=True))
+    pd.testing.assert_frame_equal(
+        train.to_ddf().compute(scheduler="synchronous"), log[~late].reset_index(drop=True)
+    )
+    workflow.fit(train)
+    written = ms.write_dataset(workflow, Dataset(log, cpu=True), tmp_path / "dataset")
+    keys = pd.read_parquet(tmp_path / "dataset/categories/item.parquet")["key"]
+    assert "only late" not in set(keys)
+    assert written.interactions == (log["item"] != "only late").sum()
+
+
+@pytest.mark.parametrize(
+    ("split", "tests"),
+    [(ops.LastInteraction(), 50), (ops.LastInteraction(validation=False), 50)],
+)
+def test_the_last_interaction_tests_by_default(split, tests, tmp_path):
+    log = some_log()
+    workflow = compose(tmp_path, split)
+    workflow.fit(Dataset(log, cpu=True))
+    written = ms.write_dataset(workflow, Dataset(log, cpu=True), tmp_path / "dataset")
+    assert written.positions["test"] == tests
+    assert ("validation" in written.positions) == split.validation
+
+
+def test_users_in_several_partitions_are_refused(tmp_path):
+    log = some_log()
+    split = Dataset(log, npartitions=3, cpu=True)
+    message = r"users \(column 'user'\) with rows in several partitions.*shuffle_by_keys"
+    with pytest.raises(ms.MerlinSimError, match=message):
+        compose(tmp_path).fit(split)
+    workflow = compose(tmp_path)
+    workflow.fit(Dataset(log, cpu=True))
+    with pytest.raises(ms.MerlinSimError, match=message):
+        ms.write_dataset(workflow, split, tmp_path / "dataset")
+    assert not (tmp_path / "dataset").exists()
+    shuffled = split.shuffle_by_keys(["user"])
+    assert ms.write_dataset(workflow, shuffled, tmp_path / "dataset").users == 50
+
+
+@pytest.mark.slow
+def test_a_dask_cluster_fits_and_writes_the_same(tmp_path):
+    from distributed import Client, LocalCluster
+    from merlin.core.utils import set_dask_client
+
+    from merlin_sim.workflows.engine.schedulers import DaskCluster
+
+    log = parted(some_log(), 4)
+    alone = compose(tmp_path / "alone", price=nvt.ops.LogOp)
+    alone.fit(log)
+    ms.write_dataset(alone, log, tmp_path / "by one")
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        with Client(cluster) as client:
+            set_dask_client(client)
+            workflow = compose(tmp_path / "cluster", price=nvt.ops.LogOp)
+            workflow.fit(log)
+            set_dask_client("auto")
+            ms.write_dataset(workflow, log, tmp_path / "by two", scheduler=DaskCluster(client))
+    for path in sorted((tmp_path / "by one").rglob("*.parquet")):
+        other = tmp_path / "by two" / path.relative_to(tmp_path / "by one")
+        assert pq.read_table(path).equals(pq.read_table(other)), path
+
+
+def test_a_retried_task_learns_nothing_twice(tmp_path):
+    """Dask computes a task again whose result went with its worker."""
+    group = compose(tmp_path)
+    group.fit(Dataset(some_log(), cpu=True))
+    operator = group.output_node.op
+    frames = group.executor.transform(
+        Dataset(some_log(), cpu=True).to_ddf(), group.output_node.parents_with_dependencies
+    ).to_delayed()
+    first, second = (operator.statistics(frames[0].compute(scheduler="synchronous")) for _ in "ab")
+    assert first.counts.tolist() == second.counts.tolist()
+    assert first.last["price"].equals(second.last["price"])
+
+
+def test_missing_columns_are_named(tmp_path):
+    with pytest.raises(ms.MerlinSimError, match="expected the columns user, item, time, clicked"):
+        nvt.Workflow(
+            ["user", "item"]
+            >> ops.GroupHistories(user="user", item="item", order="time", label="clicked")
+        ).fit(Dataset(some_log(), cpu=True))
+
+
+def test_another_last_operator_is_refused(tmp_path):
+    workflow = nvt.Workflow(["price"] >> nvt.ops.Normalize())
+    workflow.fit(Dataset(some_log(), cpu=True))
+    with pytest.raises(ms.MerlinSimError, match="ends in GroupHistories. Received: .* Normalize"):
+        ms.write_dataset(workflow, Dataset(some_log(), cpu=True), tmp_path / "dataset")
+
+
+def test_a_number_that_no_model_reads_is_refused(tmp_path):
+    log = some_log()
+    log.loc[3, "price"] = -4.0
+    workflow = compose(tmp_path)
+    with pytest.raises(ms.MerlinSimError, match="'price': expected a finite number of 32 bits"):
+        compose(tmp_path, item_numbers=(), context_numbers=["price"]).fit(Dataset(log, cpu=True))
+        workflow.fit(Dataset(log, cpu=True))
+        ms.write_dataset(workflow, Dataset(log, cpu=True), tmp_path / "dataset")
+
+
+def test_values_of_items_that_change_are_written_by_time(tmp_path):
+    log = some_log()
+    log["category"] = np.where(log["time"] < 40, "old", log["category"])
+    workflow = compose(tmp_path)
+    workflow.fit(Dataset(log, cpu=True))
+    ms.write_dataset(workflow, parted(log, 3), tmp_path / "dataset")
+    changes = pd.read_parquet(tmp_path / "dataset/item_changes/category.parquet")
+    keys = pd.read_parquet(tmp_path / "dataset/categories/category.parquet").set_index("id")["key"]
+    items = pd.read_parquet(tmp_path / "dataset/categories/item.parquet").set_index("id")["key"]
+    for item, rows in changes.groupby("id"):
+        seen = log[log["item"] == items[item]].groupby("time")["category"].last()
+        first = seen[seen.ne(seen.shift())]
+        assert keys[rows["value"]].tolist() == first.tolist()
+        assert rows["time"].tolist() == first.index.tolist()

@@ -1,1 +1,0 @@
-"""The phases of a build, by topic, and what they share."""

@@ -1,1 +1,0 @@
-"""What one day's dataset keeps for the next one, and how the next one goes on from it."""

@@ -1,0 +1,164 @@
+"""The graph that makes rows of a dataset of lines of a click log, and what its ids are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import nvtabular as nvt
+import pyarrow as pa
+from merlin.dag import Graph
+from merlin.schema import ColumnSchema, Schema
+from nvtabular.ops import FillMissing, Operator
+
+from ...foundation.exceptions import MerlinSimError
+from ...foundation.json_file import read_json
+from ...schemas.channels import CATEGORICAL, LABEL, NUMERICAL
+from ...schemas.contracts.plain_rows import PLAIN_ROWS
+from ...schemas.item_table import COUNT, ID, KEY
+from ...schemas.specs.feature_spec import Chunk, FeatureSpec
+from ...schemas.translation.merlin_schema import to_feature_spec
+from ..engine.backend import array_module, new_frame
+from ..engine.parquet_files import write_table
+from ..engine.workflow import Workflow
+from ..ops import Categorify, LogNumbers, register
+from ..ops.counted_keys import FREQUENCY_HASH, UNKNOWN
+from ..saving import WORKFLOW_FILE, load_workflow, read_workflow_document, save_workflow
+from ..vocabularies.vocabulary import CATEGORIES
+from .criteo_columns import (
+    ADDED,
+    COLUMNS,
+    KEY_COLUMNS,
+    LABEL_COLUMN,
+    LEAST_NUMBER,
+    NUMBER_COLUMNS,
+    key_texts,
+)
+
+LOG = "criteo"
+"""What ``workflow.json`` calls the log."""
+
+
+@dataclass(frozen=True)
+class CriteoRules:
+    """What decides which keys have ids of their own."""
+
+    thresholds: tuple[int, ...]
+    """For each column of keys, how often a key must have been seen."""
+    count_in: str
+    """Whether the keys of all rows are counted, or of those that are trained on."""
+
+
+@register
+class IdsFromOne(Operator):
+    """Shift Categorify's codes: keys have the ids 1..n; nulls and unknown keys share id 0."""
+
+    def transform(self, col_selector: Any, df: Any) -> Any:
+        """Shift one partition."""
+        xp = array_module(df)
+        ids = {name: xp.maximum(df[name].values - UNKNOWN, 0) for name in col_selector.names}
+        return new_frame(ids, like=df)
+
+    def get_config(self) -> dict[str, Any]:
+        """There are no arguments."""
+        return {}
+
+    def _compute_properties(self, col_schema: Any, input_schema: Any) -> Any:
+        domain = input_schema[col_schema.name].properties.get("domain", {"max": UNKNOWN})
+        highest = max(domain["max"] - UNKNOWN, 0)
+        domain = {"min": 0, "max": highest, "name": col_schema.name}
+        return col_schema.with_properties({"domain": domain})
+
+
+def click_workflow(rules: CriteoRules, directory: Path) -> Workflow:
+    """Build the workflow.
+
+    Ids follow the falling count of keys, and among equal counts a hash: so keys that are too rare
+    need not be ordered, nor kept in memory.
+
+    Args:
+        rules: Which keys have ids of their own.
+        directory: Where keys are counted.
+    """
+    codes = Categorify(
+        freq_threshold=dict(zip(KEY_COLUMNS, rules.thresholds, strict=True)),
+        dtype="int32",
+        out_path=directory,
+        order=FREQUENCY_HASH,
+    )
+    ids = [*KEY_COLUMNS] >> codes >> IdsFromOne()
+    logarithms = [*NUMBER_COLUMNS] >> FillMissing(LEAST_NUMBER) >> LogNumbers(ADDED)
+    return Workflow([LABEL_COLUMN] + ids + logarithms)
+
+
+def raw_schema() -> Schema:
+    """Describe the rows of a log as they are read; a column's tags tell its channel."""
+    read = {
+        LABEL: ((LABEL_COLUMN,), "int8"),
+        CATEGORICAL: (KEY_COLUMNS, "uint32"),
+        NUMERICAL: (NUMBER_COLUMNS, "float32"),
+    }
+    return Schema(
+        [
+            ColumnSchema(name, tags=[*PLAIN_ROWS.channels[channel].tags, channel], dtype=dtype)
+            for channel, (names, dtype) in read.items()
+            for name in names
+        ]
+    )
+
+
+def keys_operator(workflow: nvt.Workflow) -> Categorify:
+    """Find the operator that knows the keys."""
+    (node,) = Graph.get_nodes_by_op_type([workflow.output_node], Categorify)
+    op: Categorify = node.op
+    return op
+
+
+def click_spec(workflow: nvt.Workflow, files: dict[str, Sequence[str]]) -> FeatureSpec:
+    """Translate the schema that comes out of the workflow.
+
+    Args:
+        workflow: The fitted workflow.
+        files: Mapping -> parquet files, relative to the dataset directory.
+    """
+    chunks = {m: (Chunk("parquet", COLUMNS, tuple(names)),) for m, names in files.items()}
+    return replace(to_feature_spec(workflow.output_schema), source_spec=chunks)
+
+
+def save_clicks(workflow: nvt.Workflow, directory: Path, rules: CriteoRules) -> None:
+    """Write the workflow to a dataset directory, and the vocabularies, keys as the log has them."""
+    op = keys_operator(workflow)
+    for column in KEY_COLUMNS:
+        keys, counts = op.keys(column), op.counts(column)
+        ids = pa.array(np.arange(1, len(keys) + 1))
+        table = pa.table({ID: ids, KEY: key_texts(keys.to_numpy()), COUNT: counts})
+        write_table(table, directory / CATEGORIES / f"{column}.parquet")
+    save_workflow(workflow, directory, log=LOG, rules=asdict(rules))
+
+
+def load_clicks(directory: Path | str) -> tuple[nvt.Workflow, CriteoRules]:
+    """Load the workflow of a dataset directory, and its rules.
+
+    Raises:
+        MerlinSimError: Where a file is missing, changed, or of another kind of log.
+    """
+    document = read_workflow_document(directory)
+    if document.get("log") != LOG:
+        raise MerlinSimError(
+            f"{Path(directory) / WORKFLOW_FILE}: expected a workflow that `preprocess criteo` "
+            "fitted, found another."
+        )
+    workflow = load_workflow(directory)
+    rules = document["rules"]
+    return workflow, CriteoRules(tuple(rules["thresholds"]), rules["count_in"])
+
+
+def is_of_clicks(path: Path) -> bool:
+    """Tell whether a workflow.json is of `preprocess criteo`; one that is not there is not."""
+    if not path.exists():
+        return False
+    document = read_json(path, "JSON, a fitted workflow")
+    return isinstance(document, dict) and document.get("log") == LOG

@@ -1,1 +1,0 @@
-"""The NVTabular operators that NVTabular lacks, one per file."""

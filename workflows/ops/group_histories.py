@@ -1,0 +1,867 @@
+"""Interactions become one row per user: the history, and which positions of it are samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import numpy.typing as npt
+import nvtabular as nvt
+import pyarrow as pa
+from merlin.dag.ops.stat_operator import StatOperator
+from merlin.schema import ColumnSchema, Schema, Tags
+
+from ...foundation.exceptions import MerlinSimError, UnfitNumberError
+from ...foundation.hashing import hash_keys
+from ...schemas.item_table import ID
+from ...schemas.users_layout import SAMPLE, UsersLayout
+from ..behaviour.behaviour_columns import (
+    EARLIER,
+    PLACE,
+    SECONDS,
+    BehaviourColumns,
+)
+from ..behaviour.dataset_spec import InTime, samples_schema, users_layout_of
+from ..behaviour.equal_times import exclude_own_time, order_within_times
+from ..behaviour.interaction_roles import (
+    TAKEN,
+    SamplePlaces,
+    counted_before,
+    first_of_moments,
+    first_with_enough_taken,
+    sample_places,
+)
+from ..behaviour.rules import ALL_ROWS, SampleRules
+from ..behaviour.saved_columns import (
+    FOUND_IN_LOG,
+    checked_arguments,
+    columns_from_plain,
+    columns_to_plain,
+)
+from ..behaviour.split import TRAIN, Split
+from ..engine.backend import (
+    array_module,
+    distinct,
+    frame_to_arrow,
+    is_on_gpu,
+    list_column,
+    new_frame,
+    on_host,
+    order_of_rows,
+    ranks,
+    values_of,
+)
+from ..features.feature import INTERACTION, ITEM, USER, Category, KeyList, Number, Vector
+from ..features.feature_file import features_from_plain
+from ..features.feature_set import FeatureSet
+from ..features.fitted_numbers import expected_of
+from ..features.item_values import ItemValues
+from ..features.known_values import cycles_of, is_known, ordered_times
+from ..features.raw_times import seconds_of
+from ..logs.times import read_times
+from .item_statistics import KNOWN, MOMENT, VALUE, ItemStatistics, ItemTableFitter, merged
+from .item_statistics import PLACE as ITEM_PLACE
+from .registry import register
+from .splits import ByTime, ByUsers, LastInteraction, last_parts, parts_of, rules_of_split
+
+RAW = " (raw)"
+"""What is added to the name of a column that an operator also reads as the log has it."""
+CODES_BEFORE_KEYS = 2
+"""Categorify's codes of padding, of nulls and of what is out of the vocabulary come before 3."""
+TAGS_OF = ((USER, Tags.USER), (ITEM, Tags.ITEM), (INTERACTION, Tags.CONTEXT))
+MERGED_AT_ONCE = 8
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """The rows of a partition in the order of users and times."""
+
+    order: Array
+    """[rows] The rows of the partition."""
+    offsets: Array
+    """[users + 1] Where each user's rows begin."""
+    moments: Array
+    """[rows] Times as whole numbers, in this order."""
+    roles: Array
+    """[rows] What part each row plays, in this order."""
+    parts: Array
+    """[rows] The part of the split that each row belongs to, in this order."""
+
+    def kept(self, is_kept: Array) -> Ordered:
+        """Leave rows out."""
+        return Ordered(
+            self.order[is_kept],
+            counted_before(is_kept)[self.offsets],
+            self.moments[is_kept],
+            self.roles[is_kept],
+            self.parts[is_kept],
+        )
+
+
+@register
+class GroupHistories(StatOperator):
+    """Make one row per user of interactions, with the positions of each split.
+
+    The rows are those of the dataset layout ``users``: ids of the user and of its features, the
+    items of all interactions, oldest first, with lists beside them, and from which position to
+    which other one the samples of each split are. Ids run from 1; what Categorify has no key of
+    has none either: such an item is left out of the history, all else becomes 0.
+
+    ``fit`` learns what is known of items, from the rows that it is given: how often each was taken
+    (negatives are drawn by it), and the last known value of each item feature. All rows of a user
+    should stand in one partition: ``fit`` refuses others (``Dataset.shuffle_by_keys`` brings them
+    together).
+
+    Ids and numbers that no argument names are features too: of whom, their tags say (``USER``,
+    ``ITEM`` or ``CONTEXT``), and without a tag they are of the item.
+
+    Example usage::
+
+        ids = ["user", "item", "category"] >> ops.Categorify()
+        price = ["price"] >> nvt.ops.LogOp() >> nvt.ops.Normalize()
+        rows = ids + price + ["time", "clicked"] >> ops.GroupHistories(
+            user="user", item="item", order="time", label="clicked",
+            split=ops.ByTime("2024-03-01"),
+        )
+        workflow = nvt.Workflow(rows)
+
+    Args:
+        user: The column of the users.
+        item: The column of the items.
+        order: The column of the times that histories are ordered by.
+        label: 1 where the item was taken, 0 where it was shown; None where all were taken.
+        user_features: Further ids of the user.
+        item_features: Further ids of the item.
+        context_features: Ids of the interaction itself, such as the device.
+        user_numbers: Numbers of the user.
+        item_numbers: Numbers of the item.
+        context_numbers: Numbers of the interaction.
+        item_vectors: Vectors of the item -> how many numbers each has.
+        item_lists: Lists of ids of the item -> how many of them are kept.
+        time_intervals: The unit of the time between each interaction and the candidate, if it is
+            a feature: seconds, minutes, hours or days.
+        split: ``LastInteraction`` (the default), ``ByTime`` or ``ByUsers``.
+        max_length: How many interactions of a history a sample has, the newest.
+        min_before: How many interactions a sample that trains has before it, at least.
+        equal_times: The order of interactions of one time; see
+            :class:`~merlin_sim.workflows.behaviour.rules.SampleRules`, and so for the next ones.
+        negatives: ``popularity``, ``uniform``, or ``none`` where the log has labels.
+        negatives_per_positive: How many negative samples are drawn for each positive one.
+        negatives_not_in_history: Whether no item of the user's history is drawn.
+        feature_values: ``as_of_sample`` or ``latest``.
+        steady: Features of users and items that never change: they are stored once.
+        seed: Decides the negatives, and the order of interactions of one time.
+    """
+
+    def __init__(
+        self,
+        user: str,
+        item: str,
+        order: str,
+        *,
+        label: str | None = None,
+        user_features: Sequence[str] = (),
+        item_features: Sequence[str] = (),
+        context_features: Sequence[str] = (),
+        user_numbers: Sequence[str] = (),
+        item_numbers: Sequence[str] = (),
+        context_numbers: Sequence[str] = (),
+        item_vectors: Mapping[str, int] | None = None,
+        item_lists: Mapping[str, int] | None = None,
+        time_intervals: str | None = None,
+        split: LastInteraction | ByTime | ByUsers | None = None,
+        max_length: int = 100,
+        min_before: int = 1,
+        equal_times: str = "unknown",
+        negatives: str | None = None,
+        negatives_per_positive: int = 1,
+        negatives_not_in_history: bool = False,
+        feature_values: str = "as_of_sample",
+        steady: Sequence[str] = (),
+        seed: int = 12345,
+    ) -> None:
+        """Store the arguments."""
+        features = FeatureSet(
+            (
+                *(Number(name, USER) for name in user_numbers),
+                *(Number(name, ITEM) for name in item_numbers),
+                *(Number(name, INTERACTION) for name in context_numbers),
+                *(Category(name, INTERACTION) for name in context_features),
+                *(Vector(name, size) for name, size in (item_vectors or {}).items()),
+                *(KeyList(name, longest) for name, longest in (item_lists or {}).items()),
+            ),
+            time_intervals,
+        )
+        columns = BehaviourColumns(
+            user, item, order, tuple(user_features), tuple(item_features), label,
+            features=features, steady=tuple(steady),
+        )  # fmt: skip
+        drawn = negatives or ("none" if label else "popularity")
+        rules = SampleRules(
+            max_sequence_length=max_length,
+            shortest_sequence_for_user=1,
+            shortest_sequence_for_training=min_before,
+            seed=seed,
+            negatives=drawn,
+            negatives_per_positive=negatives_per_positive,
+            negatives_not_in_history=negatives_not_in_history,
+            equal_times=equal_times,
+            feature_values=feature_values,
+            **rules_of_split(split or LastInteraction()),
+        )
+        self._take(exclude_own_time(columns, rules), rules, rules.split)
+        self.reads_raw = False
+        self._takes_unnamed = True
+
+    @classmethod
+    def of(
+        cls, columns: BehaviourColumns, rules: SampleRules, split: Split | None
+    ) -> GroupHistories:
+        """Make one of a log's columns and rules, as ``preprocess`` has them."""
+        made = cls.__new__(cls)
+        made._take(columns, rules, split)
+        return made
+
+    def _take(self, columns: BehaviourColumns, rules: SampleRules, split: Split | None) -> None:
+        super().__init__()
+        self.columns = columns
+        self.rules = rules
+        self.split = split
+        self.items = ItemTableFitter(columns)
+        self.sizes: dict[str, int] = {}
+        self._shifts: dict[str, int] = {}
+        self.reads_raw = True
+        self._takes_unnamed = False
+        self.counts_events = False
+        self.changing_items: tuple[str, ...] = ()
+
+    # ---- columns ----
+
+    @property
+    def whole_by(self) -> str:
+        """The column whose rows of one value have to stand in one partition."""
+        return self.columns.user
+
+    @property
+    def dependencies(self) -> list[Any]:
+        """The columns that are also read as the log has them.
+
+        Users without an id are told apart by their keys, rows of one time are ordered by a hash
+        of the keys, and what is known of an item is seen before missing values are filled.
+        """
+        names = [self.columns.user, self.columns.item]
+        if self.reads_raw:
+            operated = [number.name for number in self._operated_numbers()]
+            names = list(dict.fromkeys([*names, *self.columns.items_in_log, *operated]))
+        return [names >> nvt.ops.Rename(postfix=RAW)]
+
+    def _operated_numbers(self) -> list[Number]:
+        """Numbers that operators changed, whose raw ones messages name."""
+        numbers = (f for f in self.columns.features if isinstance(f, Number))
+        of_rows = [n for n in numbers if n.operators and n.stored and n.of != ITEM]
+        return of_rows
+
+    def _required(self) -> tuple[str, ...]:
+        columns = self.columns
+        names = (*columns.users, columns.item, columns.timestamp, *columns.roles)
+        numbers = (*columns.of_users, *columns.of_interactions)
+        numbers = tuple(name for name in numbers if name != SECONDS)
+        return (*names, *self._part_columns(), *numbers)
+
+    def compute_selector(
+        self,
+        input_schema: Schema,
+        selector: Any,
+        parents_selector: Any = None,
+        dependencies_selector: Any = None,
+    ) -> Any:
+        """Take all columns."""
+        return nvt.ColumnSelector(list(input_schema.column_names))
+
+    def column_mapping(self, col_selector: Any) -> dict[str, list[str]]:
+        """Every output column depends on all columns but those of items."""
+        needed = [name for name in col_selector.names if name not in self._of_items()]
+        return dict.fromkeys(self._types(), needed)
+
+    def _of_items(self) -> set[str]:
+        """Columns that only ``fit`` looks at: a log that is transformed need not have them."""
+        names = (*self.columns.item_features, *self.columns.of_items)
+        return {PLACE, *names, *(name + RAW for name in names)}
+
+    def compute_output_schema(
+        self, input_schema: Schema, col_selector: Any, prev_output_schema: Schema | None = None
+    ) -> Schema:
+        """Describe users' rows; the ids' domains are those of the inputs, counted from 1."""
+        if self._takes_unnamed:
+            self.columns = self._with_unnamed(input_schema)
+            self.items = replace(self.items, columns=self.columns)
+        missing = [name for name in self._required() if name not in input_schema.column_names]
+        if missing:
+            raise MerlinSimError(
+                f"GroupHistories: expected the columns {', '.join(self._required())}. Missing: "
+                f"{', '.join(missing)}."
+            )
+        for name in self.columns.domains:
+            if name in input_schema.column_names:
+                self._shifts[name], self.sizes[name] = _domain(input_schema[name])
+        return Schema([self._schema_of(name, kind) for name, kind in self._types().items()])
+
+    def _with_unnamed(self, input_schema: Schema) -> BehaviourColumns:
+        """The columns, with those that no argument names: ids and numbers, by their tags."""
+        columns = self.columns
+        named = {*self._required(), *self._of_items(), columns.user + RAW, columns.item + RAW}
+        features: list[Any] = []
+        ids: dict[str, tuple[str, ...]] = {USER: (), ITEM: ()}
+        for column in input_schema:
+            if column.name in {*named, SECONDS}:
+                continue
+            if column.is_list:
+                raise MerlinSimError(
+                    f"GroupHistories: column {column.name!r} is a list; `item_lists` and "
+                    "`item_vectors` say what it is."
+                )
+            of = next((of for of, tag in TAGS_OF if tag in column.tags), ITEM)
+            is_id = "cat_path" in column.properties
+            if is_id and of in ids:
+                ids[of] = (*ids[of], column.name)
+            else:
+                kind: Any = Category if is_id else Number
+                features.append(kind(column.name, of))
+        more = replace(columns.features, features=(*columns.features.features, *features))
+        return replace(
+            columns,
+            features=more,
+            user_features=(*columns.user_features, *ids[USER]),
+            item_features=(*columns.item_features, *ids[ITEM]),
+        )
+
+    def _schema_of(self, name: str, kind: tuple[str, bool]) -> ColumnSchema:
+        dtype, is_list = kind
+        dims = (None, (0, None)) if is_list else (None,)
+        columns, tags = self.columns, []
+        if name in columns.users:
+            tags = [Tags.CONTEXT if name in columns.contexts else Tags.USER, Tags.CATEGORICAL]
+        elif name == columns.item:
+            tags = [Tags.ITEM, Tags.ITEM_ID, Tags.SEQUENCE, Tags.CATEGORICAL]
+        properties = {}
+        if name in self.sizes and tags:
+            properties = {"domain": {"min": 0, "max": self.sizes[name], "name": name}}
+        return ColumnSchema(name, tags=tags, dtype=dtype, dims=dims, properties=properties)
+
+    def samples_schema(self) -> Schema:
+        """Describe the samples that are made of the rows; ids have the domains of the inputs."""
+        return samples_schema(self.columns, self.sizes, self.rules.max_sequence_length)
+
+    @property
+    def layout(self) -> UsersLayout:
+        """How samples are made of the rows."""
+        events = self.items.fitted if self.counts_events else None
+        return users_layout_of(
+            self.columns, self.rules, InTime(events, frozenset(self.changing_items))
+        )
+
+    def _types(self) -> dict[str, tuple[str, bool]]:
+        """By name of an output column: its type, and whether it is a list."""
+        layout, columns = self.layout, self.columns
+        found = {name: ("int64", name in layout.per_interaction) for name in columns.users}
+        for name in columns.features.numbers(USER):
+            found[name] = ("float32", name in layout.per_interaction)
+        for names in layout.positions.values():
+            found |= dict.fromkeys(names, ("int64", False))
+        if layout.samples_before is not None:
+            found[layout.samples_before] = ("int64", False)
+        found[layout.history] = ("int64", True)
+        for of_row, dtype in (
+            (layout.times, "float64"),
+            (layout.same_time, "int32"),
+            (layout.roles, "int8"),
+            (layout.changed_at, "int64"),
+        ):
+            if of_row is not None:
+                found[of_row] = (dtype, True)
+        for name in layout.per_interaction:
+            found.setdefault(name, ("float32", True))
+        return found
+
+    # ---- fit ----
+
+    def fit(self, col_selector: Any, ddf: Any) -> Any:
+        """Learn what is known of items, and whose rows each partition has."""
+        found = [
+            dask.delayed(self.statistics)(part, number)
+            for number, part in enumerate(ddf.to_delayed())
+        ]
+        while len(found) > 1:
+            groups = [found[n : n + MERGED_AT_ONCE] for n in range(0, len(found), MERGED_AT_ONCE)]
+            found = [dask.delayed(merged)(group) for group in groups]
+        return found[0]
+
+    def fit_finalize(self, dask_stats: ItemStatistics) -> None:
+        """Keep what was learned.
+
+        Raises:
+            MerlinSimError: Where a user stands in several partitions.
+        """
+        self.refuse_split(dask_stats.users)
+        self.items = self.items.fitted_on(dask_stats)
+        self.counts_events = bool(self.columns.features.encodings)
+
+    def clear(self) -> None:
+        """Forget what was learned."""
+        self.items = self.items.cleared()
+
+    def statistics(self, frame: Any, number: int = 0) -> ItemStatistics:
+        """Count one partition.
+
+        Args:
+            frame: The partition.
+            number: Which of all partitions it is.
+        """
+        columns = self.columns
+        users = distinct(self._raw(frame, columns.user))
+        seconds = self._seconds(frame) if columns.features.encodings else None
+        names = [name for name in columns.items_in_log if name in frame]
+        return ItemStatistics.of(
+            users=hash_keys(users),
+            items=self._ids_on_host(frame, columns.item),
+            features=self.item_rows(frame, number, names),
+            roles=self._roles(frame),
+            seconds=seconds,
+        )
+
+    def user_hashes(self, frame: Any) -> npt.NDArray[np.uint64]:
+        """Hashes of the users of a partition, each once; its columns are those of the log."""
+        return np.unique(hash_keys(distinct(self._raw(frame, self.columns.user, ""))))
+
+    def refuse_split(self, users: npt.NDArray[np.uint64]) -> None:
+        """Raise a MerlinSimError where a user stands in several partitions.
+
+        Args:
+            users: Hashes of the users of all partitions, of each partition once.
+        """
+        split = len(users) - len(np.unique(users))
+        if split:
+            user = self.columns.user
+            raise MerlinSimError(
+                "A history needs all rows of its user in one partition. Received: "
+                f"{split:,} users (column {user!r}) with rows in several partitions. "
+                f"`dataset.shuffle_by_keys([{user!r}])` brings them together."
+            )
+
+    def item_rows(self, frame: Any, number: int, names: Sequence[str]) -> dict[str, pa.Table]:
+        """What the rows of a partition say of their items, by feature.
+
+        Args:
+            frame: The partition.
+            number: Which of all partitions it is.
+            names: The features.
+        """
+        if not names:
+            return {}
+        columns = self.columns
+        times = read_times(_host(frame, columns.timestamp), columns.timestamp)
+        places = np.arange(len(frame)) + (number << 40)
+        if PLACE in frame:
+            places = _host_numbers(frame, PLACE)
+        rows = {
+            ID: self._ids_on_host(frame, columns.item), MOMENT: ordered_times(times),
+            ITEM_PLACE: places,
+        }  # fmt: skip
+        found = {}
+        for name in names:
+            known = self._is_known(frame, name)
+            value = self._item_value(frame, name, known)
+            table = pa.table({**rows, KNOWN: known, VALUE: value})
+            found[name] = table.filter(pa.array(rows[ID] > 0))
+        return found
+
+    def _is_known(self, frame: Any, name: str) -> npt.NDArray[np.bool_]:
+        """Which rows say something of a feature of their item."""
+        if name + RAW not in frame:
+            if name in self.columns.features.numbers(ITEM):
+                return np.asarray(np.isfinite(on_host(_numbers(frame, name))))
+            if name in self._shifts and name not in self.columns.list_names:
+                return np.asarray(self._ids_on_host(frame, name) > 0)
+            return np.asarray(_host(frame, name).is_valid())
+        features = self.columns.features
+        cycle = cycles_of(features).get(name, (name,))
+        table = pa.table({one: self._raw(frame, one) for one in {name, *cycle}})
+        return is_known(features, name, table)
+
+    def _item_value(self, frame: Any, name: str, known: Array) -> pa.Array:
+        """What an item table holds of a column of items: ids, numbers, lists or vectors."""
+        if name in self._shifts and name not in self.columns.list_names:
+            return pa.array(self._ids_on_host(frame, name))
+        values = _host(frame, name)
+        if name in self.columns.list_names:
+            return _list_ids(values, self._shifts[name])
+        if name in self.columns.features.numbers(ITEM):
+            numbers = on_host(_numbers(frame, name))
+            self._check(frame, name, numbers[known], np.flatnonzero(known))
+            return pa.array(numbers)
+        return values
+
+    # ---- transform ----
+
+    def trains(self, frame: Any) -> npt.NDArray[np.bool_]:
+        """Whether each row of a partition, as the log has it, trains; see ``rows_that_train``."""
+        ordered = self._ordered(frame, "")
+        found = np.empty(len(ordered.order), bool)
+        found[ordered.order] = ordered.parts == 0
+        return found
+
+    def transform(self, col_selector: Any, df: Any) -> Any:
+        """Group one partition."""
+        xp = array_module(df)
+        if not len(df):
+            return self._no_rows(xp, df)
+        ordered = self._ordered(df, RAW)
+        users = ordered.order[np.minimum(ordered.offsets[:-1], max(0, len(ordered.order) - 1))]
+        users = users[: len(ordered.offsets) - 1]
+        ids = self._ids(df, self.columns.item)
+        kept = self._kept(ordered, on_host(ids))
+        found = self._user_columns(df, xp, users, kept)
+        lists, offsets = self._lists(df, xp, ids, kept), xp.asarray(kept.offsets)
+        for name, (dtype, is_list) in self._types().items():
+            if is_list:
+                found[name] = list_column(xp.asarray(lists[name]).astype(dtype), offsets, like=df)
+            else:
+                found[name] = xp.asarray(found[name]).astype(dtype)
+        return new_frame({name: found[name] for name in self._types()}, like=df)
+
+    def _no_rows(self, xp: Any, df: Any) -> Any:
+        """The columns without a row: Merlin's executor gives no inputs where there is none."""
+        nothing, offsets = xp.zeros(0, "int64"), xp.zeros(1, "int64")
+        return new_frame(
+            {
+                name: list_column(nothing.astype(dtype), offsets, like=df)
+                if is_list
+                else nothing.astype(dtype)
+                for name, (dtype, is_list) in self._types().items()
+            },
+            like=df,
+        )
+
+    def _ordered(self, frame: Any, raw: str) -> Ordered:
+        """Order the rows by user, time, and what orders those of one time."""
+        columns = self.columns
+        times = read_times(_host(frame, columns.timestamp), columns.timestamp)
+        users, items = (self._raw(frame, name, raw) for name in (columns.user, columns.item))
+        rows = pa.table({columns.user: users, columns.item: items, columns.timestamp: times})
+        codes = ranks(users)
+        ties = map(ranks, order_within_times(rows, columns, self.rules))
+        given = [_host_numbers(frame, name) for name in self._part_columns()]
+        order = order_of_rows([codes, ranks(times), *given, *ties])
+        counts = np.bincount(codes) if len(codes) else codes
+        offsets = np.concatenate([[0], np.cumsum(counts[counts > 0])]).astype(np.int64)
+        roles = self._roles(frame)[order]
+        parts = parts_of(
+            self.split, rows.take(pa.array(order)), columns.user, columns.timestamp,
+            given[0][order] if given else None, (roles & SAMPLE) > 0, offsets,
+            self.rules.validates_last,
+        )  # fmt: skip
+        return Ordered(order, offsets, ordered_times(times)[order], roles, parts)
+
+    def _kept(self, ordered: Ordered, items: Array) -> Ordered:
+        """The rows whose item has an id.
+
+        Where all rows were fitted on, each user's last one that is left tests. Otherwise a row
+        that trained stays one, whatever is left out behind it.
+        """
+        kept = ordered.kept(items[ordered.order] > 0)
+        if self.split is not None or self.rules.fit_on != ALL_ROWS:
+            return kept
+        is_sample, held_out = (kept.roles & SAMPLE) > 0, len(self.rules.mappings) - 1
+        return replace(kept, parts=last_parts(is_sample, kept.offsets, held_out))
+
+    def _part_columns(self) -> tuple[str, ...]:
+        return () if self.split is None else self.split.columns
+
+    def _user_columns(self, frame: Any, xp: Any, users: Array, kept: Ordered) -> dict[str, Any]:
+        """What stands once in a row: the user's ids and numbers, and the positions of samples."""
+        columns, layout = self.columns, self.layout
+        has_any = np.diff(kept.offsets) > 0
+        last = np.maximum(kept.offsets[1:] - 1, 0)
+        lasts = kept.order[last] if len(kept.order) else np.zeros(len(users), np.int64)
+        users, lasts, has_any = (xp.asarray(array) for array in (users, lasts, has_any))
+        found: dict[str, Any] = {}
+        for name in columns.users:
+            if name not in layout.per_interaction:
+                ids = self._ids(frame, name)
+                changes = name in columns.changing_keys
+                found[name] = xp.where(has_any, ids[lasts], 0) if changes else ids[users]
+        for name in columns.features.numbers(USER):
+            if name not in layout.per_interaction:
+                changes = name in columns.changing_numbers
+                found[name] = self._number(frame, name)[lasts if changes else users]
+        if layout.samples_before is not None:
+            found[layout.samples_before] = _numbers(frame, EARLIER)[users]
+        return found | self._positions(self._samples(kept), kept)
+
+    def _samples(self, kept: Ordered) -> SamplePlaces:
+        excludes = self.columns.moments
+        return sample_places(kept.roles, kept.offsets, kept.moments if excludes else None)
+
+    def _positions(self, samples: SamplePlaces, kept: Ordered) -> dict[str, Array]:
+        """From which position to which other one the samples of each split are."""
+        least: Any = self.rules.shortest_sequence_for_training
+        if self.columns.indexes_samples:
+            least = first_with_enough_taken(samples, least)
+        found: dict[str, Array] = {}
+        before: Any = np.zeros(len(samples.offsets) - 1, np.int64)
+        for part, (mapping, names) in enumerate(self.layout.positions.items()):
+            counts = counted_before(kept.parts[samples.places] <= part)
+            ends = counts[samples.offsets[1:]] - counts[samples.offsets[:-1]]
+            needs = 0 if self.split is None and mapping == self.rules.mappings[-1] else least
+            begins = np.minimum(np.maximum(before, needs), ends)
+            found |= dict(zip(names, (begins, ends), strict=True))
+            before = ends
+        return found
+
+    def _lists(self, frame: Any, xp: Any, ids: Any, kept: Ordered) -> dict[str, Any]:
+        """What stands beside the items, of each interaction."""
+        layout, columns, order = self.layout, self.columns, xp.asarray(kept.order)
+        own = behind = np.arange(len(kept.order))
+        lists: dict[str, Any] = {layout.history: ids[order]}
+        if layout.times is not None:
+            lists[layout.times] = self._seconds(frame)[kept.order]
+        if layout.same_time is not None:
+            behind = first_of_moments(kept.moments, kept.offsets)
+            lists[layout.same_time] = own - behind
+        if layout.roles is not None:
+            lists[layout.roles] = kept.roles
+        if layout.changed_at is not None:
+            lists[layout.changed_at] = kept.moments
+        before = behind - np.repeat(kept.offsets[:-1], np.diff(kept.offsets))
+        for number in columns.features.lagging:
+            values = self._number(frame, number.name)[order]
+            for name, lag in number.lagged.items():
+                # 0 where there was none: what operators bring to 0 is in the middle, or the least.
+                lagging = values[xp.asarray(np.maximum(behind - lag, 0))]
+                lists[name] = xp.where(xp.asarray(before >= lag), lagging, 0)
+        for name in layout.per_interaction:
+            if name in columns.beside_items:
+                lists[name] = self._ids(frame, name)[order]
+            elif name not in lists:
+                lists[name] = self._number(frame, name)[order]
+        return lists
+
+    def count_counted(self, frame: Any) -> dict[str, int]:
+        """Count the samples that ``encodings`` counted, whose own label they tell, by mapping.
+
+        Args:
+            frame: Rows as they come to this operator.
+        """
+        until = self.items.fitted.counted_until
+        kept, samples, _ = self._grouped(frame)
+        seconds = self._seconds(frame)[kept.order]
+        return {
+            mapping: int((seconds[self._places(mapping, kept, samples)[1]] <= (until or 0)).sum())
+            for mapping in self.layout.positions
+        }
+
+    def _grouped(self, frame: Any) -> tuple[Ordered, SamplePlaces, Array]:
+        """The rows that are left of a partition, their samples, and the items of all rows."""
+        items = self._ids_on_host(frame, self.columns.item)
+        kept = self._kept(self._ordered(frame, RAW), items)
+        return kept, self._samples(kept), items
+
+    def _places(self, mapping: str, kept: Ordered, samples: SamplePlaces) -> tuple[Array, Array]:
+        """Whose each sample of a mapping is, and where it stands among the rows that are left."""
+        positions = self._positions(samples, kept)
+        begins, ends = (positions[name] for name in self.layout.positions[mapping])
+        counts = ends - begins
+        users = np.repeat(np.arange(len(counts)), counts)
+        firsts = np.repeat(samples.offsets[:-1] + begins - np.cumsum(counts) + counts, counts)
+        return users, samples.places[firsts + np.arange(len(users))]
+
+    def count_outdated(self, frame: Any, values: ItemValues | None) -> int:
+        """Count the interactions that train whose user or item got another value later.
+
+        Args:
+            frame: Rows as they come to this operator.
+            values: The values of items in time.
+        """
+        columns = self.columns
+        kept, samples, items = self._grouped(frame)
+        users, places = self._places(TRAIN, kept, samples)
+        rows, lasts = kept.order[places], kept.order[kept.offsets[users + 1] - 1]
+        found = np.zeros(len(rows), bool)
+        for name in (*columns.changing_keys, *columns.changing_numbers):
+            of_key = name in columns.changing_keys
+            stored = on_host((self._ids if of_key else self._number)(frame, name))
+            found |= stored[rows] != stored[lasts]
+        for name in columns.items_in_log:
+            if values is not None and values.changes(name):
+                found |= values.is_outdated(name, items[rows], kept.moments[places])
+        return int(found.sum())
+
+    # ---- reading columns ----
+
+    def _raw(self, frame: Any, name: str, postfix: str = RAW) -> pa.Array:
+        """A column as the log has it, on the host."""
+        return _host(frame, name + postfix)
+
+    def _ids(self, frame: Any, name: str) -> Any:
+        """Ids from 1, of Categorify's codes."""
+        codes, xp = values_of(frame[name]), array_module(frame)
+        shift = self._shifts.get(name, CODES_BEFORE_KEYS)
+        return xp.maximum(codes - shift, 0) if shift else codes
+
+    def _ids_on_host(self, frame: Any, name: str) -> Array:
+        ids: Array = on_host(self._ids(frame, name))
+        return ids
+
+    def _number(self, frame: Any, name: str) -> Any:
+        """A number that operators made.
+
+        Raises:
+            UnfitNumberError: Where it is none that 32 bits hold.
+        """
+        numbers = _numbers(frame, name)
+        self._check(frame, name, numbers)
+        return numbers
+
+    def _check(self, frame: Any, name: str, numbers: Any, rows: Array | None = None) -> None:
+        """Refuse numbers that are none that 32 bits hold.
+
+        Args:
+            frame: The rows.
+            name: The column.
+            numbers: What operators made, on the host or where the frame is.
+            rows: Of which rows; of all if None.
+        """
+        xp = np if isinstance(numbers, np.ndarray) else array_module(frame)
+        with np.errstate(over="ignore"):
+            wrong = ~xp.isfinite(numbers.astype("float32"))
+        if not wrong.any():
+            return
+        place = int(on_host(wrong).argmax())
+        expected, of = "a finite number of 32 bits", ""
+        for number in self.columns.features:
+            if number.name == name and isinstance(number, Number) and number.operators:
+                expected = expected_of(number)
+        if name + RAW in frame:
+            row = place if rows is None else int(rows[place])
+            of = f"Of {_host(frame, name + RAW)[row].as_py():g} "
+        raise UnfitNumberError(
+            f"{name!r}: expected {expected}. {of}came {float(numbers[place]):g}."
+        )
+
+    def _seconds(self, frame: Any) -> npt.NDArray[np.float64]:
+        """The times of rows in seconds since 1970."""
+        if SECONDS in frame:
+            return _host_numbers(frame, SECONDS, np.float64)
+        unit = self.columns.features.timestamp_unit or "s"
+        times = read_times(_host(frame, self.columns.timestamp), self.columns.timestamp)
+        seconds: npt.NDArray[np.float64] = np.asarray(seconds_of(times, unit)[0].fill_null(0.0))
+        return seconds
+
+    def _roles(self, frame: Any) -> Array:
+        """What part each row plays."""
+        for name in self.columns.roles:
+            return np.asarray(self.columns.roles_of(_host_numbers(frame, name)))
+        return np.full(len(frame), TAKEN, np.int64)
+
+    # ---- saving ----
+
+    def learn_from(self, other: GroupHistories, grow: bool) -> None:
+        """Know what another one learned.
+
+        Args:
+            other: The other one.
+            grow: Whether ``fit`` goes on from that.
+        """
+        self.items = replace(other.items, columns=self.columns, grows=grow)
+        self.sizes = dict(other.sizes)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the columns and the rules, as JSON holds them."""
+        columns, split = self.columns, self.split
+        features = columns.features
+        return {
+            "columns": columns_to_plain(columns),
+            "features": features.to_plain() if features or features.timestamp_unit else None,
+            "found": {name: getattr(columns, name) for name in FOUND_IN_LOG},
+            "rules": self.rules.to_dict(),
+            "times": None if split is None else [split.test_from, split.validation_from],
+            "reads_raw": self.reads_raw,
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> GroupHistories:
+        """Make the operator that ``get_config`` describes."""
+        where = cls.__name__
+        stated, found = config["features"], dict(config["found"])
+        features = FeatureSet() if stated is None else features_from_plain(stated, where)
+        columns = columns_from_plain(config["columns"], features, where)
+        columns = replace(columns, **{**found, "steady": tuple(found["steady"])})
+        rules = SampleRules(**checked_arguments(config["rules"], SampleRules, where))
+        split = rules.split
+        if split is not None and config["times"] is not None:
+            test_from, validation_from = config["times"]
+            split = replace(split, test_from=test_from, validation_from=validation_from)
+        made = cls.of(columns, rules, split)
+        made.reads_raw = config["reads_raw"]
+        return made
+
+    def get_learned(self, directory: Path) -> dict[str, Any]:
+        """Return what ``fit`` learned; the item table goes into ``directory``."""
+        return {
+            **self.items.save(directory),
+            "sizes": self.sizes,
+            "shifts": self._shifts,
+            "counts_events": self.counts_events,
+        }
+
+    def set_learned(self, learned: Mapping[str, Any], directory: Path) -> None:
+        """Take what ``get_learned`` gave."""
+        self.items = self.items.load(learned, directory)
+        self.sizes, self._shifts = dict(learned["sizes"]), dict(learned["shifts"])
+        self.counts_events = learned["counts_events"]
+
+
+def _domain(column: ColumnSchema) -> tuple[int, int]:
+    """How many codes come before the first id of a column, and how many ids it has."""
+    properties = column.properties
+    most = int(properties.get("domain", {}).get("max") or 0)
+    if "cat_path" not in properties:
+        return 0, most
+    shift = CODES_BEFORE_KEYS - 1 if properties.get("num_buckets") else CODES_BEFORE_KEYS
+    return shift, max(0, most - shift)
+
+
+def _host(frame: Any, name: str) -> pa.Array:
+    """A column on the host, as one arrow array."""
+    column = frame_to_arrow(new_frame({name: frame[name]}, like=frame))[name]
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _host_numbers(frame: Any, name: str, dtype: Any = np.int64) -> Array:
+    """A column of numbers on the host; NaN where one is missing."""
+    values = _host(frame, name)
+    if values.null_count:
+        values = values.fill_null(np.nan if dtype is np.float64 else 0)
+    return np.asarray(values).astype(dtype, copy=False)
+
+
+def _numbers(frame: Any, name: str) -> Any:
+    """A column of numbers where the frame is; NaN where one is missing."""
+    column = frame[name]
+    if is_on_gpu(frame):
+        return column.astype("float64").fillna(float("nan")).values
+    return np.asarray(column, np.float64)
+
+
+def _list_ids(values: pa.Array, shift: int) -> pa.Array:
+    """Lists of ids of lists of codes; what has none is left out."""
+    offsets = np.asarray(values.offsets).astype(np.int64)
+    codes = np.asarray(values.flatten()).astype(np.int64)
+    ids = codes - shift
+    kept = counted_before(ids > 0)[offsets - offsets[0]]
+    return pa.ListArray.from_arrays(pa.array(kept, pa.int32()), pa.array(ids[ids > 0]))

@@ -1,0 +1,302 @@
+"""What a log says of its items: how often each was taken, and the values of its features."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ...foundation.atomic_write import whole_file
+from ...schemas.item_table import COUNT, ID, KEY
+from ...schemas.users_layout import JOINS, POSITIVE
+from ..behaviour.behaviour_columns import BehaviourColumns
+from ..features.feature import ITEM
+from ..features.fitted_numbers import FittedNumbers
+from ..features.known_values import changes_by_code, codes_of
+from ..features.raw_vectors import matrix_of
+from ..vocabularies.vocabulary import CATEGORIES
+
+Array = npt.NDArray[Any]
+MOMENT, PLACE, KNOWN, VALUE = "moment", "place", "known", "value"
+SHOWN = "shown"
+ITEMS_FILE, VOCABULARY = "items.parquet", "vocabulary"
+
+
+@dataclass(frozen=True)
+class ItemStatistics:
+    """What some partitions say of items; statistics of several partitions can be merged."""
+
+    users: npt.NDArray[np.uint64]
+    """Hashes of the users' keys, of each partition once."""
+    ids: Array
+    """The items, in the order of their ids; id 0 is left out."""
+    counts: Array
+    """How often each was taken."""
+    shown: Array
+    """How many rows each has."""
+    last: Mapping[str, pa.Table]
+    """By feature: of each item the last known value, with its time and place."""
+    varying: Mapping[str, Array]
+    """By feature: the items that have several values."""
+    rows: int
+    taken: int
+    newest: float | None
+    """The time of the newest row in seconds, where the log has seconds."""
+
+    @classmethod
+    def of(
+        cls,
+        users: npt.NDArray[np.uint64],
+        items: Array,
+        features: Mapping[str, pa.Table],
+        roles: Array,
+        seconds: Array | None,
+    ) -> ItemStatistics:
+        """Count some rows.
+
+        Args:
+            users: Hashes of the users' keys.
+            items: [rows] The ids of items, 0 where there is none.
+            features: By feature of items: id, time, place, whether it is known, and the value.
+            roles: [rows] What part each row plays.
+            seconds: [rows] Times in seconds, where they count.
+        """
+        own, codes = np.unique(items, return_inverse=True)
+        counted = (roles & (JOINS | POSITIVE)) > 0
+        shown = np.bincount(codes, minlength=len(own))
+        taken = np.bincount(codes[counted], minlength=len(own))
+        has_id = own > 0
+        return cls(
+            users=np.unique(users),
+            ids=own[has_id],
+            counts=taken[has_id],
+            shown=shown[has_id],
+            last={name: last_of_each(table) for name, table in features.items()},
+            varying={name: _varying(table) for name, table in features.items()},
+            rows=len(items),
+            taken=int(((roles & POSITIVE) > 0).sum()),
+            newest=None if seconds is None or not len(seconds) else float(seconds.max()),
+        )
+
+
+def merged(found: Sequence[ItemStatistics]) -> ItemStatistics:
+    """Add up the statistics of several partitions."""
+    ids = np.concatenate([one.ids for one in found])
+    own, codes = np.unique(ids, return_inverse=True)
+    counts, shown = (
+        np.bincount(codes, np.concatenate(of_each), minlength=len(own)).astype(np.int64)
+        for of_each in ([one.counts for one in found], [one.shown for one in found])
+    )
+    last, varying = {}, {}
+    for name in found[0].last:
+        tables = [one.last[name] for one in found]
+        together = pa.concat_tables(tables).combine_chunks()
+        last[name] = last_of_each(together)
+        varying[name] = np.unique(
+            np.concatenate([_varying(together), *(one.varying[name] for one in found)])
+        )
+    times = [one.newest for one in found if one.newest is not None]
+    return ItemStatistics(
+        users=np.concatenate([one.users for one in found]),
+        ids=own,
+        counts=counts,
+        shown=shown,
+        last=last,
+        varying=varying,
+        rows=sum(one.rows for one in found),
+        taken=sum(one.taken for one in found),
+        newest=max(times, default=None),
+    )
+
+
+def last_of_each(table: pa.Table) -> pa.Table:
+    """Keep, of each item, the known row of the greatest time, of these the last of the log.
+
+    Of an item of which nothing is known it is the last row.
+
+    >>> table = pa.table({ID: [7, 7, 7, 8], MOMENT: [7, 7, 2, 1], PLACE: [2, 5, 9, 0],
+    ...     KNOWN: [True, True, True, False], VALUE: ["a", "b", "c", "d"]})
+    >>> last_of_each(table)[VALUE].to_pylist()
+    ['b', 'd']
+    """
+    ids, *keys = (np.asarray(table[name]) for name in (ID, KNOWN, MOMENT, PLACE))
+    order = np.lexsort((*keys[::-1], ids))
+    is_last = np.ones(len(order), bool)
+    is_last[:-1] = np.diff(ids[order]) != 0
+    return table.take(pa.array(order[is_last])).combine_chunks()
+
+
+def value_codes(values: pa.Array) -> npt.NDArray[np.int64]:
+    """Number an array's distinct values, lists too."""
+    if pa.types.is_list(values.type):
+        texts = pa.ListArray.from_arrays(values.offsets, pc.cast(values.values, pa.string()))
+        values = pc.binary_join(texts, " ")
+    return codes_of(values)
+
+
+def _varying(table: pa.Table) -> Array:
+    """The items that have different known values."""
+    known = table.filter(table[KNOWN])
+    own, codes = np.unique(np.asarray(known[ID]), return_inverse=True)
+    found: Array = own[changes_by_code(value_codes(known[VALUE].combine_chunks()), codes)]
+    return found
+
+
+@dataclass(frozen=True)
+class ItemTableFitter:
+    """The item table as it was learned: what is known of each item, by id from 1."""
+
+    columns: BehaviourColumns
+    table: pa.Table | None = None
+    fitted: FittedNumbers = field(default_factory=FittedNumbers)
+    """The prior of shares and the time until which was counted, where encodings are asked for."""
+    grows: bool = False
+    """Whether ``fit`` goes on from what is known: known items keep what is known of them."""
+
+    def cleared(self) -> ItemTableFitter:
+        """Forget what was learned, unless it grows."""
+        return self if self.grows else ItemTableFitter(self.columns)
+
+    def fitted_on(self, found: ItemStatistics) -> ItemTableFitter:
+        """Take the statistics of all partitions."""
+        columns, features = self.columns, self.columns.features
+        size = int(found.ids.max(initial=0))
+        table = {COUNT: _by_id(found.ids, found.counts, size)}
+        for name, last in found.last.items():
+            table[name] = self._column(name, last, size)
+        fitted = self.fitted
+        if features.encodings:
+            labelled = columns.labels and found.rows
+            prior = found.taken / found.rows if labelled else float(not columns.labels)
+            fitted = replace(fitted, prior=prior, counted_until=found.newest)
+            table[SHOWN] = _by_id(found.ids, found.shown, size)
+        made = pa.table(table)
+        if self.grows and self.table is not None:
+            made = _grown(self.table, made)
+        return replace(self, table=made, fitted=fitted)
+
+    def _column(self, name: str, last: pa.Table, size: int) -> pa.Array:
+        """A feature by id, as models read it; items without rows have nothing."""
+        features = self.columns.features
+        rows = np.full(size + 1, -1, np.int64)
+        rows[np.asarray(last[ID])] = np.arange(last.num_rows)
+        rows = rows[1:]
+        values = last[VALUE].combine_chunks().take(pa.array(rows, mask=rows < 0))
+        for vector in features.vectors:
+            if vector.name == name:
+                flat = pa.array(matrix_of(values, vector.size).reshape(-1))
+                return pa.FixedSizeListArray.from_arrays(flat, vector.size)
+        if pa.types.is_list(values.type):
+            return _filled_lists(values)
+        if name in features.numbers(ITEM):
+            return pc.cast(values.fill_null(0.0), pa.float32())
+        return values.fill_null(0)
+
+    def for_ids(self, size: int) -> dict[str, pa.Array]:
+        """The columns of the vocabulary of items beside id and key, for so many ids.
+
+        Counts and shares that ``encodings`` ask for are those of all rows that were fitted on.
+        """
+        assert self.table is not None
+        columns = self.columns
+        names = [COUNT, *columns.item_features, *columns.of_items]
+        rows = np.arange(size)
+        places = pa.array(rows, mask=rows >= self.table.num_rows)
+        table = {name: self.table[name].combine_chunks().take(places) for name in names}
+        found = {name: _without_nulls(values) for name, values in table.items()}
+        for encoding in columns.features.encodings:
+            if SHOWN not in self.table.column_names:
+                found |= {n: self.table[n].combine_chunks().take(places) for n in encoding.names}
+                continue
+            counts = [np.asarray(self.table[name]) for name in (SHOWN, COUNT)]
+            ids = np.arange(1, self.table.num_rows + 1)
+            if encoding.column != columns.item:
+                ids = np.asarray(self.table[encoding.column])
+            of_key = [np.bincount(ids, of_item)[ids] for of_item in counts]
+            numbers = self.fitted.encode(encoding, columns.features.smoothing, *of_key)
+            found |= {name: pa.array(column).take(places) for name, column in numbers.items()}
+        return found
+
+    def save(self, directory: Path) -> dict[str, Any]:
+        """Write the table into a directory; give what else was learned, as JSON holds it.
+
+        The vocabulary of items of the dataset that is being saved has the table already.
+        """
+        if self.table is None:
+            return {"items": None}
+        vocabulary = _vocabulary(directory, self.columns)
+        if not vocabulary.is_file():
+            with whole_file(directory / ITEMS_FILE) as path:
+                pq.write_table(self.table, path, compression="zstd")
+        return {
+            "items": VOCABULARY if vocabulary.is_file() else ITEMS_FILE,
+            "prior": self.fitted.prior,
+            "counted_until": self.fitted.counted_until,
+        }
+
+    def load(self, learned: Mapping[str, Any], directory: Path) -> ItemTableFitter:
+        """Read what ``save`` wrote."""
+        if learned.get("items") is None:
+            return self
+        if learned["items"] == VOCABULARY:
+            table = pq.read_table(_vocabulary(directory, self.columns)).sort_by(ID)
+            table = table.drop_columns([ID, KEY])
+        else:
+            table = pq.read_table(directory / ITEMS_FILE)
+        fitted = FittedNumbers(prior=learned["prior"], counted_until=learned["counted_until"])
+        return replace(self, table=table, fitted=fitted)
+
+
+def _vocabulary(directory: Path, columns: BehaviourColumns) -> Path:
+    """The vocabulary of items of a dataset, whose workflow keeps files in a directory."""
+    return directory.parent.parent / CATEGORIES / f"{columns.item}.parquet"
+
+
+def _by_id(ids: Array, values: Array, size: int) -> pa.Array:
+    found = np.zeros(size + 1, np.int64)
+    found[ids] = values
+    return pa.array(found[1:])
+
+
+def _grown(before: pa.Table, found: pa.Table) -> pa.Table:
+    """Known items keep their values, and their counts grow; new ones stand behind them."""
+    count, columns = before.num_rows, {}
+    for name in before.column_names:
+        old, new = (table[name].combine_chunks() for table in (before, found))
+        if name in (COUNT, SHOWN):
+            more = np.zeros(max(count, len(new)), np.int64)
+            more[: len(new)] += np.asarray(new)
+            more[:count] += np.asarray(old)
+            columns[name] = pa.array(more)
+            continue
+        columns[name] = pa.concat_arrays([old, new.slice(count).cast(old.type)])
+    return pa.table(columns)
+
+
+def _filled_lists(values: pa.Array) -> pa.Array:
+    """Empty lists in the place of nulls."""
+    lengths = np.asarray(pc.list_value_length(values).fill_null(0)).astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values.flatten())
+
+
+def _without_nulls(values: pa.Array) -> pa.Array:
+    if not values.null_count:
+        return values
+    if pa.types.is_list(values.type):
+        return _filled_lists(values)
+    if pa.types.is_fixed_size_list(values.type):
+        rows = np.asarray(values.is_null())
+        matrix = np.zeros((len(values), values.type.list_size), np.float32)
+        matrix[~rows] = np.asarray(values.flatten()).reshape(-1, values.type.list_size)
+        return pa.FixedSizeListArray.from_arrays(
+            pa.array(matrix.reshape(-1)), values.type.list_size
+        )
+    return values.fill_null(0)

@@ -1,0 +1,415 @@
+"""Keys of arrow arrays: added up, ordered, and looked up, by hash tables and words of 8 bytes."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ...foundation.exceptions import MerlinSimError
+from ...foundation.hashing import hash_keys
+from ...schemas.dataset import natural_order
+from ...schemas.item_table import ID, KEY
+
+ABSENT = -1
+"""The position of a key that is not there."""
+MOST_KEPT = 128
+LONGEST = 1 << 31
+"""Bytes of strings for which offsets of 32 bits are too few."""
+WORD = 8
+NO_TEXT = np.empty(0, np.uint8), np.empty(0, np.int64)
+Array = npt.NDArray[Any]
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Tell whether a type is of strings."""
+    return kind in (pa.string(), pa.large_string())
+
+
+def hashes_of(keys: pa.Array) -> Array | None:
+    """A 64-bit hash of each key, equal for equal numbers of all widths; None where there is none.
+
+    That of a number has an inverse. A null has any.
+
+    >>> numbers = hashes_of(pa.array([7, 8], pa.int32()))
+    >>> numbers.tolist() == hashes_of(pa.array([7, 8], pa.int64())).tolist()
+    True
+    """
+    kind = keys.type
+    if is_text(kind):
+        return hash_keys(keys)
+    if keys.null_count:
+        keys = keys.fill_null(0) if not pa.types.is_boolean(kind) else keys.fill_null(False)
+    if pa.types.is_floating(kind):
+        numbers = keys.to_numpy(zero_copy_only=False).astype(np.float64)
+        return hash_keys(pa.array((numbers + 0.0).view(np.int64)))  # 0.0 and -0.0 are one key
+    if pa.types.is_boolean(kind):
+        return hash_keys(keys.cast(pa.int8()))
+    if pa.types.is_integer(kind):
+        return hash_keys(keys)
+    if pa.types.is_timestamp(kind) or pa.types.is_date64(kind):
+        return hash_keys(keys.cast(pa.int64()))
+    return None
+
+
+def add_up(keys: pa.Array, counts: Array) -> tuple[pa.Array, Array]:
+    """Add up the counts of equal keys, which come in the order in which they are first there.
+
+    >>> keys, counts = add_up(pa.array(["b", "a", "b"]), np.array([2, 1, 5]))
+    >>> keys.to_pylist(), counts.tolist()
+    (['b', 'a'], [7, 1])
+
+    Args:
+        keys: [keys] None of them null.
+        counts: [keys] int64.
+    """
+    hashes = hashes_of(keys)
+    if hashes is None:
+        encoded = keys.dictionary_encode()
+        sums = np.bincount(encoded.indices.to_numpy(), counts, len(encoded.dictionary))
+        return encoded.dictionary, sums.astype(np.int64)
+    first, sums = _add_up(hashes, counts, *_text_of(keys))
+    return keys.take(pa.array(first)), sums
+
+
+def key_order(keys: pa.Array) -> Array:
+    """Say in which order keys stand, strings by their bytes; equal ones keep their order.
+
+    >>> key_order(pa.array(["b", "a", "aaaaaaaaaa", "aaaaaaaab"])).tolist()
+    [1, 2, 3, 0]
+    """
+    if not is_text(keys.type):
+        order: Array = pc.sort_indices(keys).to_numpy()
+        return order
+    text, offsets = _text_of(keys)
+    longest = int(np.diff(offsets).max(initial=0))
+    order = np.arange(len(keys), dtype=np.int32)
+    places = order.copy()  # of keys that share all words so far with another one
+    run: Array | None = None  # which they share them with
+    for begin in range(0, longest + WORD, WORD):
+        words = _words(order[places], begin, begin >= longest, text, offsets)
+        by_word = np.argsort(words, kind="stable")
+        if run is not None:
+            by_word = by_word[np.argsort(run[by_word], kind="stable")]
+            run = run[by_word]
+        order[places] = order[places][by_word]
+        words = words[by_word]
+        del by_word
+        is_new = np.ones(len(words), np.bool_)
+        is_new[1:] = words[1:] != words[:-1]
+        if run is not None:
+            is_new[1:] |= run[1:] != run[:-1]
+        is_shared = ~(is_new & np.append(is_new[1:], True))
+        run = np.cumsum(is_new, dtype=np.int32)[is_shared]
+        places = places[is_shared]
+        if not len(places):
+            break
+    return order
+
+
+class KeyIndex:
+    """Positions of keys in an array of different keys.
+
+    >>> KeyIndex(pa.array(["b", "a"])).positions(pa.array(["a", "c", "a", None, "b"])).tolist()
+    [1, -1, 1, -1, 0]
+
+    Args:
+        keys: Different keys, without nulls.
+    """
+
+    def __init__(self, keys: pa.Array) -> None:
+        """Make the table, where the type of the keys has one."""
+        self.keys = keys
+        hashes = hashes_of(keys)
+        self._slots = None if hashes is None else _fill(hashes)
+        self._numbers = None if hashes is None or is_text(keys.type) else _numbers_of(keys)
+
+    def positions(self, asked: pa.Array) -> Array:
+        """Give each key's position, or -1.
+
+        Args:
+            asked: Keys of the same type, perhaps null.
+        """
+        hashes = hashes_of(asked)
+        if not len(self.keys) or self._slots is None or hashes is None:
+            if not len(self.keys):
+                return np.full(len(asked), ABSENT)
+            places = pc.index_in(asked, self.keys, skip_nulls=True).fill_null(ABSENT)
+            return np.asarray(places.to_numpy(), np.int64)
+        first = self._slots[hashes & np.uint64(len(self._slots) - 1)]  # many at once: memory waits
+        if self._numbers is not None:
+            numbers = _numbers_of(asked)
+            found: Array = _find_numbers(hashes, first, self._slots, numbers, self._numbers)
+        else:
+            texts = (*_text_of(asked), *_text_of(self.keys))
+            found = _find_text(hashes, first, self._slots, *texts)
+        if asked.null_count:
+            found[np.asarray(asked.is_null())] = ABSENT
+        return found
+
+
+@dataclass(frozen=True)
+class KeyCodes:
+    """A vocabulary's keys with their codes."""
+
+    index: KeyIndex
+    first: int
+    """The first key's code; those of the others follow."""
+
+    @classmethod
+    def read(cls, path: Path | str, column: str) -> KeyCodes | None:
+        """Read a file; None where its codes, the index that pandas reads, do not follow."""
+        if is_vocabulary(path):
+            return cls(KeyIndex(read_column(Path(path), column)), 0)
+        table = pq.read_table(path, columns=[column])
+        index = ((table.schema.pandas_metadata or {}).get("index_columns") or [{"start": 0}])[0]
+        keys = one_array(table[column])
+        if isinstance(index, str) or index.get("step", 1) != 1 or len(keys) > keys.null_count > 0:
+            return None
+        return cls(KeyIndex(keys.drop_null()), index["start"])
+
+
+_known: OrderedDict[tuple[str, str], tuple[Any, KeyCodes | None]] = OrderedDict()
+_lock = threading.Lock()
+
+
+def keys_of_file(path: Path | str, column: str) -> KeyCodes | None:
+    """Read the keys of a parquet file's column, once in a process; see :meth:`KeyCodes.read`.
+
+    A file is known by its path, its inode, its size and when it was changed, so another one that
+    stands there later is read anew.
+    """
+    known = str(path), column
+    stated = Path(path).stat()
+    stamp = stated.st_mtime_ns, stated.st_ino, stated.st_size
+    with _lock:
+        found = _known.get(known)
+        if found is not None and found[0] == stamp:
+            _known.move_to_end(known)
+            return found[1]
+    keys = KeyCodes.read(path, column)
+    with _lock:
+        for gone in [old for old in _known if not Path(old[0]).exists()]:
+            del _known[gone]
+        _known[known] = stamp, keys
+        while len(_known) > MOST_KEPT:
+            _known.popitem(last=False)
+    return keys
+
+
+def is_vocabulary(path: Path | str) -> bool:
+    """Tell whether a file is a vocabulary of a dataset, and none of NVTabular's files."""
+    return Path(path).is_file() and {ID, KEY} <= set(pq.read_schema(path).names)
+
+
+def read_column(path: Path, name: str) -> pa.Array:
+    """Read a column of a vocabulary: a file, or a directory of numbered ones.
+
+    Raises:
+        MerlinSimError: Where it is not there.
+    """
+    if is_vocabulary(path):
+        return one_array(pq.read_table(path, columns=[ID, KEY]).sort_by(ID)[KEY])
+    files = sorted(path.iterdir(), key=natural_order) if path.is_dir() else [path]
+    try:
+        tables = [pq.read_table(file, columns=[name]) for file in files]
+        return one_array(pa.concat_tables(tables)[name])
+    except (OSError, KeyError, pa.ArrowInvalid) as error:
+        raise MerlinSimError(
+            f"{path}: expected a vocabulary with the column {name!r} ({error})."
+        ) from error
+
+
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """Make one plain array of a column, with long offsets where its strings need them."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_string(column.type) and column.nbytes >= LONGEST:
+        column = column.cast(pa.large_string())
+    return column.combine_chunks()
+
+
+def _text_of(keys: pa.Array) -> tuple[Array, Array]:
+    """The bytes of strings, and where each begins: [bytes], [keys + 1]; nothing of other keys."""
+    if not is_text(keys.type):
+        return NO_TEXT
+    _, offsets, data = keys.buffers()
+    width = np.int64 if pa.types.is_large_string(keys.type) else np.int32
+    begins = np.frombuffer(offsets, width) if offsets is not None else np.zeros(1, width)
+    letters = NO_TEXT[0] if data is None else np.frombuffer(data, np.uint8)
+    return letters, begins[keys.offset : keys.offset + len(keys) + 1]
+
+
+def _numbers_of(keys: pa.Array) -> Array:
+    """Keys that are no strings, as numbers to compare; a null is any."""
+    if pa.types.is_boolean(keys.type):
+        keys = keys.cast(pa.int8())
+    elif pa.types.is_temporal(keys.type):
+        keys = keys.cast(pa.int64())
+    width = np.dtype(keys.type.to_pandas_dtype())
+    return np.frombuffer(keys.buffers()[1], width)[keys.offset : keys.offset + len(keys)]
+
+
+def _fill(hashes: Array) -> Array:
+    """Make a table of the positions of different keys, twice as long as there are keys.
+
+    A slot has the upper half of a key's hash, and its position + 1 in the lower half.
+    """
+    bits = max(2, int(2 * len(hashes) - 1).bit_length())
+    slots = np.zeros(1 << bits, np.uint64)
+    _fill_slots(hashes, slots)
+    return slots
+
+
+@numba.njit(cache=True, nogil=True)
+def _fill_slots(hashes: npt.NDArray[np.uint64], slots: npt.NDArray[np.uint64]) -> None:
+    last = np.uint64(len(slots) - 1)
+    low = np.uint64(0xFFFFFFFF)
+    for position in range(len(hashes)):
+        slot = hashes[position] & last
+        while slots[slot] != 0:
+            slot = (slot + np.uint64(1)) & last
+        slots[slot] = (hashes[position] & ~low) | np.uint64(position + 1)
+
+
+@numba.njit(cache=True, nogil=True)
+def _find_numbers(
+    asked: npt.NDArray[np.uint64],
+    first: npt.NDArray[np.uint64],
+    slots: npt.NDArray[np.uint64],
+    numbers: npt.NDArray[Any],
+    known: npt.NDArray[Any],
+) -> npt.NDArray[np.int64]:
+    last = np.uint64(len(slots) - 1)
+    low = np.uint64(0xFFFFFFFF)
+    found = np.empty(len(asked), np.int64)
+    for row in range(len(asked)):
+        slot = asked[row] & last
+        position: Any = ABSENT
+        entry = first[row]
+        while entry != 0:
+            position = np.int64(entry & low) - 1
+            if known[position] == numbers[row]:
+                break
+            position = ABSENT
+            slot = (slot + np.uint64(1)) & last
+            entry = slots[slot]
+        found[row] = position
+    return found
+
+
+@numba.njit(cache=True, nogil=True)
+def _find_text(
+    asked: npt.NDArray[np.uint64],
+    first: npt.NDArray[np.uint64],
+    slots: npt.NDArray[np.uint64],
+    text: npt.NDArray[np.uint8],
+    offsets: npt.NDArray[Any],
+    known_text: npt.NDArray[np.uint8],
+    known_offsets: npt.NDArray[Any],
+) -> npt.NDArray[np.int64]:
+    last = np.uint64(len(slots) - 1)
+    low = np.uint64(0xFFFFFFFF)
+    found = np.empty(len(asked), np.int64)
+    for row in range(len(asked)):
+        slot = asked[row] & last
+        position: Any = ABSENT
+        entry = first[row]
+        while entry != 0:
+            if (entry ^ asked[row]) <= low:
+                position = np.int64(entry & low) - 1
+                if _is_same(text, offsets, row, known_text, known_offsets, position):
+                    break
+                position = ABSENT
+            slot = (slot + np.uint64(1)) & last
+            entry = slots[slot]
+        found[row] = position
+    return found
+
+
+@numba.njit(cache=True, nogil=True)
+def _is_same(
+    text: npt.NDArray[np.uint8],
+    offsets: npt.NDArray[Any],
+    row: int,
+    other_text: npt.NDArray[np.uint8],
+    other_offsets: npt.NDArray[Any],
+    other_row: int,
+) -> bool:
+    begin, other = offsets[row], other_offsets[other_row]
+    length = offsets[row + 1] - begin
+    if other_offsets[other_row + 1] - other != length:
+        return False
+    for place in range(length):
+        if text[begin + place] != other_text[other + place]:
+            return False
+    return True
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_up(
+    hashes: npt.NDArray[np.uint64],
+    counts: npt.NDArray[np.int64],
+    text: npt.NDArray[np.uint8],
+    offsets: npt.NDArray[Any],
+) -> Any:
+    """Find the first row of each key, and its sum; strings are compared where hashes are equal."""
+    bits = 2
+    while (1 << bits) < 2 * len(hashes):
+        bits += 1
+    slots = np.full(1 << bits, ABSENT, np.int32)
+    last = np.uint64(len(slots) - 1)
+    first = np.empty(len(hashes), np.int64)
+    sums = np.empty(len(hashes), np.int64)
+    distinct = 0
+    for row in range(len(hashes)):
+        slot = hashes[row] & last
+        while slots[slot] != ABSENT:
+            known = first[slots[slot]]
+            if hashes[known] == hashes[row] and (
+                len(offsets) == 0 or _is_same(text, offsets, row, text, offsets, known)
+            ):
+                break
+            slot = (slot + np.uint64(1)) & last
+        if slots[slot] == ABSENT:
+            slots[slot] = distinct
+            first[distinct] = row
+            sums[distinct] = counts[row]
+            distinct += 1
+        else:
+            sums[slots[slot]] += counts[row]
+    return first[:distinct].copy(), sums[:distinct].copy()
+
+
+@numba.njit(cache=True, nogil=True)
+def _words(
+    rows: npt.NDArray[np.int32],
+    begin: int,
+    is_last: bool,
+    text: npt.NDArray[np.uint8],
+    offsets: npt.NDArray[Any],
+) -> npt.NDArray[np.uint64]:
+    """The 8 bytes of strings from one on, as a number, 0 after their end; in the end their length.
+
+    The length tells a string from one that goes on with bytes of 0.
+    """
+    words = np.empty(len(rows), np.uint64)
+    for place in range(len(rows)):
+        first, end = offsets[rows[place]], offsets[rows[place] + 1]
+        value = np.uint64(0)
+        if is_last:
+            value = np.uint64(end - first)
+        else:
+            for byte in range(first + begin, first + begin + WORD):
+                value = (value << np.uint64(8)) | np.uint64(text[byte] if byte < end else 0)
+        words[place] = value
+    return words

@@ -1,0 +1,192 @@
+"""Operators of single columns that NVTabular has not: buckets by quantiles, keys of a text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import numpy.typing as npt
+import nvtabular as nvt
+import pyarrow as pa
+from merlin.dag.ops.stat_operator import StatOperator
+from merlin.schema import Tags
+
+from ...foundation.exceptions import MerlinSimError, UnfitNumberError
+from ..engine.backend import frame_from_arrow, frame_to_arrow, new_frame
+from ..features.raw_vectors import keys_of_lists
+from .registry import register
+
+Array = npt.NDArray[Any]
+
+
+@register
+class QuantileBuckets(StatOperator):
+    """Put numbers into buckets with about as many rows each; the buckets become keys.
+
+    NVTabular's Bucketize takes borders that somebody knows; this one learns them from the
+    quantiles in ``fit``. Equal numbers are in one bucket. The output is text, ``bucket 0`` and so
+    on, or ``no_<column>`` where there is no number: ``Categorify`` makes ids of it.
+
+    Example usage::
+
+        ages = ["age"] >> ops.QuantileBuckets(10) >> ops.Categorify()
+
+    Args:
+        buckets: How many buckets, or the numbers at which they begin.
+    """
+
+    def __init__(self, buckets: int | Sequence[float]) -> None:
+        """Store the argument."""
+        super().__init__()
+        if isinstance(buckets, int) and buckets < 2:
+            raise MerlinSimError(f"`buckets` should be at least 2. Received: {buckets}.")
+        self.buckets: int | list[float] = (
+            buckets if isinstance(buckets, int) else [float(border) for border in buckets]
+        )
+        self.boundaries: dict[str, list[float]] = {}
+
+    def fit(self, col_selector: Any, ddf: Any) -> Any:
+        """Count the different numbers of each column."""
+        if not isinstance(self.buckets, int):
+            return dask.delayed(dict)()
+        counted = [dask.delayed(_counted)(part, col_selector.names) for part in ddf.to_delayed()]
+        return dask.delayed(_added)(counted)
+
+    def fit_finalize(self, dask_stats: Mapping[str, tuple[Array, Array]]) -> None:
+        """Learn the boundaries."""
+        for name, (values, counts) in dask_stats.items():
+            assert isinstance(self.buckets, int)
+            self.boundaries[name] = _boundaries(name, values, counts, self.buckets)
+
+    def clear(self) -> None:
+        """Forget the boundaries."""
+        self.boundaries = {}
+
+    def transform(self, col_selector: Any, df: Any) -> Any:
+        """Name the bucket of each number; the few numbers of a row come to the host for it."""
+        keys = {}
+        for name in col_selector.names:
+            numbers = _numbers(df, name)
+            if np.isinf(numbers).any():
+                raise UnfitNumberError(f"{name!r}: expected finite numbers, found an infinite one.")
+            keys[name] = pa.array(bucket_keys(self._boundaries_of(name), name, numbers))
+        return frame_from_arrow(pa.table(keys))
+
+    def _boundaries_of(self, name: str) -> list[float]:
+        return self.boundaries[name] if isinstance(self.buckets, int) else self.buckets
+
+    @property
+    def output_dtype(self) -> Any:
+        """Text."""
+        return np.dtype("O")
+
+    @property
+    def output_tags(self) -> list[Tags]:
+        """Keys."""
+        return [Tags.CATEGORICAL]
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments."""
+        return {"buckets": self.buckets}
+
+    def get_learned(self, directory: Path) -> dict[str, Any]:
+        """Return the boundaries."""
+        return {"boundaries": self.boundaries}
+
+    def set_learned(self, learned: Mapping[str, Any], directory: Path) -> None:
+        """Take the boundaries."""
+        self.boundaries = {name: list(found) for name, found in learned["boundaries"].items()}
+
+
+def bucket_keys(boundaries: Sequence[float], name: str, numbers: Array) -> Array:
+    """The key of each number's bucket.
+
+    >>> bucket_keys([2.0, 5.0], "price", np.array([1, 2, 7, np.nan])).tolist()
+    ['bucket 0', 'bucket 1', 'bucket 2', 'no_price']
+    """
+    digits = len(str(len(boundaries)))
+    named = [f"bucket {place:0{digits}d}" for place in range(len(boundaries) + 1)]
+    borders = np.asarray(boundaries, np.float32)
+    places = np.searchsorted(borders, np.asarray(numbers, np.float32), side="right")
+    keys = np.array(named, object)[places]
+    keys[np.isnan(numbers)] = f"no_{name}"
+    return np.asarray(keys, np.object_)
+
+
+def _numbers(frame: Any, name: str) -> npt.NDArray[np.float64]:
+    table = frame_to_arrow(new_frame({name: frame[name]}, like=frame))
+    column = table[name].combine_chunks()
+    numbers = np.asarray(column.cast(pa.float64()).fill_null(np.nan))
+    return numbers.astype(np.float32).astype(np.float64)  # a value may come in either width
+
+
+def _counted(frame: Any, names: Sequence[str]) -> dict[str, tuple[Array, Array]]:
+    found = {}
+    for name in names:
+        numbers = _numbers(frame, name)
+        found[name] = np.unique(numbers[~np.isnan(numbers)], return_counts=True)
+    return found
+
+
+def _added(counted: Sequence[Mapping[str, tuple[Array, Array]]]) -> dict[str, tuple[Array, Array]]:
+    found = {}
+    for name in counted[0]:
+        values, counts = (np.concatenate([one[name][n] for one in counted]) for n in (0, 1))
+        distinct, codes = np.unique(values, return_inverse=True)
+        found[name] = distinct, np.bincount(codes, counts, minlength=len(distinct))
+    return found
+
+
+def _boundaries(name: str, values: Array, counts: Array, buckets: int) -> list[float]:
+    """Where buckets begin that hold as many rows each; equal numbers are in one bucket."""
+    if not len(values):
+        raise MerlinSimError(f"{name!r}: expected numbers, found none: all are missing.")
+    ends = np.cumsum(counts)
+    wanted = np.arange(1, buckets) / buckets * ends[-1]
+    lasts = np.unique(np.searchsorted(ends, np.ceil(wanted - 1e-9)))
+    found = values[lasts[lasts < len(values) - 1] + 1]  # a bucket begins behind the last value
+    if not len(found):
+        raise MerlinSimError(
+            f"{name!r}: expected {buckets} buckets, found one: so many values are "
+            f"{values[-1]:g} that all smaller ones share its bucket."
+        )
+    return [float(border) for border in found]
+
+
+@register
+class SplitKeys(nvt.ops.Operator):
+    """Make a list of keys of a text with a separator; ``Categorify`` makes ids of them.
+
+    Args:
+        longest: How many keys are kept, the first.
+        separator: What stands between them.
+    """
+
+    def __init__(self, longest: int, separator: str = "|") -> None:
+        """Store the arguments."""
+        super().__init__()
+        self.longest = longest
+        self.separator = separator
+
+    def transform(self, col_selector: Any, df: Any) -> Any:
+        """Split one partition, on the host: cudf's strings are split by Python's rules only."""
+        lists = {}
+        for name in col_selector.names:
+            column = frame_to_arrow(new_frame({name: df[name]}, like=df))[name].combine_chunks()
+            if pa.types.is_dictionary(column.type):
+                column = column.dictionary_decode()
+            keys, rows = keys_of_lists(column, self.longest, self.separator)
+            counts = np.bincount(rows, minlength=len(column))
+            offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
+            lists[name] = pa.ListArray.from_arrays(offsets, keys)
+        return frame_from_arrow(pa.table(lists))
+
+    def _compute_shape(self, col_schema: Any, input_schema: Any) -> Any:
+        return col_schema.with_shape((None, (0, self.longest)))
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments."""
+        return {"longest": self.longest, "separator": self.separator}

@@ -1,0 +1,347 @@
+"""The parts of a dataset directory, written by a fitted workflow."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import numpy.typing as npt
+import nvtabular as nvt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from merlin.dag import iter_nodes
+from merlin.io import Dataset
+
+from ...foundation.atomic_write import whole_file
+from ...foundation.exceptions import MerlinSimError
+from ...foundation.process_wide import quiet_merlin
+from ...foundation.progress import Narrator, Silence
+from ...schemas.dataset import write_documents
+from ...schemas.users_layout import JOINS, POSITIVE, SAMPLE, USERS, UsersLayout
+from ..behaviour.dataset_spec import EVENTS, ITEM_CHANGES, InTime, users_spec
+from ..behaviour.interaction_roles import counted_before
+from ..behaviour.rules import LATEST
+from ..engine.backend import frame_to_arrow, lists_of_arrow
+from ..engine.schedulers import Scheduler
+from ..features.event_counts import counted_samples, write_events
+from ..features.feature import Number
+from ..features.fitted_numbers import FittedNumbers
+from ..features.item_values import ItemValues
+from ..ops.categorify import Categorify
+from ..ops.group_histories import GroupHistories
+from ..ops.item_changes import write_item_changes
+from ..ops.numbers import QuantileBuckets
+from ..vocabularies.vocabulary import CATEGORIES, Vocabularies
+
+INTERACTIONS_PER_FILE = 1 << 23
+INTERACTIONS_PER_GROUP = 1 << 21
+"""What the loader has in memory at a time, and shuffles users within: 8 MB."""
+ZSTD_LEVEL = 1  # lower ones store ids that hardly repeat as they are, one byte in four a zero
+Array = npt.NDArray[Any]
+
+
+@dataclass
+class WrittenUsers:
+    """What users' rows hold, in numbers."""
+
+    users: int = 0
+    interactions: int = 0
+    samples: int = 0
+    """Interactions that may be samples, whatever stands before them."""
+    unknown_users: int = 0
+    positions: dict[str, int] = field(default_factory=dict)
+    """Mapping -> how many interactions it predicts."""
+    rows: dict[str, int] = field(default_factory=dict)
+    """Mapping -> how many samples it has, negatives too."""
+    outdated: int = 0
+    """Interactions that train whose user or item got another value later."""
+    counted: dict[str, int] = field(default_factory=dict)
+    """Mapping -> how many of them the encodings of a fitted workflow counted."""
+
+    def refuse_counted(self, group: GroupHistories, source: str, mappings: Sequence[str]) -> None:
+        """Refuse samples that the encodings of a fitted workflow counted; see ``event_counts``."""
+        until = group.items.fitted.counted_until
+        counted, of = (
+            sum(one.get(m, 0) for m in mappings) for one in (self.counted, self.positions)
+        )
+        if counted and until is not None:
+            raise counted_samples(source, counted, of, until)
+
+    def add(self, other: WrittenUsers) -> None:
+        """Add the numbers of other rows."""
+        for name in ("users", "interactions", "samples", "unknown_users", "outdated"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for mapping in other.positions:
+            for of, more in (
+                (self.positions, other.positions), (self.rows, other.rows),
+                (self.counted, other.counted),
+            ):  # fmt: skip
+                of[mapping] = of.get(mapping, 0) + more.get(mapping, 0)
+
+
+def group_of(workflow: nvt.Workflow) -> GroupHistories:
+    """The operator that a workflow ends in."""
+    operator = workflow.output_node.op
+    if not isinstance(operator, GroupHistories):
+        raise MerlinSimError(
+            "A dataset of behaviour is written by a workflow that ends in GroupHistories. "
+            f"Received: one that ends in {type(operator).__name__}."
+        )
+    return operator
+
+
+@dataclass
+class DatasetWriter:
+    """Writes the parts of a dataset directory, one after the other."""
+
+    workflow: nvt.Workflow
+    dataset: Dataset
+    directory: Path
+    scheduler: Scheduler
+    narrator: Narrator = field(default_factory=Silence)
+    users_expected: int = 0
+    """How many users there are, for the progress."""
+
+    @property
+    def group(self) -> GroupHistories:
+        """What makes users' rows."""
+        return group_of(self.workflow)
+
+    @property
+    def layout(self) -> UsersLayout:
+        """How samples are made of the rows."""
+        return self.group.layout
+
+    def write_users(self) -> WrittenUsers:
+        """Write the users' rows, what changes in time beside them, and what encodings count."""
+        group = self.group
+        frames = self._frames()
+        changes = self.directory / ITEM_CHANGES
+        with quiet_merlin():
+            changing = write_item_changes(group, frames, changes, self.scheduler.compute)
+        values = ItemValues(changes) if changing else None
+        is_latest = group.rules.feature_values == LATEST
+        group.changing_items = () if is_latest else changing
+        with quiet_merlin():
+            self.workflow.graph.construct_schema(self.dataset.schema, preserve_dtypes=True)
+            made = self.workflow.transform(self.dataset)
+        write = dask.delayed(_WriteUsers(group, self.directory, values if is_latest else None))
+        (self.directory / USERS).mkdir()
+        parts = zip(made.to_ddf().to_delayed(), frames, strict=True)
+        looks_at_rows = is_latest or self._may_be_counted
+        tasks = [
+            write(part, frame if looks_at_rows else None, n)
+            for n, (part, frame) in enumerate(parts)
+        ]
+        written = WrittenUsers()
+        with self.narrator.phase("writing users", self.users_expected) as report:
+            for of_part in self.scheduler.compute(tasks):
+                report(of_part.users, of_part.users)
+                written.add(of_part)
+        if is_latest:
+            shutil.rmtree(changes, ignore_errors=True)
+            values = None
+        if group.counts_events:
+            self._write_events(values)
+        return written
+
+    @property
+    def _may_be_counted(self) -> bool:
+        """Whether a fitted workflow may have counted rows of this log."""
+        return bool(self.group.columns.features.encodings) and not self.group.counts_events
+
+    def _frames(self) -> list[Any]:
+        """Delayed partitions, as they come to the last operator."""
+        with quiet_merlin():
+            frames = self.workflow.executor.transform(
+                self.dataset.to_ddf(), self.workflow.output_node.parents_with_dependencies
+            )
+        delayed: list[Any] = frames.to_delayed()
+        return delayed
+
+    @property
+    def files(self) -> list[str]:
+        """The users' files, relative to the directory."""
+        paths = sorted((self.directory / USERS).glob("*.parquet"), key=_number_of)
+        return [f"{USERS}/{path.name}" for path in paths]
+
+    def _write_events(self, values: ItemValues | None) -> None:
+        """Write, for counts and shares by time, the interactions with each encoded key."""
+        layout, columns = self.layout, self.group.columns
+        names = [n for n in (layout.history, layout.times, layout.roles, layout.changed_at) if n]
+        tables = [pq.read_table(self.directory / file, columns=names) for file in self.files]
+        rows = pa.concat_tables(tables)
+        flat = {name: np.asarray(rows[name].combine_chunks().flatten()) for name in names}
+        items = flat[layout.history].astype(np.int64)
+        seconds = flat[str(layout.times)]
+        taken: Any = np.ones(len(items), np.int64)
+        if layout.roles is not None:
+            taken = (flat[layout.roles] & POSITIVE) > 0
+        table = self._item_columns()
+        for encoding in columns.features.encodings:
+            name, ids = encoding.column, items
+            if name != columns.item:
+                ids = np.concatenate([[0], np.asarray(table[name])])
+                if values is not None and values.changes(name):
+                    ids = values.at(name, items, flat[str(layout.changed_at)], ids)
+                else:
+                    ids = ids[items]
+            write_events(self.directory / EVENTS / f"{name}.parquet", ids, seconds, taken)
+
+    def _item_columns(self) -> dict[str, pa.Array]:
+        return self.group.items.for_ids(self.group.sizes[self.group.columns.item])
+
+    def write_vocabularies(self) -> None:
+        """Write the keys of every domain, and what is known of each item."""
+        columns = self.group.columns
+        vocabularies = Vocabularies(self.directory / CATEGORIES)
+        for name in columns.domains:
+            more = self._item_columns() if name == columns.item else {}
+            vocabularies.write(name, keys_of(self.workflow, name), **more)
+
+    def write_documents(self) -> None:
+        """Write the spec and the schema."""
+        group = self.group
+        events = group.items.fitted if group.counts_events else None
+        in_time = InTime(events, frozenset(group.changing_items))
+        schema = group.samples_schema()
+        spec = users_spec(group.columns, schema, group.rules, self.files, in_time)
+        write_documents(self.directory, spec)
+
+
+def keys_of(workflow: nvt.Workflow, domain: str) -> pa.Array:
+    """The raw keys of a domain by id: the first has id 1."""
+    for node in iter_nodes([workflow.output_node]):
+        if isinstance(node.op, Categorify) and domain in node.selector.names:
+            keys: pa.Array = node.op.keys(domain)
+            return keys
+    raise MerlinSimError(f"{domain!r}: expected a column that Categorify makes ids of, found none.")
+
+
+def fitted_numbers(workflow: nvt.Workflow) -> FittedNumbers:
+    """The operators that each number goes through, as they were fitted."""
+    group = group_of(workflow)
+    chains = {
+        number.name: _chain(workflow.output_node, number.name)
+        for number in group.columns.features
+        if isinstance(number, Number)
+    }
+    return replace(group.items.fitted, operators=chains)
+
+
+def _chain(node: Any, name: str) -> list[Any]:
+    """The operators of a column up to a node, the first to the last; its buckets are the end."""
+    for parent in node.parents_with_dependencies:
+        if parent.op is None or name not in parent.output_columns.names:
+            continue
+        before = _chain(parent, name)
+        if isinstance(parent.op, Categorify) or not _changes_values(parent.op):
+            return before
+        return [*before, parent.op]
+    return []
+
+
+def _changes_values(operator: Any) -> bool:
+    """Whether an operator makes a number of a number, or a bucket."""
+    from merlin.dag.ops.concat_columns import ConcatColumns
+    from merlin.dag.ops.selection import SelectionOp
+    from merlin.dag.ops.subtraction import SubtractionOp
+
+    from ..ops.fill_as_of import FillAsOf
+
+    passing = (ConcatColumns, SelectionOp, SubtractionOp, FillAsOf)
+    return not isinstance(operator, passing) or isinstance(operator, QuantileBuckets)
+
+
+@dataclass(frozen=True)
+class _WriteUsers:
+    """Writes one file of users; travels between processes."""
+
+    group: GroupHistories
+    directory: Path
+    values: ItemValues | None
+    """The values of items in time, where samples have the latest all the same."""
+
+    def __call__(self, frame: Any, rows: Any, number: int) -> WrittenUsers:
+        """Write a partition.
+
+        Args:
+            frame: The users' rows.
+            rows: The rows that they were made of, where outdated values are counted.
+            number: Which of all partitions it is.
+        """
+        layout, table = self.group.layout, frame_to_arrow(frame)
+        history = table[layout.history].combine_chunks()
+        if self.group.sizes[layout.history] < 2**31:
+            small = pa.list_(pa.int32())
+            kind = pa.large_list(pa.int32()) if pa.types.is_large_list(history.type) else small
+            place = table.schema.get_field_index(layout.history)
+            table = table.set_column(place, layout.history, history.cast(kind))
+        offsets = np.asarray(history.offsets).astype(np.int64)
+        split = [] if layout.times is None else [f"{layout.times}.list.element"]
+        path = self.directory / USERS / f"part.{number}.parquet"
+        with whole_file(path) as whole, pq.ParquetWriter(
+            whole, table.schema, compression="zstd", compression_level=ZSTD_LEVEL,
+            use_dictionary=False, write_statistics=False,
+            use_byte_stream_split=split,  # of times the first bytes are nearly all the same
+        ) as writer:  # fmt: skip
+            for first, stop in cut(offsets, INTERACTIONS_PER_GROUP):
+                rows_of_group = table.slice(first, stop - first)
+                writer.write_table(rows_of_group, row_group_size=max(1, stop - first))
+        written = count_users(table, layout, self.group.columns.user)
+        if rows is not None and self.group.rules.feature_values == LATEST:
+            written.outdated = self.group.count_outdated(rows, self.values)
+        if rows is not None and self.group.columns.features.encodings:
+            written.counted = self.group.count_counted(rows)
+        return written
+
+
+def cut(offsets: Array, interactions: int) -> list[tuple[int, int]]:
+    """Cut users into groups of about so many interactions; one user is never cut.
+
+    >>> cut(np.array([0, 3, 5, 15, 16]), 5)
+    [(0, 2), (2, 3), (3, 4)]
+    """
+    groups, first = [], 0
+    while first < len(offsets) - 1:
+        limit = offsets[first] + interactions
+        stop = max(first + 1, int(np.searchsorted(offsets, limit, side="right")) - 1)
+        groups.append((first, stop))
+        first = stop
+    return groups
+
+
+def count_users(table: pa.Table, layout: UsersLayout, user: str) -> WrittenUsers:
+    """Count what users' rows hold."""
+    items, offsets = lists_of_arrow(table[layout.history].combine_chunks())
+    roles: Any = np.full(len(items), JOINS | SAMPLE | POSITIVE)
+    if layout.roles is not None:
+        roles = lists_of_arrow(table[layout.roles].combine_chunks())[0]
+    places = np.flatnonzero(roles & SAMPLE)
+    starts = counted_before((roles & SAMPLE) > 0)[offsets[:-1]]
+    positives = counted_before((roles[places] & POSITIVE) > 0)
+    users = table[user]
+    if pa.types.is_list(users.type) or pa.types.is_large_list(users.type):
+        raise MerlinSimError(f"{user!r}: expected one user in each row.")
+    written = WrittenUsers(
+        users=table.num_rows,
+        interactions=len(items),
+        samples=len(places),
+        unknown_users=int((np.asarray(users) == 0).sum()),
+    )
+    for mapping, names in layout.positions.items():
+        begins, ends = (np.asarray(table[name]) for name in names)
+        count = int((ends - begins).sum())
+        taken = int((positives[starts + ends] - positives[starts + begins]).sum())
+        written.positions[mapping] = count
+        written.rows[mapping] = count + layout.negatives_per_positive * taken
+    return written
+
+
+def _number_of(path: Path) -> int:
+    return int(path.name.split(".")[1])

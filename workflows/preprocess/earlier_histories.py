@@ -1,0 +1,192 @@
+"""The histories of an earlier dataset, which a log of later interactions continues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ...foundation.digest import sha256
+from ...foundation.exceptions import MerlinSimError
+from ...schemas.parquet.footer import UNREADABLE, why
+from ...schemas.stored_types import type_in_words
+from ...schemas.users_layout import JOINS
+from ..behaviour.behaviour_columns import ROLE, BehaviourColumns
+from ..logs.time_range import TimeRange
+from ..logs.times import NANOSECONDS
+from .newest_rows import HISTORY, SAMPLES_SO_FAR, TAKEN_SO_FAR, columns_of_rows
+from .user_buckets import write_dealt
+
+COUNTED = (ROLE, TAKEN_SO_FAR, SAMPLES_SO_FAR)
+"""Columns of whole numbers that stand in the files beside those of the log."""
+MOST_ROWS = 1 << 53
+"""Rows that a user may have: floats count so far."""
+
+
+@dataclass(frozen=True)
+class EarlierHistories:
+    """What a dataset keeps of its users' histories, as its workflow.json says.
+
+    >>> kept = EarlierHistories(Path("old"), 100, "int", {"users.000000.parquet": "0" * 64})
+    >>> EarlierHistories.of_plain(Path("old"), kept.to_plain()) == kept
+    True
+    """
+
+    directory: Path
+    """The dataset."""
+    longest: int
+    """How many rows of each history are kept, the newest."""
+    times: str
+    """What its times are; see :meth:`~merlin_sim.workflows.logs.log_source.LogSource.time_kind`."""
+    files: Mapping[str, str]
+    """Their names and their SHA-256."""
+
+    @classmethod
+    def of_plain(cls, directory: Path, plain: Any) -> EarlierHistories | None:
+        """Read them as workflow.json holds them; none where the dataset keeps none."""
+        if plain is None:
+            return None
+        kinds = {"longest": int, "times": str, "files": dict}
+        fits = isinstance(plain, dict) and set(plain) == set(kinds)
+        fits = fits and all(type(plain[name]) is kind for name, kind in kinds.items())
+        if not fits or not _are_files(plain["files"]):
+            raise MerlinSimError(
+                f"{directory}/workflow.json: history: expected {', '.join(kinds)} (a file at "
+                f"least, each with its SHA-256), found {plain!r:.60}."
+            )
+        return cls(directory, **plain)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return them as workflow.json holds them."""
+        return {"longest": self.longest, "times": self.times, "files": dict(self.files)}
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files."""
+        return [self.directory / HISTORY / name for name in self.files]
+
+    def size(self) -> int:
+        """Bytes of all files.
+
+        Raises:
+            MerlinSimError: Where a file is missing.
+        """
+        for path in self.paths:
+            if not path.is_file():
+                raise MerlinSimError(f"{path}: missing; {self.directory}/workflow.json names it.")
+        return sum(path.stat().st_size for path in self.paths)
+
+    def check(self, longest: int, times: str) -> None:
+        """Refuse rules and times that do not go on from these.
+
+        Args:
+            longest: How much of a history is needed.
+            times: What the log's times are.
+        """
+        if longest > self.longest:
+            raise MerlinSimError(
+                f"{self.directory}: keeps the newest {self.longest} interactions of each history, "
+                f"expected {longest} (the greater of `max_sequence_length` and "
+                "`shortest_sequence_for_training`)."
+            )
+        if times != self.times and not {times, self.times} <= set(NANOSECONDS):
+            raise MerlinSimError(
+                f"{self.directory}: its times are of the kind {self.times!r}, those of the log "
+                f"{times!r}: expected one kind, or dates."
+            )
+
+    def read(self, path: Path, columns: Sequence[str], filters: Any = None) -> pa.Table:
+        """Read columns of one of the files, which has to be the one that was written.
+
+        Args:
+            path: The file.
+            columns: Which.
+            filters: Which rows, as :func:`pyarrow.parquet.read_table` takes them.
+
+        Raises:
+            MerlinSimError: Where it is another one, or cannot be read.
+        """
+        try:
+            if sha256(path) != self.files[path.name]:
+                raise MerlinSimError(
+                    f"{path}: not the file that {self.directory}/workflow.json was written with "
+                    "(its SHA-256 differs)."
+                )
+            table = pq.read_table(path, columns=list(columns), filters=filters)
+        except UNREADABLE as error:
+            raise MerlinSimError(f"{path}: cannot be read ({why(error)}).") from error
+        for name in columns:
+            if name not in table.column_names:
+                raise MerlinSimError(f"{path}: expected a column {name!r}, found none.")
+            self._check_column(path, name, table[name])
+        return table
+
+    def _check_column(self, path: Path, name: str, values: pa.ChunkedArray) -> None:
+        """Look at the values of a column, which a right digest does not make right."""
+        where = f"{path}, column {name!r}"
+        # A number may be missing; keys, times and what is counted never are.
+        if values.null_count and not pa.types.is_floating(values.type):
+            raise MerlinSimError(f"{where}: expected a value in each row, found null.")
+        if name not in COUNTED:
+            return
+        if not pa.types.is_integer(values.type):
+            raise MerlinSimError(
+                f"{where}: expected whole numbers, found {type_in_words(values.type)}."
+            )
+        most = JOINS if name == ROLE else MOST_ROWS
+        found = pc.min_max(values).as_py()
+        if len(values) and (found["min"] < 0 or found["max"] > most):
+            beyond = found["min"] if found["min"] < 0 else found["max"]
+            raise MerlinSimError(f"{where}: expected 0 to {most:,}, found {beyond:,}.")
+
+    def deal(
+        self, columns: BehaviourColumns, example: pa.Table, times: str, buckets: int, output: Path
+    ) -> Iterator[tuple[int, TimeRange | None]]:
+        """Deal the rows out by user, as those of the log are.
+
+        Yields how many there are of each file, and from when to when.
+
+        Args:
+            columns: The log's columns.
+            example: A table of the log, for the types of its columns.
+            times: What the log's times are.
+            buckets: Into how many buckets.
+            output: Where to write.
+        """
+        names = columns_of_rows(columns)
+        for number, path in enumerate(self.paths):
+            table = self.read(path, [*names, *COUNTED])
+            for name in names:
+                expected, found = table.schema.field(name).type, example.schema.field(name).type
+                if expected != found:
+                    raise MerlinSimError(
+                        f"column {name!r} of the log: expected {type_in_words(expected)} as in "
+                        f"{path}, found {type_in_words(found)}."
+                    )
+            table = self._in_unit(table, columns.timestamp, times)
+            write_dealt(table, columns.user, buckets, output / f"{number:06d}.arrow")
+            yield table.num_rows, TimeRange.of(table[columns.timestamp], path)
+
+    def _in_unit(self, table: pa.Table, name: str, times: str) -> pa.Table:
+        """Count dates as the log does."""
+        if times == self.times:
+            return table
+        old, new = NANOSECONDS[self.times], NANOSECONDS[times]
+        values = np.asarray(table[name])
+        values = values * (old // new) if old >= new else values // (new // old)
+        place = table.schema.get_field_index(name)
+        return table.set_column(
+            place, name, pc.cast(pa.array(values), table.schema.field(name).type)
+        )
+
+
+def _are_files(plain: dict[str, Any]) -> bool:
+    """Whether these are names of files, with a text for each."""
+    names = all(name and "/" not in name and "\0" not in name for name in plain)
+    return bool(plain) and names and all(isinstance(digest, str) for digest in plain.values())

@@ -1,0 +1,299 @@
+"""Of one bucket of the log: the interactions of users with enough of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...foundation.atomic_write import whole_file
+from ...schemas.item_table import KEY
+from ...schemas.users_layout import JOINS, SAMPLE
+from ..behaviour.behaviour_columns import EARLIER, PLACE, BehaviourColumns
+from ..behaviour.equal_times import order_within_times
+from ..behaviour.interaction_roles import TAKEN
+from ..behaviour.rules import SampleRules
+from ..engine.backend import join_keys, order_of_rows, ranks
+from ..features.known_values import changes_by_code, codes_of, cycles_of, fill_as_of
+from .file_order import FileOrder
+from .graph import place_columns
+from .newest_rows import (
+    SAMPLES_SO_FAR,
+    TAKEN_SO_FAR,
+    columns_of_rows,
+    write_newest,
+)
+from .user_buckets import DealtFiles
+
+EVENTS = "events"
+ITEMS = "items"
+SHOWN = "rows of the item"
+Given = Mapping[str, tuple[pa.Array, pa.Array, str]]
+"""By name of an item feature that does not stand in the log: items, their values, and the value of
+items that are not among them."""
+
+
+@dataclass(frozen=True)
+class KeptBucket:
+    """What is left of a bucket."""
+
+    bucket: int
+    users: int
+    rows: int
+    dropped_users: int
+    repeated: int
+    """Rows that stand in the log more than once, the first not counted; all are kept."""
+    order: FileOrder
+    """What the order of the file tells of rows of one time."""
+    taken: int
+    """Rows that join the history: all, but for a log with labels or behaviours."""
+    earlier_rows: int
+    """Rows of an earlier dataset's histories that stand before these."""
+    mixed: str
+    """A user of whom a row of an earlier part comes after one of a later part, where files are a
+    split, and both times; or nothing."""
+    late: int
+    """Rows that are no later than the newest of these of their user."""
+    changing: dict[str, int]
+    """By stored column of users, how many of those kept have different values in time."""
+
+
+@dataclass(frozen=True)
+class KeepLongUsers:
+    """Drops users with too few interactions, and writes the rows of the others.
+
+    Where the log has labels or behaviours, the interactions of a user are the rows that join the
+    history. Where it continues an earlier dataset, a user's interactions are those of both, and
+    users need one in the log.
+    """
+
+    columns: BehaviourColumns
+    rules: SampleRules
+    buckets: DealtFiles
+    """Where the log stands, dealt out by user."""
+    earlier: DealtFiles | None
+    """Where the earlier histories stand, dealt out likewise."""
+    directory: Path
+    history: Path
+    """Where to write what the next day begins with."""
+    given: Given
+    """Item features that do not stand in the log."""
+    parts: tuple[str, ...] = ()
+    """The column of a split that files are."""
+    counts_items: bool = False
+    """Whether the items of the bucket are written too, with how many rows each has."""
+
+    def __call__(self, bucket: int) -> KeptBucket:
+        """Work on a bucket; what is kept goes to ``directory`` in files named by its number."""
+        log = self.buckets.bucket(bucket)
+        given = [name for name in self.columns.items_in_log if name not in self.given]
+        names = (*columns_of_rows(self.columns), *self.columns.roles, *self.parts)
+        of_items = (*given, *place_columns(self.columns))
+        rows, before = log.select([*names, *of_items]), 0
+        if self.earlier is not None:
+            earlier = self.earlier.bucket(bucket)
+            for name in self.parts:
+                none = pa.array(np.zeros(earlier.num_rows, np.int8))
+                earlier = earlier.append_column(name, none)
+            before = earlier.num_rows
+            rows = pa.concat_tables([_with_nulls(earlier.select(names), rows), rows])
+        users = rows[self.columns.user].combine_chunks().dictionary_encode()
+        keys, codes = users.dictionary, np.asarray(users.indices).astype(np.int64)
+        times = rows[self.columns.timestamp].combine_chunks()
+        of_users, features = self.columns.stored_of_users, self.columns.features
+        rows = fill_as_of(rows, of_users, codes, times, cycles_of(features))
+        roles = self._roles(rows)
+        so_far = {name: np.zeros(len(keys), np.int64) for name in (TAKEN_SO_FAR, SAMPLES_SO_FAR)}
+        if self.earlier is not None:
+            for name, counts in so_far.items():
+                counts[codes[:before]] = np.asarray(earlier[name])
+        samples_before = so_far[SAMPLES_SO_FAR].copy()
+        for name, role in ((TAKEN_SO_FAR, JOINS), (SAMPLES_SO_FAR, SAMPLE)):
+            marked = codes[before:][(roles[before:] & role) > 0]
+            so_far[name] += np.bincount(marked, minlength=len(keys))
+        if len(codes):
+            self._write_history(bucket, rows, codes, roles, so_far)
+        in_log = np.bincount(codes[before:], minlength=len(keys)) > 0
+        is_long = so_far[TAKEN_SO_FAR] >= self.rules.shortest_sequence_for_user
+        is_kept = (is_long & in_log)[codes]
+        kept = log.filter(pa.array(is_kept[before:])).combine_chunks()
+        if kept.num_rows:
+            if self.counts_items:
+                self._write(ITEMS, bucket, self._items(kept))
+            events = rows.filter(pa.array(is_kept))
+            if self.columns.continued:
+                samples = pa.array(samples_before[codes[is_kept]].astype(np.float64))
+                events = events.append_column(EARLIER, samples)
+            self._write(EVENTS, bucket, _encoded(self._with_given(events.combine_chunks())))
+        return KeptBucket(
+            bucket=bucket,
+            users=int((is_long & in_log).sum()),
+            rows=kept.num_rows,
+            dropped_users=int((in_log & ~is_long).sum()),
+            repeated=self._count_repeated(kept),
+            order=self._order_of_file(kept),
+            taken=int((self._roles(kept) & JOINS > 0).sum()),
+            earlier_rows=int(is_kept[:before].sum()),
+            mixed=self._mixed(rows, keys, codes, is_kept & ((roles & SAMPLE) > 0)),
+            late=self._count_late(rows, codes, before, is_kept),
+            changing={name: _count_changing(rows[name], codes, is_kept) for name in of_users},
+        )
+
+    def _write_history(
+        self,
+        bucket: int,
+        rows: pa.Table,
+        codes: npt.NDArray[np.int64],
+        roles: npt.NDArray[np.int64],
+        so_far: dict[str, npt.NDArray[np.int64]],
+    ) -> None:
+        path = self.history / f"users.{bucket:06d}.parquet"
+        order = order_within_times(rows, self.columns, self.rules)
+        write_newest(
+            path, rows, self.columns, codes, roles, so_far, self.rules.kept_for_next, order
+        )
+
+    def _mixed(
+        self,
+        rows: pa.Table,
+        keys: pa.Array,
+        codes: npt.NDArray[np.int64],
+        is_sample: npt.NDArray[np.bool_],
+    ) -> str:
+        """Find a user whose parts do not follow each other in time."""
+        for name in self.parts:
+            places = np.flatnonzero(is_sample)
+            times = rows[self.columns.timestamp].combine_chunks()
+            ties = order_within_times(rows, self.columns, self.rules)
+            parts = np.asarray(rows[name]).astype(np.int64)
+            moments = [ranks(times), parts, *map(ranks, ties)]
+            order = places[order_of_rows([key[places] for key in (codes, *moments)])]
+            wrong = np.flatnonzero((np.diff(parts[order]) < 0) & (np.diff(codes[order]) == 0))
+            if len(wrong):
+                before, after = order[wrong[0]], order[wrong[0] + 1]
+                return f"{keys[codes[after]]} at {times[after]}, after {times[before]}"
+        return ""
+
+    def _count_late(
+        self,
+        rows: pa.Table,
+        codes: npt.NDArray[np.int64],
+        before: int,
+        is_kept: npt.NDArray[np.bool_],
+    ) -> int:
+        if not before:
+            return 0
+        moments = ranks(rows[self.columns.timestamp].combine_chunks())
+        newest = np.full(int(codes.max()) + 1, -1, np.int64)
+        np.maximum.at(newest, codes[:before], moments[:before])
+        late = moments[before:] <= newest[codes[before:]]
+        return int((late & is_kept[before:]).sum())
+
+    def _roles(self, table: pa.Table) -> npt.NDArray[np.int64]:
+        """What part each row plays."""
+        for name in self.columns.roles:
+            roles = self.columns.roles_of(np.asarray(table[name]).astype(np.int64))
+            return np.asarray(roles)
+        return np.full(table.num_rows, TAKEN, np.int64)
+
+    def file(self, kind: str, bucket: int) -> Path:
+        """The file of a bucket's users, items or events."""
+        return self.directory / kind / f"{bucket:06d}.arrow"
+
+    def _write(self, kind: str, bucket: int, table: pa.Table) -> None:
+        path = self.file(kind, bucket)
+        with whole_file(path) as whole, pa.ipc.new_file(str(whole), table.schema) as writer:
+            writer.write_table(table)
+
+    def _items(self, kept: pa.Table) -> pa.Table:
+        """Each item of the bucket, and how many rows it has."""
+        items = kept[self.columns.item].combine_chunks().dictionary_encode()
+        codes = np.asarray(items.indices).astype(np.int64)
+        return pa.table(
+            {KEY: items.dictionary, SHOWN: np.bincount(codes, minlength=len(items.dictionary))}
+        )
+
+    def _with_given(self, events: pa.Table) -> pa.Table:
+        """Add the item features that do not stand in the log."""
+        items = events[self.columns.item].combine_chunks().dictionary_encode()
+        for name, (keys, values, otherwise) in self.given.items():
+            found = values.take(pc.index_in(items.dictionary, keys)).fill_null(otherwise)
+            coded = found.dictionary_encode()
+            indices = coded.indices.take(items.indices)
+            column = pa.DictionaryArray.from_arrays(indices, coded.dictionary)
+            events = events.append_column(name, column)
+        return events
+
+    def _count_repeated(self, kept: pa.Table) -> int:
+        """Count the rows that repeat user, time and item."""
+        names = (self.columns.user, self.columns.timestamp, self.columns.item)
+        rows: int = kept.num_rows
+        return rows - _count_distinct([_codes(kept, name) for name in names])
+
+    def _order_of_file(self, kept: pa.Table) -> FileOrder:
+        users, times = (_codes(kept, name) for name in (self.columns.user, self.columns.timestamp))
+        labels = None
+        for name in self.columns.labels:
+            labels = np.asarray(kept[name]).astype(np.int64)
+        items = ranks(kept[self.columns.item].combine_chunks())
+        return FileOrder.of(users, times, items, labels)
+
+
+def _codes(table: pa.Table, name: str) -> npt.NDArray[np.int64]:
+    indices = table[name].combine_chunks().dictionary_encode().indices
+    return np.asarray(indices).astype(np.int64)
+
+
+def _count_distinct(codes: list[npt.NDArray[np.int64]]) -> int:
+    if not len(codes[0]):
+        return 0
+    joined = join_keys(codes)
+    if joined is not None:
+        return len(np.unique(joined))
+    return int(np.unique(np.stack(codes), axis=1).shape[1])
+
+
+def _count_changing(
+    values: pa.ChunkedArray, codes: npt.NDArray[np.int64], is_kept: npt.NDArray[np.bool_]
+) -> int:
+    if not is_kept.any():
+        return 0
+    own, users = np.unique(codes[is_kept], return_inverse=True)
+    numbered = codes_of(values.combine_chunks().filter(pa.array(is_kept)))
+    return int(changes_by_code(numbered, users).sum())
+
+
+def read_all(directory: Path, columns: list[str] | None = None) -> pa.Table:
+    """Read a directory of arrow files as one table."""
+    tables = []
+    for path in sorted(directory.glob("*.arrow")):
+        with pa.memory_map(str(path)) as source:
+            table = pa.ipc.open_file(source).read_all()
+            tables.append(table if columns is None else table.select(columns))
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def _encoded(table: pa.Table) -> pa.Table:
+    """Text as dictionaries: what is made of a key is made once."""
+    columns = [
+        column.combine_chunks().dictionary_encode() if pa.types.is_string(column.type) else column
+        for column in table.columns
+    ]
+    return pa.table(dict(zip(table.column_names, columns, strict=True)))
+
+
+def _with_nulls(earlier: pa.Table, rows: pa.Table) -> pa.Table:
+    """Give earlier rows the columns of the log that they lack; their place is before all others."""
+    for field in rows.schema:
+        if field.name in earlier.column_names:
+            continue
+        nothing = pa.nulls(earlier.num_rows, field.type)
+        if field.name == PLACE:
+            nothing = pa.array(np.full(earlier.num_rows, -1, np.int64))
+        earlier = earlier.append_column(field.name, nothing)
+    return earlier

@@ -1,0 +1,469 @@
+"""From a raw log to a dataset directory: read, graph, fit, write."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import dask.dataframe as dd
+import numpy as np
+import numpy.typing as npt
+import nvtabular as nvt
+import pyarrow as pa
+import pyarrow.compute as pc
+from merlin.dag import iter_nodes
+from merlin.io import Dataset
+
+from ...foundation.atomic_write import copy_directory, whole_file
+from ...foundation.digest import sha256
+from ...foundation.exceptions import MerlinSimError, UnfitNumberError
+from ...foundation.process_wide import quiet_merlin
+from ...foundation.staging import staged_directory
+from ...schemas.dataset import DatasetDirectory
+from ...schemas.item_table import COUNT
+from ...schemas.stored_types import type_in_words
+from ...schemas.users_layout import POPULARITY, SAMPLE
+from ...schemas.users_layout import USERS as USERS_LAYOUT
+from ..behaviour.behaviour_columns import PLACE, BehaviourColumns
+from ..behaviour.dataset_spec import EVENTS as COUNTED_EVENTS
+from ..behaviour.dataset_spec import ITEM_CHANGES
+from ..behaviour.rules import ALL_ROWS, LATEST, SampleRules
+from ..behaviour.split import VALIDATION, Split
+from ..engine.backend import frame_from_arrow
+from ..engine.schedulers import fitting_on, written_by_task
+from ..engine.workflow import Workflow
+from ..features.fitted_numbers import FittedNumbers
+from ..logs.times import text_of_time
+from ..ops.categorify import Categorify
+from ..ops.group_histories import GroupHistories
+from ..vocabularies.vocabulary import CATEGORIES
+from .dataset_writer import (
+    DatasetWriter,
+    fitted_numbers,
+    keys_of,
+)
+from .earlier_histories import EarlierHistories
+from .fitted import write_fitted
+from .graph import behaviour_graph, place_columns
+from .interactions import read_interactions
+from .kept_users import EVENTS, ITEMS, SHOWN, Given, read_all
+from .newest_rows import HISTORY
+from .refusals import (
+    refuse_times_that_leave_a_part_empty,
+    refuse_what_cannot_be_built,
+    split_in_words,
+    split_of,
+)
+from .settings import SAMPLES, Settings
+from .summary import Summary
+
+WORK = ".work"
+
+
+class _UnfitInLog(Exception):
+    """A row of the log, not one that operators were fitted on, does not fit what they learned."""
+
+    def __init__(self, fitted: FittedNumbers) -> None:
+        super().__init__("a number does not fit its operators")
+        self.fitted = fitted
+
+
+@dataclass(frozen=True)
+class PreprocessLog(Settings):
+    """Makes a dataset directory of a log."""
+
+    def write(self, output: Path, *, overwrite: bool = False) -> Summary:
+        """Write the dataset directory ``output``; it appears whole or not at all.
+
+        Args:
+            output: The dataset directory.
+            overwrite: Replace a directory that holds something.
+        """
+        source = self.source
+        if self.fitted is not None:
+            source = source.checked_with(self.fitted.numbers)
+        try:
+            return replace(self, source=source)._write(output, overwrite)
+        except _UnfitInLog as found:
+            self.narrator.say(f"{found.__cause__} The log is read again to find such rows.")
+            again = replace(self, source=source.checked_with(found.fitted))
+        try:
+            return again._write(output, overwrite)
+        except _UnfitInLog as found:
+            raise MerlinSimError(str(found.__cause__)) from found
+
+    def _write(self, output: Path, overwrite: bool) -> Summary:
+        refuse_what_cannot_be_built(self)
+        summary = Summary(
+            has_labels=self.columns.label is not None,
+            equal_times=self.rules.equal_times,
+            is_fitted=self.fitted is not None,
+            continues=self.earlier is not None,
+            fit_on=self.rules.fit_on,
+            shortest=self.rules.shortest_sequence_for_user,
+        )
+        with staged_directory(output, overwrite=overwrite, say=self.narrator.say) as directory:
+            _Run(self, directory, summary).run()
+        return summary
+
+
+@dataclass
+class _Run:
+    """One run into a staged directory."""
+
+    settings: PreprocessLog
+    directory: Path
+    summary: Summary
+
+    @property
+    def work(self) -> Path:
+        """Where files stand that nobody needs afterwards."""
+        return self.directory / WORK
+
+    def run(self) -> None:
+        """Read, make the graph, fit it, write."""
+        settings, summary = self.settings, self.summary
+        for name in (EVENTS, ITEMS):
+            (self.work / name).mkdir(parents=True)
+        (self.directory / HISTORY).mkdir()
+        given = self._read_given()
+        interactions = read_interactions(
+            settings, self.work, self.directory / HISTORY, given, summary
+        )
+        refuse_times_that_leave_a_part_empty(settings, summary)
+        interactions.choose_users()
+        columns, rules, split = self._settled_by_log(tuple(given))
+        workflow = self._workflow(columns, rules, split)
+        if settings.fits:
+            self._fit(workflow, given)
+        if settings.fitted is not None:
+            self._count_unseen(workflow)
+        self._write(workflow)
+        shutil.rmtree(self.work)
+
+    def _read_given(self) -> Given:
+        if self.settings.given is None or not self.settings.fits:
+            return {}
+        given, bad = self.settings.given()
+        self.summary.bad_rows.append(bad)
+        return given
+
+    # ---- graph ----
+
+    def _settled_by_log(
+        self, given: tuple[str, ...]
+    ) -> tuple[BehaviourColumns, SampleRules, Split | None]:
+        """The columns and rules, with what only the log says.
+
+        That is what validates, whether times are equal, and which features change.
+        """
+        settings, summary = self.settings, self.summary
+        columns = settings.columns
+        rules = self._with_newest_validation()
+        has_equal_times = bool(summary.file_order.same_time) or settings.earlier is not None
+        columns = replace(
+            columns,
+            own_time_excluded=columns.own_time_excluded and has_equal_times,
+            steady=(*summary.steady, *given),
+        )
+        return columns, rules, split_of(rules, settings.source)
+
+    def _with_newest_validation(self) -> SampleRules:
+        """The rules, with a part that validates where they ask for one and name none.
+
+        Of a split by time it is the newest tenth of what would train.
+        """
+        settings, summary = self.settings, self.summary
+        rules, columns = settings.rules, settings.columns
+        if rules.validation is None or VALIDATION in rules.mappings:
+            return rules
+        if rules.test_files:
+            summary.validation = "nothing validates: give files that do (`--validation_path`)"
+            return rules
+        split = split_of(rules, settings.source)
+        assert split is not None and split.test_from is not None
+        events = read_all(self.work / EVENTS, [columns.user, columns.timestamp, *columns.roles])
+        trains = split.parts_of(events, columns.user, columns.timestamp) == 0
+        for name in columns.roles:
+            roles = columns.roles_of(np.asarray(events[name]).astype(np.int64))
+            trains &= (roles & SAMPLE) > 0
+        first = newest_tenth(np.asarray(events[columns.timestamp])[trains])
+        if first is None:
+            summary.validation = "nothing validates: all that trains has one time"
+            return rules
+        text = text_of_time(first, settings.source.time_kind())
+        summary.validation = (
+            f"validation: the newest tenth of what would train, from {text} on "
+            "(`--validation_from`, or `--validation none`)"
+        )
+        return replace(rules, validation_from=text)
+
+    def _workflow(
+        self, columns: BehaviourColumns, rules: SampleRules, split: Split | None
+    ) -> nvt.Workflow:
+        """The graph, with what the fitted workflow learned where there is one."""
+        settings, fitted = self.settings, self.settings.fitted
+        more = place_columns(columns)
+        node = behaviour_graph(columns, rules, split, str(self.work / "vocabularies"), more)
+        workflow = Workflow(node)
+        schema = self._events().dataset().schema
+        with quiet_merlin():
+            workflow.fit_schema(schema)
+            if fitted is not None:
+                fitted.teach(workflow, schema, grow=settings.grow)
+                self.summary.grown = dict(fitted.sizes) if settings.grow else {}
+        return workflow
+
+    def _events(self) -> Events:
+        names = sorted(path.name for path in (self.work / EVENTS).glob("*.arrow"))
+        return Events(self.work / EVENTS, tuple(names))
+
+    # ---- fit ----
+
+    def _fit(self, workflow: nvt.Workflow, given: Given) -> None:
+        """Fit the workflow on the rows that train, or on all."""
+        settings, summary = self.settings, self.summary
+        events = self._events()
+        group: GroupHistories = workflow.output_node.op
+        if settings.fitted is not None:
+            _check_types_of_keys(self, workflow)
+        if group.rules.fit_on != ALL_ROWS or group.columns.continued:
+            (self.work / "trains").mkdir()
+            mark = MarkTraining(events, group, self.work / "trains")
+            with settings.narrator.phase("splitting", len(events.names)) as report:
+                for rows in settings.scheduler.run(mark, events.names):
+                    report(1, rows)
+            events = replace(events, marks=self.work / "trains")
+        with settings.narrator.phase("fitting the workflow", 1) as report:
+            try:
+                with fitting_on(settings.scheduler), quiet_merlin():
+                    if settings.fitted is None:
+                        workflow.fit(events.dataset())
+                    else:
+                        grow(workflow, events.dataset())
+            except UnfitNumberError as error:
+                if not fitted_numbers(workflow).without_values():
+                    raise _UnfitInLog(fitted_numbers(workflow)) from error
+            except MerlinSimError as error:
+                raise summary.stopped(f"{settings.files}: {error}") from error
+            report(1, sum(group.sizes.values()))
+        numbers = fitted_numbers(workflow)
+        for name in numbers.without_values():
+            raise summary.stopped(
+                f"{settings.files}: {name!r}: expected numbers, found none: all are missing."
+            )
+        items = keys_of(workflow, group.columns.item)
+        for name, (known, _, _) in given.items():
+            summary.unknown[name] = pc.index_in(items, known).null_count
+        summary.fewer_buckets = numbers.fewer_buckets(group.columns.features)
+        self._refuse_a_single_item(workflow)
+
+    def _refuse_a_single_item(self, workflow: nvt.Workflow) -> None:
+        """Refuse a log that has no second item for a negative sample."""
+        settings, group = self.settings, workflow.output_node.op
+        name = group.columns.item
+        size = group.sizes[name]
+        counts = np.asarray(group.items.for_ids(size)[COUNT])
+        drawn = np.flatnonzero(counts if group.rules.drawn_by == POPULARITY else counts + 1)
+        if len(drawn) > 1:
+            return
+        only = [repr(keys_of(workflow, name)[int(n)].as_py()) for n in drawn]
+        raise self.summary.stopped(
+            f"{settings.files}: column {name!r}: expected {settings.columns.history_in_words} "
+            f"with at least two items, found only {', '.join(only) or 'none'}: a negative "
+            "history, and a negative sample that is drawn, needs another one. Is it the column of "
+            "the items?",
+        )
+
+    def _count_unseen(self, workflow: nvt.Workflow) -> None:
+        """Count what the vocabularies do not know."""
+        settings, summary, item = self.settings, self.summary, self.settings.columns.item
+        if not settings.fits:
+            _check_types_of_keys(self, workflow)
+        found = read_all(self.work / ITEMS)
+        items = found["key"].combine_chunks()
+        unseen = np.asarray(
+            pc.is_null(pc.index_in(items, keys_of(workflow, item).cast(items.type)))
+        )
+        summary.unseen_rows = int(np.asarray(found[SHOWN])[unseen].sum())
+        summary.unseen_items = pc.count_distinct(items.filter(pa.array(unseen))).as_py()
+        if unseen.all():
+            raise summary.stopped(
+                f"{settings.files}: column {item!r}: expected items that the fitted workflow "
+                f"knows, found none: {summary.unseen_items:,} others.",
+            )
+
+    # ---- write ----
+
+    def _write(self, workflow: nvt.Workflow) -> None:
+        settings, summary, directory = self.settings, self.summary, self.directory
+        writer = DatasetWriter(
+            workflow, self._events().dataset(), directory, settings.scheduler, settings.narrator,
+            summary.users,
+        )  # fmt: skip
+        group = writer.group
+        summary.domains = {name: group.sizes[name] for name in group.columns.domains}
+        try:
+            with fitting_on(settings.scheduler):
+                written = writer.write_users()
+        except UnfitNumberError as error:
+            raise _UnfitInLog(fitted_numbers(workflow)) from error
+        self._count_written(group, written)
+        if settings.fitted is not None and group.columns.features.encodings:
+            written.refuse_counted(group, settings.files, group.rules.mappings)
+        if settings.fits:
+            writer.write_vocabularies()
+        else:
+            assert settings.fitted is not None
+            copy_directory(settings.fitted.vocabularies.directory, directory / CATEGORIES)
+        writer.write_documents()
+        grown_from = settings.fitted if settings.grow else None
+        fitted = workflow
+        if not settings.fits and settings.fitted is not None:
+            fitted = settings.fitted.with_rules(group.rules, group.split)
+        write_fitted(directory, fitted, self._kept_for_next(group.rules), grown_from)
+        summary.rows = written.rows
+        if settings.layout == SAMPLES:
+            self._write_samples(group.rules)
+        files = directory.glob("*/part.*.parquet")
+        summary.bytes = sum(path.stat().st_size for path in files)
+
+    def _write_samples(self, rules: SampleRules) -> None:
+        from .write_samples import write_samples  # TensorFlow, which users' rows do without
+
+        users = DatasetDirectory.open(self.directory)
+        narrator = self.settings.narrator
+        self.summary.rows = write_samples(users, self.directory, narrator, rules.pad)
+        for name in (USERS_LAYOUT, COUNTED_EVENTS, ITEM_CHANGES):
+            shutil.rmtree(self.directory / name, ignore_errors=True)
+
+    def _count_written(self, group: GroupHistories, written: Any) -> None:
+        """Tell the summary what was written; refuse a split that leaves a part without samples."""
+        settings, summary, rules = self.settings, self.summary, group.rules
+        read = summary.kept_interactions + summary.earlier_interactions
+        summary.unseen_earlier = read - written.interactions - summary.unseen_rows
+        if settings.fitted is None:  # what stands in rows alone that were not fitted on
+            summary.unseen_rows, summary.unseen_earlier = summary.unseen_earlier, 0
+        summary.unknown_users = written.unknown_users
+        summary.targets = dict(written.positions)
+        summary.history_only = summary.kept_interactions - summary.unseen_rows - written.samples
+        summary.too_early = written.samples - sum(written.positions.values())
+        summary.least_before = rules.shortest_sequence_for_training
+        if rules.feature_values == LATEST:
+            summary.outdated = written.outdated, written.positions["train"]
+        for mapping in rules.mappings:
+            if written.rows[mapping]:
+                continue
+            if group.split is None and not rules.validates_last and not group.columns.roles:
+                continue
+            by = f"the split ({split_in_words(rules)})" if group.split else "each user's last"
+            hint = ""
+            if rules.validates_last:
+                hint = " `--validation none` leaves out the part that validates."
+            raise summary.stopped(
+                f"{settings.files}: expected samples in {mapping}, found none: {by} "
+                f"leaves it no interaction with enough before it.{hint}",
+            )
+
+    def _kept_for_next(self, rules: SampleRules) -> EarlierHistories:
+        """What a later log's histories go on from."""
+        files = sorted((self.directory / HISTORY).glob("*.parquet"))
+        return EarlierHistories(
+            self.directory,
+            rules.kept_for_next,
+            self.settings.source.time_kind(),
+            {path.name: sha256(path) for path in files},
+        )
+
+
+def newest_tenth(times: npt.NDArray[Any]) -> Any:
+    """The time from which on about the newest tenth is; None where all have one time.
+
+    >>> newest_tenth(np.arange(20)), newest_tenth(np.array([1, 2, 2])), newest_tenth(np.ones(2))
+    (18, 2, None)
+    """
+    if not len(times) or times.min() == times.max():
+        return None
+    first = np.partition(times, int(0.9 * len(times)))[int(0.9 * len(times))]
+    if first == times.min():
+        first = times[times > first].min()
+    return first.item()
+
+
+def _check_types_of_keys(run: _Run, workflow: nvt.Workflow) -> None:
+    """Refuse users and items of another type: none would be known."""
+    columns, fitted = run.settings.columns, run.settings.fitted
+    assert fitted is not None
+    rows = read_all(run.work / EVENTS, [columns.item, columns.user])
+    for name in (columns.item, columns.user):
+        expected = pa.array([fitted.vocabularies.first_key(name)]).type
+        received = rows[name].type
+        if pa.types.is_dictionary(received):
+            received = received.value_type
+        if expected != received:
+            raise MerlinSimError(
+                f"{run.settings.files}: column {name!r}: expected {type_in_words(expected)}, as "
+                f"the workflow was fitted on, found {type_in_words(received)}."
+            )
+
+
+def grow(workflow: nvt.Workflow, log: Dataset) -> None:
+    """Fit what grows on more rows: keys, and what is known of items. Numbers stay as they are."""
+    nodes = list(iter_nodes([workflow.output_node]))
+    for kind in (Categorify, GroupHistories):
+        growing = [node for node in nodes if isinstance(node.op, kind)]
+        workflow.executor.fit_phase(log, growing)
+    workflow.graph.construct_schema(log.schema, preserve_dtypes=True)
+
+
+@dataclass(frozen=True)
+class Events:
+    """The kept interactions, a partition for each bucket of users; travels as a path."""
+
+    directory: Path
+    names: tuple[str, ...]
+    marks: Path | None = None
+    """Files that say of each row whether it is one of these; None for all rows."""
+
+    def table(self, name: str) -> pa.Table:
+        """Read one partition."""
+        with pa.memory_map(str(written_by_task(self.directory / name))) as source:
+            table = pa.ipc.open_file(source).read_all()
+        if self.marks is not None:
+            chosen = np.load(written_by_task(self.marks / f"{name}.npy"))
+            table = table.filter(pa.array(chosen))
+        return table
+
+    def __call__(self, name: str) -> Any:
+        """Read one partition as a frame."""
+        return frame_from_arrow(self.table(name))
+
+    def dataset(self) -> Dataset:
+        """All of them as a dataset."""
+        empty = frame_from_arrow(self.table(self.names[0]).slice(0, 0))
+        frames = dd.from_map(self, list(self.names), meta=empty, enforce_metadata=False)
+        with quiet_merlin():
+            return Dataset(frames, cpu=None)
+
+
+@dataclass(frozen=True)
+class MarkTraining:
+    """Says of each row of a partition whether it trains; the file is whole, or not there."""
+
+    events: Events
+    group: GroupHistories
+    marks: Path
+
+    def __call__(self, name: str) -> int:
+        """Mark one partition, and return how many rows train."""
+        table = self.events.table(name)
+        chosen = np.ones(table.num_rows, bool)
+        if self.group.rules.fit_on != ALL_ROWS:
+            chosen = self.group.trains(frame_from_arrow(table))
+        if PLACE in table.column_names:  # earlier rows have been fitted on already
+            chosen &= np.asarray(table[PLACE]) >= 0
+        with whole_file(self.marks / f"{name}.npy") as path, open(path, "wb") as file:
+            np.save(file, chosen)
+        return int(chosen.sum())

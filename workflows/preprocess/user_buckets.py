@@ -1,0 +1,181 @@
+"""The log, dealt out by user into buckets on disk, so that no user stands in two of them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ...foundation.atomic_write import whole_file
+from ...foundation.hashing import hash_keys
+from ..behaviour.behaviour_columns import PLACE, BehaviourColumns
+from ..behaviour.roles import with_roles
+from ..behaviour.split import PART
+from ..engine.schedulers import written_by_task
+from ..logs.bad_rows import FAIL, BadRow, refuse
+from ..logs.log_source import Block, LogSource, Piece
+from ..logs.time_range import TimeRange
+
+BUCKETS = "buckets"
+"""Name of the directory that they stand in."""
+BYTES_PER_BUCKET = 256 << 20
+MOST_BUCKETS = 512
+BLOCK = 1 << 40
+"""More rows than a block of the log has."""
+
+
+@dataclass(frozen=True)
+class DealtPiece:
+    """What came of one piece of the log."""
+
+    block: int
+    rows: int
+    lines: int
+    bad: list[BadRow]
+    """By their line in the piece."""
+    done: int
+    behaviours: Counter[str]
+    """How many rows there are of each behaviour, where the log has several."""
+    file: str
+    """The name of the file that it was dealt out to."""
+    times: TimeRange | None
+    """From when to when its rows are; None where there is none."""
+
+
+@dataclass(frozen=True)
+class LogDealer:
+    """Reads blocks and writes each piece as one file with one record batch per bucket."""
+
+    source: LogSource
+    columns: BehaviourColumns
+    directory: Path
+    buckets: int
+    on_bad_rows: str
+    parts: Mapping[Path, int] | None = None
+    """Whose rows each file has, where files are a split."""
+    placed: bool = False
+    """Whether each row's place in the log is kept too."""
+
+    def __call__(self, numbered: tuple[int, Any]) -> list[DealtPiece]:
+        """Deal out a block."""
+        return list(self.pieces(numbered))
+
+    def pieces(self, numbered: tuple[int, Any]) -> Generator[DealtPiece, None, None]:
+        """Deal out a block, piece by piece."""
+        number, block = numbered
+        lines = rows_before = 0
+        with contextlib.closing(self.source.read(block)) as read:
+            for place, piece in enumerate(read):
+                if piece.bad and self.on_bad_rows == FAIL:
+                    self._refuse_first(block, piece, lines)
+                lines += piece.lines
+                table, behaviours = with_roles(piece.table, self.columns)
+                if self.parts is not None:
+                    part = np.full(table.num_rows, self.parts[Path(block.path)], np.int8)
+                    table = table.append_column(PART, pa.array(part))
+                if self.placed:
+                    places = np.arange(table.num_rows) + rows_before + number * BLOCK
+                    table = table.append_column(PLACE, pa.array(places, pa.int64()))
+                file = f"{number:06d}-{place:06d}.arrow"
+                write_dealt(table, self.columns.user, self.buckets, self.directory / file)
+                rows = piece.table.num_rows
+                rows_before += rows
+                times = TimeRange.of(piece.table[self.columns.timestamp], block.path)
+                yield DealtPiece(
+                    number, rows, piece.lines, piece.bad, piece.done, behaviours, file, times
+                )
+
+    def _refuse_first(self, block: Block, piece: Piece, lines: int) -> None:
+        first = piece.bad[0]
+        line = block.lines_before() + lines + first.line
+        raise refuse(block.path, BadRow(line, first.reason))
+
+
+def write_dealt(table: pa.Table, user: str, buckets: int, path: Path) -> None:
+    """Write a table as one file with one record batch per bucket.
+
+    Args:
+        table: The rows.
+        user: The user's column.
+        buckets: How many buckets there are.
+        path: The file.
+    """
+    keys = table[user].combine_chunks()
+    bucket = (hash_keys(keys) % np.uint64(buckets)).astype(np.uint16)
+    order = pa.array(np.argsort(bucket, kind="stable"))
+    counts = np.bincount(bucket, minlength=buckets)
+    ends = np.cumsum(counts)
+    dealt = table.take(order).combine_chunks()
+    with whole_file(path) as unfinished, pa.ipc.new_file(str(unfinished), table.schema) as writer:
+        for end, count in zip(ends, counts, strict=True):
+            rows = dealt.slice(end - count, count).to_batches()
+            empty = pa.RecordBatch.from_pylist([], schema=table.schema)
+            writer.write_batch(rows[0] if rows else empty)
+
+
+def number_of_buckets(raw_bytes: int) -> int:
+    """So many buckets that one of them, with all it grows into, is small.
+
+    >>> number_of_buckets(0), number_of_buckets(3 << 30)
+    (1, 13)
+    """
+    return min(MOST_BUCKETS, 1 + raw_bytes // BYTES_PER_BUCKET)
+
+
+@dataclass(frozen=True)
+class DealtFiles:
+    """Files of rows by bucket; travels between processes as their names.
+
+    A reader knows which files there are: one that is missing is an error, not an empty one.
+    """
+
+    directory: Path
+    names: tuple[str, ...]
+
+    def bucket(self, bucket: int) -> pa.Table:
+        """Read one bucket of every file, in the order of their names.
+
+        Raises:
+            MerlinSimError: Where a file is missing.
+        """
+        batches = []
+        for name in sorted(self.names):
+            with self._map(name) as source:
+                batches.append(pa.ipc.open_file(source).get_batch(bucket))
+        return pa.Table.from_batches(batches).combine_chunks()
+
+    def empty_table(self) -> pa.Table:
+        """Give the columns of the first file, without a row."""
+        with self._map(min(self.names)) as source:
+            return pa.ipc.open_file(source).schema.empty_table()
+
+    def _map(self, name: str) -> pa.MemoryMappedFile:
+        return pa.memory_map(str(written_by_task(self.directory / name)))
+
+
+def deal_log(
+    dealer: LogDealer,
+    run: Callable[..., Iterator[list[DealtPiece]]],
+    report: Callable[[int, int], None],
+) -> list[DealtPiece]:
+    """Deal out every block: streams here, one piece after the other, all others as tasks."""
+    blocks = list(enumerate(dealer.source.blocks()))
+    results = []
+    for numbered in [entry for entry in blocks if entry[1].is_stream]:
+        before = 0
+        with contextlib.closing(dealer.pieces(numbered)) as dealt:
+            for piece in dealt:
+                report(piece.done - before, piece.rows)
+                before = piece.done
+                results.append(piece)
+    for pieces in run(dealer, [entry for entry in blocks if not entry[1].is_stream]):
+        for piece in pieces:
+            report(piece.done, piece.rows)
+        results += pieces
+    return results
