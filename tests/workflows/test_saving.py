@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import dask.dataframe as dd
 import numpy as np
@@ -134,7 +135,8 @@ def graphs(directory):
     }
 
 
-NAMES = sorted(graphs("unused"))
+with TemporaryDirectory() as directory:
+    NAMES = sorted(graphs(Path(directory)))
 
 
 def plain(frame):

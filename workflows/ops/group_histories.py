@@ -817,6 +817,7 @@ class GroupHistories(StatOperator):
             "sizes": self.sizes,
             "shifts": self._shifts,
             "counts_events": self.counts_events,
+            "changing_items": [*self.changing_items],
         }
 
     def set_learned(self, learned: Mapping[str, Any], directory: Path) -> None:
@@ -824,6 +825,7 @@ class GroupHistories(StatOperator):
         self.items = self.items.load(learned, directory)
         self.sizes, self._shifts = dict(learned["sizes"]), dict(learned["shifts"])
         self.counts_events = learned["counts_events"]
+        self.changing_items = tuple(learned["changing_items"])
 
 
 def _domain(column: ColumnSchema) -> tuple[int, int]:

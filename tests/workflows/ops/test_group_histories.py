@@ -290,3 +290,9 @@ def test_values_of_items_that_change_are_written_by_time(tmp_path):
         first = seen[seen.ne(seen.shift())]
         assert keys[rows["value"]].tolist() == first.tolist()
         assert rows["time"].tolist() == first.index.tolist()
+    again = ms.write_dataset(ms.load_workflow(tmp_path / "dataset"), parted(log, 3), tmp_path / "b")
+    assert again.users == 50
+    for path in sorted((tmp_path / "dataset/users").iterdir()):
+        assert pq.read_table(path).equals(pq.read_table(tmp_path / "b/users" / path.name))
+    samples = ms.FittedWorkflow.load(tmp_path / "dataset").samples(log[log["user"] < "u05"], "test")
+    assert len(samples) > 5
