@@ -61,9 +61,9 @@ FEATURE_VALUES_OPTION = (
         default=AS_OF_SAMPLE,
         show_default=True,
         help="Which values of users' and items' features a sample has: as_of_sample: the last ones "
-        "that the log knows at the sample's own time; latest: the last ones of the whole log. The "
-        "latest leak: training sees values that came after its samples, also those of the time "
-        "that tests.",
+        "that the log knows at the sample's own time; latest: the last ones of the log, of items "
+        "those in the rows of --fit_on. The latest leak: training sees values that came after its "
+        "samples.",
     ),
 )
 

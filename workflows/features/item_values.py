@@ -73,20 +73,29 @@ class ItemValues:
             last: By item, its last known value.
         """
         found = last[ids]
-        values, places, _ = self._changes(name, ids, times)
+        values, places = self._changes(name, ids, times)
         found[places >= 0] = values[places[places >= 0]]
         return found
 
-    def is_outdated(self, name: str, ids: Array, times: Array) -> npt.NDArray[np.bool_]:
-        """Tell which items got another value later than a time."""
-        values, places, lasts = self._changes(name, ids, times)
-        differs = values[np.maximum(places, 0)] != values[np.maximum(lasts, 0)]
+    def is_outdated(
+        self, name: str, ids: Array, times: Array, latest: Array
+    ) -> npt.NDArray[np.bool_]:
+        """Tell which items have another value at a time than the latest one that was learned.
+
+        Args:
+            name: The stored column.
+            ids: [elements] Items.
+            times: [elements] When.
+            latest: By item, the value that samples have.
+        """
+        values, places = self._changes(name, ids, times)
+        differs = values[np.maximum(places, 0)] != latest[ids]
         differs = differs if differs.ndim == 1 else differs.any(axis=1)
         outdated: npt.NDArray[np.bool_] = (places >= 0) & differs
         return outdated
 
-    def _changes(self, name: str, ids: Array, times: Array) -> tuple[Array, Array, Array]:
-        """All values; of each element its place among them at a time, and the last; -1 for none."""
+    def _changes(self, name: str, ids: Array, times: Array) -> tuple[Array, Array]:
+        """All values, and of each element its place among them at a time; -1 for none."""
         table = pq.read_table(self.path(name))
         values = table[VALUE].combine_chunks()
         if not pa.types.is_primitive(values.type):
@@ -99,4 +108,4 @@ class ItemValues:
         firsts, stops = np.searchsorted(changed, ids), np.searchsorted(changed, ids, "right")
         places = np.maximum(np.searchsorted(keys, wanted) - 1, firsts)  # the first one before it
         has_any = stops > firsts
-        return np.asarray(values), np.where(has_any, places, -1), np.where(has_any, stops - 1, -1)
+        return np.asarray(values), np.where(has_any, places, -1)

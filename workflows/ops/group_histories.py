@@ -680,12 +680,15 @@ class GroupHistories(StatOperator):
         firsts = np.repeat(samples.offsets[:-1] + begins - np.cumsum(counts) + counts, counts)
         return users, samples.places[firsts + np.arange(len(users))]
 
-    def count_outdated(self, frame: Any, values: ItemValues | None) -> int:
-        """Count the interactions that train whose user or item got another value later.
+    def count_outdated(
+        self, frame: Any, values: ItemValues | None, latest: Mapping[str, Array]
+    ) -> int:
+        """Count the interactions that train whose user or item has another value in the samples.
 
         Args:
             frame: Rows as they come to this operator.
             values: The values of items in time.
+            latest: By feature of items that changes, the value of each that samples have.
         """
         columns = self.columns
         kept, samples, items = self._grouped(frame)
@@ -696,9 +699,9 @@ class GroupHistories(StatOperator):
             of_key = name in columns.changing_keys
             stored = on_host((self._ids if of_key else self._number)(frame, name))
             found |= stored[rows] != stored[lasts]
-        for name in columns.items_in_log:
-            if values is not None and values.changes(name):
-                found |= values.is_outdated(name, items[rows], kept.moments[places])
+        for name, by_item in latest.items():
+            assert values is not None
+            found |= values.is_outdated(name, items[rows], kept.moments[places], by_item)
         return int(found.sum())
 
     # ---- reading columns ----

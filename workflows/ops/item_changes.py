@@ -56,7 +56,7 @@ def write_item_changes(
         changes = changes_of(pieces)
         if changes.num_rows:
             ids, moments = (np.asarray(changes[column]) for column in (ID, MOMENT))
-            values.write(name, ids, moments, _made(name, changes[VALUE], group.columns))
+            values.write(name, ids, moments, values_as_read(name, changes[VALUE], group.columns))
             written.append(name)
     return tuple(written)
 
@@ -96,7 +96,7 @@ def changes_of(pieces: Iterable[pa.Table]) -> pa.Table:
     return rows.take(pa.array(order[is_change]))
 
 
-def _made(name: str, values: pa.ChunkedArray, columns: BehaviourColumns) -> Array:
+def values_as_read(name: str, values: pa.ChunkedArray, columns: BehaviourColumns) -> Array:
     """Values as models read them: [changes], or [changes, width] of vectors and lists."""
     values = values.combine_chunks()
     for vector in columns.features.vectors:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from ..features.fitted_numbers import FittedNumbers
 from ..features.item_values import ItemValues
 from ..ops.categorify import Categorify
 from ..ops.group_histories import GroupHistories
-from ..ops.item_changes import write_item_changes
+from ..ops.item_changes import values_as_read, write_item_changes
 from ..ops.numbers import QuantileBuckets
 from ..vocabularies.vocabulary import CATEGORIES, Vocabularies
 
@@ -130,7 +130,8 @@ class DatasetWriter:
         with quiet_merlin():
             self.workflow.graph.construct_schema(self.dataset.schema, preserve_dtypes=True)
             made = self.workflow.transform(self.dataset)
-        write = dask.delayed(_WriteUsers(group, self.directory, values if is_latest else None))
+        outdated = (values, self._latest(changing)) if is_latest else (None, {})
+        write = dask.delayed(_WriteUsers(group, self.directory, *outdated))
         (self.directory / USERS).mkdir()
         parts = zip(made.to_ddf().to_delayed(), frames, strict=True)
         looks_at_rows = is_latest or self._may_be_counted
@@ -195,6 +196,19 @@ class DatasetWriter:
 
     def _item_columns(self) -> dict[str, pa.Array]:
         return self.group.items.for_ids(self.group.sizes[self.group.columns.item])
+
+    def _latest(self, names: Sequence[str]) -> dict[str, Array]:
+        """By feature of items, the value of each item, after that of id 0."""
+        table, columns = self._item_columns() if names else {}, self.group.columns
+        found = {}
+        for name in names:
+            stored = table[name]
+            if name in (vector.name for vector in columns.features.vectors):  # of length 1 already
+                values = np.asarray(stored.flatten()).reshape(len(stored), -1)
+            else:
+                values = values_as_read(name, pa.chunked_array([stored]), columns)
+            found[name] = np.concatenate([np.zeros_like(values[:1]), values])
+        return found
 
     def write_vocabularies(self) -> None:
         """Write the keys of every domain, and what is known of each item."""
@@ -266,6 +280,8 @@ class _WriteUsers:
     directory: Path
     values: ItemValues | None
     """The values of items in time, where samples have the latest all the same."""
+    latest: Mapping[str, Array]
+    """Those latest values."""
 
     def __call__(self, frame: Any, rows: Any, number: int) -> WrittenUsers:
         """Write a partition.
@@ -295,7 +311,7 @@ class _WriteUsers:
                 writer.write_table(rows_of_group, row_group_size=max(1, stop - first))
         written = count_users(table, layout, self.group.columns.user)
         if rows is not None and self.group.rules.feature_values == LATEST:
-            written.outdated = self.group.count_outdated(rows, self.values)
+            written.outdated = self.group.count_outdated(rows, self.values, self.latest)
         if rows is not None and self.group.columns.features.encodings:
             written.counted = self.group.count_counted(rows)
         return written

@@ -185,6 +185,20 @@ def test_latest_gives_the_last_known_value_to_all_and_says_how_many_leak(run):
     assert "interactions that train" not in run.output
 
 
+@pytest.mark.parametrize(("rows", "leak"), [("train", 0), ("all", 3)])
+def test_the_latest_values_of_items_are_of_the_rows_that_are_fitted_on(rows, leak, run):
+    steady = {"level": "low", "age": 1.0, "price": 1.0, "released": 0.0, "genres": "g"}
+    log = small_log().assign(**steady, look="0|1", weight=1.0, income=1.0)
+    log["brand"] = np.where(log["when"] < 30, "old", "new")
+    log.to_parquet(run.directory / "brands.parquet")
+    options = ("--feature_values", "latest", "--fit_on", rows, "--test_from", "30")
+    dataset = run(f"fitted on {rows}", *options, files=("brands.parquet",))
+    items = pd.read_parquet(dataset / "categories/what.parquet").set_index("key")["brand"]
+    assert keys_of(dataset, "brand")[items["a"]] == ("old" if rows == "train" else "new")
+    # Of all rows, those of a at 10 and 15, and of c at 5, have a brand that came later.
+    assert f"{leak} of 6 interactions that train" in run.output
+
+
 @pytest.mark.parametrize("which", ["as_of_sample", "latest"])
 @pytest.mark.parametrize(("split", "trained"), [((), 7), (("--test_from", "30"), 6)])
 def test_one_row_a_user_gives_the_same_samples(which, split, trained, run):
