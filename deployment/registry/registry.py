@@ -194,11 +194,11 @@ class Registry:
             keep: How many of the newest stay.
             say: Told which a server has.
         """
+        removed: list[int] = []
         with self._changing(), contextlib.ExitStack() as stack:
             known = [version.number for version in self.versions()]
             were = self.were_current()
             kept = {*known[-keep:], *were[-2:]}
-            removed = []
             for number in known:
                 if number in kept:
                     continue
@@ -215,7 +215,7 @@ class Registry:
             sync_directory(self.directory / VERSIONS)
             for number in removed:
                 shutil.rmtree(self.place(number), ignore_errors=True)
-            return removed
+        return removed
 
     def were_current(self) -> list[int]:
         """Return the versions that were current, the one that is last.
