@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -143,6 +144,9 @@ def command(
     --towers it recommends, too. Triton is watched, and replaced where it ends or hangs. SIGTERM or
     Ctrl-C ends the server when the requests in flight are answered. Needs the extra `serve`.
     """
+    # Processes are started by fork and exec: what gRPC does and says at a fork helps nobody.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from ....serving.scoring.canary import parse_canary
     from ....serving.servables.servable import Servable
     from ....serving.triton.serve import Server
