@@ -274,7 +274,7 @@ def test_python_of_the_tests_is_the_environment_that_make_setup_made():
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_each_run_line_in_a_fresh_root():
-    """In the place of `docker build`: minutes, gigabytes, and root are needed, so it is asked for."""
+    """In the place of `docker build`: it takes minutes, gigabytes and root, so it is asked for."""
     root = os.environ.get("MERLIN_SIM_FRESH_ROOT")
     if root is None:
         pytest.skip("MERLIN_SIM_FRESH_ROOT names no directory for it")

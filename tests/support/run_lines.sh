@@ -14,7 +14,7 @@ home=/home/merlin/merlin_sim
 
 debootstrap --variant=minbase --include=ca-certificates,python3,python3-venv,python3-dev,libpython3.11 \
   bookworm "$root" "$mirror"
-for file in /etc/resolv.conf /etc/pip.conf /etc/ssl/certs/ca-certificates.crt; do
+for file in /etc/hosts /etc/resolv.conf /etc/pip.conf /etc/ssl/certs/ca-certificates.crt; do
   if [ -e "$file" ]; then cp "$file" "$root$file"; fi
 done
 find /etc/apt/apt.conf.d -type f -name '99*' -exec cp {} "$root/etc/apt/apt.conf.d/" \;
