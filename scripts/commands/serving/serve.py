@@ -19,6 +19,11 @@ from ...options.store_options import store_option
 if TYPE_CHECKING:
     from ....serving.triton.serve import FurtherModel
 
+# Processes are started by fork and exec: what gRPC does and says at a fork helps nobody. It reads
+# this once, and whatever is imported first may bring it.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
 
 @click.command()
 @click.argument("servable", type=Path, required=False)
@@ -144,9 +149,6 @@ def command(
     --towers it recommends, too. Triton is watched, and replaced where it ends or hangs. SIGTERM or
     Ctrl-C ends the server when the requests in flight are answered. Needs the extra `serve`.
     """
-    # Processes are started by fork and exec: what gRPC does and says at a fork helps nobody.
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from ....serving.scoring.canary import parse_canary
     from ....serving.servables.servable import Servable
     from ....serving.triton.serve import Server
