@@ -124,8 +124,8 @@ class RedisStore:
             import redis
         except ImportError as error:
             raise StoreError(
-                f"{self.shown}: needs the package redis: `make setup` in a clone installs it; "
-                "beside an installed package, `pip install redis`."
+                f"{self.shown}: needs the package redis: run `make setup` in your clone of "
+                "merlin-sim, or `pip install -e '.[redis]'` there."
             ) from error
         self._errors_of_redis = (redis.RedisError, ValueError, OSError)
         self.keep: int | None = None

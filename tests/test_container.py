@@ -280,3 +280,17 @@ def test_slurm_says_how_it_is_run():
 def test_python_of_the_tests_is_the_environment_that_make_setup_made():
     assert Path(sys.prefix).name == ".venv"
     assert (Path(sys.prefix) / "bin" / "merlin-sim").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_each_run_line_in_a_fresh_root():
+    """In the place of `docker build`: it takes minutes, gigabytes and root, so it is asked for."""
+    root = os.environ.get("MERLIN_SIM_FRESH_ROOT")
+    if root is None:
+        pytest.skip("MERLIN_SIM_FRESH_ROOT names no directory for it")
+    script = ROOT / "tests" / "support" / "run_lines.sh"
+    result = subprocess.run([script, root], capture_output=True, text=True, timeout=3000)
+    assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-4000:]
+    lines = re.findall(r"^RUN (.*)$", stage_of("cpu-build"), re.MULTILINE)
+    assert [f"run_lines: {line}" in result.stdout for line in lines] == [True] * len(lines)

@@ -194,11 +194,11 @@ class Registry:
             keep: How many of the newest stay.
             say: Told which a server has.
         """
+        removed: list[int] = []
         with self._changing(), contextlib.ExitStack() as stack:
             known = [version.number for version in self.versions()]
             were = self.were_current()
             kept = {*known[-keep:], *were[-2:]}
-            removed = []
             for number in known:
                 if number in kept:
                     continue

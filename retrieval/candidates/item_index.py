@@ -255,7 +255,7 @@ def import_faiss() -> Any:
         import faiss
     except ImportError as error:
         raise MerlinSimError(
-            "faiss is needed for an index and cannot be imported: pip install 'merlin-sim"
-            f"[recommend]'. ({error})"
+            "faiss is needed for an index and cannot be imported: run `make setup` in your clone "
+            f"of merlin-sim, or `pip install -e '.[recommend]'` there. ({error})"
         ) from error
     return faiss

@@ -38,7 +38,7 @@ def find_triton() -> Path:
     if found is None or not found.submodule_search_locations:
         raise ServerError(
             "`merlin-sim serve` needs nvidia-pytriton, which brings a Triton Inference Server: "
-            "pip install 'merlin-sim[serve]'."
+            "run `make setup` in your clone of merlin-sim, or `pip install -e '.[serve]'` there."
         )
     return Path(found.submodule_search_locations[0]) / "tritonserver"
 

@@ -221,9 +221,6 @@ class Server:
         return triton_command(self.options, folder, self._files.path / BACKENDS, name, token)
 
     def _open_front(self, first: Servable) -> Front:
-        # Processes are started here by fork and exec: what gRPC does at a fork helps nobody.
-        os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         from .front import Bounds, Doors, Front  # aiohttp comes with the extra `serve`
 
         options = self.options

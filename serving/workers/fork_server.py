@@ -47,7 +47,9 @@ class ForkServer:
         self._listener.listen(16)
         self._listener.settimeout(LOOKS_EVERY)
         self._asked_by: dict[int, int] = {}
-        """Worker -> the process that asked for it."""
+        """Worker -> the process that asked for it, a stub of Triton's."""
+        self._parents: dict[int, int] = {}
+        """Such a process -> the Triton that started it."""
         self._orphaned: dict[int, float] = {}
         """Worker -> when that process was gone."""
         self._ending: float | None = None
@@ -76,6 +78,7 @@ class ForkServer:
         worker = os.fork()
         if worker:
             self._asked_by[worker] = peer
+            self._parents.setdefault(peer, _parent_of(peer))
             return
         code = 1
         try:
@@ -98,12 +101,28 @@ class ForkServer:
             while (ended := os.waitpid(-1, os.WNOHANG)[0]) != 0:
                 self._asked_by.pop(ended, None)
                 self._orphaned.pop(ended, None)
+        # A Triton that is killed leaves stubs that wait for it for ever, in C++, where nothing of
+        # theirs can see it.
+        for peer, parent in [*self._parents.items()]:
+            if (now_has_it := _parent_of(peer)) != parent:
+                del self._parents[peer]
+                if now_has_it:
+                    with suppress(ProcessLookupError):
+                        os.kill(peer, signal.SIGKILL)
         now = time.monotonic()
         for worker, peer in self._asked_by.items():
             if not Path(f"/proc/{peer}").exists():
                 gone_for = now - self._orphaned.setdefault(worker, now)
                 if gone_for > GRACE_SECONDS:
                     os.kill(worker, signal.SIGKILL)
+
+
+def _parent_of(process: int) -> int:
+    """Return who started a process, or has it now; 0 of one that has ended."""
+    try:
+        return int(Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2].split()[1])
+    except OSError:
+        return 0
 
 
 def _become_worker(parent: int) -> None:

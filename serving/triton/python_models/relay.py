@@ -29,7 +29,6 @@ from .responses import FINAL, answer, read_tensors, refuse
 MOST_DEATHS = 3
 """Deaths of a worker over one request after which that is refused."""
 CONNECT_SECONDS = 30.0
-LOOKS_EVERY = 0.5
 ENDED_OVER_IT = f"{NOT_NOW}the model ended {MOST_DEATHS} times over this request"
 
 
@@ -54,8 +53,6 @@ class TritonPythonModel:
         self.name = args["model_name"]
         self.folder = Path(args["model_repository"]).parents[1]
         write_process(self.folder, self.name, STUB)
-        server = os.getppid()
-        threading.Thread(target=_end_with, args=(server,), name="parent", daemon=True).start()
         self.socket, self.workers = read_workers(self.folder)
         self.counters: Counters | None = None
         # Triton merges what waits while this is busy, if the model takes several rows at once.
@@ -180,10 +177,3 @@ class TritonPythonModel:
                     self._send({number: one})
             except OSError:
                 pass  # it died at once: once more
-
-
-def _end_with(server: int) -> None:
-    """End once Triton has: it may be killed at a moment at which its stubs wait for it for ever."""
-    while os.getppid() == server:
-        time.sleep(LOOKS_EVERY)
-    os._exit(1)
