@@ -10,6 +10,7 @@ import numpy as np
 import nvtabular as nvt
 from merlin.io import Dataset
 
+from ...foundation.exceptions import MerlinSimError
 from ...foundation.staging import staged_directory
 from ..engine.schedulers import Scheduler, SingleProcess
 from ..ops.group_histories import GroupHistories
@@ -42,6 +43,11 @@ def write_dataset(
             stands in several partitions.
     """
     group = group_of(workflow)
+    if group.items.table is None:
+        raise MerlinSimError(
+            "The workflow should be fitted before it writes a dataset: "
+            "`workflow.fit(ms.rows_that_train(workflow, log))`."
+        )
     _refuse_split_users(group, dataset)
     with staged_directory(Path(output), overwrite=overwrite) as directory:
         writer = DatasetWriter(workflow, dataset, directory, scheduler or SingleProcess())

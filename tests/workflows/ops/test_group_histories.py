@@ -266,6 +266,11 @@ def test_another_last_operator_is_refused(tmp_path):
         ms.write_dataset(workflow, Dataset(some_log(), cpu=True), tmp_path / "dataset")
 
 
+def test_a_workflow_that_was_not_fitted_is_refused(tmp_path):
+    with pytest.raises(ms.MerlinSimError, match="should be fitted before it writes"):
+        ms.write_dataset(compose(tmp_path), Dataset(some_log(), cpu=True), tmp_path / "dataset")
+
+
 def test_a_number_that_no_model_reads_is_refused(tmp_path):
     log = some_log()
     log.loc[3, "price"] = -4.0
