@@ -16,7 +16,7 @@ import psutil
 import pytest
 from browser import browse
 from held_server import until
-from triton_calls import infer, infer_events, metric
+from triton_calls import infer, infer_events, is_counted, metric
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.serving.limits import Limits
@@ -270,6 +270,9 @@ def test_requests_that_come_together_are_scored_together(
         "ids": ("merlin_sim_ids_model_calls", "merlin_sim_ids_requests"),
         "events": ("nv_inference_exec_count", "nv_inference_request_success"),
     }
+    call(0)()
+    # A counter is there once something was counted, which is after the answer.
+    until(lambda: all(is_counted(server, name, model=endpoint) for name in names[endpoint]))
     before = [metric(server, name, model=endpoint) for name in names[endpoint]]
 
     def counted(place):

@@ -44,16 +44,25 @@ def infer_events(server, protocol, events, output="scores"):
 
 def metric(server, name, **labels):
     """The value of one of the server's metrics."""
+    values = _values(server, name, labels)
+    assert values, name
+    return sum(values)
+
+
+def is_counted(server, name, **labels):
+    """Whether one of the server's metrics is there yet."""
+    return bool(_values(server, name, labels))
+
+
+def _values(server, name, labels):
     import urllib.request
 
     url = f"http://127.0.0.1:{server.metrics_port}/metrics"
     with urllib.request.urlopen(url, timeout=100) as response:
         lines = response.read().decode().splitlines()
     wanted = [f'{key}="{value}"' for key, value in labels.items()]
-    values = [
+    return [
         float(line.rsplit(" ", 1)[1])
         for line in lines
         if line.startswith(name + "{") and all(entry in line for entry in wanted)
     ]
-    assert values, name
-    return sum(values)
