@@ -23,6 +23,7 @@ from merlin.schema import Schema
 
 from ..foundation.exceptions import MerlinSimError
 from ..foundation.gpu_use import first_line, short_of_memory
+from ..schemas.dataset import DatasetDirectory
 from .background import Background
 from .behaviour_samples import Batch
 from .epoch_plan import EpochPlan, planned_steps, slots, steps_entries
@@ -125,6 +126,9 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         self.epoch = 0
         self._first_step = 0
         self._take_a_place()
+
+    directory: DatasetDirectory | None = None
+    """The dataset directory that it reads."""
 
     # What is read, and what becomes of it: rows and users have their own of these
 
@@ -325,6 +329,11 @@ class Loader(merlin.dataloader.tensorflow.Loader):
             with told_of_memory(self):
                 _resident[self.key] = found = self.read(self.all_groups, True)
         return found
+
+    @property
+    def first_step(self) -> int:
+        """The step with which the next iteration begins."""
+        return self._first_step
 
     def start_at(self, epoch: int, step: int = 0) -> None:
         """Let the next iteration begin with ``step`` of ``epoch``, reading nothing before it."""

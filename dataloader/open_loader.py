@@ -92,6 +92,7 @@ def open_loader(
         check_candidates(dataset.users, global_batch_size, candidates, ranks)
         options |= {**made, "negatives_read": negatives_read}
         loader = _users_loader(source, batch_size, dataset, mapping, options)
+    loader.directory = dataset
     _require_a_step(loader, dataset, mapping)
     return loader
 

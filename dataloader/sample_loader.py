@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -21,6 +22,8 @@ from .sample_order import ORDER_OF_STRETCHES, Stretching, each_of
 from .user_rows import UserBlock, UserRows
 
 POSITIONS_TOGETHER = 8
+_made: weakref.WeakValueDictionary[Any, BehaviourSamples] = weakref.WeakValueDictionary()
+"""The definitions of samples that are in use."""
 
 
 class SampleLoader(Loader):
@@ -82,9 +85,16 @@ class SampleLoader(Loader):
 
     @cached_property
     def make_samples(self) -> BehaviourSamples:
-        """The definition of a sample."""
-        columns = SampleColumns.read(self._directory, self.input_schema, self._negatives_read)
-        return BehaviourSamples(columns, self.candidates)
+        """The definition of a sample; loaders of the same columns of a directory share it."""
+        directory, names = self._directory, tuple(self.input_schema.column_names)
+        key = (id(directory), names, self._negatives_read, self.candidates)
+        made = _made.get(key)
+        if made is None:
+            columns = SampleColumns.read(directory, self.input_schema, self._negatives_read)
+            made = BehaviourSamples(columns, self.candidates)
+            made.directory = directory  # no other has its id while this is there
+            _made[key] = made
+        return made
 
     @cached_property
     def users(self) -> UserRows:

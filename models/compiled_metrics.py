@@ -1,12 +1,14 @@
-"""The metrics that ``compile`` is given, as Merlin's ``compile`` takes them."""
+"""The metrics that ``compile`` is given, as Merlin's ``compile`` takes them; over ranks."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from merlin.models.tf.metrics import metrics_registry
 
+from ..ranks.collectives import gather_objects, joined
 from .blocks.checks import OptionError
 
 
@@ -34,3 +36,33 @@ def _read_metric(metric: Any) -> Any:
     if callable(metric) and not isinstance(metric, tf.keras.metrics.Metric):
         return tf.keras.metrics.MeanMetricWrapper(metric, name=metric.__name__)
     return metric
+
+
+class MetricsOverRanks(tf.keras.callbacks.Callback):
+    """Adds the states of metrics up over ranks, as Keras does over the replicas of a strategy.
+
+    Of validation data, which every rank may have a part of, it takes the mean.
+    """
+
+    def __init__(self) -> None:
+        """Let Keras hand logs over as they are."""
+        super().__init__()
+        self._supports_tf_logs = True
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Replace what this rank alone has measured."""
+        if logs is None:
+            return
+        ranks = joined()
+        own = {name: float(value) for name, value in logs.items() if name.startswith("val_")}
+        of_ranks = gather_objects(own, ranks)
+        logs |= {name: float(np.mean([values[name] for values in of_ranks])) for name in own}
+        variables = [variable for metric in self.model.metrics for variable in metric.variables]
+        states = [variable.numpy() for variable in variables]
+        of_all = gather_objects(states, ranks)
+        for place, variable in enumerate(variables):
+            total = np.sum([state[place] for state in of_all], axis=0)
+            variable.assign(total.astype(variable.dtype.as_numpy_dtype))
+        logs |= {name: float(value) for name, value in self.model.get_metrics_result().items()}
+        for variable, state in zip(variables, states, strict=True):
+            variable.assign(state)

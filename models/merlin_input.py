@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +21,7 @@ from ..schemas.dataset import DatasetDirectory
 from ..schemas.users_layout import usual_candidates
 from .blocks.checks import OptionError
 from .blocks.embeddings.left_padding import LeftPadding
-from .feed_batches import FeedBatches
+from .loader_steps import LoaderSteps
 
 
 class PaddedBatches(tf.keras.utils.Sequence):
@@ -77,7 +76,9 @@ class Input:
     takes_candidates: bool = False
     """Whether the model takes users x candidates, of a directory with one row per user."""
 
-    def training(self, data: Any, ranks: Ranks, shuffle: bool, epoch: int, endless: bool) -> Any:
+    def training(
+        self, data: Any, ranks: Ranks, shuffle: bool, epoch: int, steps_per_epoch: int | None
+    ) -> Any:
         """Return what ``fit`` reads, of a directory this rank's part.
 
         Args:
@@ -85,34 +86,37 @@ class Input:
             ranks: The run.
             shuffle: Whether to shuffle a dataset's rows.
             epoch: The first.
-            endless: Whether to begin the next epoch of a feed by itself.
+            steps_per_epoch: Steps of an epoch; None for a whole pass.
         """
+        if isinstance(data, LoaderSteps):
+            return data
         if isinstance(data, Loader):
-            return FeedBatches(data, endless)
+            return LoaderSteps(data, steps_per_epoch=steps_per_epoch)
         if not isinstance(data, DatasetDirectory):
             return self._of_merlin(data, shuffle)
         seed = broadcast_object(random.getrandbits(31), ranks)
         columns, size = list(self.columns), self._needed_batch_size()
         candidates = self._candidates(data)
-        feed = open_loader(
+        loader = open_loader(
             *(data, "train", columns, size, ranks),
             shuffle=shuffle,
             seed=seed,
             candidates=1 if size % (candidates * ranks.size) else candidates,
         )
-        feed.start_at(epoch)
-        return FeedBatches(feed, endless)
+        steps = LoaderSteps(loader, steps_per_epoch=steps_per_epoch)
+        steps.start_at(epoch)
+        return steps
 
     def stored(self, data: Any, columns: Sequence[str]) -> Any:
         """Return what ``evaluate`` and ``predict`` read: of a directory all rows of test."""
         if isinstance(data, Loader):
-            return FeedBatches(data)
+            return LoaderSteps(data)
         if not isinstance(data, DatasetDirectory):
             return self._of_merlin(data, shuffle=False)
         size, ranks = self._needed_batch_size(), Ranks()
         candidates, size = EvaluationRows.of(data, "test", self._candidates(data), size, ranks)
-        feed = open_loader(data, "test", list(columns), size, ranks, candidates=candidates)
-        return FeedBatches(feed)
+        loader = open_loader(data, "test", list(columns), size, ranks, candidates=candidates)
+        return LoaderSteps(loader)
 
     def _of_merlin(self, data: Any, shuffle: bool) -> Any:
         if hasattr(data, "to_ddf"):
@@ -129,13 +133,6 @@ class Input:
         if not self.batch_size:
             raise OptionError("`batch_size` should be set when the data is a dataset.")
         return self.batch_size
-
-
-def open_input(data: Any) -> AbstractContextManager[Any]:
-    """Give what Keras takes, for as long as it reads it."""
-    if isinstance(data, FeedBatches):
-        return data
-    return nullcontext(data)
 
 
 def _only(data: merlin.io.Dataset, columns: Sequence[str]) -> merlin.io.Dataset:

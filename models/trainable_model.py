@@ -2,38 +2,56 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import merlin.models.tf as mm
 import tensorflow as tf
 from merlin.models.tf.core.prediction import Prediction
-from merlin.models.tf.distributed.backend import hvd
 from merlin.models.tf.utils.tf_utils import call_layer
 
 from ..foundation.batch_names import HISTORY_END
 from ..foundation.ranks import Ranks
 from ..ranks import collectives
 from ..steps.compiled_optimizer import find_optimizer
+from ..steps.dropout_seeds import DropoutSeeds
+from ..steps.held_rows import HeldRows
 from ..steps.loss_scale import LossScale
-from ..steps.train_step import TrainStep, counted_samples
-from .blocks.embeddings.spread_tables import check_whole
-from .compiled_metrics import read_metrics
+from ..steps.sample_batch import SampleBatch, mean_over_counted
+from ..steps.train_step import TrainStep, batch_spec, counted_samples
+from .blocks.checks import OptionError
+from .blocks.embeddings.spread_tables import own_variables, table_parts
+from .compiled_metrics import MetricsOverRanks, read_metrics
 from .evaluated_loss import EvaluatedLoss, read_loss
+from .loader_steps import Executed, FitProgress, Graphs, LoaderSteps, nth
 from .loss_means import LossMeans
-from .merlin_input import Input, open_input
+from .merlin_input import Input
 from .saved_formats import check_callbacks
 
+STEPS_ON_GPU = 16
+"""Steps of an execution on a GPU, unless ``compile`` is given another number."""
+FUNCTIONS = {
+    "_training_steps": "train_function",
+    "_test_steps": "test_function",
+    "_prediction_steps": "predict_function",
+}
+"""What Keras makes of each."""
 unpack = tf.keras.utils.unpack_x_y_sample_weight
 
 
 class TrainableModel(mm.Model):
-    """A ``merlin.models.tf.Model`` whose training step is that of ``merlin-sim train``.
+    """A ``merlin.models.tf.Model`` whose training step is the published one.
+
+    ``merlin-sim train`` is ``compile`` and ``fit`` with callbacks. Of an opened dataset directory,
+    or a loader of this package, samples are made on the device within the step.
 
     Of Merlin's Model this passes by: the losses and gradients of ``train_step`` and ``test_step``
     (the model's own objective takes their place), and in ``compile`` Horovod's
     ``DistributedOptimizer``, the learning rate times the number of ranks, and Keras's loss
     scaling (:class:`~merlin_sim.steps.train_step.TrainStep` averages and scales). Metrics, their
-    names and Merlin's further arguments are Merlin's.
+    names and Merlin's further arguments are Merlin's; over ranks their states are added up.
 
     A subclass has ``output_block``, ``compute_step(columns, labels, sample_weight, training)`` and
     tells its columns.
@@ -45,8 +63,15 @@ class TrainableModel(mm.Model):
     takes_candidates: ClassVar[bool] = False
     """Whether it takes batches of users x candidates, with ``history_end``."""
 
+    progress: FitProgress
+    """How far ``fit`` has come."""
+
     _loss_means: LossMeans
     _xla = False
+    _training_steps: LoaderSteps | None = None
+    _test_steps: LoaderSteps | None = None
+    _prediction_steps: LoaderSteps | None = None
+    _class_weight: tf.Tensor | None = None
 
     @property
     def label(self) -> str:
@@ -78,6 +103,10 @@ class TrainableModel(mm.Model):
         run_eagerly: bool | None = None,
         steps_per_execution: int | None = None,
         jit_compile: bool | None = None,
+        *,
+        loss_scale: float | None = None,
+        fp16_compression: bool = False,
+        dense_tables: bool = False,
         **kwargs: Any,
     ) -> None:
         """Choose how to train.
@@ -92,13 +121,18 @@ class TrainableModel(mm.Model):
             loss_weights: Weight of ``loss``; None for the published one.
             weighted_metrics: As in Keras.
             run_eagerly: As in Keras.
-            steps_per_execution: As in Keras.
-            jit_compile: Compile forward and backward pass with XLA; averaging over ranks, update
-                and metrics stay outside.
+            steps_per_execution: As in Keras: so many steps run in one graph, between which no
+                Python runs and nothing is read from the device. None is 1, on a GPU 16.
+            jit_compile: Compile with XLA. On one GPU the whole step is one program; elsewhere
+                forward and backward pass are.
+            loss_scale: In mixed precision, a scale of the loss that stays; None for a dynamic one.
+            fp16_compression: See :func:`~merlin_sim.ranks.collectives.average_gradients`.
+            dense_tables: See there.
             **kwargs: What else Merlin's ``compile`` takes.
         """
         output = self.output_block.full_name
         self.evaluated_loss = read_loss(loss, loss_weights, output)
+        has_gpu = bool(tf.config.list_logical_devices("GPU"))
         super().compile(
             find_optimizer(optimizer, self.trainable_variables),
             loss,
@@ -106,14 +140,197 @@ class TrainableModel(mm.Model):
             loss_weights,
             read_metrics("weighted_metrics", weighted_metrics, output),
             run_eagerly,
-            steps_per_execution,
+            steps_per_execution or (STEPS_ON_GPU if has_gpu and not run_eagerly else 1),
             **kwargs,
         )
+        ranks = collectives.joined()
         self._xla = bool(jit_compile)
-        self.loss_scale = LossScale(self.dtype_policy.name == "mixed_float16")
+        compiles = getattr(self.optimizer, "is_compiled_by_xla", False)
+        self._is_one_program = self._xla and has_gpu and ranks.size == 1 and compiles
+        self.loss_scale = LossScale(self.dtype_policy.name == "mixed_float16", loss_scale)
         self._step = TrainStep(
-            self, self.optimizer, self.loss_scale, collectives.joined(), xla=self._xla
+            self,
+            self.optimizer,
+            self.loss_scale,
+            ranks,
+            self._xla and not self._is_one_program,
+            fp16_compression,
+            dense_tables,
+            own_variables(self),
         )
+        self._graphs = Graphs()
+
+    # A step on what a loader gives
+
+    def make_train_function(self, force: bool = False) -> Any:
+        """Return what runs an execution: of a loader's steps, or as Keras has it."""
+        steps = self._training_steps
+        if steps is None:
+            return super().make_train_function(force)
+        self.train_function = lambda _: self._train_on(steps)
+        return self.train_function
+
+    def make_test_function(self, force: bool = False) -> Any:
+        """Return what evaluates steps: of a loader, or as Keras has it."""
+        steps = self._test_steps
+        if steps is None:
+            return super().make_test_function(force)
+        self.test_function = lambda _: self._on_steps(steps, self._test_made)[-1]
+        return self.test_function
+
+    def make_predict_function(self, force: bool = False) -> Any:
+        """Return what predicts steps: of a loader, or as Keras has it."""
+        steps = self._prediction_steps
+        if steps is None:
+            return super().make_predict_function(force)
+        self.predict_function = lambda _: tf.concat(self._on_steps(steps, self._predict_made), 0)
+        return self.predict_function
+
+    def _train_on(self, steps: LoaderSteps) -> dict[str, tf.Tensor]:
+        """Run one execution."""
+        parts = []
+        logs: dict[str, tf.Tensor] = {}
+        for given, count in steps.take(self._steps_at_once):
+            done = tf.constant([self._seed, self.progress.steps], tf.int64)
+            stop = tf.constant(bool(self.progress.stop_asked()))
+            self.progress.advance(count)
+            part, logs = self._execution(steps.make)(given, tf.constant(count), done, stop)
+            parts.append(part)
+        self.progress.executed = parts[0] if len(parts) == 1 else Executed.joined(parts)
+        return logs
+
+    def _on_steps(self, steps: LoaderSteps, run: Callable[..., Any]) -> list[Any]:
+        """Run what neither trains nor draws, step by step."""
+        found = []
+        for given, count in steps.take(self._steps_at_once):
+            compiled = self._in_graph(run, steps.make)
+            found += [compiled(nth(given, tf.constant(number))) for number in range(count)]
+        return found
+
+    @property
+    def _steps_at_once(self) -> int:
+        return 1 if self._steps_per_execution is None else int(self._steps_per_execution.numpy())
+
+    def _execution(self, make: Any) -> Callable[..., Any]:
+        """Return what runs steps of a loader, compiled once for each thing that it depends on."""
+        weights = None if self._class_weight is None else self._class_weight.ref()
+        depends = (getattr(self, "train_pre", None), weights, self._metrics_every == 1)
+
+        def graph() -> Callable[..., Any]:
+            step: Any = functools.partial(self._made_step, make)
+            if self._is_one_program:
+                step = tf.function(step, jit_compile=True, autograph=False)
+            run = self._several_steps if self._steps_at_once > 1 else self._single_step
+            return self._graph_of(functools.partial(run, step))
+
+        return self._graphs.get(("train", make, *depends), graph)
+
+    def _in_graph(self, run: Callable[..., Any], make: Any) -> Callable[..., Any]:
+        pre = [getattr(self, stage, None) for stage in ("test_pre", "predict_pre")]
+        return self._graphs.get(
+            (run.__name__, make, *pre), lambda: self._graph_of(functools.partial(run, make))
+        )
+
+    def _graph_of(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Put a function of what a loader gives, and of scalars, into a graph."""
+        if self.run_eagerly:
+            return function
+        if self._xla:
+            return tf.function(function, autograph=False)
+        graphs: dict[Any, Any] = {}
+
+        def run(*arguments: Any) -> Any:
+            # With shapes that are known, TensorFlow adds up in an order that differs between runs.
+            given, *scalars = arguments
+            spec = [batch_spec(given), *map(tf.TensorSpec.from_tensor, scalars)]
+            key = tuple(tf.nest.flatten(spec))
+            if key not in graphs:
+                graphs[key] = tf.function(function, input_signature=spec, autograph=False)
+            return graphs[key](*arguments)
+
+        return run
+
+    def _single_step(self, step: Any, given: Any, count: Any, done: Any, stop: Any) -> Any:
+        del count  # it is 1
+        executed = step(given, done, stop)
+        logs = self._logs(executed.losses)
+        return Executed(*(part[tf.newaxis] for part in executed)), logs
+
+    def _several_steps(self, step: Any, given: Any, count: Any, done: Any, stop: Any) -> Any:
+        """Run steps one after the other, without leaving the graph."""
+        losses = 1 + len(self._loss_means.means[1:])
+        shapes = Executed([losses], [], [], [], [])
+        kinds = Executed(tf.float32, tf.bool, tf.bool, tf.float32, tf.float32)
+        arrays = Executed(
+            *(
+                tf.TensorArray(kind, size=count, element_shape=shape)
+                for kind, shape in zip(kinds, shapes, strict=True)
+            )
+        )
+
+        def body(number: tf.Tensor, arrays: Executed) -> tuple[tf.Tensor, Executed]:
+            executed = step(nth(given, number), done + [0, tf.cast(number, tf.int64)], stop)
+            written = [a.write(number, part) for a, part in zip(arrays, executed, strict=True)]
+            return number + 1, Executed(*written)
+
+        _, arrays = tf.while_loop(
+            lambda number, _: number < count, body, (0, arrays), parallel_iterations=1
+        )
+        executed = Executed(*(array.stack() for array in arrays))
+        return executed, self._logs(executed.losses[-1])
+
+    def _logs(self, losses: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {**self.metrics_results(), "loss_batch": losses[0]}
+
+    def _made_step(self, make: Any, given: Any, done: tf.Tensor, stop: tf.Tensor) -> Executed:
+        """Make the batch of a step and train on it."""
+        self._dropout_seeds.start_step(done[0], done[1])
+        batch = self._changed(self._step.made(given, make), "train_pre", training=True)
+        result = self._step.run_made(batch, stop)
+        self._loss_means.update(result.losses, result.samples)
+        self._update_train_metrics(self._prediction(result.logits, batch.labels, batch.weights))
+        scale = tf.identity(self.loss_scale.scale)
+        return Executed(result.losses, result.stopped, result.finite, result.samples, scale)
+
+    def _update_train_metrics(self, outputs: Prediction) -> None:
+        def update() -> tf.Tensor:
+            self.compute_metrics(outputs, self.compiled_metrics)
+            return tf.constant(True)
+
+        if self._metrics_every == 1:
+            update()
+        else:
+            tf.cond(
+                self._should_compute_train_metrics_for_batch, update, lambda: tf.constant(False)
+            )
+
+    def _test_made(self, make: Any, given: Any) -> dict[str, tf.Tensor]:
+        """Make a batch and evaluate it."""
+        batch = mean_over_counted(
+            self._changed(SampleBatch(*make(given)), "test_pre", testing=True)
+        )
+        counted = tf.math.count_nonzero(batch.weights, dtype=tf.float32)
+        losses, logits = self._compiled(self._evaluate_batch)(*batch)
+        self._loss_means.update(losses, counted)
+        outputs = self._prediction(logits, batch.labels, batch.weights)
+        return {**self.compute_metrics(outputs), "loss_batch": losses[0]}
+
+    def _predict_made(self, make: Any, given: Any) -> tf.Tensor:
+        """Make a batch and predict the samples that are there."""
+        batch = self._changed(SampleBatch(*make(given)), "predict_pre")
+        probabilities = self._compiled(self)(batch.columns)
+        return tf.boolean_mask(probabilities, tf.reshape(batch.weights, [-1]) != 0)
+
+    def _changed(self, batch: SampleBatch, stage: str, **mode: bool) -> SampleBatch:
+        """Send a batch through ``pre``, and give its samples the weights of their classes."""
+        columns, labels = self._through(stage, batch.columns, batch.labels, **mode)
+        labels = labels[self.label] if isinstance(labels, dict) else labels
+        weights = batch.weights
+        if stage == "train_pre" and self._class_weight is not None:
+            weights *= tf.gather(self._class_weight, tf.cast(labels, tf.int32))
+        return SampleBatch(columns, labels, weights)
+
+    # A step on any other data
 
     def train_step(self, data: Any) -> dict[str, Any]:
         """Train on one batch; histories may be ragged tensors too."""
@@ -133,13 +350,10 @@ class TrainableModel(mm.Model):
         return {**self.compute_metrics(outputs), "loss_batch": losses[0]}
 
     def predict_step(self, data: Any) -> tf.Tensor:
-        """Return the probabilities of one batch, [samples, 1]; of a feed's fillers none."""
-        columns, _, weight = unpack(data)
+        """Return the probabilities of one batch, [samples, 1]."""
+        columns, _, _ = unpack(data)
         columns = self._through("predict_pre", self._prepare_features(columns), None)[0]
-        probabilities = self._compiled(self)(columns)
-        if weight is None or HISTORY_END not in columns:
-            return probabilities
-        return tf.boolean_mask(probabilities, tf.reshape(weight, [-1]) != 0)
+        return self._compiled(self)(columns)
 
     def _evaluate_batch(self, columns: Any, labels: tf.Tensor, weight: Any) -> Any:
         return self.compute_step(columns, labels, weight, training=False)
@@ -178,15 +392,13 @@ class TrainableModel(mm.Model):
         return self.output_block.post(logits)
 
     def _prediction(self, logits: tf.Tensor, labels: tf.Tensor, weight: Any) -> Prediction:
-        """Return what metrics read: every sample, but of users x candidates no filler."""
-        counts = None if weight is None or labels.shape.rank < 2 else tf.reshape(weight, [-1]) != 0
+        """Return what metrics read; those without weights pass by what Keras's mask leaves out."""
         logits, labels, weight = (
             None if part is None else tf.reshape(part, [-1, 1]) for part in (logits, labels, weight)
         )
-        if counts is not None:
-            parts = logits, labels, weight
-            logits, labels, weight = (tf.boolean_mask(part, counts) for part in parts)
         probabilities = self.to_probabilities(logits)
+        if weight is not None:  # a sample of weight 0 is no sample
+            probabilities._keras_mask = tf.reshape(weight, [-1]) != 0
         labels = tf.cast(labels, probabilities.dtype)
         name = self.output_block.full_name
         return Prediction({name: probabilities}, {name: labels}, {name: weight})
@@ -196,33 +408,110 @@ class TrainableModel(mm.Model):
     ) -> Any:
         """Do as Merlin's ``fit`` does; ``x`` and ``validation_data`` may be opened datasets.
 
-        Of an opened dataset directory the feed of ``merlin-sim train`` gives every row once an
-        epoch (with ``steps_per_epoch``, one after another), in an order that depends on Python's
-        ``random``. ``batch_size`` counts the rows of all ranks then, and two ranks end with the
-        weights of one. Of a directory with one row per user, a model that can takes users x 16
-        candidates where ``batch_size`` is a multiple of that on every rank and no
-        ``class_weight`` is given, and plain rows elsewhere. All else is dealt out to ranks by
+        Of an opened dataset directory every row comes once an epoch (with ``steps_per_epoch``, one
+        after another), in an order that depends on Python's ``random``. ``batch_size`` counts the
+        rows of all ranks then, and two ranks end with the weights of one. Of a directory with one
+        row per user, a model that can takes users x 16 candidates where ``batch_size`` is a
+        multiple of that on every rank, and plain rows elsewhere. All else is dealt out to ranks by
         whoever made it.
         """
         check_callbacks(kwargs.get("callbacks"))
-        check_whole(self, "fit")
         ranks = collectives.joined()
-        self._share_state(ranks)
-        endless = kwargs.get("steps_per_epoch") is not None
-        shuffle = bool(kwargs.get("shuffle", True))
-        epoch = int(kwargs.get("initial_epoch", 0))
-        # Keras weighs classes by one label a row.
-        takes_candidates = self.takes_candidates and kwargs.get("class_weight") is None
-        training = self._input(batch_size, takes_candidates).training(
-            x, ranks, shuffle, epoch, endless
+        self.share_state(ranks)
+        self._metrics_every = kwargs.get("train_metrics_steps", 1)
+        x = self._input(batch_size, self.takes_candidates).training(
+            x,
+            ranks,
+            bool(kwargs.get("shuffle", True)),
+            int(kwargs.get("initial_epoch", 0)),
+            kwargs.get("steps_per_epoch"),
         )
         validation_size = kwargs.get("validation_batch_size") or batch_size
         validation = self._input(validation_size, self.takes_candidates).stored(
             kwargs.get("validation_data"), self.training_columns
         )
-        with open_input(training) as x, open_input(validation) as validation_data:
-            kwargs["validation_data"] = validation_data
-            return super().fit(x, y, batch_size, **kwargs)
+        with (
+            self._steps_of("_training_steps", x) as given,
+            self._steps_of("_test_steps", validation) as kwargs["validation_data"],
+        ):
+            if self._training_steps is not None:
+                self._begin(self._training_steps, kwargs)
+            try:
+                return super().fit(given, y, batch_size, **kwargs)
+            finally:
+                for callback in self.progress.callbacks if self._training_steps else ():
+                    close = getattr(callback, "close", None)
+                    if close is not None:
+                        close()
+
+    def _begin(self, steps: LoaderSteps, kwargs: dict[str, Any]) -> None:
+        """Take up where the steps stand, and what Keras would do to batches."""
+        done = self.progress.steps if hasattr(self, "progress") else 0
+        epoch = int(kwargs.get("initial_epoch", 0))
+        callbacks = kwargs.get("callbacks") or ()
+        callbacks = callbacks if isinstance(callbacks, Sequence) else [callbacks]
+        self.progress = FitProgress(
+            epoch,
+            0,
+            done,
+            steps.steps,
+            epochs=int(kwargs.get("epochs", 1)),
+            loader=steps.loader,
+            callbacks=tuple(callbacks),
+        )
+        if not steps.are_passes:
+            kwargs["steps_per_epoch"] = steps.steps
+        self._seed = int(getattr(steps.loader, "seed", 0))
+        self._dropout_seeds = DropoutSeeds(self.layers, collectives.joined().rank)
+        weights = kwargs.pop("class_weight", None)
+        self._class_weight = None
+        if weights is not None:
+            self._class_weight = tf.constant([weights[c] for c in range(len(weights))], tf.float32)
+
+    def hold_rows(self, held: HeldRows) -> None:
+        """Let rows of tables move by a part only, from the next step on."""
+        self._step.held = held
+        self._is_one_program = False
+        self._graphs = Graphs()
+
+    def start_at(self, epoch: int, step: int, steps: int) -> None:
+        """Let ``fit``, which is about to begin, begin within an epoch: a callback resumes by this.
+
+        Args:
+            epoch: The epochs that are complete.
+            step: The steps that are done in the one that is not.
+            steps: The steps done in all.
+        """
+        if self._training_steps is None:
+            raise OptionError(
+                "A resume should be of a `fit` on an opened dataset directory or a loader of this "
+                "package: no other data can be begun within an epoch."
+            )
+        self._training_steps.start_at(epoch, step)
+        progress = self.progress
+        progress.epoch, progress.step, progress.steps = epoch, step, steps
+
+    @contextmanager
+    def _steps_of(self, name: str, data: Any) -> Iterator[Any]:
+        """Give Keras the numbers of a loader's steps, and other data as they are."""
+        steps = data if isinstance(data, LoaderSteps) else None
+        if not hasattr(self, "_graphs"):  # it was not compiled
+            self._graphs = Graphs()
+        before = getattr(self, name)
+        if steps is before:  # neither is any
+            yield data
+            return
+        self._set_steps(name, steps)
+        try:
+            yield data if steps is None else steps.numbers
+        finally:
+            self._set_steps(name, before)
+            if steps is not None:
+                steps.close()
+
+    def _set_steps(self, name: str, steps: LoaderSteps | None) -> None:
+        setattr(self, name, steps)
+        setattr(self, FUNCTIONS[name], None)  # Keras keeps what it was made for last
 
     def evaluate(
         self, x: Any = None, y: Any = None, batch_size: int | None = None, **kwargs: Any
@@ -231,8 +520,11 @@ class TrainableModel(mm.Model):
 
         Every rank evaluates all rows of the directory's test files.
         """
-        data = self._input(batch_size, self.takes_candidates)
-        with open_input(data.stored(x, self.training_columns)) as x:
+        if kwargs.get("_use_cached_eval_dataset") and self._test_steps is not None:
+            self._test_steps.rewind()  # the validation data of fit, the same on every rank
+            return super().evaluate(x, y, batch_size, **kwargs)
+        data = self._input(batch_size, self.takes_candidates).stored(x, self.training_columns)
+        with self._steps_of("_test_steps", data) as x:
             return super().evaluate(x, y, batch_size, **kwargs)
 
     def predict(self, x: Any, batch_size: int | None = None, **kwargs: Any) -> Any:
@@ -240,26 +532,34 @@ class TrainableModel(mm.Model):
 
         Every rank gives one probability for each row of the directory's test files, as stored.
         """
-        data = self._input(batch_size, self.takes_candidates)
-        with open_input(data.stored(x, self.served_columns)) as x:
+        data = self._input(batch_size, self.takes_candidates).stored(x, self.served_columns)
+        with self._steps_of("_prediction_steps", data) as x:
             return super().predict(x, batch_size, **kwargs)
 
     def _input(self, batch_size: int | None, takes_candidates: bool) -> Input:
         return Input(self.training_columns, self._prepare_features, batch_size, takes_candidates)
 
-    def _share_state(self, ranks: Ranks) -> None:
+    def share_state(self, ranks: Ranks) -> None:
         """Give every rank the first rank's weights and optimizer, before the first step."""
         if ranks.size > 1 and self._is_compiled:
+            parts = table_parts(self)
+            own = {id(variable) for variable in self.variables if variable.ref() in parts}
+            slots = getattr(self.optimizer, "slots", {}).values()
+            for of_kind in slots if own else ():
+                own |= {
+                    id(slot)
+                    for variable, slot in zip(self.trainable_variables, of_kind, strict=True)
+                    if id(variable) in own
+                }
             state = [*self.variables, *self.optimizer.variables(), *self.loss_scale.variables]
-            collectives.broadcast(state, ranks)
+            collectives.broadcast([v for v in state if id(v) not in own], ranks)
 
     def _add_horovod_callbacks(self, callbacks: Any) -> list[Any]:
-        """Average the epoch's metrics over ranks before any other callback reads them."""
-        callbacks = self._validate_callbacks(callbacks)
-        average = hvd.callbacks.MetricAverageCallback
-        if any(isinstance(callback, average) for callback in callbacks):
-            return list(callbacks)
-        return [average(), *callbacks]
+        """Let the metrics of an epoch be those of all ranks before any other callback reads them.
+
+        Merlin takes the mean over ranks, which of AUCs is no AUC.
+        """
+        return [MetricsOverRanks(), *self._validate_callbacks(callbacks)]
 
     def _create_loss(self, losses: Any = None) -> Any:
         """Keep what ``compile`` was given, for a saved model; ``evaluated_loss`` is what counts."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -61,7 +62,7 @@ def table_names(model: tf.Module) -> dict[str, str]:
     """Say which variables are embedding tables: the variable's name -> its table's name."""
     tables = {
         _identity(block.table.embeddings): str(block.name)
-        for block in model.submodules
+        for block in _blocks(model)
         if isinstance(block, EmbeddingTable)
     }
     return {
@@ -69,6 +70,13 @@ def table_names(model: tf.Module) -> dict[str, str]:
         for name, variable in named_variables(model).items()
         if _identity(variable) in tables
     }
+
+
+def _blocks(model: tf.Module) -> Iterator[tf.Module]:
+    """Go through all that is within a model: Keras refuses ``submodules`` of one it compiled."""
+    for layer in model.layers if isinstance(model, tf.keras.Model) else [model]:
+        yield layer
+        yield from layer.submodules
 
 
 def named_parts(model: tf.Module) -> dict[str, TablePart]:

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 
 class DropoutSeeds:
-    """Reseeds the random generators of a model's layers.
+    """Reseeds the random generators of a model's layers, within the graph of a step.
 
     Keras makes such generators only after :func:`prepare`; without dropout there are none and
     nothing is done.
 
     Args:
-        model: its layers are searched for generators.
-        seed: the run's.
+        layers: what is searched for generators.
         rank: ranks drop different units.
     """
 
-    def __init__(self, model: tf.Module, seed: int, rank: int) -> None:
+    def __init__(self, layers: Sequence[tf.Module], rank: int) -> None:
         """Find the generators."""
-        self._key = seed
         self._rank = rank
         self._generators = [
             generator
-            for layer in model.submodules
+            for whole in layers
+            for layer in (whole, *whole.submodules)
             if isinstance(generator := _generator(layer), tf.random.Generator)
         ]
 
@@ -35,16 +34,18 @@ class DropoutSeeds:
         """Make Keras use generators in the layers that are built from now on."""
         tf.keras.backend.experimental.enable_tf_random_generator()
 
-    def start_step(self, steps: int) -> None:
-        """Set every generator to what this step uses."""
+    def start_step(self, seed: tf.Tensor, step: tf.Tensor) -> None:
+        """Set every generator to what a step uses.
+
+        Args:
+            seed: the run's, int64.
+            step: how many steps were done before, int64.
+        """
         for index, generator in enumerate(self._generators):
-            generator.reset_from_seed(_hashed(self._key, steps, self._rank, index))
-
-
-def _hashed(*numbers: int) -> int:
-    """Scatter numbers over 31 bits; Python's own ``hash`` may differ between its versions."""
-    digest = blake2b(repr(numbers).encode(), digest_size=4).digest()
-    return int.from_bytes(digest, "little") & 0x7FFFFFFF
+            key = tf.constant([self._rank, index], tf.int64)
+            pair = tf.random.experimental.stateless_fold_in(tf.stack([seed, step]), key[0])
+            folded = tf.random.experimental.stateless_fold_in(pair, key[1])
+            generator.reset_from_key_counter(folded[0], tf.stack([folded[1], tf.zeros_like(step)]))
 
 
 def _generator(layer: Any) -> Any:

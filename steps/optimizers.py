@@ -32,6 +32,8 @@ class Optimizer(tf.keras.optimizers.Optimizer):
     """
 
     slot_names: ClassVar[tuple[str, ...]] = ()
+    is_compiled_by_xla: ClassVar[bool] = False
+    """Whether XLA can compile its update: shapes are known before the batch is."""
 
     def __init__(
         self,
@@ -134,6 +136,7 @@ class Adam(Optimizer):
     """
 
     slot_names = ("m", "v")
+    is_compiled_by_xla = True
 
     def __init__(
         self,
@@ -189,6 +192,8 @@ class LazyAdam(Adam):
         name: of the optimizer.
         **adam: see :class:`Adam`.
     """
+
+    is_compiled_by_xla = False
 
     def __init__(self, learning_rate: Rate = 0.001, name: str = "lazy_adam", **adam: Any) -> None:
         """Take the hyperparameters."""

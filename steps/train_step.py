@@ -38,8 +38,8 @@ class StepResult(NamedTuple):
 class TrainStep:
     """Trains ``model`` on one batch at a time.
 
-    ``merlin-sim train`` calls it with a batch, Keras's ``fit`` traces ``run_alone`` into its own
-    graph: both run ``run``.
+    ``fit`` traces :meth:`run_made` into its graph with a loader of this package, :meth:`run_alone`
+    with any other data; a loop of one's own calls it: all run :meth:`run`.
 
     Args:
         model: anything with ``trainable_variables`` and ``compute_step(columns, labels,
@@ -122,7 +122,7 @@ class TrainStep:
         return result
 
     def on_given(self, given: Any, make: Make, stop: bool = False) -> StepResult:
-        """Train on this rank's batch, which is made within the step.
+        """Train on this rank's batch, which is made within the step, in a loop of one's own.
 
         Args:
             given: what a loader gives for the step; of the same shapes in every step.
@@ -131,11 +131,9 @@ class TrainStep:
             stop: whether this rank was asked to stop.
         """
         if make not in self._made:
-            in_graph = tf.function(make, jit_compile=True, autograph=False) if self._xla else make
 
             def step(given: Any, stop: tf.Tensor) -> StepResult:
-                batch = mean_over_counted(SampleBatch(*in_graph(given)))
-                return self.run(batch.columns, batch.labels, stop, None, batch.weights)
+                return self.run_made(self.made(given, make), stop)
 
             # With shapes that are known, TensorFlow adds up in an order that differs between runs.
             spec = [batch_spec(given), tf.TensorSpec([], tf.bool)]
@@ -144,6 +142,16 @@ class TrainStep:
             )
         result: StepResult = self._made[make](given, tf.constant(stop))
         return result
+
+    def made(self, given: Any, make: Make) -> SampleBatch:
+        """Make a batch, within whatever graph is being made."""
+        in_graph = tf.function(make, jit_compile=True, autograph=False) if self._xla else make
+        return SampleBatch(*in_graph(given))
+
+    def run_made(self, batch: SampleBatch, stop: tf.Tensor) -> StepResult:
+        """Do the step on a batch that was made, whose weights say how many samples count."""
+        batch = mean_over_counted(batch)
+        return self.run(batch.columns, batch.labels, stop, None, batch.weights)
 
     def run_alone(
         self, columns: dict[str, tf.Tensor], labels: tf.Tensor, sample_weight: tf.Tensor | None

@@ -67,10 +67,11 @@ def test_a_batch_that_holds_no_whole_rows_of_candidates_has_plain_rows(
     dataset, size, takes, candidates
 ):
     model = built(dataset)
-    batches = model._input(size, takes).training(dataset, Ranks(), True, 0, False)
-    columns, labels, *weights = next(iter(batches.batches))
-    assert labels.shape[1:] == ([] if candidates is None else [candidates])
-    assert len(weights) == (candidates is not None)
+    steps = model._input(size, takes).training(dataset, Ranks(), True, 0, None)
+    [(given, _)] = steps.take(1)
+    columns, labels, _ = steps.make(given)
+    steps.close()
+    assert labels.shape[1:] == [candidates or 1]
     assert ("history_end" in columns) == (candidates is not None)
 
 

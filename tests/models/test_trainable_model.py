@@ -36,8 +36,9 @@ def steps_by_hand(model, dataset, optimizer, epochs, active=False):
     optimizer = make_optimizer(optimizer, model.trainable_variables, 0.05)
     step = TrainStep(model, optimizer, LossScale(active), Ranks())
     for _ in range(epochs):
-        for columns, labels in feed_of(model, dataset):
-            result = step(columns, labels, 1.0)
+        loader = feed_of(model, dataset)
+        for given in loader.inputs():
+            result = step.on_given(given, loader.make)
     return optimizer, result
 
 

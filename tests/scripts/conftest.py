@@ -65,7 +65,6 @@ def save_checkpoint(dataset, tmp_path_factory):
     from merlin_sim.steps.loss_scale import LossScale
     from merlin_sim.steps.optimizers import make_optimizer
     from merlin_sim.training.checkpoints.run_state import RunFacts, RunState
-    from merlin_sim.training.evaluation.metrics import AUCCounts
 
     def save(kind, notes_ids=True, **options):
         tf.keras.utils.set_random_seed(2)
@@ -77,7 +76,7 @@ def save_checkpoint(dataset, tmp_path_factory):
         facts = RunFacts(kind, options, "adam", fingerprint(dataset), False, {"seed": 1}, ids)
         state = RunState(model, optimizer, LossScale(False), facts)
         checkpoints = tmp_path_factory.mktemp("run") / "checkpoints"
-        CheckpointStore(checkpoints).save(7, *state.to_checkpoint(AUCCounts()), auc=0.5)
+        CheckpointStore(checkpoints).save(7, *state.to_checkpoint(), auc=0.5)
         return model, checkpoints
 
     return save

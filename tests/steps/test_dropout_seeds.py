@@ -19,7 +19,8 @@ class TwoDropouts(tf.keras.Model):
 def masks(seed, step, rank):
     DropoutSeeds.prepare()
     model = TwoDropouts()
-    DropoutSeeds(model, seed, rank).start_step(step)
+    numbers = [tf.constant(number, tf.int64) for number in (seed, step)]
+    tf.function(DropoutSeeds([model], rank).start_step)(*numbers)
     return [tuple((mask.numpy() > 0).tolist()) for mask in model(tf.ones([64]))]
 
 

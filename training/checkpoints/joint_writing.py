@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ...checkpoints.array_files import WrittenFile, write_arrays
@@ -10,14 +10,13 @@ from ...checkpoints.array_part import ArrayPart
 from ...checkpoints.checkpoint_store import CheckpointError, CheckpointStore
 from ...foundation.ranks import Ranks
 from ...ranks import collectives
-from ..evaluation.metrics import AUCCounts
-from .run_state import RunState
+from .run_state import Array, RunState
 
 
 def save_together(
     store: CheckpointStore,
     state: RunState,
-    auc: AUCCounts,
+    metrics: Mapping[str, Array],
     auc_of_held_out: float | None,
     ranks: Ranks,
     report: Callable[[], None] = lambda: None,
@@ -27,7 +26,7 @@ def save_together(
     Args:
         store: where to save.
         state: this rank's.
-        auc: the counts of all ranks.
+        metrics: the states of metrics in an unfinished epoch, of all ranks.
         auc_of_held_out: see :meth:`~merlin_sim.checkpoints.checkpoint_store.CheckpointStore.save`.
         ranks: the run.
         report: called again and again while this rank writes.
@@ -42,7 +41,7 @@ def save_together(
             writing.follow(state.own_parts())
             return
         try:
-            facts, parts = state.to_checkpoint(auc)
+            facts, parts = state.to_checkpoint(metrics)
             store.save(state.position.steps, facts, parts, auc_of_held_out, writing)
         finally:
             writing.call_off()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from ...checkpoints.array_part import ArrayPart, whole
@@ -15,16 +15,22 @@ from ...checkpoints.checkpoint_store import AUC_OF
 from ...foundation.exceptions import MerlinSimError
 from ...models.blocks.embeddings.spread_tables import TablePart
 from ...models.families.registry import find_family
+from ...models.registry import family_of
 from ...models.saved_weights import MODEL_CLASS, MODEL_VARIABLES, assign_arrays, without_older
 from ...models.variable_names import named_parts, named_variables, table_names
+from ...schemas.fingerprint import fingerprint
 from ...steps.loss_scale import LossScale
-from ..evaluation.best_so_far import BestSoFar
-from ..evaluation.metrics import AUCCounts
+
+Array = npt.NDArray[Any]
 
 IDS = "ids"
 """The fact that notes what the dataset's ids mean; checkpoints of earlier versions lack it."""
-TRAIN_AUC = "train_auc"
-"""The array of the counts of the unfinished epoch's training AUC."""
+RATE = "optimizer/learning_rate"
+"""The array of a learning rate that is no schedule."""
+METRICS = "metrics/"
+"""What the names of the arrays begin with that are metrics' states in an unfinished epoch."""
+OF_EARLIER = "train_auc"
+"""The array in which checkpoints of earlier versions have counts of an unfinished epoch."""
 
 
 @dataclass
@@ -37,22 +43,8 @@ class Position:
     """Steps done in the epoch that is not."""
     steps: int = 0
     """Steps done in all."""
-    loss_sums: dict[str, float] = field(default_factory=dict)
-    """Sums of the losses over the epoch's steps, by name."""
-    auc: AUCCounts = field(default_factory=AUCCounts)
-    """Counts of the epoch's training AUC, of this rank."""
-    finished_epoch: dict[str, Any] | None = None
-    """The last complete epoch's metrics, without the times of the process that ran it."""
-    best: BestSoFar = field(default_factory=BestSoFar)
-    """The best evaluation, where the dataset has validation data."""
-
-    def end_epoch(self, values: dict[str, Any]) -> None:
-        """Begin the next epoch."""
-        self.epoch += 1
-        self.step = 0
-        self.loss_sums = {}
-        self.auc = AUCCounts()
-        self.finished_epoch = values
+    callbacks: dict[str, Any] = field(default_factory=dict)
+    """What the callbacks of the run keep, by their names."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +63,34 @@ class RunFacts:
     """What the dataset's ids mean, where that is noted: on the rank that saves."""
     select_by: str | None = None
     """The mapping whose AUC finds the best checkpoint; None where none is chosen."""
+
+    @classmethod
+    def of(cls, model: Any, loader: Any, select_by: str | None = None) -> RunFacts:
+        """Find out the facts of a model that ``fit`` trains on what a loader reads.
+
+        Args:
+            model: A model of this package, compiled.
+            loader: The loader.
+            select_by: As the field.
+        """
+        order = {
+            "seed": loader.seed,
+            "shuffle": bool(loader.shuffle),
+            "global_batch_size": loader.global_batch_size,
+            "window_rows": loader.window_rows,
+            "drop_remainder": bool(loader.drop_last),
+            "candidates": getattr(loader, "candidates", 1),
+        }
+        return cls(
+            family_of(model).name,
+            model.options.to_dict(),
+            type(model.optimizer).__name__.lower(),
+            fingerprint(loader.directory),
+            model.loss_scale.active,
+            order,
+            None,
+            select_by,
+        )
 
     def other_model(self, theirs: dict[str, Any]) -> list[str]:
         """Say what a checkpoint has otherwise of what makes its weights fit."""
@@ -136,8 +156,6 @@ NEEDED: dict[str, Any] = {
     "epoch": int,
     "step": int,
     "steps": int,
-    "loss_sums": dict,
-    "finished_epoch": (dict, type(None)),
 }
 """What every checkpoint of a run says, and of what type."""
 
@@ -150,10 +168,16 @@ def check_facts(checkpoint: Checkpoint) -> None:
     """
     facts = checkpoint.facts
     wrong = [name for name, kind in NEEDED.items() if not isinstance(facts.get(name, ...), kind)]
-    if wrong or TRAIN_AUC not in checkpoint.arrays:
+    if wrong:
         raise CheckpointError(
-            f"{checkpoint.path} does not say what a run needs: {', '.join(wrong) or TRAIN_AUC}."
+            f"{checkpoint.path} does not say what a run needs: {', '.join(wrong)}."
         )
+
+
+def arrays_of_variables(checkpoint: Checkpoint) -> set[str]:
+    """Name the arrays that are a variable's."""
+    names = set(checkpoint.arrays) - {OF_EARLIER}
+    return {name for name in names if not name.startswith(METRICS)}
 
 
 def replayed_dataset(facts: Mapping[str, Any]) -> str | None:
@@ -168,10 +192,21 @@ class RunState:
 
     model: Any
     optimizer: Any
-    """Has ``iterations``, and its ``slots`` by name, each in the order of the trained variables."""
+    """A Keras optimizer. One of this package has its ``slots`` by name, each in the order of the
+    trained variables."""
     loss_scale: LossScale
     facts: RunFacts
     position: Position = field(default_factory=Position)
+    metrics: dict[str, Array] = field(default_factory=dict)
+    """The states of metrics in the unfinished epoch, as a checkpoint had them."""
+    initial_rate: float | None = None
+    """The learning rate that the run was given, where it is no schedule."""
+
+    def __post_init__(self) -> None:
+        """Note the rate, which callbacks may change from now on."""
+        rate = getattr(self.optimizer, "_learning_rate", None)
+        if isinstance(rate, tf.Variable):
+            self.initial_rate = float(rate.numpy())
 
     @property
     def variables(self) -> dict[str, tf.Variable]:
@@ -183,30 +218,47 @@ class RunState:
         of_model = named_variables(self.model)
         return {
             **of_model,
-            **self._slots(of_model),
-            "optimizer/iterations": self.optimizer.iterations,
+            **self._of_optimizer(of_model),
             "loss_scale/scale": self.loss_scale.scale,
             "loss_scale/good_steps": self.loss_scale.good_steps,
         }
 
-    def _slots(self, of_model: dict[str, tf.Variable]) -> dict[str, tf.Variable]:
+    def _of_optimizer(self, of_model: dict[str, tf.Variable]) -> dict[str, tf.Variable]:
+        """Name what an optimizer keeps; a rate that callbacks may change is among it."""
+        rate = getattr(self.optimizer, "_learning_rate", None)
+        rates = {RATE: rate} if isinstance(rate, tf.Variable) else {}
+        if not hasattr(self.optimizer, "slots"):  # one of Keras's own
+            variables = self.optimizer.variables()
+            return {f"optimizer/{place}": variable for place, variable in enumerate(variables)}
         names = {variable.ref(): name for name, variable in of_model.items()}
         trained = [names[variable.ref()] for variable in self.model.trainable_variables]
-        return {
+        slots = {
             f"{name}/{kind}": slot
             for kind, slots in self.optimizer.slots.items()
             for name, slot in zip(trained, slots, strict=True)
         }
+        return {**slots, "optimizer/iterations": self.optimizer.iterations, **rates}
 
-    def to_checkpoint(self, auc: AUCCounts) -> tuple[dict[str, Any], list[ArrayPart]]:
-        """Return the facts and arrays to save; ``auc`` are the counts of all ranks."""
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of slots that each trained variable has."""
+        return list(getattr(self.optimizer, "slots", {}))
+
+    def to_checkpoint(
+        self, metrics: Mapping[str, Array] | None = None
+    ) -> tuple[dict[str, Any], list[ArrayPart]]:
+        """Return the facts and arrays to save.
+
+        Args:
+            metrics: the states of metrics in an unfinished epoch, of all ranks.
+        """
         parts = self.parts
         whole_here = {n: v for n, v in self.variables.items() if n not in parts}
         arrays = {name: variable.numpy() for name, variable in whole_here.items()}
-        arrays[TRAIN_AUC] = auc.counts
+        arrays |= {f"{METRICS}{name}": state for name, state in (metrics or {}).items()}
         tables = table_names(self.model)
         for name, table in list(tables.items()):
-            tables |= {f"{name}/{kind}": table for kind in self.optimizer.slots}
+            tables |= {f"{name}/{kind}": table for kind in self.kinds}
         position = self.position
         facts = {
             "model_type": self.facts.model_type,
@@ -220,9 +272,8 @@ class RunState:
             AUC_OF: self.facts.select_by,
             "epoch": position.epoch,
             "step": position.step,
-            "loss_sums": position.loss_sums,
-            "finished_epoch": position.finished_epoch,
-            "best": position.best.to_facts(),
+            "callbacks": position.callbacks,
+            "initial_rate": self.initial_rate,
             MODEL_CLASS: type(self.model).__name__,
             MODEL_VARIABLES: list(named_variables(self.model)),
         }
@@ -232,7 +283,7 @@ class RunState:
     def parts(self) -> dict[str, TablePart]:
         """Say which variables are parts of tables, and of their slots, that other ranks lack."""
         tables = named_parts(self.model)
-        kinds = self.optimizer.slots
+        kinds = self.kinds
         slots = {f"{name}/{kind}": part for name, part in tables.items() for kind in kinds}
         return {**tables, **slots}
 
@@ -260,33 +311,24 @@ class RunState:
         own = {name: variable for name, variable in self.variables.items() if name in parts}
         assign_arrays(own, checkpoint, set(), parts)
 
-    def restore(self, checkpoint: Checkpoint, first_rank: bool = True) -> None:
-        """Take everything over from a checkpoint.
-
-        Args:
-            checkpoint: what was read.
-            first_rank: whether this rank takes the counts of the unfinished epoch; if every rank
-                did, they would count several times.
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Take everything over from a checkpoint, on the first rank.
 
         Raises:
             CheckpointError: where it is of another model, dataset or order of rows.
         """
         self.check(checkpoint)
-        expected = set(checkpoint.arrays) - {TRAIN_AUC}
+        of_metrics = {name for name in checkpoint.arrays if name.startswith(METRICS)}
+        expected = arrays_of_variables(checkpoint)
         variables = without_older(self.model, self.variables, checkpoint)
+        if RATE not in expected or checkpoint.facts.get("initial_rate") != self.initial_rate:
+            variables.pop(RATE, None)  # another one was given
+            expected.discard(RATE)
         assign_arrays(variables, checkpoint, expected, self.parts)
+        self.metrics = {n.removeprefix(METRICS): checkpoint.arrays[n] for n in of_metrics}
         facts = checkpoint.facts
-        auc = AUCCounts()
-        if first_rank:
-            auc.counts = checkpoint.arrays[TRAIN_AUC].astype(np.int64)
         self.position = Position(
-            facts["epoch"],
-            facts["step"],
-            facts["steps"],
-            dict(facts["loss_sums"]),
-            auc,
-            facts["finished_epoch"],
-            BestSoFar.from_facts(facts.get("best") or {}),
+            facts["epoch"], facts["step"], facts["steps"], dict(facts.get("callbacks") or {})
         )
 
     def check(self, checkpoint: Checkpoint) -> None:

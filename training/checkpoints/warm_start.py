@@ -14,7 +14,7 @@ from ...schemas.dataset import DatasetDirectory
 from ...schemas.known_keys import IdsNote, other_meanings
 from . import MEAN
 from .new_rows import MeanRows
-from .run_state import IDS, TRAIN_AUC, Position, RunState
+from .run_state import IDS, RATE, Position, RunState, arrays_of_variables
 
 
 @dataclass
@@ -74,7 +74,8 @@ class WarmStart:
         # What is counted in the data is counted in those of this run.
         counted = counted_names(self.state.model)
         variables = {n: v for n, v in self.state.variables.items() if n not in counted}
-        self._assign(checkpoint, variables, set(checkpoint.arrays) - {TRAIN_AUC} - counted)
+        variables.pop(RATE, None)  # the run has its own
+        self._assign(checkpoint, variables, arrays_of_variables(checkpoint) - counted - {RATE})
         self.state.position = Position(steps=checkpoint.facts["steps"])
 
     def restore_own(self, checkpoint: Checkpoint) -> None:
@@ -149,6 +150,6 @@ class WarmStart:
     def _tables(self) -> dict[str, str]:
         """Name the variables that have a row for each key: tables and their slots."""
         tables = table_names(self.state.model)
-        kinds = self.state.optimizer.slots
+        kinds = self.state.kinds
         slots = {f"{name}/{kind}": table for name, table in tables.items() for kind in kinds}
         return {**tables, **slots}

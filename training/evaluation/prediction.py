@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from ...dataloader.loader import Loader
 from ...foundation.batch_names import HISTORY_END
 from ...foundation.ranks import Ranks
 from ...models.row_parts import ROWS_PER_PART, in_parts
-from ...ranks.collectives import any_rank
+from ...ranks.collectives import any_rank, gather_objects
 from ...steps.sample_batch import Make, SampleBatch
 from ...steps.train_step import batch_spec
 from ..reports.run_log import RunLog
@@ -128,6 +129,17 @@ def published_metrics(
     return {f"{mapping}_{name}": getattr(evaluation, name) for name in metrics}
 
 
+def results_over_ranks(
+    metrics: Sequence[tf.keras.metrics.Metric], ranks: Ranks
+) -> dict[str, float]:
+    """Return the results of metrics whose states are added up over ranks; all ranks call this."""
+    for metric in metrics:
+        of_ranks = gather_objects([variable.numpy() for variable in metric.variables], ranks)
+        for variable, *states in zip(metric.variables, *of_ranks, strict=True):
+            variable.assign(np.sum(states, axis=0).astype(variable.dtype.as_numpy_dtype))
+    return {metric.name: float(metric.result()) for metric in metrics}
+
+
 def evaluate(
     predict: Predictor,
     feed: Loader,
@@ -139,7 +151,8 @@ def evaluate(
     tells_steps: bool = False,
     title: str = "test",
     places: SamplePlaces | None = None,
-) -> Evaluation | None:
+    extra: Sequence[tf.keras.metrics.Metric] = (),
+) -> tuple[Evaluation, dict[str, float]] | None:
     """Score every sample once and compute the metrics over all ranks.
 
     Args:
@@ -153,9 +166,10 @@ def evaluate(
         tells_steps: whether the log takes an entry for each step.
         title: what the line of progress is called.
         places: finds the samples in the dataset; the result has every row then, with its place.
+        extra: further metrics, of labels and probabilities, [samples, 1].
 
     Returns:
-        The metrics, or None where a rank was asked to stop.
+        The metrics and the further ones by name, or None where a rank was asked to stop.
     """
     evaluator = Evaluator(ranks, keeps_rows=places is not None)
     steps = feed.plan(0).steps
@@ -170,6 +184,8 @@ def evaluate(
                 return None
             scores, labels, columns = predict.of_given(given, feed.make, keep)
             evaluator.update(labels, scores, columns[user] if user else None)
+            for metric in extra:
+                metric.update_state(labels[:, None], scores[:, None])
             if places is not None:
                 evaluator.keep_places(places.of_batch(step, given, len(scores), columns))
             samples += len(scores) * ranks.size
@@ -179,4 +195,5 @@ def evaluate(
                 log.write("step", (0, step), epoch=1, step=step + 1, **rate)
             before = now
             line.update(step + 1, f"{samples / (now - begin):,.0f} samples/s")
-    return evaluator.result(with_users=user is not None)
+    found = results_over_ranks(extra, ranks)
+    return evaluator.result(with_users=user is not None), found

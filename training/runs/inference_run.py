@@ -80,7 +80,7 @@ class InferenceRun(RunParts):
     def _score(self) -> dict[str, Any]:
         begin = time.perf_counter()
         feed = self.test_feed()
-        evaluation = evaluate(
+        found = evaluate(
             self.predictor(),
             feed,
             self.ranks,
@@ -90,7 +90,8 @@ class InferenceRun(RunParts):
             tells_steps=True,
             places=self.places_to_save(feed),
         )
-        assert evaluation is not None
+        assert found is not None
+        evaluation, _ = found
         seconds = time.perf_counter() - begin
         self.write_evaluation(evaluation)
         return {

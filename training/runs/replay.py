@@ -59,6 +59,16 @@ class ReplayFeed:
         """Say how many steps an epoch has, and the rows of each."""
         return ReplayPlan(self._new.plan(epoch), self._old.global_batch_size)
 
+    @property
+    def seed(self) -> int:
+        """The run's."""
+        return self._new.seed
+
+    @property
+    def first_step(self) -> int:
+        """The step with which the next iteration begins."""
+        return self._new.first_step
+
     def start_at(self, epoch: int, step: int = 0) -> None:
         """Let the next iteration begin with ``step`` of ``epoch``."""
         self._new.start_at(epoch, step)

@@ -93,6 +93,21 @@ class RunConfig:
         at_least=1,
         off=0,
     )
+    steps_per_execution: int | None = setting(
+        None,
+        "Steps in one graph, between which nothing is read from the device; checkpoint_every and "
+        "max_steps are multiples of it. [default: 1, on a GPU up to 16]",
+        at_least=1,
+    )
+    callback: str | None = setting(
+        None,
+        "Callbacks of Keras, package.module:NAME, several by commas; what can be called is called "
+        'for one. Their logs have val_auc, val_loss and so on; "": none.',
+        off="",
+    )
+    metric: str | None = setting(
+        None, 'Metrics of Keras beside the published ones, named as callbacks; "": none.', off=""
+    )
     amp: bool = setting(False, "Mixed precision: float16, loss scaling.")
     tf32: bool = setting(
         True,
@@ -387,6 +402,14 @@ def _problems(config: RunConfig) -> Iterator[str]:
             "`decay_start_step` and `decay_steps` belong together. Received: "
             f"{config.decay_start_step} and {config.decay_steps}"
         )
+    at_once = config.steps_per_execution or 1
+    for name in ("checkpoint_every", "max_steps"):
+        value = getattr(config, name)
+        if isinstance(value, int) and isinstance(at_once, int) and value % at_once:
+            yield (
+                f"`{name}` should be a multiple of `steps_per_execution`, {at_once}. "
+                f"Received: {value}"
+            )
     for name in ("memory", "host_memory"):
         try:
             if getattr(config, name) is not None:

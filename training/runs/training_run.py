@@ -1,18 +1,22 @@
-"""Training: state, feeds, compiled step and loop put together, resumed where asked to."""
+"""Training: Keras's ``fit`` with the callbacks of a run, resumed where asked to."""
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import tensorflow as tf
 
 from ...checkpoints.checkpoint_store import CheckpointStore
 from ...dataloader.loader import Loader
 from ...dataloader.open_loader import open_loader
 from ...dataloader.sample_loader import POSITIONS_TOGETHER
+from ...models.loader_steps import FitProgress, LoaderSteps
+from ...models.trainable_model import STEPS_ON_GPU
 from ...models.variable_names import named_variables, table_names
 from ...ranks import collectives
 from ...ranks.interruption import StopRequest
@@ -20,92 +24,163 @@ from ...schemas.channels import TARGET_ITEM_FEATURES
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.fingerprint import fingerprint
 from ...schemas.known_keys import note_of
-from ...steps.dropout_seeds import DropoutSeeds
 from ...steps.held_rows import HeldRows
-from ...steps.loss_scale import LossScale
 from ...steps.optimizers import make_optimizer
 from ...steps.sample_batch import SampleBatch
 from ...steps.schedule import WarmUpAndDecay
-from ...steps.train_step import TrainStep
-from ..checkpoints.run_state import RunFacts, RunState
+from ..callbacks import (
+    Benchmark,
+    Checkpoint,
+    Evaluation,
+    Heartbeat,
+    JSONLogger,
+    MaxSteps,
+    StopOnNaN,
+    StopOnSignal,
+    Throughput,
+    describe,
+    set_states,
+)
+from ..checkpoints.run_state import Position, RunFacts, RunState
 from ..checkpoints.warm_start import WarmStart
+from ..evaluation.auc import AUC
 from ..evaluation.best_so_far import VALIDATION, BestSoFar
 from ..evaluation.mean_loss import MeanLoss
 from ..evaluation.memory import peak_memory
-from ..evaluation.prediction import published_metrics
-from ..evaluation.throughput import measure
 from ..reports.published_lines import DLLOGGER
+from .named_objects import named_objects
 from .opened_dataset import selection
 from .prepared_run import RunParts
 from .replay import ReplayFeed, TrainFeed
 from .replayed import BatchShares, batch_shares, open_replayed, parse_replay
-from .training_loop import TrainingLoop, describe
 
 FEW_STEPS = 100
 """Updates below which a run is told that smaller batches would train it further."""
 
 
 class TrainingRun(RunParts):
-    """Trains a model; evaluates and saves as it goes, or measures throughput."""
+    """Trains a model by Keras's ``fit`` with the callbacks of a run, or measures throughput."""
 
     def run(self) -> dict[str, Any]:
         """Train, or measure if asked to."""
         state = self._state()
-        step = TrainStep(
-            self.model,
-            state.optimizer,
-            state.loss_scale,
-            self.ranks,
-            self.compiles_all,
-            self.config.fp16_compression,
-            self.config.gradient_exchange == "dense",
-            self.own_variables,
-            self._held_rows(state),
-        )
-        dropout_seeds = DropoutSeeds(self.model, int(self.config.seed or 0), self.ranks.rank)
         if self.family.counts_targets:
             self.model.take_target_counts(self._target_counts())
         if self.config.benchmark:
-            return self._benchmark(step, dropout_seeds)
-        train_feed = self._train_feed()
-        if state.position.epoch < self.config.epochs and self.config.max_steps is None:
-            self._warn_of_few_steps(train_feed)
-            self._warn_of_later_checkpoints(state.position.steps)
-        held_out = self._held_out()
+            return self._benchmark()
+        config, position = self.config, state.position
+        loader = self._train_loader()
+        steps = LoaderSteps(loader, passes=max(1, config.repeat_count))
+        if position.epoch < config.epochs and config.max_steps is None:
+            self._warn_of_few_steps(loader)
+            self._warn_of_later_checkpoints(position.steps)
+        throughput = Throughput()
+        evaluation = self._evaluation()
+        logger = JSONLogger(self.log, losses=self.family.losses, loss_of_test=self._loss_of_test())
         with StopRequest() as stop:
-            loop = TrainingLoop(
-                config=self.config,
-                family=self.family,
-                ranks=self.ranks,
-                state=state,
-                step=step,
-                train_feed=train_feed,
-                held_out=held_out,
-                select_by=selection(self.config, self.dataset),
-                places=self.places_to_save(held_out["test"]),
-                predict=self.predictor(),
-                user=self.user,
-                log=self.log,
-                watchdog=self.watchdog,
-                stop=stop,
-                dropout_seeds=dropout_seeds,
-                loss_of_test=self._loss_of_test(),
-            )
-            evaluation = loop.run()
-        self.write_evaluation(evaluation)
-        self._tell_of_best(state.position.best)
+            callbacks = [
+                Heartbeat(self.watchdog),
+                throughput,
+                StopOnNaN(),
+                logger,
+                StopOnSignal(stop),
+                *([] if config.max_steps is None else [MaxSteps(config.max_steps)]),
+                evaluation,
+                *named_objects(config.callback),
+                Checkpoint(
+                    config.save_checkpoint_path,
+                    every=config.checkpoint_every,
+                    keep=config.keep_checkpoints,
+                    select_by=selection(config, self.dataset),
+                    state=state,
+                    patience=self.watchdog.patience,
+                ),
+            ]
+            set_states(callbacks, position.callbacks)
+            most = math.inf if config.max_steps is None else config.max_steps
+            if position.epoch < config.epochs and position.steps < most and not evaluation.is_over:
+                epochs = {"epochs": config.epochs, "initial_epoch": position.epoch}
+                self.model.fit(steps, callbacks=callbacks, verbose=0, **epochs)
+            else:
+                self._evaluate_alone(steps, callbacks, position, evaluation)
+        evaluated = evaluation.last
+        assert evaluated is not None
+        self.write_evaluation(evaluated.test)
+        self._tell_of_best(evaluation.best)
         values = {
-            **(state.position.finished_epoch or {}),
-            **published_metrics(evaluation, self.family.metrics),
-            **state.position.best.published(),
-            **loop.times.values(),
-            "time_to_train": loop.seconds,
-            "throughput": loop.throughput,
-            "samples": loop.samples,
+            **logger.finished_epoch,
+            **{n: v for n, v in evaluated.metrics.items() if n.startswith("test_")},
+            **evaluation.best.published(),
+            **throughput.times.values(),
+            "time_to_train": throughput.seconds,
+            "throughput": throughput.rate,
+            "samples": throughput.samples,
             **peak_memory(),
         }
-        self.log.write("result", step=state.position.steps, **values)
+        self.log.write("result", step=self.model.progress.steps, **values)
         return values
+
+    def _evaluate_alone(
+        self,
+        steps: LoaderSteps,
+        callbacks: list[tf.keras.callbacks.Callback],
+        position: Position,
+        evaluation: Evaluation,
+    ) -> None:
+        """Evaluate weights of which nothing is left to train."""
+        place = (position.epoch, position.step, position.steps)
+        self.model.progress = FitProgress(
+            *place, steps.steps, epochs=self.config.epochs, callbacks=tuple(callbacks)
+        )
+        for callback in callbacks:
+            callback.set_model(self.model)
+        self.log.say(describe(evaluation.evaluate()))
+
+    def _evaluation(self) -> Evaluation:
+        """Make what scores test data, and validation data where there are any."""
+        mappings = [name for name in ("test", VALIDATION) if name in self.dataset.spec.source_spec]
+        held_out = {mapping: self.test_feed(mapping=mapping) for mapping in mappings}
+        return Evaluation(
+            held_out,
+            times_per_epoch=self.config.evals_per_epoch,
+            patience=self.config.early_stopping,
+            metrics=self.family.metrics,
+            extra=named_objects(self.config.metric),
+            user=self.user,
+            predict=self.predictor(),
+            places=self.places_to_save(held_out["test"]),
+            log=self.log,
+            alive=self.watchdog.alive,
+        )
+
+    def _compile(self) -> None:
+        """Compile the model as the run has it."""
+        config = self.config
+        optimizer = make_optimizer(
+            config.optimizer,
+            self.model.trainable_variables,
+            self._rate(),
+            config.weight_decay,
+            config.table_weight_decay,
+        )
+        self.model.compile(
+            optimizer,
+            metrics=[AUC(), *named_objects(config.metric)],
+            steps_per_execution=self._steps_per_execution(),
+            jit_compile=self.compiles_all,
+            loss_scale=config.loss_scale,
+            fp16_compression=config.fp16_compression,
+            dense_tables=config.gradient_exchange == "dense",
+        )
+
+    def _steps_per_execution(self) -> int:
+        """Return how many steps run in one graph: none would go beyond a checkpoint or the end."""
+        config = self.config
+        if config.steps_per_execution is not None:
+            return config.steps_per_execution
+        if not tf.config.list_logical_devices("GPU"):
+            return 1
+        return math.gcd(STEPS_ON_GPU, config.checkpoint_every or 0, config.max_steps or 0)
 
     def _warn_of_few_steps(self, feed: TrainFeed) -> None:
         plan, config = feed.plan(0), self.config
@@ -124,11 +199,6 @@ class TrainingRun(RunParts):
                 f"{saved} holds checkpoints of later steps than {steps}, the last {names[0]}: they"
                 " stay, and whoever loads from there gets the last that is whole."
             )
-
-    def _held_out(self) -> dict[str, Loader]:
-        """Open what the run is evaluated on: test data, and validation data where there are any."""
-        mappings = [name for name in ("test", VALIDATION) if name in self.dataset.spec.source_spec]
-        return {mapping: self.test_feed(mapping=mapping) for mapping in mappings}
 
     def _tell_of_best(self, best: BestSoFar) -> None:
         """Say which evaluation was best by validation data, and which checkpoint is kept."""
@@ -169,14 +239,14 @@ class TrainingRun(RunParts):
         item = self.dataset.channels[TARGET_ITEM_FEATURES][0]
         rows = int(self.dataset.schema[item].int_domain.max) + 1
         counts = np.zeros(rows, np.int64)
-        for given in self._train_feed([item, self.family.label(self.dataset.channels)]):
+        for given in self._train_loader([item, self.family.label(self.dataset.channels)]):
             self.watchdog.alive()
             batch = SampleBatch(*given)
             ids = batch.counted(batch.columns[item].numpy().reshape(-1))
             counts += np.bincount(ids, minlength=rows)
         return collectives.sum_counts(counts, self.ranks)
 
-    def _train_feed(self, columns: list[str] | None = None) -> TrainFeed:
+    def _train_loader(self, columns: list[str] | None = None) -> TrainFeed:
         """Open this rank's training samples; ``columns`` in place of all that is trained on."""
         size, replayed = self.config.global_batch_size, self._replayed
         if replayed is None:
@@ -251,14 +321,7 @@ class TrainingRun(RunParts):
 
     def _state(self) -> RunState:
         config = self.config
-        variables = self.model.trainable_variables
-        optimizer = make_optimizer(
-            config.optimizer,
-            variables,
-            self._rate(),
-            config.weight_decay,
-            config.table_weight_decay,
-        )
+        self._compile()
         facts = RunFacts(
             str(config.model_type),
             self.model.options.to_dict(),
@@ -269,7 +332,7 @@ class TrainingRun(RunParts):
             self._ids(),
             selection(config, self.dataset),
         )
-        state = RunState(self.model, optimizer, LossScale(config.amp, config.loss_scale), facts)
+        state = RunState(self.model, self.model.optimizer, self.model.loss_scale, facts)
         if self.resumed:
             self._restore(state)
         elif self.config.warm_start is not None:
@@ -278,6 +341,9 @@ class TrainingRun(RunParts):
         own = state.parts
         shared = [variable for name, variable in state.variables.items() if name not in own]
         collectives.broadcast(shared, self.ranks)
+        held = self._held_rows(state)
+        if held is not None:
+            self.model.hold_rows(held)
         return state
 
     def _held_rows(self, state: RunState) -> HeldRows | None:
@@ -342,10 +408,7 @@ class TrainingRun(RunParts):
 
         collectives.on_first_rank(restore, self.ranks)
         self._restore_own(state)
-        position = collectives.broadcast_object(state.position, self.ranks)
-        if not self.ranks.is_first:
-            position.auc.counts[:] = 0  # the first rank has those of all
-        state.position = position
+        state.position = collectives.broadcast_object(state.position, self.ranks)
 
     def _restore_own(self, taker: RunState | WarmStart) -> None:
         """Let the other ranks read what is theirs alone, out of the first rank's checkpoint."""
@@ -378,32 +441,19 @@ class TrainingRun(RunParts):
         self._restore_own(warm)
         state.position = collectives.broadcast_object(state.position, self.ranks)
 
-    def _benchmark(self, step: TrainStep, dropout_seeds: DropoutSeeds) -> dict[str, Any]:
-        done = 0
-        last: dict[str, float] = {}
-
-        feed = self._train_feed()
-
-        def train(given: Any) -> tuple[int, dict[str, float]]:
-            nonlocal done, last
-            self.watchdog.alive()
-            dropout_seeds.start_step(done)
-            done += 1
-            result = step.on_given(given, feed.make)
-            losses = result.losses.numpy().tolist()
-            last = dict(zip(self.family.losses, losses, strict=True))
-            return round(float(result.samples)), last
-
-        config = self.config
-        values = measure(
-            feed,
-            train,
-            config.benchmark_steps,
-            config.benchmark_warmup_steps,
-            self.log,
-            "training",
-        )
-        self.log.write("benchmark", step=done, **values, **last, **peak_memory())
+    def _benchmark(self) -> dict[str, Any]:
+        config, loader = self.config, self._train_loader()
+        in_a_pass, warmup = loader.plan(0).steps, config.benchmark_warmup_steps
+        if config.benchmark_steps is None:
+            total, warmup = in_a_pass, min(warmup, in_a_pass - 1)
+        else:
+            total = config.benchmark_steps + warmup
+        benchmark = Benchmark(self.log, total, warmup, in_a_pass, self.family.losses)
+        steps = LoaderSteps(loader, steps_per_epoch=total)
+        steps.start_at(0)
+        self.model.fit(steps, callbacks=[Heartbeat(self.watchdog), benchmark], verbose=0)
+        values = benchmark.results()
+        self.log.write("benchmark", step=total, **values, **benchmark.losses, **peak_memory())
         shown = (f"{name} {value:,.5g}" for name, value in values.items())
         self.log.say("  ".join(shown))
         return values

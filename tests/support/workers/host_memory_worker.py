@@ -33,7 +33,6 @@ from merlin_sim.steps.loss_scale import LossScale  # noqa: E402
 from merlin_sim.steps.optimizers import make_optimizer  # noqa: E402
 from merlin_sim.steps.train_step import TrainStep  # noqa: E402
 from merlin_sim.training.checkpoints.run_state import RunFacts, RunState  # noqa: E402
-from merlin_sim.training.evaluation.metrics import AUCCounts  # noqa: E402
 
 OPTIMIZERS = ("sgd", "adagrad", "adam", "lazy_adam")
 CUT = {"sgd": "whole", "adagrad": "auto", "adam": "auto", "lazy_adam": "rows"}
@@ -68,7 +67,7 @@ def train(optimizer: str, memory: int | None, folder: Path) -> dict[str, object]
     ran = context.export_run_metadata()
     context.disable_run_metadata()
     store = CheckpointStore(folder / f"{optimizer}-{memory}")
-    facts, parts = state.to_checkpoint(AUCCounts())
+    facts, parts = state.to_checkpoint()
     store.save(STEPS, facts, parts)
     again = make_state(optimizer, memory)
     again.restore(store.load())

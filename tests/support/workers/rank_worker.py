@@ -19,7 +19,8 @@ from merlin_sim.ranks.collectives import average_gradients  # noqa: E402
 from merlin_sim.steps.loss_scale import LossScale  # noqa: E402
 from merlin_sim.steps.optimizers import make_optimizer  # noqa: E402
 from merlin_sim.steps.train_step import TrainStep  # noqa: E402
-from merlin_sim.training.evaluation.metrics import AUCCounts, Evaluator  # noqa: E402
+from merlin_sim.training.evaluation.auc import AUC  # noqa: E402
+from merlin_sim.training.evaluation.metrics import Evaluator  # noqa: E402
 from merlin_sim.training.runs.run import run  # noqa: E402
 from merlin_sim.training.runs.run_config import RunConfig  # noqa: E402
 
@@ -76,15 +77,20 @@ class Recorder:
         self.train, self.test, self.last = [], [], None
 
     def run(self, config: RunConfig) -> dict:
-        count, update, result = AUCCounts.update, Evaluator.update, Evaluator.result
+        count, update, result = AUC.update_state, Evaluator.update, Evaluator.result
 
-        def noting_count(counts, labels, scores):
-            count(counts, labels, scores)
-            self.train.append([labels.tolist(), scores.tolist()])
+        def note(labels, scores, counts):
+            kept = counts.numpy().reshape(-1) != 0
+            self.train.append([x.numpy().reshape(-1)[kept].tolist() for x in (labels, scores)])
+
+        def noting_count(metric, y_true, y_pred, sample_weight=None):
+            with tf.control_dependencies(
+                [tf.py_function(note, [y_true, y_pred, sample_weight], [])]
+            ):
+                return count(metric, y_true, y_pred, sample_weight)
 
         def noting_update(evaluator, labels, scores, users):
-            with mock.patch.object(AUCCounts, "update", count):
-                update(evaluator, labels, scores, users)
+            update(evaluator, labels, scores, users)
             self.test.append([labels.tolist(), scores.tolist(), users.tolist()])
 
         def noting_result(*arguments, **options):
@@ -93,7 +99,7 @@ class Recorder:
             return result(*arguments, **options)
 
         with (
-            mock.patch.object(AUCCounts, "update", noting_count),
+            mock.patch.object(AUC, "update_state", noting_count),
             mock.patch.object(Evaluator, "update", noting_update),
             mock.patch.object(Evaluator, "result", noting_result),
         ):

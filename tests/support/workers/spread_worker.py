@@ -105,9 +105,9 @@ def train(case: Case, ranks: Ranks, folder: Path) -> dict[str, list[float]]:
     logits, auc = score(model, ranks)
     store = CheckpointStore(folder / case.name)
     if state.parts:
-        save_together(store, state, AUCCounts(), None, ranks)
+        save_together(store, state, {}, None, ranks)
     elif ranks.is_first:
-        described, arrays = state.to_checkpoint(AUCCounts())
+        described, arrays = state.to_checkpoint()
         store.save(0, described, arrays)
     return {"losses": losses, "logits": logits.tolist(), "auc": [auc]}
 

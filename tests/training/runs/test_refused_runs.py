@@ -16,8 +16,8 @@ from small_runs import DIN
 
 from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.models.trainable_model import TrainableModel
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
-from merlin_sim.steps.train_step import TrainStep
 from merlin_sim.training.runs.opened_dataset import open_dataset
 from merlin_sim.training.runs.run import run
 from merlin_sim.training.runs.run_config import RunConfig
@@ -47,7 +47,7 @@ def test_a_gpu_out_of_memory_is_told_what_to_lower(config, monkeypatch):
         seen.append(tf.config.experimental.tensor_float_32_execution_enabled())
         raise error
 
-    monkeypatch.setattr(TrainStep, "on_given", fail)
+    monkeypatch.setattr(TrainableModel, "_train_on", fail)
     with pytest.raises(MerlinSimError, match=said):
         run(config(global_batch_size=64, tf32=False))
     assert seen == [False]

@@ -7,8 +7,8 @@ import json
 import pytest
 from processes import entries
 
-from merlin_sim.steps.train_step import TrainStep
-from merlin_sim.training.runs import training_loop
+from merlin_sim.models.trainable_model import TrainableModel
+from merlin_sim.training import callbacks
 from merlin_sim.training.runs.run import run
 
 
@@ -55,17 +55,17 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     """Gives each run a new clock, as each process would have its own."""
-    call = TrainStep.on_given
+    call = TrainableModel._train_on
 
     def start():
         clock = Clock()
 
-        def timed(step, *arguments):
+        def timed(model, steps):
             clock.step()
-            return call(step, *arguments)
+            return call(model, steps)
 
-        monkeypatch.setattr(training_loop, "time", clock)
-        monkeypatch.setattr(TrainStep, "on_given", timed)
+        monkeypatch.setattr(callbacks, "time", clock)
+        monkeypatch.setattr(TrainableModel, "_train_on", timed)
 
     return start
 
