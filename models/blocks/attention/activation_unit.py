@@ -7,10 +7,11 @@ from typing import Any
 import tensorflow as tf
 from merlin.models.tf.core.base import Block
 
+from ....foundation.gpu_forms import has_gpu_forms
 from ..checks import check_dims
 from ..heads.hidden_layers import affine
 from ..serialization import register_block
-from ..shapes import Size, as_rows, beside_candidates, sizes
+from ..shapes import Size, as_rows, beside_candidates, is_one, sizes
 
 
 @register_block
@@ -75,7 +76,41 @@ class ActivationUnit(Block):
         return tf.transpose(scores, [0, 2, 1])
 
     def _scores(self, many: tf.Tensor, few: tf.Tensor, kernels: list[tf.Tensor]) -> tf.Tensor:
-        """Score pairs: [users, many, dim] and [users, few, dim] to [users, many, few].
+        """Score pairs: [users, many, dim] and [users, few, dim] to [users, many, few]."""
+        units, many_count = kernels[0].shape[-1], many.shape[1]
+        # A kernel has `units` vectors for each of the few, and there are as many pairs as many.
+        if has_gpu_forms() and many_count is not None and many_count <= units:
+            return self._scores_by_pairs(many, few, kernels)
+        return self._scores_by_kernels(many, few, kernels)
+
+    def _scores_by_pairs(
+        self, many: tf.Tensor, few: tf.Tensor, kernels: list[tf.Tensor]
+    ) -> tf.Tensor:
+        """Score them by one product for all pairs of all users.
+
+        A GPU has no cache for a kernel of each user: it would be written to memory and read again.
+        """
+        of_many, of_few, of_product = kernels
+        users, many_count, dim = sizes(many)
+        few_count, units = sizes(few)[1], of_many.shape[-1]
+        pairs = many[:, :, tf.newaxis] * few[:, tf.newaxis]  # [users, many, few, dim]
+        alone = affine(as_rows(few), of_few, self.dense[0].bias)  # [users x few, units]
+        alone = tf.reshape(alone, [users, 1, few_count, units])
+        if is_one(few_count):
+            both = tf.concat([many, pairs[:, :, 0]], axis=-1)
+            hidden = tf.matmul(as_rows(both), tf.concat([of_many, of_product], axis=0))
+        else:
+            hidden = tf.matmul(tf.reshape(pairs, [users * many_count * few_count, dim]), of_product)
+            beside = tf.reshape(tf.matmul(as_rows(many), of_many), [users, many_count, 1, units])
+            alone += beside
+        hidden = tf.sigmoid(tf.reshape(hidden, [users, many_count, few_count, units]) + alone)
+        scores = self.after_first(tf.reshape(hidden, [users * many_count * few_count, units]))
+        return tf.reshape(scores, [users, many_count, few_count])
+
+    def _scores_by_kernels(
+        self, many: tf.Tensor, few: tf.Tensor, kernels: list[tf.Tensor]
+    ) -> tf.Tensor:
+        """Score them by a product for each user.
 
         The few are multiplied into the kernel first: one kernel for each of a user's few, side by
         side, makes all its pairs' products one product, and no pair has a vector of its own.
@@ -99,7 +134,7 @@ class ActivationUnit(Block):
     ) -> tf.Tensor:
         """Return the scores of positions that stand one by one, as a recurrence makes them.
 
-        One position after the other stays in the processor's cache.
+        One position after the other stays in a processor's cache; a GPU takes all at once.
 
         Args:
             target_item: [samples, dim].
@@ -110,6 +145,11 @@ class ActivationUnit(Block):
             [samples, positions].
         """
         of_item, of_history, of_product = self.kernels()
+        if has_gpu_forms():
+            history = tf.stack(positions, axis=1)  # [samples / sharing, positions, dim]
+            item = tf.reshape(target_item, [sizes(history)[0], sharing, target_item.shape[-1]])
+            kernels = [of_history, of_item, of_product]
+            return as_rows(tf.transpose(self._scores_by_pairs(history, item, kernels), [0, 2, 1]))
         item = tf.matmul(target_item, of_item)  # [samples, units]
         bias = tf.convert_to_tensor(self.dense[0].bias)
         scores = []
