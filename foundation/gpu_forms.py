@@ -1,8 +1,8 @@
 """Whether what is traced now should have the form that a GPU wants.
 
-A processor keeps in its cache what a GPU has to write to its memory and read again, and goes quickly
-through what a GPU has to wait for. Where that makes two forms of one computation, both give the same
-but for rounding, and this is the one place that says which is taken.
+A processor keeps in its cache what a GPU has to write to its memory and read again, and goes
+quickly through what a GPU has to wait for. Where that makes two forms of one computation, both give
+the same but for rounding, and this is the one place that says which is taken.
 """
 
 from __future__ import annotations

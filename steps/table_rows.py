@@ -2,8 +2,9 @@
 
 Within the lookup, as a rule (:mod:`merlin_sim.models.blocks.embeddings.table_lookup`). But XLA
 makes ``tf.unique`` a loop that takes one id after the other: on a processor that is quick, a GPU
-needs minutes for the ids of one batch. A step that is compiled for a GPU has a choice of two others:
-a row for each id, which what needs them added up does after it, or a gradient of the whole table.
+needs minutes for the ids of one batch. A step that is compiled for a GPU has the choice of two
+other forms: a row for each id, which what needs them added up does after it, or a gradient of the
+whole table.
 """
 
 from __future__ import annotations
@@ -53,9 +54,7 @@ def form_of_table_gradients() -> TableGradient:
 @contextmanager
 def a_row_for_each_id(active: bool) -> Iterator[None]:
     """Within this block lookups give tables a gradient with a row for each id, if ``active``."""
-    with table_gradients(
-        TableGradient.ROW_FOR_EACH_ID if active else TableGradient.EACH_ROW_ONCE
-    ):
+    with table_gradients(TableGradient.ROW_FOR_EACH_ID if active else TableGradient.EACH_ROW_ONCE):
         yield
 
 
