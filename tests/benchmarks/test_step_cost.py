@@ -36,7 +36,8 @@ ENTRY main (x: f32[8,4], y: f32[2,4], z: (s32[], f16[4])) -> f32[2,2] {
   %few = f32[2,4]{1,0} fusion(x, y), kind=kLoop, calls=%fused
   rounds = (s32[], f16[4]{0}) while(z), condition=condition, body=body, OF_LOOP
   ROOT product = (f32[2,2]{1,0}, s8[99]{0}) custom-call(few, y), \
-custom_call_target="__cublas$gemm", backend_config={"dot_dimension_numbers":{"lhs_contracting_dimensions":["1"]}}
+custom_call_target="__cublas$gemm", \
+backend_config={"dot_dimension_numbers":{"lhs_contracting_dimensions":["1"]}}
 }
 """
 TOLD = 'backend_config={"known_trip_count":{"n":"3"}}'

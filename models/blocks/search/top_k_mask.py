@@ -92,7 +92,7 @@ def _without_late_ties(
 def _with_first_ties(weights: tf.Tensor, limit: tf.Tensor, top_k: int) -> tf.Tensor:
     """Take weights equal to the limit only from the first on and while there is room."""
     above = weights > limit
-    ties = tf.cast(weights == limit, tf.int32)
-    room = top_k - tf.reduce_sum(tf.cast(above, tf.int32), axis=1, keepdims=True)  # [batch, 1]
+    ties = tf.cast(weights == limit, tf.float32)  # a GPU has no sums of int32
+    room = float(top_k) - tf.reduce_sum(tf.cast(above, tf.float32), axis=1, keepdims=True)
     taken = above | ((ties > 0) & (tf.cumsum(ties, axis=1) <= room))
     return taken & (weights > 0)
