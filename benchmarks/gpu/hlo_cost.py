@@ -218,7 +218,7 @@ class Program:
         cost.kernels += 1
         cost.kinds[kind] += int(moved)
         inside = [(one, others), *self._fused(one)]
-        cost.sorts += sum(i.opcode == "sort" or "TopK" in i.rest for i, _ in inside)
+        cost.sorts += sum(map(_is_sort, (i for i, _ in inside)))
         cost.product_flops += sum(_flops(*each) for each in inside)
         origin = re.search(r'op_name="([^"]*)"', one.rest)
         shape = ", ".join(f"{a.kind}{list(a.sizes)}" for a in one.arrays[:1])
@@ -318,6 +318,12 @@ class Program:
         if one.opcode == "scatter":
             return whole
         return whole * min(1.0, wanted / one.count)
+
+
+def _is_sort(one: Instruction) -> bool:
+    """Tell whether it puts something in order."""
+    calls_top_k = one.opcode == "custom-call" and 'custom_call_target="TopK"' in one.rest
+    return one.opcode in ("sort", "topk") or calls_top_k
 
 
 def _flops(one: Instruction, others: dict[str, Instruction]) -> float:
