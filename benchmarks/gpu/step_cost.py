@@ -38,6 +38,7 @@ from gpu.whole_step import hlo_of, make_step, small_dataset  # noqa: E402
 
 FOLDER = Path(__file__).parent
 COMPILER = FOLDER / "compile_for_h100.py"
+CACHE = Path.home() / ".cache/merlin-sim/h100-compiler"
 MAKES_PUBLISHED = FOLDER / "published_step.py"
 PUBLISHED = json.loads((FOLDER / "published_step.json").read_text())
 PACKAGES = (
@@ -143,7 +144,9 @@ def show(counted: dict[str, dict[str, float]]) -> None:
 def main() -> None:
     """Count, print, and judge."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--environment", type=Path, default=Path(".h100-compiler"))
+    parser.add_argument(
+        "--environment", type=Path, default=CACHE, help=f"of the compiler (default: {CACHE})"
+    )
     parser.add_argument("--install", action="store_true", help="make the environment")
     parser.add_argument("--counts", action="store_true", help="of programs not optimized alone")
     parser.add_argument(

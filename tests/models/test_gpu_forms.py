@@ -11,6 +11,7 @@ from merlin_sim.models import build_model
 from merlin_sim.models.blocks.attention.activation_unit import ActivationUnit
 from merlin_sim.models.blocks.embeddings.feature_embedding import FeatureEmbedding
 from merlin_sim.models.blocks.embeddings.table_lookup import table_lookup
+from merlin_sim.models.blocks.search import top_k_mask as top_k_mask_module
 from merlin_sim.models.blocks.search.top_k_mask import top_k_mask
 from merlin_sim.steps.table_rows import TableGradient, table_gradients
 
@@ -94,7 +95,9 @@ def test_the_activation_unit_scores_the_same(candidates, length):
 
 @pytest.mark.parametrize("levels", [2, 4, 10_000])
 @pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_the_same_positions_are_marked(levels, compiled):
+@pytest.mark.parametrize("most_ranked", [512, 8])
+def test_the_same_positions_are_marked(levels, compiled, most_ranked, monkeypatch):
+    monkeypatch.setattr(top_k_mask_module, "MOST_RANKED", most_ranked)
     weights = np.random.default_rng(levels).integers(0, levels, (50, 9)).astype(np.float32) / levels
     with gpu_forms(False):
         expected = top_k_mask(tf.constant(weights), 3)

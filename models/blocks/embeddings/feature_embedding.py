@@ -27,7 +27,8 @@ class FeatureEmbedding(Block):
 
     A table has a row for every id of its domain, 0 (padding) included, and starts uniform in
     +-1/sqrt(rows). A call gives each table one sparse gradient, whatever the number of columns and
-    parts looked up in it: see :func:`~.table_lookup.table_lookup`.
+    parts looked up in it: see :func:`~.table_lookup.table_lookup`. Where a step asks for gradients
+    of whole tables, 0 in a column tagged ``SEQUENCE`` has none: it is padding, which is masked.
 
     >>> from merlin.schema import ColumnSchema, Schema, Tags
     >>> domain = {"domain": {"min": 0, "max": 9, "name": "item"}}

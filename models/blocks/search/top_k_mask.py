@@ -10,6 +10,9 @@ from keras.utils import control_flow_util
 from ....foundation.gpu_forms import has_gpu_forms
 from ..shapes import sizes
 
+MOST_RANKED = 512
+"""Positions that are ranked by comparing all with all, on a GPU; more of them are sorted."""
+
 
 def top_k_mask(weights: tf.Tensor, top_k: int) -> tf.Tensor:
     """Mark the ``top_k`` greatest weights of each row that are above 0; a row is the last axis.
@@ -37,7 +40,8 @@ def top_k_mask(weights: tf.Tensor, top_k: int) -> tf.Tensor:
 def _top_k_of_rows(weights: tf.Tensor, top_k: int) -> tf.Tensor:
     """Mark the same of rows: [rows, positions]."""
     if has_gpu_forms():  # a choice by what the rows hold would wait for the GPU
-        if _in_xla():
+        positions = weights.shape[1]
+        if _in_xla() and positions is not None and positions <= MOST_RANKED:
             return _of_best_ranks(weights, top_k)
         return _with_first_ties(weights, _last_that_gets_in(weights, top_k), top_k)
     positive = weights > 0
