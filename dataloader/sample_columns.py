@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import tensorflow as tf
 from merlin.schema import Schema
 
+from ..foundation.gpu_forms import has_gpu_forms
 from ..schemas.channels import (
     CONTEXT_FEATURES,
     HISTORY_TIME_INTERVALS,
@@ -239,5 +240,4 @@ def id_type(largest: int) -> tf.DType:
 
     TensorFlow reshapes, slices and joins int32 in the host's memory alone.
     """
-    on_gpu = bool(tf.config.list_logical_devices("GPU"))
-    return tf.int64 if on_gpu or largest > np.iinfo(np.int32).max else tf.int32
+    return tf.int64 if has_gpu_forms() or largest > np.iinfo(np.int32).max else tf.int32

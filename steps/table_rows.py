@@ -2,8 +2,9 @@
 
 Within the lookup, as a rule (:mod:`merlin_sim.models.blocks.embeddings.table_lookup`). But XLA
 makes ``tf.unique`` a loop that takes one id after the other: on a processor that is quick, a GPU
-needs minutes for the ids of one batch. There a compiled step leaves a row for each id, and what
-needs them added up does so after it.
+needs minutes for the ids of one batch. A step that is compiled for a GPU has the choice of two
+other forms: a row for each id, which what needs them added up does after it, or a gradient of the
+whole table.
 """
 
 from __future__ import annotations
@@ -11,26 +12,50 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from enum import Enum
 from typing import Any
 
 import tensorflow as tf
 
-_one_by_one: ContextVar[bool] = ContextVar("one_by_one", default=False)
+
+class TableGradient(Enum):
+    """What a lookup gives a table as its gradient."""
+
+    EACH_ROW_ONCE = "each row once"
+    """The rows that the batch names, those named several times added up."""
+
+    ROW_FOR_EACH_ID = "row for each id"
+    """As many rows as the batch has ids."""
+
+    WHOLE_TABLE = "whole table"
+    """A tensor of the table's shape, zeros in the rows that the batch does not name. It is for an
+    optimizer that moves every row in every step, as Adam does, and it has the rows added up without
+    a list of them: of histories nothing is added for padding, whose gradient is 0."""
+
+
+_form: ContextVar[TableGradient] = ContextVar("form", default=TableGradient.EACH_ROW_ONCE)
+
+
+@contextmanager
+def table_gradients(form: TableGradient) -> Iterator[None]:
+    """Within this block lookups give tables a gradient of this form."""
+    token = _form.set(form)
+    try:
+        yield
+    finally:
+        _form.reset(token)
+
+
+def form_of_table_gradients() -> TableGradient:
+    """Tell which form lookups are to give."""
+    return _form.get()
 
 
 @contextmanager
 def a_row_for_each_id(active: bool) -> Iterator[None]:
     """Within this block lookups give tables a gradient with a row for each id, if ``active``."""
-    token = _one_by_one.set(active)
-    try:
+    with table_gradients(TableGradient.ROW_FOR_EACH_ID if active else TableGradient.EACH_ROW_ONCE):
         yield
-    finally:
-        _one_by_one.reset(token)
-
-
-def has_a_row_for_each_id() -> bool:
-    """Tell whether lookups are to leave it at that."""
-    return _one_by_one.get()
 
 
 def added_up(gradient: Any) -> Any:

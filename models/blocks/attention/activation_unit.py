@@ -7,10 +7,14 @@ from typing import Any
 import tensorflow as tf
 from merlin.models.tf.core.base import Block
 
+from ....foundation.gpu_forms import has_gpu_forms
 from ..checks import check_dims
 from ..heads.hidden_layers import affine
 from ..serialization import register_block
-from ..shapes import Size, as_rows, beside_candidates, sizes
+from ..shapes import Size, as_rows, beside_candidates, is_one, sizes
+
+FEW = 4
+"""Candidates that a GPU multiplies one by one."""
 
 
 @register_block
@@ -69,6 +73,9 @@ class ActivationUnit(Block):
         history = tf.cast(history, self.compute_dtype)
         of_item, of_history, of_product = self.kernels()
         count, length = candidates.shape[1], history.shape[1]
+        # Of a kernel for each candidate, a GPU would write and read `units` vectors.
+        if has_gpu_forms() and length is not None and length <= of_item.shape[-1]:
+            return self._scores_by_pairs(candidates, history)
         if count is None or (length is not None and length < count):
             return self._scores(candidates, history, [of_item, of_history, of_product])
         scores = self._scores(history, candidates, [of_history, of_item, of_product])
@@ -94,12 +101,40 @@ class ActivationUnit(Block):
         scores = self.after_first(tf.reshape(hidden, [users * many_count * few_count, units]))
         return tf.reshape(scores, [users, many_count, few_count])
 
+    def _scores_by_pairs(self, candidates: tf.Tensor, history: tf.Tensor) -> tf.Tensor:
+        """Score them by one product for all pairs of all users: a GPU has no cache for kernels.
+
+        Args:
+            candidates: [users, candidates, dim].
+            history: [users, history, dim].
+
+        Returns:
+            [users, candidates, history].
+        """
+        of_item, of_history, of_product = self.kernels()
+        (users, count, dim), length = sizes(candidates), sizes(history)[1]
+        units, pairs_count = of_item.shape[-1], users * count * length
+        item = affine(as_rows(candidates), of_item, self.dense[0].bias)
+        item = tf.reshape(item, [users, count, 1, units])
+        products = _products(candidates, history)  # [users, candidates, history, dim]
+        if is_one(count):  # a position has one pair, and both of its vectors are one row
+            both = tf.concat([history, products[:, 0]], axis=-1)
+            hidden = tf.matmul(as_rows(both), tf.concat([of_history, of_product], axis=0))
+            hidden = tf.reshape(hidden, [users, 1, length, units]) + item
+        else:
+            of_position = tf.matmul(as_rows(history), of_history)
+            hidden = tf.matmul(tf.reshape(products, [pairs_count, dim]), of_product)
+            hidden = tf.reshape(hidden, [users, count, length, units]) + item
+            hidden += tf.reshape(of_position, [users, 1, length, units])
+        hidden = tf.sigmoid(tf.reshape(hidden, [pairs_count, units]))
+        return tf.reshape(self.after_first(hidden), [users, count, length])
+
     def score_each(
         self, target_item: tf.Tensor, positions: list[tf.Tensor], sharing: Size = 1
     ) -> tf.Tensor:
         """Return the scores of positions that stand one by one, as a recurrence makes them.
 
-        One position after the other stays in the processor's cache.
+        One position after the other stays in a processor's cache; a GPU takes all at once.
 
         Args:
             target_item: [samples, dim].
@@ -109,6 +144,10 @@ class ActivationUnit(Block):
         Returns:
             [samples, positions].
         """
+        if has_gpu_forms():
+            history = tf.stack(positions, axis=1)  # [samples / sharing, positions, dim]
+            item = tf.reshape(target_item, [sizes(history)[0], sharing, target_item.shape[-1]])
+            return as_rows(self._scores_by_pairs(item, history))
         of_item, of_history, of_product = self.kernels()
         item = tf.matmul(target_item, of_item)  # [samples, units]
         bias = tf.convert_to_tensor(self.dense[0].bias)
@@ -140,3 +179,15 @@ class ActivationUnit(Block):
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the block."""
         return {**super().get_config(), "hidden_dims": list(self.hidden_dims)}
+
+
+def _products(candidates: tf.Tensor, history: tf.Tensor) -> tf.Tensor:
+    """Multiply each candidate with each position: [users, candidates, history, dim].
+
+    Few candidates one by one: the gradient adds their parts up, and no transposed copy is made.
+    """
+    count = candidates.shape[1]
+    if count is None or count > FEW:
+        return candidates[:, :, tf.newaxis] * history[:, tf.newaxis]
+    each = tf.unstack(candidates, axis=1)
+    return tf.stack([candidate[:, tf.newaxis] * history for candidate in each], axis=1)

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 from merlin.models.tf.core.base import Block
 from merlin.models.tf.inputs.embedding import EmbeddingTable
-from merlin.schema import ColumnSchema, Schema
+from merlin.schema import ColumnSchema, Schema, Tags
 
 from ..checks import OptionError, check_positive
 from ..serialization import register_block, schema_from, schema_json
@@ -27,7 +27,8 @@ class FeatureEmbedding(Block):
 
     A table has a row for every id of its domain, 0 (padding) included, and starts uniform in
     +-1/sqrt(rows). A call gives each table one sparse gradient, whatever the number of columns and
-    parts looked up in it: see :func:`~.table_lookup.table_lookup`.
+    parts looked up in it: see :func:`~.table_lookup.table_lookup`. Where a step asks for gradients
+    of whole tables, 0 in a column tagged ``SEQUENCE`` has none: it is padding, which is masked.
 
     >>> from merlin.schema import ColumnSchema, Schema, Tags
     >>> domain = {"domain": {"min": 0, "max": 9, "name": "item"}}
@@ -52,6 +53,7 @@ class FeatureEmbedding(Block):
         self.domain_of = {
             name: domain for domain, table in self.tables.items() for name in table.features
         }
+        self._histories = frozenset(schema.select_by_tag(Tags.SEQUENCE).column_names)
         self._device_of = spread.device_of if spread else _as_ever
         self._lookup = _spread_lookup(spread, list(self.tables), f"{self.name}_lookup")
 
@@ -77,16 +79,21 @@ class FeatureEmbedding(Block):
             Column name -> vectors, with one axis of length ``dim`` more than the ids.
         """
         parts_of: dict[str, list[tf.Tensor]] = {domain: [] for domain in self.tables}
+        padded_of: dict[str, list[bool]] = {domain: [] for domain in self.tables}
         for name, ids in inputs.items():
-            parts_of[self.domain_of[name]].extend(tf.nest.flatten(ids))
-        lookup = table_lookup if with_gradient else plain_lookup
+            parts, domain = tf.nest.flatten(ids), self.domain_of[name]
+            parts_of[domain].extend(parts)
+            padded_of[domain].extend([name in self._histories] * len(parts))
         weights = {name: table.table.embeddings for name, table in self.tables.items()}
         found = self._lookup(weights, parts_of, with_gradient) if self._lookup else {}
-        vectors_of = {
-            domain: iter(found[domain] if domain in found else lookup(weights[domain], parts))
-            for domain, parts in parts_of.items()
-            if parts
-        }
+        for domain, parts in parts_of.items():
+            if domain in found or not parts:
+                continue
+            if with_gradient:
+                found[domain] = table_lookup(weights[domain], parts, padded_of[domain])
+            else:
+                found[domain] = plain_lookup(weights[domain], parts)
+        vectors_of = {domain: iter(vectors) for domain, vectors in found.items()}
         outputs = {}
         for name, ids in inputs.items():
             vectors = [

@@ -120,8 +120,11 @@ class SpreadLookup:
         found = []
         for place, placed in enumerate(tables):
             of_table = [parts[place] for parts in theirs]
-            lookup = table_lookup if with_gradient else plain_lookup
-            found.append(lookup(weights[placed.table.name], of_table))
+            own = weights[placed.table.name]
+            if with_gradient:
+                found.append(table_lookup(own, of_table))
+            else:
+                found.append(plain_lookup(own, of_table))
         own_widths = [p.of_rank(self.ranks.rank).columns for p in tables]
         widths = [[p.of_rank(rank).columns for p in tables] for rank in range(size)]
         back_sent, back_received = received * [own_widths], sent * widths

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from ....steps.table_rows import has_a_row_for_each_id
+from ....steps.table_rows import TableGradient, form_of_table_gradients
 
 
-def table_lookup(table: tf.Variable, ids: list[tf.Tensor]) -> list[tf.Tensor]:
+def table_lookup(
+    table: tf.Variable, ids: list[tf.Tensor], padded: Sequence[bool] = ()
+) -> list[tf.Tensor]:
     """Look up several tensors of ids, and give the table one gradient for all of them.
 
     The gradient is sparse and names each row once. Without this, every lookup would hand the
     optimizer (and, between ranks, the wire) its own row for each id, most of them of the same few
     popular items, to be concatenated and summed there; adding the rows up where they stand is
-    several times faster. A step that is compiled for a GPU is the exception:
-    :mod:`merlin_sim.steps.table_rows`.
+    several times faster. A step that is compiled for a GPU asks for another form of gradient:
+    :class:`~merlin_sim.steps.table_rows.TableGradient`.
 
     >>> table = tf.Variable([[1.0], [2.0], [3.0]])
     >>> with tf.GradientTape() as tape:
@@ -30,12 +32,17 @@ def table_lookup(table: tf.Variable, ids: list[tf.Tensor]) -> list[tf.Tensor]:
     Args:
         table: [rows, dim].
         ids: Whole numbers below ``rows``, each tensor of any shape.
+        padded: Of each tensor of ids, whether its 0 stands for no item, whose vector nothing that
+            is trained depends on; none are where this is left out.
 
     Returns:
         For each tensor of ids, [...], the rows, [..., dim].
     """
-    if has_a_row_for_each_id():
+    form = form_of_table_gradients()
+    if form is TableGradient.ROW_FOR_EACH_ID:
         return plain_lookup(table, ids)
+    if form is TableGradient.WHOLE_TABLE:
+        return _lookup_of_whole(table, ids, padded or [False] * len(ids))
     shared = shared_rows(ids)
     return shared.spread(tf.gather(table, shared.rows), with_gradient=True)
 
@@ -83,6 +90,30 @@ def _spread(vectors: tf.Tensor, places: list[tf.Tensor]) -> list[tf.Tensor]:
         return [tf.gather(vectors, place) for place in places], gradient
 
     return list(spread(vectors))
+
+
+def _lookup_of_whole(
+    table: tf.Variable, ids: list[tf.Tensor], padded: Sequence[bool]
+) -> list[tf.Tensor]:
+    """Look up, with a gradient that has the table's shape.
+
+    On a GPU what is added to one row waits in line: half of a batch's ids may be padding.
+    """
+    shape = table.shape
+
+    @tf.custom_gradient
+    def look_up(values: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., object]]:
+        def gradient(*upstream: tf.Tensor) -> tf.Tensor:
+            sums = []
+            for part, is_padded, of_part in zip(ids, padded, upstream):  # noqa: B905
+                rows = tf.where(part > 0, part, -tf.ones_like(part)) if is_padded else part
+                # A negative row is left out.
+                sums.append(tf.math.unsorted_segment_sum(of_part, rows, shape[0]))
+            return tf.add_n(sums)
+
+        return [tf.gather(values, part) for part in ids], gradient
+
+    return list(look_up(tf.convert_to_tensor(table)))
 
 
 def plain_lookup(table: tf.Variable, ids: list[tf.Tensor]) -> list[tf.Tensor]:

@@ -7,7 +7,11 @@ import math
 import tensorflow as tf
 from keras.utils import control_flow_util
 
+from ....foundation.gpu_forms import has_gpu_forms
 from ..shapes import sizes
+
+MOST_RANKED = 512
+"""Positions that are ranked by comparing all with all, on a GPU; more of them are sorted."""
 
 
 def top_k_mask(weights: tf.Tensor, top_k: int) -> tf.Tensor:
@@ -35,6 +39,11 @@ def top_k_mask(weights: tf.Tensor, top_k: int) -> tf.Tensor:
 
 def _top_k_of_rows(weights: tf.Tensor, top_k: int) -> tf.Tensor:
     """Mark the same of rows: [rows, positions]."""
+    if has_gpu_forms():  # a choice by what the rows hold would wait for the GPU
+        positions = weights.shape[1]
+        if _in_xla() and positions is not None and positions <= MOST_RANKED:
+            return _of_best_ranks(weights, top_k)
+        return _with_first_ties(weights, _last_that_gets_in(weights, top_k), top_k)
     positive = weights > 0
     limit = _last_that_gets_in(weights, top_k)
     kept = (weights >= limit) & positive
@@ -46,9 +55,22 @@ def _top_k_of_rows(weights: tf.Tensor, top_k: int) -> tf.Tensor:
     )
 
 
+def _of_best_ranks(weights: tf.Tensor, top_k: int) -> tf.Tensor:
+    """Count for each weight those that go before it: one kernel of a GPU, where a sort is many.
+
+    XLA makes no tensor of the pairs.
+    """
+    mine, other = weights[:, :, tf.newaxis], weights[:, tf.newaxis, :]
+    place = tf.range(sizes(weights)[1])
+    is_earlier = place < place[:, tf.newaxis]  # [positions, positions]
+    goes_before = (other > mine) | ((other == mine) & is_earlier)
+    rank = tf.reduce_sum(tf.cast(goes_before, tf.float32), axis=2)
+    return (rank < float(top_k)) & (weights > 0)
+
+
 def _last_that_gets_in(weights: tf.Tensor, top_k: int) -> tf.Tensor:
     """Return the ``top_k``-th greatest weight of each row: [batch, 1]."""
-    if not _in_xla() and not tf.config.list_logical_devices("GPU"):  # the kernel is a CPU's
+    if not _in_xla() and not has_gpu_forms():  # the kernel is a CPU's
         nth = tf.raw_ops.NthElement(input=weights, n=top_k - 1, reverse=True)
         return nth[:, tf.newaxis]
     best = tf.math.top_k(weights, k=top_k, sorted=False).values
@@ -74,7 +96,7 @@ def _without_late_ties(
 def _with_first_ties(weights: tf.Tensor, limit: tf.Tensor, top_k: int) -> tf.Tensor:
     """Take weights equal to the limit only from the first on and while there is room."""
     above = weights > limit
-    ties = tf.cast(weights == limit, tf.int32)
-    room = top_k - tf.reduce_sum(tf.cast(above, tf.int32), axis=1, keepdims=True)  # [batch, 1]
+    ties = tf.cast(weights == limit, tf.float32)  # a GPU has no sums of int32
+    room = float(top_k) - tf.reduce_sum(tf.cast(above, tf.float32), axis=1, keepdims=True)
     taken = above | ((ties > 0) & (tf.cumsum(ties, axis=1) <= room))
     return taken & (weights > 0)

@@ -1,0 +1,126 @@
+"""A GPU's forms of what blocks compute give what a processor's give, but for rounding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from merlin_sim.foundation.gpu_forms import gpu_forms
+from merlin_sim.models import build_model
+from merlin_sim.models.blocks.attention.activation_unit import ActivationUnit
+from merlin_sim.models.blocks.embeddings.feature_embedding import FeatureEmbedding
+from merlin_sim.models.blocks.embeddings.table_lookup import table_lookup
+from merlin_sim.models.blocks.search import top_k_mask as top_k_mask_module
+from merlin_sim.models.blocks.search.top_k_mask import top_k_mask
+from merlin_sim.steps.table_rows import TableGradient, table_gradients
+
+ROWS = 24
+LENGTHS = [0, 0, 1, 2, *[3, 5, 7, 10] * 5]  # empty and short histories too
+MODELS = ("sim", "din", "dien", "eta", "sdim", "twin", "two_tower")
+SMALL = {"embedding_dim": 4, "stage_two_mlp_dims": (8,)}
+LONG = {**SMALL, "long_seq_length": 6}
+OPTIONS = {
+    "sim": {**LONG, "top_k": 3, "stage_one_mlp_dims": (4,), "aux_mlp_dims": (4,)},
+    "din": {**SMALL, "attention": "activation_unit"},
+    "dien": {**SMALL, "long_seq_length": 6, "aux_mlp_dims": (4,)},
+    "eta": {**LONG, "top_k": 3, "heads": 2},
+    "sdim": LONG,
+    "twin": {**LONG, "top_k": 3, "heads": 2},
+    "two_tower": {"embedding_dim": 4},
+}
+
+
+def computed(model, batch, labels, on_gpu):
+    """Losses, logits and dense gradients of a step."""
+    form = TableGradient.WHOLE_TABLE if on_gpu else TableGradient.EACH_ROW_ONCE
+    with gpu_forms(on_gpu), table_gradients(form), tf.GradientTape() as tape:
+        losses, logits = model.compute_step(batch, labels, None, training=True)
+        loss = losses[0]
+    found = tape.gradient(loss, model.trainable_variables, unconnected_gradients="zero")
+    return losses, logits, [tf.convert_to_tensor(gradient).numpy() for gradient in found]
+
+
+def assert_same_steps(model, batch, labels):
+    losses, logits, gradients = computed(model, batch, labels, on_gpu=False)
+    others, other_logits, other_gradients = computed(model, batch, labels, on_gpu=True)
+    np.testing.assert_allclose(others[0], losses[0], rtol=1e-6)
+    np.testing.assert_allclose(other_logits, logits, atol=1e-6)
+    for ours, theirs, variable in zip(
+        other_gradients, gradients, model.trainable_variables, strict=True
+    ):
+        assert np.linalg.norm(ours - theirs) <= 1e-5 * np.linalg.norm(theirs) + 1e-9, variable.name
+
+
+@pytest.mark.parametrize("family", MODELS)
+def test_a_step_is_the_same_with_ties_and_short_histories(
+    family, make_schema, make_columns, as_batch
+):
+    schema = make_schema(items=(5, 3), ragged=False)  # few items: many ties
+    tf.keras.utils.set_random_seed(2)
+    model = build_model(family, schema, **OPTIONS[family])
+    batch, labels = as_batch(make_columns(schema, ROWS, lengths=LENGTHS), 10, ragged=False)
+    assert_same_steps(model, batch, tf.cast(labels, tf.float32))
+
+
+def test_a_step_of_users_x_candidates_is_the_same(make_schema, make_columns, as_batch):
+    schema = make_schema(items=(5, 3), ragged=False)
+    tf.keras.utils.set_random_seed(2)
+    model = build_model("sim", schema, **OPTIONS["sim"])
+    users = ROWS // 4
+    columns = make_columns(schema, users, lengths=[1, 4, 7, 10, 10, 9])
+    batch, _ = as_batch(columns, 10, ragged=False)
+    longer = {name: tf.pad(c, [[0, 0], [1, 0]]) for name, c in batch.items() if "hist" in name}
+    each = {n: tf.stack([batch[n]] * 4, 1) % 3 + 1 for n in ("item_0", "item_1")}
+    batch = {**batch, **longer, **each, "history_end": tf.constant([[10, 11]] * users)}
+    labels = tf.constant([[0.0, 1.0, 1.0, 0.0]] * users)
+    assert_same_steps(model, batch, labels)
+
+
+@pytest.mark.parametrize(("candidates", "length"), [(1, 6), (3, 6), (6, 6), (3, 9), (1, 9)])
+def test_the_activation_unit_scores_the_same(candidates, length):
+    random = np.random.default_rng(1)
+    given = [
+        tf.constant(random.normal(size=[5, count, 4]), tf.float32) for count in (candidates, length)
+    ]
+    unit = ActivationUnit((8, 4))
+    with gpu_forms(False):
+        expected = unit(*given)
+    with gpu_forms(True):
+        np.testing.assert_allclose(unit(*given), expected, atol=1e-6)
+        if candidates == 1:
+            each = unit.score_each(given[0][:, 0], tf.unstack(given[1], axis=1))
+            np.testing.assert_allclose(each, expected[:, 0], atol=1e-6)
+
+
+@pytest.mark.parametrize("levels", [2, 4, 10_000])
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("most_ranked", [512, 8])
+def test_the_same_positions_are_marked(levels, compiled, most_ranked, monkeypatch):
+    monkeypatch.setattr(top_k_mask_module, "MOST_RANKED", most_ranked)
+    weights = np.random.default_rng(levels).integers(0, levels, (50, 9)).astype(np.float32) / levels
+    with gpu_forms(False):
+        expected = top_k_mask(tf.constant(weights), 3)
+    with gpu_forms(True):
+        mark = tf.function(lambda given: top_k_mask(given, 3), jit_compile=compiled)
+        np.testing.assert_array_equal(mark(tf.constant(weights)), expected)
+
+
+def test_a_gradient_of_the_whole_table_leaves_out_what_is_padding():
+    table = tf.Variable(np.ones([5, 2], np.float32))
+    user, history = tf.constant([0, 2]), tf.constant([[0, 0, 3], [0, 3, 2]])
+    with table_gradients(TableGradient.WHOLE_TABLE), tf.GradientTape() as tape:
+        parts = table_lookup(table, [user, history], [False, True])
+        loss = tf.add_n([tf.reduce_sum(part) for part in parts])
+    gradient = tape.gradient(loss, table)
+    assert gradient.numpy()[:, 0].tolist() == [1, 0, 2, 2, 0]
+
+
+def test_of_columns_histories_alone_are_padded(make_schema):
+    schema = make_schema(negatives=False).excluding_by_name(["label"])
+    embedding = FeatureEmbedding(schema, dim=2)
+    inputs = {"item_0": tf.constant([0, 1]), "item_0_hist": tf.constant([[0, 0], [0, 1]])}
+    with table_gradients(TableGradient.WHOLE_TABLE), tf.GradientTape() as tape:
+        loss = tf.add_n([tf.reduce_sum(found) for found in embedding(inputs).values()])
+    table = embedding.tables["item_0"].table.embeddings
+    assert tape.gradient(loss, table).numpy()[:3, 0].tolist() == [1, 2, 0]
