@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from ..blocks.interactions.low_rank_cross import LowRankCross
+from ..blocks.interactions.cross_layers import CrossLayers
 from ..blocks.serialization import register_block
 from .options import DCNv2Options
 from .ranking_block import RankingBlock
@@ -13,14 +13,14 @@ from .ranking_model import RankingModel
 
 @register_block
 class DCNv2Block(RankingBlock[DCNv2Options]):
-    """Low-rank cross layers over all vectors side by side, whatever their lengths."""
+    """Cross layers over all vectors side by side, whatever their lengths."""
 
     options_type = DCNv2Options
 
     def make_blocks(self) -> None:
         """Make the cross layers."""
         options, policy = self.options, self._dtype_policy
-        self.cross = LowRankCross(
+        self.cross = CrossLayers(
             options.cross_layers, options.cross_rank, dtype=policy, name="cross"
         )
 

@@ -69,8 +69,8 @@ class DCNv2Options(RankingOptions):
     cross_layers: int = 3
     """How many cross layers."""
 
-    cross_rank: int = 512
-    """Length to which a cross layer brings its inputs in between."""
+    cross_rank: int | None = 512
+    """Length to which a cross layer brings its inputs in between; None for layers of full rank."""
 
     def __post_init__(self) -> None:
         """Check every option."""
@@ -79,7 +79,8 @@ class DCNv2Options(RankingOptions):
             dims = check_dims("embedding_dims", self.embedding_dims, at_least=1)
             object.__setattr__(self, "embedding_dims", dims)
         check_positive("cross_layers", self.cross_layers)
-        check_positive("cross_rank", self.cross_rank)
+        if self.cross_rank is not None:
+            check_positive("cross_rank", self.cross_rank)
 
     def widths(self, features: list[str]) -> list[int]:
         """Return the length of each categorical feature's vector."""

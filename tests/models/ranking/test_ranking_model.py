@@ -110,6 +110,17 @@ def test_the_block_chains_as_merlins_do():
     model.train_on_batch({name: value[:, None] for name, value in columns.items()}, labels)
 
 
+def test_cross_layers_of_full_rank_have_one_square_kernel():
+    model = build_model("dcnv2", ranking_schema(), **{**CROSS, "cross_rank": None})
+    cross = model.body.cross
+    wide = model.body.joined_dim
+    assert [weight.shape for weight in cross.trainable_weights] == [[wide, wide], [wide]] * 2
+    columns, labels = batch_of(4)
+    losses, _ = model.compute_step(columns, labels)
+    assert np.isfinite(float(losses.total_loss))
+    assert type(model).from_config(model.get_config()).options.cross_rank is None
+
+
 def test_missing_columns_are_named():
     model = build_model("dlrm", ranking_schema(), **SMALL)
     columns, _ = batch_of(2)
