@@ -33,6 +33,8 @@ import importlib
 import sys
 from typing import Any
 
+from ..foundation.process_wide import hide_unusable_gpu
+
 _PLACES = {
     "MODELS": "registry",
     "DCNv2Block": "ranking.dcnv2",
@@ -83,6 +85,7 @@ def __getattr__(name: str) -> Any:
     """Import a name when it is first asked for."""
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    hide_unusable_gpu()
     return getattr(importlib.import_module(f".{_PLACES[name]}", __name__), name)
 
 
