@@ -16,6 +16,7 @@ from ..savable_model import SavableModel
 from .columns_block import ColumnsBlock
 
 AnyModel = TypeVar("AnyModel", bound="BlockModel")
+AnyLosses = TypeVar("AnyLosses", bound=Any)
 
 
 class BlockModel(SavableModel):
@@ -31,11 +32,10 @@ class BlockModel(SavableModel):
         options: The model's options.
         name: The model's name; None for one made of the class's.
         dtype: The precision policy; None for the global one.
-        **parts: Parts of the block that are passed in, as ``part_names`` lists them.
+        **parts: Parts of the block that are passed in, as its ``part_names`` lists them.
     """
 
     body_type: ClassVar[type[ColumnsBlock[Any]]]
-    part_names: ClassVar[tuple[str, ...]] = ()
     body: Any
 
     def __init__(
@@ -85,9 +85,10 @@ class BlockModel(SavableModel):
         Args:
             schema: The Merlin schema of the dataset, label included.
             **options: Options of the model by name, as its options class lists them, and the
-                parts in ``part_names``.
+                parts in the block's ``part_names``.
         """
-        parts = {name: options.pop(name) for name in cls.part_names if name in options}
+        parts_of_block = cls.body_type.part_names
+        parts = {name: options.pop(name) for name in parts_of_block if name in options}
         return cls(schema, cls.body_type.options_type.parse(options), **parts)
 
     @classmethod
@@ -97,7 +98,7 @@ class BlockModel(SavableModel):
 
     @classmethod
     def _refuse_others(cls, parts: dict[str, Any]) -> None:
-        others = sorted(set(parts) - set(cls.part_names))
+        others = sorted(set(parts) - set(cls.body_type.part_names))
         if others:
             raise OptionError(
                 f"{cls.__name__} does not take {', '.join(f'`{name}`' for name in others)}. "
@@ -136,6 +137,14 @@ class BlockModel(SavableModel):
         """Return a batch's outputs, ``logits`` among them."""
         raise NotImplementedError
 
+    def regularized(self, losses: AnyLosses) -> AnyLosses:
+        """Add what tables are regularised by, after a forward pass, to what is minimised."""
+        added = self.body.regularization()
+        if not added:
+            return losses
+        whole: AnyLosses = losses._replace(total_loss=tf.add_n([losses[0], *added]))
+        return whole
+
     def call(
         self, inputs: dict[str, Any], training: bool | None = None, testing: bool | None = None
     ) -> tf.Tensor:
@@ -151,7 +160,7 @@ class BlockModel(SavableModel):
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the model."""
         config = self.body.get_config()
-        names = ["schema", "options", *self.part_names]
+        names = ["schema", "options", *self.body_type.part_names]
         return {
             "name": self.name,
             "dtype": self.dtype_policy.name,

@@ -13,7 +13,6 @@ from ...schemas.channels import NEGATIVE_HISTORY
 from ..blocks.attention.summed_attention import SummedAttention
 from ..blocks.checks import OptionError
 from ..blocks.counts.history_counts import HistoryCounts, Seen
-from ..blocks.embeddings.feature_embedding import FeatureEmbedding
 from ..blocks.embeddings.left_padding import LeftPadding
 from ..blocks.embeddings.mean_vectors import mean_vectors
 from ..blocks.heads.hidden_layers import HiddenLayers
@@ -48,22 +47,16 @@ class InterestBlock(ColumnsBlock[AnyOptions]):
     has_auxiliary_loss: bool = False
     reads_time_intervals: ClassVar[bool] = False
 
-    def __init__(
-        self, schema: Schema | str, options: AnyOptions | dict[str, Any], **kwargs: Any
-    ) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Check schema and options, and make the layers."""
-        super().__init__(schema, options, **kwargs)
+        super().__init__(*args, **kwargs)
         self.options = self.options.for_history(self.channels.history_length)
         self.padding = LeftPadding(self.channels.histories, name="left_padding")
         dim = self.options.embedding_dim
-        self.embedding = FeatureEmbedding(
-            self.channels.schema.select_by_name(list(self.channels.categorical)),
-            dim,
-            dtype=self._dtype_policy,
-            name="embedding",
-        )
-        self.item_dim: int = dim * len(self.channels.target_item)
-        self.user_dim: int = dim * len(self.channels.user)
+        self.embedding = self.make_embedding(self.channels.categorical, dim, "embedding")
+        width_of = self.embedding.width_of
+        self.item_dim: int = sum(width_of[name] for name in self.channels.target_item)
+        self.user_dim: int = sum(width_of[name] for name in self.channels.user)
         self.counts = self._make_counts() if self.options.history_counts else None
         self.make_blocks()
         self._check_negatives()
@@ -76,7 +69,7 @@ class InterestBlock(ColumnsBlock[AnyOptions]):
 
     def read_channels(self, schema: Schema) -> Channels:
         """Find the columns of each channel; time intervals only where the model reads them."""
-        channels = Channels.read(schema)
+        channels = Channels.read(schema, self.label)
         return channels if self.reads_time_intervals else replace(channels, time_intervals=None)
 
     def _check_negatives(self) -> None:
@@ -186,7 +179,7 @@ class InterestBlock(ColumnsBlock[AnyOptions]):
         """Length of what :meth:`further` gives."""
         channels, features = self.channels, len(self.channels.positive)
         counts = 0 if self.counts is None else self.counts.counts_dim(features)
-        lists = self.options.embedding_dim * len(channels.target_lists)
+        lists = sum(self.embedding.width_of[name] for name in channels.target_lists)
         return int(counts + lists + channels.target_numbers_dim + channels.user_numbers_dim)
 
     def further(self, features: Features, vectors: Mapping[str, Any]) -> list[tf.Tensor]:

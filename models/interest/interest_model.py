@@ -118,4 +118,4 @@ class InterestModel(BlockModel):
             sample_weight = weights_over_counted(sample_weight)
         outputs = self.forward(columns, training=training, with_objective=True)
         losses = step_losses(outputs, labels, sample_weight, self.evaluated_loss)
-        return losses, outputs.logits
+        return self.regularized(losses), outputs.logits

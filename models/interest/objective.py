@@ -46,7 +46,7 @@ class StepLosses(NamedTuple):
     """The published objective of one batch; each a float32 scalar."""
 
     total_loss: tf.Tensor
-    """What is minimised: the sum of the other two."""
+    """What is minimised: the sum of the other two, and what tables are regularised by."""
 
     classification_loss: tf.Tensor
     """Binary cross-entropy; of SIM's two stages, the mean of both."""

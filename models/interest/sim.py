@@ -60,6 +60,8 @@ class SearchedBlock(InterestBlock[AnySearched]):
         attention_unit: Attends to what was found; None for the one that the options call for.
     """
 
+    part_names = (*InterestBlock.part_names, "search_unit", "attention_unit")
+
     def __init__(
         self,
         schema: Schema | str,
@@ -284,7 +286,6 @@ class SearchedModel(InterestModel):
     :class:`SearchedBlock` has them.
     """
 
-    part_names = ("search_unit", "attention_unit")
     has_search: ClassVar[bool] = True
     """Whether it searches a long history, of which a report tells what the search keeps."""
 

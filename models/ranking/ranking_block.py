@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 from merlin.schema import Schema
 
-from ..blocks.embeddings.feature_embedding import FeatureEmbedding
+from ..blocks.checks import OptionError
 from ..blocks.embeddings.spread_tables import current_spread
 from ..blocks.heads.relu_layers import ReLULayers
 from ..frame.columns_block import ColumnsBlock
@@ -31,23 +31,21 @@ class RankingBlock(ColumnsBlock[AnyOptions]):
 
     channels: RankingChannels
 
-    def __init__(
-        self, schema: Schema | str, options: AnyOptions | dict[str, Any], **kwargs: Any
-    ) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Check schema and options, and make the layers."""
-        super().__init__(schema, options, **kwargs)
-        parsed, schema = self.options, self.channels.schema
+        super().__init__(*args, **kwargs)
+        parsed = self.options
         names, policy = list(self.channels.categorical), self._dtype_policy
         self.width_of = dict(zip(names, parsed.widths(names), strict=True))
         self.embeddings = [
-            FeatureEmbedding(
-                schema.select_by_name([name for name in names if self.width_of[name] == width]),
+            self.make_embedding(
+                [name for name in names if self.width_of[name] == width],
                 width,
-                dtype=policy,
-                name=f"embedding_{width}",
+                f"embedding_{width}",
             )
             for width in dict.fromkeys(self.width_of.values())
         ]
+        self._check_widths()
         self.bottom = ReLULayers(
             parsed.bottom_mlp_dims if self.channels.numerical else (), dtype=policy, name="bottom"
         )
@@ -58,7 +56,17 @@ class RankingBlock(ColumnsBlock[AnyOptions]):
 
     def read_channels(self, schema: Schema) -> RankingChannels:
         """Find the columns of each channel."""
-        return RankingChannels.read(schema)
+        return RankingChannels.read(schema, self.label)
+
+    def _check_widths(self) -> None:
+        """Refuse a table that was given with vectors of another length."""
+        for embedding in self.embeddings:
+            for name, width in embedding.width_of.items():
+                if width != self.width_of[name]:
+                    raise OptionError(
+                        f"`tables`: the table of {name!r} should have vectors of the length "
+                        f"{self.width_of[name]}, as the options say. Received: {width}."
+                    )
 
     def make_blocks(self) -> None:
         """Make what joins the vectors."""

@@ -11,6 +11,7 @@ from merlin.schema import Schema
 
 from ...schemas.channels import CATEGORICAL, LABEL, NUMERICAL
 from ...schemas.contracts.plain_rows import PLAIN_ROWS
+from ..frame.targets import with_one_target
 
 
 class RankingFeatures(NamedTuple):
@@ -40,12 +41,17 @@ class RankingChannels:
     """The schema of all columns."""
 
     @classmethod
-    def read(cls, schema: Schema) -> RankingChannels:
+    def read(cls, schema: Schema, label: str | None = None) -> RankingChannels:
         """Read the channels from the tags of a Merlin schema.
+
+        Args:
+            schema: The schema.
+            label: The label's column, where there are several targets.
 
         Raises:
             MerlinSimError: Naming the channels that no column is of.
         """
+        schema = with_one_target(schema, label)
         found = PLAIN_ROWS.require(schema, "The dataset")
         numerical, categorical = found.get(NUMERICAL, ()), found[CATEGORICAL]
         return cls(found[LABEL][0], tuple(numerical), tuple(categorical), schema)

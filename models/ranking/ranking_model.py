@@ -93,4 +93,5 @@ class RankingModel(BlockModel):
         logits = self.forward(columns, training=training).logits
         loss = self.evaluated_loss.cost(labels, logits, sample_weight)
         weight = self.evaluated_loss.weight
-        return RankingLosses(loss if weight is None else weight * loss), logits
+        losses = RankingLosses(loss if weight is None else weight * loss)
+        return self.regularized(losses), logits

@@ -10,7 +10,6 @@ import tensorflow as tf
 from merlin.schema import Schema
 
 from ..blocks.checks import OptionError
-from ..blocks.embeddings.feature_embedding import FeatureEmbedding
 from ..blocks.embeddings.left_padding import LeftPadding
 from ..blocks.embeddings.mean_vectors import mean_vectors
 from ..blocks.heads.hidden_layers import HiddenLayers
@@ -43,23 +42,21 @@ class TwoTowerBlock(ColumnsBlock[TwoTowerOptions]):
     options_type = TwoTowerOptions
     channels: Channels
 
-    def __init__(
-        self, schema: Schema | str, options: TwoTowerOptions | dict[str, Any], **kwargs: Any
-    ) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Check schema and options, and make the layers."""
-        super().__init__(schema, options, **kwargs)
+        super().__init__(*args, **kwargs)
         parsed, channels, policy = self.options, self.channels, self._dtype_policy
         histories = dict.fromkeys(channels.positive, channels.history_length)
         self.padding = LeftPadding(histories, name="left_padding")
         looked_up = [n for n in channels.categorical if n not in channels.negative]
-        dim = parsed.embedding_dim
-        self.embedding = FeatureEmbedding(
-            channels.schema.select_by_name(looked_up), dim, dtype=policy, name="embedding"
-        )
-        self.item_dim = dim * (len(channels.target_item) + len(channels.target_lists))
+        self.embedding = self.make_embedding(looked_up, parsed.embedding_dim, "embedding")
+        width_of = self.embedding.width_of
+        self.shared_dim = sum(width_of[name] for name in channels.target_item)
+        self.item_dim = self.shared_dim + sum(width_of[name] for name in channels.target_lists)
         self.item_dim += channels.target_numbers_dim
-        history_dim = dim * len(channels.positive) * parsed.history_weightings
-        self.user_dim = history_dim + dim * len(channels.user) + channels.user_numbers_dim
+        history_dim = self.shared_dim * parsed.history_weightings
+        self.user_dim = history_dim + sum(width_of[name] for name in channels.user)
+        self.user_dim += channels.user_numbers_dim
         self.weightings = PlaceWeights(
             parsed.history_weightings, channels.history_length, dtype=policy, name="weightings"
         )
@@ -78,7 +75,7 @@ class TwoTowerBlock(ColumnsBlock[TwoTowerOptions]):
 
     def read_channels(self, schema: Schema) -> Channels:
         """Find the columns of each channel; negative histories and time intervals are not read."""
-        return replace(Channels.read(schema), time_intervals=None, negative=())
+        return replace(Channels.read(schema, self.label), time_intervals=None, negative=())
 
     @property
     def output_dim(self) -> int:
@@ -95,9 +92,7 @@ class TwoTowerBlock(ColumnsBlock[TwoTowerOptions]):
         with tf.name_scope("weightings"):
             self.weightings.build(tf.TensorShape([None, places, None]))
         with tf.name_scope("shared"):
-            self.shared.build(
-                tf.TensorShape([None, self.options.embedding_dim * len(self.channels.positive)])
-            )
+            self.shared.build(tf.TensorShape([None, self.shared_dim]))
         self.shares = self.add_weight(
             "shares", [self.options.history_weightings], initializer="ones", dtype=tf.float32
         )
@@ -155,7 +150,7 @@ class TwoTowerBlock(ColumnsBlock[TwoTowerOptions]):
             parts.append(tf.cast(features.target_numbers, self.compute_dtype))
         joined = tf.concat(parts, axis=-1)  # [users, candidates, item_dim]
         rows = as_rows(joined)
-        own = rows[:, : self.options.embedding_dim * len(self.channels.target_item)]
+        own = rows[:, : self.shared_dim]
         vector = self.item_vector(self.item_layers(rows)) + self.shared(own)
         found = tf.math.l2_normalize(vector, axis=-1)
         shape = [-1, tf.shape(joined)[1], self.options.tower_dim]

@@ -143,4 +143,4 @@ class TwoTowerModel(BlockModel):
         logits = tf.matmul(outputs.users, items, transpose_b=True) / self.options.temperature
         ids = tf.reshape(tf.cast(columns[self._item], tf.int32), [-1])
         loss = sampled_softmax_loss(logits, ids, tf.gather(self._log_chances, ids), weights)
-        return TwoTowerLosses(loss), outputs.logits
+        return self.regularized(TwoTowerLosses(loss)), outputs.logits

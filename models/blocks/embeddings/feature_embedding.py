@@ -11,8 +11,9 @@ from merlin.models.tf.core.base import Block
 from merlin.models.tf.inputs.embedding import EmbeddingTable
 from merlin.schema import ColumnSchema, Schema
 
+from ....schemas.channel_contract import domain_of
 from ..checks import OptionError, check_positive
-from ..serialization import register_block, schema_from, schema_json
+from ..serialization import part_from, register_block, schema_from, schema_json
 from .spread_lookup import SpreadLookup
 from .spread_tables import Spread, current_spread, placed_table
 from .table_lookup import plain_lookup, table_lookup
@@ -25,9 +26,11 @@ MOST_ROWS = 2**31 - 1
 class FeatureEmbedding(Block):
     """One table per domain name: target, positive and negative history share theirs.
 
-    A table has a row for every id of its domain, 0 (padding) included, and starts uniform in
-    +-1/sqrt(rows). A call gives each table one sparse gradient, whatever the number of columns and
-    parts looked up in it: see :func:`~.table_lookup.table_lookup`.
+    A table is Merlin's, ``mm.EmbeddingTable``: one that was given, or one that is made here, with a
+    row for every id of its domain, 0 (padding) included, which starts uniform in +-1/sqrt(rows).
+    A call gives each table one sparse gradient, whatever the number of columns and parts looked up
+    in it (:func:`~.table_lookup.table_lookup`), where Merlin's own call would give one for each.
+    What a table is regularised by is a loss of this block.
 
     >>> from merlin.schema import ColumnSchema, Schema, Tags
     >>> domain = {"domain": {"min": 0, "max": 9, "name": "item"}}
@@ -38,20 +41,28 @@ class FeatureEmbedding(Block):
 
     Args:
         schema: The categorical columns to embed; other columns of it are refused.
-        dim: Length of the vectors.
+        dim: Length of the vectors of the tables that are made.
+        tables: The tables to take, as :func:`given_tables` finds them.
     """
 
-    def __init__(self, schema: Schema | str, dim: int = 16, **kwargs: Any) -> None:
-        """Make one table for each domain of the schema."""
+    def __init__(
+        self,
+        schema: Schema | str,
+        dim: int = 16,
+        tables: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Make a table for each domain of the schema that none is given for."""
         super().__init__(autocast=False, **kwargs)
         schema = schema_from(schema)
         self.dim = check_positive("dim", dim)
         self.set_schema(schema)
         spread = current_spread()
-        self.tables = _tables(schema, dim, spread)
-        self.domain_of = {
-            name: domain for domain, table in self.tables.items() for name in table.features
-        }
+        self.domain_of = {column.name: domain_of(column) for column in schema}
+        given = given_tables(tables, schema)
+        self.tables = _tables(schema, dim, spread, given)
+        self._given = sorted(given)
+        self.width_of = {name: self.tables[d].dim for name, d in self.domain_of.items()}
         self._device_of = spread.device_of if spread else _as_ever
         self._lookup = _spread_lookup(spread, list(self.tables), f"{self.name}_lookup")
 
@@ -61,7 +72,7 @@ class FeatureEmbedding(Block):
             if not table.table.built:
                 with tf.name_scope(table.name), self._device_of(name):
                     table.table.build(tf.TensorShape([None]))
-                table.built = True
+            table.built = True
         super().build(input_shape)
 
     def call(self, inputs: Mapping[str, Any], with_gradient: bool = True) -> dict[str, Any]:
@@ -74,7 +85,7 @@ class FeatureEmbedding(Block):
                 gradient that is asked for all the same has a row for each id.
 
         Returns:
-            Column name -> vectors, with one axis of length ``dim`` more than the ids.
+            Column name -> vectors, with one axis more than the ids.
         """
         parts_of: dict[str, list[tf.Tensor]] = {domain: [] for domain in self.tables}
         for name, ids in inputs.items():
@@ -82,11 +93,14 @@ class FeatureEmbedding(Block):
         lookup = table_lookup if with_gradient else plain_lookup
         weights = {name: table.table.embeddings for name, table in self.tables.items()}
         found = self._lookup(weights, parts_of, with_gradient) if self._lookup else {}
-        vectors_of = {
-            domain: iter(found[domain] if domain in found else lookup(weights[domain], parts))
+        looked_up = {
+            domain: found[domain] if domain in found else lookup(weights[domain], parts)
             for domain, parts in parts_of.items()
             if parts
         }
+        if with_gradient:
+            self._regularize(looked_up)
+        vectors_of = {domain: iter(vectors) for domain, vectors in looked_up.items()}
         outputs = {}
         for name, ids in inputs.items():
             vectors = [
@@ -96,6 +110,13 @@ class FeatureEmbedding(Block):
             outputs[name] = tf.nest.pack_sequence_as(ids, vectors)
         return outputs
 
+    def _regularize(self, looked_up: Mapping[str, list[tf.Tensor]]) -> None:
+        """Add the losses of tables that regularise the vectors of a batch."""
+        for domain, vectors in looked_up.items():
+            factor = self.tables[domain].l2_batch_regularization_factor
+            if factor > 0:
+                self.add_loss(factor * tf.add_n([tf.reduce_sum(part**2) for part in vectors]))
+
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the block."""
         config = super().get_config()
@@ -104,7 +125,66 @@ class FeatureEmbedding(Block):
             **config,
             "schema": schema_json(self.schema),
             "dim": self.dim,
+            "tables": tables_config({name: self.tables[name] for name in self._given}),
         }
+
+
+def given_tables(given: Any, schema: Schema) -> dict[str, EmbeddingTable]:
+    """Find the tables that were given for some columns: domain name -> table.
+
+    Args:
+        given: None; or name of a domain or of a column -> ``mm.EmbeddingTable``, or the
+            configuration that :func:`tables_config` made of it; or a Merlin block that has tables
+            of these columns, as ``mm.InputBlockV2`` and ``mm.Embeddings`` make it.
+        schema: The columns that are looked up.
+
+    Raises:
+        OptionError: Naming the table that none of the columns reads, or that does not fit.
+    """
+    if given is None:
+        return {}
+    domains = {domain_of(c): int(c.int_domain.max or 0) + 1 for c in schema if c.int_domain}
+    names = {**{column.name: domain_of(column) for column in schema}, **{d: d for d in domains}}
+    if isinstance(given, Mapping):
+        found = {name: part_from(table) for name, table in given.items()}
+    else:
+        layers = given._flatten_layers() if isinstance(given, tf.keras.layers.Layer) else ()
+        of_block = [layer for layer in layers if isinstance(layer, EmbeddingTable)]
+        # A block may have tables of other columns too, which are no concern of this one.
+        found = {table.table_name: table for table in of_block if table.table_name in domains}
+    unknown = sorted(set(found) - set(names))
+    if unknown or (not found and not isinstance(given, Mapping)):
+        raise OptionError(
+            "`tables` should name domains or columns that are looked up, or be a Merlin block with "
+            f"their tables: {', '.join(sorted(domains))}. Received: {unknown or given!r}."
+        )
+    tables = {names[name]: table for name, table in found.items()}
+    for domain, table in tables.items():
+        _check_table(domain, table, domains[domain])
+    return tables
+
+
+def _check_table(domain: str, table: Any, rows: int) -> None:
+    """Refuse a table that has another size, or does what a block would pass by."""
+    if not isinstance(table, EmbeddingTable) or type(table).call is not EmbeddingTable.call:
+        problem = f"an mm.EmbeddingTable. Received: {table!r}"
+    elif table.input_dim != rows:
+        problem = f"one with {rows} rows, one for each id. Received: {table.input_dim} rows"
+    elif table.sequence_combiner is not None:
+        problem = (
+            "one without `sequence_combiner`, because each position of a history is read. "
+            f"Received: {table.sequence_combiner!r}"
+        )
+    elif table.table.activity_regularizer is not None:
+        problem = "one without `activity_regularizer`; `l2_batch_regularization_factor` is known"
+    else:
+        return
+    raise OptionError(f"`tables`: the table of {domain!r} should be {problem}.")
+
+
+def tables_config(tables: Mapping[str, EmbeddingTable]) -> dict[str, Any] | None:
+    """Return what rebuilds tables that were given; None without any."""
+    return {name: tf.keras.layers.serialize(table) for name, table in tables.items()} or None
 
 
 def _as_ever(table: str) -> Any:
@@ -119,7 +199,13 @@ def _spread_lookup(spread: Spread | None, tables: list[str], name: str) -> Sprea
     return SpreadLookup(moved, spread.ranks, name) if moved else None
 
 
-def _tables(schema: Schema, dim: int, spread: Spread | None) -> dict[str, EmbeddingTable]:
+def _tables(
+    schema: Schema, dim: int, spread: Spread | None, given: Mapping[str, EmbeddingTable]
+) -> dict[str, EmbeddingTable]:
+    if spread is not None and given:
+        raise OptionError(
+            f"`tables` should be None where tables are spread over ranks. Received: {list(given)}."
+        )
     by_domain: dict[str, list[ColumnSchema]] = {}
     for column in schema:
         domain = column.int_domain
@@ -128,7 +214,7 @@ def _tables(schema: Schema, dim: int, spread: Spread | None) -> dict[str, Embedd
                 f"Column {column.name!r} cannot be embedded: its schema should have a domain with "
                 f"its largest id. Received: properties = {column.properties!r}."
             )
-        by_domain.setdefault(domain.name or column.name, []).append(column)
+        by_domain.setdefault(domain_of(column), []).append(column)
     tables = {}
     for domain_name, columns in by_domain.items():
         rows = {column.name: column.int_domain.max + 1 for column in columns}
@@ -145,6 +231,9 @@ def _tables(schema: Schema, dim: int, spread: Spread | None) -> dict[str, Embedd
                 f"{height:,}, one for each id up to the domain's largest. Encode the column with "
                 "fewer ids, for instance by hashing it."
             )
+        if domain_name in given:
+            tables[domain_name] = given[domain_name]
+            continue
         if spread is None:
             limit = height**-0.5
             start = tf.keras.initializers.RandomUniform(-limit, limit)
