@@ -18,10 +18,9 @@ from ..steps.loss_scale import LossScale
 from ..steps.train_step import TrainStep, counted_samples
 from .blocks.embeddings.spread_tables import check_whole
 from .compiled_metrics import read_metrics
-from .evaluated_loss import EvaluatedLoss, read_loss
-from .loss_means import LossMeans
+from .losses import EvaluatedLoss, LossMeans, read_loss
 from .merlin_input import Input, open_input
-from .saved_formats import check_callbacks
+from .saving import check_callbacks
 
 unpack = tf.keras.utils.unpack_x_y_sample_weight
 

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 from ...foundation.exceptions import MerlinSimError
 
+ATTENTIONS = ("dot", "activation_unit")
+"""How DIN's attention may score a position; known without TensorFlow."""
+
 
 class OptionError(MerlinSimError, ValueError):
     """An option of a block or a model has a value it cannot have."""

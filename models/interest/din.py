@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from ..blocks.attention.din_attention import DINAttention
-from ..blocks.attention.summed_attention import SummedAttention
+from ..blocks.attention.attention import DINAttention, SummedAttention
 from ..blocks.search.history_split import HistorySplit
 from ..blocks.serialization import register_block
-from .interest_block import InterestBlock
+from ..losses import BlockOutputs
+from ..options import DINOptions
+from .interest_block import InterestBlock, InterestModel
 from .interest_channels import Features
-from .interest_model import InterestModel
-from .objective import BlockOutputs
-from .options import DINOptions
 
 
 @register_block

@@ -26,7 +26,7 @@ from ...schemas.channels import (
 from ...schemas.contracts.known_contracts import channels_of
 from ..blocks.checks import OptionError
 from ..blocks.shapes import is_one, repeat_candidates, sizes
-from ..frame.targets import with_one_target
+from ..frame.block_model import with_one_target
 
 
 class Features(NamedTuple):

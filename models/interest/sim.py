@@ -7,15 +7,13 @@ from typing import Any, ClassVar, TypeVar
 import tensorflow as tf
 from merlin.schema import Schema
 
-from ..blocks.attention.summed_attention import SummedAttention
-from ..blocks.attention.target_attention import TargetAttention
+from ..blocks.attention.attention import SummedAttention, TargetAttention
 from ..blocks.checks import OptionError, check_choice
-from ..blocks.embeddings.time_interval_embedding import TimeIntervalEmbedding
-from ..blocks.heads.classifier_mlp import ClassifierMLP
-from ..blocks.recurrence.auxiliary_network import AuxiliaryNetwork
-from ..blocks.recurrence.interest_evolution import InterestEvolution
+from ..blocks.embeddings.feature_embedding import TimeIntervalEmbedding
+from ..blocks.mlp import ClassifierMLP
+from ..blocks.recurrence import AuxiliaryNetwork, InterestEvolution
+from ..blocks.search.attention_units import DEFAULT_HEADS
 from ..blocks.search.history_split import HistorySplit, SplitHistory
-from ..blocks.search.multi_head_search_unit import DEFAULT_HEADS
 from ..blocks.search.search_and_attention import (
     ATTENTION_UNITS,
     SEARCH_UNITS,
@@ -27,18 +25,17 @@ from ..blocks.search.search_and_attention import (
 )
 from ..blocks.serialization import part_config, part_from, register_block
 from ..blocks.shapes import Size, sizes
-from .dien import UNITS_PER_EMBEDDING_DIM
-from .interest_block import InterestBlock
-from .interest_channels import Features
-from .interest_model import InterestModel
-from .objective import BlockOutputs
-from .options import SearchedOptions, SIMOptions
-from .short_history import (
+from ..losses import BlockOutputs
+from ..options import SearchedOptions, SIMOptions
+from .dien import (
+    UNITS_PER_EMBEDDING_DIM,
     ShortHistory,
     ShortWindows,
     attend_to_short,
     auxiliary_of_samples,
 )
+from .interest_block import InterestBlock, InterestModel
+from .interest_channels import Features
 
 AnySearched = TypeVar("AnySearched", bound=SearchedOptions)
 

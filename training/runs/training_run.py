@@ -13,7 +13,7 @@ from ...checkpoints.checkpoint_store import CheckpointStore
 from ...dataloader.loader import Loader
 from ...dataloader.open_loader import open_loader
 from ...dataloader.sample_loader import POSITIONS_TOGETHER
-from ...models.variable_names import named_variables, table_names
+from ...models.saving import named_variables, table_names
 from ...ranks import collectives
 from ...ranks.interruption import StopRequest
 from ...schemas.channels import TARGET_ITEM_FEATURES

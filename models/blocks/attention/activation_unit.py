@@ -8,7 +8,7 @@ import tensorflow as tf
 from merlin.models.tf.core.base import Block
 
 from ..checks import check_dims
-from ..heads.hidden_layers import affine
+from ..mlp import affine
 from ..serialization import register_block
 from ..shapes import Size, as_rows, beside_candidates, sizes
 

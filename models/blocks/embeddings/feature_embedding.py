@@ -14,8 +14,7 @@ from merlin.schema import ColumnSchema, Schema
 from ....schemas.channel_contract import domain_of
 from ..checks import OptionError, check_positive
 from ..serialization import part_from, register_block, schema_from, schema_json
-from .spread_lookup import SpreadLookup
-from .spread_tables import Spread, current_spread, placed_table
+from .spread_tables import Spread, SpreadLookup, current_spread, placed_table
 from .table_lookup import plain_lookup, table_lookup
 
 MOST_ROWS = 2**31 - 1
@@ -242,3 +241,75 @@ def _tables(
             kept = {"table": placed_table(spread, domain_name, height, dim)}
         tables[domain_name] = EmbeddingTable(dim, *columns, name=domain_name, **kept)
     return tables
+
+
+def mean_vectors(vectors: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+    """Return the mean over each list of the vectors whose id is not 0; zeros for an empty list.
+
+    >>> vectors = tf.constant([[[1.0], [3.0], [8.0]], [[5.0], [5.0], [5.0]]])
+    >>> mean_vectors(vectors, tf.constant([[4, 2, 0], [0, 0, 0]])).numpy().tolist()
+    [[2.0], [0.0]]
+
+    Args:
+        vectors: [..., length, dim].
+        ids: [..., length], 0 where the list has ended.
+
+    Returns:
+        [..., dim].
+    """
+    mask = tf.cast(ids > 0, vectors.dtype)[..., tf.newaxis]
+    total = tf.reduce_sum(vectors * mask, axis=-2)
+    return tf.math.divide_no_nan(total, tf.reduce_sum(mask, axis=-2))
+
+
+@register_block
+class TimeIntervalEmbedding(Block):
+    """A table over intervals by their order of magnitude: row floor(log2(1 + interval)).
+
+    The same for any unit of time: with 32 rows seconds reach 136 years. Intervals below 0 and NaN
+    count as 0, those beyond the table as its last row. (SIM, https://arxiv.org/abs/2006.05639,
+    section 3.2, embeds the interval of each position; the paper does not say how it is cut.)
+
+    >>> embedding = TimeIntervalEmbedding(dim=4, buckets=8)
+    >>> embedding.bucket(tf.constant([0.0, 1.0, 6.9, 1e9, -5.0])).numpy().tolist()
+    [0, 1, 2, 7, 0]
+
+    Args:
+        dim: Length of the vectors.
+        buckets: Rows of the table.
+    """
+
+    def __init__(self, dim: int, buckets: int = 32, **kwargs: Any) -> None:
+        """Check the options."""
+        super().__init__(autocast=False, **kwargs)
+        self.dim = check_positive("dim", dim)
+        self.buckets = check_positive("buckets", buckets)
+
+    def build(self, input_shape: Any) -> None:
+        """Create the table."""
+        limit = self.buckets**-0.5
+        self.table = self.add_weight(
+            "table",
+            [self.buckets, self.dim],
+            initializer=tf.keras.initializers.RandomUniform(-limit, limit),
+        )
+        super().build(input_shape)
+
+    def bucket(self, intervals: tf.Tensor) -> tf.Tensor:
+        """Return the row of each interval, int32."""
+        intervals = tf.cast(intervals, tf.float32)
+        intervals = tf.where(intervals > 0, intervals, 0.0)  # NaN is not above 0
+        magnitude = tf.math.log1p(intervals) / tf.math.log(2.0)
+        # The nudge keeps log2(2^k) from being rounded down to k - 1.
+        rows = tf.floor(tf.minimum(magnitude + 1e-5, float(self.buckets - 1)))
+        return tf.cast(rows, tf.int32)
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Embed intervals: [...] -> [..., dim]."""
+        return tf.gather(tf.convert_to_tensor(self.table), self.bucket(inputs))
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what rebuilds the block."""
+        config = super().get_config()
+        config.pop("autocast", None)
+        return {**config, "dim": self.dim, "buckets": self.buckets}

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import tensorflow as tf
 from merlin.models.tf.core.base import Block
 
-from ..attention.dot_attention import attention_weights, dot_scores
+from ..attention.attention import attention_weights, dot_scores
 from ..shapes import sizes
 
 

@@ -12,7 +12,7 @@ from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import OptionError, build_model, load_model
 from merlin_sim.models.blocks.embeddings.spread_tables import spread_tables
 from merlin_sim.models.families.registry import find_family
-from merlin_sim.models.ranking.dlrm import DLRMBlock
+from merlin_sim.models.ranking import DLRMBlock
 from merlin_sim.placement.planner import make_plan
 from merlin_sim.placement.wanted import Wanted
 from merlin_sim.schemas.dataset import DatasetDirectory

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from merlin_sim.models.blocks.checks import OptionError
-from merlin_sim.models.blocks.counts.history_counts import HistoryCounts, Seen
+from merlin_sim.models.blocks.history_counts import HistoryCounts, Seen
 
 
 @pytest.mark.parametrize("has_ends", [False, True])

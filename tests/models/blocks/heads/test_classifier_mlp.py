@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from merlin_sim.models.blocks.checks import OptionError
-from merlin_sim.models.blocks.heads.classifier_mlp import ClassifierMLP
+from merlin_sim.models.blocks.mlp import ClassifierMLP
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from merlin_sim.models.blocks.heads.hidden_layers import HiddenLayers
+from merlin_sim.models.blocks.mlp import HiddenLayers
 
 
 @pytest.mark.parametrize("hidden_dims", [(), (8, 4)])

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.models.blocks.heads.losses import auxiliary_loss, binary_cross_entropy
-from merlin_sim.models.blocks.recurrence.auxiliary_network import AuxiliaryLogits
+from merlin_sim.models.blocks.recurrence import AuxiliaryLogits
+from merlin_sim.models.losses import auxiliary_loss, binary_cross_entropy
 
 
 def auxiliary(click, noclick, mask=None):

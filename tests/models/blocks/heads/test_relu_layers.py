@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.models.blocks.heads.relu_layers import ReLULayers
+from merlin_sim.models.blocks.mlp import ReLULayers
 
 
 @pytest.mark.parametrize("dims", [(), (8, 4)])

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.models.blocks.interactions.cross_layers import CrossLayers
+from merlin_sim.models.blocks.interactions import CrossLayers
 
 
 @pytest.mark.parametrize("rank", [3, None])

@@ -9,8 +9,7 @@ import pytest
 import tensorflow as tf
 
 from merlin_sim.models import OptionError, SIMModel, SIMOptions
-from merlin_sim.models.blocks.search.exact_search_unit import ExactSearchUnit
-from merlin_sim.models.blocks.search.multi_head_search_unit import MultiHeadSearchUnit
+from merlin_sim.models.blocks.search.attention_units import ExactSearchUnit, MultiHeadSearchUnit
 from merlin_sim.models.blocks.search.search_and_attention import (
     ATTENTION_UNITS,
     SEARCH_UNITS,
@@ -18,7 +17,7 @@ from merlin_sim.models.blocks.search.search_and_attention import (
     SearchUnit,
     register_search_unit,
 )
-from merlin_sim.models.interest.options import PUBLISHED_SEARCHES
+from merlin_sim.models.options import PUBLISHED_SEARCHES
 
 SMALL = {"embedding_dim": 4, "long_seq_length": 6, "top_k": 3}
 
