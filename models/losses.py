@@ -141,8 +141,8 @@ def _of_probabilities(loss: Any) -> Loss:
     return cost
 
 
-class BlockOutputs(NamedTuple):
-    """What a block makes of a batch; without the objective the hidden layer alone."""
+class Outputs(NamedTuple):
+    """What a forward pass gives, a block's and a model's; at inference hidden layer and logits."""
 
     hidden: tf.Tensor
     """The last hidden layer, of which the evaluated logit is made: [samples, dim]."""
@@ -153,23 +153,21 @@ class BlockOutputs(NamedTuple):
     auxiliary: AuxiliaryLogits | None = None
     """DIEN's auxiliary network, within SIM too."""
 
+    logits: tf.Tensor | None = None
+    """The logit that is evaluated, which a model makes: [samples, 1], float32; a user's candidates
+    follow each other."""
+
     @property
     def has_inner_losses(self) -> bool:
         """Whether the objective has losses beside that of the evaluated logit."""
         return self.stage_one_logits is not None or self.auxiliary is not None
 
 
-class Outputs(NamedTuple):
-    """What a forward pass gives; at inference the logits alone."""
+class TotalLoss(NamedTuple):
+    """The objective of one batch, of a model that has a single one."""
 
-    logits: tf.Tensor
-    """The logit that is evaluated: [samples, 1], float32; a user's candidates follow each other."""
-
-    stage_one_logits: tf.Tensor | None = None
-    """SIM's first stage: [samples, 1], float32."""
-
-    auxiliary: AuxiliaryLogits | None = None
-    """DIEN's auxiliary network, within SIM too."""
+    total_loss: tf.Tensor
+    """What is minimised, what tables are regularised by included: a float32 scalar."""
 
 
 class StepLosses(NamedTuple):
@@ -192,13 +190,13 @@ PUBLISHED = EvaluatedLoss()
 """Binary cross-entropy, with its published weight."""
 
 
-def evaluated_share(outputs: Outputs | BlockOutputs) -> float:
+def evaluated_share(outputs: Outputs) -> float:
     """Return the weight of the evaluated logit's loss in the published objective."""
     return 1.0 if outputs.stage_one_logits is None else EVALUATED_SHARE
 
 
 def inner_losses(
-    outputs: Outputs | BlockOutputs, labels: tf.Tensor, sample_weight: tf.Tensor | None = None
+    outputs: Outputs, labels: tf.Tensor, sample_weight: tf.Tensor | None = None
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the losses beside the evaluated logit's: stage one's weighted share, and auxiliary."""
     stage_one = auxiliary = tf.constant(0.0)

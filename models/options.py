@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from .blocks.checks import (
@@ -10,6 +11,7 @@ from .blocks.checks import (
     OptionError,
     check_choice,
     check_dims,
+    check_length,
     check_positive,
     check_rate,
     check_switch,
@@ -18,14 +20,51 @@ from .blocks.checks import (
 AnyOptions = TypeVar("AnyOptions", bound="CheckedOptions")
 
 
+Check = Callable[[str, Any], Any]
+"""From an option's name and its value to the value, or an :class:`OptionError`."""
+
+
+def one_of(choices: Sequence[str]) -> dict[str, Check]:
+    """Have an option be one of some words."""
+    return {"check": lambda option, value: check_choice(option, value, choices)}
+
+
+def or_none(check: Check) -> Check:
+    """Have an option that may be off be checked where it is not."""
+    return lambda option, value: None if value is None else check(option, value)
+
+
+AT_LEAST_ONE: dict[str, Check] = {
+    "check": lambda option, value: check_dims(option, value, at_least=1)
+}
+
+CHECKS: dict[str, Check] = {
+    "int": check_positive,
+    "int | None": or_none(check_positive),
+    "tuple[int, ...]": check_dims,
+    "tuple[int, ...] | None": or_none(check_dims),
+    "bool": check_switch,
+    "float | None": check_rate,
+}
+"""What is checked of an option by its type, where its field has no ``check`` of its own."""
+
+
 @dataclass(frozen=True)
 class CheckedOptions:
-    """Options of a model; a subclass lists them as fields and checks them when it is made."""
+    """Options of a model: a subclass lists them as fields, which are checked when it is made."""
+
+    def __post_init__(self) -> None:
+        """Check every option; a list of sizes becomes a tuple."""
+        for option in fields(self):
+            check = option.metadata.get("check") or CHECKS.get(str(option.type))
+            if check is not None:
+                value = check(option.name, getattr(self, option.name))
+                object.__setattr__(self, option.name, value)
 
     @classmethod
     def parse(cls: type[AnyOptions], options: dict[str, Any]) -> AnyOptions:
         """Build the options from names and values; a name that is not one is an error."""
-        known = [field.name for field in fields(cls)]
+        known = [option.name for option in fields(cls)]
         unknown = sorted(set(options) - set(known))
         if unknown:
             raise OptionError(
@@ -66,14 +105,6 @@ class ModelOptions(CheckedOptions):
     """Whether the classifier reads how often, how recently and at what share the target's features
     occur in the history: see :class:`~..blocks.counts.history_counts.HistoryCounts`."""
 
-    def __post_init__(self) -> None:
-        """Check every option."""
-        check_positive("embedding_dim", self.embedding_dim)
-        dims = check_dims("stage_two_mlp_dims", self.stage_two_mlp_dims)
-        object.__setattr__(self, "stage_two_mlp_dims", dims)
-        check_rate("dropout_rate", self.dropout_rate)
-        check_switch("history_counts", self.history_counts)
-
     def widths(self, features: list[str]) -> list[int]:
         """Return the length of each feature's vector."""
         return [self.embedding_dim] * len(features)
@@ -94,25 +125,19 @@ class ModelOptions(CheckedOptions):
 class DINOptions(ModelOptions):
     """What can be set of DIN."""
 
-    attention: str = "dot"
+    attention: str = field(default="dot", metadata=one_of(ATTENTIONS))
     """How a position is scored: ``"dot"`` or ``"activation_unit"``."""
 
     attention_sums: bool = False
     """Whether the classifier reads attention without a softmax, too: see
     :class:`~..blocks.attention.summed_attention.SummedAttention`."""
 
-    def __post_init__(self) -> None:
-        """Check every option."""
-        super().__post_init__()
-        check_choice("attention", self.attention, ATTENTIONS)
-        check_switch("attention_sums", self.attention_sums)
-
 
 @dataclass(frozen=True)
 class DIENOptions(ModelOptions):
     """What can be set of DIEN."""
 
-    aux_mlp_dims: tuple[int, ...] = (100, 50)
+    aux_mlp_dims: tuple[int, ...] = field(default=(100, 50), metadata=AT_LEAST_ONE)
     """Hidden sizes of the auxiliary network."""
 
     auxiliary_loss: bool = True
@@ -123,27 +148,15 @@ class DIENOptions(ModelOptions):
     batch: it then remembers what was before a sample's own. As published it starts from zero at
     each; of plain rows, and of one position, both are the same."""
 
-    long_seq_length: int | None = None
+    long_seq_length: int | None = field(default=None, metadata={"check": or_none(check_length)})
     """How many of a history's positions are the long history; DIEN reads those after them. None:
     all but the newest 10, or all where the short history is not read."""
 
     def __post_init__(self) -> None:
         """Check every option."""
         super().__post_init__()
-        dims = check_dims("aux_mlp_dims", self.aux_mlp_dims, at_least=1)
-        object.__setattr__(self, "aux_mlp_dims", dims)
-        check_switch("one_pass", self.one_pass)
-        check_switch("auxiliary_loss", self.auxiliary_loss)
         if not self.auxiliary_loss:
             self.refuse_change("aux_mlp_dims", "where `auxiliary_loss` is true")
-        length = self.long_seq_length
-        if length is None:
-            return
-        if isinstance(length, bool) or not isinstance(length, int) or length < 0:
-            raise OptionError(
-                "`long_seq_length` should be an integer of at least 0. "
-                f"Received: `long_seq_length` = {length!r}."
-            )
 
     def refuse_change(self, option: str, where: str) -> None:
         """Refuse an option that differs from its default and has no effect."""
@@ -187,7 +200,7 @@ class SearchedOptions(DIENOptions):
     stage_one_mlp_dims: tuple[int, ...] = (200,)
     """Hidden sizes of the first stage's classifier."""
 
-    short_history: str = "dien"
+    short_history: str = field(default="dien", metadata=one_of(SHORT_HISTORIES))
     """How the short history is read: ``"dien"``, ``"attention"``, or ``"none"``: not at all."""
 
     attention_sums: bool = False
@@ -197,11 +210,6 @@ class SearchedOptions(DIENOptions):
     def __post_init__(self) -> None:
         """Check every option."""
         super().__post_init__()
-        check_switch("stage_one", self.stage_one)
-        dims = check_dims("stage_one_mlp_dims", self.stage_one_mlp_dims)
-        object.__setattr__(self, "stage_one_mlp_dims", dims)
-        check_choice("short_history", self.short_history, SHORT_HISTORIES)
-        check_switch("attention_sums", self.attention_sums)
         if not self.stage_one:
             self.refuse_change("stage_one_mlp_dims", "where `stage_one` is true")
         if self.short_history != "dien":
@@ -254,7 +262,6 @@ class SIMOptions(SearchedOptions):
     def __post_init__(self) -> None:
         """Check every option."""
         super().__post_init__()
-        check_positive("top_k", self.top_k)
         if self.search not in PUBLISHED_SEARCHES:
             check_choice("search", self.search, _searches())
         if (self.search == "hard") != (self.category_feature is not None):
@@ -263,17 +270,6 @@ class SIMOptions(SearchedOptions):
                 f"otherwise. Received: `search` = {self.search!r}, "
                 f"`category_feature` = {self.category_feature!r}."
             )
-        if self.heads is not None:
-            check_positive("heads", self.heads)
-        check_positive("time_buckets", self.time_buckets)
-
-    def attention_name(self, has_times: bool) -> str:
-        """Return the name of the attention unit that the options call for.
-
-        Args:
-            has_times: Whether the dataset has time intervals.
-        """
-        return "multi_head" if self.heads is not None or has_times else "dot"
 
 
 def _searches() -> list[str]:
@@ -296,11 +292,6 @@ class LongOptions(SearchedOptions):
     heads: int = 4
     """Heads of the attention to what was found, and of that to the short history."""
 
-    def __post_init__(self) -> None:
-        """Check every option."""
-        super().__post_init__()
-        check_positive("heads", self.heads)
-
 
 @dataclass(frozen=True)
 class ETAOptions(LongOptions):
@@ -311,12 +302,6 @@ class ETAOptions(LongOptions):
 
     hash_bits: int = 64
     """Signs of a position's code; more than twice the length of an item's vector gains nothing."""
-
-    def __post_init__(self) -> None:
-        """Check every option."""
-        super().__post_init__()
-        check_positive("top_k", self.top_k)
-        check_positive("hash_bits", self.hash_bits)
 
 
 @dataclass(frozen=True)
@@ -332,13 +317,6 @@ class SDIMOptions(LongOptions):
     collision_counts: bool = False
     """Whether the classifier reads how much collides, beside its sum."""
 
-    def __post_init__(self) -> None:
-        """Check every option."""
-        super().__post_init__()
-        check_positive("hashes", self.hashes)
-        check_positive("bits_per_hash", self.bits_per_hash)
-        check_switch("collision_counts", self.collision_counts)
-
 
 @dataclass(frozen=True)
 class TWINOptions(LongOptions):
@@ -349,12 +327,6 @@ class TWINOptions(LongOptions):
 
     time_buckets: int = 32
     """Rows of the table of time intervals, where the dataset has them; one for each power of 2."""
-
-    def __post_init__(self) -> None:
-        """Check every option."""
-        super().__post_init__()
-        check_positive("top_k", self.top_k)
-        check_positive("time_buckets", self.time_buckets)
 
 
 AnyRankingOptions = TypeVar("AnyRankingOptions", bound="RankingOptions")
@@ -367,18 +339,15 @@ class RankingOptions(CheckedOptions):
     embedding_dim: int = 128
     """Length of the vector of one feature."""
 
-    bottom_mlp_dims: tuple[int, ...] = (512, 256, 128)
+    bottom_mlp_dims: tuple[int, ...] = field(default=(512, 256, 128), metadata=AT_LEAST_ONE)
     """Sizes of the layers over the numerical features."""
 
-    top_mlp_dims: tuple[int, ...] = (1024, 1024, 512, 256, 1)
+    top_mlp_dims: tuple[int, ...] = field(default=(1024, 1024, 512, 256, 1), metadata=AT_LEAST_ONE)
     """Sizes of the layers over everything; the last is the logit."""
 
     def __post_init__(self) -> None:
         """Check every option."""
-        check_positive("embedding_dim", self.embedding_dim)
-        for name in ("bottom_mlp_dims", "top_mlp_dims"):
-            dims = check_dims(name, getattr(self, name), at_least=1)
-            object.__setattr__(self, name, dims)
+        super().__post_init__()
         if self.top_mlp_dims[-1] != 1:
             raise OptionError(
                 "`top_mlp_dims` should end with 1, the logit. "
@@ -411,7 +380,9 @@ class DLRMOptions(RankingOptions):
 class DCNv2Options(RankingOptions):
     """What can be set of DCNv2."""
 
-    embedding_dims: tuple[int, ...] | None = None
+    embedding_dims: tuple[int, ...] | None = field(
+        default=None, metadata={"check": or_none(AT_LEAST_ONE["check"])}
+    )
     """Lengths of the vectors, one for each categorical feature in the dataset's order; None for
     ``embedding_dim`` of all."""
 
@@ -420,16 +391,6 @@ class DCNv2Options(RankingOptions):
 
     cross_rank: int | None = 512
     """Length to which a cross layer brings its inputs in between; None for layers of full rank."""
-
-    def __post_init__(self) -> None:
-        """Check every option."""
-        super().__post_init__()
-        if self.embedding_dims is not None:
-            dims = check_dims("embedding_dims", self.embedding_dims, at_least=1)
-            object.__setattr__(self, "embedding_dims", dims)
-        check_positive("cross_layers", self.cross_layers)
-        if self.cross_rank is not None:
-            check_positive("cross_rank", self.cross_rank)
 
     def widths(self, features: list[str]) -> list[int]:
         """Return the length of each categorical feature's vector."""
@@ -466,10 +427,7 @@ class TwoTowerOptions(CheckedOptions):
 
     def __post_init__(self) -> None:
         """Check every option."""
-        for name in ("embedding_dim", "tower_dim", "history_weightings"):
-            check_positive(name, getattr(self, name))
-        dims = check_dims("tower_mlp_dims", self.tower_mlp_dims)
-        object.__setattr__(self, "tower_mlp_dims", dims)
+        super().__post_init__()
         temperature = self.temperature
         is_number = isinstance(temperature, int | float) and not isinstance(temperature, bool)
         if not is_number or not 0 < temperature <= 100:

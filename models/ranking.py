@@ -18,6 +18,7 @@ from .blocks.interactions import CrossLayers, DotInteraction, number_of_pairs
 from .blocks.mlp import ReLULayers, published_dense
 from .blocks.serialization import register_block
 from .frame.block_model import BlockModel, ColumnsBlock, with_one_target
+from .losses import Outputs, TotalLoss
 from .options import AnyRankingOptions, DCNv2Options, DLRMOptions, RankingOptions
 
 
@@ -154,7 +155,7 @@ class RankingBlock(ColumnsBlock[AnyRankingOptions]):
     @property
     def vector_dims(self) -> list[int]:
         """Lengths of the vectors that are joined, the bottom layers' first where there are any."""
-        bottom = [self.bottom.dims[-1]] if self.channels.numerical else []
+        bottom = [self.bottom.hidden_dims[-1]] if self.channels.numerical else []
         return [*bottom, *self.width_of.values()]
 
     @property
@@ -223,20 +224,6 @@ class RankingBlock(ColumnsBlock[AnyRankingOptions]):
         return self.forward(self.features(inputs), training=training)
 
 
-class RankingOutputs(NamedTuple):
-    """What a forward pass gives."""
-
-    logits: tf.Tensor
-    """The logit: [batch, 1], float32."""
-
-
-class RankingLosses(NamedTuple):
-    """The objective of one batch."""
-
-    total_loss: tf.Tensor
-    """Binary cross-entropy from the logits: a float32 scalar."""
-
-
 class RankingModel(BlockModel):
     """A block of this package and the logit of its last hidden layer, as a Merlin model.
 
@@ -274,7 +261,7 @@ class RankingModel(BlockModel):
         options: RankingOptions = self.body.options
         return options
 
-    def forward(self, columns: dict[str, Any], training: bool = False) -> RankingOutputs:
+    def forward(self, columns: dict[str, Any], training: bool = False) -> Outputs:
         """Return the logits of a batch of columns.
 
         Args:
@@ -282,7 +269,7 @@ class RankingModel(BlockModel):
             training: Whether to prepare the tables for a gradient.
         """
         hidden = self.body.forward(self.body.features(columns), training=training)
-        return RankingOutputs(self.output_block.to_call(hidden))
+        return Outputs(hidden, logits=self.output_block.to_call(hidden))
 
     def compute_step(
         self,
@@ -290,7 +277,7 @@ class RankingModel(BlockModel):
         labels: tf.Tensor,
         sample_weight: tf.Tensor | None = None,
         training: bool = True,
-    ) -> tuple[RankingLosses, tf.Tensor]:
+    ) -> tuple[TotalLoss, tf.Tensor]:
         """Return the losses of a batch by name, and its logits, for a loop of one's own.
 
         Args:
@@ -302,7 +289,7 @@ class RankingModel(BlockModel):
         logits = self.forward(columns, training=training).logits
         loss = self.evaluated_loss.cost(labels, logits, sample_weight)
         weight = self.evaluated_loss.weight
-        losses = RankingLosses(loss if weight is None else weight * loss)
+        losses = TotalLoss(loss if weight is None else weight * loss)
         return self.regularized(losses), logits
 
 

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
-from merlin.models.tf.core.base import Block
 from merlin.schema import Schema
 
 from .blocks.attention.attention import masked_softmax
@@ -17,11 +16,11 @@ from .blocks.checks import OptionError, check_positive
 from .blocks.embeddings.feature_embedding import mean_vectors
 from .blocks.embeddings.left_padding import LeftPadding
 from .blocks.mlp import HiddenLayers
-from .blocks.serialization import register_block
+from .blocks.serialization import ConfiguredBlock, register_block
 from .blocks.shapes import as_rows
 from .frame.block_model import BlockModel, ColumnsBlock
 from .interest.interest_channels import Channels, Features
-from .losses import sampled_softmax_loss
+from .losses import TotalLoss, sampled_softmax_loss
 from .options import TwoTowerOptions
 
 SLOPES = (0.0, 1.0, 0.3, 0.1)
@@ -29,7 +28,7 @@ SLOPES = (0.0, 1.0, 0.3, 0.1)
 
 
 @register_block
-class PlaceWeights(Block):
+class PlaceWeights(ConfiguredBlock):
     """Softmax over the real places of a learned number for each, once for every weighting.
 
     A weighting says how long ago it looks. The first begins as a plain mean, the second with the
@@ -84,10 +83,6 @@ class PlaceWeights(Block):
     def compute_output_shape(self, input_shape: Any) -> tf.TensorShape:
         """[users, places, dim] -> [users, weightings x dim]."""
         return tf.TensorShape([input_shape[0], self.weightings * int(input_shape[-1])])
-
-    def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the block."""
-        return {**super().get_config(), "weightings": self.weightings, "places": self.places}
 
 
 @register_block
@@ -259,13 +254,6 @@ class TwoTowerOutputs(NamedTuple):
     """Vectors of unit length, [users, candidates, dim], float32."""
 
 
-class TwoTowerLosses(NamedTuple):
-    """The objective of one batch."""
-
-    total_loss: tf.Tensor
-    """The sampled softmax over the batch's items: a float32 scalar."""
-
-
 @tf.keras.utils.register_keras_serializable(package="merlin_sim")
 class TwoTowerModel(BlockModel):
     """Two towers, trained by a softmax over the items of the batch.
@@ -358,7 +346,7 @@ class TwoTowerModel(BlockModel):
         labels: tf.Tensor,
         sample_weight: tf.Tensor | None = None,
         training: bool = True,
-    ) -> tuple[TwoTowerLosses, tf.Tensor]:
+    ) -> tuple[TotalLoss, tf.Tensor]:
         """Return the loss of a batch of plain rows, and its logits, for a loop of one's own.
 
         Args:
@@ -375,4 +363,4 @@ class TwoTowerModel(BlockModel):
         logits = tf.matmul(outputs.users, items, transpose_b=True) / self.options.temperature
         ids = tf.reshape(tf.cast(columns[self._item], tf.int32), [-1])
         loss = sampled_softmax_loss(logits, ids, tf.gather(self._log_chances, ids), weights)
-        return self.regularized(TwoTowerLosses(loss)), outputs.logits
+        return self.regularized(TotalLoss(loss)), outputs.logits

@@ -30,6 +30,19 @@ Received: `top_k` = 0.
     return value
 
 
+def check_length(option: str, length: int) -> int:
+    """Return ``length`` if it is a whole number of at least 0.
+
+    >>> check_length("short_length", 0)
+    0
+    """
+    if isinstance(length, bool) or not isinstance(length, int) or length < 0:
+        raise OptionError(
+            f"`{option}` should be an integer of at least 0. Received: `{option}` = {length!r}."
+        )
+    return length
+
+
 def check_dims(option: str, value: Sequence[int], at_least: int = 0) -> tuple[int, ...]:
     """Return ``value`` as a tuple if it is a list of layer sizes.
 

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-from merlin.models.tf.core.base import Block
 
 from .checks import check_dims, check_positive
-from .serialization import register_block
+from .serialization import ConfiguredBlock, register_block
 from .shapes import sizes
 
 WINDOWS = (10, 30, 100)
@@ -27,7 +26,7 @@ class Seen(NamedTuple):
 
 
 @register_block
-class HistoryCounts(Block):
+class HistoryCounts(ConfiguredBlock):
     """Count a candidate's features in its user's history.
 
     For each feature, over the newest w positions that the candidate sees, for each window w,
@@ -113,12 +112,6 @@ class HistoryCounts(Block):
         is_seen = (newest > 0) & (age < self.length)
         age = tf.where(is_seen, tf.cast(age, tf.float32), float(self.length))
         return 1.0 - _scaled(age, self.length)[:, :, tf.newaxis]
-
-    def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the block."""
-        config = super().get_config()
-        config.pop("autocast", None)
-        return {**config, "length": self.length, "windows": list(self.windows)}
 
 
 def _running(marks: tf.Tensor) -> tf.Tensor:

@@ -10,11 +10,11 @@ import tensorflow as tf
 from merlin.models.tf.core.base import Block
 
 from .checks import check_positive
-from .serialization import register_block
+from .serialization import ConfiguredBlock, register_block
 
 
 @register_block
-class CrossLayers(Block):
+class CrossLayers(ConfiguredBlock):
     """Multiply the inputs into a linear function of each layer before.
 
         x_{i+1} = x_0 * (W_i x_i + b_i) + x_i           of full rank,
@@ -66,10 +66,6 @@ class CrossLayers(Block):
     def compute_output_shape(self, input_shape: Any) -> tf.TensorShape:
         """[batch, dim] -> [batch, dim]."""
         return tf.TensorShape([input_shape[0], input_shape[-1]])
-
-    def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the block."""
-        return {**super().get_config(), "layers": self.layers, "rank": self.rank}
 
 
 @register_block

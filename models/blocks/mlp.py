@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
-from merlin.models.tf.core.base import Block
 
 from .checks import check_dims, check_rate
-from .serialization import register_block
+from .serialization import ConfiguredBlock, register_block
+
+TENSOR_CORE = 8
+"""What the sides of a matrix are multiples of where tensor cores multiply it at full speed."""
 
 
 def affine(inputs: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
@@ -56,8 +58,10 @@ class PReLU(tf.keras.layers.PReLU):
 
 
 @register_block
-class HiddenLayers(Block):
+class HiddenLayers(ConfiguredBlock):
     """Dense + PReLU per hidden size, then optional dropout: a classifier without its logit.
+
+    ``mm.MLPBlock`` has no slope of 0.1 and drops after every layer.
 
     >>> HiddenLayers((200, 80))(tf.ones([2, 16])).shape
     TensorShape([2, 80])
@@ -77,34 +81,29 @@ class HiddenLayers(Block):
         super().__init__(**kwargs)
         self.hidden_dims = check_dims("hidden_dims", hidden_dims)
         self.dropout_rate = check_rate("dropout_rate", dropout_rate)
-        policy = self._dtype_policy
-        self.dense = [
-            tf.keras.layers.Dense(units, dtype=policy, name=f"dense_{place}")
-            for place, units in enumerate(self.hidden_dims)
-        ]
-        self.prelu = [
-            PReLU(dtype=policy, name=f"prelu_{place}") for place in range(len(self.hidden_dims))
-        ]
+        self.dense, self.prelu = self.make_layers()
         self.dropout = None if dropout_rate is None else tf.keras.layers.Dropout(dropout_rate)
+
+    def make_layers(self) -> tuple[list[tf.keras.layers.Layer], list[tf.keras.layers.Layer]]:
+        """Make a product for each size, and what makes its activation."""
+        policy = self._dtype_policy
+        dense = dense_layers(self.hidden_dims, None, policy)
+        prelu = [PReLU(dtype=policy, name=f"prelu_{place}") for place in range(len(dense))]
+        return dense, prelu
 
     def build(self, input_shape: Any) -> None:
         """Create the weights for inputs of [batch, dim]."""
-        shape = tf.TensorShape([None, int(input_shape[-1])])
-        for dense, prelu in zip(self.dense, self.prelu, strict=True):
-            dense.build(shape)
-            shape = tf.TensorShape([None, dense.units])
-            prelu.build(shape)
+        build_in_turn(self.dense, int(input_shape[-1]))
+        for dense, prelu in zip(self.dense, self.prelu, strict=False):
+            prelu.build(tf.TensorShape([None, dense.units]))
         super().build(input_shape)
 
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Return the last hidden layer.
+        """Return the last hidden layer: [batch, dim] -> [batch, last of hidden_dims].
 
         Args:
             inputs: [batch, dim].
             training: Whether dropout applies.
-
-        Returns:
-            [batch, last of hidden_dims].
         """
         hidden = inputs
         for place, prelu in enumerate(self.prelu):
@@ -121,21 +120,12 @@ class HiddenLayers(Block):
         """[batch, dim] -> [batch, last of hidden_dims]."""
         return tf.TensorShape([input_shape[0], self.output_dim(input_shape[-1])])
 
-    def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the block."""
-        return {
-            **super().get_config(),
-            "hidden_dims": list(self.hidden_dims),
-            "dropout_rate": self.dropout_rate,
-        }
-
 
 @register_block
-class ClassifierMLP(Block):
+class ClassifierMLP(HiddenLayers):
     """Hidden layers with PReLU, optional dropout, then one linear unit in float32.
 
-    >>> logits = ClassifierMLP((200, 80))(tf.ones([2, 16]))
-    >>> logits.shape
+    >>> ClassifierMLP((200, 80))(tf.ones([2, 16])).shape
     TensorShape([2, 1])
 
     Args:
@@ -143,95 +133,46 @@ class ClassifierMLP(Block):
         dropout_rate: Share of the last hidden layer dropped in training; None for off.
     """
 
-    def __init__(
-        self,
-        hidden_dims: tuple[int, ...] = (200, 80),
-        dropout_rate: float | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """Make the layers; the hidden ones check the options."""
-        super().__init__(**kwargs)
-        policy = self._dtype_policy
-        self.hidden = HiddenLayers(hidden_dims, dropout_rate, dtype=policy, name="hidden")
-        # In mixed precision the logit stays in float32: losses come from float32 logits.
-        self.logit = tf.keras.layers.Dense(1, dtype=str(policy.variable_dtype), name="logit")
-
     def build(self, input_shape: Any) -> None:
         """Create the weights for inputs of [batch, dim]."""
-        self.hidden.build(input_shape)
-        self.logit.build(tf.TensorShape([None, self.hidden.output_dim(int(input_shape[-1]))]))
         super().build(input_shape)
+        # In mixed precision the logit stays in float32: losses come from float32 logits.
+        dtype = str(self._dtype_policy.variable_dtype)
+        self.logit = tf.keras.layers.Dense(1, dtype=dtype, name="logit")
+        width = super().output_dim(int(input_shape[-1]))
+        self.logit.build(tf.TensorShape([None, width]))
 
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Return the logits.
+        """Return the logits: [batch, dim] -> [batch, 1], float32."""
+        return self.logit(super().call(inputs, training=training))
 
-        Args:
-            inputs: [batch, dim].
-            training: Whether dropout applies.
-
-        Returns:
-            [batch, 1], float32.
-        """
-        return self.logit(self.hidden(inputs, training=training))
-
-    def compute_output_shape(self, input_shape: Any) -> tf.TensorShape:
-        """[batch, dim] -> [batch, 1]."""
-        return tf.TensorShape([input_shape[0], 1])
-
-    def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the block."""
-        return {
-            **super().get_config(),
-            "hidden_dims": list(self.hidden.hidden_dims),
-            "dropout_rate": self.hidden.dropout_rate,
-        }
-
-
-TENSOR_CORE = 8
-"""What the sides of a matrix are multiples of where tensor cores multiply it at full speed."""
+    def output_dim(self, input_dim: int) -> int:
+        """Return 1: the logit."""
+        return 1
 
 
 @register_block
-class ReLULayers(Block):
-    """Dense + ReLU for each size.
+class ReLULayers(HiddenLayers):
+    """Dense + ReLU for each size: the networks of DLRM.
 
     Kernels start normal after Glorot, biases normal with variance 1 / units, as published. The
-    inputs are padded with zeros to a multiple of 8, as is the first kernel while it multiplies:
-    the variable has a row for each input and no more.
+    inputs are padded with zeros to a multiple of 8, for tensor cores, as is the first kernel while
+    it multiplies: the variable has a row for each input and no more. ``mm.MLPBlock`` does neither.
 
     >>> ReLULayers((512, 256, 128))(tf.ones([2, 13])).shape
     TensorShape([2, 128])
 
     Args:
-        dims: Sizes of the layers; none gives what came in.
+        hidden_dims: Sizes of the layers; none gives what came in.
     """
 
-    def __init__(self, dims: tuple[int, ...] = (512, 256, 128), **kwargs: Any) -> None:
-        """Check the sizes and make the layers."""
-        super().__init__(**kwargs)
-        self.dims = check_dims("dims", dims)
-        self.dense = [
-            published_dense(units, "relu", dtype=self._dtype_policy, name=f"dense_{place}")
-            for place, units in enumerate(self.dims)
-        ]
+    def make_layers(self) -> tuple[list[tf.keras.layers.Layer], list[tf.keras.layers.Layer]]:
+        """Make the layers, whose activation is their own."""
+        policy, sizes = self._dtype_policy, enumerate(self.hidden_dims)
+        return [published_dense(n, "relu", dtype=policy, name=f"dense_{i}") for i, n in sizes], []
 
-    def build(self, input_shape: Any) -> None:
-        """Create the weights for inputs of [batch, dim]."""
-        dim = int(input_shape[-1])
-        for dense in self.dense:
-            dense.build(tf.TensorShape([None, dim]))
-            dim = dense.units
-        super().build(input_shape)
-
-    def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Return the last layer.
-
-        Args:
-            inputs: [batch, dim].
-
-        Returns:
-            [batch, last of dims].
-        """
+    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Return the last layer: [batch, dim] -> [batch, last of hidden_dims]."""
         if not self.dense:
             return inputs
         first, others = self.dense[0], self.dense[1:]
@@ -242,17 +183,23 @@ class ReLULayers(Block):
             hidden = dense(hidden)
         return hidden
 
-    def output_dim(self, input_dim: int) -> int:
-        """Return the size of what comes out for inputs of this size."""
-        return self.dims[-1] if self.dims else input_dim
 
-    def compute_output_shape(self, input_shape: Any) -> tf.TensorShape:
-        """[batch, dim] -> [batch, last of dims]."""
-        return tf.TensorShape([input_shape[0], self.output_dim(input_shape[-1])])
+def dense_layers(
+    dims: tuple[int, ...], activation: str | None, policy: Any
+) -> list[tf.keras.layers.Layer]:
+    """Make a layer of each size, named by its place."""
+    return [
+        tf.keras.layers.Dense(units, activation=activation, dtype=policy, name=f"dense_{place}")
+        for place, units in enumerate(dims)
+    ]
 
-    def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the block."""
-        return {**super().get_config(), "dims": list(self.dims)}
+
+def build_in_turn(layers: list[tf.keras.layers.Layer], width: int) -> int:
+    """Build layers that follow each other, for inputs of [..., width]; return the last's width."""
+    for dense in layers:
+        dense.build(tf.TensorShape([None, width]))
+        width = dense.units
+    return width
 
 
 def published_dense(units: int, activation: str | None, **kwargs: Any) -> tf.keras.layers.Dense:

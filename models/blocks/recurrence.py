@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-from merlin.models.tf.core.base import Block
 
 from .attention.activation_unit import ActivationUnit
 from .attention.attention import masked_softmax
 from .checks import check_dims, check_positive, check_rate
-from .mlp import PReLU, affine
-from .serialization import register_block
+from .mlp import PReLU, affine, build_in_turn, dense_layers
+from .serialization import ConfiguredBlock, register_block
 from .shapes import Size, as_rows, beside_candidates, gather_places, is_one, sharing_of, sizes
 
 
 @register_block
-class InterestExtractor(Block):
+class InterestExtractor(ConfiguredBlock):
     """Keras's own GRU (``reset_after``), with its weights, unrolled over a short history.
 
         z = sigmoid(x W_z + b_z + h U_z + b'_z)
@@ -88,10 +87,6 @@ class InterestExtractor(Block):
             states.append(state)
         return states
 
-    def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the block."""
-        return {**super().get_config(), "units": self.units}
-
 
 class Product(NamedTuple):
     """The product of input and state with one kernel: what a gate is made of."""
@@ -111,7 +106,7 @@ class Product(NamedTuple):
 
 
 @register_block
-class AUGRU(Block):
+class AUGRU(ConfiguredBlock):
     """GRU whose update gate is scaled by attention (DIEN, the interest evolving layer).
 
         [r, u] = sigmoid(Dense([x, h])),    c = tanh(Dense([x, r h]))
@@ -189,10 +184,6 @@ class AUGRU(Block):
             products.append(Product(kernel, bias, of_state, tf.split(of_inputs, len(shared))))
         return products
 
-    def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the block."""
-        return {**super().get_config(), "units": self.units}
-
 
 def _multiply(
     products: list[Product], state: tf.Tensor, t: int, position: tf.Tensor, candidates: Size
@@ -220,7 +211,7 @@ class Evolution(NamedTuple):
 
 
 @register_block
-class InterestEvolution(Block):
+class InterestEvolution(ConfiguredBlock):
     """GRU, attention of a candidate to its states, AUGRU (DIEN, arXiv 1809.03672).
 
         h_1..h_T = GRU(e_1..e_T)
@@ -319,10 +310,6 @@ class InterestEvolution(Block):
         item = tf.reshape(item, [sizes(states[0])[0], sharing, self.units])
         return as_rows(self.activation_unit(item, tf.stack(states, axis=1)))
 
-    def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the block."""
-        return {**super().get_config(), "units": self.units}
-
 
 class AuxiliaryLogits(NamedTuple):
     """What the auxiliary network thinks of each next position; each [rows, short - 1]."""
@@ -338,7 +325,7 @@ class AuxiliaryLogits(NamedTuple):
 
 
 @register_block
-class AuxiliaryNetwork(Block):
+class AuxiliaryNetwork(ConfiguredBlock):
     """Sigmoid MLP on [h(1..T-1), e(2..T)], for the real and the negative history.
 
     DIEN (https://arxiv.org/abs/1809.03672), interest extractor layer. The first kernel is
@@ -369,10 +356,7 @@ class AuxiliaryNetwork(Block):
         self.hidden_dims = check_dims("hidden_dims", hidden_dims, at_least=1)
         self.dropout_rate = check_rate("dropout_rate", dropout_rate)
         policy = self._dtype_policy
-        self.dense = [
-            tf.keras.layers.Dense(units, activation="sigmoid", dtype=policy, name=f"dense_{place}")
-            for place, units in enumerate(self.hidden_dims)
-        ]
+        self.dense = dense_layers(self.hidden_dims, "sigmoid", policy)
         last = f"dense_{len(self.hidden_dims)}"
         self.dense.append(tf.keras.layers.Dense(1, dtype=policy.variable_dtype, name=last))
         self.dropout = None if dropout_rate is None else tf.keras.layers.Dropout(dropout_rate)
@@ -380,10 +364,7 @@ class AuxiliaryNetwork(Block):
     def build(self, input_shape: Any) -> None:
         """Create the weights for states of [rows, units] each."""
         shape = input_shape[0] if isinstance(input_shape, list) else input_shape
-        width = int(shape[-1]) + self.item_dim
-        for dense in self.dense:
-            dense.build(tf.TensorShape([None, width]))
-            width = dense.units
+        build_in_turn(self.dense, int(shape[-1]) + self.item_dim)
         super().build(input_shape)
 
     def call(
@@ -427,12 +408,3 @@ class AuxiliaryNetwork(Block):
             scores = self.dense[-1](hidden)
             logits.append(tf.transpose(tf.squeeze(scores, axis=-1)))  # [rows, short - 1]
         return AuxiliaryLogits(logits[0], logits[1], history_mask[:, 1:])
-
-    def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the block."""
-        return {
-            **super().get_config(),
-            "item_dim": self.item_dim,
-            "hidden_dims": list(self.hidden_dims),
-            "dropout_rate": self.dropout_rate,
-        }

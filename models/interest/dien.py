@@ -11,7 +11,7 @@ from ..blocks.recurrence import AuxiliaryLogits, AuxiliaryNetwork, Evolution, In
 from ..blocks.search.history_split import HistorySplit
 from ..blocks.serialization import register_block
 from ..blocks.shapes import as_rows, beside_candidates, gather_places, sharing_of, sizes
-from ..losses import BlockOutputs
+from ..losses import Outputs
 from ..options import DIENOptions
 from .interest_block import InterestBlock, InterestModel
 from .interest_channels import Features
@@ -151,7 +151,7 @@ class DIENBlock(InterestBlock[DIENOptions]):
 
     def forward(
         self, features: Features, training: bool = False, with_objective: bool = False
-    ) -> BlockOutputs:
+    ) -> Outputs:
         """Return the last hidden layer, and with the objective the auxiliary network's logits."""
         ids = {**features.user, **features.target_item, **features.listed}
         with_negatives = with_objective and self.has_auxiliary_loss
@@ -169,12 +169,12 @@ class DIENBlock(InterestBlock[DIENOptions]):
         rows = self.join_rows(parts, vectors)
         hidden = self.classifier(rows, training=training)
         if not with_objective or self.auxiliary is None:
-            return BlockOutputs(hidden)
+            return Outputs(hidden)
         negative = self.join([vectors[n] for n in self.channels.negative], mask)
         auxiliary = auxiliary_of_samples(
             self.auxiliary, evolution, short, negative, training, windows.places
         )
-        return BlockOutputs(hidden, auxiliary=auxiliary)
+        return Outputs(hidden, auxiliary=auxiliary)
 
 
 @tf.keras.utils.register_keras_serializable(package="merlin_sim")

@@ -21,7 +21,7 @@ from ..blocks.mlp import HiddenLayers
 from ..blocks.shapes import as_rows, beside_candidates, repeat_candidates, sizes
 from ..frame.block_model import BlockModel, ColumnsBlock
 from ..frame.composed_objective import join_step, weigh_composed_models
-from ..losses import BlockOutputs, Outputs, StepLosses, evaluated_share, inner_losses, step_losses
+from ..losses import Outputs, StepLosses, evaluated_share, inner_losses, step_losses
 from ..options import AnyModelOptions, ModelOptions
 from .interest_channels import Channels, Features
 
@@ -112,7 +112,7 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
 
     def forward(
         self, features: Features, training: bool = False, with_objective: bool = False
-    ) -> BlockOutputs:
+    ) -> Outputs:
         """Return the last hidden layer of a batch, and what the objective needs if asked for it.
 
         It is the one way from columns to the hidden layer: of plain rows, of several candidates
@@ -158,7 +158,7 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
             self._add_inner_losses(outputs, targets)
         return outputs.hidden
 
-    def _add_inner_losses(self, outputs: BlockOutputs, targets: Any) -> None:
+    def _add_inner_losses(self, outputs: Outputs, targets: Any) -> None:
         if not outputs.has_inner_losses:
             return
         label = self.channels.label
@@ -319,8 +319,7 @@ class InterestModel(BlockModel):
         needs_negatives = with_objective and self.body.has_auxiliary_loss
         features = self.features(columns, with_negatives=needs_negatives)
         outputs = self.body.forward(features, training=training, with_objective=with_objective)
-        logits = self.logits(outputs.hidden)
-        return Outputs(logits, outputs.stage_one_logits, outputs.auxiliary)
+        return outputs._replace(logits=self.logits(outputs.hidden))
 
     def compute_step(
         self,

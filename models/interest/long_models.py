@@ -14,19 +14,17 @@ from .sim import SearchedBlock, SearchedModel
 
 @register_block
 class ETABlock(SearchedBlock[ETAOptions]):
-    """Search by Hamming distance of random signs, attention of several heads to what it found."""
+    """Efficient Target Attention over hashed histories (ETA, https://arxiv.org/abs/2108.04468).
+
+    Search by Hamming distance of random signs, attention of several heads to what it found.
+    """
 
     options_type = ETAOptions
 
-    @property
-    def heads(self) -> int:
-        """How many heads attend, to the long history and to the short one."""
-        return self.options.heads
-
     def make_search_unit(self) -> SearchUnit:
         """Make the search by hashes."""
-        policy = self._dtype_policy
-        return HashSearchUnit.from_options(self.options, dtype=policy, name="search_unit")
+        bits, top_k = self.options.hash_bits, self.options.top_k
+        return HashSearchUnit(bits, top_k, dtype=self._dtype_policy, name="search_unit")
 
     def make_attention_unit(self) -> AttentionUnit:
         """Make the attention to what was found."""
@@ -34,28 +32,19 @@ class ETABlock(SearchedBlock[ETAOptions]):
         return TargetAttentionUnit(attention, dtype=self._dtype_policy, name="attention_unit")
 
 
-@tf.keras.utils.register_keras_serializable(package="merlin_sim")
-class ETAModel(SearchedModel):
-    """ETA as a Merlin model; see :class:`~.sim.SearchedModel`."""
-
-    body_type = ETABlock
-
-
 @register_block
 class SDIMBlock(SearchedBlock[SDIMOptions]):
-    """Hashes instead of a search, and the sum of what collides with the target."""
+    """Sampling-based Deep Interest Modeling (SDIM, https://arxiv.org/abs/2205.10249).
+
+    Hashes instead of a search, and the sum of what collides with the target.
+    """
 
     options_type = SDIMOptions
 
-    @property
-    def heads(self) -> int:
-        """How many heads attend to the short history."""
-        return self.options.heads
-
     def make_search_unit(self) -> SearchUnit:
         """Make what counts collisions."""
-        policy = self._dtype_policy
-        return CollisionSearchUnit.from_options(self.options, dtype=policy, name="search_unit")
+        hashes, bits = self.options.hashes, self.options.bits_per_hash
+        return CollisionSearchUnit(hashes, bits, dtype=self._dtype_policy, name="search_unit")
 
     def make_attention_unit(self) -> AttentionUnit:
         """Make what sums the colliding."""
@@ -63,16 +52,12 @@ class SDIMBlock(SearchedBlock[SDIMOptions]):
         return CollisionAttentionUnit(counts, dtype=self._dtype_policy, name="attention_unit")
 
 
-@tf.keras.utils.register_keras_serializable(package="merlin_sim")
-class SDIMModel(SearchedModel):
-    """SDIM as a Merlin model; see :class:`~.sim.SearchedModel`."""
-
-    body_type = SDIMBlock
-
-
 @register_block
 class TWINBlock(SearchedBlock[TWINOptions]):
-    """One attention, with the same parameters in the search and over what the search found."""
+    """Two-stage Interest Network (TWIN, https://arxiv.org/abs/2302.02352).
+
+    One attention, with the same parameters in the search and over what the search found.
+    """
 
     options_type = TWINOptions
     reads_time_intervals = True
@@ -80,19 +65,7 @@ class TWINBlock(SearchedBlock[TWINOptions]):
     def make_blocks(self) -> None:
         """Make the attention of both stages, and the frame's blocks."""
         super().make_blocks()
-        has_times = self.channels.time_intervals is not None
-        time_dim = self.options.embedding_dim if has_times else 0
-        self.target_attention = self.make_target_attention("target_attention", time_dim)
-
-    @property
-    def heads(self) -> int:
-        """How many heads attend, to the long history and to the short one."""
-        return self.options.heads
-
-    @property
-    def time_buckets(self) -> int:
-        """Rows of the table of time intervals."""
-        return self.options.time_buckets
+        self.target_attention = self.make_target_attention("target_attention", self.time_dim)
 
     def make_search_unit(self) -> SearchUnit:
         """Make the search by the attention's scores."""
@@ -103,6 +76,20 @@ class TWINBlock(SearchedBlock[TWINOptions]):
         """Make the attention to what was found."""
         policy = self._dtype_policy
         return TargetAttentionUnit(self.target_attention, dtype=policy, name="attention_unit")
+
+
+@tf.keras.utils.register_keras_serializable(package="merlin_sim")
+class ETAModel(SearchedModel):
+    """ETA as a Merlin model; see :class:`~.sim.SearchedModel`."""
+
+    body_type = ETABlock
+
+
+@tf.keras.utils.register_keras_serializable(package="merlin_sim")
+class SDIMModel(SearchedModel):
+    """SDIM as a Merlin model; see :class:`~.sim.SearchedModel`."""
+
+    body_type = SDIMBlock
 
 
 @tf.keras.utils.register_keras_serializable(package="merlin_sim")

@@ -12,10 +12,9 @@ from ..blocks.checks import OptionError, check_choice
 from ..blocks.embeddings.feature_embedding import TimeIntervalEmbedding
 from ..blocks.mlp import ClassifierMLP
 from ..blocks.recurrence import AuxiliaryNetwork, InterestEvolution
-from ..blocks.search.attention_units import DEFAULT_HEADS
+from ..blocks.search.attention_units import DEFAULT_HEADS, ExactSearchUnit, MultiHeadSearchUnit
 from ..blocks.search.history_split import HistorySplit, SplitHistory
 from ..blocks.search.search_and_attention import (
-    ATTENTION_UNITS,
     SEARCH_UNITS,
     AttentionUnit,
     LongHistory,
@@ -25,7 +24,7 @@ from ..blocks.search.search_and_attention import (
 )
 from ..blocks.serialization import part_config, part_from, register_block
 from ..blocks.shapes import Size, sizes
-from ..losses import BlockOutputs
+from ..losses import Outputs
 from ..options import SearchedOptions, SIMOptions
 from .dien import (
     UNITS_PER_EMBEDDING_DIM,
@@ -120,8 +119,14 @@ class SearchedBlock(InterestBlock[AnySearched]):
 
     @property
     def heads(self) -> int:
-        """How many heads the attention to the short history has."""
-        raise NotImplementedError
+        """How many heads attend to the short history, and to the long one where it has heads."""
+        options: Any = self.options
+        return options.heads or DEFAULT_HEADS
+
+    @property
+    def time_dim(self) -> int:
+        """Length of the vectors of time intervals; 0 for a dataset without."""
+        return 0 if self.channels.time_intervals is None else self.options.embedding_dim
 
     def make_search_unit(self) -> SearchUnit:
         """Make the search unit that the options call for."""
@@ -131,20 +136,16 @@ class SearchedBlock(InterestBlock[AnySearched]):
         """Make the attention unit that the options call for."""
         raise NotImplementedError
 
-    @property
-    def time_buckets(self) -> int:
-        """Rows of the table of time intervals, for a model that reads them."""
-        raise NotImplementedError
-
     def _make_time_embedding(self) -> TimeIntervalEmbedding:
         if self.channels.time_intervals is None:
             raise OptionError(
                 "`attention_unit` reads time intervals: the schema should have a column of the "
                 "channel history_time_intervals. Received: none."
             )
+        options: Any = self.options
         return TimeIntervalEmbedding(
             self.options.embedding_dim,
-            self.time_buckets,
+            options.time_buckets,
             dtype=self._dtype_policy,
             name="time_embedding",
         )
@@ -184,7 +185,7 @@ class SearchedBlock(InterestBlock[AnySearched]):
 
     def forward(
         self, features: Features, training: bool = False, with_objective: bool = False
-    ) -> BlockOutputs:
+    ) -> Outputs:
         """Return the last hidden layer, and with the objective stage one's and auxiliary logits."""
         with_negatives = with_objective and self.has_auxiliary_loss
         vectors = self.embed(features, with_negatives, with_gradient=training or with_objective)
@@ -219,7 +220,7 @@ class SearchedBlock(InterestBlock[AnySearched]):
             auxiliary = auxiliary_of_samples(
                 self.auxiliary, evolution, short, negative, training, windows.places
             )
-        return BlockOutputs(hidden, stage_one_logits, auxiliary)
+        return Outputs(hidden, stage_one_logits, auxiliary)
 
     def embed(
         self, features: Features, with_negatives: bool = False, with_gradient: bool = True
@@ -306,16 +307,6 @@ class SIMBlock(SearchedBlock[SIMOptions]):
         """Dropout of the auxiliary network: that of the classifiers, as published."""
         return self.options.dropout_rate
 
-    @property
-    def heads(self) -> int:
-        """How many heads the attention to the short history has."""
-        return self.options.heads or DEFAULT_HEADS
-
-    @property
-    def time_buckets(self) -> int:
-        """Rows of the table of time intervals."""
-        return self.options.time_buckets
-
     def make_search_unit(self) -> SearchUnit:
         """Make the search unit that ``search`` names."""
         unit = SEARCH_UNITS[self.options.search]
@@ -323,13 +314,11 @@ class SIMBlock(SearchedBlock[SIMOptions]):
 
     def make_attention_unit(self) -> AttentionUnit:
         """Make the attention unit: of several heads where there are times or ``heads``."""
-        has_times = self.channels.time_intervals is not None
-        return ATTENTION_UNITS[self.options.attention_name(has_times)].from_options(
-            self.options,
-            self.item_dim,
-            self.options.embedding_dim if has_times else 0,
-            dtype=self._dtype_policy,
-            name="attention_unit",
+        policy = self._dtype_policy
+        if self.options.heads is None and not self.time_dim:
+            return ExactSearchUnit(dtype=policy, name="attention_unit")
+        return MultiHeadSearchUnit(
+            self.heads, self.item_dim, self.time_dim, dtype=policy, name="attention_unit"
         )
 
 

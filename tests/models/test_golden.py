@@ -61,7 +61,7 @@ def weights_by_role(model):
     roles |= dict(classifier_roles(evaluated, body.classifier, model.output_block.to_call))
     if hasattr(body, "stage_one"):
         stage_one = body.stage_one
-        roles |= dict(classifier_roles("stage_one", stage_one.hidden, stage_one.logit))
+        roles |= dict(classifier_roles("stage_one", stage_one, stage_one.logit))
     if hasattr(body, "interest"):
         roles |= dict(interest_roles(body.interest))
         roles |= dict(dense_roles("aux", body.auxiliary.dense))

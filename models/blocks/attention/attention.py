@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from merlin.models.tf.core.base import Block
 
 from ..checks import ATTENTIONS, check_choice, check_positive
-from ..serialization import register_block
+from ..serialization import ConfiguredBlock, register_block
 from ..shapes import beside_windows, by_window, sizes
 from .activation_unit import ActivationUnit
 
@@ -117,7 +116,7 @@ def dot_attention_sums(
 
 
 @register_block
-class DINAttention(Block):
+class DINAttention(ConfiguredBlock):
     """Weigh each position of a history by its score against a candidate, and sum.
 
         interest = sum_t softmax(score(candidate, h_t)) h_t     over the positions t it may see
@@ -183,15 +182,9 @@ class DINAttention(Block):
         """[users, candidates, dim] -> [users, candidates, dim]."""
         return tf.TensorShape(input_shape)
 
-    def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the block."""
-        config = super().get_config()
-        config.pop("autocast", None)
-        return {**config, "attention": self.attention}
-
 
 @register_block
-class TargetAttention(Block):
+class TargetAttention(ConfiguredBlock):
     """Attend with each head to what a candidate may see (TWIN, arXiv 2302.02352, equations 5 to 8).
 
         score_i(t) = (e Q_i) . (h_t K_i) / sqrt(head_dim) + c_t b_i
@@ -309,17 +302,6 @@ class TargetAttention(Block):
         scores = self.scores(candidates, history, times)
         weights = attention_weights(scores, history_mask[:, :, tf.newaxis, :])
         return self.attend(weights, history)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the block."""
-        config = super().get_config()
-        config.pop("autocast", None)
-        return {
-            **config,
-            "heads": self.heads,
-            "head_dim": self.head_dim,
-            "time_dim": self.time_dim,
-        }
 
 
 FIRST_BIAS = -2.0

@@ -13,7 +13,7 @@ from merlin.schema import ColumnSchema, Schema
 
 from ....schemas.channel_contract import domain_of
 from ..checks import OptionError, check_positive
-from ..serialization import part_from, register_block, schema_from, schema_json
+from ..serialization import ConfiguredBlock, part_from, register_block, schema_from, schema_json
 from .spread_tables import Spread, SpreadLookup, current_spread, placed_table
 from .table_lookup import plain_lookup, table_lookup
 
@@ -263,7 +263,7 @@ def mean_vectors(vectors: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
 
 
 @register_block
-class TimeIntervalEmbedding(Block):
+class TimeIntervalEmbedding(ConfiguredBlock):
     """A table over intervals by their order of magnitude: row floor(log2(1 + interval)).
 
     The same for any unit of time: with 32 rows seconds reach 136 years. Intervals below 0 and NaN
@@ -307,9 +307,3 @@ class TimeIntervalEmbedding(Block):
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Embed intervals: [...] -> [..., dim]."""
         return tf.gather(tf.convert_to_tensor(self.table), self.bucket(inputs))
-
-    def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the block."""
-        config = super().get_config()
-        config.pop("autocast", None)
-        return {**config, "dim": self.dim, "buckets": self.buckets}

@@ -8,23 +8,20 @@ import tensorflow as tf
 
 from ..attention.attention import TargetAttention, attention_weights, dot_attention_sums, dot_scores
 from ..checks import check_positive
-from ..serialization import part_config, part_from, register_block
+from ..serialization import part_from, register_block
 from ..shapes import by_window, sharing_of, sizes
 from .search_and_attention import (
     AttentionUnit,
     LongHistory,
     LongInterest,
-    SearchOptions,
     SearchResult,
     Target,
     dot_weights,
     mean_weights,
-    register_attention_unit,
     search_strength,
 )
 
 
-@register_attention_unit("dot")
 @register_block
 class ExactSearchUnit(AttentionUnit):
     """Attend again, by the dot product, to the positions that a search kept.
@@ -47,13 +44,6 @@ class ExactSearchUnit(AttentionUnit):
     def __init__(self, **kwargs: Any) -> None:
         """Make the unit, which has no option and no weight."""
         super().__init__(autocast=False, **kwargs)
-
-    @classmethod
-    def from_options(
-        cls, options: Any, item_dim: int, time_dim: int, **kwargs: Any
-    ) -> ExactSearchUnit:
-        """Make the unit; no option concerns it."""
-        return cls(**kwargs)
 
     def attended_dim(self, item_dim: int) -> int:
         """Return ``item_dim``: what is attended to are the items' vectors."""
@@ -84,7 +74,6 @@ DEFAULT_HEADS = 4
 """Heads of the attention over items and times, unless set."""
 
 
-@register_attention_unit("multi_head")
 @register_block
 class MultiHeadSearchUnit(AttentionUnit):
     """Multi-head attention to what the search kept (SIM, equations 5 to 7).
@@ -109,13 +98,6 @@ class MultiHeadSearchUnit(AttentionUnit):
         self.head_dim = check_positive("head_dim", head_dim)
         self.time_dim = time_dim
         self.reads_times = time_dim > 0
-
-    @classmethod
-    def from_options(
-        cls, options: SearchOptions, item_dim: int, time_dim: int, **kwargs: Any
-    ) -> MultiHeadSearchUnit:
-        """Make the unit for ``heads``, :data:`DEFAULT_HEADS` where that is None."""
-        return cls(options.heads or DEFAULT_HEADS, item_dim, time_dim, **kwargs)
 
     def attended_dim(self, item_dim: int) -> int:
         """Return the length of all heads' vectors, items and times."""
@@ -171,15 +153,6 @@ class MultiHeadSearchUnit(AttentionUnit):
         *searched, mean = [tf.cast(vector, self.compute_dtype) for vector in sums]
         attended = tf.cast(attended, self.compute_dtype)
         return LongInterest(attended, mean, searched[0] if stage_one else None)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the unit."""
-        return {
-            **super().get_config(),
-            "heads": self.heads,
-            "head_dim": self.head_dim,
-            "time_dim": self.time_dim,
-        }
 
 
 def _products(query: tf.Tensor, vectors: tf.Tensor) -> tf.Tensor:
@@ -265,10 +238,6 @@ class TargetAttentionUnit(AttentionUnit):
         """Return each head's weights over ``mask``: [users, candidates, heads, long], float32."""
         return attention_weights(self._scores(target, history), mask[:, :, tf.newaxis, :])
 
-    def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the unit."""
-        return {**super().get_config(), "attention": part_config(self.attention)}
-
 
 @register_block
 class CollisionAttentionUnit(AttentionUnit):
@@ -298,13 +267,6 @@ class CollisionAttentionUnit(AttentionUnit):
         super().__init__(autocast=False, **kwargs)
         self.counts = counts
 
-    @classmethod
-    def from_options(
-        cls, options: Any, item_dim: int, time_dim: int, **kwargs: Any
-    ) -> CollisionAttentionUnit:
-        """Make the unit for ``collision_counts``."""
-        return cls(options.collision_counts, **kwargs)
-
     def attended_dim(self, item_dim: int) -> int:
         """Return ``item_dim``, and one for the count."""
         return item_dim + int(self.counts)
@@ -333,7 +295,3 @@ class CollisionAttentionUnit(AttentionUnit):
         """Return the softmax that is done without, of the dot product, as one head's weights."""
         weights = attention_weights(dot_scores(target.vector, history.vectors), mask)
         return weights[:, :, tf.newaxis, :]
-
-    def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the unit."""
-        return {**super().get_config(), "counts": self.counts}

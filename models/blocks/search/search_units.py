@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
-from merlin.models.tf.core.base import Block
 
 from ..attention.attention import TargetAttention, attention_weights, dot_scores
 from ..checks import OptionError, check_positive
-from ..serialization import part_config, part_from, register_block
+from ..serialization import ConfiguredBlock, part_from, register_block
 from ..shapes import sizes
 from .search_and_attention import (
     DotWeights,
     LongHistory,
-    SearchOptions,
     SearchResult,
     SearchUnit,
     Target,
@@ -24,7 +22,7 @@ from .top_k_mask import top_k_mask
 
 
 @register_block
-class RandomProjection(Block):
+class RandomProjection(ConfiguredBlock):
     """Signs of a vector's products with random vectors that never change.
 
         code(x) = (sign(x . r_1), ..., sign(x . r_bits)),    sign(0) = 1
@@ -63,12 +61,6 @@ class RandomProjection(Block):
         one = tf.ones([], tf.float32)
         return tf.where(tf.matmul(vectors, self.projection) >= 0.0, one, -one)
 
-    def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the block."""
-        config = super().get_config()
-        config.pop("autocast", None)
-        return {**config, "bits": self.bits}
-
 
 @register_search_unit("soft")
 @register_block
@@ -98,7 +90,7 @@ class GeneralSearchUnit(SearchUnit):
         self.top_k = check_positive("top_k", top_k)
 
     @classmethod
-    def from_options(cls, options: SearchOptions, **kwargs: Any) -> GeneralSearchUnit:
+    def from_options(cls, options: Any, **kwargs: Any) -> GeneralSearchUnit:
         """Make the unit for ``top_k``."""
         return cls(options.top_k, **kwargs)
 
@@ -109,10 +101,6 @@ class GeneralSearchUnit(SearchUnit):
         whole = attention_weights(scores, history.mask)
         selected = top_k_mask(whole, self.top_k)
         return SearchResult(selected, DotWeights(rescaled(whole, selected), whole))
-
-    def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the unit."""
-        return {**super().get_config(), "top_k": self.top_k}
 
 
 def rescaled(weights: tf.Tensor, selected: tf.Tensor) -> tf.Tensor:
@@ -162,7 +150,7 @@ class HardSearchUnit(SearchUnit):
         self.top_k = check_positive("top_k", top_k)
 
     @classmethod
-    def from_options(cls, options: SearchOptions, **kwargs: Any) -> HardSearchUnit:
+    def from_options(cls, options: Any, **kwargs: Any) -> HardSearchUnit:
         """Make the unit for ``category_feature`` and ``top_k``."""
         return cls(options.category_feature or "", options.top_k, **kwargs)
 
@@ -174,14 +162,6 @@ class HardSearchUnit(SearchUnit):
         # Counted from the newest, which is the last: 1 at the newest match, 2 at the one before.
         rank = tf.cumsum(tf.cast(same, tf.int32), axis=-1, reverse=True)
         return SearchResult(same & (rank <= self.top_k))
-
-    def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the unit."""
-        return {
-            **super().get_config(),
-            "category_feature": self.category_feature,
-            "top_k": self.top_k,
-        }
 
 
 LARGEST_EXACT = 2**24
@@ -220,11 +200,6 @@ class HashSearchUnit(SearchUnit):
         """How many signs a code has."""
         return self.projection.bits
 
-    @classmethod
-    def from_options(cls, options: Any, **kwargs: Any) -> HashSearchUnit:
-        """Make the unit for ``hash_bits`` and ``top_k``."""
-        return cls(options.hash_bits, options.top_k, **kwargs)
-
     def build(self, input_shape: Any) -> None:
         """Draw the projection for candidates of [users, candidates, dim]."""
         shape = input_shape.vector if isinstance(input_shape, Target) else input_shape
@@ -247,10 +222,6 @@ class HashSearchUnit(SearchUnit):
         newest_last = tf.cast(tf.range(1, places + 1), tf.float32)
         ranked = agreeing * float(places) + newest_last
         return SearchResult(top_k_mask(tf.where(history.mask, ranked, 0.0), self.top_k))
-
-    def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the unit."""
-        return {**super().get_config(), "bits": self.bits, "top_k": self.top_k}
 
 
 MOST_BITS = 24
@@ -291,11 +262,6 @@ class CollisionSearchUnit(SearchUnit):
             )
         self.projection = RandomProjection(hashes * bits_per_hash, name="projection")
 
-    @classmethod
-    def from_options(cls, options: Any, **kwargs: Any) -> CollisionSearchUnit:
-        """Make the unit for ``hashes`` and ``bits_per_hash``."""
-        return cls(options.hashes, options.bits_per_hash, **kwargs)
-
     def build(self, input_shape: Any) -> None:
         """Draw the projection for candidates of [users, candidates, dim]."""
         shape = input_shape.vector if isinstance(input_shape, Target) else input_shape
@@ -319,11 +285,6 @@ class CollisionSearchUnit(SearchUnit):
         signs = tf.reshape(signs, [users, count, self.hashes, self.bits_per_hash])
         powers = tf.constant([2.0**bit for bit in range(self.bits_per_hash)])
         return tf.transpose(tf.linalg.matvec(signs, powers), [2, 0, 1])
-
-    def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the unit."""
-        config = {"hashes": self.hashes, "bits_per_hash": self.bits_per_hash}
-        return {**super().get_config(), **config}
 
 
 @register_block
@@ -361,8 +322,3 @@ class TargetSearchUnit(SearchUnit):
         mask = history.mask[:, :, tf.newaxis, :]
         weights = tf.reduce_mean(attention_weights(tf.stop_gradient(scores), mask), axis=2)
         return SearchResult(top_k_mask(weights, self.top_k), scores=scores)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the unit."""
-        attention = part_config(self.attention)
-        return {**super().get_config(), "attention": attention, "top_k": self.top_k}

@@ -17,7 +17,7 @@ def test_contract(contract_step, arrays, hidden_dims):
 def test_slopes_start_at_a_tenth():
     mlp = ClassifierMLP((1,))
     mlp.build(tf.TensorShape([None, 1]))
-    mlp.hidden.dense[0].set_weights([np.ones([1, 1]), np.zeros(1)])
+    mlp.dense[0].set_weights([np.ones([1, 1]), np.zeros(1)])
     mlp.logit.set_weights([np.ones([1, 1]), np.zeros(1)])
     logits = mlp(tf.constant([[2.0], [-2.0]]))
     np.testing.assert_allclose(logits, [[2.0], [-0.2]], rtol=1e-6)

@@ -11,7 +11,6 @@ import tensorflow as tf
 from merlin_sim.models import OptionError, SIMModel, SIMOptions
 from merlin_sim.models.blocks.search.attention_units import ExactSearchUnit, MultiHeadSearchUnit
 from merlin_sim.models.blocks.search.search_and_attention import (
-    ATTENTION_UNITS,
     SEARCH_UNITS,
     SearchResult,
     SearchUnit,
@@ -56,7 +55,6 @@ def batch_of(schema, make_columns, as_batch, rows=5):
 
 def test_the_published_units_stand_in_the_tables():
     assert set(PUBLISHED_SEARCHES) <= set(SEARCH_UNITS)
-    assert {"dot", "multi_head"} <= set(ATTENTION_UNITS)
 
 
 def test_a_registered_search_is_an_option_by_its_name(newest, make_schema, make_columns, as_batch):
