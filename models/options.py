@@ -141,7 +141,8 @@ class DIENOptions(ModelOptions):
     """Hidden sizes of the auxiliary network."""
 
     auxiliary_loss: bool = True
-    """Whether the auxiliary network is trained beside; it reads the negative history."""
+    """Whether the auxiliary network is trained beside; it reads the negative history, and is off
+    for a dataset without one."""
 
     one_pass: bool = False
     """Whether the GRU goes once over the short histories of all of a user's samples in a row of a

@@ -19,7 +19,7 @@ from .blocks.mlp import ReLULayers, published_dense
 from .blocks.serialization import register_block
 from .frame.block_model import BlockModel, ColumnsBlock, with_one_target
 from .losses import Outputs, TotalLoss
-from .options import AnyRankingOptions, DCNv2Options, DLRMOptions, RankingOptions
+from .options import AnyRankingOptions, DCNv2Options, DLRMOptions
 
 
 class RankingFeatures(NamedTuple):
@@ -90,11 +90,6 @@ class RankingBlock(ColumnsBlock[AnyRankingOptions]):
         model = mm.Model(DLRMBlock.from_schema(schema), mm.BinaryOutput("label"))
 
     hidden = top layers of join(bottom layers of the numbers, one vector for each category)
-
-    Args:
-        schema: The Merlin schema of the dataset, label included, or the JSON that ``get_config``
-            made of it.
-        options: The model's options, or the dictionary that ``get_config`` made of them.
     """
 
     channels: RankingChannels
@@ -114,6 +109,7 @@ class RankingBlock(ColumnsBlock[AnyRankingOptions]):
             for width in dict.fromkeys(self.width_of.values())
         ]
         self._check_widths()
+        self.padding = LeftPadding({}, name="as_it_is")  # plain rows have no histories
         self.bottom = ReLULayers(
             parsed.bottom_mlp_dims if self.channels.numerical else (), dtype=policy, name="bottom"
         )
@@ -213,14 +209,7 @@ class RankingBlock(ColumnsBlock[AnyRankingOptions]):
         training: bool = False,
         testing: bool = False,
     ) -> tf.Tensor:
-        """Return the last hidden layer of a batch.
-
-        Args:
-            inputs: One batch of columns.
-            targets: Labels, which nothing here depends on.
-            training: Whether to prepare the tables for a gradient.
-            testing: Merlin's flag of an evaluation step.
-        """
+        """Return the last hidden layer of a batch."""
         return self.forward(self.features(inputs), training=training)
 
 
@@ -229,12 +218,6 @@ class RankingModel(BlockModel):
 
     It is ``mm.Model(block, mm.BinaryOutput(label))`` with the same weights. ``predict`` gives the
     click probability, [batch, 1], float32.
-
-    Args:
-        schema: The Merlin schema of the dataset, label included.
-        options: The model's options.
-        name: The model's name; None for one made of the class's.
-        dtype: The precision policy; None for the global one.
     """
 
     body_type: ClassVar[type[RankingBlock[Any]]]
@@ -245,29 +228,8 @@ class RankingModel(BlockModel):
         """Make the layer of the logit, with the published starting values."""
         return published_dense(1, None, dtype="float32", name="logit")
 
-    @staticmethod
-    def prepared_by(body: Any) -> tf.keras.layers.Layer:
-        """Return what leaves a batch as it is: it has no histories."""
-        return LeftPadding({}, name="as_it_is")
-
-    @property
-    def channels(self) -> RankingChannels:
-        """The columns that the model reads, by channel."""
-        return self.body.channels
-
-    @property
-    def options(self) -> RankingOptions:
-        """The model's options."""
-        options: RankingOptions = self.body.options
-        return options
-
     def forward(self, columns: dict[str, Any], training: bool = False) -> Outputs:
-        """Return the logits of a batch of columns.
-
-        Args:
-            columns: One batch.
-            training: Whether to prepare the tables for a gradient.
-        """
+        """Return the logits of a batch; ``training`` prepares the tables for a gradient."""
         hidden = self.body.forward(self.body.features(columns), training=training)
         return Outputs(hidden, logits=self.output_block.to_call(hidden))
 
@@ -278,14 +240,7 @@ class RankingModel(BlockModel):
         sample_weight: tf.Tensor | None = None,
         training: bool = True,
     ) -> tuple[TotalLoss, tf.Tensor]:
-        """Return the losses of a batch by name, and its logits, for a loop of one's own.
-
-        Args:
-            columns: One batch, as ``fit`` takes it.
-            labels: [batch] or [batch, 1].
-            sample_weight: [batch] or [batch, 1]; None counts every sample once.
-            training: Whether to prepare the tables for a gradient.
-        """
+        """Return the loss of a batch by name, and its logits."""
         logits = self.forward(columns, training=training).logits
         loss = self.evaluated_loss.cost(labels, logits, sample_weight)
         weight = self.evaluated_loss.weight

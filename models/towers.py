@@ -96,11 +96,6 @@ class TwoTowerBlock(ColumnsBlock[TwoTowerOptions]):
     The history's items and the target share their tables and P, so that from the first step on
     users are near to what is like the items they took. An item's vector is made of the item alone,
     so that the vectors of all items can lie in an index.
-
-    Args:
-        schema: The Merlin schema of the dataset, label included, or the JSON that ``get_config``
-            made of it.
-        options: The model's options, or the dictionary that ``get_config`` made of them.
     """
 
     options_type = TwoTowerOptions
@@ -232,14 +227,7 @@ class TwoTowerBlock(ColumnsBlock[TwoTowerOptions]):
         training: bool = False,
         testing: bool = False,
     ) -> tf.Tensor:
-        """Return the cosine of each sample's vectors over the temperature, [samples, 1].
-
-        Args:
-            inputs: One batch of columns.
-            targets: Labels, which nothing here depends on.
-            training: Whether to prepare the tables for a gradient.
-            testing: Merlin's flag of an evaluation step.
-        """
+        """Return the cosine of each sample's vectors over the temperature, [samples, 1]."""
         return self.products(*self.forward(self.features(inputs), training))
 
 
@@ -268,12 +256,6 @@ class TwoTowerModel(BlockModel):
     positive one and computes its loss within Keras's ``train_step``: it has no weights of rows, so
     that no row could be without a click, or a filler of an uneven last batch, and its step cannot
     be resumed to the bit. Its parts are used here where they fit: tables, blocks, the model.
-
-    Args:
-        schema: The Merlin schema of the dataset, label included.
-        options: The model's options.
-        name: The model's name; None for one made of the class's.
-        dtype: The precision policy; None for the global one.
     """
 
     body_type = TwoTowerBlock
@@ -294,25 +276,10 @@ class TwoTowerModel(BlockModel):
         """Make a layer that gives the block's output as it is: it is the logit."""
         return tf.keras.layers.Activation("linear", dtype="float32", name="logit")
 
-    @staticmethod
-    def prepared_by(body: Any) -> tf.keras.layers.Layer:
-        """Return what brings histories to one length."""
-        return body.padding
-
     @property
     def counted_variables(self) -> tuple[tf.Variable, ...]:
         """What is counted in the training data: kept in checkpoints though it is not trained."""
         return (self._log_chances,)
-
-    @property
-    def channels(self) -> Channels:
-        """The columns that the model reads, by channel."""
-        return self.body.channels
-
-    @property
-    def options(self) -> TwoTowerOptions:
-        """The model's options."""
-        return self.body.options
 
     def take_target_counts(self, counts: npt.NDArray[np.int64]) -> None:
         """Hear how often each item is a row's item in the training data.
@@ -347,14 +314,7 @@ class TwoTowerModel(BlockModel):
         sample_weight: tf.Tensor | None = None,
         training: bool = True,
     ) -> tuple[TotalLoss, tf.Tensor]:
-        """Return the loss of a batch of plain rows, and its logits, for a loop of one's own.
-
-        Args:
-            columns: One batch, as ``fit`` takes it.
-            labels: [rows] or [rows, 1].
-            sample_weight: Of the same shape; None counts every clicked row once.
-            training: Whether to prepare the tables for a gradient.
-        """
+        """Return the loss of a batch of plain rows, of clicked ones alone, and its logits."""
         outputs = self.forward(columns, training)
         weights = tf.reshape(tf.cast(labels, tf.float32), [-1])
         if sample_weight is not None:

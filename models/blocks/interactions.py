@@ -73,7 +73,8 @@ class DotInteraction(Block):
     """One dot product for each pair of different vectors (https://arxiv.org/abs/1906.00091).
 
     They stand as in the lower triangle of the matrix of all products, without its diagonal, row by
-    row: (1, 0), (2, 0), (2, 1), (3, 0) and so on.
+    row: (1, 0), (2, 0), (2, 1), (3, 0) and so on, which is the published order;
+    ``mm.DotProductInteraction`` has that of the upper one.
 
     >>> vectors = tf.constant([[[1.0, 0.0], [2.0, 5.0], [3.0, 1.0]]])
     >>> DotInteraction()(vectors).numpy().tolist()

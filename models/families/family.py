@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
+import re
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from enum import Enum
+from functools import cache
 from typing import Any, Protocol
 
 from ...placement.table import Table
@@ -42,6 +47,36 @@ def tables_of(schema: Any, options: HasWidths, names: Sequence[str]) -> list[Tab
 
 METRICS = ("auc", "exact_auc", "log_loss", "gauc", "calibration_error")
 """What is known of every family's test data, where the dataset tells users apart."""
+
+
+def told_by(options: type[Any]) -> dict[str, str]:
+    """Return what the docstrings under the fields of an options class say, for the command line.
+
+    >>> from ..options import DINOptions
+    >>> told_by(DINOptions)["attention"]
+    'How a position is scored: "dot" or "activation_unit".'
+    """
+    found = {}
+    for kind in reversed(options.__mro__):
+        lines = _body(kind) if is_dataclass(kind) else []
+        for field_, said in zip(lines, lines[1:], strict=False):
+            if isinstance(field_, ast.AnnAssign) and isinstance(said, ast.Expr):
+                text = " ".join(str(ast.literal_eval(said.value)).split())
+                plain = re.sub(r":? see :\w+:`[^`]*`| \(:\w+:`[^`]*`\)", "", text)
+                found[ast.unparse(field_.target)] = plain.replace("`", "")
+    return found
+
+
+def _body(kind: type[Any]) -> list[ast.stmt]:
+    for node in _module(kind.__module__).body:
+        if isinstance(node, ast.ClassDef) and node.name == kind.__name__:
+            return node.body
+    return []
+
+
+@cache
+def _module(name: str) -> ast.Module:
+    return ast.parse(inspect.getsource(sys.modules[name]))
 
 
 class Request(Enum):

@@ -35,7 +35,7 @@ from ..options import (
     TWINOptions,
     TwoTowerOptions,
 )
-from .family import Family, Preset, Request
+from .family import Family, Preset, Request, told_by
 
 DEFAULT = "sim"
 """The family of a run that names none."""
@@ -50,48 +50,6 @@ SERVED_IDS = (
 SERVED = (*SERVED_IDS, USER_NUMERICAL, TARGET_ITEM_NUMERICAL)
 SERVED_WITH_TIMES = (*SERVED, HISTORY_TIME_INTERVALS)
 
-EMBEDDING_DIM = {"embedding_dim": "Length of the vector of one feature."}
-SUMS = {
-    "attention_sums": "Whether the classifier reads attention without a softmax, too: sums beside "
-    "means."
-}
-OF_ALL = {
-    **EMBEDDING_DIM,
-    "stage_two_mlp_dims": "Hidden sizes of the classifier.",
-    "dropout_rate": "Dropout of the classifiers, and of SIM's auxiliary network.",
-    "history_counts": "Whether the classifier reads how often, how recently and at what share the "
-    "target's features occur in the history.",
-}
-OF_DIEN = {
-    **OF_ALL,
-    "aux_mlp_dims": "Hidden sizes of the auxiliary network.",
-    "auxiliary_loss": "Whether the auxiliary loss is trained; false for a dataset without negative "
-    "histories.",
-    "one_pass": "One pass of the GRU over all short histories of a user's samples in a row of a "
-    "batch, of a dataset of users; as published it starts from zero at each.",
-    "long_seq_length": "Positions of the history that are the long one; none: all but the newest "
-    "10 (published: 90 of 100).",
-}
-OF_SEARCHED = {
-    **OF_DIEN,
-    "stage_one": "Whether a first stage over the whole long history is trained too. ETA, SDIM and "
-    "TWIN: false.",
-    "stage_one_mlp_dims": "Hidden sizes of the first stage's classifier.",
-    "short_history": "How the short history is read: dien, attention or none. ETA, SDIM and TWIN: "
-    "attention.",
-    **SUMS,
-    "top_k": "Positions that a search keeps. ETA: 48, TWIN: 100.",
-    "search": "SIM's search: soft (learned) or hard (same category).",
-    "category_feature": "Target feature by which a hard search goes.",
-    "heads": "Heads of the attention to what was found; none: SIM's by the dot product. ETA, SDIM "
-    "and TWIN: 4, of the short history's too.",
-    "time_buckets": "Buckets of the time intervals, if the data has any.",
-}
-OF_RANKING = {
-    **EMBEDDING_DIM,
-    "bottom_mlp_dims": "Sizes of the layers over the numerical features.",
-    "top_mlp_dims": "Sizes of the layers over everything; the last is 1, the logit.",
-}
 LIFELONG = Preset(
     {
         "history_counts": True,
@@ -120,11 +78,12 @@ def _of_interest(name: str, options: type[Any], place: str, **kwargs: Any) -> Fa
         model=f"merlin_sim.models.interest.{place}",
         looked_up=(*SERVED_IDS, NEGATIVE_HISTORY),
         request=Request.EVENTS,
+        help=told_by(options),
         **kept,
     )
 
 
-def _of_ranking(name: str, options: type[Any], model: str, help: dict[str, str]) -> Family:
+def _of_ranking(name: str, options: type[Any], model: str) -> Family:
     return Family(
         name=name,
         contract=PLAIN_ROWS.of(name),
@@ -136,46 +95,23 @@ def _of_ranking(name: str, options: type[Any], model: str, help: dict[str, str])
         metrics=("auc", "exact_auc", "log_loss", "calibration_error"),
         large_operations=True,
         compiles_after_lookups=True,
-        help=help,
+        help=told_by(options),
     )
 
 
 OWN = (
-    _of_interest(
-        "din",
-        DINOptions,
-        "din:DINModel",
-        help={**OF_ALL, "attention": "DIN's attention: dot or activation_unit.", **SUMS},
-    ),
-    _of_interest("dien", DIENOptions, "dien:DIENModel", help=OF_DIEN),
+    _of_interest("din", DINOptions, "din:DINModel"),
+    _of_interest("dien", DIENOptions, "dien:DIENModel"),
     _of_interest(
         "sim",
         SIMOptions,
         "sim:SIMModel",
         served=SERVED_WITH_TIMES,
-        help=OF_SEARCHED,
         presets={"lifelong": LIFELONG},
     ),
-    _of_interest(
-        "eta",
-        ETAOptions,
-        "long_models:ETAModel",
-        help={**OF_SEARCHED, "hash_bits": "Signs of a position's code in ETA's search."},
-    ),
-    _of_interest(
-        "sdim",
-        SDIMOptions,
-        "long_models:SDIMModel",
-        help={
-            **OF_SEARCHED,
-            "hashes": "Hashes of a position in SDIM.",
-            "bits_per_hash": "Signs of one hash in SDIM.",
-            "collision_counts": "Whether SDIM's classifier reads how much collides.",
-        },
-    ),
-    _of_interest(
-        "twin", TWINOptions, "long_models:TWINModel", served=SERVED_WITH_TIMES, help=OF_SEARCHED
-    ),
+    _of_interest("eta", ETAOptions, "long_models:ETAModel"),
+    _of_interest("sdim", SDIMOptions, "long_models:SDIMModel"),
+    _of_interest("twin", TWINOptions, "long_models:TWINModel", served=SERVED_WITH_TIMES),
     Family(
         name="two_tower",
         contract=BEHAVIOUR.of("two_tower"),
@@ -186,26 +122,10 @@ OWN = (
         request=Request.EVENTS,
         metrics=("auc", "exact_auc", "gauc"),
         counts_targets=True,
-        help={
-            **EMBEDDING_DIM,
-            "tower_dim": "Length of a user's and of an item's vector, of two towers.",
-            "tower_mlp_dims": "Hidden sizes of each of two towers.",
-            "history_weightings": "Weighted means of the history that the user's tower reads.",
-            "temperature": "What the cosine of two towers' vectors is divided by.",
-        },
+        help=told_by(TwoTowerOptions),
     ),
-    _of_ranking("dlrm", DLRMOptions, "DLRMModel", OF_RANKING),
-    _of_ranking(
-        "dcnv2",
-        DCNv2Options,
-        "DCNv2Model",
-        {
-            **OF_RANKING,
-            "embedding_dims": "Lengths of the vectors, feature by feature.",
-            "cross_layers": "How many cross layers.",
-            "cross_rank": "Length to which a cross layer brings its inputs in between.",
-        },
-    ),
+    _of_ranking("dlrm", DLRMOptions, "DLRMModel"),
+    _of_ranking("dcnv2", DCNv2Options, "DCNv2Model"),
 )
 """The package's own families; a further one is one more entry, or a family of one's own."""
 

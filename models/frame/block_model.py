@@ -210,7 +210,7 @@ class BlockModel(SavableModel):
         super().__init__(body, output, schema=body.schema, dtype=policy, autocast=False, name=name)
         self.body = body
         self.output_block = output
-        self._prepare_features = self.prepared_by(body)
+        self._prepare_features = body.padding
         self._loss_means = LossMeans(self.inner_losses_of(body))
         self.build()
 
@@ -218,11 +218,6 @@ class BlockModel(SavableModel):
     def make_logit() -> tf.keras.layers.Layer:
         """Make the layer of the logit, float32."""
         return tf.keras.layers.Dense(1, dtype="float32", name="logit")
-
-    @staticmethod
-    def prepared_by(body: Any) -> tf.keras.layers.Layer:
-        """Return what brings a batch of ``fit`` into the form that the block takes."""
-        raise NotImplementedError
 
     @staticmethod
     def inner_losses_of(body: Any) -> tuple[str, ...]:
@@ -258,6 +253,16 @@ class BlockModel(SavableModel):
             )
 
     @property
+    def channels(self) -> Any:
+        """The columns that the model reads, by channel."""
+        return self.body.channels
+
+    @property
+    def options(self) -> Any:
+        """The model's options."""
+        return self.body.options
+
+    @property
     def label(self) -> str:
         """The label's column."""
         return str(self.body.channels.label)
@@ -286,6 +291,24 @@ class BlockModel(SavableModel):
 
     def forward(self, columns: dict[str, Any], training: bool = False) -> Any:
         """Return a batch's outputs, ``logits`` among them."""
+        raise NotImplementedError
+
+    def compute_step(
+        self,
+        columns: dict[str, Any],
+        labels: tf.Tensor,
+        sample_weight: tf.Tensor | None = None,
+        training: bool = True,
+    ) -> tuple[Any, tf.Tensor]:
+        """Return the losses of a batch by name, and its evaluated logits, for a loop of one's own.
+
+        Args:
+            columns: One batch, as ``fit`` takes it.
+            labels: One for each sample: [users, candidates], [rows] or [rows, 1].
+            sample_weight: Of the same shape; None counts every sample once. In a batch with
+                ``history_end`` samples of weight 0 are fillers: means are over the others.
+            training: Whether dropout applies, and tables are prepared for a gradient.
+        """
         raise NotImplementedError
 
     def regularized(self, losses: AnyLosses) -> AnyLosses:

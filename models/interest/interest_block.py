@@ -22,7 +22,7 @@ from ..blocks.shapes import as_rows, beside_candidates, repeat_candidates, sizes
 from ..frame.block_model import BlockModel, ColumnsBlock
 from ..frame.composed_objective import join_step, weigh_composed_models
 from ..losses import Outputs, StepLosses, evaluated_share, inner_losses, step_losses
-from ..options import AnyModelOptions, ModelOptions
+from ..options import AnyModelOptions
 from .interest_channels import Channels, Features
 
 weigh_composed_models()
@@ -38,11 +38,6 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
     first stage, DIEN's auxiliary network) are added to the model's, with the batch's sample
     weights, and the output's loss counts as in the published objective; without them nothing of
     the objective is computed.
-
-    Args:
-        schema: The Merlin schema of the dataset, label included, or the JSON that ``get_config``
-            made of it.
-        options: The model's options, or the dictionary that ``get_config`` made of them.
     """
 
     channels: Channels
@@ -248,13 +243,6 @@ class InterestModel(BlockModel):
     are train the published objective, with the losses beside that of the evaluated logit (the
     first stage's, the auxiliary network's); at inference nothing of it is computed, and the
     negative histories need not be there.
-
-    Args:
-        schema: The Merlin schema of the dataset, label included.
-        options: The model's options.
-        name: The model's name; None for one made of the class's.
-        dtype: The precision policy; None for the global one.
-        **parts: Parts of the block that are passed in, as ``part_names`` lists them.
     """
 
     body_type: ClassVar[type[InterestBlock[Any]]]
@@ -262,19 +250,9 @@ class InterestModel(BlockModel):
     takes_candidates: ClassVar[bool] = True
 
     @staticmethod
-    def prepared_by(body: Any) -> tf.keras.layers.Layer:
-        """Return what brings histories to one length."""
-        return body.padding
-
-    @staticmethod
     def inner_losses_of(body: Any) -> tuple[str, ...]:
         """Return the names of the losses beside that of the logit."""
         return StepLosses._fields[1:] if body.has_auxiliary_loss else ()
-
-    @property
-    def channels(self) -> Channels:
-        """The columns that the model reads, by channel."""
-        return self.body.channels
 
     @property
     def training_columns(self) -> tuple[str, ...]:
@@ -287,12 +265,6 @@ class InterestModel(BlockModel):
         """How many of the newest places of a negative history the model reads; None for all."""
         split = getattr(self.body, "split", None)
         return None if split is None else int(split.short_length)
-
-    @property
-    def options(self) -> ModelOptions:
-        """The model's options."""
-        options: ModelOptions = self.body.options
-        return options
 
     def features(self, columns: dict[str, Any], with_negatives: bool = False) -> Features:
         """Sort a batch of columns, ragged or padded, into channels.
@@ -328,15 +300,7 @@ class InterestModel(BlockModel):
         sample_weight: tf.Tensor | None = None,
         training: bool = True,
     ) -> tuple[StepLosses, tf.Tensor]:
-        """Return the losses of a batch by name, and its evaluated logits, for a loop of one's own.
-
-        Args:
-            columns: One batch, as ``fit`` takes it.
-            labels: One for each sample: [users, candidates], [rows] or [rows, 1].
-            sample_weight: Of the same shape; None counts every sample once. In a batch with
-                ``history_end`` samples of weight 0 are fillers: means are over the others.
-            training: Whether dropout applies.
-        """
+        """Return the losses of a batch by name, and its evaluated logits."""
         if HISTORY_END in columns:
             sample_weight = weights_over_counted(sample_weight)
         outputs = self.forward(columns, training=training, with_objective=True)

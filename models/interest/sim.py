@@ -50,8 +50,6 @@ class SearchedBlock(InterestBlock[AnySearched]):
     the first stage and DIEN's auxiliary loss are trained where there are such.
 
     Args:
-        schema: As of every :class:`InterestBlock`.
-        options: As of every :class:`InterestBlock`.
         search_unit: Searches the long history; None for the one that the options call for.
         attention_unit: Attends to what was found; None for the one that the options call for.
     """
