@@ -35,49 +35,47 @@ from typing import Any
 
 from ..foundation.process_wide import hide_unusable_gpu
 
-_PLACES = {
-    "MODELS": "registry",
-    "DCNv2Block": "ranking",
-    "DCNv2Model": "ranking",
-    "DCNv2Options": "options",
-    "DIENBlock": "interest.dien",
-    "DIENModel": "interest.dien",
-    "DIENOptions": "options",
-    "DINBlock": "interest.din",
-    "DINModel": "interest.din",
-    "DINOptions": "options",
-    "DLRMBlock": "ranking",
-    "DLRMModel": "ranking",
-    "DLRMOptions": "options",
-    "ETABlock": "interest.long_models",
-    "ETAModel": "interest.long_models",
-    "ETAOptions": "options",
-    "InterestBlock": "interest.interest_block",
-    "InterestModel": "interest.interest_block",
-    "ModelOptions": "options",
-    "OptionError": "blocks.checks",
-    "Outputs": "losses",
-    "RankingBlock": "ranking",
-    "RankingModel": "ranking",
-    "SDIMBlock": "interest.long_models",
-    "SDIMModel": "interest.long_models",
-    "SDIMOptions": "options",
-    "SIMBlock": "interest.sim",
-    "SIMModel": "interest.sim",
-    "SIMOptions": "options",
-    "StepLosses": "losses",
-    "TWINBlock": "interest.long_models",
-    "TWINModel": "interest.long_models",
-    "TWINOptions": "options",
-    "TwoTowerBlock": "towers",
-    "TwoTowerModel": "towers",
-    "TwoTowerOptions": "options",
-    "build_model": "registry",
-    "load_model": "registry",
-    "options_type": "registry",
+_NAMES = {
+    "blocks.checks": ("OptionError",),
+    "interest.dien": ("DIENBlock", "DIENModel"),
+    "interest.din": ("DINBlock", "DINModel"),
+    "interest.interest_block": ("InterestBlock", "InterestModel"),
+    "interest.long_models": (
+        "ETABlock",
+        "ETAModel",
+        "SDIMBlock",
+        "SDIMModel",
+        "TWINBlock",
+        "TWINModel",
+    ),
+    "interest.sim": ("SIMBlock", "SIMModel"),
+    "losses": ("Outputs", "StepLosses"),
+    "options": (
+        "DCNv2Options",
+        "DIENOptions",
+        "DINOptions",
+        "DLRMOptions",
+        "ETAOptions",
+        "ModelOptions",
+        "SDIMOptions",
+        "SIMOptions",
+        "TWINOptions",
+        "TwoTowerOptions",
+    ),
+    "ranking": (
+        "DCNv2Block",
+        "DCNv2Model",
+        "DLRMBlock",
+        "DLRMModel",
+        "RankingBlock",
+        "RankingModel",
+    ),
+    "registry": ("MODELS", "build_model", "load_model", "options_type"),
+    "towers": ("TwoTowerBlock", "TwoTowerModel"),
 }
-"""Name -> the file that it comes from; ``__init__.pyi`` says the same to type checkers."""
+"""File -> the names that come from it; ``__init__.pyi`` says the same to type checkers."""
 
+_PLACES = {name: file for file, names in _NAMES.items() for name in names}
 __all__ = list(_PLACES)
 
 

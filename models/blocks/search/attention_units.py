@@ -41,10 +41,6 @@ class ExactSearchUnit(AttentionUnit):
     ([[[2.0]]], [[[1.0]]])
     """
 
-    def __init__(self, **kwargs: Any) -> None:
-        """Make the unit, which has no option and no weight."""
-        super().__init__(autocast=False, **kwargs)
-
     def attended_dim(self, item_dim: int) -> int:
         """Return ``item_dim``: what is attended to are the items' vectors."""
         return item_dim
@@ -93,7 +89,7 @@ class MultiHeadSearchUnit(AttentionUnit):
 
     def __init__(self, heads: int, head_dim: int, time_dim: int = 0, **kwargs: Any) -> None:
         """Check the options."""
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(**kwargs)
         self.heads = check_positive("heads", heads)
         self.head_dim = check_positive("head_dim", head_dim)
         self.time_dim = time_dim
@@ -198,7 +194,7 @@ class TargetAttentionUnit(AttentionUnit):
 
     def __init__(self, attention: TargetAttention | dict[str, Any], **kwargs: Any) -> None:
         """Take the attention."""
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(**kwargs)
         self.attention: TargetAttention = part_from(attention)
         self.reads_times = self.attention.time_dim > 0
 
@@ -264,7 +260,7 @@ class CollisionAttentionUnit(AttentionUnit):
 
     def __init__(self, counts: bool = False, **kwargs: Any) -> None:
         """Remember the option."""
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(**kwargs)
         self.counts = counts
 
     def attended_dim(self, item_dim: int) -> int:

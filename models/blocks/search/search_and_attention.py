@@ -98,6 +98,10 @@ class LongInterest(NamedTuple):
 class SearchUnit(ConfiguredBlock):
     """Marks the positions of a long history that a candidate is about. It has no gradient."""
 
+    def __init__(self, **kwargs: Any) -> None:
+        """Have vectors come as they are: a search is in float32."""
+        super().__init__(**{"autocast": False, **kwargs})
+
     @classmethod
     def from_options(cls, options: Any, **kwargs: Any) -> SearchUnit:
         """Make the unit from a model's options ."""
@@ -116,6 +120,10 @@ class AttentionUnit(ConfiguredBlock):
 
     has_mean: bool = True
     """Whether it gives the mean of the positions found."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        """Have vectors come as they are: attention is in float32."""
+        super().__init__(**{"autocast": False, **kwargs})
 
     def attended_dim(self, item_dim: int) -> int:
         """Return the length of ``attended`` for item vectors of this length."""

@@ -86,7 +86,7 @@ class GeneralSearchUnit(SearchUnit):
 
     def __init__(self, top_k: int = 50, **kwargs: Any) -> None:
         """Check the option."""
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(**kwargs)
         self.top_k = check_positive("top_k", top_k)
 
     @classmethod
@@ -140,7 +140,7 @@ class HardSearchUnit(SearchUnit):
 
     def __init__(self, category_feature: str, top_k: int = 50, **kwargs: Any) -> None:
         """Check the options."""
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(**kwargs)
         if not isinstance(category_feature, str):
             raise OptionError(
                 "`category_feature` should name a column of the target item. "
@@ -191,7 +191,7 @@ class HashSearchUnit(SearchUnit):
 
     def __init__(self, bits: int = 64, top_k: int = 48, **kwargs: Any) -> None:
         """Check the options."""
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(**kwargs)
         self.top_k = check_positive("top_k", top_k)
         self.projection = RandomProjection(bits, name="projection")
 
@@ -252,7 +252,7 @@ class CollisionSearchUnit(SearchUnit):
 
     def __init__(self, hashes: int = 32, bits_per_hash: int = 4, **kwargs: Any) -> None:
         """Check the options."""
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(**kwargs)
         self.hashes = check_positive("hashes", hashes)
         self.bits_per_hash = check_positive("bits_per_hash", bits_per_hash)
         if bits_per_hash > MOST_BITS:
@@ -306,7 +306,7 @@ class TargetSearchUnit(SearchUnit):
         self, attention: TargetAttention | dict[str, Any], top_k: int = 100, **kwargs: Any
     ) -> None:
         """Check the option."""
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(**kwargs)
         self.attention: TargetAttention = part_from(attention)
         self.top_k = check_positive("top_k", top_k)
 
