@@ -103,7 +103,7 @@ class ModelOptions(CheckedOptions):
 
     history_counts: bool = False
     """Whether the classifier reads how often, how recently and at what share the target's features
-    occur in the history: see :class:`~..blocks.counts.history_counts.HistoryCounts`."""
+    occur in the history: see :class:`~.blocks.history_counts.HistoryCounts`."""
 
     def widths(self, features: list[str]) -> list[int]:
         """Return the length of each feature's vector."""
@@ -130,7 +130,7 @@ class DINOptions(ModelOptions):
 
     attention_sums: bool = False
     """Whether the classifier reads attention without a softmax, too: see
-    :class:`~..blocks.attention.summed_attention.SummedAttention`."""
+    :class:`~.blocks.attention.attention.SummedAttention`."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ class SearchedOptions(DIENOptions):
 
     attention_sums: bool = False
     """Whether the classifier reads attention without a softmax over the whole long history, too:
-    see :class:`~..blocks.attention.summed_attention.SummedAttention`."""
+    see :class:`~.blocks.attention.attention.SummedAttention`."""
 
     def __post_init__(self) -> None:
         """Check every option."""
@@ -248,7 +248,7 @@ class SIMOptions(SearchedOptions):
 
     search: str = "soft"
     """How the long history is searched: ``"soft"``, by score, ``"hard"``, by category, or any other
-    unit's name (:func:`~..blocks.search.search_and_attention.register_search_unit`)."""
+    unit's name (:func:`~.blocks.search.search_and_attention.register_search_unit`)."""
 
     category_feature: str | None = None
     """Hard search: the target item's column that is its category."""

@@ -179,6 +179,6 @@ class DIENBlock(InterestBlock[DIENOptions]):
 
 @tf.keras.utils.register_keras_serializable(package="merlin_sim")
 class DIENModel(InterestModel):
-    """DIEN as a Merlin model; see :class:`~.interest_model.InterestModel`."""
+    """DIEN as a Merlin model; see :class:`~.interest_block.InterestModel`."""
 
     body_type = DIENBlock

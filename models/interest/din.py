@@ -64,6 +64,6 @@ class DINBlock(InterestBlock[DINOptions]):
 
 @tf.keras.utils.register_keras_serializable(package="merlin_sim")
 class DINModel(InterestModel):
-    """DIN as a Merlin model; see :class:`~.interest_model.InterestModel`."""
+    """DIN as a Merlin model; see :class:`~.interest_block.InterestModel`."""
 
     body_type = DINBlock

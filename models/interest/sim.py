@@ -276,7 +276,7 @@ def _unit(option: str, unit: Any, kind: type[Any]) -> Any:
 
 
 class SearchedModel(InterestModel):
-    """A model that searches a long history; see :class:`~.interest_model.InterestModel`.
+    """A model that searches a long history; see :class:`~.interest_block.InterestModel`.
 
     ``from_schema`` and the constructor take ``search_unit`` and ``attention_unit`` too, as
     :class:`SearchedBlock` has them.
