@@ -7,19 +7,13 @@
 
 Each name is imported when it is first asked for: ``import merlin_sim`` by itself loads neither
 TensorFlow nor Merlin. A name that Merlin has too means the same here: ``ms.Dataset`` is Merlin's
-own, a table, and ``ms.RowLoader`` is a subclass of its loader. What is
-imported of TensorFlow and Merlin afterwards says nothing while it starts
-(:class:`~merlin_sim.foundation.process_wide.QuietImports`).
+own, a table, and ``ms.RowLoader`` is a subclass of its loader.
 """
 
 from importlib import import_module
 
-from .foundation.process_wide import QuietImports
-from .schemas.contracts.known_contracts import families_from
+from .foundation.process_wide import hide_unusable_gpu
 
-QuietImports.install()
-# A dataset is opened for a family by its name before any module of the models need be imported.
-families_from(lambda: import_module(".models.families.registry", __name__).families())
 __version__ = "0.1.0.dev0"
 
 _NAMES = {
@@ -76,6 +70,8 @@ __all__ = ["__version__", *sorted([*_MODULE_OF, *_MODULES])]
 
 def __getattr__(name: str) -> object:
     """Import a name of the table; Python asks here for what the package does not have yet."""
+    if name in _MODULES or name in _MODULE_OF:
+        hide_unusable_gpu()
     if name in _MODULES:
         globals()[name] = import_module(_MODULES[name], __name__)
         return globals()[name]

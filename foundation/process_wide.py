@@ -2,11 +2,11 @@
 
 - :func:`silence_third_party_noise`, :func:`show_dataset_warnings`: a person at a terminal hears our
   warnings as sentences, and other libraries' not.
-- :func:`quiet_merlin`, :class:`QuietImports`: in Python nothing is left turned off, but what
-  TensorFlow and Merlin say while they are imported, and of every table, is not heard.
+- :func:`quiet_merlin`: in Python nothing is left turned off, but what Merlin says of every table
+  is not heard.
 - :func:`hide_tensorflow`, :func:`dask_setup`: click logs and the workers of a cluster are
   preprocessed without a tensor, but Merlin would import TensorFlow.
-- :func:`hide_gpu_from_merlin`, :class:`QuietImports` too: a GPU that cudf or TensorFlow cannot use
+- :func:`hide_gpu_from_merlin`, :func:`hide_unusable_gpu`: a GPU that cudf or TensorFlow cannot use
   would end Merlin's imports.
 - :func:`put_off_dtype_mappings`: a Merlin schema is read without TensorFlow, Dask and Numba.
 - :func:`keep_freed_memory`: arrow uses the pages of one window of rows for the next.
@@ -45,7 +45,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, TextIO
 
@@ -133,140 +133,8 @@ def _without_warnings(module: str) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _quiet_start() -> Iterator[None]:
-    """Say nothing within the block, TensorFlow's two loggers neither; all are then as before."""
-    logger = logging.getLogger("tensorflow")
-    level, chosen = logger.level, os.environ.get("TF_CPP_MIN_LOG_LEVEL")
-    logger.setLevel(logging.ERROR)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the library reads it once, at its start
-    try:
-        with _without_warnings(""):
-            yield
-    finally:
-        logger.setLevel(level)
-        if chosen is None:
-            os.environ.pop("TF_CPP_MIN_LOG_LEVEL", None)
-
-
 _GPU_COUNT = "merlin.core.has_gpu"
 _gpu_is_hidden = False
-
-
-class QuietImports:
-    """Finds TensorFlow's and Merlin's modules as Python does, and has them start quietly.
-
-    They print some ten lines about GPUs, frameworks and names that are of no use to whoever
-    imports them. Set ``TF_CPP_MIN_LOG_LEVEL=0`` to hear TensorFlow, ``PYTHONWARNINGS=default`` for
-    Python's warnings. Where Merlin counts a GPU that TensorFlow or cudf cannot use, it is told that
-    there is none, and whoever imports it is warned with the reason.
-    """
-
-    packages = ("tensorflow", "merlin", "nvtabular")
-
-    def __init__(self) -> None:
-        """Nothing is being imported yet."""
-        self._is_quiet = False
-        self._told: list[str] = []
-
-    @classmethod
-    def install(cls) -> None:
-        """Have Python ask here first, once."""
-        if not any(isinstance(finder, cls) for finder in sys.meta_path):
-            sys.meta_path.insert(0, cls())
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        """Find a module where Python would; None for those of others, and within a quiet one."""
-        if name == _GPU_COUNT:
-            return self._find_as_others(name, path, target, _CountingLoader)
-        if self._is_quiet or name.partition(".")[0] not in self.packages:
-            return None
-        return self._find_as_others(name, path, target, _QuietLoader)
-
-    def _find_as_others(
-        self,
-        name: str,
-        path: Sequence[str] | None,
-        target: ModuleType | None,
-        stand_in: Callable[[QuietImports, Any], Any],
-    ) -> importlib.machinery.ModuleSpec | None:
-        """Ask whom Python would ask next, in their order; put a stand-in before the loader."""
-        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
-            find: Any = getattr(finder, "find_spec", None)  # Python allows one without
-            spec: importlib.machinery.ModuleSpec | None = find and find(name, path, target)
-            if spec is not None:
-                if hasattr(spec.loader, "exec_module"):
-                    spec.loader = stand_in(self, spec.loader)
-                return spec
-        return None
-
-    def tell(self, what: str) -> None:
-        """Warn of something, after a quiet start if one is under way."""
-        self._told.append(what)
-        if not self._is_quiet:
-            self._warn()
-
-    def _warn(self) -> None:
-        told, self._told = self._told, []
-        for what in told:
-            warnings.warn(f"merlin_sim: {what}", UserWarning, stacklevel=2)
-
-    @contextlib.contextmanager
-    def quiet(self) -> Iterator[None]:
-        """Say nothing within the block, in which everything that is imported starts as it does."""
-        self._is_quiet = True
-        try:
-            with _quiet_start():
-                yield
-        finally:
-            self._is_quiet = False
-            self._warn()
-
-
-class _LoaderStandIn:
-    """Stands in for a module's loader until the module starts."""
-
-    def __init__(self, imports: QuietImports, loader: Any) -> None:
-        self._imports, self._loader = imports, loader
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)  # where only its code or its files are asked for
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        created: ModuleType | None = self._loader.create_module(spec)
-        return created
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__loader__ = self._loader
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-        self._loader.exec_module(module)
-
-
-class _QuietLoader(_LoaderStandIn):
-    """Has a module start quietly."""
-
-    def exec_module(self, module: ModuleType) -> None:
-        with self._imports.quiet():
-            super().exec_module(module)
-
-
-class _CountingLoader(_LoaderStandIn):
-    """Loads the module in which Merlin counts GPUs, and tries whether they can be used."""
-
-    def exec_module(self, module: ModuleType) -> None:
-        super().exec_module(module)
-        if not module.HAS_GPU or _gpu_is_hidden:
-            return
-        from .gpu_use import why_not_merlin
-        from .gpus import look
-
-        told = why_not_merlin(look())
-        if told is not None:
-            module.HAS_GPU = False  # type: ignore[attr-defined]
-            self._imports.tell(told)
 
 
 def hide_tensorflow() -> None:
@@ -297,6 +165,23 @@ def hide_gpu_from_merlin() -> None:
     global _gpu_is_hidden
     _gpu_is_hidden = True
     importlib.import_module(_GPU_COUNT).HAS_GPU = False  # type: ignore[attr-defined]
+
+
+def hide_unusable_gpu() -> None:
+    """Have Merlin find no GPU where TensorFlow or cudf cannot use it, and warn with the reason.
+
+    For whoever uses the package from Python, before Merlin is imported; the command line decides
+    for each command. Where Merlin has counted already, nothing is changed.
+    """
+    if _gpu_is_hidden or _GPU_COUNT in sys.modules:
+        return
+    from .gpu_use import why_not_merlin
+    from .gpus import look
+
+    told = why_not_merlin(look())
+    if told is not None:
+        hide_gpu_from_merlin()
+        warnings.warn(f"merlin_sim: {told}", UserWarning, stacklevel=3)
 
 
 def keep_freed_memory() -> None:

@@ -33,49 +33,49 @@ import importlib
 import sys
 from typing import Any
 
-_PLACES = {
-    "MODELS": "registry",
-    "DCNv2Block": "ranking.dcnv2",
-    "DCNv2Model": "ranking.dcnv2",
-    "DCNv2Options": "ranking.options",
-    "DIENBlock": "interest.dien",
-    "DIENModel": "interest.dien",
-    "DIENOptions": "interest.options",
-    "DINBlock": "interest.din",
-    "DINModel": "interest.din",
-    "DINOptions": "interest.options",
-    "DLRMBlock": "ranking.dlrm",
-    "DLRMModel": "ranking.dlrm",
-    "DLRMOptions": "ranking.options",
-    "ETABlock": "interest.eta",
-    "ETAModel": "interest.eta",
-    "ETAOptions": "interest.long_options",
-    "InterestBlock": "interest.interest_block",
-    "InterestModel": "interest.interest_model",
-    "ModelOptions": "interest.options",
-    "OptionError": "blocks.checks",
-    "Outputs": "interest.objective",
-    "RankingBlock": "ranking.ranking_block",
-    "RankingModel": "ranking.ranking_model",
-    "SDIMBlock": "interest.sdim",
-    "SDIMModel": "interest.sdim",
-    "SDIMOptions": "interest.long_options",
-    "SIMBlock": "interest.sim",
-    "SIMModel": "interest.sim",
-    "SIMOptions": "interest.options",
-    "StepLosses": "interest.objective",
-    "TWINBlock": "interest.twin",
-    "TWINModel": "interest.twin",
-    "TWINOptions": "interest.long_options",
-    "TwoTowerBlock": "towers.two_tower_block",
-    "TwoTowerModel": "towers.two_tower_model",
-    "TwoTowerOptions": "towers.options",
-    "build_model": "registry",
-    "load_model": "registry",
-    "options_type": "registry",
-}
-"""Name -> the file that it comes from; ``__init__.pyi`` says the same to type checkers."""
+from ..foundation.process_wide import hide_unusable_gpu
 
+_NAMES = {
+    "blocks.checks": ("OptionError",),
+    "interest.dien": ("DIENBlock", "DIENModel"),
+    "interest.din": ("DINBlock", "DINModel"),
+    "interest.interest_block": ("InterestBlock", "InterestModel"),
+    "interest.long_models": (
+        "ETABlock",
+        "ETAModel",
+        "SDIMBlock",
+        "SDIMModel",
+        "TWINBlock",
+        "TWINModel",
+    ),
+    "interest.sim": ("SIMBlock", "SIMModel"),
+    "losses": ("Outputs", "StepLosses"),
+    "options": (
+        "DCNv2Options",
+        "DIENOptions",
+        "DINOptions",
+        "DLRMOptions",
+        "ETAOptions",
+        "ModelOptions",
+        "SDIMOptions",
+        "SIMOptions",
+        "TWINOptions",
+        "TwoTowerOptions",
+    ),
+    "ranking": (
+        "DCNv2Block",
+        "DCNv2Model",
+        "DLRMBlock",
+        "DLRMModel",
+        "RankingBlock",
+        "RankingModel",
+    ),
+    "registry": ("MODELS", "build_model", "load_model", "options_type"),
+    "towers": ("TwoTowerBlock", "TwoTowerModel"),
+}
+"""File -> the names that come from it; ``__init__.pyi`` says the same to type checkers."""
+
+_PLACES = {name: file for file, names in _NAMES.items() for name in names}
 __all__ = list(_PLACES)
 
 
@@ -83,6 +83,7 @@ def __getattr__(name: str) -> Any:
     """Import a name when it is first asked for."""
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    hide_unusable_gpu()
     return getattr(importlib.import_module(f".{_PLACES[name]}", __name__), name)
 
 

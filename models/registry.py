@@ -13,7 +13,7 @@ from .blocks.checks import check_choice
 from .families.family import Family
 from .families.registry import families, find_family
 from .savable_model import SavableModel
-from .saved_weights import is_checkpoint, restored_model
+from .saving import is_checkpoint, restored_model
 
 MODELS: dict[str, type[Any]] = {name: f.model_class() for name, f in families().items()}
 """Model type -> class."""

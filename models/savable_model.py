@@ -13,9 +13,15 @@ from ..foundation.process_wide import quiet_save
 from ..ranks.collectives import joined
 from .blocks.checks import OptionError
 from .blocks.embeddings.spread_tables import check_whole
-from .saved_formats import check_saved_model, check_weights_path
-from .saved_weights import is_checkpoint, model_from_checkpoint
-from .serving_signature import columns_signature, output_schema, serving_function
+from .saving import (
+    check_saved_model,
+    check_weights_path,
+    columns_signature,
+    is_checkpoint,
+    model_from_checkpoint,
+    output_schema,
+    serving_function,
+)
 from .trainable_model import TrainableModel
 
 AnyModel = TypeVar("AnyModel", bound="SavableModel")

@@ -24,11 +24,10 @@ from ..steps.train_step import TrainStep, batch_spec, counted_samples
 from .blocks.checks import OptionError
 from .blocks.embeddings.spread_tables import own_variables, table_parts
 from .compiled_metrics import MetricsOverRanks, read_metrics
-from .evaluated_loss import EvaluatedLoss, read_loss
 from .loader_steps import Executed, FitProgress, Graphs, LoaderSteps, nth
-from .loss_means import LossMeans
+from .losses import EvaluatedLoss, LossMeans, read_loss
 from .merlin_input import Input
-from .saved_formats import check_callbacks
+from .saving import check_callbacks
 
 STEPS_ON_GPU = 16
 """Steps of an execution on a GPU, unless ``compile`` is given another number."""

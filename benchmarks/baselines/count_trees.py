@@ -16,7 +16,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 
 from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.ranks import Ranks
-from merlin_sim.models.blocks.counts.history_counts import HistoryCounts, Seen
+from merlin_sim.models.blocks.history_counts import HistoryCounts, Seen
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.training.evaluation.metrics import Evaluation, Evaluator
 

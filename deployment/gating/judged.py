@@ -17,7 +17,7 @@ from ...foundation.batch_names import OFFSETS, VALUES
 from ...foundation.digest import sha256
 from ...foundation.exceptions import MerlinSimError
 from ...models.registry import family_of, model_class
-from ...models.saved_weights import is_checkpoint, restored_model
+from ...models.saving import is_checkpoint, restored_model
 from ...schemas import SPEC_FILE
 from ...schemas.contracts.known_contracts import channels_of
 from ...schemas.dataset import DatasetDirectory

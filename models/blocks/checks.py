@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 from ...foundation.exceptions import MerlinSimError
 
+ATTENTIONS = ("dot", "activation_unit")
+"""How DIN's attention may score a position; known without TensorFlow."""
+
 
 class OptionError(MerlinSimError, ValueError):
     """An option of a block or a model has a value it cannot have."""
@@ -25,6 +28,19 @@ Received: `top_k` = 0.
             f"`{option}` should be a positive integer. Received: `{option}` = {value!r}."
         )
     return value
+
+
+def check_length(option: str, length: int) -> int:
+    """Return ``length`` if it is a whole number of at least 0.
+
+    >>> check_length("short_length", 0)
+    0
+    """
+    if isinstance(length, bool) or not isinstance(length, int) or length < 0:
+        raise OptionError(
+            f"`{option}` should be an integer of at least 0. Received: `{option}` = {length!r}."
+        )
+    return length
 
 
 def check_dims(option: str, value: Sequence[int], at_least: int = 0) -> tuple[int, ...]:

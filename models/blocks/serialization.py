@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import tensorflow as tf
@@ -22,13 +24,34 @@ def register_block(block: AnyBlock) -> AnyBlock:
     Merlin's name is the class's in snake case; where a block's options all have defaults, any
     place that takes a block takes that name instead.
 
-    >>> from .attention.din_attention import DINAttention
+    >>> from .attention.attention import DINAttention
     >>> type(Block.parse("din_attention")) is DINAttention
     True
     """
     Block.registry.register()(block)
     registered: AnyBlock = tf.keras.utils.register_keras_serializable(package="merlin_sim")(block)
     return registered
+
+
+class ConfiguredBlock(Block):
+    """A block that keeps each argument of its ``__init__`` under its own name, as its config."""
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what rebuilds the block."""
+        config: dict[str, Any] = super().get_config()
+        config.pop("autocast", None)
+        arguments = inspect.signature(type(self).__init__).parameters.values()
+        names = [a.name for a in arguments if a.kind is a.POSITIONAL_OR_KEYWORD][1:]
+        # A subclass with an argument of another name says that one itself.
+        return {**config, **{n: _plain(getattr(self, n)) for n in names if hasattr(self, n)}}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tf.keras.layers.Layer):
+        return part_config(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    return list(value) if isinstance(value, tuple | list) else value
 
 
 def schema_json(schema: Schema) -> str:

@@ -1,1 +1,1 @@
-"""The families of models: each file with a ``FAMILY`` is one. Importing it loads no TensorFlow."""
+"""The families of models. Importing it loads no TensorFlow."""

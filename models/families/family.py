@@ -2,19 +2,81 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import inspect
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, is_dataclass
 from enum import Enum
-from typing import Any
+from functools import cache
+from typing import Any, Protocol
 
 from ...placement.table import Table
 from ...schemas.channel_contract import ChannelContract
 from ...schemas.channels import LABEL
-from .tables import tables_of
+
+
+class HasWidths(Protocol):
+    """Options that tell how long vectors are."""
+
+    def widths(self, features: list[str]) -> list[int]:
+        """Return the length of each feature's vector."""
+
+
+def tables_of(schema: Any, options: HasWidths, names: Sequence[str]) -> list[Table]:
+    """Return one table for each domain of some categorical columns.
+
+    Args:
+        schema: the Merlin schema of the dataset.
+        options: of the model.
+        names: the columns that are looked up.
+    """
+    columns = [schema[name] for name in names]
+    widths = options.widths([column.name for column in columns])
+    found: dict[str, Table] = {}
+    for column, width in zip(columns, widths, strict=True):
+        domain = column.int_domain
+        name = str(domain.name or column.name)
+        before = found[name].lookups if name in found else 0
+        longest = int(column.value_count.max) if column.is_list else 1
+        found[name] = Table(name, int(domain.max) + 1, width, before + longest)
+    return list(found.values())
+
 
 METRICS = ("auc", "exact_auc", "log_loss", "gauc", "calibration_error")
 """What is known of every family's test data, where the dataset tells users apart."""
+
+
+def told_by(options: type[Any]) -> dict[str, str]:
+    """Return what the docstrings under the fields of an options class say, for the command line.
+
+    >>> from ..options import DINOptions
+    >>> told_by(DINOptions)["attention"]
+    'How a position is scored: "dot" or "activation_unit".'
+    """
+    found = {}
+    for kind in reversed(options.__mro__):
+        lines = _body(kind) if is_dataclass(kind) else []
+        for field_, said in zip(lines, lines[1:], strict=False):
+            if isinstance(field_, ast.AnnAssign) and isinstance(said, ast.Expr):
+                text = " ".join(str(ast.literal_eval(said.value)).split())
+                plain = re.sub(r":? see :\w+:`[^`]*`| \(:\w+:`[^`]*`\)", "", text)
+                found[ast.unparse(field_.target)] = plain.replace("`", "")
+    return found
+
+
+def _body(kind: type[Any]) -> list[ast.stmt]:
+    for node in _module(kind.__module__).body:
+        if isinstance(node, ast.ClassDef) and node.name == kind.__name__:
+            return node.body
+    return []
+
+
+@cache
+def _module(name: str) -> ast.Module:
+    return ast.parse(inspect.getsource(sys.modules[name]))
 
 
 class Request(Enum):

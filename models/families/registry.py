@@ -1,33 +1,142 @@
-"""The families by name: those that are files here, and those of one's own."""
+"""The families by name: the package's own, and those of one's own. No TensorFlow is loaded."""
 
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from dataclasses import fields, replace
 from functools import cache
+from typing import Any
 
 from ...foundation.exceptions import MerlinSimError
+from ...schemas.channels import (
+    CATEGORICAL,
+    CONTEXT_FEATURES,
+    HISTORY_TIME_INTERVALS,
+    NEGATIVE_HISTORY,
+    NUMERICAL,
+    POSITIVE_HISTORY,
+    TARGET_ITEM_FEATURES,
+    TARGET_ITEM_LISTS,
+    TARGET_ITEM_NUMERICAL,
+    USER_FEATURES,
+    USER_NUMERICAL,
+)
+from ...schemas.contracts.behaviour import BEHAVIOUR
 from ...schemas.contracts.known_contracts import register_contract
-from .family import Family, Preset
+from ...schemas.contracts.plain_rows import PLAIN_ROWS
+from ..options import (
+    DCNv2Options,
+    DIENOptions,
+    DINOptions,
+    DLRMOptions,
+    ETAOptions,
+    SDIMOptions,
+    SIMOptions,
+    TWINOptions,
+    TwoTowerOptions,
+)
+from .family import Family, Preset, Request, told_by
 
 DEFAULT = "sim"
 """The family of a run that names none."""
 
+SERVED_IDS = (
+    USER_FEATURES,
+    CONTEXT_FEATURES,
+    TARGET_ITEM_FEATURES,
+    POSITIVE_HISTORY,
+    TARGET_ITEM_LISTS,
+)
+SERVED = (*SERVED_IDS, USER_NUMERICAL, TARGET_ITEM_NUMERICAL)
+SERVED_WITH_TIMES = (*SERVED, HISTORY_TIME_INTERVALS)
+
+LIFELONG = Preset(
+    {
+        "history_counts": True,
+        "dropout_rate": 0.4,
+        "lr": 0.008,
+        "table_weight_decay": 0.004,
+    },
+    "SIM that reads how often and how recently, with dropout, and a batch and a learning rate for "
+    "the dataset's size; it stops early where data validate. The default of datasets that "
+    "`preprocess log` made.",
+    with_validation={"early_stopping": 1, "epochs": 10},
+)
+
+
+def _of_interest(name: str, options: type[Any], place: str, **kwargs: Any) -> Family:
+    """Make a family of DIN's kin: SIM's frame, with what it reads and what it is trained on."""
+    kept: dict[str, Any] = {
+        "served": SERVED,
+        "losses": ("total_loss", "classification_loss", "dien_aux_loss"),
+        **kwargs,
+    }
+    return Family(
+        name=name,
+        contract=BEHAVIOUR.of(name),
+        options=options,
+        model=f"merlin_sim.models.interest.{place}",
+        looked_up=(*SERVED_IDS, NEGATIVE_HISTORY),
+        request=Request.EVENTS,
+        help=told_by(options),
+        **kept,
+    )
+
+
+def _of_ranking(name: str, options: type[Any], model: str) -> Family:
+    return Family(
+        name=name,
+        contract=PLAIN_ROWS.of(name),
+        options=options,
+        model=f"merlin_sim.models.ranking:{model}",
+        served=(CATEGORICAL, NUMERICAL),
+        looked_up=(CATEGORICAL,),
+        request=Request.ROWS,
+        metrics=("auc", "exact_auc", "log_loss", "calibration_error"),
+        large_operations=True,
+        compiles_after_lookups=True,
+        help=told_by(options),
+    )
+
+
+OWN = (
+    _of_interest("din", DINOptions, "din:DINModel"),
+    _of_interest("dien", DIENOptions, "dien:DIENModel"),
+    _of_interest(
+        "sim",
+        SIMOptions,
+        "sim:SIMModel",
+        served=SERVED_WITH_TIMES,
+        presets={"lifelong": LIFELONG},
+    ),
+    _of_interest("eta", ETAOptions, "long_models:ETAModel"),
+    _of_interest("sdim", SDIMOptions, "long_models:SDIMModel"),
+    _of_interest("twin", TWINOptions, "long_models:TWINModel", served=SERVED_WITH_TIMES),
+    Family(
+        name="two_tower",
+        contract=BEHAVIOUR.of("two_tower"),
+        options=TwoTowerOptions,
+        model="merlin_sim.models.towers:TwoTowerModel",
+        served=SERVED,
+        looked_up=SERVED_IDS,
+        request=Request.EVENTS,
+        metrics=("auc", "exact_auc", "gauc"),
+        counts_targets=True,
+        help=told_by(TwoTowerOptions),
+    ),
+    _of_ranking("dlrm", DLRMOptions, "DLRMModel"),
+    _of_ranking("dcnv2", DCNv2Options, "DCNv2Model"),
+)
+"""The package's own families; a further one is one more entry, or a family of one's own."""
+
 
 @cache
 def families() -> dict[str, Family]:
-    """Return the families that are files of this folder, the plainest first: name -> family.
+    """Return the package's own families, the plainest first: name -> family.
 
     Their channels are made known.
     """
-    package = importlib.import_module(__package__)
-    modules = [
-        importlib.import_module(f"{__package__}.{entry.name}")
-        for entry in pkgutil.iter_modules(package.__path__)
-    ]
-    found = [module.FAMILY for module in modules if hasattr(module, "FAMILY")]
-    found.sort(key=lambda family: (len(fields(family.options)), family.name))
+    found = sorted(OWN, key=lambda family: (len(fields(family.options)), family.name))
     for family in found:
         register_contract(family.name, family.contract)
     return {family.name: family for family in found}

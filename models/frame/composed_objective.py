@@ -1,17 +1,18 @@
 """The published objective of a block in a Merlin model of one's own.
 
-``mm.Model`` gives a block the labels of a batch and adds the block's losses to that of the output.
-It gives no block the sample weights, and no block can say how much the output's loss counts. Both
-pass through here: :func:`join_step` returns the weights, and Merlin's ``call_train_test``, which
-hands predictions and weights to the loss, gives the output its share.
+``mm.Model`` gives a block the labels of a batch and adds the block's losses to those of the
+outputs. It gives no block the sample weights, and no block can say how much an output's loss
+counts beside its own: neither ``Model.call`` nor its context has either. So Merlin's
+``call_train_test``, which has the weights and hands them to the losses, is wrapped, once for the
+process: weights pass to the blocks through :func:`join_step`, and an output's share of the
+objective is multiplied into its weights.
 """
 
 from __future__ import annotations
 
 import functools
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from merlin.models.tf.models.base import BaseModel
@@ -19,15 +20,14 @@ from merlin.models.tf.models.base import BaseModel
 from ..blocks.checks import OptionError
 
 
-@dataclass
-class ComposedStep:
+class ComposedStep(NamedTuple):
     """One batch of a Merlin model's ``fit`` or ``evaluate``."""
 
     sample_weight: Any
     """As the batch has it; None counts every sample once."""
 
-    shares: dict[str, float] = field(default_factory=dict)
-    """By label, the weight of the output's loss beside those that a block adds."""
+    shares: dict[str, float]
+    """By label, the weight of its output's loss beside those that a block adds."""
 
 
 _current: ContextVar[ComposedStep | None] = ContextVar("composed_step", default=None)
@@ -58,7 +58,7 @@ def weigh_composed_models() -> None:
     def call_train_test(
         self: Any, x: Any, y: Any = None, sample_weight: Any = None, *args: Any, **kwargs: Any
     ) -> Any:
-        step = ComposedStep(sample_weight)
+        step = ComposedStep(sample_weight, {})
         token = _current.set(step)
         try:
             outputs = merlins(self, x, y, sample_weight, *args, **kwargs)
@@ -72,32 +72,27 @@ def weigh_composed_models() -> None:
 
 def _weighed(model: Any, outputs: Any, step: ComposedStep) -> Any:
     """Give the loss of each output that a block's losses stand beside its share."""
-    weights, targets = outputs.sample_weight, outputs.targets
-    if not isinstance(weights, dict):  # the one output of a model of Merlin's older kind
-        (task,) = model.prediction_tasks
-        weighed = _of_output(model, task.target_name, weights, targets, step)
-        return outputs.copy_with_updates(sample_weight=weighed)
-    labels = {output.full_name: output.target for output in model.model_outputs}
-    labels |= {task.task_name: task.target_name for task in model.prediction_tasks}
-    return outputs.copy_with_updates(
-        sample_weight={
-            name: _of_output(model, labels[name], weight, targets[name], step)
-            for name, weight in weights.items()
-        }
-    )
-
-
-def _of_output(model: Any, label: str | None, weight: Any, target: Any, step: ComposedStep) -> Any:
-    known = label if label is not None or len(step.shares) > 1 else next(iter(step.shares))
-    share = step.shares.get(known or "")
-    if share is None:
-        return weight
-    if weight is not step.sample_weight:
+    weights = outputs.sample_weight
+    if not isinstance(weights, dict) or not model.model_outputs:
         raise OptionError(
-            f"The output of {known!r} should leave sample weights as they are: the block's own "
-            "losses would lack the ones that it makes. Give them with the batches, as "
-            "(columns, labels, sample weights)."
+            "A block with losses of its own should stand before outputs such as mm.BinaryOutput. "
+            "Received: a prediction task of Merlin's older kind."
         )
-    if share == 1.0 or model.compiled_loss._user_loss_weights is not None:
-        return weight
-    return share * (tf.ones_like(target) if weight is None else tf.cast(weight, target.dtype))
+    known = {output.full_name: output.target for output in model.model_outputs}
+    weighed = dict(weights)
+    for label, share in step.shares.items():
+        # An output without a name of its target is the only one, of the only label.
+        names = [name for name, target in known.items() if target in (label, None)]
+        for name in names:
+            if weights[name] is not step.sample_weight:
+                raise OptionError(
+                    f"The output of {label!r} should leave sample weights as they are: the block's "
+                    "own losses would lack the ones that it makes. Give them with the batches, as "
+                    "(columns, labels, sample weights)."
+                )
+            if share != 1.0 and model.compiled_loss._user_loss_weights is None:
+                labels = outputs.targets[name]
+                whole = tf.ones_like(labels, tf.float32)
+                weight = whole if weights[name] is None else tf.cast(weights[name], tf.float32)
+                weighed[name] = share * weight
+    return outputs.copy_with_updates(sample_weight=weighed)

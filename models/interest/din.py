@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from ..blocks.attention.din_attention import DINAttention
-from ..blocks.attention.summed_attention import SummedAttention
+from ..blocks.attention.attention import DINAttention, SummedAttention
 from ..blocks.search.history_split import HistorySplit
 from ..blocks.serialization import register_block
-from .interest_block import InterestBlock
+from ..losses import Outputs
+from ..options import DINOptions
+from .interest_block import InterestBlock, InterestModel
 from .interest_channels import Features
-from .interest_model import InterestModel
-from .objective import BlockOutputs
-from .options import DINOptions
 
 
 @register_block
@@ -49,7 +47,7 @@ class DINBlock(InterestBlock[DINOptions]):
 
     def forward(
         self, features: Features, training: bool = False, with_objective: bool = False
-    ) -> BlockOutputs:
+    ) -> Outputs:
         """Return the last hidden layer of a batch; DIN's objective needs nothing else."""
         ids = {**features.user, **features.target_item, **features.positive, **features.listed}
         vectors = self.embedding(ids, with_gradient=training or with_objective)
@@ -61,11 +59,11 @@ class DINBlock(InterestBlock[DINOptions]):
         if self.sums is not None:
             parts.append(self.sums(target, history, mask))
         rows = self.join_rows([*parts, *self.further(features, vectors)], vectors)
-        return BlockOutputs(self.classifier(rows, training=training))
+        return Outputs(self.classifier(rows, training=training))
 
 
 @tf.keras.utils.register_keras_serializable(package="merlin_sim")
 class DINModel(InterestModel):
-    """DIN as a Merlin model; see :class:`~.interest_model.InterestModel`."""
+    """DIN as a Merlin model; see :class:`~.interest_block.InterestModel`."""
 
     body_type = DINBlock

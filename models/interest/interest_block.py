@@ -1,4 +1,4 @@
-"""What the blocks of the three models share: columns in, the last hidden layer out."""
+"""What DIN, DIEN, SIM and its kin share: a block, and a Merlin model of it."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from typing import Any, ClassVar
 import tensorflow as tf
 from merlin.schema import Schema
 
+from ...foundation.batch_names import HISTORY_END
 from ...schemas.channels import NEGATIVE_HISTORY
-from ..blocks.attention.summed_attention import SummedAttention
+from ...steps.sample_batch import weights_over_counted
+from ..blocks.attention.attention import SummedAttention
 from ..blocks.checks import OptionError
-from ..blocks.counts.history_counts import HistoryCounts, Seen
-from ..blocks.embeddings.feature_embedding import FeatureEmbedding
+from ..blocks.embeddings.feature_embedding import mean_vectors
 from ..blocks.embeddings.left_padding import LeftPadding
-from ..blocks.embeddings.mean_vectors import mean_vectors
-from ..blocks.heads.hidden_layers import HiddenLayers
+from ..blocks.history_counts import HistoryCounts, Seen
+from ..blocks.mlp import HiddenLayers
 from ..blocks.shapes import as_rows, beside_candidates, repeat_candidates, sizes
-from ..frame.columns_block import ColumnsBlock
+from ..frame.block_model import BlockModel, ColumnsBlock
 from ..frame.composed_objective import join_step, weigh_composed_models
+from ..losses import Outputs, StepLosses, evaluated_share, inner_losses, step_losses
+from ..options import AnyModelOptions
 from .interest_channels import Channels, Features
-from .objective import BlockOutputs, evaluated_share, inner_losses
-from .options import AnyOptions
 
 weigh_composed_models()
 
 
-class InterestBlock(ColumnsBlock[AnyOptions]):
+class InterestBlock(ColumnsBlock[AnyModelOptions]):
     """From a batch of columns to the last hidden layer, as any Merlin model chains it.
 
         model = mm.Model(SIMBlock.from_schema(schema), mm.BinaryOutput("label"))
@@ -37,33 +38,22 @@ class InterestBlock(ColumnsBlock[AnyOptions]):
     first stage, DIEN's auxiliary network) are added to the model's, with the batch's sample
     weights, and the output's loss counts as in the published objective; without them nothing of
     the objective is computed.
-
-    Args:
-        schema: The Merlin schema of the dataset, label included, or the JSON that ``get_config``
-            made of it.
-        options: The model's options, or the dictionary that ``get_config`` made of them.
     """
 
     channels: Channels
     has_auxiliary_loss: bool = False
     reads_time_intervals: ClassVar[bool] = False
 
-    def __init__(
-        self, schema: Schema | str, options: AnyOptions | dict[str, Any], **kwargs: Any
-    ) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Check schema and options, and make the layers."""
-        super().__init__(schema, options, **kwargs)
+        super().__init__(*args, **kwargs)
         self.options = self.options.for_history(self.channels.history_length)
         self.padding = LeftPadding(self.channels.histories, name="left_padding")
         dim = self.options.embedding_dim
-        self.embedding = FeatureEmbedding(
-            self.channels.schema.select_by_name(list(self.channels.categorical)),
-            dim,
-            dtype=self._dtype_policy,
-            name="embedding",
-        )
-        self.item_dim: int = dim * len(self.channels.target_item)
-        self.user_dim: int = dim * len(self.channels.user)
+        self.embedding = self.make_embedding(self.channels.categorical, dim, "embedding")
+        width_of = self.embedding.width_of
+        self.item_dim: int = sum(width_of[name] for name in self.channels.target_item)
+        self.user_dim: int = sum(width_of[name] for name in self.channels.user)
         self.counts = self._make_counts() if self.options.history_counts else None
         self.make_blocks()
         self._check_negatives()
@@ -76,7 +66,7 @@ class InterestBlock(ColumnsBlock[AnyOptions]):
 
     def read_channels(self, schema: Schema) -> Channels:
         """Find the columns of each channel; time intervals only where the model reads them."""
-        channels = Channels.read(schema)
+        channels = Channels.read(schema, self.label)
         return channels if self.reads_time_intervals else replace(channels, time_intervals=None)
 
     def _check_negatives(self) -> None:
@@ -117,7 +107,7 @@ class InterestBlock(ColumnsBlock[AnyOptions]):
 
     def forward(
         self, features: Features, training: bool = False, with_objective: bool = False
-    ) -> BlockOutputs:
+    ) -> Outputs:
         """Return the last hidden layer of a batch, and what the objective needs if asked for it.
 
         It is the one way from columns to the hidden layer: of plain rows, of several candidates
@@ -163,7 +153,7 @@ class InterestBlock(ColumnsBlock[AnyOptions]):
             self._add_inner_losses(outputs, targets)
         return outputs.hidden
 
-    def _add_inner_losses(self, outputs: BlockOutputs, targets: Any) -> None:
+    def _add_inner_losses(self, outputs: Outputs, targets: Any) -> None:
         if not outputs.has_inner_losses:
             return
         label = self.channels.label
@@ -186,7 +176,7 @@ class InterestBlock(ColumnsBlock[AnyOptions]):
         """Length of what :meth:`further` gives."""
         channels, features = self.channels, len(self.channels.positive)
         counts = 0 if self.counts is None else self.counts.counts_dim(features)
-        lists = self.options.embedding_dim * len(channels.target_lists)
+        lists = sum(self.embedding.width_of[name] for name in channels.target_lists)
         return int(counts + lists + channels.target_numbers_dim + channels.user_numbers_dim)
 
     def further(self, features: Features, vectors: Mapping[str, Any]) -> list[tf.Tensor]:
@@ -242,3 +232,77 @@ class InterestBlock(ColumnsBlock[AnyOptions]):
         user = [vectors[name] for name in self.channels.user]
         rows = [as_rows(v) if v.shape.rank == 3 else beside_candidates(v, candidates) for v in user]
         return tf.concat([*(as_rows(part) for part in parts), *rows], axis=-1)
+
+
+class InterestModel(BlockModel):
+    """A block of this package and the logit of its last hidden layer, as a Merlin model.
+
+    It is ``mm.Model(block, mm.BinaryOutput(label))`` with the same weights.
+
+    ``predict`` gives the click probability, [batch, 1], float32. ``compile`` and ``fit`` as they
+    are train the published objective, with the losses beside that of the evaluated logit (the
+    first stage's, the auxiliary network's); at inference nothing of it is computed, and the
+    negative histories need not be there.
+    """
+
+    body_type: ClassVar[type[InterestBlock[Any]]]
+    body: InterestBlock[Any]
+    takes_candidates: ClassVar[bool] = True
+
+    @staticmethod
+    def inner_losses_of(body: Any) -> tuple[str, ...]:
+        """Return the names of the losses beside that of the logit."""
+        return StepLosses._fields[1:] if body.has_auxiliary_loss else ()
+
+    @property
+    def training_columns(self) -> tuple[str, ...]:
+        """What training reads of each row, label included."""
+        negative = self.channels.negative if self.body.has_auxiliary_loss else ()
+        return (self.label, *self.served_columns, *negative)
+
+    @property
+    def negatives_read(self) -> int | None:
+        """How many of the newest places of a negative history the model reads; None for all."""
+        split = getattr(self.body, "split", None)
+        return None if split is None else int(split.short_length)
+
+    def features(self, columns: dict[str, Any], with_negatives: bool = False) -> Features:
+        """Sort a batch of columns, ragged or padded, into channels.
+
+        Raises:
+            OptionError: Naming the columns that are missing.
+        """
+        return self.body.features(columns, with_negatives)
+
+    def logits(self, hidden: tf.Tensor) -> tf.Tensor:
+        """Return the logits, [samples, 1], float32, of the block's last hidden layer."""
+        return self.output_block.to_call(hidden)
+
+    def forward(
+        self, columns: dict[str, Any], training: bool = False, with_objective: bool = False
+    ) -> Outputs:
+        """Return the logits of a batch, and what the objective needs if that is asked for.
+
+        A batch has one target item for each row, [rows], or candidates, [users, candidates]; the
+        other columns have a row for each user. All of a user's candidates see the whole history,
+        unless the column ``history_end``, [users, candidates], says where each has to stop: see
+        :data:`~merlin_sim.foundation.batch_names.HISTORY_END`.
+        """
+        needs_negatives = with_objective and self.body.has_auxiliary_loss
+        features = self.features(columns, with_negatives=needs_negatives)
+        outputs = self.body.forward(features, training=training, with_objective=with_objective)
+        return outputs._replace(logits=self.logits(outputs.hidden))
+
+    def compute_step(
+        self,
+        columns: dict[str, Any],
+        labels: tf.Tensor,
+        sample_weight: tf.Tensor | None = None,
+        training: bool = True,
+    ) -> tuple[StepLosses, tf.Tensor]:
+        """Return the losses of a batch by name, and its evaluated logits."""
+        if HISTORY_END in columns:
+            sample_weight = weights_over_counted(sample_weight)
+        outputs = self.forward(columns, training=training, with_objective=True)
+        losses = step_losses(outputs, labels, sample_weight, self.evaluated_loss)
+        return self.regularized(losses), outputs.logits

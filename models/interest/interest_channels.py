@@ -26,6 +26,7 @@ from ...schemas.channels import (
 from ...schemas.contracts.known_contracts import channels_of
 from ..blocks.checks import OptionError
 from ..blocks.shapes import is_one, repeat_candidates, sizes
+from ..frame.block_model import with_one_target
 
 
 class Features(NamedTuple):
@@ -115,12 +116,17 @@ class Channels:
     """Columns of numbers, and of vectors, of the target item."""
 
     @classmethod
-    def read(cls, schema: Schema) -> Channels:
+    def read(cls, schema: Schema, label: str | None = None) -> Channels:
         """Read the channels from the tags of a Merlin schema, and check that they fit together.
+
+        Args:
+            schema: The schema.
+            label: The label's column, where there are several targets.
 
         Raises:
             OptionError: With everything that does not fit.
         """
+        schema = with_one_target(schema, label)
         names = {name: tuple(columns) for name, columns in channels_of(schema).items()}
         target, positive = names.get(TARGET_ITEM_FEATURES, ()), names.get(POSITIVE_HISTORY, ())
         negative = names.get(NEGATIVE_HISTORY, ())

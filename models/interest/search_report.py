@@ -10,9 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from ..blocks.checks import check_choice, check_positive
-from ..blocks.search.general_search_unit import GeneralSearchUnit
-from ..blocks.search.hard_search_unit import HardSearchUnit
 from ..blocks.search.search_and_attention import LongHistory, Target, search_strength
+from ..blocks.search.search_units import GeneralSearchUnit, HardSearchUnit
 from ..blocks.search.top_k_mask import top_k_mask
 from ..blocks.shapes import as_rows
 from .sim import SearchedModel

@@ -7,17 +7,14 @@ from typing import Any, ClassVar, TypeVar
 import tensorflow as tf
 from merlin.schema import Schema
 
-from ..blocks.attention.summed_attention import SummedAttention
-from ..blocks.attention.target_attention import TargetAttention
+from ..blocks.attention.attention import SummedAttention, TargetAttention
 from ..blocks.checks import OptionError, check_choice
-from ..blocks.embeddings.time_interval_embedding import TimeIntervalEmbedding
-from ..blocks.heads.classifier_mlp import ClassifierMLP
-from ..blocks.recurrence.auxiliary_network import AuxiliaryNetwork
-from ..blocks.recurrence.interest_evolution import InterestEvolution
+from ..blocks.embeddings.feature_embedding import TimeIntervalEmbedding
+from ..blocks.mlp import ClassifierMLP
+from ..blocks.recurrence import AuxiliaryNetwork, InterestEvolution
+from ..blocks.search.attention_units import DEFAULT_HEADS, ExactSearchUnit, MultiHeadSearchUnit
 from ..blocks.search.history_split import HistorySplit, SplitHistory
-from ..blocks.search.multi_head_search_unit import DEFAULT_HEADS
 from ..blocks.search.search_and_attention import (
-    ATTENTION_UNITS,
     SEARCH_UNITS,
     AttentionUnit,
     LongHistory,
@@ -27,18 +24,17 @@ from ..blocks.search.search_and_attention import (
 )
 from ..blocks.serialization import part_config, part_from, register_block
 from ..blocks.shapes import Size, sizes
-from .dien import UNITS_PER_EMBEDDING_DIM
-from .interest_block import InterestBlock
-from .interest_channels import Features
-from .interest_model import InterestModel
-from .objective import BlockOutputs
-from .options import SearchedOptions, SIMOptions
-from .short_history import (
+from ..losses import Outputs
+from ..options import SearchedOptions, SIMOptions
+from .dien import (
+    UNITS_PER_EMBEDDING_DIM,
     ShortHistory,
     ShortWindows,
     attend_to_short,
     auxiliary_of_samples,
 )
+from .interest_block import InterestBlock, InterestModel
+from .interest_channels import Features
 
 AnySearched = TypeVar("AnySearched", bound=SearchedOptions)
 
@@ -54,11 +50,11 @@ class SearchedBlock(InterestBlock[AnySearched]):
     the first stage and DIEN's auxiliary loss are trained where there are such.
 
     Args:
-        schema: As of every :class:`InterestBlock`.
-        options: As of every :class:`InterestBlock`.
         search_unit: Searches the long history; None for the one that the options call for.
         attention_unit: Attends to what was found; None for the one that the options call for.
     """
+
+    part_names = (*InterestBlock.part_names, "search_unit", "attention_unit")
 
     def __init__(
         self,
@@ -121,8 +117,14 @@ class SearchedBlock(InterestBlock[AnySearched]):
 
     @property
     def heads(self) -> int:
-        """How many heads the attention to the short history has."""
-        raise NotImplementedError
+        """How many heads attend to the short history, and to the long one where it has heads."""
+        options: Any = self.options
+        return options.heads or DEFAULT_HEADS
+
+    @property
+    def time_dim(self) -> int:
+        """Length of the vectors of time intervals; 0 for a dataset without."""
+        return 0 if self.channels.time_intervals is None else self.options.embedding_dim
 
     def make_search_unit(self) -> SearchUnit:
         """Make the search unit that the options call for."""
@@ -132,20 +134,16 @@ class SearchedBlock(InterestBlock[AnySearched]):
         """Make the attention unit that the options call for."""
         raise NotImplementedError
 
-    @property
-    def time_buckets(self) -> int:
-        """Rows of the table of time intervals, for a model that reads them."""
-        raise NotImplementedError
-
     def _make_time_embedding(self) -> TimeIntervalEmbedding:
         if self.channels.time_intervals is None:
             raise OptionError(
                 "`attention_unit` reads time intervals: the schema should have a column of the "
                 "channel history_time_intervals. Received: none."
             )
+        options: Any = self.options
         return TimeIntervalEmbedding(
             self.options.embedding_dim,
-            self.time_buckets,
+            options.time_buckets,
             dtype=self._dtype_policy,
             name="time_embedding",
         )
@@ -185,7 +183,7 @@ class SearchedBlock(InterestBlock[AnySearched]):
 
     def forward(
         self, features: Features, training: bool = False, with_objective: bool = False
-    ) -> BlockOutputs:
+    ) -> Outputs:
         """Return the last hidden layer, and with the objective stage one's and auxiliary logits."""
         with_negatives = with_objective and self.has_auxiliary_loss
         vectors = self.embed(features, with_negatives, with_gradient=training or with_objective)
@@ -220,7 +218,7 @@ class SearchedBlock(InterestBlock[AnySearched]):
             auxiliary = auxiliary_of_samples(
                 self.auxiliary, evolution, short, negative, training, windows.places
             )
-        return BlockOutputs(hidden, stage_one_logits, auxiliary)
+        return Outputs(hidden, stage_one_logits, auxiliary)
 
     def embed(
         self, features: Features, with_negatives: bool = False, with_gradient: bool = True
@@ -278,13 +276,12 @@ def _unit(option: str, unit: Any, kind: type[Any]) -> Any:
 
 
 class SearchedModel(InterestModel):
-    """A model that searches a long history; see :class:`~.interest_model.InterestModel`.
+    """A model that searches a long history; see :class:`~.interest_block.InterestModel`.
 
     ``from_schema`` and the constructor take ``search_unit`` and ``attention_unit`` too, as
     :class:`SearchedBlock` has them.
     """
 
-    part_names = ("search_unit", "attention_unit")
     has_search: ClassVar[bool] = True
     """Whether it searches a long history, of which a report tells what the search keeps."""
 
@@ -308,16 +305,6 @@ class SIMBlock(SearchedBlock[SIMOptions]):
         """Dropout of the auxiliary network: that of the classifiers, as published."""
         return self.options.dropout_rate
 
-    @property
-    def heads(self) -> int:
-        """How many heads the attention to the short history has."""
-        return self.options.heads or DEFAULT_HEADS
-
-    @property
-    def time_buckets(self) -> int:
-        """Rows of the table of time intervals."""
-        return self.options.time_buckets
-
     def make_search_unit(self) -> SearchUnit:
         """Make the search unit that ``search`` names."""
         unit = SEARCH_UNITS[self.options.search]
@@ -325,13 +312,11 @@ class SIMBlock(SearchedBlock[SIMOptions]):
 
     def make_attention_unit(self) -> AttentionUnit:
         """Make the attention unit: of several heads where there are times or ``heads``."""
-        has_times = self.channels.time_intervals is not None
-        return ATTENTION_UNITS[self.options.attention_name(has_times)].from_options(
-            self.options,
-            self.item_dim,
-            self.options.embedding_dim if has_times else 0,
-            dtype=self._dtype_policy,
-            name="attention_unit",
+        policy = self._dtype_policy
+        if self.options.heads is None and not self.time_dim:
+            return ExactSearchUnit(dtype=policy, name="attention_unit")
+        return MultiHeadSearchUnit(
+            self.heads, self.item_dim, self.time_dim, dtype=policy, name="attention_unit"
         )
 
 

@@ -7,7 +7,8 @@ brings a contract of its own, and is registered with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import importlib
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ...foundation.exceptions import MerlinSimError
@@ -21,15 +22,9 @@ if TYPE_CHECKING:
 CONTRACTS: dict[str, ChannelContract] = {kind.name: kind for kind in (BEHAVIOUR, PLAIN_ROWS)}
 """Kind of dataset or name of a family -> its contract, in the order in which they are tried."""
 
-_register_families: list[Callable[[], object]] = []
-
-
-def families_from(register: Callable[[], object]) -> None:
-    """Say what registers the package's own families, once a family is asked for by its name.
-
-    The families stand above this room, which cannot import them.
-    """
-    _register_families[:] = [register]
+FAMILIES = "merlin_sim.models.families.registry"
+"""What makes the package's own families known, once one is asked for by its name: a dataset may be
+opened for a family before any module of the models, which stand above this room, is imported."""
 
 
 def register_contract(family: str, contract: ChannelContract) -> None:
@@ -58,8 +53,7 @@ def contract_named(family: str) -> ChannelContract:
         MerlinSimError: Where no family of this name is known.
     """
     if family not in CONTRACTS:
-        for register in _register_families:
-            register()
+        importlib.import_module(FAMILIES).families()
     if family not in CONTRACTS:
         known = ", ".join(CONTRACTS)
         raise MerlinSimError(

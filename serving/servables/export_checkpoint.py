@@ -15,7 +15,7 @@ from ...checkpoints.choice import choose_checkpoint
 from ...foundation.digest import sha256
 from ...foundation.staging import check_apart
 from ...models.registry import model_class
-from ...models.saved_weights import restored_model
+from ...models.saving import restored_model
 from ...schemas import SPEC_FILE
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.fingerprint import fingerprint

@@ -15,7 +15,7 @@ from ...foundation.atomic_write import TOO_LITTLE_SPACE, cannot_be_written
 from ...foundation.batch_names import OFFSETS, VALUES
 from ...foundation.process_wide import quiet_save
 from ...models.row_parts import in_parts
-from ...models.serving_signature import Signature, columns_signature
+from ...models.saving import Signature, columns_signature
 from ...schemas.channels import (
     TARGET_ITEM_FEATURES,
     TARGET_ITEM_LISTS,

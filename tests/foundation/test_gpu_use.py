@@ -14,7 +14,7 @@ import tensorflow as tf
 from stand_in import FOLDER, load
 from stand_in import machine as machine_with
 
-from merlin_sim.foundation import gpu_use
+from merlin_sim.foundation import gpu_use, process_wide
 from merlin_sim.foundation.gpu_use import why_not_cudf, why_not_tensorflow
 from merlin_sim.foundation.gpus import Gpu, Gpus
 from merlin_sim.scripts.options.devices import settle_preprocessing, settle_training
@@ -119,3 +119,14 @@ def test_a_program_of_ones_own_is_told_too():
     installed = importlib.util.find_spec("nvidia") is not None
     reason = "TensorFlow finds no GPU that it can use" if installed else "make setup DEVICE=gpu"
     assert reason in done.stderr
+
+
+def test_in_python_a_gpu_that_cannot_be_used_is_hidden_with_a_warning(monkeypatch):
+    monkeypatch.setattr(merlin.core, "has_gpu", merlin.core.has_gpu)  # imported anew below
+    monkeypatch.delitem(sys.modules, "merlin.core.has_gpu")
+    monkeypatch.setattr(process_wide, "_gpu_is_hidden", False)
+    monkeypatch.setattr(gpu_use, "why_not_merlin", lambda gpus: "runs on the CPU: it is too old.")
+    with pytest.warns(UserWarning, match="merlin_sim: runs on the CPU: it is too old"):
+        process_wide.hide_unusable_gpu()
+    assert sys.modules["merlin.core.has_gpu"].HAS_GPU is False
+    process_wide.hide_unusable_gpu()  # once

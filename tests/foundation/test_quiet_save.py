@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from merlin_sim.foundation.process_wide import quiet_save
-from merlin_sim.models.serving_signature import serving_function
+from merlin_sim.models.saving import serving_function
 
 
 @pytest.fixture

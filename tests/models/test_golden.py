@@ -6,10 +6,10 @@ import pytest
 import tensorflow as tf
 from golden_cases import assert_close, golden_cases, read_golden
 
-from merlin_sim.models.blocks.heads.losses import PROBABILITY_EPSILON
 from merlin_sim.models.interest.dien import DIENModel
 from merlin_sim.models.interest.din import DINModel
 from merlin_sim.models.interest.sim import SIMModel
+from merlin_sim.models.losses import PROBABILITY_EPSILON
 
 MODELS = {"din": DINModel, "dien": DIENModel, "sim": SIMModel}
 
@@ -61,7 +61,7 @@ def weights_by_role(model):
     roles |= dict(classifier_roles(evaluated, body.classifier, model.output_block.to_call))
     if hasattr(body, "stage_one"):
         stage_one = body.stage_one
-        roles |= dict(classifier_roles("stage_one", stage_one.hidden, stage_one.logit))
+        roles |= dict(classifier_roles("stage_one", stage_one, stage_one.logit))
     if hasattr(body, "interest"):
         roles |= dict(interest_roles(body.interest))
         roles |= dict(dense_roles("aux", body.auxiliary.dense))

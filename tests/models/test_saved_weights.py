@@ -6,8 +6,7 @@ import tensorflow as tf
 
 from merlin_sim.checkpoints.array_part import whole
 from merlin_sim.checkpoints.checkpoint_store import CheckpointError, CheckpointStore
-from merlin_sim.models.saved_weights import MODEL_VARIABLES, restore_weights
-from merlin_sim.models.variable_names import named_variables
+from merlin_sim.models.saving import MODEL_VARIABLES, named_variables, restore_weights
 
 
 class TwoLayers(tf.keras.Model):

@@ -16,8 +16,15 @@ from ...foundation.exceptions import MerlinSimError
 from ...models.blocks.embeddings.spread_tables import TablePart
 from ...models.families.registry import find_family
 from ...models.registry import family_of
-from ...models.saved_weights import MODEL_CLASS, MODEL_VARIABLES, assign_arrays, without_older
-from ...models.variable_names import named_parts, named_variables, table_names
+from ...models.saving import (
+    MODEL_CLASS,
+    MODEL_VARIABLES,
+    assign_arrays,
+    named_parts,
+    named_variables,
+    table_names,
+    without_older,
+)
 from ...schemas.fingerprint import fingerprint
 from ...steps.loss_scale import LossScale
 

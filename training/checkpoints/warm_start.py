@@ -8,8 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from ...checkpoints.checkpoint_files import Checkpoint, CheckpointError
-from ...models.saved_weights import MOST_LISTED
-from ...models.variable_names import counted_names, table_names
+from ...models.saving import MOST_LISTED, counted_names, table_names
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.known_keys import IdsNote, other_meanings
 from . import MEAN

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from ...checkpoints.checkpoint_files import Checkpoint, CheckpointError
-from ...models.saved_weights import restore_weights
+from ...models.saving import restore_weights
 from ...ranks import collectives
 from ...schemas.known_keys import IdsNote, grown_domains
 from ..checkpoints.run_state import IDS

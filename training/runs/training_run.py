@@ -16,8 +16,8 @@ from ...dataloader.loader import Loader
 from ...dataloader.open_loader import open_loader
 from ...dataloader.sample_loader import POSITIONS_TOGETHER
 from ...models.loader_steps import FitProgress, LoaderSteps
+from ...models.saving import named_variables, table_names
 from ...models.trainable_model import STEPS_ON_GPU
-from ...models.variable_names import named_variables, table_names
 from ...ranks import collectives
 from ...ranks.interruption import StopRequest
 from ...schemas.channels import TARGET_ITEM_FEATURES

@@ -9,7 +9,7 @@ from merlin.models.tf.core.base import Block
 
 from ....foundation.gpu_forms import has_gpu_forms
 from ..checks import check_dims
-from ..heads.hidden_layers import affine
+from ..mlp import affine
 from ..serialization import register_block
 from ..shapes import Size, as_rows, beside_candidates, is_one, sizes
 

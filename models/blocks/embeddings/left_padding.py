@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from merlin.models.tf.core.base import Block
 
 from ....foundation.batch_names import HISTORY_END, OFFSETS, VALUES
 from ..checks import OptionError, check_positive
-from ..serialization import register_block
+from ..serialization import ConfiguredBlock, register_block
 
 
 @register_block
-class LeftPadding(Block):
+class LeftPadding(ConfiguredBlock):
     """Bring history columns to [batch, length], whatever form they arrive in.
 
     A column may be ragged (``name__values`` with ``name__offsets``, as Merlin's loader gives it,
@@ -66,12 +65,6 @@ class LeftPadding(Block):
                 f"most {length}: of such histories the newest {length} are kept.",
                 stacklevel=3,
             )
-
-    def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the block."""
-        config = super().get_config()
-        config.pop("autocast", None)
-        return {**config, "lengths": dict(self.lengths)}
 
 
 def longest_ragged(column: tf.RaggedTensor) -> int:

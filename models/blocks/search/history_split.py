@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-from merlin.models.tf.core.base import Block
 
-from ..checks import OptionError
-from ..serialization import register_block
+from ..checks import check_length
+from ..serialization import ConfiguredBlock, register_block
 from ..shapes import gather_places, sizes
 
 
@@ -23,7 +22,7 @@ class SplitHistory(NamedTuple):
 
 
 @register_block
-class HistorySplit(Block):
+class HistorySplit(ConfiguredBlock):
     """Split the window that a candidate sees after its ``long_length`` oldest positions.
 
     Without ``ends`` all candidates of a user see the whole history: one window a user. With them
@@ -48,8 +47,8 @@ class HistorySplit(Block):
     def __init__(self, long_length: int, short_length: int, **kwargs: Any) -> None:
         """Check the options."""
         super().__init__(autocast=False, **kwargs)
-        self.long_length = _check_length("long_length", long_length)
-        self.short_length = _check_length("short_length", short_length)
+        self.long_length = check_length("long_length", long_length)
+        self.short_length = check_length("short_length", short_length)
 
     def call(self, inputs: tf.Tensor, ends: tf.Tensor | None = None) -> SplitHistory:
         """Split ``inputs``, [users, places]; in short parts 0 stands where there is no place.
@@ -101,17 +100,3 @@ class HistorySplit(Block):
     def _short(self, inputs: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
         places = ends[..., tf.newaxis] + tf.range(-self.short_length, 0)
         return gather_places(inputs, places)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the block."""
-        config = super().get_config()
-        config.pop("autocast", None)
-        return {**config, "long_length": self.long_length, "short_length": self.short_length}
-
-
-def _check_length(option: str, length: int) -> int:
-    if isinstance(length, bool) or not isinstance(length, int) or length < 0:
-        raise OptionError(
-            f"`{option}` should be an integer of at least 0. Received: `{option}` = {length!r}."
-        )
-    return length

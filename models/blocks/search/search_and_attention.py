@@ -9,12 +9,12 @@ dot product has made on its way, for who attends by the same product.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
-from merlin.models.tf.core.base import Block
 
-from ..attention.dot_attention import attention_weights, dot_scores
+from ..attention.attention import attention_weights, dot_scores
+from ..serialization import ConfiguredBlock
 from ..shapes import sizes
 
 
@@ -50,9 +50,9 @@ class LongHistory(NamedTuple):
 class DotWeights(NamedTuple):
     """Softmaxes of the dot products with the positions, [users, candidates, long], float32.
 
-    They are :func:`~..attention.dot_attention.attention_weights` of
-    :func:`~..attention.dot_attention.dot_scores` and nothing else, since
-    :func:`~..attention.dot_attention.dot_attention_sums` takes their gradient as that.
+    They are :func:`~..attention.attention.attention_weights` of
+    :func:`~..attention.attention.dot_scores` and nothing else, since
+    :func:`~..attention.attention.dot_attention_sums` takes their gradient as that.
     """
 
     kept: tf.Tensor
@@ -95,42 +95,24 @@ class LongInterest(NamedTuple):
     candidates, dim]. None when not asked for."""
 
 
-class SearchOptions(Protocol):
-    """The options of a model that its units are made from."""
-
-    @property
-    def top_k(self) -> int:
-        """How many positions a search keeps at most."""
-
-    @property
-    def category_feature(self) -> str | None:
-        """The target item's column that is its category."""
-
-    @property
-    def heads(self) -> int | None:
-        """Heads of the attention."""
-
-
-class SearchUnit(Block):
+class SearchUnit(ConfiguredBlock):
     """Marks the positions of a long history that a candidate is about. It has no gradient."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        """Have vectors come as they are: a search is in float32."""
+        super().__init__(**{"autocast": False, **kwargs})
 
     @classmethod
     def from_options(cls, options: Any, **kwargs: Any) -> SearchUnit:
-        """Make the unit from a model's options (:class:`SearchOptions`, and what it has beside)."""
+        """Make the unit from a model's options ."""
         raise NotImplementedError
 
     def call(self, target: Target, history: LongHistory) -> SearchResult:
         """Search for each candidate in what it may see of its user's history."""
         raise NotImplementedError
 
-    def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the unit."""
-        config: dict[str, Any] = super().get_config()
-        config.pop("autocast", None)
-        return config
 
-
-class AttentionUnit(Block):
+class AttentionUnit(ConfiguredBlock):
     """Makes vectors of the positions that a search unit marked."""
 
     reads_times: bool = False
@@ -139,12 +121,9 @@ class AttentionUnit(Block):
     has_mean: bool = True
     """Whether it gives the mean of the positions found."""
 
-    @classmethod
-    def from_options(
-        cls, options: Any, item_dim: int, time_dim: int, **kwargs: Any
-    ) -> AttentionUnit:
-        """Make the unit from a model's options; ``time_dim`` is 0 where there are no times."""
-        raise NotImplementedError
+    def __init__(self, **kwargs: Any) -> None:
+        """Have vectors come as they are: attention is in float32."""
+        super().__init__(**{"autocast": False, **kwargs})
 
     def attended_dim(self, item_dim: int) -> int:
         """Return the length of ``attended`` for item vectors of this length."""
@@ -167,12 +146,6 @@ class AttentionUnit(Block):
             [users, candidates, heads, long], float32.
         """
         raise NotImplementedError
-
-    def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the unit."""
-        config: dict[str, Any] = super().get_config()
-        config.pop("autocast", None)
-        return config
 
 
 def dot_weights(target: Target, history: LongHistory, found: SearchResult) -> DotWeights:
@@ -202,13 +175,9 @@ def mean_weights(target: Target, selected: tf.Tensor) -> tf.Tensor:
 
 
 AnySearch = TypeVar("AnySearch", bound=type[SearchUnit])
-AnyAttention = TypeVar("AnyAttention", bound=type[AttentionUnit])
 
 SEARCH_UNITS: dict[str, type[SearchUnit]] = {}
 """The search units by name; each puts itself here where it is defined."""
-
-ATTENTION_UNITS: dict[str, type[AttentionUnit]] = {}
-"""The attention units by name."""
 
 
 def register_search_unit(name: str) -> Callable[[AnySearch], AnySearch]:
@@ -216,16 +185,6 @@ def register_search_unit(name: str) -> Callable[[AnySearch], AnySearch]:
 
     def register(unit: AnySearch) -> AnySearch:
         SEARCH_UNITS[name] = unit
-        return unit
-
-    return register
-
-
-def register_attention_unit(name: str) -> Callable[[AnyAttention], AnyAttention]:
-    """Give an attention unit the name by which SIM makes it from its options."""
-
-    def register(unit: AnyAttention) -> AnyAttention:
-        ATTENTION_UNITS[name] = unit
         return unit
 
     return register

@@ -20,6 +20,7 @@ def every_block():
 
 
 ABSTRACT = {
+    "ConfiguredBlock",
     "ColumnsBlock",
     "InterestBlock",
     "RankingBlock",

@@ -17,7 +17,7 @@ from merlin_sim.models import (
     TWINOptions,
     build_model,
 )
-from merlin_sim.models.variable_names import named_variables
+from merlin_sim.models.saving import named_variables
 
 OPTIONS = {
     "eta": {"top_k": 3, "hash_bits": 16},

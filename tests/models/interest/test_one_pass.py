@@ -16,10 +16,9 @@ from grouped_batches import (
 )
 
 from merlin_sim.models import build_model
-from merlin_sim.models.blocks.recurrence.auxiliary_network import AuxiliaryNetwork
-from merlin_sim.models.blocks.recurrence.interest_evolution import Evolution
+from merlin_sim.models.blocks.recurrence import AuxiliaryNetwork, Evolution
 from merlin_sim.models.blocks.search.history_split import HistorySplit
-from merlin_sim.models.interest.short_history import ShortHistory, auxiliary_of_samples
+from merlin_sim.models.interest.dien import ShortHistory, auxiliary_of_samples
 
 KINDS = {
     "dien": {"long_seq_length": 6},

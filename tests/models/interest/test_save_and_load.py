@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.models import build_model
-from merlin_sim.models.serving_signature import columns_signature
+from merlin_sim.models.saving import columns_signature
 
 OPTIONS = {"din": {}, "dien": {"long_seq_length": 8}, "sim": {"long_seq_length": 8, "top_k": 3}}
 FRESH = """

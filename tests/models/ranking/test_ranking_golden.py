@@ -7,8 +7,7 @@ import tensorflow as tf
 from golden_cases import assert_close, golden_cases, read_golden
 from ranking_rows import ranking_schema
 
-from merlin_sim.models.ranking.dcnv2 import DCNv2Model
-from merlin_sim.models.ranking.dlrm import DLRMModel
+from merlin_sim.models.ranking import DCNv2Model, DLRMModel
 
 MODELS = {"dlrm": DLRMModel, "dcnv2": DCNv2Model}
 

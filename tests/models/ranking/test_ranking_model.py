@@ -12,7 +12,7 @@ from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import OptionError, build_model, load_model
 from merlin_sim.models.blocks.embeddings.spread_tables import spread_tables
 from merlin_sim.models.families.registry import find_family
-from merlin_sim.models.ranking.dlrm import DLRMBlock
+from merlin_sim.models.ranking import DLRMBlock
 from merlin_sim.placement.planner import make_plan
 from merlin_sim.placement.wanted import Wanted
 from merlin_sim.schemas.dataset import DatasetDirectory
@@ -108,6 +108,17 @@ def test_the_block_chains_as_merlins_do():
     model.compile("adam", run_eagerly=False)
     columns, labels = batch_of(8)
     model.train_on_batch({name: value[:, None] for name, value in columns.items()}, labels)
+
+
+def test_cross_layers_of_full_rank_have_one_square_kernel():
+    model = build_model("dcnv2", ranking_schema(), **{**CROSS, "cross_rank": None})
+    cross = model.body.cross
+    wide = model.body.joined_dim
+    assert [weight.shape for weight in cross.trainable_weights] == [[wide, wide], [wide]] * 2
+    columns, labels = batch_of(4)
+    losses, _ = model.compute_step(columns, labels)
+    assert np.isfinite(float(losses.total_loss))
+    assert type(model).from_config(model.get_config()).options.cross_rank is None
 
 
 def test_missing_columns_are_named():

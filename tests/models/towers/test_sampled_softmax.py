@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.models.towers.sampled_softmax import sampled_softmax_loss
+from merlin_sim.models.losses import sampled_softmax_loss
 
 
 def by_hand(logits, items, chances, weights):

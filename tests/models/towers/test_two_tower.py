@@ -10,10 +10,8 @@ from small_runs import TWO_TOWER
 from merlin_sim.checkpoints.array_part import whole
 from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.models import OptionError, build_model
-from merlin_sim.models.saved_weights import MODEL_CLASS, MODEL_VARIABLES
-from merlin_sim.models.towers.place_weights import PlaceWeights
-from merlin_sim.models.towers.two_tower_model import TwoTowerModel
-from merlin_sim.models.variable_names import named_variables
+from merlin_sim.models.saving import MODEL_CLASS, MODEL_VARIABLES, named_variables
+from merlin_sim.models.towers import PlaceWeights, TwoTowerModel
 
 ITEMS, CATEGORIES = 40, 8
 

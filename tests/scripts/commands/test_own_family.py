@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -13,8 +13,8 @@ from logistic_family import FACTORS, FAMILY, NAME, chance_of_sale, write_logisti
 from processes import entries
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.models import families as package
 from merlin_sim.models import load_model
+from merlin_sim.models.families import registry
 from merlin_sim.models.families.registry import families, find_family
 from merlin_sim.schemas.contracts.known_contracts import CONTRACTS, channels_of
 from merlin_sim.schemas.dataset import DatasetDirectory
@@ -69,40 +69,35 @@ def exported(dataset, trained, tmp_path_factory):
 
 
 @pytest.fixture
-def file_of_its_own(tmp_path, monkeypatch):
-    """The family as a file beside those of the package, under a name without a module."""
-    lines = "from dataclasses import replace\nfrom logistic_family import FAMILY as OWN\n\n"
-    lines += "FAMILY = replace(OWN, name='logistic', help={'start': 'Where weights start.'})\n"
-    (tmp_path / "families").mkdir()
-    (tmp_path / "families/logistic.py").write_text(lines)
-    monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path / "families")])
+def one_of_the_package(monkeypatch):
+    """The family beside those of the package, under a name without a module."""
+    own = replace(FAMILY, name="logistic", help={"start": "Where weights start."})
+    monkeypatch.setattr(registry, "OWN", (*registry.OWN, own))
     families.cache_clear()
     yield "logistic"
     families.cache_clear()
     CONTRACTS.pop("logistic", None)
-    sys.modules.pop(f"{package.__name__}.logistic", None)
-    vars(package).pop("logistic", None)
 
 
-def test_a_family_that_is_a_file_of_the_package_is_known_by_its_name(file_of_its_own, dataset):
-    opened = DatasetDirectory.open(dataset, model=file_of_its_own)
-    assert CONTRACTS[file_of_its_own] is FAMILY.contract
+def test_a_family_of_the_package_is_known_by_its_name(one_of_the_package, dataset):
+    opened = DatasetDirectory.open(dataset, model=one_of_the_package)
+    assert CONTRACTS[one_of_the_package] is FAMILY.contract
     found = channels_of(to_merlin_schema(opened.spec))
     assert found == {"label": ["sold"], FACTORS: ["color", "size"]}
     with pytest.raises(MerlinSimError, match=f"a channel of sim.*{FACTORS}"):
         DatasetDirectory.open(dataset, model="sim")
 
 
-def test_a_spec_is_checked_for_either(file_of_its_own, dataset):
-    for name in (file_of_its_own, NAME):
+def test_a_spec_is_checked_for_either(one_of_the_package, dataset):
+    for name in (one_of_the_package, NAME):
         assert f"fits {name}" in run("spec", "validate", dataset, "--model", name)
-    with pytest.raises(MerlinSimError, match=f"should be one of .*{file_of_its_own}.*'mind'"):
+    with pytest.raises(MerlinSimError, match=f"should be one of .*{one_of_the_package}.*'mind'"):
         run("spec", "validate", dataset, "--model", "mind")
 
 
-def test_a_family_that_is_a_file_of_the_package_trains(file_of_its_own, dataset, tmp_path):
+def test_a_family_of_the_package_trains(one_of_the_package, dataset, tmp_path):
     arguments = ["--dataset_dir", dataset, "--results_dir", tmp_path, "--global_batch_size", 200]
-    run("train", *arguments, "--model_type", file_of_its_own, "--epochs", 1)
+    run("train", *arguments, "--model_type", one_of_the_package, "--epochs", 1)
     (epoch,) = entries(tmp_path, "epoch")
     assert {"log_loss", "test_auc", "test_log_loss"} <= set(epoch)
 

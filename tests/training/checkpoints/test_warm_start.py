@@ -10,7 +10,7 @@ from small_runs import DIN, TWO_TOWER
 
 from merlin_sim.checkpoints.checkpoint_store import CheckpointError, CheckpointStore
 from merlin_sim.models import build_model
-from merlin_sim.models.variable_names import table_names
+from merlin_sim.models.saving import table_names
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.schemas.fingerprint import fingerprint
 from merlin_sim.schemas.known_keys import note_of

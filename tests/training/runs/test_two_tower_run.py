@@ -8,7 +8,7 @@ import pytest
 from processes import entries
 from small_runs import TWO_TOWER
 
-from merlin_sim.models.towers.two_tower_model import TwoTowerModel
+from merlin_sim.models.towers import TwoTowerModel
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.training.runs.run import run
 

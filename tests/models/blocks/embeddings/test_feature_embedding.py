@@ -8,7 +8,7 @@ from merlin.schema import ColumnSchema, Schema, Tags
 from merlin_sim.models import DINBlock, DLRMBlock
 from merlin_sim.models.blocks.checks import OptionError
 from merlin_sim.models.blocks.embeddings.feature_embedding import FeatureEmbedding
-from merlin_sim.models.towers.two_tower_block import TwoTowerBlock
+from merlin_sim.models.towers import TwoTowerBlock
 
 
 @pytest.fixture

@@ -10,9 +10,12 @@ from interest_kinds import OPTIONS
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import build_model
-from merlin_sim.models.blocks.embeddings import initial_table
-from merlin_sim.models.blocks.embeddings.initial_table import InitialTable
-from merlin_sim.models.blocks.embeddings.spread_tables import spread_tables, table_parts
+from merlin_sim.models.blocks.embeddings import spread_tables as initial_table
+from merlin_sim.models.blocks.embeddings.spread_tables import (
+    InitialTable,
+    spread_tables,
+    table_parts,
+)
 from merlin_sim.models.families.registry import find_family
 from merlin_sim.placement.planner import make_plan
 from merlin_sim.placement.table import Shard, Table

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from merlin_sim.models.blocks.embeddings.time_interval_embedding import TimeIntervalEmbedding
+from merlin_sim.models.blocks.embeddings.feature_embedding import TimeIntervalEmbedding
 
 
 def test_contract(contract_step, arrays):

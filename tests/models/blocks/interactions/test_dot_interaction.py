@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from merlin_sim.models.blocks.interactions.dot_interaction import DotInteraction
+from merlin_sim.models.blocks.interactions import DotInteraction
 
 
 def test_contract(contract_step, arrays):

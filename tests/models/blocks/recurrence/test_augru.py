@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.models.blocks.recurrence.augru import AUGRU
+from merlin_sim.models.blocks.recurrence import AUGRU
 
 
 @pytest.mark.parametrize("length", [1, 3])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.models.blocks.recurrence.auxiliary_network import AuxiliaryNetwork
+from merlin_sim.models.blocks.recurrence import AuxiliaryNetwork
 
 
 def make_inputs(arrays, batch, length):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.models.blocks.recurrence.interest_evolution import InterestEvolution
+from merlin_sim.models.blocks.recurrence import InterestEvolution
 
 
 def make_inputs(arrays, batch, candidates, windows, length):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.models.blocks.recurrence.interest_extractor import InterestExtractor
+from merlin_sim.models.blocks.recurrence import InterestExtractor
 
 
 @pytest.mark.parametrize("length", [1, 3])

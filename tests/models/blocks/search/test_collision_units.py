@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.models.blocks.attention.din_attention import DINAttention
+from merlin_sim.models.blocks.attention.attention import DINAttention
 from merlin_sim.models.blocks.checks import OptionError
-from merlin_sim.models.blocks.search.collision_attention_unit import CollisionAttentionUnit
-from merlin_sim.models.blocks.search.collision_search_unit import CollisionSearchUnit
+from merlin_sim.models.blocks.search.attention_units import CollisionAttentionUnit
+from merlin_sim.models.blocks.search.search_units import CollisionSearchUnit
 
 
 def test_contract_of_the_search(contract_step, arrays):

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.models.blocks.attention.din_attention import DINAttention
-from merlin_sim.models.blocks.search.exact_search_unit import ExactSearchUnit
-from merlin_sim.models.blocks.search.general_search_unit import GeneralSearchUnit
+from merlin_sim.models.blocks.attention.attention import DINAttention
+from merlin_sim.models.blocks.search.attention_units import ExactSearchUnit
 from merlin_sim.models.blocks.search.search_and_attention import SearchResult
+from merlin_sim.models.blocks.search.search_units import GeneralSearchUnit
 
 
 def search(arrays, batch, top_k=2):

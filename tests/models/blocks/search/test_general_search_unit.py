@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from merlin_sim.models.blocks.checks import OptionError
-from merlin_sim.models.blocks.search.general_search_unit import GeneralSearchUnit
 from merlin_sim.models.blocks.search.search_and_attention import LongHistory, Target
+from merlin_sim.models.blocks.search.search_units import GeneralSearchUnit
 
 
 def test_contract(contract_step, arrays):

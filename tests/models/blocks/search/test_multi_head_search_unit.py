@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.models.blocks.search.exact_search_unit import ExactSearchUnit
-from merlin_sim.models.blocks.search.general_search_unit import GeneralSearchUnit
-from merlin_sim.models.blocks.search.multi_head_search_unit import MultiHeadSearchUnit
+from merlin_sim.models.blocks.search.attention_units import ExactSearchUnit, MultiHeadSearchUnit
 from merlin_sim.models.blocks.search.search_and_attention import (
     LongHistory,
     SearchResult,
     Target,
 )
+from merlin_sim.models.blocks.search.search_units import GeneralSearchUnit
 
 
 @pytest.mark.parametrize("stage_one", [False, True])

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from merlin_sim.models.blocks.search.random_projection import RandomProjection
+from merlin_sim.models.blocks.search.search_units import RandomProjection
 
 
 def test_contract(contract_step, arrays):

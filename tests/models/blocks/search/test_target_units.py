@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.models.blocks.attention.din_attention import DINAttention
-from merlin_sim.models.blocks.attention.target_attention import TargetAttention
+from merlin_sim.models.blocks.attention.attention import DINAttention, TargetAttention
+from merlin_sim.models.blocks.search.attention_units import TargetAttentionUnit
 from merlin_sim.models.blocks.search.search_and_attention import SearchResult
-from merlin_sim.models.blocks.search.target_attention_unit import TargetAttentionUnit
-from merlin_sim.models.blocks.search.target_search_unit import TargetSearchUnit
+from merlin_sim.models.blocks.search.search_units import TargetSearchUnit
 
 
 @pytest.mark.parametrize("time_dim", [0, 3])

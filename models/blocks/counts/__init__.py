@@ -1,1 +1,0 @@
-"""What a history says by how often and how recently something stands in it."""

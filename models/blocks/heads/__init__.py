@@ -1,1 +1,0 @@
-"""From vectors to a logit, and its losses."""

@@ -1,0 +1,124 @@
+"""How often, how recently and at what share a candidate stands in the history that it sees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from .checks import check_dims, check_positive
+from .serialization import ConfiguredBlock, register_block
+from .shapes import sizes
+
+WINDOWS = (10, 30, 100)
+"""Newest positions in which occurrences are counted, beside all of them."""
+
+
+class Seen(NamedTuple):
+    """A batch of histories, and what each candidate sees of its user's."""
+
+    real: tf.Tensor
+    """Which places hold a position: [users, places], bool."""
+
+    ends: tf.Tensor | None
+    """Where what a candidate sees ends: [users, candidates], int32; None: all see the whole."""
+
+
+@register_block
+class HistoryCounts(ConfiguredBlock):
+    """Count a candidate's features in its user's history.
+
+    For each feature, over the newest w positions that the candidate sees, for each window w,
+
+        log(1 + count_w) / log(1 + w)    and    count_w / positions_w
+
+    and of its newest occurrence, ``age`` positions ago, 1 - log(1 + age) / log(1 + length), 0
+    without one. Beside all features log(1 + positions) / log(1 + length). All are from 0 to 1.
+
+    An attention's softmax tells what the positions found are like, and not how many they are: that
+    is what these say. They compare ids, so that they need no training and cost little.
+
+    >>> counts = HistoryCounts(length=4, windows=(2,))
+    >>> history = {"item": tf.constant([[0, 7, 5, 7]])}
+    >>> seen = Seen(tf.constant([[False, True, True, True]]), None)
+    >>> item = counts({"item": tf.constant([[7, 9]])}, history, seen)
+    >>> [[round(float(x), 2) for x in row] for row in item[0]]
+    [[0.63, 0.68, 0.5, 0.67, 1.0, 0.86], [0.0, 0.0, 0.0, 0.0, 0.0, 0.86]]
+
+    Args:
+        length: The longest history that a candidate sees.
+        windows: Newest positions that are counted; those as long as a history are left out, and
+            all positions are counted in any case.
+    """
+
+    def __init__(self, length: int, windows: tuple[int, ...] = WINDOWS, **kwargs: Any) -> None:
+        """Check the options."""
+        super().__init__(autocast=False, **kwargs)
+        self.length = check_positive("length", length)
+        self.windows = check_dims("windows", windows)
+        self._all_windows = [*(w for w in sorted(set(self.windows)) if w < length), length]
+
+    def counts_dim(self, features: int) -> int:
+        """Return how many numbers there are for so many features of an item."""
+        return features * (2 * len(self._all_windows) + 1) + 1
+
+    def call(
+        self, target: Mapping[str, tf.Tensor], history: Mapping[str, tf.Tensor], seen: Seen
+    ) -> tf.Tensor:
+        """Return the counts.
+
+        Args:
+            target: The candidates' features, each [users, candidates].
+            history: The same of each position, by the same names, each [users, places].
+            seen: What is a position, and what each candidate sees.
+
+        Returns:
+            [users, candidates, :meth:`counts_dim`].
+        """
+        users, candidates = sizes(next(iter(target.values())))
+        places = sizes(seen.real)[1]
+        ends = tf.fill([users, candidates], places) if seen.ends is None else seen.ends
+        # The windows' first places and their common end, as places of a running count.
+        first = [ends - window for window in self._all_windows]
+        bounds = tf.clip_by_value(tf.stack([*first, ends], axis=-1), 0, places)
+        real = tf.repeat(_running(seen.real)[:, tf.newaxis], candidates, axis=1)
+        positions = self._in_windows(real, bounds)  # [users, candidates, windows]
+        numbers = []
+        for name, ids in target.items():
+            known = tf.where(seen.real, history[name], -1)  # padding equals nothing
+            same = known[:, tf.newaxis, :] == ids[:, :, tf.newaxis]  # [users, candidates, places]
+            count = self._in_windows(_running(same), bounds)
+            numbers.append(tf.math.log1p(count) / tf.math.log1p(self._lengths()))
+            numbers.append(tf.math.divide_no_nan(count, positions))
+            numbers.append(self._recency(same, ends))
+        numbers.append(_scaled(positions[:, :, -1:], self.length))
+        return tf.cast(tf.concat(numbers, axis=-1), self.compute_dtype)
+
+    def _lengths(self) -> tf.Tensor:
+        return tf.constant(self._all_windows, tf.float32)
+
+    def _in_windows(self, running: tf.Tensor, bounds: tf.Tensor) -> tf.Tensor:
+        """Return what each window has, of a running count: [users, candidates, windows]."""
+        found = tf.gather(running, bounds, axis=2, batch_dims=2)
+        return found[:, :, -1:] - found[:, :, :-1]
+
+    def _recency(self, same: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
+        """Return how recent the newest occurrence is: [users, candidates, 1]."""
+        places = tf.range(1, sizes(same)[2] + 1)
+        before = tf.where(same & (places <= ends[:, :, tf.newaxis]), places, 0)
+        newest = tf.reduce_max(before, axis=-1)
+        age = ends - newest
+        is_seen = (newest > 0) & (age < self.length)
+        age = tf.where(is_seen, tf.cast(age, tf.float32), float(self.length))
+        return 1.0 - _scaled(age, self.length)[:, :, tf.newaxis]
+
+
+def _running(marks: tf.Tensor) -> tf.Tensor:
+    """Count marks up to each place, from none: [..., places] -> [..., places + 1], float32."""
+    count = tf.cumsum(tf.cast(marks, tf.float32), axis=-1)
+    return tf.concat([tf.zeros_like(count[..., :1]), count], axis=-1)
+
+
+def _scaled(number: tf.Tensor, most: int) -> tf.Tensor:
+    return tf.math.log1p(number) / tf.math.log1p(float(most))

@@ -1,1 +1,0 @@
-"""What the vectors of several features say together."""

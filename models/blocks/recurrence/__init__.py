@@ -1,1 +1,0 @@
-"""How an interest evolves over a short history."""

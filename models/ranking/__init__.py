@@ -1,1 +1,0 @@
-"""DLRM and DCNv2: what numbers and categories say about a click."""
