@@ -5,7 +5,7 @@
 #   make format   put code in order make bench    measure
 #   make docs     build the site    make lock     resolve requirements/*lock.txt
 #   make coverage run the tests, and tell which lines they ran
-#   make attack   wrong input, layouts and kills until something fails
+#   make attack   wrong input, layouts and kills, for MINUTES=30 or until something fails
 #   make real-data  two real logs to ~/.cache/merlin-sim/real-data, out of packages
 #
 # DEVICE=cpu or DEVICE=gpu chooses the packages (default: those that are here, or that fit the machine).
@@ -45,8 +45,17 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Rounds of other examples, each with the next seed, until so many minutes are over or one fails.
+MINUTES ?= 30
+SEED ?= 1
 attack: $(READY)
-	PYTHONPATH=tests $(BIN)/python -m attack $(ATTACK_ARGS)
+	@end=$$((SECONDS + 60 * $(MINUTES))); seed=$(SEED); \
+	while [ $$SECONDS -lt $$end ]; do \
+	  echo "seed $$seed"; \
+	  HYPOTHESIS_PROFILE=attack $(BIN)/python -m pytest tests/attack --timeout=0 --hypothesis-seed=$$seed \
+	    $(ATTACK_ARGS) || exit 1; \
+	  seed=$$((seed + 1)); \
+	done
 
 bench: $(READY)
 	@for bench in benchmarks/bench_*.py benchmarks/*/bench_*.py; do $(BIN)/python "$$bench" || exit 1; done

@@ -61,7 +61,11 @@ _NAMES = {
 }
 """Where each name stands. ``__init__.pyi`` says the same to type checkers and editors."""
 
-_MODULES = {"ops": ".workflows.ops"}
+_MODULES = {
+    "callbacks": ".training.callbacks",
+    "metrics": ".training.metrics",
+    "ops": ".workflows.ops",
+}
 """Modules that have a short name here."""
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -35,6 +35,8 @@ from .steps.optimizers import SGD as SGD
 from .steps.optimizers import Adagrad as Adagrad
 from .steps.optimizers import Adam as Adam
 from .steps.optimizers import LazyAdam as LazyAdam
+from .training import callbacks as callbacks
+from .training import metrics as metrics
 from .workflows import ops as ops
 from .workflows.amazon.amazon_books import AmazonReviews as AmazonReviews
 from .workflows.behaviour.behaviour_columns import BehaviourColumns as BehaviourColumns

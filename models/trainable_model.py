@@ -20,6 +20,7 @@ from ..steps.dropout_seeds import DropoutSeeds
 from ..steps.held_rows import HeldRows
 from ..steps.loss_scale import LossScale
 from ..steps.sample_batch import SampleBatch, mean_over_counted
+from ..steps.table_rows import TableGradient
 from ..steps.train_step import TrainStep, batch_spec, counted_samples
 from .blocks.checks import OptionError
 from .blocks.embeddings.spread_tables import own_variables, table_parts
@@ -156,6 +157,7 @@ class TrainableModel(mm.Model):
             fp16_compression,
             dense_tables,
             own_variables(self),
+            table_gradient=TableGradient.WHOLE_TABLE if self._moves_whole_tables else None,
         )
         self._graphs = Graphs()
 
@@ -235,7 +237,8 @@ class TrainableModel(mm.Model):
         if self.run_eagerly:
             return function
         if self._xla:
-            return tf.function(function, autograph=False)
+            compiled: Callable[..., Any] = tf.function(function, autograph=False)
+            return compiled
         graphs: dict[Any, Any] = {}
 
         def run(*arguments: Any) -> Any:
@@ -461,11 +464,19 @@ class TrainableModel(mm.Model):
         if not steps.are_passes:
             kwargs["steps_per_epoch"] = steps.steps
         self._seed = int(getattr(steps.loader, "seed", 0))
+        if not self.compiled_metrics.built:  # so that a callback can restore them
+            form = {self.output_block.full_name: tf.zeros([1, 1])}
+            self.compiled_metrics.build(form, form)
         self._dropout_seeds = DropoutSeeds(self.layers, collectives.joined().rank)
         weights = kwargs.pop("class_weight", None)
         self._class_weight = None
         if weights is not None:
             self._class_weight = tf.constant([weights[c] for c in range(len(weights))], tf.float32)
+
+    @property
+    def _moves_whole_tables(self) -> bool:
+        """Whether one program trains whole tables: where every row moves in every step anyway."""
+        return self._is_one_program and getattr(self.optimizer, "moves_every_row", False)
 
     def hold_rows(self, held: HeldRows) -> None:
         """Let rows of tables move by a part only, from the next step on."""

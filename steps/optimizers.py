@@ -34,6 +34,8 @@ class Optimizer(tf.keras.optimizers.Optimizer):
     slot_names: ClassVar[tuple[str, ...]] = ()
     is_compiled_by_xla: ClassVar[bool] = False
     """Whether XLA can compile its update: shapes are known before the batch is."""
+    moves_every_row: ClassVar[bool] = False
+    """Whether every row of a table moves in every step."""
 
     def __init__(
         self,
@@ -137,6 +139,7 @@ class Adam(Optimizer):
 
     slot_names = ("m", "v")
     is_compiled_by_xla = True
+    moves_every_row = True
 
     def __init__(
         self,
@@ -194,6 +197,7 @@ class LazyAdam(Adam):
     """
 
     is_compiled_by_xla = False
+    moves_every_row = False
 
     def __init__(self, learning_rate: Rate = 0.001, name: str = "lazy_adam", **adam: Any) -> None:
         """Take the hyperparameters."""

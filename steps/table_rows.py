@@ -51,13 +51,6 @@ def form_of_table_gradients() -> TableGradient:
     return _form.get()
 
 
-@contextmanager
-def a_row_for_each_id(active: bool) -> Iterator[None]:
-    """Within this block lookups give tables a gradient with a row for each id, if ``active``."""
-    with table_gradients(TableGradient.ROW_FOR_EACH_ID if active else TableGradient.EACH_ROW_ONCE):
-        yield
-
-
 def added_up(gradient: Any) -> Any:
     """Let the gradient of a table name each row once; others stay as they are.
 

@@ -13,7 +13,7 @@ from .filler_batch import batch_that_may_be_filler, without_filler
 from .held_rows import HeldRows
 from .loss_scale import LossScale
 from .sample_batch import Make, SampleBatch, mean_over_counted
-from .table_rows import a_row_for_each_id, added_up
+from .table_rows import TableGradient, added_up, table_gradients
 
 
 class StepResult(NamedTuple):
@@ -53,6 +53,7 @@ class TrainStep:
         dense_tables: see :func:`~merlin_sim.ranks.collectives.average_gradients`.
         own: trained variables of which this rank has a part that no other has.
         held: rows of tables that move by a part only; None where all move.
+        table_gradient: what lookups give tables; None for what suits the device.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class TrainStep:
         dense_tables: bool = False,
         own: Sequence[tf.Variable] = (),
         held: HeldRows | None = None,
+        table_gradient: TableGradient | None = None,
     ) -> None:
         """Make the graph; it is traced with the first batch."""
         self.model = model
@@ -78,7 +80,11 @@ class TrainStep:
         refs = {variable.ref() for variable in own}
         trained = enumerate(model.trainable_variables) if refs else ()
         self.own = frozenset(i for i, variable in trained if variable.ref() in refs)
-        self._row_for_each_id = xla and bool(tf.config.list_logical_devices("GPU"))
+        if table_gradient is None:
+            on_gpu = xla and bool(tf.config.list_logical_devices("GPU"))
+            form = TableGradient
+            table_gradient = form.ROW_FOR_EACH_ID if on_gpu else form.EACH_ROW_ONCE
+        self._table_gradient = table_gradient
         self._gradients = (
             tf.function(self._compute_gradients, jit_compile=True, autograph=False)
             if xla
@@ -193,7 +199,7 @@ class TrainStep:
         with batch_that_may_be_filler(share > 0.0):
             gradients, losses, logits = self._gradients(columns, labels, share, sample_weight)
         if self.ranks.size > 1:
-            if self._row_for_each_id:  # fewer rows to send
+            if self._table_gradient is TableGradient.ROW_FOR_EACH_ID:  # fewer rows to send
                 gradients = [added_up(gradient) for gradient in gradients]
             gradients = [
                 gradient if i in self.own else without_filler(gradient, share > 0.0)
@@ -227,7 +233,7 @@ class TrainStep:
         share: tf.Tensor,
         sample_weight: tf.Tensor | None,
     ) -> tuple[list[Gradient], tf.Tensor, tf.Tensor]:
-        with a_row_for_each_id(self._row_for_each_id), tf.GradientTape() as tape:
+        with table_gradients(self._table_gradient), tf.GradientTape() as tape:
             losses, logits = self.model.compute_step(columns, labels, sample_weight, training=True)
             scaled = losses[0] * share * self.loss_scale.scale
         gradients = tape.gradient(

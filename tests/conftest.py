@@ -22,10 +22,11 @@ from merlin_sim.foundation.process_wide import (  # noqa: E402
 collect_less_often()
 silence_third_party_noise()
 # How long an example takes is the machine's, and what else runs there: nothing of it is a fault.
-settings.register_profile(
-    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("any machine")
+# The suite has the same examples each time; `make attack` has many more, and others in each round.
+MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("suite", MACHINE, derandomize=True)
+settings.register_profile("attack", MACHINE, max_examples=500, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 
 @pytest.hookimpl(trylast=True)

@@ -45,12 +45,12 @@ from ..ranks.watchdog import Watchdog
 from ..schemas.dataset import DatasetDirectory
 from .checkpoints.joint_writing import save_together
 from .checkpoints.run_state import Position, RunFacts, RunState
-from .evaluation.auc import AUC
 from .evaluation.best_so_far import VALIDATION, BestSoFar
 from .evaluation.metrics import Evaluation as Metrics
 from .evaluation.prediction import Predictor, evaluate, published_metrics
 from .evaluation.sample_places import SamplePlaces
 from .evaluation.throughput import StepTimes, latency_values
+from .metrics import AUC
 from .reports.run_log import RunLog
 
 Array = npt.NDArray[Any]

@@ -1,12 +1,6 @@
-"""The attack: wrong input of every kind, until something wrong gets in unseen.
+"""The attack: odd but legal input, damaged input and kills, until something wrong gets in unseen.
 
-`make attack` runs it whole; `ATTACK_ARGS` choose a part. Every case has a number, and the same
-number and seed make the same case again. Three questions are asked:
-
-- mutations: is an input that was changed either read as an independent reader reads it, or
-  refused with a message that names the file?
-- layouts: does every row come exactly once, whatever the files, batches and ranks?
-- kills: does a run that is killed at any moment go on as if nothing had happened?
-
-Nothing here shares code with what it judges: the truth about a file is arrow's.
+Hypothesis draws them. `make test` has a small share of the examples, always the same ones; `make
+attack` draws others for as long as it is told to. What is judged is compared with what arrow,
+PyYAML, numpy, csv and plain Python say: nothing of the truth is the product's.
 """

@@ -11,7 +11,7 @@ from merlin_sim.models.blocks.embeddings.table_lookup import table_lookup
 from merlin_sim.steps import OPTIMIZERS, train_step
 from merlin_sim.steps.loss_scale import LossScale
 from merlin_sim.steps.optimizers import make_optimizer
-from merlin_sim.steps.table_rows import a_row_for_each_id
+from merlin_sim.steps.table_rows import TableGradient, table_gradients
 from merlin_sim.steps.train_step import TrainStep
 
 IDS = tf.constant([[1, 2, 1], [4, 1, 2]], tf.int64)
@@ -77,8 +77,9 @@ def test_on_a_processor_each_row_is_named_once_in_a_compiled_step():
 
 def test_a_lookup_has_a_row_for_each_id_only_where_it_is_asked_for():
     table = tf.Variable(np.ones([6, 3], np.float32))
-    for active, count in ((True, 6), (False, 3)):
-        with a_row_for_each_id(active), tf.GradientTape() as tape:
+    forms = ((TableGradient.ROW_FOR_EACH_ID, 6), (TableGradient.EACH_ROW_ONCE, 3))
+    for form, count in forms:
+        with table_gradients(form), tf.GradientTape() as tape:
             (vectors,) = table_lookup(table, [IDS])
             loss = tf.reduce_sum(vectors)
         assert len(tape.gradient(loss, table).indices) == count

@@ -43,10 +43,10 @@ from ..callbacks import (
 )
 from ..checkpoints.run_state import Position, RunFacts, RunState
 from ..checkpoints.warm_start import WarmStart
-from ..evaluation.auc import AUC
 from ..evaluation.best_so_far import VALIDATION, BestSoFar
 from ..evaluation.mean_loss import MeanLoss
 from ..evaluation.memory import peak_memory
+from ..metrics import AUC
 from ..reports.published_lines import DLLOGGER
 from .named_objects import named_objects
 from .opened_dataset import selection

@@ -232,9 +232,17 @@ class _Run:
         if group.rules.fit_on != ALL_ROWS or group.columns.continued:
             (self.work / "trains").mkdir()
             mark = MarkTraining(events, group, self.work / "trains")
+            training = 0
             with settings.narrator.phase("splitting", len(events.names)) as report:
                 for rows in settings.scheduler.run(mark, events.names):
                     report(1, rows)
+                    training += rows
+            if not training:
+                raise summary.stopped(
+                    f"{settings.files}: expected samples in {group.rules.mappings[0]}, found "
+                    "none: no row of the users who are kept trains. Give another split, or fit "
+                    f"on all rows (`--fit_on {ALL_ROWS}`)."
+                )
             events = replace(events, marks=self.work / "trains")
         with settings.narrator.phase("fitting the workflow", 1) as report:
             try:

@@ -5,22 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from attack.datasets.dataset_family import DatasetFamily
-from attack.plan import Mutation, Plan
+from attack.good_datasets import Good, make_table
 
 FILE = "train/part.1.parquet"
 ROWS, DEVICES = 108, 44
 """Rows of the file, and what is left of its column `device`."""
-FLIPPED = {"file": FILE, "place": "pages", "change": "flip", "at": 525660760, "count": 6}
-CASE = Plan(
-    {"seed": 559770635, "padded": False, "sizes": {"rows": [1, ROWS, 1], "group": ROWS}},
-    (Mutation("damage", {**FLIPPED, "value": 144}),),
-)
+PLACE = 9
+"""Of the byte of the page's header that has the higher bits of how many values there are."""
 
 
 def write_damaged(directory: Path) -> Path:
     """Write it; gives the damaged file."""
-    DatasetFamily("clicks").write(CASE, directory)
-    column = pq.ParquetFile(directory / FILE).read_row_group(0, columns=["device"])
-    assert column.num_rows == DEVICES
-    return directory / FILE
+    rows = {"train/part.0.parquet": 1, FILE: ROWS, "test/part.0.parquet": 2}
+    Good("clicks", {name: make_table("clicks", n, 5) for name, n in rows.items()}, {}).write(
+        directory
+    )
+    path = directory / FILE
+    group = pq.read_metadata(path).row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    (device,) = (column for column in columns if column.path_in_schema == "device")
+    content = bytearray(path.read_bytes())
+    content[device.data_page_offset + PLACE] ^= 1
+    path.write_bytes(content)
+    assert pq.ParquetFile(path).read_row_group(0, columns=["device"]).num_rows == DEVICES
+    return path

@@ -19,8 +19,8 @@ from merlin_sim.ranks.collectives import average_gradients  # noqa: E402
 from merlin_sim.steps.loss_scale import LossScale  # noqa: E402
 from merlin_sim.steps.optimizers import make_optimizer  # noqa: E402
 from merlin_sim.steps.train_step import TrainStep  # noqa: E402
-from merlin_sim.training.evaluation.auc import AUC  # noqa: E402
 from merlin_sim.training.evaluation.metrics import Evaluator  # noqa: E402
+from merlin_sim.training.metrics import AUC  # noqa: E402
 from merlin_sim.training.runs.run import run  # noqa: E402
 from merlin_sim.training.runs.run_config import RunConfig  # noqa: E402
 

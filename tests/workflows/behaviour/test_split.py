@@ -217,6 +217,17 @@ def test_a_split_that_cannot_be_is_refused(run, files, options, message):
     assert not (files / "refused").exists()
 
 
+def test_a_split_that_leaves_no_row_of_the_kept_users_to_fit_on_is_refused(run, files):
+    log = some_log(60, 3).assign(when=80)
+    early = pd.DataFrame({"who": [7], "what": [1], "when": [1], "clicked": [1]})
+    pd.concat([log, early]).to_parquet(files / "late.parquet")
+    result = run("refused", "--test_from", 60, "--fit_on", "train", log="late.parquet")
+    assert isinstance(result.exception, MerlinSimError)
+    assert "expected samples in train, found none: no row" in str(result.exception)
+    assert "late.parquet" in str(result.exception)
+    assert not (files / "refused").exists()
+
+
 def test_amazons_seconds_may_be_given_as_a_date(raw, preprocess, tmp_path):
     times = pd.read_json(raw / "reviews_Books.json", lines=True)["unixReviewTime"]
     date = pd.Timestamp(times.quantile(0.8), unit="s").strftime("%Y-%m-%d")

@@ -1,1 +1,0 @@
-"""Dataset directories: good ones, what arrow alone reads of them, and what the feed does."""

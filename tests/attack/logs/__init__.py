@@ -1,1 +1,0 @@
-"""Raw logs, and what preprocessing makes of them."""

@@ -1,1 +1,0 @@
-"""Changes to tables, files, descriptions and bytes."""

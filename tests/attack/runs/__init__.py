@@ -1,1 +1,0 @@
-"""Training runs that are killed, and what they leave."""

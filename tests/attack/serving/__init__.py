@@ -1,1 +1,0 @@
-"""Servables, and what is asked of them."""

@@ -1,0 +1,73 @@
+"""A process that is killed while it writes leaves what was there, or what it was to write.
+
+`python -m attack.test_kills DIRECTORY` writes datasets of what is there. Before the n-th call that
+changes a file system DIRECTORY/live is copied to DIRECTORY/n: what a kill there would leave.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from killed_saves import before_each_change
+from preprocess_runs import all_bytes
+from processes import environment
+
+from merlin_sim.scripts.main import cli
+
+from .good_datasets import Good, make_table
+
+LOG = (
+    "preprocess", "log", "{home}/log.csv", "--user_column", "who", "--item_column", "what",
+    "--timestamp_column", "when", "--shortest_sequence_for_user", "3", "--scheduler", "single",
+    "--output_path", "{home}/live/dataset",
+)  # fmt: skip
+TRANSCODE = ("transcode", "--input", "{home}/clicks", "--output", "{home}/live/clicks", "--to")
+WRITES = {
+    "a dataset of a log": LOG,
+    "tfrecord": (*TRANSCODE, "tfrecord"),
+    "parquet in its place": (*TRANSCODE, "parquet", "--overwrite"),
+}
+
+
+def write_all(home: Path) -> None:
+    live = home / "live"
+    live.mkdir()
+    before_each_change(lambda call: shutil.copytree(live, home / str(call), symlinks=True))
+    (home / "first").open("w").close()  # from which on they are counted
+    for name, words in WRITES.items():
+        cli.main([word.format(home=home) for word in words], standalone_mode=False)
+        shutil.copytree(live, home / name)
+    os._exit(0)  # what is changed at the end of a process does not count
+
+
+@pytest.mark.slow
+def test_nothing_half_written_is_taken_for_whole(tmp_path):
+    lines = [f"u{n % 5},i{n * n % 7},{n}" for n in range(60)]
+    (tmp_path / "log.csv").write_text("\n".join(["who,what,when", *lines]))
+    names = ["train/part.0.parquet", "train/part.1.parquet", "test/part.0.parquet"]
+    tables = {name: make_table("clicks", 9, 1) for name in names}
+    Good("clicks", tables, {}).write(tmp_path / "clicks")
+    words = [sys.executable, "-m", "attack.test_kills", str(tmp_path)]
+    env = {**environment(), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    subprocess.run(words, env=env, check=True, capture_output=True, timeout=280)
+    whole = [all_bytes(tmp_path / name) for name in WRITES]
+    killed = [path for path in tmp_path.iterdir() if path.name.isdigit()]
+    assert len(killed) > 50
+    seen = set()
+    for directory in killed:
+        for name in ("dataset", "clicks"):
+            left, *states = (
+                {path: content for path, content in state.items() if path.startswith(f"{name}/")}
+                for state in (all_bytes(directory), *whole)
+            )
+            assert not left or left in states, f"{directory.name}: {sorted(left)}"
+            seen.add((name, states.index(left) if left else None))
+    ends = {("dataset", None), ("dataset", 0), ("clicks", None), ("clicks", 1)}
+    assert ends <= seen <= ends | {("clicks", 2)}
+
+
+if __name__ == "__main__":
+    write_all(Path(sys.argv[1]))

@@ -1,1 +1,0 @@
-"""Datasets in other forms than parquet, there and back."""
