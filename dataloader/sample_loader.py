@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..foundation.exceptions import MerlinSimError
+from ..foundation.gpu_forms import has_gpu_forms
 from ..schemas.dataset import DatasetDirectory
 from .behaviour_samples import LABEL, STORED, BehaviourSamples
 from .draws import fresh_seed, place_seed
@@ -87,7 +88,7 @@ class SampleLoader(Loader):
     def make_samples(self) -> BehaviourSamples:
         """The definition of a sample; loaders of the same columns of a directory share it."""
         directory, names = self._directory, tuple(self.input_schema.column_names)
-        key = (id(directory), names, self._negatives_read, self.candidates)
+        key = (id(directory), names, self._negatives_read, self.candidates, has_gpu_forms())
         made = _made.get(key)
         if made is None:
             columns = SampleColumns.read(directory, self.input_schema, self._negatives_read)

@@ -49,20 +49,32 @@ class MetricsOverRanks(tf.keras.callbacks.Callback):
         super().__init__()
         self._supports_tf_logs = True
 
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Forget the epoch before."""
+        self._found: dict[str, float] | None = None
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        """Look at the metrics of training before those of validation data take their place."""
+        if self._found is None:
+            self._found = self._over_ranks()
+
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Replace what this rank alone has measured."""
         if logs is None:
             return
-        ranks = joined()
         own = {name: float(value) for name, value in logs.items() if name.startswith("val_")}
-        of_ranks = gather_objects(own, ranks)
+        of_ranks = gather_objects(own, joined())
         logs |= {name: float(np.mean([values[name] for values in of_ranks])) for name in own}
+        logs |= self._over_ranks() if self._found is None else self._found
+
+    def _over_ranks(self) -> dict[str, float]:
         variables = [variable for metric in self.model.metrics for variable in metric.variables]
         states = [variable.numpy() for variable in variables]
-        of_all = gather_objects(states, ranks)
+        of_all = gather_objects(states, joined())
         for place, variable in enumerate(variables):
             total = np.sum([state[place] for state in of_all], axis=0)
             variable.assign(total.astype(variable.dtype.as_numpy_dtype))
-        logs |= {name: float(value) for name, value in self.model.get_metrics_result().items()}
+        found = {name: float(value) for name, value in self.model.get_metrics_result().items()}
         for variable, state in zip(variables, states, strict=True):
             variable.assign(state)
+        return found

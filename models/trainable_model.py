@@ -260,8 +260,7 @@ class TrainableModel(mm.Model):
 
     def _several_steps(self, step: Any, given: Any, count: Any, done: Any, stop: Any) -> Any:
         """Run steps one after the other, without leaving the graph."""
-        losses = 1 + len(self._loss_means.means[1:])
-        shapes = Executed([losses], [], [], [], [])
+        shapes = Executed([None], [], [], [], [])
         kinds = Executed(tf.float32, tf.bool, tf.bool, tf.float32, tf.float32)
         arrays = Executed(
             *(
@@ -289,7 +288,8 @@ class TrainableModel(mm.Model):
         self._dropout_seeds.start_step(done[0], done[1])
         batch = self._changed(self._step.made(given, make), "train_pre", training=True)
         result = self._step.run_made(batch, stop)
-        self._loss_means.update(result.losses, result.samples)
+        # The losses are of the global batch: the states of all ranks make up its samples once.
+        self._loss_means.update(result.losses, result.samples / self._step.ranks.size)
         self._update_train_metrics(self._prediction(result.logits, batch.labels, batch.weights))
         scale = tf.identity(self.loss_scale.scale)
         return Executed(result.losses, result.stopped, result.finite, result.samples, scale)
@@ -394,12 +394,13 @@ class TrainableModel(mm.Model):
         return self.output_block.post(logits)
 
     def _prediction(self, logits: tf.Tensor, labels: tf.Tensor, weight: Any) -> Prediction:
-        """Return what metrics read; those without weights pass by what Keras's mask leaves out."""
+        """Return what metrics read; those without weights pass by fillers, by Keras's mask."""
+        has_fillers = weight is not None and labels.shape.rank == 2
         logits, labels, weight = (
             None if part is None else tf.reshape(part, [-1, 1]) for part in (logits, labels, weight)
         )
         probabilities = self.to_probabilities(logits)
-        if weight is not None:  # a sample of weight 0 is no sample
+        if has_fillers:  # of users x candidates, or of a loader: what has no weight is no sample
             probabilities._keras_mask = tf.reshape(weight, [-1]) != 0
         labels = tf.cast(labels, probabilities.dtype)
         name = self.output_block.full_name

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from gpu_kernels import assert_compiled_alike, without_gpu_kernel
 
 from merlin_sim.dataloader import loader as loaders
-from merlin_sim.dataloader import sample_columns, user_rows
+from merlin_sim.dataloader import sample_columns, sample_loader, user_rows
 from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
@@ -225,6 +225,7 @@ def test_a_gpu_has_a_kernel_for_all_that_is_as_large_as_a_batch(datasets, monkey
     for module in (sample_columns, user_rows):
         monkeypatch.setattr(module, "id_type", lambda largest: tf.int64)
     monkeypatch.setattr(loaders, "_resident", WeakValueDictionary())
+    monkeypatch.setattr(sample_loader, "_made", WeakValueDictionary())
     users, _ = datasets("labels and two negatives", moving=True)
     loader = loader_of(users, candidates=candidates)
     given = next(loader.inputs())

@@ -53,7 +53,7 @@ def evaluated(dataset, checkpoints):
     columns = [*model.channels.served, model.channels.label]
     feed = open_loader(dataset, "test", columns, 32, Ranks())
     predict = RecordingPredictor(model)
-    evaluation = evaluate(predict, feed, Ranks(), RunLog(None), "user_id")
+    evaluation, _ = evaluate(predict, feed, Ranks(), RunLog(None), "user_id")
     return evaluation.to_dict(), np.concatenate(predict.scores)
 
 

@@ -16,8 +16,9 @@ from ...dataloader.loader import Loader
 from ...dataloader.open_loader import open_loader
 from ...dataloader.sample_loader import POSITIONS_TOGETHER
 from ...models.loader_steps import FitProgress, LoaderSteps
+from ...models.own_model import trainable
 from ...models.saving import named_variables, table_names
-from ...models.trainable_model import STEPS_ON_GPU
+from ...models.trainable_model import STEPS_ON_GPU, TrainableModel
 from ...ranks import collectives
 from ...ranks.interruption import StopRequest
 from ...schemas.channels import TARGET_ITEM_FEATURES
@@ -38,9 +39,9 @@ from ..callbacks import (
     StopOnNaN,
     StopOnSignal,
     Throughput,
-    describe,
-    set_states,
 )
+from ..callbacks.checkpoint import set_states
+from ..callbacks.json_logger import describe
 from ..checkpoints.run_state import Position, RunFacts, RunState
 from ..checkpoints.warm_start import WarmStart
 from ..evaluation.best_so_far import VALIDATION, BestSoFar
@@ -71,6 +72,7 @@ class TrainingRun(RunParts):
         config, position = self.config, state.position
         loader = self._train_loader()
         steps = LoaderSteps(loader, passes=max(1, config.repeat_count))
+        steps.start_at(position.epoch, position.step)
         if position.epoch < config.epochs and config.max_steps is None:
             self._warn_of_few_steps(loader)
             self._warn_of_later_checkpoints(position.steps)
@@ -100,7 +102,7 @@ class TrainingRun(RunParts):
             most = math.inf if config.max_steps is None else config.max_steps
             if position.epoch < config.epochs and position.steps < most and not evaluation.is_over:
                 epochs = {"epochs": config.epochs, "initial_epoch": position.epoch}
-                self.model.fit(steps, callbacks=callbacks, verbose=0, **epochs)
+                self.trained.fit(steps, callbacks=callbacks, verbose=0, **epochs)
             else:
                 self._evaluate_alone(steps, callbacks, position, evaluation)
         evaluated = evaluation.last
@@ -117,8 +119,13 @@ class TrainingRun(RunParts):
             "samples": throughput.samples,
             **peak_memory(),
         }
-        self.log.write("result", step=self.model.progress.steps, **values)
+        self.log.write("result", step=self.trained.progress.steps, **values)
         return values
+
+    @functools.cached_property
+    def trained(self) -> TrainableModel:
+        """The model, or what trains it where it is of one's own."""
+        return trainable(self.model, self.family.label(self.dataset.channels))
 
     def _evaluate_alone(
         self,
@@ -129,11 +136,11 @@ class TrainingRun(RunParts):
     ) -> None:
         """Evaluate weights of which nothing is left to train."""
         place = (position.epoch, position.step, position.steps)
-        self.model.progress = FitProgress(
+        self.trained.progress = FitProgress(
             *place, steps.steps, epochs=self.config.epochs, callbacks=tuple(callbacks)
         )
         for callback in callbacks:
-            callback.set_model(self.model)
+            callback.set_model(self.trained)
         self.log.say(describe(evaluation.evaluate()))
 
     def _evaluation(self) -> Evaluation:
@@ -145,7 +152,7 @@ class TrainingRun(RunParts):
             times_per_epoch=self.config.evals_per_epoch,
             patience=self.config.early_stopping,
             metrics=self.family.metrics,
-            extra=named_objects(self.config.metric),
+            extra=[type(metric).from_config(metric.get_config()) for metric in self._metrics],
             user=self.user,
             predict=self.predictor(),
             places=self.places_to_save(held_out["test"]),
@@ -163,15 +170,20 @@ class TrainingRun(RunParts):
             config.weight_decay,
             config.table_weight_decay,
         )
-        self.model.compile(
+        self.trained.compile(
             optimizer,
-            metrics=[AUC(), *named_objects(config.metric)],
+            metrics=[AUC(), *self._metrics],
             steps_per_execution=self._steps_per_execution(),
             jit_compile=self.compiles_all,
             loss_scale=config.loss_scale,
             fp16_compression=config.fp16_compression,
             dense_tables=config.gradient_exchange == "dense",
         )
+
+    @functools.cached_property
+    def _metrics(self) -> list[Any]:
+        """The metrics of the user's own."""
+        return named_objects(self.config.metric)
 
     def _steps_per_execution(self) -> int:
         """Return how many steps run in one graph: none would go beyond a checkpoint or the end."""
@@ -332,7 +344,7 @@ class TrainingRun(RunParts):
             self._ids(),
             selection(config, self.dataset),
         )
-        state = RunState(self.model, self.model.optimizer, self.model.loss_scale, facts)
+        state = RunState(self.model, self.trained.optimizer, self.trained.loss_scale, facts)
         if self.resumed:
             self._restore(state)
         elif self.config.warm_start is not None:
@@ -343,7 +355,7 @@ class TrainingRun(RunParts):
         collectives.broadcast(shared, self.ranks)
         held = self._held_rows(state)
         if held is not None:
-            self.model.hold_rows(held)
+            self.trained.hold_rows(held)
         return state
 
     def _held_rows(self, state: RunState) -> HeldRows | None:
@@ -451,7 +463,7 @@ class TrainingRun(RunParts):
         benchmark = Benchmark(self.log, total, warmup, in_a_pass, self.family.losses)
         steps = LoaderSteps(loader, steps_per_epoch=total)
         steps.start_at(0)
-        self.model.fit(steps, callbacks=[Heartbeat(self.watchdog), benchmark], verbose=0)
+        self.trained.fit(steps, callbacks=[Heartbeat(self.watchdog), benchmark], verbose=0)
         values = benchmark.results()
         self.log.write("benchmark", step=total, **values, **benchmark.losses, **peak_memory())
         shown = (f"{name} {value:,.5g}" for name, value in values.items())

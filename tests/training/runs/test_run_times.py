@@ -8,7 +8,7 @@ import pytest
 from processes import entries
 
 from merlin_sim.models.trainable_model import TrainableModel
-from merlin_sim.training import callbacks
+from merlin_sim.training.callbacks import throughput
 from merlin_sim.training.runs.run import run
 
 
@@ -64,7 +64,7 @@ def clock(monkeypatch):
             clock.step()
             return call(model, steps)
 
-        monkeypatch.setattr(callbacks, "time", clock)
+        monkeypatch.setattr(throughput, "time", clock)
         monkeypatch.setattr(TrainableModel, "_train_on", timed)
 
     return start

@@ -1,0 +1,215 @@
+"""Keras's fit with the callbacks of a run, as a notebook has them: exact resumes, logs, metrics."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from processes import entries
+from small_runs import DIN
+
+import merlin_sim as ms
+from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
+from merlin_sim.ranks.interruption import Interrupted
+from merlin_sim.steps.optimizers import Adam
+from merlin_sim.training.runs.run import run
+
+BATCH = 64
+"""300 rows are five steps an epoch."""
+
+
+@pytest.fixture(scope="module")
+def dataset(sim_dataset):
+    return ms.DatasetDirectory.open(sim_dataset)
+
+
+def compiled(dataset, optimizer=None, **options):
+    tf.keras.utils.set_random_seed(4)
+    model = ms.DINModel.from_dataset(dataset, **DIN)
+    model.compile(optimizer or Adam(0.02), metrics=[ms.metrics.AUC()], **options)
+    tf.keras.utils.set_random_seed(4)
+    return model
+
+
+def fitted(dataset, callbacks=(), epochs=2, **options):
+    model = compiled(dataset, **options)
+    model.fit(dataset, batch_size=BATCH, epochs=epochs, callbacks=list(callbacks), verbose=0)
+    return model
+
+
+class StopAfter(tf.keras.callbacks.Callback):
+    """Ends a fit after so many steps, as a killed process would."""
+
+    def __init__(self, steps):
+        super().__init__()
+        self.steps = steps
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.model.progress.steps == self.steps:
+            raise KeyboardInterrupt
+
+
+def assert_same(one, other):
+    for ours, theirs in zip(one.get_weights(), other.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_fit_that_was_killed_within_an_epoch_goes_on_to_the_bit(dataset, tmp_path):
+    whole = fitted(dataset, [ms.callbacks.JSONLogger(tmp_path / "whole")])
+    saved = ms.callbacks.Checkpoint(tmp_path / "saved", every=3)
+    with pytest.raises(KeyboardInterrupt):
+        fitted(dataset, [ms.callbacks.JSONLogger(tmp_path / "killed"), saved, StopAfter(8)])
+    assert CheckpointStore(tmp_path / "saved").names()[0] == "step-0000000006"
+    tf.keras.utils.set_random_seed(99)  # another order, were it not for the checkpoint's
+    logger = ms.callbacks.JSONLogger(tmp_path / "again")
+    again = compiled(dataset)
+    tf.keras.utils.set_random_seed(99)
+    again.fit(
+        dataset,
+        batch_size=BATCH,
+        epochs=2,
+        callbacks=[logger, ms.callbacks.Checkpoint(tmp_path / "saved", resume=True)],
+        verbose=0,
+    )
+    assert_same(again, whole)
+    assert [e["step"] for e in entries(tmp_path / "again", "step")] == [7, 8, 9, 10]
+    for name in ("total_loss", "train_auc"):
+        (ours,), (_, theirs) = (
+            [entry[name] for entry in entries(tmp_path / which, "epoch")]
+            for which in ("again", "whole")
+        )
+        assert ours == theirs
+
+
+def test_what_is_logged_of_training_is_not_that_of_validation_data(dataset, tmp_path):
+    plain = ms.callbacks.JSONLogger(tmp_path / "plain")
+    fitted(dataset, [plain], epochs=1)
+    model = compiled(dataset)
+    model.fit(
+        dataset,
+        batch_size=BATCH,
+        validation_data=dataset,
+        callbacks=[ms.callbacks.JSONLogger(tmp_path / "validated")],
+        verbose=0,
+    )
+    plain, validated = (entries(tmp_path / n, "epoch")[0] for n in ("plain", "validated"))
+    assert validated["train_auc"] == plain["train_auc"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [2, 3, 16])
+def test_steps_of_an_execution_change_nothing(dataset, tmp_path, steps):
+    one = fitted(dataset, [ms.callbacks.JSONLogger(tmp_path / "one")])
+    several = fitted(
+        dataset, [ms.callbacks.JSONLogger(tmp_path / "several")], steps_per_execution=steps
+    )
+    assert_same(one, several)
+    ours, theirs = (entries(tmp_path / name, "step") for name in ("several", "one"))
+    assert [e["step"] for e in ours] == [e["step"] for e in theirs] == list(range(1, 11))
+    assert [e["total_loss"] for e in ours] == [e["total_loss"] for e in theirs]
+    epochs = [[e["train_auc"] for e in entries(tmp_path / n, "epoch")] for n in ("several", "one")]
+    assert epochs[0] == epochs[1]
+
+
+@pytest.mark.slow
+def test_a_whole_step_may_be_one_program(dataset, monkeypatch):
+    """As on one GPU: samples made, gradients of whole tables, update and metrics, by XLA."""
+    plain = fitted(dataset, epochs=1)
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind=None: [kind])
+    model = compiled(dataset, jit_compile=True, steps_per_execution=2)
+    assert model._is_one_program
+    model.fit(dataset, batch_size=BATCH, epochs=1, verbose=0)
+    for ours, theirs in zip(model.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-4)
+
+
+def test_callbacks_of_keras_hear_of_what_was_held_out(dataset):
+    plateau = tf.keras.callbacks.ReduceLROnPlateau("val_auc", mode="max", min_delta=1, patience=1)
+    stopping = tf.keras.callbacks.EarlyStopping("test_auc", mode="max", min_delta=1, patience=2)
+    evaluation = ms.callbacks.Evaluation(dataset, batch_size=BATCH)
+    model = fitted(dataset, [evaluation, plateau, stopping], epochs=9)
+    assert model.progress.epoch == 2  # the third epoch was the last
+    assert float(model.optimizer.learning_rate) == pytest.approx(0.02 * 0.1**2)
+    assert evaluation.last.metrics["test_auc"] > 0.5
+
+
+def test_what_callbacks_of_keras_keep_is_resumed(dataset, tmp_path):
+    def callbacks():
+        return [
+            ms.callbacks.Evaluation(dataset, batch_size=BATCH),
+            tf.keras.callbacks.ReduceLROnPlateau("val_auc", mode="max", min_delta=1, patience=2),
+            ms.callbacks.Checkpoint(tmp_path / "saved", resume=True),
+        ]
+
+    fitted(dataset, callbacks(), epochs=2)
+    model = fitted(dataset, callbacks(), epochs=3)  # the second without a better one
+    assert float(model.optimizer.learning_rate) == pytest.approx(0.002)
+
+
+def test_a_signal_ends_a_fit_and_saves_it(dataset, tmp_path):
+    class Ask:
+        def __init__(self):
+            self.asked = 0
+
+        def __bool__(self):
+            self.asked += 1
+            return self.asked > 3
+
+    callbacks = [ms.callbacks.StopOnSignal(Ask()), ms.callbacks.Checkpoint(tmp_path / "saved")]
+    with pytest.raises(Interrupted, match="stopped on request in epoch 1 after 4 steps: saved in"):
+        fitted(dataset, callbacks)
+    assert CheckpointStore(tmp_path / "saved").names() == ["step-0000000004"]
+
+
+def test_other_data_than_a_directory_s_cannot_be_resumed(dataset, tmp_path):
+    model = compiled(dataset)
+    loader = ms.RowLoader(ms.Dataset(list(map(str, dataset.files("train")))), BATCH)
+    columns, labels = next(iter(loader))
+    with pytest.raises(ms.MerlinSimError, match="is for `fit` on an opened dataset directory"):
+        model.fit(
+            columns, labels, callbacks=[ms.callbacks.Checkpoint(tmp_path / "saved")], verbose=0
+        )
+
+
+def test_callbacks_and_metrics_of_one_s_own_work_from_the_command_line(small_run, tmp_path):
+    named = {
+        "callback": "merlin_sim_callbacks_of_a_test:Noting",
+        "metric": "tensorflow.keras.metrics:Precision",
+    }
+    import sys
+    import types
+
+    heard = []
+
+    class Noting(tf.keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            heard.append((epoch, logs["val_auc"], logs["precision"]))
+
+    module = types.ModuleType("merlin_sim_callbacks_of_a_test")
+    module.Noting = Noting
+    sys.modules[module.__name__] = module
+    try:
+        result = run(small_run(**named))
+    finally:
+        del sys.modules[module.__name__]
+    assert [epoch for epoch, _, _ in heard] == [0, 1]
+    epochs = entries(tmp_path / "results", "epoch")
+    assert [entry["test_auc"] for entry in epochs] == [auc for _, auc, _ in heard]
+    assert {"train_precision", "test_precision"} <= set(epochs[0])
+    assert result["test_precision"] == epochs[-1]["test_precision"]
+    config = (tmp_path / "results/config.yaml").read_text()
+    assert "metric: tensorflow.keras.metrics:Precision" in config
+    assert json.loads((tmp_path / "results/evaluation.json").read_text())["rows"] == 101
+
+
+@pytest.mark.parametrize("name", ["nothing", "no.such.module:NAME", "json:nothing"])
+def test_a_callback_that_is_not_there_is_named(small_run, name):
+    with pytest.raises(ms.MerlinSimError, match=name):
+        run(small_run(callback=name))
+
+
+def test_checkpoints_and_ends_fall_between_executions(small_run):
+    with pytest.raises(ms.MerlinSimError, match="`max_steps` should be a multiple of `steps_per"):
+        small_run(steps_per_execution=4, max_steps=6)

@@ -1,0 +1,203 @@
+"""Test and validation data scored within ``fit``."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from ...dataloader.evaluation_rows import EvaluationRows
+from ...dataloader.loader import Loader
+from ...dataloader.open_loader import open_loader, user_column
+from ...foundation.exceptions import MerlinSimError
+from ...models.families.family import METRICS
+from ...ranks import collectives
+from ...schemas.dataset import DatasetDirectory
+from ..evaluation.best_so_far import VALIDATION, BestSoFar
+from ..evaluation.metrics import Evaluation as Metrics
+from ..evaluation.prediction import Predictor, evaluate, published_metrics
+from ..evaluation.sample_places import SamplePlaces
+from ..reports.run_log import RunLog
+from .callback import Callback, tell
+from .checkpoint import leave
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What the model is worth after some steps."""
+
+    steps: int
+    test: Metrics
+    metrics: dict[str, Any]
+    """Of all rows that were held out, under their published names."""
+
+
+class Evaluation(Callback):
+    """Scores the rows of test and validation by the published metrics, exact over ranks.
+
+    The logs of an epoch then have ``test_auc``, ``validation_auc`` and so on, and for callbacks of
+    Keras the same under ``val_``, of the validation data where there are any, with ``val_loss``.
+
+    Args:
+        held_out: An opened dataset directory, or loaders by mapping, ``test`` among them.
+        batch_size: Samples a step over all ranks, of a directory.
+        times_per_epoch: How often an epoch is evaluated, at its end too.
+        patience: Evaluations in a row without a better AUC of the validation data after which
+            training ends; None: it does not.
+        metrics: The names of the published metrics.
+        extra: Further Keras metrics, of labels and probabilities.
+        user: The column by which GAUC groups.
+        predict: The compiled forward pass; None for one of the model.
+        places: Finds the samples of test in the dataset, where their scores are to be kept.
+        log: Shows progress.
+        alive: Called with every batch.
+    """
+
+    def __init__(
+        self,
+        held_out: DatasetDirectory | Mapping[str, Loader],
+        *,
+        batch_size: int | None = None,
+        times_per_epoch: int = 1,
+        patience: int | None = None,
+        metrics: Sequence[str] = METRICS,
+        extra: Sequence[tf.keras.metrics.Metric] = (),
+        user: str | None = None,
+        predict: Predictor | None = None,
+        places: SamplePlaces | None = None,
+        log: RunLog | None = None,
+        alive: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Take what is scored."""
+        super().__init__()
+        if isinstance(held_out, DatasetDirectory) and not batch_size:
+            raise MerlinSimError("`batch_size` should be set when the data is a directory.")
+        self._held_out = held_out
+        self._batch_size = batch_size
+        self._times = times_per_epoch
+        self._patience = patience
+        self._metrics = metrics
+        self._extra = extra
+        self._user = user
+        self._predict = predict
+        self._places = places
+        self._log = log or RunLog(None)
+        self._alive = alive
+        self._seen = 0
+        self.best = BestSoFar()
+        self.last: Evaluated | None = None
+
+    @functools.cached_property
+    def held_out(self) -> Mapping[str, Loader]:
+        """The loaders, by mapping."""
+        if not isinstance(self._held_out, DatasetDirectory):
+            return self._held_out
+        dataset, model, ranks = self._held_out, self.model, collectives.joined()
+        assert self._batch_size is not None
+        self._user = self._user or user_column(dataset.schema)
+        columns = [*model.served_columns, model.label]
+        columns += [self._user] if self._user and self._user not in columns else []
+        candidates = model._input(self._batch_size, model.takes_candidates)._candidates(dataset)
+        found = {}
+        for mapping in ("test", VALIDATION):
+            if mapping in dataset.spec.source_spec:
+                rows = EvaluationRows.of(dataset, mapping, candidates, self._batch_size, ranks)
+                size = rows.global_batch_size
+                found[mapping] = open_loader(
+                    dataset, mapping, columns, size, ranks, candidates=rows.candidates
+                )
+        return found
+
+    def get_state(self) -> dict[str, Any]:
+        """See :class:`Callback`."""
+        return {"best": self.best.to_facts()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """See :class:`Callback`."""
+        self.best = BestSoFar.from_facts(state["best"])
+
+    @property
+    def is_over(self) -> bool:
+        """Whether patience has ended."""
+        return self._patience is not None and self.best.no_better >= self._patience
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Note from where on steps are counted."""
+        self._seen = self.progress.step
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Score within an epoch, where it is time."""
+        progress, before = self.progress, self._seen
+        steps, times = progress.steps_of_epoch, self._times
+        self._seen = progress.step
+        points = {round(steps * time / times) for time in range(1, times)} - {0}
+        if progress.is_epoch_complete or self.model.stop_training:
+            return
+        if any(before < point <= progress.step for point in points):
+            tell(self, "on_evaluation_end", self.evaluate())
+            self._end_if_over()
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Score at the end of an epoch."""
+        self.on_epoch_evaluation({} if logs is None else logs)
+
+    def on_epoch_evaluation(self, logs: dict[str, Any]) -> None:
+        """Put what is measured at the end of an epoch into its logs."""
+        metrics = self.evaluate()
+        self._end_if_over()
+        logs |= {name: value for name, value in metrics.items() if value is not None}
+        mapping = VALIDATION if VALIDATION in self.held_out else "test"
+        for name, value in metrics.items():
+            if value is not None and name.startswith(f"{mapping}_"):
+                logs[f"val_{name.removeprefix(f'{mapping}_')}"] = value
+        if "val_log_loss" in logs:
+            logs["val_loss"] = logs["val_log_loss"]
+
+    def evaluate(self) -> dict[str, Any]:
+        """Score what is held out, if that was not done since the last step; all ranks call this."""
+        steps = self.progress.steps
+        if self.last is None or self.last.steps != steps:
+            found = {mapping: self._evaluate_on(mapping) for mapping in self.held_out}
+            metrics: dict[str, Any] = {}
+            for mapping, (evaluation, extra) in found.items():
+                metrics |= published_metrics(evaluation, self._metrics, mapping)
+                metrics |= {f"{mapping}_{name}": value for name, value in extra.items()}
+            self.best.take(steps, metrics)
+            self.last = Evaluated(steps, found["test"][0], metrics)
+        return self.last.metrics
+
+    def _evaluate_on(self, mapping: str) -> tuple[Metrics, dict[str, float]]:
+        if self._predict is None:
+            self._predict = Predictor(self.model)
+        feed = self.held_out[mapping]
+        feed.start_at(0)
+        for metric in self._extra:
+            metric.reset_state()
+        found = evaluate(
+            self._predict,
+            feed,
+            collectives.joined(),
+            self._log,
+            self._user,
+            stopped=self.progress.stop_asked,
+            alive=self._alive,
+            title=mapping,
+            places=self._places if mapping == "test" else None,
+            extra=self._extra,
+        )
+        if found is None:
+            leave(self.model)
+        assert found is not None
+        return found
+
+    def _end_if_over(self) -> None:
+        if self.is_over and not self.progress.ended:
+            self.model.stop_training = True
+            self.progress.ended = (
+                "ended early",
+                f"{self.best.no_better} evaluations in a row were no better than that after step "
+                f"{self.best.steps}: early_stopping ends the training.",
+            )

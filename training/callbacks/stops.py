@@ -1,0 +1,101 @@
+"""What ends a training before its last epoch, and what watches over it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ...foundation.exceptions import MerlinSimError
+from ...ranks.interruption import StopRequest
+from ...ranks.watchdog import Watchdog
+from .callback import Callback
+from .checkpoint import leave
+
+
+class Heartbeat(Callback):
+    """Tells a watchdog of each execution, so that a rank that hangs is noticed."""
+
+    def __init__(self, watchdog: Watchdog) -> None:
+        """Take a watchdog that is active."""
+        super().__init__()
+        self._watchdog = watchdog
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Say that this rank goes on."""
+        self._watchdog.alive()
+
+
+class StopOnNaN(Callback):
+    """Ends the training where a loss is no number, with what may help.
+
+    A step whose gradients overflowed in mixed precision changed nothing, and does not count.
+    """
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Look at the losses.
+
+        Raises:
+            MerlinSimError: With the loss, and the learning rate.
+        """
+        losses, finite = self.executed.losses[:, 0].numpy(), self.executed.finite.numpy()
+        wrong = np.flatnonzero(finite & ~np.isfinite(losses))
+        if len(wrong):
+            step = self.progress.steps - len(losses) + int(wrong[0]) + 1
+            rate = float(tf.convert_to_tensor(self.model.optimizer.learning_rate))
+            raise MerlinSimError(
+                f"the loss is {losses[wrong[0]]} after step {step}: a smaller `lr` than "
+                f"{rate:g} may help."
+            )
+
+
+class MaxSteps(Callback):
+    """Ends the training after so many steps in all, within an epoch too."""
+
+    def __init__(self, steps: int) -> None:
+        """Take the number."""
+        super().__init__()
+        self._steps = steps
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """End it where it is time."""
+        if self.progress.steps >= self._steps:
+            self.model.stop_training = True
+            if not self.progress.is_epoch_complete:
+                self.progress.ended = ("ended by max_steps", "")
+
+
+class StopOnSignal(Callback):
+    """Ends the training on SIGTERM or Ctrl-C after the step that runs, on all ranks, and saves it.
+
+    Args:
+        request: Listens to the signals; None for one that does so while ``fit`` runs.
+    """
+
+    def __init__(self, request: StopRequest | None = None) -> None:
+        """Take who listens."""
+        super().__init__()
+        self._given = request
+        self._open = ExitStack()
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Listen."""
+        request = self._given
+        if request is None:
+            request = self._open.enter_context(StopRequest())
+        self.progress.stop_asked = lambda: bool(request)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Save and end, where any rank was asked to.
+
+        Raises:
+            Interrupted: On all ranks.
+        """
+        if self.executed.stopped.numpy().any():
+            leave(self.model)
+
+    def close(self) -> None:
+        """See :class:`Callback`."""
+        self._open.close()

@@ -1,0 +1,129 @@
+"""How fast steps are: within a run, and measured by themselves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from ..evaluation.throughput import StepTimes, latency_values
+from ..reports.run_log import RunLog
+from .callback import Callback
+
+
+class Throughput(Callback):
+    """Times steps, the wait for what they are made of included, and gives the published keys.
+
+    The logs of a step then have ``samples/s``; those of an epoch ``samples/s``, ``throughput``,
+    ``latency_mean``, ``latency_p90`` and so on, and ``seconds``. The first step of a process, in
+    which TensorFlow makes the graph, counts in ``seconds`` alone.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing timed."""
+        super().__init__()
+        self.times = StepTimes()
+        self.seconds = 0.0
+        """Time spent training by this process, evaluation and checkpoints left out."""
+        self.samples = 0
+        """Samples trained on by this process and the other ranks."""
+        self._counted = [0.0, 0.0]
+        self._begun = self._of_epoch = 0.0
+
+    @property
+    def rate(self) -> float | None:
+        """Samples a second over all epochs of this process; None where no step counts."""
+        samples, seconds = self._counted
+        return samples / seconds if seconds else None
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Begin the epoch's times."""
+        self.times.begin_epoch()
+        self._of_epoch = self.seconds
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Start the clock."""
+        self._begun = time.perf_counter()
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Stop it, when the steps are done."""
+        samples = np.rint(self.executed.samples.numpy()).astype(int).tolist()
+        seconds = time.perf_counter() - self._begun
+        for count in samples:
+            self.times.add(count, seconds / len(samples))
+        self.seconds += seconds
+        self.samples += sum(samples)
+        if logs is not None:
+            logs["samples/s"] = sum(samples) / max(1e-9, seconds)
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Give the epoch's values."""
+        self._counted[0] += self.times.samples
+        self._counted[1] += self.times.seconds
+        if logs is not None:
+            logs["seconds"] = self.seconds - self._of_epoch
+            logs |= {name: v for name, v in self.times.values().items() if v is not None}
+
+
+class Benchmark(Callback):
+    """Measures the throughput of steps, those before not counted, as published.
+
+    Args:
+        log: Takes an entry for each step.
+        steps: All steps, the warm-up among them.
+        warmup_steps: Those before, which are not measured.
+        steps_of_pass: Steps of a pass over the data.
+        losses: The names of the losses.
+    """
+
+    def __init__(
+        self, log: RunLog, steps: int, warmup_steps: int, steps_of_pass: int, losses: Sequence[str]
+    ) -> None:
+        """Take what is measured."""
+        super().__init__()
+        self._log, self._steps, self._warmup = log, steps, warmup_steps
+        self._steps_of_pass, self._names = steps_of_pass, losses
+        self._latencies: list[float] = []
+        self._samples = 0
+        self._begin = self._begun = 0.0
+        self._open = ExitStack()
+        self.losses: dict[str, float] = {}
+        """Of the last step."""
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Begin."""
+        self._line = self._open.enter_context(self._log.progress("training", self._steps))
+        self._begin = self._begun = time.perf_counter()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Count the steps that were just done."""
+        samples = self.executed.samples.numpy().tolist()
+        losses = self.executed.losses.numpy().tolist()
+        now = time.perf_counter()
+        seconds, self._begun = (now - self._begun) / len(samples), now
+        for place, count in enumerate(samples):
+            done = self.progress.step - len(samples) + place + 1
+            self.losses = dict(zip(self._names, losses[place], strict=True))
+            epoch, step = divmod(done - 1, self._steps_of_pass)
+            rate = {"samples/s": count / max(1e-9, seconds)}
+            self._log.write(
+                "step", (epoch, step), epoch=epoch + 1, step=done, **self.losses, **rate
+            )
+            if done > self._warmup:
+                self._latencies.append(seconds)
+                self._samples += round(count)
+        shown = f"{samples[-1] / seconds:,.0f} samples/s" if self._latencies else ""
+        self._line.update(self.progress.step, shown)
+
+    def results(self) -> dict[str, Any]:
+        """Return the published keys."""
+        throughput = self._samples / max(1e-9, sum(self._latencies))
+        seconds = self._begun - self._begin
+        return {"throughput": throughput, "time": seconds, **latency_values(self._latencies)}
+
+    def close(self) -> None:
+        """See :class:`Callback`."""
+        self._open.close()
