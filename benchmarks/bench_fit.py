@@ -30,7 +30,7 @@ from merlin_sim.training.runs.run import run  # noqa: E402
 from merlin_sim.training.runs.run_config import RunConfig  # noqa: E402
 
 BATCH, STEPS, EPOCHS, ROUNDS = 4096, 5, 2, 3
-BASELINE = "loop of merlin-sim train"
+BASELINE = "bare loop of the step"
 
 
 def command_line(directory: Path) -> Works:

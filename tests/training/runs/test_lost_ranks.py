@@ -62,7 +62,7 @@ def test_a_lost_rank_ends_the_run_within_a_minute(ended, way):
     assert checkpoint.facts["steps"] >= 3
 
 
-@pytest.mark.parametrize("seconds, limit, ends_well", [(0.2, 3, True), (30, 3, False)])
+@pytest.mark.parametrize("seconds, limit, ends_well", [(0.1, 10, True), (30, 3, False)])
 def test_a_writer_is_alive_while_it_goes_on_writing(
     sim_dataset, tmp_path, seconds, limit, ends_well
 ):
