@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 from merlin.models.tf.metrics import metrics_registry
 
@@ -68,13 +70,23 @@ class MetricsOverRanks(tf.keras.callbacks.Callback):
         logs |= self._over_ranks() if self._found is None else self._found
 
     def _over_ranks(self) -> dict[str, float]:
-        variables = [variable for metric in self.model.metrics for variable in metric.variables]
-        states = [variable.numpy() for variable in variables]
-        of_all = gather_objects(states, joined())
-        for place, variable in enumerate(variables):
-            total = np.sum([state[place] for state in of_all], axis=0)
-            variable.assign(total.astype(variable.dtype.as_numpy_dtype))
+        variables = variables_of(self.model.metrics)
+        own = [variable.numpy() for variable in variables]
+        for variable, total in zip(variables, states_over_ranks(self.model.metrics), strict=True):
+            variable.assign(total)
         found = {name: float(value) for name, value in self.model.get_metrics_result().items()}
-        for variable, state in zip(variables, states, strict=True):
+        for variable, state in zip(variables, own, strict=True):
             variable.assign(state)
         return found
+
+
+def variables_of(metrics: Iterable[tf.keras.metrics.Metric]) -> list[tf.Variable]:
+    """Return the variables that metrics keep, one metric after the other."""
+    return [variable for metric in metrics for variable in metric.variables]
+
+
+def states_over_ranks(metrics: Iterable[tf.keras.metrics.Metric]) -> list[npt.NDArray[Any]]:
+    """Return the states of metrics, of all ranks added up; all ranks call this."""
+    own = [variable.numpy() for variable in variables_of(metrics)]
+    of_ranks = gather_objects(own, joined())
+    return [np.sum(states, axis=0, dtype=states[0].dtype) for states in zip(*of_ranks, strict=True)]

@@ -472,6 +472,11 @@ class TrainableModel(mm.Model):
         weights = kwargs.pop("class_weight", None)
         self._class_weight = None
         if weights is not None:
+            if sorted(weights) != list(range(len(weights))):
+                raise OptionError(
+                    "`class_weight` should have a weight for each label, from 0 on. "
+                    f"Received: {weights!r}"
+                )
             self._class_weight = tf.constant([weights[c] for c in range(len(weights))], tf.float32)
 
     @property

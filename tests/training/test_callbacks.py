@@ -163,6 +163,59 @@ def test_a_signal_ends_a_fit_and_saves_it(dataset, tmp_path):
     assert CheckpointStore(tmp_path / "saved").names() == ["step-0000000004"]
 
 
+def test_a_fit_that_is_stopped_while_it_is_evaluated_goes_on_with_the_evaluation(dataset, tmp_path):
+    class Ask:
+        """Asks once all five steps of the first epoch are done."""
+
+        asked = 0
+
+        def __bool__(self):
+            self.asked += 1
+            return self.asked > 5
+
+    def callbacks(name):
+        return [
+            ms.callbacks.JSONLogger(tmp_path / "results", append=True),
+            ms.callbacks.Evaluation(dataset, batch_size=BATCH),
+            ms.callbacks.Checkpoint(tmp_path / name, resume=True),
+        ]
+
+    with pytest.raises(Interrupted, match="in epoch 1 after 5 steps"):
+        fitted(dataset, [ms.callbacks.StopOnSignal(Ask()), *callbacks("saved")])
+    assert not entries(tmp_path / "results", "epoch")
+    again = fitted(dataset, callbacks("saved"))
+    assert [e["step"] for e in entries(tmp_path / "results", "step")] == list(range(1, 11))
+    ours = entries(tmp_path / "results", "epoch")
+    whole = fitted(dataset, [ms.callbacks.JSONLogger(tmp_path / "whole"), *callbacks("other")[1:]])
+    assert_same(again, whole)
+    for name in ("total_loss", "train_auc", "test_auc"):
+        theirs = [entry[name] for entry in entries(tmp_path / "whole", "epoch")]
+        assert [entry[name] for entry in ours] == theirs
+
+
+def test_a_second_fit_with_a_checkpoint_that_does_not_resume_begins_anew(dataset, tmp_path):
+    saved = ms.callbacks.Checkpoint(tmp_path / "saved")
+    model = fitted(dataset, [saved])
+    model.fit(dataset, batch_size=BATCH, epochs=2, callbacks=[saved], verbose=0)
+    assert model.optimizer.iterations.numpy() == 2 * 10
+
+
+def test_the_command_line_goes_on_with_what_a_notebook_began(dataset, small_run, tmp_path):
+    saved = ms.callbacks.Checkpoint(tmp_path / "saved")
+    model = ms.DINModel.from_dataset(dataset, **DIN)
+    model.compile("lazy_adam", metrics=[ms.metrics.AUC()])
+    model.fit(dataset, batch_size=BATCH, callbacks=[saved], verbose=0)
+    goes_on = {"load_checkpoint_path": tmp_path / "saved", "optimizer": "lazy_adam"}
+    run(small_run(**goes_on))
+    steps = [entry["step"] for entry in entries(tmp_path / "results", "step")]
+    assert steps == list(range(6, 11))
+
+
+def test_classes_without_a_weight_are_refused(dataset):
+    with pytest.raises(ms.OptionError, match="`class_weight` should have a weight for each label"):
+        compiled(dataset).fit(dataset, batch_size=BATCH, class_weight={1: 2.0}, verbose=0)
+
+
 def test_other_data_than_a_directory_s_cannot_be_resumed(dataset, tmp_path):
     model = compiled(dataset)
     loader = ms.RowLoader(ms.Dataset(list(map(str, dataset.files("train")))), BATCH)

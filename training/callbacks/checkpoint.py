@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
 from ...checkpoints.checkpoint_files import write_alone
 from ...checkpoints.checkpoint_store import CheckpointStore
+from ...models.compiled_metrics import states_over_ranks
 from ...models.loader_steps import FitProgress
 from ...ranks import collectives
 from ...ranks.interruption import Interrupted
 from ..checkpoints.joint_writing import save_together
-from ..checkpoints.run_state import Position, RunFacts, RunState
+from ..checkpoints.run_state import Position, RunFacts, RunState, check_facts
 from .callback import Callback
 
 Array = npt.NDArray[Any]
@@ -61,7 +61,8 @@ class Checkpoint(Callback):
         self._keep = keep
         self._select_by = select_by
         self._resume = resume
-        self._state = state
+        self._given = state
+        self._state: RunState | None = None
         self._patience = patience or _no_patience
         self._metrics: dict[str, Array] = {}
 
@@ -73,8 +74,7 @@ class Checkpoint(Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Go on from a checkpoint, where there is one."""
-        if self._state is None:
-            self._state = self._own_state()
+        self._state = self._given or self._own_state()
         position = self.state.position
         if position != Position():
             self.model.start_at(position.epoch, position.step, position.steps)
@@ -93,7 +93,7 @@ class Checkpoint(Callback):
 
             def restore() -> None:
                 assert store is not None
-                checkpoint = store.load(print)
+                checkpoint = store.load(print, check_facts)
                 self.progress.loader.seed = checkpoint.facts["order"].get("seed")
                 state.facts = RunFacts.of(model, self.progress.loader, self._select_by)
                 state.restore(checkpoint)
@@ -117,8 +117,9 @@ class Checkpoint(Callback):
         logs = {name: float(value) for name, value in self.model.get_metrics_result().items()}
         for callback in self.progress.callbacks:
             callback.on_epoch_end(epoch, logs)
-        self.progress.epoch, self.progress.step = epoch + 1, 0
-        return epoch + 1, 0
+        following = self.progress.epochs if self.model.stop_training else epoch + 1
+        self.progress.epoch, self.progress.step = following or epoch + 1, 0
+        return self.progress.epoch, 0
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Take up the metrics of an epoch that goes on."""
@@ -195,18 +196,10 @@ def leave(model: Any) -> None:
     )
 
 
-def metric_states(metrics: Iterable[tf.keras.metrics.Metric]) -> dict[str, Array]:
-    """Return the states of metrics, those of all ranks added up; all ranks call this."""
-    own = {
-        f"{metric.name}/{place}": variable.numpy()
-        for metric in metrics
-        for place, variable in enumerate(metric.variables)
-    }
-    of_ranks = collectives.gather_objects(own, collectives.joined())
-    return {
-        name: np.sum([state[name] for state in of_ranks], axis=0, dtype=value.dtype)
-        for name, value in own.items()
-    }
+def metric_states(metrics: Sequence[tf.keras.metrics.Metric]) -> dict[str, Array]:
+    """Name the states of metrics, those of all ranks added up; all ranks call this."""
+    names = [f"{metric.name}/{n}" for metric in metrics for n in range(len(metric.variables))]
+    return dict(zip(names, states_over_ranks(metrics), strict=True))
 
 
 KERAS_STATES = ("wait", "best", "best_epoch", "stopped_epoch", "cooldown_counter")

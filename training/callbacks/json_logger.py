@@ -37,6 +37,7 @@ class JSONLogger(Callback):
 
     Args:
         log: Where it goes: an opened log, or a directory of results.
+        append: Whether to go on with the log in that directory, as after a resume.
         losses: The names of the losses; None for those of the model's family.
         loss_of_test: Computes the loss over the test data, for a log that has it.
     """
@@ -45,12 +46,15 @@ class JSONLogger(Callback):
         self,
         log: RunLog | Path | str,
         *,
+        append: bool = False,
         losses: Sequence[str] | None = None,
         loss_of_test: Callable[[], float] | None = None,
     ) -> None:
         """Open the log."""
         super().__init__()
-        self.log = log if isinstance(log, RunLog) else RunLog(_of_first_rank(Path(log)))
+        if not isinstance(log, RunLog):
+            log = RunLog(_of_first_rank(Path(log)), append=append)
+        self.log = log
         self._names = losses
         self._loss_of_test = loss_of_test
         self._epoch = _EpochSums()
@@ -78,6 +82,7 @@ class JSONLogger(Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Begin the line of progress."""
+        self._aucs = None
         title, steps = self._title(epoch), self.progress.steps_of_epoch
         done = 0 if self.progress.is_epoch_complete else self.progress.step
         self._line = self._open.enter_context(self.log.progress(title, steps, done))

@@ -26,6 +26,7 @@ from ...models.saving import (
     without_older,
 )
 from ...schemas.fingerprint import fingerprint
+from ...schemas.known_keys import note_of
 from ...steps.loss_scale import LossScale
 
 Array = npt.NDArray[Any]
@@ -91,11 +92,11 @@ class RunFacts:
         return cls(
             family_of(model).name,
             model.options.to_dict(),
-            type(model.optimizer).__name__.lower(),
+            model.optimizer.name,
             fingerprint(loader.directory),
             model.loss_scale.active,
             order,
-            None,
+            note_of(loader.directory).to_dict(),
             select_by,
         )
 

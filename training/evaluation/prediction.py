@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from ...dataloader.loader import Loader
 from ...foundation.batch_names import HISTORY_END
 from ...foundation.ranks import Ranks
+from ...models.compiled_metrics import states_over_ranks, variables_of
 from ...models.row_parts import ROWS_PER_PART, in_parts
-from ...ranks.collectives import any_rank, gather_objects
+from ...ranks.collectives import any_rank
 from ...steps.sample_batch import Make, SampleBatch
 from ...steps.train_step import batch_spec
 from ..reports.run_log import RunLog
@@ -129,17 +129,6 @@ def published_metrics(
     return {f"{mapping}_{name}": getattr(evaluation, name) for name in metrics}
 
 
-def results_over_ranks(
-    metrics: Sequence[tf.keras.metrics.Metric], ranks: Ranks
-) -> dict[str, float]:
-    """Return the results of metrics whose states are added up over ranks; all ranks call this."""
-    for metric in metrics:
-        of_ranks = gather_objects([variable.numpy() for variable in metric.variables], ranks)
-        for variable, *states in zip(metric.variables, *of_ranks, strict=True):
-            variable.assign(np.sum(states, axis=0).astype(variable.dtype.as_numpy_dtype))
-    return {metric.name: float(metric.result()) for metric in metrics}
-
-
 def evaluate(
     predict: Predictor,
     feed: Loader,
@@ -195,5 +184,7 @@ def evaluate(
                 log.write("step", (0, step), epoch=1, step=step + 1, **rate)
             before = now
             line.update(step + 1, f"{samples / (now - begin):,.0f} samples/s")
-    found = results_over_ranks(extra, ranks)
+    for variable, total in zip(variables_of(extra), states_over_ranks(extra), strict=True):
+        variable.assign(total)
+    found = {metric.name: float(metric.result()) for metric in extra}
     return evaluator.result(with_users=user is not None), found
