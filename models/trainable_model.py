@@ -148,18 +148,24 @@ class TrainableModel(mm.Model):
         compiles = getattr(self.optimizer, "is_compiled_by_xla", False)
         self._is_one_program = self._xla and has_gpu and ranks.size == 1 and compiles
         self.loss_scale = LossScale(self.dtype_policy.name == "mixed_float16", loss_scale)
-        self._step = TrainStep(
+        self._fp16_compression, self._dense_tables = fp16_compression, dense_tables
+        self._step = self._make_step()
+        self._graphs = Graphs()
+
+    def _make_step(self, held: HeldRows | None = None) -> TrainStep:
+        whole = self._is_one_program and getattr(self.optimizer, "moves_every_row", False)
+        return TrainStep(
             self,
             self.optimizer,
             self.loss_scale,
-            ranks,
+            collectives.joined(),
             self._xla and not self._is_one_program,
-            fp16_compression,
-            dense_tables,
+            self._fp16_compression,
+            self._dense_tables,
             own_variables(self),
-            table_gradient=TableGradient.WHOLE_TABLE if self._moves_whole_tables else None,
+            held,
+            TableGradient.WHOLE_TABLE if whole else None,
         )
-        self._graphs = Graphs()
 
     # A step on what a loader gives
 
@@ -479,15 +485,10 @@ class TrainableModel(mm.Model):
                 )
             self._class_weight = tf.constant([weights[c] for c in range(len(weights))], tf.float32)
 
-    @property
-    def _moves_whole_tables(self) -> bool:
-        """Whether one program trains whole tables: where every row moves in every step anyway."""
-        return self._is_one_program and getattr(self.optimizer, "moves_every_row", False)
-
     def hold_rows(self, held: HeldRows) -> None:
         """Let rows of tables move by a part only, from the next step on."""
-        self._step.held = held
         self._is_one_program = False
+        self._step = self._make_step(held)
         self._graphs = Graphs()
 
     def start_at(self, epoch: int, step: int, steps: int) -> None:
