@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import tensorflow as tf
-from golden_cases import assert_close, golden_cases, read_golden
+from golden_cases import HERE, assert_close, golden_cases, read_golden
 
 from merlin_sim.models.interest.dien import DIENModel
 from merlin_sim.models.interest.din import DINModel
@@ -128,3 +128,30 @@ def test_golden_outputs_losses_and_gradients(path, in_graph, make_schema):
     assert inference.stage_one_logits is None and inference.auxiliary is None
     evaluated = golden["output"].get("logits", golden["output"].get("stage_two_logits"))
     assert_close(inference.logits, evaluated, "logits at inference")
+
+
+def test_golden_candidates_of_one_user(make_schema):
+    golden = read_golden(HERE / "sim_one_user.npz")
+    model, roles = make_model(golden, make_schema)
+    given = golden["input"]
+    columns = {
+        name: tf.constant(array[tf.newaxis] if name in ("item_0", "item_1") else array[:1])
+        for name, array in given.items()
+        if name != "label"
+    }
+    with tf.GradientTape() as tape:
+        losses, logits = model.compute_step(columns, tf.constant(given["label"][tf.newaxis]))
+    assert_close(logits, golden["output"]["stage_two_logits"], "output/stage_two_logits")
+    assert_close(losses.total_loss, golden["loss"]["total"], "loss/total")
+    for name, ours in tape.gradient(losses.total_loss, roles).items():
+        assert_close(tf.convert_to_tensor(ours), golden["grad"][name], f"grad/{name}")
+
+
+def test_each_golden_case_names_the_published_code():
+    paths = sorted(HERE.glob("*.npz"))
+    assert len(paths) == 12
+    for path in paths:
+        published = read_golden(path)["config"]["published"]
+        assert published["code"].startswith("NVIDIA/DeepLearningExamples ")
+        assert len(published["commit"]) == 40
+        assert len(published["sha256_of_python_files"]) == 64

@@ -37,8 +37,9 @@ def weights_by_role(model):
             roles[f"{role}.dense_{place}.kernel"] = layer.kernel
             roles[f"{role}.dense_{place}.bias"] = layer.bias
     if hasattr(body, "cross"):
-        for place, (u, v) in enumerate(zip(body.cross.u, body.cross.v, strict=True)):
+        for place, u in enumerate(body.cross.u):  # none of full rank
             roles[f"cross_{place}.u.kernel"] = u.kernel
+        for place, v in enumerate(body.cross.v):
             roles[f"cross_{place}.v.kernel"] = v.kernel
             roles[f"cross_{place}.v.bias"] = v.bias
     return roles

@@ -1,7 +1,7 @@
-"""The golden cases: what a model has to give, computed independently of this package.
+"""The golden cases: what a model has to give, computed by the published code.
 
-Those in ``tests/models/golden/`` and those in the folder named by the environment variable
-GOLDEN_DIR; each says in its ``config`` which model it is of.
+Those in ``tests/models/golden/``, which ``make.py`` there makes anew, and those in the folder named
+by the environment variable GOLDEN_DIR; each says in its ``config`` which model it is of.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def read_golden(path):
                 golden["config"] = json.loads(str(arrays[key]))
             else:
                 kind, _, name = key.partition("/")
-                golden[kind][name] = arrays[key]
+                array = arrays[key]  # weights are kept in 16 bits, where those hold them
+                golden[kind][name] = array.astype(np.float32) if kind == "weight" else array
     return golden
 
 
