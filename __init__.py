@@ -48,7 +48,7 @@ _NAMES = {
         "options_type",
     ),
     ".models.interest.search_report": ("format_search_report", "search_report"),
-    ".workflows.amazon.amazon_books": ("AmazonReviews",),
+    ".workflows.amazon": ("AmazonReviews",),
     ".workflows.behaviour.behaviour_columns": ("BehaviourColumns",),
     ".workflows.behaviour.rules": ("SampleRules",),
     ".workflows.logs.table_log": ("TableLog",),

@@ -38,7 +38,7 @@ from .steps.optimizers import LazyAdam as LazyAdam
 from .training import callbacks as callbacks
 from .training import metrics as metrics
 from .workflows import ops as ops
-from .workflows.amazon.amazon_books import AmazonReviews as AmazonReviews
+from .workflows.amazon import AmazonReviews as AmazonReviews
 from .workflows.behaviour.behaviour_columns import BehaviourColumns as BehaviourColumns
 from .workflows.behaviour.rules import SampleRules as SampleRules
 from .workflows.logs.table_log import TableLog as TableLog

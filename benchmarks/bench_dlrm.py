@@ -41,7 +41,7 @@ from merlin_sim.steps.loss_scale import LossScale  # noqa: E402
 from merlin_sim.steps.optimizers import make_optimizer  # noqa: E402
 from merlin_sim.steps.train_step import TrainStep  # noqa: E402
 from merlin_sim.training.evaluation.metrics import AUCCounts  # noqa: E402
-from merlin_sim.workflows.synthetic.criteo_days import (  # noqa: E402
+from merlin_sim.workflows.synthetic.click_days import (  # noqa: E402
     PUBLISHED_KEYS,
     PlantedClicks,
     clicks_of_day,

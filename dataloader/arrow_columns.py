@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..schemas.stored_types import is_list
+from ..schemas.parquet import is_list
 
 Array = npt.NDArray[Any]
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 from merlin.dtypes import ElementType
 from merlin.schema import ColumnSchema, Schema
 
-from ..schemas.stored_types import is_list, type_in_words, value_type
+from ..schemas.parquet import is_list, type_in_words, value_type
 from .batch_form import binary_labels, largest_ids
 from .data_error import DataError
 

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from ..foundation.exceptions import MerlinSimError
+from ..schemas.dataset_files import COUNT, ID
 from ..schemas.item_table import ItemTable
-from ..schemas.users_files import COUNT, ID
 
 LARGEST_COUNT = 2**53
 

@@ -11,7 +11,7 @@ from merlin.schema import Schema, Tags
 from ..foundation.exceptions import MerlinSimError
 from ..foundation.ranks import Ranks, rank_batch_size
 from ..schemas.dataset import DatasetDirectory
-from ..schemas.parquet.whole_footer import require_whole_footer
+from ..schemas.parquet import require_whole_footer
 from ..schemas.users_layout import UsersLayout
 from .data_error import READ_ERRORS, DataError
 from .loader import DATA_MEMORY_MB, Loader

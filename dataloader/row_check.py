@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from merlin.schema import Schema
 
-from ..schemas.contracts.known_contracts import known_channel
+from ..schemas.channels import known_channel
 from .arrow_columns import Array, Column
 from .batch_form import binary_labels, largest_ids, tags_of
 from .data_error import DataError

@@ -24,9 +24,9 @@ from ..schemas.channels import (
     USER_NUMERICAL,
 )
 from ..schemas.dataset import DatasetDirectory
+from ..schemas.dataset_files import COUNT, ID
 from ..schemas.item_table import ItemTable
 from ..schemas.specs.feature_spec import Feature
-from ..schemas.users_files import COUNT, ID
 from ..schemas.users_layout import CrossOf
 from .batch_form import largest_ids
 from .data_error import READ_ERRORS, DataError

@@ -18,9 +18,7 @@ from merlin.schema import Schema
 
 from ..foundation.cores import count_cores
 from ..foundation.process_wide import keep_freed_memory, quiet_merlin
-from ..schemas.parquet.row_pieces import row_pieces
-from ..schemas.parquet.whole_footer import DamageError, leaf_fields, require_whole_footer
-from ..schemas.stored_types import is_list
+from ..schemas.parquet import DamageError, is_list, leaf_fields, require_whole_footer, row_pieces
 from .arrow_columns import Array, Column, decode, pad_left
 from .batch_form import list_widths, small_ids
 from .data_error import READ_ERRORS, DataError

@@ -20,7 +20,7 @@ from merlin.schema import ColumnSchema, Schema
 from ..foundation.batch_names import OFFSETS, VALUES
 from ..schemas.channels import TARGET_ITEM_FEATURES, USER_NUMERICAL
 from ..schemas.dataset import DatasetDirectory
-from ..schemas.parquet.whole_footer import require_whole_footer
+from ..schemas.parquet import require_whole_footer
 from ..schemas.users_layout import JOINS, OF_USERS, POSITIVE, SAMPLE, UsersLayout
 from .behaviour_samples import EARLIER, KNOWN, LABEL, NOW, SEEN, STORED, TIMES, Users
 from .data_error import READ_ERRORS, DataError

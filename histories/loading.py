@@ -15,8 +15,8 @@ from ..schemas.users_layout import JOINS
 from ..workflows.behaviour.behaviour_columns import ROLE, BehaviourColumns
 from ..workflows.behaviour.roles import with_roles
 from ..workflows.behaviour.rules import ITEM_ORDER
-from ..workflows.logs.bad_rows import SKIP, BadRow, BadRows, refuse
 from ..workflows.logs.table_log import TableLog
+from ..workflows.logs.text_lines import SKIP, BadRow, BadRows, refuse
 from ..workflows.preprocess.earlier_histories import EarlierHistories
 from ..workflows.preprocess.fitted import FittedWorkflow
 from .interaction import ITEM, USER, Interaction, InteractionError, check_time, key_text

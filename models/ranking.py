@@ -9,8 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import tensorflow as tf
 from merlin.schema import Schema
 
-from ..schemas.channels import CATEGORICAL, LABEL, NUMERICAL
-from ..schemas.contracts.plain_rows import PLAIN_ROWS
+from ..schemas.channels import CATEGORICAL, LABEL, NUMERICAL, PLAIN_ROWS
 from .blocks.checks import OptionError
 from .blocks.embeddings.left_padding import LeftPadding
 from .blocks.embeddings.spread_tables import current_spread

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any
 from ..foundation.atomic_write import write_text_atomically
 from ..foundation.exceptions import MerlinSimError, SpecError
 from . import METADATA_FILE, SCHEMA_FILE, SPEC_FILE
-from .contracts.known_contracts import contract_named, require_channels
-from .dataset_checks import check_metadata
-from .doubts import warn_of_doubts, warn_of_other_vocabularies
-from .source_files import repeated_files
+from .channels import contract_named, require_channels
+from .source_files import repeated_files, warn_of_doubts, warn_of_other_vocabularies
 from .specs.feature_spec import Chunk, FeatureSpec
-from .specs.metadata_file import cardinalities
+from .specs.metadata_file import cardinalities, check_metadata
 from .specs.spec_file import read_spec
 from .users_layout import UsersLayout, users_layout
 
@@ -74,12 +72,12 @@ class DatasetDirectory:
         else:
             dataset = cls._from_schema(directory, model)
         if check_files:
-            from .parquet_columns import check_parquet_columns
+            from .dataset_files import check_parquet_columns
 
             check_parquet_columns(directory, dataset.spec, dataset.schema)
             warn_of_other_vocabularies(dataset.schema, directory)
             if dataset.users is not None:
-                from .users_files import check_users_files
+                from .dataset_files import check_users_files
 
                 check_users_files(directory, dataset.spec, dataset.users)
         return dataset

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..foundation.exceptions import MerlinSimError
-from .parquet.footer import UNREADABLE, why
+from .parquet import UNREADABLE, why
 from .users_layout import POPULARITY, UNIFORM
 
 ID = "id"

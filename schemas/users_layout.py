@@ -16,6 +16,7 @@ from typing import Any
 
 from ..foundation.problem import KeyPath, Problem, describe
 from .channels import (
+    BEHAVIOUR,
     CONTEXT_FEATURES,
     HISTORY_TIME_INTERVALS,
     TARGET_ITEM_FEATURES,
@@ -25,7 +26,6 @@ from .channels import (
     USER_FEATURES,
     USER_NUMERICAL,
 )
-from .contracts.behaviour import BEHAVIOUR
 from .specs.feature_spec import FeatureSpec
 
 USERS = "users"

@@ -16,7 +16,7 @@ from merlin_sim.schemas.channels import LABEL
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.steps.sample_batch import SampleBatch
 from merlin_sim.training.evaluation.metrics import AUCCounts
-from merlin_sim.workflows.synthetic.drifting_days import DriftingWorld, draw_days
+from merlin_sim.workflows.synthetic.click_days import DriftingWorld, draw_days
 
 
 def aucs_of_next_day(dataset: Path, checkpoints: Mapping[str, Path]) -> dict[str, float]:

@@ -19,7 +19,7 @@ from ...foundation.exceptions import MerlinSimError
 from ...models.registry import family_of, model_class
 from ...models.saving import is_checkpoint, restored_model
 from ...schemas import SPEC_FILE
-from ...schemas.contracts.known_contracts import channels_of
+from ...schemas.channels import channels_of
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.fingerprint import fingerprint
 from ...schemas.known_keys import IdsNote, other_meanings

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ...schemas.channels import HISTORY_TIME_INTERVALS, POSITIVE_HISTORY
-from ...schemas.contracts.known_contracts import channels_of
+from ...schemas.channels import HISTORY_TIME_INTERVALS, POSITIVE_HISTORY, channels_of
 from ...schemas.known_keys import domain_of
 
 if TYPE_CHECKING:

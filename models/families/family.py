@@ -14,8 +14,7 @@ from functools import cache
 from typing import Any, Protocol
 
 from ...placement.table import Table
-from ...schemas.channel_contract import ChannelContract
-from ...schemas.channels import LABEL
+from ...schemas.channels import LABEL, ChannelContract
 
 
 class HasWidths(Protocol):

@@ -9,21 +9,21 @@ from typing import Any
 
 from ...foundation.exceptions import MerlinSimError
 from ...schemas.channels import (
+    BEHAVIOUR,
     CATEGORICAL,
     CONTEXT_FEATURES,
     HISTORY_TIME_INTERVALS,
     NEGATIVE_HISTORY,
     NUMERICAL,
+    PLAIN_ROWS,
     POSITIVE_HISTORY,
     TARGET_ITEM_FEATURES,
     TARGET_ITEM_LISTS,
     TARGET_ITEM_NUMERICAL,
     USER_FEATURES,
     USER_NUMERICAL,
+    register_contract,
 )
-from ...schemas.contracts.behaviour import BEHAVIOUR
-from ...schemas.contracts.known_contracts import register_contract
-from ...schemas.contracts.plain_rows import PLAIN_ROWS
 from ..options import (
     DCNv2Options,
     DIENOptions,

@@ -12,7 +12,7 @@ from merlin.models.tf.core.base import Block
 from merlin.models.tf.inputs.embedding import EmbeddingTable
 from merlin.schema import Schema, Tags
 
-from ...schemas.channel_contract import domain_of
+from ...schemas.channels import domain_of
 from ...schemas.dataset import DatasetDirectory
 from ..blocks.checks import OptionError, check_choice
 from ..blocks.embeddings.feature_embedding import FeatureEmbedding, given_tables, tables_config

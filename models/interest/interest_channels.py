@@ -10,7 +10,6 @@ import tensorflow as tf
 from merlin.schema import ColumnSchema, Schema
 
 from ...foundation.batch_names import HISTORY_END, OFFSETS, VALUES
-from ...schemas.channel_contract import domain_of
 from ...schemas.channels import (
     CONTEXT_FEATURES,
     HISTORY_TIME_INTERVALS,
@@ -22,8 +21,9 @@ from ...schemas.channels import (
     TARGET_ITEM_NUMERICAL,
     USER_FEATURES,
     USER_NUMERICAL,
+    channels_of,
+    domain_of,
 )
-from ...schemas.contracts.known_contracts import channels_of
 from ..blocks.checks import OptionError
 from ..blocks.shapes import is_one, repeat_candidates, sizes
 from ..frame.block_model import with_one_target

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...foundation.exceptions import MerlinSimError
-from ...schemas.stored_types import type_in_words
+from ...schemas.parquet import type_in_words
 from ...schemas.users_layout import JOINS
 from ...workflows.behaviour.behaviour_columns import ROLE
 from ...workflows.behaviour.rules import ITEM_ORDER

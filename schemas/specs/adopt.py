@@ -8,33 +8,195 @@ of each, and the negative history of each.
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from pathlib import Path
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from ...foundation.exceptions import MerlinSimError, SpecError
 from ...foundation.problem import Problem
-from .. import SCHEMA_FILE, SPEC_FILE
+from .. import METADATA_FILE, SCHEMA_FILE, SPEC_FILE
 from ..channels import (
+    BEHAVIOUR,
     LABEL,
     NEGATIVE_HISTORY,
     POSITIVE_HISTORY,
     TARGET_ITEM_FEATURES,
     USER_FEATURES,
 )
-from ..contracts.behaviour import BEHAVIOUR
 from ..dataset import natural_order
-from ..parquet.footer import UnreadableFooter, read_footer
-from ..stored_types import is_list, type_in_words
+from ..parquet import (
+    UNREADABLE,
+    UnreadableFooter,
+    file_pieces,
+    is_list,
+    read_footer,
+    type_in_words,
+    why,
+)
 from ..translation.merlin_schema import to_merlin_schema
 from ..translation.schema_file import write_schema
 from .feature_spec import Chunk, Feature, FeatureSpec
-from .layout_names import PUBLISHED, LayoutNames
 from .metadata_file import read_cardinalities
-from .published_rows import FileCheck, PublishedColumns, check_rows
+
+
+@dataclass(frozen=True)
+class LayoutNames:
+    """Names within the directory; by default the published ones."""
+
+    train: str = "train"
+    """The directory of train's parquet files."""
+
+    test: str = "test"
+    """The directory of test's."""
+
+    metadata: str = METADATA_FILE
+    """The file of cardinalities."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is not within the directory, and one directory for both."""
+        for name in (self.train, self.test, self.metadata):
+            path = PurePosixPath(name)
+            if not path.parts or path.is_absolute() or ".." in path.parts:
+                raise MerlinSimError(
+                    "expected the name of something within the dataset directory. Received: "
+                    f"{name!r}"
+                )
+        if PurePosixPath(self.train) == PurePosixPath(self.test):
+            raise MerlinSimError(
+                "train and test should be directories of their own. Received: "
+                f"{self.train!r} for both"
+            )
+
+    @property
+    def directories(self) -> dict[str, str]:
+        """Mapping -> its directory."""
+        return {"train": self.train, "test": self.test}
+
+
+PUBLISHED = LayoutNames()
+
+
+ROWS_AT_ONCE = 65_536
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class PublishedColumns:
+    """What each column of the layout is."""
+
+    label: str
+    """The label's column."""
+
+    single: dict[str, int]
+    """Columns with one id a row -> their cardinality."""
+
+    histories: dict[str, int]
+    """List columns -> their cardinality."""
+
+
+@dataclass(frozen=True)
+class FileCheck:
+    """What came of checking one file."""
+
+    problems: list[Problem]
+    """The first fault of each column that has one."""
+
+    longest: int
+    """The longest history."""
+
+    rows: int
+    """How many rows the file has."""
+
+
+def check_rows(file: Path, columns: PublishedColumns) -> FileCheck:
+    """Check every row of a file; it has the right columns of the right types.
+
+    Labels are 0 or 1; ids run from 1 to the cardinality; the histories of a row have one length;
+    in a history 0 only pads, on the left.
+    """
+    faults: dict[str, Problem] = {}
+    longest, row = 0, 0
+    try:
+        with pq.ParquetFile(file) as parquet:
+            for batch in file_pieces(parquet, parquet.schema_arrow.names, ROWS_AT_ONCE):
+                for name, bad, expected, received in _faults(batch, columns):
+                    where = f"row {row + bad + 1}"
+                    faults.setdefault(name, Problem(str(file), (name, where), expected, received))
+                longest = max(longest, _longest(batch, columns))
+                row += batch.num_rows
+    except UNREADABLE as error:
+        reason = f"after row {row}: {why(error)}"
+        faults[""] = Problem(str(file), (), "a whole parquet file", reason)
+    return FileCheck(list(faults.values()), longest, row)
+
+
+def _longest(batch: pa.RecordBatch, columns: PublishedColumns) -> int:
+    lengths = [pc.max(pc.list_value_length(batch.column(name))) for name in columns.histories]
+    return max((length.as_py() or 0 for length in lengths), default=0)
+
+
+def _faults(
+    batch: pa.RecordBatch, columns: PublishedColumns
+) -> Iterator[tuple[str, int, str, str]]:
+    """Yield (column, row, expected, received) for the first bad row of each bad column."""
+    nulls = {name for name in batch.schema.names if batch.column(name).null_count}
+    for name in nulls:
+        first = int(np.argmax(batch.column(name).is_null().to_numpy(False)))
+        yield name, first, "a value", "nothing"
+    if columns.label not in nulls:
+        labels = pc.cast(batch.column(columns.label), pa.float64()).to_numpy(False)
+        bad = (labels != 0) & (labels != 1)
+        if bad.any():
+            first = int(np.argmax(bad))
+            yield columns.label, first, "0 or 1", f"{labels[first]:g}"
+    for name, cardinality in columns.single.items():
+        if name not in nulls:
+            ids = batch.column(name).to_numpy(False)
+            bad = (ids < 1) | (ids > cardinality)
+            if bad.any():
+                first = int(np.argmax(bad))
+                yield name, first, f"an id from 1 to {cardinality}", str(ids[first])
+    lengths: Array | None = None
+    for name, cardinality in columns.histories.items():
+        if name in nulls:
+            continue
+        ours = pc.list_value_length(batch.column(name)).to_numpy(False)
+        lengths = ours if lengths is None else lengths
+        if (ours != lengths).any():
+            first = int(np.argmax(ours != lengths))
+            received = f"{ours[first]} entries, not {lengths[first]}"
+            yield name, first, "a list as long as the row's other histories", received
+        yield from _history_faults(name, batch.column(name), cardinality)
+
+
+def _history_faults(
+    name: str, column: pa.Array, cardinality: int
+) -> Iterator[tuple[str, int, str, str]]:
+    values = pc.list_flatten(column)
+    rows = pc.list_parent_indices(column).to_numpy(False)
+    if values.null_count:
+        yield name, int(rows[np.argmax(values.is_null().to_numpy(False))]), "ids", "nothing"
+        return
+    ids = values.to_numpy(False)
+    outside = (ids < 0) | (ids > cardinality)
+    if outside.any():
+        first = int(np.argmax(outside))
+        yield name, int(rows[first]), f"ids from 0 to {cardinality}", str(ids[first])
+        return
+    pads_late = (ids[1:] == 0) & (ids[:-1] != 0) & (rows[1:] == rows[:-1])
+    if pads_late.any():
+        first = int(np.argmax(pads_late))
+        yield name, int(rows[first]), "padding on the left only", f"0 after {ids[first]}"
+
 
 ORDER = (LABEL, USER_FEATURES, TARGET_ITEM_FEATURES, POSITIVE_HISTORY, NEGATIVE_HISTORY)
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...foundation.exceptions import MerlinSimError, SpecError
-from ..contracts.known_contracts import contract_named, require_channels
+from ..channels import contract_named, require_channels
 from ..dataset import DatasetDirectory
 from ..specs.feature_spec import FeatureSpec
-from ..specs.feature_spec_checks import check_feature_spec
-from ..specs.feature_spec_reader import read_feature_spec
-from ..specs.spec_file import read_spec
+from ..specs.spec_file import check_feature_spec, read_feature_spec, read_spec
 
 
 def load_spec(path: Path, *, check_files: bool = True, model: str | None = None) -> FeatureSpec:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from ..contracts.known_contracts import channels_of, contract_of, known_channel
+from ..channels import channels_of, contract_of, known_channel
 from ..dtypes import canonical_dtype, is_number
 from ..specs.feature_spec import Feature, FeatureSpec
 from .merlin_import import ColumnSchema, Schema, Tags, TagSet, md

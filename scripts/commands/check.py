@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...workflows.checks.finding import Bounds
+from ...workflows.checks.feature_counts import Bounds
 from ..options.devices import settle_for_tables
 
 if TYPE_CHECKING:
-    from ...workflows.checks.finding import Finding
+    from ...workflows.checks.feature_counts import Finding
 
 
 @click.command()

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ...models.families.registry import families, find_family
-from ...schemas.specs.layout_names import LayoutNames
+from ...schemas.specs.adopt import LayoutNames
 from ...schemas.translation.convert import convert as convert_file
 from ...schemas.translation.convert import load_spec, read_shape
 from ..options.shared_options import layout_names

@@ -155,7 +155,7 @@ def criteo(
     Keys follow a power law; clicks depend on keys, on pairs of keys and on numbers.
     """
     from ...foundation.progress import Terminal
-    from ...workflows.synthetic.criteo_days import PlantedClicks, synthesize_days
+    from ...workflows.synthetic.click_days import PlantedClicks, synthesize_days
 
     planted = PlantedClicks(rows_per_day, most_keys, strength=strength, missing=missing, seed=seed)
     started = time.monotonic()
@@ -199,7 +199,7 @@ def days_of_drift(
     Files for `preprocess log --label_column clicked`: user, item, category, time, clicked.
     """
     from ...foundation.progress import Terminal
-    from ...workflows.synthetic.drifting_days import DriftingWorld, write_days
+    from ...workflows.synthetic.click_days import DriftingWorld, write_days
 
     world = DriftingWorld(users, items, categories, shown, drift, seed)
     started = time.monotonic()

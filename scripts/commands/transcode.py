@@ -14,9 +14,9 @@ from ...foundation.exceptions import MerlinSimError, SpecError
 from ...schemas import SPEC_FILE
 from ...schemas.channels import USER_FEATURES
 from ...schemas.dataset import DatasetDirectory
-from ...schemas.dataset_checks import check_metadata
+from ...schemas.specs.adopt import PUBLISHED, LayoutNames
 from ...schemas.specs.feature_spec import FeatureSpec
-from ...schemas.specs.layout_names import PUBLISHED, LayoutNames
+from ...schemas.specs.metadata_file import check_metadata
 from ...schemas.specs.spec_file import read_spec
 from ...schemas.users_layout import USERS, is_of_users
 from ..options.devices import settle_for_tables

@@ -15,7 +15,7 @@ from ...workflows.behaviour.rules import (
     FEATURE_VALUES,
     TRAIN_ROWS,
 )
-from ...workflows.logs.bad_rows import FAIL, POLICIES
+from ...workflows.logs.text_lines import FAIL, POLICIES
 from .shared_options import overwrite_directory
 
 RULES = (

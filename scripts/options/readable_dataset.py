@@ -13,9 +13,8 @@ from ...foundation.exceptions import MerlinSimError, Stopped
 from ...foundation.ranks import local_rank
 from ...ranks.interruption import signals_wait, sigterm_interrupts
 from ...schemas import SPEC_FILE
-from ...schemas.channel_contract import ChannelContract
-from ...schemas.specs.feature_spec_reader import read_feature_spec
-from ...schemas.specs.spec_file import read_spec
+from ...schemas.channels import ChannelContract
+from ...schemas.specs.spec_file import read_feature_spec, read_spec
 from ...workflows.transcoding.parquet_cache import (
     is_fed_as_it_is,
     older_caches,

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ...checkpoints.asked_step import BEST, WANTED, is_choice
-from ...schemas.specs.layout_names import PUBLISHED, LayoutNames
+from ...schemas.specs.adopt import PUBLISHED, LayoutNames
 from ...serving.limits import Limits
 from ...serving.requests.log_settings import LogSettings
 

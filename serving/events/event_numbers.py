@@ -14,25 +14,24 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...workflows.features.crosses import cross_ids
 from ...workflows.features.feature import (
     INTERACTION,
     ITEM,
+    TARGET_SUFFIX,
     UNITS,
     USER,
     AnyFeature,
     Cross,
     Encoding,
+    FeatureSet,
     Number,
     Time,
     Vector,
 )
-from ...workflows.features.feature_set import TARGET_SUFFIX, FeatureSet
-from ...workflows.features.fitted_numbers import FittedNumbers
+from ...workflows.features.fitted_numbers import FittedNumbers, cross_ids
 from ...workflows.features.raw_features import fits_feature, read_feature, read_unfit
-from ...workflows.features.raw_numbers import can_be_number
-from ...workflows.features.raw_times import moments_of
-from ...workflows.features.raw_vectors import keys_of_lists, matrix_of
+from ...workflows.features.raw_values import can_be_number, keys_of_lists, matrix_of
+from ...workflows.logs.times import moments_of
 from ..limits import RequestError
 from ..servables.served_columns import Column, ServedColumns
 from .csv_cells import csv_numbers, number_of

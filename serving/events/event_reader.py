@@ -13,8 +13,7 @@ from typing import IO, Any
 import pyarrow.parquet as pq
 
 from ...foundation.exceptions import MerlinSimError
-from ...schemas.parquet.footer import UNREADABLE, read_footer, why
-from ...schemas.parquet.row_pieces import file_pieces
+from ...schemas.parquet import UNREADABLE, file_pieces, read_footer, why
 from ..limits import RequestError
 from .csv_cells import NOT_UTF8, not_utf8, parse_json
 from .row_encoder import Encoder

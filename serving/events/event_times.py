@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from ...schemas.channels import UNITS_OF_INTERVALS
-from ...workflows.features.feature_set import FeatureSet
-from ...workflows.features.raw_numbers import can_be_number
-from ...workflows.features.raw_times import EXPECTED_DATE, moments_of, seconds_of
+from ...workflows.features.feature import FeatureSet
+from ...workflows.features.raw_values import can_be_number
+from ...workflows.logs.times import EXPECTED_DATE, moments_of, seconds_of
 from ..limits import RequestError
 
 HISTORY_TIMES = "history_times"

@@ -10,11 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...foundation.json_file import read_json
-from ...workflows.features.feature import LEVELS, Number
-from ...workflows.features.feature_set import FeatureSet
+from ...workflows.features.feature import LEVELS, FeatureSet, Number
 from ...workflows.features.fitted_numbers import FittedNumbers, expected_of
-from ...workflows.features.raw_numbers import numbers_of
-from ...workflows.features.raw_vectors import category_of
+from ...workflows.features.raw_values import category_of, numbers_of
 from ...workflows.preprocess.fitted import read_fitted_features
 from ..limits import RequestError
 from ..servables.servable import WORKFLOW, Servable

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from ...foundation.progress import Narrator, Silence
-from ...workflows.logs.bad_rows import FAIL, BadRow, BadRows, refuse
+from ...workflows.logs.text_lines import FAIL, BadRow, BadRows, refuse
 from ..events.event import Event
 from ..events.event_encoder import EncodedEvent
 from ..events.event_reader import EventFile, Row

@@ -14,7 +14,7 @@ from ...foundation.staging import check_apart, staged_directory
 from ...models.families.family import Request
 from ...models.registry import family_of
 from ...schemas import SCHEMA_FILE, SPEC_FILE
-from ...schemas.contracts.known_contracts import known_channel
+from ...schemas.channels import known_channel
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.translation.schema_file import write_schema
 from ...workflows.criteo.click_graph import is_of_clicks

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...schemas import SCHEMA_FILE, SPEC_FILE
-from ...schemas.contracts.known_contracts import channels_of
+from ...schemas.channels import channels_of
 from ...schemas.known_keys import IdsNote, note_ids
 from ...schemas.specs.feature_spec import FeatureSpec
 from ...schemas.specs.spec_file import read_spec

@@ -19,8 +19,8 @@ from ...schemas.channels import (
     TARGET_ITEM_NUMERICAL,
     USER_FEATURES,
     USER_NUMERICAL,
+    channels_of,
 )
-from ...schemas.contracts.known_contracts import channels_of
 
 if TYPE_CHECKING:
     from merlin.schema import ColumnSchema, Schema

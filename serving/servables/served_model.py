@@ -20,8 +20,8 @@ from ...schemas.channels import (
     TARGET_ITEM_FEATURES,
     TARGET_ITEM_LISTS,
     TARGET_ITEM_NUMERICAL,
+    channels_of,
 )
-from ...schemas.contracts.known_contracts import channels_of
 from .servable import (
     ITEM_VECTOR_SIGNATURE,
     ONE_USER_SIGNATURE,

@@ -15,7 +15,7 @@ from merlin_sim.serving.events.event_encoder import EventEncoder
 from merlin_sim.serving.scoring.scorer import Scorer
 from merlin_sim.serving.servables.export import export_model
 from merlin_sim.serving.servables.servable import Servable
-from merlin_sim.workflows.amazon.amazon_books import AmazonReviews, amazon_files, read_categories
+from merlin_sim.workflows.amazon import AmazonReviews, amazon_files, read_categories
 from merlin_sim.workflows.behaviour.rules import ALL_ROWS, ITEM_ORDER, SampleRules
 from merlin_sim.workflows.engine.schedulers import SingleProcess
 from merlin_sim.workflows.preprocess.preprocess_log import PreprocessLog

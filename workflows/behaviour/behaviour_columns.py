@@ -6,8 +6,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...foundation.exceptions import MerlinSimError
-from ..features.feature import INTERACTION, ITEM, TARGET, USER, Time
-from ..features.feature_set import NO_FEATURES, SINCE_SUFFIX, TARGET_SUFFIX, FeatureSet
+from ..features.feature import (
+    INTERACTION,
+    ITEM,
+    NO_FEATURES,
+    SINCE_SUFFIX,
+    TARGET,
+    TARGET_SUFFIX,
+    USER,
+    FeatureSet,
+    Time,
+)
 from .interaction_roles import roles_of_labels
 
 LABEL = "label"

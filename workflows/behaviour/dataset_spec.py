@@ -9,6 +9,7 @@ from typing import Any
 from merlin.schema import ColumnSchema, Schema
 
 from ...schemas.channels import (
+    BEHAVIOUR,
     CONTEXT_FEATURES,
     HISTORY_TIME_INTERVALS,
     LABEL,
@@ -20,12 +21,10 @@ from ...schemas.channels import (
     USER_FEATURES,
     USER_NUMERICAL,
 )
-from ...schemas.contracts.behaviour import BEHAVIOUR
 from ...schemas.specs.feature_spec import Chunk, FeatureSpec
 from ...schemas.translation.merlin_schema import to_feature_spec
 from ...schemas.users_layout import USERS, CrossOf, EncodingOf, UsersLayout
-from ..features.feature import INTERACTION, ITEM
-from ..features.feature_set import TARGET_SUFFIX
+from ..features.feature import INTERACTION, ITEM, TARGET_SUFFIX
 from ..features.fitted_numbers import FittedNumbers
 from ..vocabularies.vocabulary import CATEGORIES
 from .behaviour_columns import LABEL as LABEL_COLUMN

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from ...foundation.exceptions import MerlinSimError
-from ..features.feature_set import FeatureSet
+from ..features.feature import FeatureSet
 from .behaviour_columns import BehaviourColumns
 
 FOUND_IN_LOG = ("continued", "own_time_excluded", "steady", "item_values")

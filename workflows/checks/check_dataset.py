@@ -18,13 +18,15 @@ from .checked_rows import CheckedRows, SampleHashes, StoredRows, in_background
 from .feature_counts import (
     EXACT,
     RANKS,
+    Bounds,
     FeatureCounts,
+    Finding,
     OrderCounts,
     UserCounts,
     key_ranks,
+    share_finding,
     step_scores,
 )
-from .finding import Bounds, Finding, share_finding
 
 TEST = "test"
 

@@ -20,8 +20,7 @@ from ...foundation.hashing import GOLDEN, mix
 from ...schemas.channels import LABEL, POSITIVE_HISTORY
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.known_keys import domain_of
-from ...schemas.parquet.footer import UNREADABLE, why
-from ...schemas.parquet.row_pieces import row_pieces
+from ...schemas.parquet import UNREADABLE, row_pieces, why
 
 BATCH_ROWS = 1 << 16
 MOST_KEPT = 1 << 25

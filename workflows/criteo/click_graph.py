@@ -16,8 +16,7 @@ from nvtabular.ops import FillMissing, Operator
 
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.json_file import read_json
-from ...schemas.channels import CATEGORICAL, LABEL, NUMERICAL
-from ...schemas.contracts.plain_rows import PLAIN_ROWS
+from ...schemas.channels import CATEGORICAL, LABEL, NUMERICAL, PLAIN_ROWS
 from ...schemas.item_table import COUNT, ID, KEY
 from ...schemas.specs.feature_spec import Chunk, FeatureSpec
 from ...schemas.translation.merlin_schema import to_feature_spec

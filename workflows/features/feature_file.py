@@ -25,13 +25,13 @@ from .feature import (
     Category,
     Cross,
     Encoding,
+    FeatureSet,
     KeyList,
     Number,
     Operator,
     Time,
     Vector,
 )
-from .feature_set import FeatureSet
 
 LARGEST_VECTOR = 4096
 LONGEST_LIST = 1024

@@ -1,4 +1,4 @@
-"""Which values of a log are known, and which of them was the last one known at each row's time.
+"""Which values were known, and what was counted, at each row's time.
 
 A feature that changes must not tell a sample what came later: a row has the last value of its user,
 or of its item, that stands in a row of its own time or before it. A missing value never takes the
@@ -8,15 +8,22 @@ place of a known one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from .feature import Time
-from .feature_set import FeatureSet
+from ...foundation.exceptions import MerlinSimError
+from ...schemas.dataset_files import ID, SECONDS, TAKEN, TIME, VALUE
+from ..engine.backend import arrow_lists
+from ..engine.parquet_files import write_table
+from .feature import FeatureSet, Time
 
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
@@ -176,3 +183,130 @@ def changes_by_code(values: Array, codes: Array) -> Mask:
     found = np.zeros(count, bool)
     found[codes[values != first[codes]]] = True
     return found
+
+
+@dataclass(frozen=True)
+class ItemValues:
+    """The changes of each feature that changes; travels between processes as a path."""
+
+    directory: Path
+    """A file for each stored column."""
+
+    def path(self, name: str) -> Path:
+        """The file of a column."""
+        return self.directory / f"{name}.parquet"
+
+    def write(self, name: str, ids: Array, times: Array, values: Array) -> None:
+        """Keep the changes of a column.
+
+        Args:
+            name: The stored column.
+            ids: [changes] Whose each is, in their order.
+            times: [changes] Whole numbers, of one item in their order.
+            values: [changes] or [changes, width] What is known from then on.
+        """
+        stored = (
+            pa.array(values)
+            if values.ndim == 1
+            else arrow_lists(values.reshape(-1), np.arange(len(values) + 1) * values.shape[1])
+        )
+        write_table(
+            pa.table({ID: ids, TIME: times.astype(np.int64), VALUE: stored}), self.path(name)
+        )
+
+    def changes(self, name: str) -> bool:
+        """Tell whether a column has changes."""
+        return self.path(name).is_file()
+
+    def at(self, name: str, ids: Array, times: Array, last: Array) -> Array:
+        """Look up what was known of items.
+
+        >>> import tempfile
+        >>> values = ItemValues(Path(tempfile.mkdtemp()))
+        >>> values.write("brand", np.array([1, 1]), np.array([5, 9]), np.array([7, 8]))
+        >>> last = np.array([0, 8, 4])
+        >>> items, times = np.array([1, 1, 1, 2]), np.array([4, 8, 9, 1])
+        >>> values.at("brand", items, times, last).tolist()
+        [7, 7, 8, 4]
+
+        Args:
+            name: The stored column.
+            ids: [elements] Items.
+            times: [elements] When.
+            last: By item, its last known value.
+        """
+        found = last[ids]
+        values, places = self._changes(name, ids, times)
+        found[places >= 0] = values[places[places >= 0]]
+        return found
+
+    def is_outdated(
+        self, name: str, ids: Array, times: Array, latest: Array
+    ) -> npt.NDArray[np.bool_]:
+        """Tell which items have another value at a time than the latest one that was learned.
+
+        Args:
+            name: The stored column.
+            ids: [elements] Items.
+            times: [elements] When.
+            latest: By item, the value that samples have.
+        """
+        values, places = self._changes(name, ids, times)
+        differs = values[np.maximum(places, 0)] != latest[ids]
+        differs = differs if differs.ndim == 1 else differs.any(axis=1)
+        outdated: npt.NDArray[np.bool_] = (places >= 0) & differs
+        return outdated
+
+    def _changes(self, name: str, ids: Array, times: Array) -> tuple[Array, Array]:
+        """All values, and of each element its place among them at a time; -1 for none."""
+        table = pq.read_table(self.path(name))
+        values = table[VALUE].combine_chunks()
+        if not pa.types.is_primitive(values.type):
+            values = np.asarray(values.flatten()).reshape(len(table), -1)
+        changed, moments = np.asarray(table[ID]), np.asarray(table[TIME])
+        known = np.unique(moments)
+        span = len(known) + 1
+        keys = changed * span + np.searchsorted(known, moments)
+        wanted = ids * span + np.searchsorted(known, times, "right")
+        firsts, stops = np.searchsorted(changed, ids), np.searchsorted(changed, ids, "right")
+        places = np.maximum(np.searchsorted(keys, wanted) - 1, firsts)  # the first one before it
+        has_any = stops > firsts
+        return np.asarray(values), np.where(has_any, places, -1)
+
+
+def write_events(path: Path, ids: Array, seconds: Array, taken: Array) -> None:
+    """Write the interactions of one domain.
+
+    Args:
+        path: The file.
+        ids: [interactions] Whose they are, from 1.
+        seconds: [interactions] When.
+        taken: [interactions] 1 where the item was taken.
+    """
+    order = np.lexsort((seconds, ids))
+    columns = {ID: ids, SECONDS: seconds, TAKEN: taken.astype(np.int8)}
+    write_table(pa.table({name: column[order] for name, column in columns.items()}), path)
+
+
+def counted_samples(source: str, counted: int, of: int, until: float) -> MerlinSimError:
+    """An error for samples that encodings of a whole log count: they would see their own label.
+
+    Args:
+        source: Where the samples are from, for the message.
+        counted: How many they are.
+        of: How many samples there are.
+        until: The time of the newest row that is counted.
+    """
+    return MerlinSimError(
+        f"{source}: {counted:,} of {of:,} interactions to predict are no later than "
+        f"{_in_words(until)} (UTC), until when the fitted workflow counted for `encodings`: "
+        "they may be among the rows counted, and would see their own label. Expected a later "
+        "log. Leave such rows out, or fit anew on all rows (without `--fitted`)."
+    )
+
+
+def _in_words(seconds: float) -> str:
+    try:
+        return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d %H:%M:%S}"
+    except (OverflowError, ValueError, OSError):
+        return f"{seconds:,.0f} s"

@@ -7,11 +7,20 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from ..logs.times import EXPECTED_DATE, circle_of, seconds_of
 from .feature import AnyFeature, Category, KeyList, Number, Time, Vector
 from .fitted_numbers import FittedNumbers, expected_of
-from .raw_numbers import EXPECTED_NUMBER, Mask, can_be_number, is_words, numbers_of
-from .raw_times import EXPECTED_DATE, circle_of, seconds_of
-from .raw_vectors import can_be_list, can_be_vector, lists_of, vectors_of
+from .raw_values import (
+    EXPECTED_NUMBER,
+    Mask,
+    can_be_list,
+    can_be_number,
+    can_be_vector,
+    is_words,
+    lists_of,
+    numbers_of,
+    vectors_of,
+)
 
 
 @dataclass(frozen=True)

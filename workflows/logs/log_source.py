@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ..behaviour.behaviour_columns import BehaviourColumns
 from ..features.fitted_numbers import FittedNumbers
-from .bad_rows import BadRow
+from .text_lines import BadRow
 
 
 @dataclass(frozen=True)

@@ -13,17 +13,56 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...foundation.exceptions import MerlinSimError
-from ...schemas.stored_types import type_in_words
+from ...schemas.parquet import type_in_words
 from ..behaviour.behaviour_columns import SECONDS, BehaviourColumns
 from ..features.feature import LEVELS
 from ..features.fitted_numbers import NOTHING_LEARNED, FittedNumbers
 from ..features.raw_features import ReadFeature, fits_feature, read_feature, read_unfit
-from ..features.raw_times import seconds_of
-from ..features.raw_vectors import category_of
-from .bad_rows import BadRow
-from .csv_file import how_to_convert, is_utf_8
-from .decimal_keys import NUMBER_HINT
-from .times import DATE, decoded, is_text, times_of, whole_numbers
+from ..features.raw_values import LARGEST_OF_64_BITS, category_of, numbers_of
+from .csv_file import CsvReader, how_to_convert, is_utf_8
+from .text_lines import BadRow
+from .times import DATE, decoded, is_text, seconds_of, times_of, whole_numbers
+
+NUMBER_HINT = "`--features` names columns of numbers; its type `category` takes them as keys"
+
+
+def decimal_problems(path: Path, names: list[str], columns: BehaviourColumns) -> list[str]:
+    """Say which features of a CSV file's beginning hold decimal numbers and nothing else.
+
+    Parquet has such columns as floating-point numbers, which cannot be keys either.
+
+    Args:
+        path: The file.
+        names: The columns that it has.
+        columns: Which are features.
+    """
+    features = (*columns.user_features, *columns.item_features)
+    asked = [n for n in features if n in names and n not in columns.features.columns]
+    if not asked:
+        return []
+    with CsvReader(path, asked, []) as reader:
+        batch = next((batch for batch, _ in reader.batches()), None)
+    if batch is None:
+        return []
+    return [
+        f"{path}: column {name!r}: expected text or whole numbers, found decimal numbers such as "
+        f"{example} ({NUMBER_HINT})."
+        for name in asked
+        if (example := _decimal_number(batch[name])) is not None
+    ]
+
+
+def _decimal_number(values: pa.Array) -> str | None:
+    """The first decimal number of a column that holds numbers alone."""
+    words = pc.unique(values)
+    numbers, bad = numbers_of(words, LARGEST_OF_64_BITS)
+    if bad.any() or not numbers.is_valid().to_numpy(zero_copy_only=False).any():
+        return None
+    is_decimal = np.array([b"." in word or b"e" in word.lower() for word in words.to_pylist()])
+    if not is_decimal.any():
+        return None
+    return str(words[int(np.argmax(is_decimal))].as_py().decode())
+
 
 LABEL_WORDS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
 EXPECTED_LABEL = "0 or 1"

@@ -55,14 +55,20 @@ from ..engine.backend import (
     ranks,
     values_of,
 )
-from ..features.feature import INTERACTION, ITEM, USER, Category, KeyList, Number, Vector
+from ..features.feature import (
+    INTERACTION,
+    ITEM,
+    USER,
+    Category,
+    FeatureSet,
+    KeyList,
+    Number,
+    Vector,
+)
 from ..features.feature_file import features_from_plain
-from ..features.feature_set import FeatureSet
 from ..features.fitted_numbers import expected_of
-from ..features.item_values import ItemValues
-from ..features.known_values import cycles_of, is_known, ordered_times
-from ..features.raw_times import seconds_of
-from ..logs.times import read_times
+from ..features.known_values import ItemValues, cycles_of, is_known, ordered_times
+from ..logs.times import read_times, seconds_of
 from .item_statistics import KNOWN, MOMENT, VALUE, ItemStatistics, ItemTableFitter, merged
 from .item_statistics import PLACE as ITEM_PLACE
 from .registry import register

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from ...schemas.item_table import ID
 from ..behaviour.behaviour_columns import BehaviourColumns
-from ..features.item_values import ItemValues
-from ..features.raw_vectors import matrix_of
+from ..features.known_values import ItemValues
+from ..features.raw_values import matrix_of
 from .group_histories import GroupHistories
 from .item_statistics import KNOWN, MOMENT, PLACE, VALUE, merged, value_codes
 

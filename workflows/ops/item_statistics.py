@@ -20,7 +20,7 @@ from ..behaviour.behaviour_columns import BehaviourColumns
 from ..features.feature import ITEM
 from ..features.fitted_numbers import FittedNumbers
 from ..features.known_values import changes_by_code, codes_of
-from ..features.raw_vectors import matrix_of
+from ..features.raw_values import matrix_of
 from ..vocabularies.vocabulary import CATEGORIES
 
 Array = npt.NDArray[Any]

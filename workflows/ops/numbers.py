@@ -16,7 +16,7 @@ from merlin.schema import Tags
 
 from ...foundation.exceptions import MerlinSimError, UnfitNumberError
 from ..engine.backend import frame_from_arrow, frame_to_arrow, new_frame
-from ..features.raw_vectors import keys_of_lists
+from ..features.raw_values import keys_of_lists
 from .registry import register
 
 Array = npt.NDArray[Any]

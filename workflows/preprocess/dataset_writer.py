@@ -28,10 +28,9 @@ from ..behaviour.interaction_roles import counted_before
 from ..behaviour.rules import LATEST
 from ..engine.backend import frame_to_arrow, lists_of_arrow
 from ..engine.schedulers import Scheduler
-from ..features.event_counts import counted_samples, write_events
 from ..features.feature import Number
 from ..features.fitted_numbers import FittedNumbers
-from ..features.item_values import ItemValues
+from ..features.known_values import ItemValues, counted_samples, write_events
 from ..ops.categorify import Categorify
 from ..ops.group_histories import GroupHistories
 from ..ops.item_changes import values_as_read, write_item_changes

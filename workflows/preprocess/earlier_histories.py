@@ -14,12 +14,10 @@ import pyarrow.parquet as pq
 
 from ...foundation.digest import sha256
 from ...foundation.exceptions import MerlinSimError
-from ...schemas.parquet.footer import UNREADABLE, why
-from ...schemas.stored_types import type_in_words
+from ...schemas.parquet import UNREADABLE, type_in_words, why
 from ...schemas.users_layout import JOINS
 from ..behaviour.behaviour_columns import ROLE, BehaviourColumns
-from ..logs.time_range import TimeRange
-from ..logs.times import NANOSECONDS
+from ..logs.times import NANOSECONDS, TimeRange
 from .newest_rows import HISTORY, SAMPLES_SO_FAR, TAKEN_SO_FAR, columns_of_rows
 from .user_buckets import write_dealt
 

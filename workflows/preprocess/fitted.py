@@ -39,19 +39,19 @@ from ..behaviour.split import Split
 from ..engine.backend import frame_from_arrow
 from ..engine.schedulers import SingleProcess
 from ..engine.workflow import Workflow
-from ..features.feature import ITEM, UNITS
+from ..features.feature import ITEM, UNITS, FeatureSet
 from ..features.feature_file import features_from_plain
-from ..features.feature_set import FeatureSet
 from ..features.fitted_numbers import FittedNumbers
 from ..logs.table_columns import check_types, clean_columns
-from ..logs.time_range import TimeRange, known_times
 from ..logs.times import (
     DATE,
     DECIMAL,
     NANOSECONDS,
     TEXT_DATES,
+    TimeRange,
     count_of_date,
     kind_of_column,
+    known_times,
     time_from_text,
     timestamps_of,
 )

@@ -15,10 +15,9 @@ import nvtabular as nvt
 from ..behaviour.behaviour_columns import EARLIER, PLACE, SECONDS, BehaviourColumns
 from ..behaviour.rules import ITEM_ORDER, SampleRules
 from ..behaviour.split import Split
-from ..features.feature import INTERACTION, ITEM, USER, Number, Time
-from ..features.feature_set import FeatureSet
+from ..features.feature import INTERACTION, ITEM, USER, FeatureSet, Number, Time
 from ..features.known_values import cycles_of
-from ..features.raw_vectors import SEPARATOR
+from ..features.raw_values import SEPARATOR
 from ..ops.categorify import Categorify
 from ..ops.fill_as_of import FillAsOf
 from ..ops.group_histories import GroupHistories

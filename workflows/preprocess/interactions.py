@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from ...foundation.exceptions import MerlinSimError
 from ..engine.schedulers import written_by_task
-from ..logs.bad_rows import BadRows
-from ..logs.time_range import LogTimes, TimeRange, joined, known_times
+from ..logs.text_lines import BadRows
+from ..logs.times import LogTimes, TimeRange, joined, known_times
 from .earlier_histories import EarlierHistories
 from .graph import place_columns
 from .kept_users import EVENTS, ITEMS, Given, KeepLongUsers

@@ -23,7 +23,7 @@ from ...foundation.process_wide import quiet_merlin
 from ...foundation.staging import staged_directory
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.item_table import COUNT
-from ...schemas.stored_types import type_in_words
+from ...schemas.parquet import type_in_words
 from ...schemas.users_layout import POPULARITY, SAMPLE
 from ...schemas.users_layout import USERS as USERS_LAYOUT
 from ..behaviour.behaviour_columns import PLACE, BehaviourColumns

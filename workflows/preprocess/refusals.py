@@ -7,8 +7,8 @@ from ...schemas.users_layout import USERS as USERS_LAYOUT
 from ..behaviour.rules import NONE, SPLIT_RULES, SampleRules
 from ..behaviour.split import Split
 from ..features.feature import ORDER
-from ..logs.bad_rows import POLICIES
 from ..logs.log_source import LogSource
+from ..logs.text_lines import POLICIES
 from ..logs.times import NANOSECONDS
 from .settings import LAYOUTS, Settings
 from .summary import Summary

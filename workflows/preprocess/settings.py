@@ -12,8 +12,8 @@ from ..behaviour.behaviour_columns import BehaviourColumns
 from ..behaviour.equal_times import exclude_own_time
 from ..behaviour.rules import SampleRules
 from ..engine.schedulers import Scheduler, SingleProcess
-from ..logs.bad_rows import FAIL, BadRows
 from ..logs.log_source import LogSource
+from ..logs.text_lines import FAIL, BadRows
 from .earlier_histories import EarlierHistories
 from .fitted import FittedWorkflow
 from .kept_users import Given

@@ -15,8 +15,8 @@ from ..behaviour.rules import (
     TRAIN_ROWS,
     UNKNOWN_ORDER,
 )
-from ..logs.bad_rows import BadRows
-from ..logs.time_range import LogTimes
+from ..logs.text_lines import BadRows
+from ..logs.times import LogTimes
 from .file_order import FileOrder
 from .kept_users import KeptBucket
 

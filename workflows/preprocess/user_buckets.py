@@ -18,9 +18,9 @@ from ..behaviour.behaviour_columns import PLACE, BehaviourColumns
 from ..behaviour.roles import with_roles
 from ..behaviour.split import PART
 from ..engine.schedulers import written_by_task
-from ..logs.bad_rows import FAIL, BadRow, refuse
 from ..logs.log_source import Block, LogSource, Piece
-from ..logs.time_range import TimeRange
+from ..logs.text_lines import FAIL, BadRow, refuse
+from ..logs.times import TimeRange
 
 BUCKETS = "buckets"
 """Name of the directory that they stand in."""

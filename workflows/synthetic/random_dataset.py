@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from ...foundation.exceptions import MerlinSimError, SpecError
 from ...foundation.progress import Narrator, Silence
-from ...schemas.channels import LABEL
-from ...schemas.contracts.known_contracts import contract_of
+from ...schemas.channels import LABEL, contract_of
 from ...schemas.dataset import write_documents
 from ...schemas.specs.feature_spec import Chunk, FeatureSpec
 from ...schemas.translation.merlin_schema import to_merlin_schema

@@ -19,8 +19,7 @@ import pyarrow as pa
 
 from ...foundation.atomic_write import write_array
 from ...foundation.exceptions import MerlinSimError, SpecError
-from ...schemas.channels import CATEGORICAL, LABEL, NUMERICAL
-from ...schemas.contracts.plain_rows import PLAIN_ROWS
+from ...schemas.channels import CATEGORICAL, LABEL, NUMERICAL, PLAIN_ROWS
 from ...schemas.dtypes import canonical_dtype
 from ...schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
 

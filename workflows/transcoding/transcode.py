@@ -15,10 +15,9 @@ from ...dataloader.arrow_columns import decode
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator, Silence
 from ...foundation.staging import check_apart, staged_directory
-from ...schemas.channels import LABEL
-from ...schemas.contracts.known_contracts import contract_of
+from ...schemas.channels import LABEL, contract_of
 from ...schemas.dataset import write_documents
-from ...schemas.parquet.footer import read_footer
+from ...schemas.parquet import read_footer
 from ...schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
 from ...schemas.translation.merlin_schema import to_merlin_schema
 from ...schemas.translation.natural_translation import ids_start_at_one, shared_domains

@@ -25,7 +25,7 @@ from ...schemas.channels import (
 )
 from ...schemas.dataset import DatasetDirectory, write_documents
 from ...schemas.item_table import COUNT, ID, read_vocabulary
-from ...schemas.parquet.footer import read_footer
+from ...schemas.parquet import read_footer
 from ...schemas.specs.feature_spec import Chunk, FeatureSpec
 from ...schemas.translation.natural_translation import shared_domains
 from ...schemas.users_layout import POPULARITY, USERS, UsersLayout, users_problems

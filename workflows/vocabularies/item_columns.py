@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from ...foundation.exceptions import MerlinSimError
 from ...schemas.item_table import COUNT, read_vocabulary
-from ...schemas.stored_types import type_in_words
+from ...schemas.parquet import type_in_words
 
 MOST_COUNTED = 1 << 53
 """Interactions with all items: more of them are no log's."""

@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 
 from ...foundation.exceptions import MerlinSimError
 from ...schemas.item_table import ID, KEY, ItemTable, read_vocabulary
-from ...schemas.parquet.footer import UNREADABLE, read_footer, why
-from ...schemas.stored_types import type_in_words, value_type
+from ...schemas.parquet import UNREADABLE, read_footer, type_in_words, value_type, why
 
 CATEGORIES = "categories"
 

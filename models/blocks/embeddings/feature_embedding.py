@@ -11,7 +11,7 @@ from merlin.models.tf.core.base import Block
 from merlin.models.tf.inputs.embedding import EmbeddingTable
 from merlin.schema import ColumnSchema, Schema, Tags
 
-from ....schemas.channel_contract import domain_of
+from ....schemas.channels import domain_of
 from ..checks import OptionError, check_positive
 from ..serialization import ConfiguredBlock, part_from, register_block, schema_from, schema_json
 from .spread_tables import Spread, SpreadLookup, current_spread, placed_table

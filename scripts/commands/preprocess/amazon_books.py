@@ -73,7 +73,7 @@ def amazon_books(
 
     from ....foundation.progress import Terminal
     from ....foundation.staging import check_apart
-    from ....workflows.amazon.amazon_books import (
+    from ....workflows.amazon import (
         COLUMNS,
         AmazonReviews,
         amazon_files,

@@ -71,11 +71,10 @@ def criteo(
 
     from ....foundation.progress import Terminal
     from ....foundation.staging import check_apart
-    from ....workflows.criteo.build_criteo import CriteoBuilder
+    from ....workflows.criteo.build_criteo import CriteoBuilder, DaySplit
     from ....workflows.criteo.click_graph import CriteoRules, load_clicks
     from ....workflows.criteo.criteo_columns import parse_thresholds
     from ....workflows.criteo.criteo_log import find_days
-    from ....workflows.criteo.day_split import DaySplit
     from ....workflows.engine.schedulers import open_scheduler
 
     started = time.monotonic()

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from ....foundation.exceptions import MerlinSimError
 from ....schemas.users_layout import POPULARITY
 from ....workflows.behaviour.rules import NONE, SPLIT_RULES, SampleRules
-from ....workflows.features.feature_set import FeatureSet
+from ....workflows.features.feature import FeatureSet
 from .findings import say_findings
 
 if TYPE_CHECKING:

@@ -135,9 +135,8 @@ def log(
     from ....foundation.progress import Terminal
     from ....foundation.staging import check_apart
     from ....workflows.engine.schedulers import open_scheduler
-    from ....workflows.logs.log_files import files_of_log
-    from ....workflows.logs.table_log import TableLog
-    from ....workflows.logs.unread_labels import unread_behaviours, unread_labels
+    from ....workflows.logs.csv_file import files_of_log
+    from ....workflows.logs.table_log import TableLog, unread_behaviours, unread_labels
     from ....workflows.preprocess.preprocess_log import PreprocessLog
 
     started = time.monotonic()

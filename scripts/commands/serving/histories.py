@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ....foundation.exceptions import MerlinSimError
-from ....workflows.logs.bad_rows import FAIL, POLICIES
+from ....workflows.logs.text_lines import FAIL, POLICIES
 from ...options.devices import settle_for_tables
 from ...options.preprocess_options import names
 from ...options.store_options import StoreAddress
@@ -84,8 +84,8 @@ def load(
     from ....foundation.progress import Terminal
     from ....histories.loading import read_dataset, read_log
     from ....histories.open_store import open_store, shown_store
-    from ....workflows.logs.bad_rows import BadRows
     from ....workflows.logs.table_log import TableLog
+    from ....workflows.logs.text_lines import BadRows
 
     if bool(files) == bool(dataset):
         raise click.UsageError("Expected FILES of a log, or --dataset: one of the two.")
@@ -122,7 +122,7 @@ def load(
 def _columns(given: dict[str, Any], fitted: Path | None) -> BehaviourColumns:
     """What of a log's columns counts here."""
     from ....workflows.behaviour.behaviour_columns import BehaviourColumns
-    from ....workflows.features.feature_set import NO_FEATURES
+    from ....workflows.features.feature import NO_FEATURES
     from ....workflows.preprocess.fitted import FittedWorkflow
 
     if fitted is not None:

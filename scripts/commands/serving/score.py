@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ....serving.limits import Limits
-from ....workflows.logs.bad_rows import FAIL, POLICIES
+from ....workflows.logs.text_lines import FAIL, POLICIES
 from ...options.shared_options import limit_options
 from ...options.store_options import store_option
 

@@ -13,14 +13,14 @@ from spec_strategies import sim_specs
 
 from merlin_sim.foundation.exceptions import MerlinSimError, SpecError
 from merlin_sim.models.families.registry import families
-from merlin_sim.schemas.contracts.behaviour import BEHAVIOUR
-from merlin_sim.schemas.contracts.known_contracts import (
+from merlin_sim.schemas.channels import (
+    BEHAVIOUR,
+    PLAIN_ROWS,
     channels_of,
     contract_named,
     register_contract,
     require_channels,
 )
-from merlin_sim.schemas.contracts.plain_rows import PLAIN_ROWS
 from merlin_sim.schemas.specs.feature_spec import Feature, FeatureSpec
 from merlin_sim.schemas.specs.spec_file import read_spec
 from merlin_sim.schemas.translation.merlin_import import ColumnSchema, Schema, Tags
@@ -46,7 +46,7 @@ def with_feature(spec, name, **changes):
 
 def test_a_family_is_known_by_name_before_any_model_is_imported():
     program = (
-        "import sys; from merlin_sim.schemas.contracts.known_contracts import contract_named; "
+        "import sys; from merlin_sim.schemas.channels import contract_named; "
         "print(contract_named('twin').name, 'tensorflow' in sys.modules)"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=280)

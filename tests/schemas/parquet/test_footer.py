@@ -10,7 +10,7 @@ import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.schemas.parquet.footer import UnreadableFooter, read_footer
+from merlin_sim.schemas.parquet import UnreadableFooter, read_footer
 
 
 def test_a_footer_with_any_flipped_bit_is_read_or_refused_by_name(tmp_path):

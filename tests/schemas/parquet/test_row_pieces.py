@@ -9,7 +9,7 @@ from damaged_page import ROWS, write_damaged
 from in_process import run
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.schemas.parquet.row_pieces import file_pieces, row_pieces
+from merlin_sim.schemas.parquet import file_pieces, row_pieces
 
 
 @pytest.fixture

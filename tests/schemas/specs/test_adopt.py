@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.schemas.contracts.behaviour import BEHAVIOUR
+from merlin_sim.schemas.channels import BEHAVIOUR
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.schemas.specs import adopt as adopt_file
 from merlin_sim.schemas.specs.adopt import adopt, count_rows

@@ -55,7 +55,7 @@ def test_any_schema_comes_back(schema):
 def test_any_schema_comes_back_through_a_spec_file(tmp_path_factory, schema):
     file = tmp_path_factory.mktemp("spec") / "feature_spec.yaml"
     to_feature_spec(schema).write(file)
-    from merlin_sim.schemas.specs.feature_spec_reader import read_feature_spec
+    from merlin_sim.schemas.specs.spec_file import read_feature_spec
 
     reading = read_feature_spec(file)
     assert reading.problems == []

@@ -16,7 +16,7 @@ from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.models import load_model
 from merlin_sim.models.families import registry
 from merlin_sim.models.families.registry import families, find_family
-from merlin_sim.schemas.contracts.known_contracts import CONTRACTS, channels_of
+from merlin_sim.schemas.channels import CONTRACTS, channels_of
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.schemas.translation.merlin_schema import to_merlin_schema
 from merlin_sim.scripts.commands import train as train_command

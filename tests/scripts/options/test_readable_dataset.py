@@ -14,8 +14,7 @@ from in_process import run
 from small_users import write_users_dataset
 
 from merlin_sim.foundation.exceptions import MerlinSimError, SpecError, Stopped
-from merlin_sim.schemas.contracts.behaviour import BEHAVIOUR
-from merlin_sim.schemas.contracts.plain_rows import PLAIN_ROWS
+from merlin_sim.schemas.channels import BEHAVIOUR, PLAIN_ROWS
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.schemas.specs.spec_file import read_spec
 from merlin_sim.scripts.options import readable_dataset as readable

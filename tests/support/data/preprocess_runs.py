@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 from click.testing import CliRunner
 
 from merlin_sim.scripts.main import cli
-from merlin_sim.workflows.amazon import amazon_books
+from merlin_sim.workflows import amazon
 from merlin_sim.workflows.criteo import build_criteo
 from merlin_sim.workflows.engine import schedulers
-from merlin_sim.workflows.logs import line_blocks
+from merlin_sim.workflows.logs import text_lines
 from merlin_sim.workflows.preprocess import user_buckets, write_samples
 from merlin_sim.workflows.synthetic.amazon_logs import PlantedBehaviour, synthesize
-from merlin_sim.workflows.synthetic.criteo_days import PlantedClicks, synthesize_days
+from merlin_sim.workflows.synthetic.click_days import PlantedClicks, synthesize_days
 
 LOG = (
     "preprocess", "log", "{raw}/log.parquet", "--user_column", "user", "--item_column", "item",
@@ -56,9 +56,9 @@ def write_raw_logs(directory: Path) -> None:
 
 def cut_small(monkeypatch) -> None:
     """Have each phase of these small logs cut into several tasks."""
-    cut = line_blocks.line_blocks
-    monkeypatch.setattr(line_blocks, "BLOCK_BYTES", 30_000)
-    monkeypatch.setattr(amazon_books, "line_blocks", lambda path, _=None: cut(path, 30_000))
+    cut = text_lines.line_blocks
+    monkeypatch.setattr(text_lines, "BLOCK_BYTES", 30_000)
+    monkeypatch.setattr(amazon, "line_blocks", lambda path, _=None: cut(path, 30_000))
     monkeypatch.setattr(build_criteo, "ROWS_PER_COUNT", 200)
     monkeypatch.setattr(user_buckets, "BYTES_PER_BUCKET", 40_000)
     monkeypatch.setattr(write_samples, "ROWS_PER_FILE", 500)

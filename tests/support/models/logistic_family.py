@@ -15,8 +15,7 @@ from merlin.models.utils.schema_utils import (
 )
 
 from merlin_sim.models.families.family import Family, Request
-from merlin_sim.schemas.channel_contract import Channel, ChannelContract
-from merlin_sim.schemas.channels import LABEL, LABEL_CHANNEL
+from merlin_sim.schemas.channels import LABEL, LABEL_CHANNEL, Channel, ChannelContract
 from merlin_sim.schemas.dataset import write_documents
 from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
 

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from merlin_sim.schemas.contracts.behaviour import BEHAVIOUR
+from merlin_sim.schemas.channels import BEHAVIOUR
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.workflows.logs import line_blocks
+from merlin_sim.workflows.logs import text_lines
 from merlin_sim.workflows.preprocess import user_buckets, write_samples
 from merlin_sim.workflows.synthetic.amazon_logs import PlantedBehaviour, synthesize
 
@@ -189,8 +189,8 @@ def without_history(dataset: Path) -> tuple[Path, list[tuple]]:
 @pytest.mark.slow
 def test_partitions_do_not_matter(raw, dataset, tmp_path, preprocess, monkeypatch):
     dataset, history = without_history(shutil.copytree(dataset, tmp_path / "one bucket"))
-    monkeypatch.setattr(line_blocks, "BLOCK_BYTES", 10_000)
-    monkeypatch.setattr(line_blocks.line_blocks, "__defaults__", (10_000,))
+    monkeypatch.setattr(text_lines, "BLOCK_BYTES", 10_000)
+    monkeypatch.setattr(text_lines.line_blocks, "__defaults__", (10_000,))
     monkeypatch.setattr(user_buckets, "BYTES_PER_BUCKET", 100_000)
     again, kept = without_history(preprocess(raw, tmp_path / "dataset"))
     assert same_directories(dataset, again) and kept == history

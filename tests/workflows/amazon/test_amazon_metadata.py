@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merlin_sim.workflows.amazon.amazon_metadata import PLAIN, read_metadata_lines
+from merlin_sim.workflows.amazon import PLAIN, read_metadata_lines
 
 
 def read(*lines: str | bytes):

@@ -18,7 +18,7 @@ from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.hashing import mix_32_arrays
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.workflows.criteo import build_criteo
-from merlin_sim.workflows.criteo.build_criteo import CriteoBuilder
+from merlin_sim.workflows.criteo.build_criteo import CriteoBuilder, DaySplit
 from merlin_sim.workflows.criteo.click_graph import CriteoRules, load_clicks
 from merlin_sim.workflows.criteo.criteo_columns import (
     COLUMNS,
@@ -27,12 +27,11 @@ from merlin_sim.workflows.criteo.criteo_columns import (
     parse_thresholds,
 )
 from merlin_sim.workflows.criteo.criteo_log import find_days
-from merlin_sim.workflows.criteo.day_split import DaySplit
 from merlin_sim.workflows.engine.schedulers import SingleProcess
-from merlin_sim.workflows.logs import line_blocks
-from merlin_sim.workflows.logs.bad_rows import SKIP
+from merlin_sim.workflows.logs import text_lines
+from merlin_sim.workflows.logs.text_lines import SKIP
 from merlin_sim.workflows.saving import save_workflow
-from merlin_sim.workflows.synthetic.criteo_days import PlantedClicks, synthesize_days
+from merlin_sim.workflows.synthetic.click_days import PlantedClicks, synthesize_days
 
 ROWS = 400
 NAMES = ("label", *NUMBER_COLUMNS, *KEY_COLUMNS)
@@ -136,7 +135,7 @@ def test_counts_of_a_share_of_rows(raw, tmp_path):
 @pytest.mark.slow
 def test_many_blocks_partitions_and_threads_give_the_same(raw, built, tmp_path, monkeypatch):
     """Files cut into many blocks, whose rows are counted by many tasks: the same rows and ids."""
-    monkeypatch.setattr(line_blocks, "BLOCK_BYTES", 20_000)
+    monkeypatch.setattr(text_lines, "BLOCK_BYTES", 20_000)
     monkeypatch.setattr(build_criteo, "ROWS_PER_COUNT", 150)
     output = tmp_path / "data"
     builder_of(raw, workers=3).build(output)
@@ -242,7 +241,7 @@ def spoil(raw, directory, day, row):
 
 
 def test_a_bad_line_stops_the_run_and_nothing_is_written(raw, tmp_path, monkeypatch):
-    monkeypatch.setattr(line_blocks, "BLOCK_BYTES", 20_000)
+    monkeypatch.setattr(text_lines, "BLOCK_BYTES", 20_000)
     spoiled = spoil(raw, tmp_path / "spoiled", day=1, row=321)
     with pytest.raises(
         MerlinSimError, match=r"day_1, line 321: num_0 \(column 2\): expected a whole"
@@ -253,7 +252,7 @@ def test_a_bad_line_stops_the_run_and_nothing_is_written(raw, tmp_path, monkeypa
 
 @pytest.mark.slow
 def test_bad_lines_may_be_left_out(raw, tmp_path, monkeypatch):
-    monkeypatch.setattr(line_blocks, "BLOCK_BYTES", 20_000)
+    monkeypatch.setattr(text_lines, "BLOCK_BYTES", 20_000)
     spoiled = spoil(raw, tmp_path / "spoiled", day=1, row=321)
     summary = builder_of(spoiled, on_bad_rows=SKIP).build(tmp_path / "data")
     assert "day_1: 1 bad rows left out (line 321: num_0" in summary.lines()[0]

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.workflows.criteo.build_criteo import TEST, TRAIN, VALIDATION, DaySplit, Span
 from merlin_sim.workflows.criteo.criteo_columns import parse_thresholds
-from merlin_sim.workflows.criteo.day_split import TEST, TRAIN, VALIDATION, DaySplit, Span
 
 FILES = ["day_0", "day_1", "day_2"]
 

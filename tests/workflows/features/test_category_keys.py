@@ -10,7 +10,7 @@ import pytest
 
 from merlin_sim.serving.events.log_lookup import LogLookup
 from merlin_sim.workflows.features.fitted_numbers import FittedNumbers
-from merlin_sim.workflows.features.raw_vectors import category_of
+from merlin_sim.workflows.features.raw_values import category_of
 
 
 def texts(values, kind):

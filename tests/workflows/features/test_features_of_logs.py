@@ -17,7 +17,7 @@ from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.own_digest import DIGEST, with_own_digest
 from merlin_sim.foundation.ranks import Ranks
-from merlin_sim.schemas.contracts.known_contracts import contract_named
+from merlin_sim.schemas.channels import contract_named
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 

@@ -8,8 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 from feature_logs import write_features
 
-from merlin_sim.workflows.features.raw_times import moments_of, seconds_of
-from merlin_sim.workflows.logs.times import kind_of_timestamp, time_from_text
+from merlin_sim.workflows.logs.times import (
+    kind_of_timestamp,
+    moments_of,
+    seconds_of,
+    time_from_text,
+)
 
 NOON = 1_704_110_400  # 2024-01-01 12:00:00 in UTC
 

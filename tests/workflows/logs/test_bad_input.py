@@ -13,7 +13,7 @@ import in_process
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.workflows.logs import line_blocks
+from merlin_sim.workflows.logs import text_lines
 
 GOOD = b'{"reviewerID": "u", "asin": "a", "unixReviewTime": 5}'
 OTHER = GOOD.replace(b'"asin": "a"', b'"asin": "b"')
@@ -100,7 +100,7 @@ def test_the_line_is_right_far_into_a_file(scheduler, tmp_path, preprocess, monk
     options = ["--scheduler", scheduler]
     if scheduler == "local":
         options += ["--review_loader_num_workers", 1]  # each is a process that imports NVTabular
-    monkeypatch.setattr(line_blocks, "BLOCK_BYTES", 5_000)
+    monkeypatch.setattr(text_lines, "BLOCK_BYTES", 5_000)
     raw = write(tmp_path, (GOOD + b"\n") * 1000 + b"bad\n" + (GOOD + b"\n") * 50)
     with pytest.raises(MerlinSimError, match="reviews_Books.json, line 1001: "):
         preprocess(raw, tmp_path / "dataset", *options)

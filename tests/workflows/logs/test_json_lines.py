@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merlin_sim.workflows.logs import json_lines
-from merlin_sim.workflows.logs.json_lines import read_json_lines
+from merlin_sim.workflows.logs import text_lines
+from merlin_sim.workflows.logs.text_lines import read_json_lines
 
 SCHEMA = pa.schema([("user", pa.string()), ("time", pa.int64())])
 VALUES = st.one_of(
@@ -29,7 +29,7 @@ def test_both_readings_agree(lines):
     """Arrow may only be taken where a reading line by line would say the same."""
     text = "\n".join(lines).encode()
     table, bad = read_json_lines(text, SCHEMA)
-    slow, slow_bad = json_lines._read_line_by_line(text, SCHEMA)
+    slow, slow_bad = text_lines._read_line_by_line(text, SCHEMA)
     assert table.to_pylist() == slow.to_pylist()
     assert bad == slow_bad
 
@@ -48,7 +48,7 @@ def test_what_arrow_would_read_otherwise_is_refused(text):
 
 
 def test_good_lines_are_read_by_arrow(monkeypatch):
-    monkeypatch.setattr(json_lines, "_read_line_by_line", None)
+    monkeypatch.setattr(text_lines, "_read_line_by_line", None)
     text = b'{"more": [1, {"x": 2}], "time": 5, "user": "\\u00e9"}\r\n{"user": "b", "time": -1}'
     table, bad = read_json_lines(text, SCHEMA)
     assert table.to_pylist() == [{"user": "é", "time": 5}, {"user": "b", "time": -1}]

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.workflows.logs import line_blocks as module
-from merlin_sim.workflows.logs.line_blocks import find_text_file, line_blocks
+from merlin_sim.workflows.logs import text_lines as module
+from merlin_sim.workflows.logs.text_lines import find_text_file, line_blocks
 
 
 @settings(max_examples=100)

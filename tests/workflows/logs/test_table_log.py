@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.schemas.contracts.behaviour import BEHAVIOUR
+from merlin_sim.schemas.channels import BEHAVIOUR
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.workflows.behaviour.behaviour_columns import BehaviourColumns
 from merlin_sim.workflows.logs.table_log import TableLog

@@ -8,7 +8,7 @@ import pytest
 from in_process import answer
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.workflows.synthetic.drifting_days import (
+from merlin_sim.workflows.synthetic.click_days import (
     SECONDS,
     DriftingWorld,
     draw_days,

@@ -1,1 +1,0 @@
-"""The Amazon Books 2014 logs."""
