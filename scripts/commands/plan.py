@@ -17,6 +17,7 @@ from ...placement.wanted import Wanted
 from ...training.runs.run_config import SPREAD, RunConfig
 from ...training.runs.table_plan import plan_of, wanted_of
 from ..options.run_options import MODEL, setting_options, settle, take_model_options
+from ..options.short_help import ShortHelp
 
 OF_TRAIN = [
     *setting_options(["dataset_dir", "feature_spec"]),
@@ -32,7 +33,13 @@ def _with_options_of_train(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-@click.command()
+@click.command(
+    cls=ShortHelp,
+    common=(
+        "dataset_dir", "model_type", "ranks", "nodes", "embedding_dim", "optimizer",
+        "global_batch_size", "cut", "memory", "host_memory",
+    ),
+)  # fmt: skip
 @click.option("--ranks", type=click.IntRange(min=1), required=True, help="Processes of the run.")
 @click.option(
     "--nodes",

@@ -7,9 +7,16 @@ from typing import Any
 import click
 
 from ..options.run_options import execute, run_options
+from ..options.short_help import ShortHelp
+
+COMMON = (
+    "dataset_dir", "model_type", "preset", "config", "optimizer", "lr", "epochs",
+    "global_batch_size", "early_stopping", "amp", "xla", "callback", "metric", "results_dir",
+    "save_checkpoint_path", "load_checkpoint_path", "seed",
+)  # fmt: skip
 
 
-@click.command()
+@click.command(cls=ShortHelp, common=COMMON)
 @run_options("train")
 @click.pass_context
 def command(ctx: click.Context, /, **values: Any) -> None:

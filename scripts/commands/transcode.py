@@ -43,9 +43,8 @@ def _of_tfrecord(name: str, least: int, text: str, default: object) -> Callable[
     type=click.Choice(["parquet", "users", "tfrecord", "split_binary"]),
     default="parquet",
     show_default=True,
-    help="tfrecord and split_binary: the published forms of SIM's and DLRM's datasets, for those "
-    "who read them; parquet is what the feed here reads. users: one row per user, of one per "
-    "sample.",
+    help="parquet: one row per sample. users: one row per user. tfrecord and split_binary: the "
+    "published forms of SIM's and DLRM's datasets.",
 )
 @click.option(
     "--seed",

@@ -21,10 +21,19 @@ from ...options.preprocess_options import (
     fit_on,
     with_options,
 )
+from ...options.short_help import ShortHelp
 from .fitted_settings import earlier_of, load_fitted, rules_of, say_done
 
 
-@click.command("amazon-books")
+@click.command(
+    "amazon-books",
+    cls=ShortHelp,
+    common=(
+        "amazon_dataset_path", "output_path", "layout", "fit_on", "test_from", "validation_users",
+        "shortest_sequence_for_user", "max_sequence_length", "fitted", "workers", "overwrite",
+        "seed",
+    ),
+)  # fmt: skip
 @click.option(
     "--amazon_dataset_path",
     type=Path,

@@ -29,6 +29,7 @@ from ...options.preprocess_options import (
     names,
     with_options,
 )
+from ...options.short_help import ShortHelp
 from .fitted_settings import (
     columns_of,
     earlier_of,
@@ -41,7 +42,15 @@ from .fitted_settings import (
 )
 
 
-@click.command("log")
+@click.command(
+    "log",
+    cls=ShortHelp,
+    common=(
+        "output_path", "user_column", "item_column", "timestamp_column", "user_feature_columns",
+        "item_feature_columns", "label_column", "behaviour_column", "target_behaviours", "features",
+        "layout", "test_from", "test_users", "fit_on", "fitted", "workers", "overwrite", "seed",
+    ),
+)  # fmt: skip
 @click.argument("files", nargs=-1, required=True, type=Path)
 @click.option("--output_path", type=Path, required=True, help="Dataset directory to make.")
 @click.option("--user_column", help="Whose behaviour it is.")

@@ -14,6 +14,7 @@ from ....serving.limits import Limits
 from ....serving.requests.log_settings import LogSettings
 from ...options.recommend_options import endpoint_options
 from ...options.shared_options import limit_options, request_log_options
+from ...options.short_help import ShortHelp
 from ...options.store_options import store_option
 
 if TYPE_CHECKING:
@@ -25,7 +26,14 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
-@click.command()
+@click.command(
+    cls=ShortHelp,
+    common=(
+        "registry", "host", "http_port", "grpc_port", "canary", "histories", "towers", "index",
+        "rules", "log_requests", "token_file", "tls_certificate", "tls_key", "request_timeout",
+        "standby",
+    ),
+)  # fmt: skip
 @click.argument("servable", type=Path, required=False)
 @click.option(
     "--registry",

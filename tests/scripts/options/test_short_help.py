@@ -1,0 +1,54 @@
+"""Help that fits on a screen, and where the rest of the options is."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+import pytest
+from in_process import answer
+
+from merlin_sim.scripts.main import COMMANDS
+
+
+def all_commands() -> dict[str, click.Command]:
+    found: dict[str, click.Command] = {}
+    for name, (file, _) in COMMANDS.items():
+        command = importlib.import_module(f"merlin_sim.scripts.commands.{file}").command
+        found |= {name: command}
+        found |= {f"{name} {sub}": of for sub, of in getattr(command, "commands", {}).items()}
+    return found
+
+
+def help_of(command: click.Command) -> str:
+    return command.get_help(click.Context(command, info_name="x"))
+
+
+def test_the_help_of_each_command_fits_on_a_screen():
+    lines = {name: help_of(command).count("\n") + 1 for name, command in all_commands().items()}
+    assert {name: count for name, count in lines.items() if count >= 60} == {}
+
+
+def test_train_shows_the_common_options_and_where_the_others_are():
+    found = answer("train", "--help").stdout
+    assert "--global_batch_size INTEGER" in found and "--gradient_exchange" not in found
+    assert "merlin-sim train --helpfull" in found
+
+
+def test_helpfull_shows_all_options():
+    found = answer("train", "--helpfull")
+    assert found.returncode == 0
+    options = [opt for param in all_commands()["train"].params for opt in param.opts]
+    assert [opt for opt in options if opt not in found.stdout] == []
+
+
+@pytest.mark.parametrize("given", [("--model_type", "sdim"), ("--model_type=sdim",)])
+def test_the_help_of_a_model_is_its_own_options(given):
+    found = answer("train", *given, "--help").stdout
+    assert "Options of sdim" in found and "--hashes INTEGER" in found
+    assert "--bottom_mlp_dims" not in found and "--epochs" not in found
+
+
+def test_an_unknown_model_has_no_help():
+    found = answer("plan", "--model_type", "nothing", "--help")
+    assert found.returncode == 2 and "`model_type` should be one of dlrm" in found.stderr
