@@ -20,8 +20,8 @@ import numpy as np
 import tritonclient.grpc as triton
 from bench_candidates import HISTORY, SIZES, make_servable
 
+from merlin_sim.serving.settings import ServerOptions
 from merlin_sim.serving.triton.serve import Server
-from merlin_sim.serving.triton.server_options import ServerOptions
 
 CLIENTS = (1, 8, 32)
 EVENTS = 256

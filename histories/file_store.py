@@ -17,8 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .interaction import Interaction, as_text
-from .store import FORMAT, Filling, History, StoreError, only
+from .store import FORMAT, Filling, History, Interaction, StoreError, as_text, only
 
 BLOCK = 64
 """Interactions of a full row; all rows of a user are full but the last."""

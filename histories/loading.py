@@ -19,7 +19,7 @@ from ..workflows.logs.table_log import TableLog
 from ..workflows.logs.text_lines import SKIP, BadRow, BadRows, refuse
 from ..workflows.preprocess.earlier_histories import EarlierHistories
 from ..workflows.preprocess.fitted import FittedWorkflow
-from .interaction import ITEM, USER, Interaction, InteractionError, check_time, key_text
+from .store import ITEM, USER, Interaction, InteractionError, check_time, key_text
 
 DATES = "date in ns"
 """Times that are too fine: they are kept in microseconds."""

@@ -1,4 +1,4 @@
-"""From a user to an answer: retrieve, filter, score, order."""
+"""What a ranker says of retrieved items, for one user."""
 
 from __future__ import annotations
 
@@ -15,18 +15,68 @@ import numpy.typing as npt
 
 from ..foundation.cores import count_cores
 from ..foundation.exceptions import MerlinSimError
+from ..serving.events.encoder import EventEncoder
 from ..serving.events.event import HISTORY
-from ..serving.servables.servable import Servable
-from .candidate_scores import CandidateScores
-from .candidates.histories import History
-from .candidates.item_index import ItemIndex
-from .candidates.towers import Towers
-from .rules.item_facts import ItemFacts
-from .rules.ordering import put_in_order
-from .rules.rules_file import Rules
-from .user_event import user_event
+from ..serving.scorer import Scorer
+from ..serving.servable import Servable
+from .index import ItemIndex
+from .items import Catalogue, ItemFacts
+from .rules import Rules, put_in_order
+from .towers import Towers
+from .users import History, user_event
 
 Ids = npt.NDArray[np.int64]
+
+NOT_LOOKED_UP = -1
+ITEMS_AT_ONCE = 100_000
+"""Items that are looked up at once, which bounds memory."""
+
+
+class CandidateScores:
+    """Scores items that a retrieval found; remembers what the ranker calls each of them.
+
+    Args:
+        ranker: An opened servable.
+        catalogue: The items, as the retrieval numbers them.
+
+    Raises:
+        MerlinSimError: Where it cannot score what is retrieved.
+    """
+
+    def __init__(self, ranker: Servable, catalogue: Catalogue) -> None:
+        """Load the ranker."""
+        ranker.check_ranks()
+        self._encoder, self._scorer = EventEncoder(ranker), Scorer(ranker)
+        self._catalogue = catalogue
+        self._ids = np.full(len(catalogue.keys), NOT_LOOKED_UP, np.int64)
+
+    def look_up_all(self) -> None:
+        """Look all items up before anybody waits for them."""
+        every = np.arange(len(self._ids))
+        for begin in range(1, len(every), ITEMS_AT_ONCE):
+            self._own_ids(every[begin : begin + ITEMS_AT_ONCE])
+
+    def score(self, history: History, ids: Ids, facts: Mapping[str, Any]) -> Any:
+        """Return what the ranker says of items: [items].
+
+        Args:
+            history: What is known of the user.
+            ids: Of the items, as the catalogue has them.
+            facts: Fields that the ranker reads beside keys.
+        """
+        event = user_event(self._encoder, history, facts)
+        encoded = self._encoder.encode_beside(event, self._own_ids(ids))
+        return self._scorer.score_events([encoded])[0]
+
+    def _own_ids(self, ids: Ids) -> Ids:
+        """Return what the ranker calls items."""
+        new = ids[self._ids[ids] == NOT_LOOKED_UP]
+        if len(new):
+            keys = [self._catalogue.item(item)[0] for item in new.tolist()]
+            self._ids[new] = self._encoder.item_ids(keys)
+        return self._ids[ids]
+
+
 Vectors = npt.NDArray[np.float32]
 POPULAR = "popular items: of the user nothing is known"
 NEAREST = "nearest"

@@ -1,10 +1,10 @@
 """Exported models and what answers a request.
 
-    from merlin_sim.serving.servables.export import export_model  # a model object -> SERVABLE
-    from merlin_sim.serving.servables.servable import Servable    # open and check a directory
-    from merlin_sim.serving.events.event_encoder import EventEncoder  # raw events -> ids
-    from merlin_sim.serving.scoring.scorer import Scorer          # ids, events -> probabilities
-    from merlin_sim.serving.triton.serve import Server            # behind a Triton
+    from merlin_sim.serving.export import export_model           # a model object -> SERVABLE
+    from merlin_sim.serving.servable import Servable             # open and check a directory
+    from merlin_sim.serving.events.encoder import EventEncoder   # raw events -> ids
+    from merlin_sim.serving.scorer import Scorer                 # ids, events -> probabilities
+    from merlin_sim.serving.triton.serve import Server           # behind a Triton
 
 Importing this package imports nothing heavy; ``export``, ``scorer`` import TensorFlow.
 """

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.csv as pa_csv
 
 from merlin_sim.dataloader.open_loader import open_loader
-from merlin_sim.deployment.gating.judged import open_judged
+from merlin_sim.deployment.judged import open_judged
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.channels import LABEL
 from merlin_sim.schemas.dataset import DatasetDirectory

@@ -210,12 +210,12 @@ class Offline:
 
     def __init__(self, home: Path) -> None:
         """Load the models."""
-        from merlin_sim.retrieval.candidates.index_directory import open_index
-        from merlin_sim.retrieval.candidates.towers import Towers
+        from merlin_sim.retrieval.index import open_index
         from merlin_sim.retrieval.recommender import Recommender
-        from merlin_sim.serving.events.event_encoder import EventEncoder
-        from merlin_sim.serving.scoring.scorer import Scorer
-        from merlin_sim.serving.servables.servable import Servable
+        from merlin_sim.retrieval.towers import Towers
+        from merlin_sim.serving.events.encoder import EventEncoder
+        from merlin_sim.serving.scorer import Scorer
+        from merlin_sim.serving.servable import Servable
 
         towers, ranker = Towers(Servable.open(home / "two_tower")), Servable.open(home / "din")
         self.recommender = Recommender(towers, open_index(home / "index", towers), ranker)
@@ -231,7 +231,7 @@ class Offline:
         if np.abs(own - scores).max(initial=0) > NEAR:
             return f"{kind} of {user}: scores are off by {np.abs(own - scores).max()}"
         if kind == RECOMMEND:
-            from merlin_sim.retrieval.candidates.histories import History
+            from merlin_sim.retrieval.users import History
 
             best = self.recommender.recommend(History({"user": user}, history), TOP)
             if len(best.scores) != len(scores) or set(items) & set(history):

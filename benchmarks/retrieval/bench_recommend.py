@@ -88,13 +88,11 @@ def make_everything(home: Path, items: int, users: int, steps: int) -> None:
 
 def measure(home: Path, users: int, requests: int) -> None:
     """Answer users one after the other, and print what it takes."""
-    from merlin_sim.retrieval.candidates.histories import DatasetHistories
-    from merlin_sim.retrieval.candidates.index_directory import open_index
-    from merlin_sim.retrieval.candidates.item_index import share_found
-    from merlin_sim.retrieval.candidates.towers import Towers
+    from merlin_sim.retrieval.index import open_index, share_found
     from merlin_sim.retrieval.recommender import Recommender
-    from merlin_sim.retrieval.user_event import user_event
-    from merlin_sim.serving.servables.servable import Servable
+    from merlin_sim.retrieval.towers import Towers
+    from merlin_sim.retrieval.users import DatasetHistories, user_event
+    from merlin_sim.serving.servable import Servable
 
     begin = time.perf_counter()
     towers = Towers(Servable.open(home / "two_tower"))

@@ -55,7 +55,7 @@ def command(
     from ...checkpoints.choice import choose_checkpoint
     from ...foundation.progress import Terminal
     from ...models.interest.search_report import format_search_report
-    from ...serving.servables.export_checkpoint import restore_model
+    from ...serving.export import restore_model
     from ...training.checkpoints.run_state import check_facts
     from ...training.evaluation.search_rows import search_rows
 

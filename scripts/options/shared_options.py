@@ -12,7 +12,7 @@ import click
 from ...checkpoints.asked_step import BEST, WANTED, is_choice
 from ...schemas.specs.adopt import PUBLISHED, LayoutNames
 from ...serving.limits import Limits
-from ...serving.requests.log_settings import LogSettings
+from ...serving.settings import LogSettings
 
 overwrite_directory = click.option(
     "--overwrite", is_flag=True, help="Replace the output directory."

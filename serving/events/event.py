@@ -9,14 +9,21 @@ is oldest first.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
+from ...schemas.channels import UNITS_OF_INTERVALS
+from ...workflows.features.feature import FeatureSet
+from ...workflows.features.raw_values import can_be_number
+from ...workflows.logs.times import EXPECTED_DATE, moments_of, seconds_of
 from ..limits import Limits, RequestError
-from ..servables.served_columns import ServedColumns
-from .csv_cells import number_of
-from .event_times import EventTimes
+from ..servable import ServedColumns
 
 CANDIDATES = "candidates"
 HISTORY = "history"
@@ -161,3 +168,188 @@ def _intervals(fields: Mapping[str, Any], name: str, length: int) -> list[float]
             f"received {len(values)}"
         )
     return [number_of(value, f"{name}[{i}]") for i, value in enumerate(values)]
+
+
+HISTORY_TIMES = "history_times"
+"""The key of the times of a history's interactions, as the log has them."""
+
+
+@dataclass(frozen=True)
+class EventTimes:
+    """Makes time intervals of times, as the workflow makes them of the log's."""
+
+    timestamp: str
+    """The log's column of times; the key of the event's own time."""
+    interval: str
+    """The model's column of time intervals; the key of an event that brings them ready-made."""
+    unit: str | None
+    """What times that are numbers count, as ``s`` or ``ms``; None for seconds."""
+    seconds: float
+    """The unit of the intervals."""
+
+    @classmethod
+    def of(cls, features: FeatureSet, timestamp: str, interval: str) -> EventTimes | None:
+        """Read them off a workflow; None where it makes no time intervals."""
+        if features.time_intervals is None:
+            return None
+        seconds = UNITS_OF_INTERVALS[features.time_intervals]
+        return cls(timestamp, interval, features.timestamp_unit, seconds)
+
+    def needed(self, given: Any) -> tuple[str, ...]:
+        """Name the keys that an event needs, by those that it has."""
+        return (self.interval,) if self.interval in given else (HISTORY_TIMES, self.timestamp)
+
+    def with_intervals(self, fields: Mapping[str, Any], length: int) -> Mapping[str, Any]:
+        """Return an event whose times have become intervals.
+
+        Args:
+            fields: The event.
+            length: Positions of its history.
+
+        Raises:
+            RequestError: Where there are both, or a time is none or later than the event's.
+        """
+        if HISTORY_TIMES not in fields:
+            return fields
+        if self.interval in fields:
+            raise RequestError(
+                f"expected either {HISTORY_TIMES!r} or {self.interval!r}, received both"
+            )
+        then = fields[HISTORY_TIMES]
+        if not isinstance(then, list):
+            raise RequestError(f"{HISTORY_TIMES}: expected a list, received {then!r:.60}")
+        if len(then) != length:
+            raise RequestError(
+                f"{HISTORY_TIMES}: expected {length} times, one for each position of the history, "
+                f"received {len(then)}"
+            )
+        (now,) = self._seconds([fields[self.timestamp]], [self.timestamp])
+        where = [f"{HISTORY_TIMES}[{i}]" for i in range(len(then))]
+        since = now - self._seconds(then, where)
+        late = np.flatnonzero(since < 0)
+        if len(late):
+            raise RequestError(
+                f"{where[late[0]]}: expected a time not after {self.timestamp!r} "
+                f"({fields[self.timestamp]!s:.40}), received {then[late[0]]!s:.40}"
+            )
+        return {**fields, self.interval: (since / self.seconds).tolist()}
+
+    def _seconds(self, values: list[Any], where: list[str]) -> np.ndarray[Any, Any]:
+        """Read times of any form, each by itself where they are of several."""
+        for value, place in zip(values, where, strict=True):
+            if not isinstance(value, str | int | float | date) or isinstance(value, bool):
+                raise RequestError(f"{place}: expected {EXPECTED_DATE}, received {value!r:.60}")
+        raw = _arrow(values)
+        if can_be_number(raw.type):
+            seconds, bad = moments_of(raw, self.unit)
+        else:
+            seconds, bad = seconds_of(raw, self.unit)
+        bad = bad | np.asarray(seconds.is_null())
+        if bad.any():
+            first = int(np.argmax(bad))
+            raise RequestError(
+                f"{where[first]}: expected {EXPECTED_DATE}, received {values[first]!r:.60}"
+            )
+        return np.asarray(seconds, np.float64)
+
+
+def _arrow(values: list[Any]) -> pa.Array:
+    try:
+        return pa.array(values, pa.string() if not values else None)
+    except (pa.ArrowException, OverflowError, UnicodeError):
+        # Of several types, or beyond them: as text, which tells a number from a date.
+        return pa.array([str(value).encode("utf-8", "replace").decode() for value in values])
+
+
+NOT_UTF8 = "expected UTF-8, found byte"
+LARGEST_NUMBER = float(np.finfo(np.float32).max)
+"""Models take numbers of 32 bits."""
+
+
+def csv_key(cell: str, where: str, is_text: bool) -> Any:
+    """A key in CSV: text as it is, a whole number where the vocabulary has numbers.
+
+    >>> csv_key("7", "user", is_text=False), csv_key("7", "user", is_text=True)
+    (7, '7')
+    """
+    if not cell:
+        return None
+    if is_text:
+        return cell
+    try:
+        return int(cell)
+    except ValueError:
+        raise RequestError(f"{where}: expected a whole number, received {cell!r:.60}") from None
+
+
+def csv_list(cell: str, where: str, is_text: bool) -> list[Any]:
+    """A list in CSV: JSON, or keys separated by ``|``.
+
+    >>> csv_list("a|b", "history", True), csv_list('["a", {"item": "b"}]', "history", True)
+    (['a', 'b'], ['a', {'item': 'b'}])
+    """
+    if cell.startswith("["):
+        try:
+            return list(json.loads(cell))
+        except (ValueError, RecursionError) as error:
+            raise RequestError(f"{where}: expected a JSON list: {_json_problem(error)}") from None
+    parts = cell.split("|") if cell else []
+    return [csv_key(part, f"{where}[{i}]", is_text) for i, part in enumerate(parts)]
+
+
+def csv_numbers(cell: str, where: str) -> list[float]:
+    """Numbers in CSV: a JSON list, or separated by ``|``.
+
+    >>> csv_numbers("1.5|2", "hours"), csv_numbers("[1.5, 2]", "hours")
+    ([1.5, 2.0], [1.5, 2])
+    """
+    if cell.startswith("["):
+        return csv_list(cell, where, is_text=False)
+    try:
+        return [float(part) for part in cell.split("|")] if cell else []
+    except ValueError as error:
+        raise RequestError(f"{where}: expected numbers: {error}") from None
+
+
+def number_of(value: Any, where: str) -> float:
+    """A number that a model can take: nothing else, not infinite, not beyond float32.
+
+    >>> number_of(7, "hours")
+    7.0
+    """
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or value != value or value in (float("inf"), -float("inf")):
+        raise RequestError(f"{where}: expected a number, received {value!r:.60}")
+    if not -LARGEST_NUMBER <= value <= LARGEST_NUMBER:
+        raise RequestError(f"{where}: expected a number of 32 bits, received {value!r:.60}")
+    return float(value)
+
+
+def not_utf8(byte: int) -> str:
+    """Say that a text has a byte that is no UTF-8.
+
+    >>> not_utf8(0xe9)
+    'expected UTF-8, found byte 0xe9'
+    """
+    return f"{NOT_UTF8} 0x{byte:02x}"
+
+
+def parse_json(text: bytes | str) -> Any:
+    """Read one JSON value; a RequestError, returned, says why it is none.
+
+    >>> parse_json(b'{"a": 1}')
+    {'a': 1}
+    """
+    try:
+        return json.loads(text)
+    except UnicodeDecodeError as error:
+        return RequestError(not_utf8(error.object[error.start]))
+    except (ValueError, RecursionError) as error:
+        return RequestError(f"expected one JSON object: {_json_problem(error)}")
+
+
+def _json_problem(error: Exception) -> str:
+    """What is wrong with a text in one line: its own lines are not the file's."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg}, at character {error.pos + 1}"
+    return str(error)

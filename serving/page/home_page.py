@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...training.reports.page import Figures, Table, Text
-from ..servables.servable import Servable
+from ..servable import Servable
 
 STYLE, SCRIPT = (
     (Path(__file__).parent / name).read_text(encoding="utf-8") for name in ("home.css", "home.js")

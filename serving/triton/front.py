@@ -31,11 +31,8 @@ from yarl import URL
 
 from ..limits import NOT_NOW, TOO_LARGE, RequestError
 from ..workers.protocol import FAULT
-from .access import Access, tls_context
-from .admission import Admission, TooMuchError
+from .admission import Access, Admission, TooMuchError, check_shapes, is_deeper, tls_context
 from .grpc_front import GrpcFront
-from .json_depth import is_deeper
-from .json_shapes import check_shapes
 from .upstreams import (
     Behind,
     DeadlyError,

@@ -13,8 +13,7 @@ import grpc.aio
 
 from ..limits import NOT_NOW, TOO_LARGE
 from ..workers.protocol import FAULT
-from .access import Access
-from .admission import Admission, TooMuchError
+from .admission import Access, Admission, TooMuchError
 from .upstreams import (
     GRPC_OPTIONS,
     DeadlyError,

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Protocol
 
 from ...foundation.exceptions import MerlinSimError
-from .bundled_server import ServerError
-from .served_version import ServedVersion
+from ..versions import ServedVersion
+from .triton_process import ServerError
 
 MOST_STARTS = 5
 """Starts that may fail one after the other: on a loaded machine Triton's Python backend may find a

@@ -13,23 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...histories.open_store import open_store, whole_address
+from ..appends import PATH as APPENDS
+from ..appends import Appends
 from ..page.home_page import Form, HomePage, Status, empty_event
-from ..requests.appends import PATH as APPENDS
-from ..requests.appends import Appends
-from ..scoring.canary import user_of_events
-from ..servables.holding import hold
-from ..servables.servable import Servable
-from ..workers.settings import ModelSettings
-from .access import Access, tls_context
-from .bundled_server import ServerError, copy_backends, find_triton
-from .ports import listen, settle_ports
+from ..servable import Servable, hold
+from ..settings import ModelSettings, ServerOptions
+from ..versions import ServedVersion, user_of_events
+from .admission import Access, tls_context
 from .replica import Replica
 from .replicas import Replicas
 from .repository import EVENTS, IDS, ServedModel, own_models, write_bundled_repository
-from .served_version import ServedVersion
-from .server_files import ServerFiles, clear_abandoned
-from .server_options import ServerOptions
-from .triton_process import OwnProcess, triton_command
+from .server_files import ServerFiles, clear_abandoned, listen, settle_ports
+from .triton_process import OwnProcess, ServerError, copy_backends, find_triton, triton_command
 
 if TYPE_CHECKING:
     from aiohttp import web

@@ -1,23 +1,150 @@
-"""The process of a Triton server: how it is told what to do, started, watched and ended."""
+"""Triton, which nvidia-pytriton brings: found, told what to do, started, watched, ended."""
 
 from __future__ import annotations
 
+import ctypes
+import importlib.util
 import os
+import shutil
 import signal
 import subprocess
+import sys
+import sysconfig
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from .bundled_server import (
-    NOISE,
-    Relay,
-    device_flags,
-    find_triton,
-    server_environment,
-    start_process,
+from ...foundation.exceptions import MerlinSimError
+from ..settings import ServerOptions
+
+PR_SET_PDEATHSIG = 1
+NOISE = (
+    b"CudaDriverHelper has not been initialized",  # told as an error on each start without a GPU
+    b"NODELAY NOT SUPPORTED",  # of a socket in a folder
+    b"Non-graceful termination detected",  # of a model that was asked to end while it loaded
 )
-from .server_options import ServerOptions
+
+
+class ServerError(MerlinSimError):
+    """The server cannot be found or did not start."""
+
+
+def find_triton() -> Path:
+    """The directory of Triton's binaries in nvidia-pytriton.
+
+    Raises:
+        ServerError: Where it is not installed.
+    """
+    found = importlib.util.find_spec("pytriton")
+    if found is None or not found.submodule_search_locations:
+        raise ServerError(
+            "`merlin-sim serve` needs nvidia-pytriton, which brings a Triton Inference Server: "
+            "run `make setup` in your clone of merlin-sim, or `pip install -e '.[serve]'` there."
+        )
+    return Path(found.submodule_search_locations[0]) / "tritonserver"
+
+
+def copy_backends(triton: Path, directory: Path) -> Path:
+    """Lay out the Python backend with the stub for this Python; returns the backends' directory."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    stub = triton / "python_backend_stubs" / version / "triton_python_backend_stub"
+    if not stub.exists():
+        raise ServerError(f"nvidia-pytriton has no Python backend for Python {version}.")
+    python = directory / "python"
+    shutil.copytree(triton / "backends" / "python", python)
+    shutil.copy2(stub, python)
+    return directory
+
+
+def server_environment(triton: Path) -> dict[str, str]:
+    """The environment in which the server finds its libraries, this Python, and this package."""
+    folder = sysconfig.get_config_var("LIBDIR")
+    library = sysconfig.get_config_var("INSTSONAME")
+    if not folder or not library or ".so" not in library or not (Path(folder) / library).exists():
+        raise ServerError(
+            "Triton's Python backend needs a Python that was built with its shared library "
+            f"(libpython); {sys.executable} has none at {folder}/{library}."
+        )
+    bundled = triton.parents[1] / "nvidia_pytriton.libs"
+    before = os.environ.get("LD_LIBRARY_PATH")
+    # Merlin's schema sets it for this process: by protobuf in Python a model loads eight times as
+    # long.
+    inherited = {
+        k: v for k, v in os.environ.items() if k != "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"
+    }
+    return {
+        # Files beside a model's would make it one that has changed.
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONWARNINGS": "ignore",  # third parties' at their import, once for each model
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",  # each model is a process; one would take it all
+        **inherited,
+        "LD_LIBRARY_PATH": ":".join(filter(None, [folder, str(bundled), before])),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}",
+    }
+
+
+def device_flags() -> dict[str, str]:
+    """What the server is told so that it does not look for a GPU where there is none."""
+    if Path("/dev/nvidiactl").exists():
+        return {}
+    return {"allow-gpu-metrics": "false", "pinned-memory-pool-byte-size": "0"}
+
+
+def start_process(
+    command: list[str], environment: dict[str, str], inherited: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    """Start the server so that it does not outlive this process, however that ends.
+
+    What it writes to standard error is for :class:`Relay`. It and the processes that it starts
+    hold the file descriptors ``inherited`` as long as they live.
+    """
+    library = ctypes.CDLL(None, use_errno=True)
+    parent = os.getpid()
+
+    def end_with_parent() -> None:
+        library.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it ended before that was said
+            os._exit(1)
+
+    return subprocess.Popen(
+        command,
+        env=environment,
+        stderr=subprocess.PIPE,
+        preexec_fn=end_with_parent,
+        pass_fds=inherited,
+        start_new_session=True,  # its own group: Ctrl-C reaches it through us alone, once
+        restore_signals=False,  # it may go on writing when nobody reads any more
+    )
+
+
+class Relay:
+    """Passes on what a server writes to standard error, but for what means nothing.
+
+    Args:
+        process: The server.
+        hidden: Lines with one of these are left out.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], hidden: Sequence[bytes] = ()) -> None:
+        """Start to pass on."""
+        self._process = process
+        self._hidden = hidden
+        self._thread = threading.Thread(target=self._pass_on, name="relay", daemon=True)
+        self._thread.start()
+
+    def finish(self, seconds: float = 5.0) -> None:
+        """Wait until all is passed on that a server that has ended wrote."""
+        self._thread.join(seconds)
+
+    def _pass_on(self) -> None:
+        assert self._process.stderr is not None
+        with self._process.stderr as lines:
+            for line in lines:
+                if not any(text in line for text in self._hidden):
+                    os.write(2, line)
+
 
 KILL_AFTER = 10.0
 REPOSITORY = "repository"

@@ -11,24 +11,19 @@ import numpy.typing as npt
 
 from ...histories.open_store import open_store
 from ...histories.store import Reading
-from ..events.event_encoder import EncodedEvent
-from ..events.example_event import example_event
-from ..events.row_encoder import open_encoder
+from ..events.encoder import EncodedEvent, open_encoder
+from ..events.texts import event_text, example_event, read_events, refuse_first
 from ..limits import Limits
-from ..requests.request_log import RequestLog
-from ..scoring.canary import user_of_events
-from ..scoring.scorer import Scorer
-from ..scoring.signature_inputs import Scores
-from ..scoring.versions import Version, VersionedEvent, Versions
-from ..servables.servable import Servable
-from .event_texts import event_text, read_events, refuse_first
-from .reads import DESCRIPTIONS as OF_READS
-from .reads import CountedReads
-from .settings import ModelSettings
-from .tally import DESCRIPTIONS, Tally
-from .telling import Increment
-from .tensors import EVENT, SCORES, UNSEEN_CANDIDATES, UNSEEN_USER, VERSION
-from .worker_model import Outputs, Reply, Request
+from ..request_log import RequestLog
+from ..scorer import Scorer
+from ..servable import Servable
+from ..settings import ModelSettings
+from ..signatures import Scores
+from ..versions import Version, VersionedEvent, Versions, user_of_events
+from .metrics import DESCRIPTIONS, CountedReads, Increment, Tally
+from .metrics import READ_DESCRIPTIONS as OF_READS
+from .protocol import EVENT, SCORES, UNSEEN_CANDIDATES, UNSEEN_USER, VERSION
+from .worker import Outputs, Reply, Request
 
 NOT_SCORED = np.zeros(0, np.float32)
 NO_CANDIDATE = -1.0

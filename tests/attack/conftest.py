@@ -12,7 +12,7 @@ from merlin_sim.checkpoints.array_part import whole
 from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.models import build_model
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.serving.servables.export import export_model
+from merlin_sim.serving.export import export_model
 
 from .logs import ITEMS, USERS, Row, Shape, write_log
 from .test_days_of_clicks import KEYS, NUMBERS, preprocess

@@ -13,8 +13,8 @@ from hypothesis.stateful import (
 )
 
 from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
-from merlin_sim.serving.events.row_encoder import open_encoder
-from merlin_sim.serving.servables.servable import Servable
+from merlin_sim.serving.events.encoder import open_encoder
+from merlin_sim.serving.servable import Servable
 from merlin_sim.workflows.criteo.click_graph import keys_operator, load_clicks
 from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 

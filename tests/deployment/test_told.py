@@ -7,9 +7,9 @@ import json
 import pytest
 from hollow_servable import write_hollow_servable
 
-from merlin_sim.deployment.drift.drift_page import write_drift
-from merlin_sim.deployment.drift.findings import Bounds, Finding
-from merlin_sim.deployment.registry.registry import Registry
+from merlin_sim.deployment.drift_findings import Bounds, Finding
+from merlin_sim.deployment.drift_page import write_drift
+from merlin_sim.deployment.registry import Registry
 from merlin_sim.deployment.told import told_of
 from merlin_sim.foundation.own_digest import with_own_digest
 from merlin_sim.training.reports.page import Figures, Table, Text

@@ -11,11 +11,15 @@ import pytest
 from in_process import answer, run
 from redis_server import redis_server
 
-from merlin_sim.histories.breaker import FIRST_SECONDS, MOST_SECONDS, Breaker
-from merlin_sim.histories.interaction import Interaction
 from merlin_sim.histories.open_store import open_store, shown_store
-from merlin_sim.histories.redis_store import APPEND_SECONDS, READ_SECONDS
-from merlin_sim.histories.store import History, StoreError
+from merlin_sim.histories.redis_store import (
+    APPEND_SECONDS,
+    FIRST_SECONDS,
+    MOST_SECONDS,
+    READ_SECONDS,
+    Breaker,
+)
+from merlin_sim.histories.store import History, Interaction, StoreError
 
 
 def test_after_a_failure_calls_are_refused_at_once_for_longer_and_longer():

@@ -9,13 +9,8 @@ import pandas as pd
 import pytest
 from in_process import answer, run
 
-from merlin_sim.histories.interaction import (
-    LONGEST_KEY,
-    InteractionError,
-    as_text,
-    parse_interaction,
-)
 from merlin_sim.histories.open_store import open_store
+from merlin_sim.histories.store import LONGEST_KEY, InteractionError, as_text, parse_interaction
 
 COLUMNS = ["--user_column", "user", "--item_column", "item", "--timestamp_column", "time"]
 

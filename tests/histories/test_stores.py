@@ -15,10 +15,9 @@ import pytest
 from redis_server import redis_server
 
 from merlin_sim.histories.file_store import BLOCK
-from merlin_sim.histories.interaction import Interaction
 from merlin_sim.histories.open_store import open_store
 from merlin_sim.histories.redis_store import FILLING
-from merlin_sim.histories.store import History, StoreError
+from merlin_sim.histories.store import History, Interaction, StoreError
 
 WORKER = Path(__file__).parents[1] / "support/workers/appending.py"
 USERS = ['"a"', "7", '"7"', '"b:\\"{x}"']

@@ -8,11 +8,11 @@ from small_runs import TWO_TOWER
 
 from merlin_sim.foundation.progress import Silence
 from merlin_sim.models import build_model
-from merlin_sim.retrieval.candidates.index_directory import write_index
-from merlin_sim.retrieval.candidates.towers import Towers
+from merlin_sim.retrieval.index import write_index
+from merlin_sim.retrieval.towers import Towers
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.serving.servables.export import export_model
-from merlin_sim.serving.servables.servable import Servable
+from merlin_sim.serving.export import export_model
+from merlin_sim.serving.servable import Servable
 from merlin_sim.workflows.amazon import AmazonReviews, amazon_files, read_categories
 from merlin_sim.workflows.behaviour.rules import ALL_ROWS, ITEM_ORDER, SampleRules
 from merlin_sim.workflows.engine.schedulers import SingleProcess

@@ -12,19 +12,22 @@ from in_process import run
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.progress import Silence
-from merlin_sim.retrieval.candidates.histories import History
-from merlin_sim.retrieval.candidates.index_directory import open_index
-from merlin_sim.retrieval.quality.co_occurrence import CoOccurrence
-from merlin_sim.retrieval.quality.held_out import ClickedRows, Clicks
-from merlin_sim.retrieval.quality.measures import coverage, ndcg, recall
-from merlin_sim.retrieval.quality.quality_report import (
+from merlin_sim.retrieval.index import open_index
+from merlin_sim.retrieval.quality import (
     INDEX,
     POPULAR,
     RANKED_POPULAR,
     WHOLE,
+    ClickedRows,
+    Clicks,
+    CoOccurrence,
     Quality,
+    coverage,
+    ndcg,
+    recall,
 )
 from merlin_sim.retrieval.recommender import Recommender
+from merlin_sim.retrieval.users import History
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,11 @@
-"""The four stages together, beside what each alone would say."""
+"""What a ranker says of items by their ids is what it says of their keys."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections import Counter
+from dataclasses import replace
 from operator import itemgetter
 from types import SimpleNamespace
 
@@ -15,13 +16,10 @@ import pytest
 from in_process import answer, run
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.histories.interaction import parse_interaction
 from merlin_sim.histories.open_store import open_store
-from merlin_sim.retrieval.candidates.histories import DatasetHistories, History
-from merlin_sim.retrieval.candidates.index_directory import open_index
-from merlin_sim.retrieval.candidates.item_index import ItemIndex
-from merlin_sim.retrieval.candidates.kept_histories import StoreHistories
-from merlin_sim.retrieval.candidates.towers import Towers
+from merlin_sim.histories.store import parse_interaction
+from merlin_sim.retrieval import recommender as candidate_scores
+from merlin_sim.retrieval.index import ItemIndex, open_index
 from merlin_sim.retrieval.recommender import (
     FILTER,
     NEAREST,
@@ -29,13 +27,34 @@ from merlin_sim.retrieval.recommender import (
     POPULAR,
     RETRIEVE,
     SCORE,
+    CandidateScores,
     Question,
     Recommender,
 )
-from merlin_sim.retrieval.rules.predicate import Predicate, UserFact
-from merlin_sim.retrieval.rules.rules_file import Rules
-from merlin_sim.serving.events.event_encoder import EventEncoder
-from merlin_sim.serving.scoring.scorer import Scorer
+from merlin_sim.retrieval.rules import Predicate, Rules, UserFact
+from merlin_sim.retrieval.towers import Towers
+from merlin_sim.retrieval.users import DatasetHistories, History, StoreHistories
+from merlin_sim.serving.events.encoder import EventEncoder
+from merlin_sim.serving.scorer import Scorer
+
+
+@pytest.mark.parametrize("is_looked_up", [False, True])
+def test_items_of_another_day_are_scored_as_their_keys(towers, ranker, is_looked_up, monkeypatch):
+    """The catalogue has them in another order than the ranker, and one that it does not know."""
+    monkeypatch.setattr(candidate_scores, "ITEMS_AT_ONCE", 64)
+    keys = towers.catalogue.keys
+    mixed = np.array([None, *keys[:0:-1], "new"], object)
+    scores = CandidateScores(ranker, replace(towers.catalogue, keys=mixed, counts=None))
+    if is_looked_up:
+        scores.look_up_all()
+    history = History({"user_id": "x"}, [keys[3], "?", keys[8]])
+    encoder, scorer = EventEncoder(ranker), Scorer(ranker)
+    for ids in ([5, len(mixed) - 1, 2], [2, 2, 9, 5]):
+        event = {"user_id": "x", "history": history.items, "candidates": [mixed[i] for i in ids]}
+        (expected,) = scorer.score_events([encoder.encode(encoder.parse(event))])
+        found = scores.score(history, np.array(ids), {})
+        np.testing.assert_array_equal(found, expected)
+        assert np.ptp(found) > 1e-4
 
 
 @pytest.fixture(scope="module")

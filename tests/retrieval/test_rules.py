@@ -8,10 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError, SpecError
-from merlin_sim.retrieval.rules.item_facts import ItemFacts
-from merlin_sim.retrieval.rules.ordering import put_in_order
-from merlin_sim.retrieval.rules.predicate import Predicate, UserFact
-from merlin_sim.retrieval.rules.rules_file import Rules, read_rules
+from merlin_sim.retrieval.items import ItemFacts
+from merlin_sim.retrieval.rules import Predicate, Rules, UserFact, put_in_order, read_rules
 
 WHOLE = """\
 items: facts.parquet

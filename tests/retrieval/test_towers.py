@@ -8,9 +8,9 @@ import tensorflow as tf
 from small_runs import TWO_TOWER
 
 from merlin_sim.models import build_model
-from merlin_sim.retrieval.candidates.towers import Towers
-from merlin_sim.serving.servables.export import export_model
-from merlin_sim.serving.servables.servable import Servable
+from merlin_sim.retrieval.towers import Towers
+from merlin_sim.serving.export import export_model
+from merlin_sim.serving.servable import Servable
 
 LENGTH = 20
 

@@ -11,10 +11,10 @@ from raw_events import events_of_test_rows
 from merlin_sim.foundation.progress import Silence
 from merlin_sim.models import build_model
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.serving.events.event_encoder import EventEncoder
-from merlin_sim.serving.scoring.scorer import Scorer
-from merlin_sim.serving.servables.export import export_model
-from merlin_sim.serving.servables.servable import Servable
+from merlin_sim.serving.events.encoder import EventEncoder
+from merlin_sim.serving.export import export_model
+from merlin_sim.serving.scorer import Scorer
+from merlin_sim.serving.servable import Servable
 from merlin_sim.workflows.amazon import AmazonReviews, amazon_files, read_categories
 from merlin_sim.workflows.behaviour.rules import ALL_ROWS, ITEM_ORDER, SampleRules
 from merlin_sim.workflows.engine.schedulers import SingleProcess

@@ -18,13 +18,12 @@ from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.models import build_model
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.serving.events.event_encoder import EventEncoder
+from merlin_sim.serving.events.encoder import EventEncoder
+from merlin_sim.serving.export import export_model, restore_model
 from merlin_sim.serving.limits import RequestError
-from merlin_sim.serving.scoring.scorer import Scorer
-from merlin_sim.serving.scoring.signature_inputs import plain_batch
-from merlin_sim.serving.servables.export import export_model
-from merlin_sim.serving.servables.export_checkpoint import restore_model
-from merlin_sim.serving.servables.servable import Servable
+from merlin_sim.serving.scorer import Scorer
+from merlin_sim.serving.servable import Servable
+from merlin_sim.serving.signatures import plain_batch
 
 pytestmark = pytest.mark.slow
 MODEL = ("--model_type", "sim", "--embedding_dim", 4, "--long_seq_length", 8, "--top_k", 3)

@@ -19,7 +19,7 @@ from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.serving.servables.export_checkpoint import restore_model
+from merlin_sim.serving.export import restore_model
 from merlin_sim.training.evaluation.metrics import Evaluator
 from merlin_sim.training.evaluation.prediction import Predictor, evaluate
 from merlin_sim.training.reports.run_log import RunLog

@@ -139,9 +139,9 @@ def _compare(
     """Compare, write what came of it, and tell whether anything has drifted."""
     settle_for_model()
 
-    from ....deployment.drift.comparison import compare_datasets, compare_requests
-    from ....deployment.drift.drift_page import HEAD, rows_of, write_drift
-    from ....deployment.drift.findings import Bounds
+    from ....deployment.drift import compare_datasets, compare_requests
+    from ....deployment.drift_findings import Bounds
+    from ....deployment.drift_page import HEAD, rows_of, write_drift
     from ....foundation.progress import Terminal
     from ....schemas.dataset import DatasetDirectory
 

@@ -141,10 +141,9 @@ def _compare(
     dataset.stored_files(mapping)
     settle_for_model()
 
-    from ....deployment.gating.gate import Margins, Rules, judge
-    from ....deployment.gating.gate_page import HEAD, rows_of, write_gate
-    from ....deployment.gating.judged import open_judged, refuse_trained_rows
-    from ....deployment.gating.scored_twice import score_twice
+    from ....deployment.gate import Margins, Rules, judge, score_twice
+    from ....deployment.gate_page import HEAD, rows_of, write_gate
+    from ....deployment.judged import open_judged, refuse_trained_rows
     from ....foundation.progress import Terminal
     from ....schemas.fingerprint import fingerprint
 

@@ -77,9 +77,9 @@ def command(
 
     A user of whom no history is kept gets popular items, and the answer says so.
     """
-    from ....retrieval.candidates.histories import DatasetHistories, Histories
-    from ....retrieval.rules.rules_file import Rules, read_rules
-    from ....serving.servables.servable import Servable
+    from ....retrieval.rules import Rules, read_rules
+    from ....retrieval.users import DatasetHistories, Histories
+    from ....serving.servable import Servable
 
     if (dataset_dir is None) == (histories is None):
         raise click.UsageError("expected either --dataset_dir or --histories.")
@@ -92,10 +92,10 @@ def command(
     opened = Servable.open(towers)
     scored_by = None if ranker is None else Servable.open(ranker)
 
-    from ....retrieval.candidates.index_directory import open_index
-    from ....retrieval.candidates.kept_histories import StoreHistories
-    from ....retrieval.candidates.towers import Towers
+    from ....retrieval.index import open_index
     from ....retrieval.recommender import Recommender
+    from ....retrieval.towers import Towers
+    from ....retrieval.users import StoreHistories
 
     loaded = Towers(opened)
     recommender = Recommender(loaded, open_index(index_path, loaded), scored_by, rules, candidates)

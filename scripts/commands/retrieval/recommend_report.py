@@ -43,9 +43,9 @@ def command(
     are by popularity, by co-occurrence in the training rows, by the index and, with --ranker, of
     the ranker on as many popular items and of the whole.
     """
-    from ....retrieval.rules.rules_file import Rules, read_rules
+    from ....retrieval.rules import Rules, read_rules
     from ....schemas.dataset import DatasetDirectory
-    from ....serving.servables.servable import Servable
+    from ....serving.servable import Servable
 
     rules = Rules() if rules_path is None else read_rules(rules_path)
     given = parse_facts(facts)
@@ -54,10 +54,10 @@ def command(
     scored_by = None if ranker is None else Servable.open(ranker)
 
     from ....foundation.progress import Terminal
-    from ....retrieval.candidates.index_directory import open_index
-    from ....retrieval.candidates.towers import Towers
-    from ....retrieval.quality.quality_report import Quality, format_quality
+    from ....retrieval.index import open_index
+    from ....retrieval.quality import Quality, format_quality
     from ....retrieval.recommender import Recommender
+    from ....retrieval.towers import Towers
 
     loaded = Towers(opened)
     recommender = Recommender(loaded, open_index(index_path, loaded), scored_by, rules, candidates)

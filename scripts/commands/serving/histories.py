@@ -20,7 +20,7 @@ from ...options.store_options import StoreAddress
 from ...text_table import text_table
 
 if TYPE_CHECKING:
-    from ....histories.interaction import Interaction
+    from ....histories.store import Interaction
     from ....workflows.behaviour.behaviour_columns import BehaviourColumns
 
 AT_ONCE = 1_000
@@ -165,7 +165,7 @@ def append(store: str, source: Iterable[bytes]) -> None:
 
 
 def _pieces(lines: Iterable[bytes]) -> Iterator[list[Interaction]]:
-    from ....histories.interaction import InteractionError, parse_interaction
+    from ....histories.store import InteractionError, parse_interaction
 
     piece: list[Interaction] = []
     for number, line in enumerate(lines, start=1):
@@ -189,8 +189,8 @@ def _pieces(lines: Iterable[bytes]) -> Iterator[list[Interaction]]:
 @click.option("--json", "as_json", is_flag=True, help="As a raw event has it.")
 def show(store: str, user: str, newest: int, as_json: bool) -> None:
     """Show the newest interactions of a user, oldest first."""
-    from ....histories.interaction import key_text
     from ....histories.open_store import open_store, shown_store
+    from ....histories.store import key_text
 
     opened = open_store(store)
     history = opened.read(key_text(user, "user"), newest)
@@ -211,8 +211,8 @@ def show(store: str, user: str, newest: int, as_json: bool) -> None:
 @click.option("--user", required=True, help="The user's key; as JSON where it is a number.")
 def delete(store: str, user: str) -> None:
     """Forget a user: remove all interactions of one from STORE; prints how many they were."""
-    from ....histories.interaction import key_text
     from ....histories.open_store import open_store, shown_store
+    from ....histories.store import key_text
 
     opened = open_store(store)
     count = opened.delete(key_text(user, "user"))

@@ -62,18 +62,17 @@ def command(
         raise click.UsageError("expected --input and --output (or --example alone).")
     from ....foundation.progress import Terminal
     from ....histories.open_store import open_store
-    from ....serving.events.event_reader import EventFile
-    from ....serving.events.row_encoder import open_encoder
-    from ....serving.scoring.score_writer import check_output
-    from ....serving.servables.servable import Servable
+    from ....serving.events.encoder import open_encoder
+    from ....serving.score_file import EventFile, check_output
+    from ....serving.servable import Servable
 
     check_output(output, source, overwrite)
     store = None if histories is None else open_store(histories)
     encoder = open_encoder(opened := Servable.open(servable), limits, store)
     EventFile(source, encoder)
 
-    from ....serving.scoring.score_file import score_file
-    from ....serving.scoring.scorer import Scorer
+    from ....serving.score_file import score_file
+    from ....serving.scorer import Scorer
 
     scorer = Scorer(opened)
     started = time.monotonic()
@@ -103,9 +102,9 @@ def _print_example(servable: Path) -> None:
     """Print an event that the model scores."""
     import json
 
-    from ....serving.events.example_event import example_event
-    from ....serving.events.row_encoder import open_encoder
-    from ....serving.servables.servable import Servable
+    from ....serving.events.encoder import open_encoder
+    from ....serving.events.texts import example_event
+    from ....serving.servable import Servable
 
     encoder = open_encoder(Servable.open(servable))
     click.echo(json.dumps(example_event(encoder), ensure_ascii=False))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ....serving.limits import Limits
-from ....serving.requests.log_settings import LogSettings
+from ....serving.settings import LogSettings
 from ...options.recommend_options import endpoint_options
 from ...options.shared_options import limit_options, request_log_options
 from ...options.short_help import ShortHelp
@@ -157,10 +157,10 @@ def command(
     --towers it recommends, too. Triton is watched, and replaced where it ends or hangs. SIGTERM or
     Ctrl-C ends the server when the requests in flight are answered. Needs the extra `serve`.
     """
-    from ....serving.scoring.canary import parse_canary
-    from ....serving.servables.servable import Servable
+    from ....serving.servable import Servable
+    from ....serving.settings import ServerOptions
     from ....serving.triton.serve import Server
-    from ....serving.triton.server_options import ServerOptions
+    from ....serving.versions import parse_canary
 
     options = ServerOptions(
         host,
@@ -207,9 +207,8 @@ def _told(registry: Path | None, drift: Path | None, canary: str | None) -> Any:
 
 def _current(registry: Path, canary: Any) -> Any:
     """Tell which version of a registry should be served, and which one to some users."""
-    from ....deployment.registry.registry import CURRENT, Registry
-    from ....deployment.registry.version import RegistryError
-    from ....serving.triton.served_version import ServedVersion
+    from ....deployment.registry import CURRENT, Registry, RegistryError
+    from ....serving.versions import ServedVersion
 
     opened = Registry(registry)
     number = opened.current

@@ -20,13 +20,13 @@ from merlin_sim.schemas.channels import CONTRACTS, channels_of
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.schemas.translation.merlin_schema import to_merlin_schema
 from merlin_sim.scripts.commands import train as train_command
-from merlin_sim.serving.events.row_encoder import open_encoder
+from merlin_sim.serving.events.encoder import open_encoder
+from merlin_sim.serving.events.texts import encode_events
 from merlin_sim.serving.limits import Limits
-from merlin_sim.serving.scoring.ids_request import check_request, merge_requests
-from merlin_sim.serving.scoring.scorer import Scorer
-from merlin_sim.serving.servables.servable import Servable
+from merlin_sim.serving.scorer import Scorer
+from merlin_sim.serving.servable import Servable
+from merlin_sim.serving.signatures import check_request, merge_requests
 from merlin_sim.serving.triton.repository import stock_models, write_stock_repository
-from merlin_sim.serving.workers.event_texts import encode_events
 
 # Options of the command line are made of the families when it is imported: here, of the real ones.
 assert train_command.command

@@ -13,7 +13,7 @@ from in_process import answer, run
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.fingerprint import fingerprint
-from merlin_sim.serving.servables.servable import Servable
+from merlin_sim.serving.servable import Servable
 
 pytestmark = pytest.mark.slow
 ROWS = 40

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merlin_sim.serving.events.event import NOT_GIVEN, parse_event
-from merlin_sim.serving.events.event_times import EventTimes
+from merlin_sim.serving.events.event import NOT_GIVEN, EventTimes, parse_event
 from merlin_sim.serving.limits import Limits, RequestError
-from merlin_sim.serving.servables.served_columns import Column, ServedColumns
+from merlin_sim.serving.servable import Column, ServedColumns
 
 
 def columns(intervals=False):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from merlin_sim.serving.triton.config_text import TEXT, EnsembleStep, TritonModel, TritonTensor
+from merlin_sim.serving.triton.repository import TEXT, EnsembleStep, TritonModel, TritonTensor
 
 model_config = pytest.importorskip("tritonclient.grpc.model_config_pb2")
 text_format = pytest.importorskip("google.protobuf.text_format")

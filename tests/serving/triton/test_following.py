@@ -17,12 +17,12 @@ from in_process import answer
 from serving_process import reached, read_until, serving
 from triton_calls import infer_events, metric
 
-from merlin_sim.serving.events.event_encoder import EventEncoder
-from merlin_sim.serving.requests.logged_requests import logged_files
-from merlin_sim.serving.scoring.canary import Canary, meets_canary
-from merlin_sim.serving.scoring.scorer import Scorer
-from merlin_sim.serving.servables.export import export_model
-from merlin_sim.serving.servables.servable import Servable
+from merlin_sim.serving.events.encoder import EventEncoder
+from merlin_sim.serving.export import export_model
+from merlin_sim.serving.request_log import logged_files
+from merlin_sim.serving.scorer import Scorer
+from merlin_sim.serving.servable import Servable
+from merlin_sim.serving.versions import Canary, meets_canary
 
 pytest.importorskip("pytriton")
 pytest.importorskip("tritonclient.grpc")

@@ -1,4 +1,4 @@
-"""What `merlin-sim serve --histories` refuses; the rest is in tests/retrieval/served."""
+"""What `merlin-sim serve --histories` refuses; the rest is in `tests/retrieval`."""
 
 from __future__ import annotations
 

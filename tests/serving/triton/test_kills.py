@@ -12,8 +12,8 @@ import pytest
 from held_server import until
 from triton_calls import infer_events
 
+from merlin_sim.serving.settings import ServerOptions
 from merlin_sim.serving.triton.serve import Server
-from merlin_sim.serving.triton.server_options import ServerOptions
 from merlin_sim.serving.workers.protocol import processes_of
 
 pytest.importorskip("pytriton")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.serving.triton.bundled_server import ServerError
 from merlin_sim.serving.triton.replicas import MOST_STARTS, PAUSE_SECONDS, Replicas
-from merlin_sim.serving.triton.served_version import ServedVersion
+from merlin_sim.serving.triton.triton_process import ServerError
+from merlin_sim.serving.versions import ServedVersion
 
 
 class Made:

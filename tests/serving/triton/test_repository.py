@@ -16,19 +16,18 @@ from triton_calls import infer
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.serving.limits import Limits
-from merlin_sim.serving.scoring.signature_inputs import one_user_batch
-from merlin_sim.serving.servables.servable import Servable
-from merlin_sim.serving.servables.served_columns import ServedColumns
+from merlin_sim.serving.servable import Servable, ServedColumns
+from merlin_sim.serving.signatures import one_user_batch
 from merlin_sim.serving.triton import repository as module
-from merlin_sim.serving.triton.bundled_server import (
+from merlin_sim.serving.triton.replicas import MOST_STARTS
+from merlin_sim.serving.triton.repository import write_stock_repository
+from merlin_sim.serving.triton.triton_process import (
     Relay,
     copy_backends,
     find_triton,
     server_environment,
     start_process,
 )
-from merlin_sim.serving.triton.replicas import MOST_STARTS
-from merlin_sim.serving.triton.repository import write_stock_repository
 
 model_config = pytest.importorskip("tritonclient.grpc.model_config_pb2")
 text_format = pytest.importorskip("google.protobuf.text_format")

@@ -20,11 +20,11 @@ from triton_calls import infer, infer_events, is_counted, metric
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.serving.limits import Limits
-from merlin_sim.serving.scoring.signature_inputs import one_user_batch, plain_batch
-from merlin_sim.serving.triton.bundled_server import ServerError
+from merlin_sim.serving.settings import ServerOptions
+from merlin_sim.serving.signatures import one_user_batch, plain_batch
 from merlin_sim.serving.triton.serve import Server
 from merlin_sim.serving.triton.server_files import ServerFiles
-from merlin_sim.serving.triton.server_options import ServerOptions
+from merlin_sim.serving.triton.triton_process import ServerError
 
 pytest.importorskip("pytriton")
 pytest.importorskip("tritonclient.http")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from merlin_sim.serving.triton import server_files
-from merlin_sim.serving.triton.bundled_server import ServerError
 from merlin_sim.serving.triton.server_files import PREFIX, ServerFiles, clear_abandoned
+from merlin_sim.serving.triton.triton_process import ServerError
 
 # Makes the folder as a server does, hands its lock on to a child, and is killed.
 KILLED = """

@@ -9,12 +9,14 @@ import pytest
 from held_server import until
 
 pytest.importorskip("pytriton")
+from merlin_sim.serving.settings import ServerOptions  # noqa: E402
 from merlin_sim.serving.triton import replica  # noqa: E402
-from merlin_sim.serving.triton.bundled_server import ServerError  # noqa: E402
-from merlin_sim.serving.triton.idleness import Idleness  # noqa: E402
+from merlin_sim.serving.triton.replica import Idleness  # noqa: E402
 from merlin_sim.serving.triton.serve import Server  # noqa: E402
-from merlin_sim.serving.triton.server_options import ServerOptions  # noqa: E402
-from merlin_sim.serving.triton.triton_process import OwnProcess  # noqa: E402
+from merlin_sim.serving.triton.triton_process import (
+    OwnProcess,  # noqa: E402
+    ServerError,  # noqa: E402
+)
 
 pytestmark = pytest.mark.timeout(300)
 # What it does at each of its starts: aborts, exits, hangs, serves; or dies once it was ready, or

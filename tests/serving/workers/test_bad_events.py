@@ -11,15 +11,14 @@ from hypothesis import strategies as st
 
 from merlin_sim.histories.open_store import open_store
 from merlin_sim.histories.store import History, StoreError
+from merlin_sim.serving.export import export_model
 from merlin_sim.serving.limits import RequestError, UnavailableError
-from merlin_sim.serving.requests.log_settings import LogSettings
-from merlin_sim.serving.scoring.canary import Canary
-from merlin_sim.serving.servables.export import export_model
+from merlin_sim.serving.settings import LogSettings, ModelSettings
+from merlin_sim.serving.versions import Canary
 from merlin_sim.serving.workers import events_model
 from merlin_sim.serving.workers.events_model import EventsModel
-from merlin_sim.serving.workers.settings import ModelSettings
-from merlin_sim.serving.workers.tensors import EVENT, SCORES
-from merlin_sim.serving.workers.worker_model import Request, refusal
+from merlin_sim.serving.workers.protocol import EVENT, SCORES
+from merlin_sim.serving.workers.worker import Request, refusal
 
 HOSTILE = st.one_of(
     st.sampled_from(["\ud800", "a\udfffb", "\0", "", 2**63, 2**70, -(2**70), 1e400, float("nan")]),

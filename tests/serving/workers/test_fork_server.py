@@ -13,16 +13,17 @@ import psutil
 import pytest
 from held_server import until
 
-from merlin_sim.serving.workers.frames import receive_frame, send_frame
+from merlin_sim.serving.settings import ModelSettings
 from merlin_sim.serving.workers.protocol import (
     FAILED,
     READY,
     WORKER_NAME,
     probe_file,
     processes_of,
+    receive_frame,
+    send_frame,
     write_workers,
 )
-from merlin_sim.serving.workers.settings import ModelSettings
 
 pytestmark = pytest.mark.timeout(120)
 WORKER = "merlin_sim.serving.workers.ids_model.IdsModel"
@@ -96,7 +97,7 @@ def test_it_ends_when_the_last_worker_has_and_takes_all_along_when_it_is_killed(
 
 STUB = """
 import socket, sys, time
-from merlin_sim.serving.workers.frames import receive_frame, send_frame
+from merlin_sim.serving.workers.protocol import receive_frame, send_frame
 connection = socket.socket(socket.AF_UNIX)
 connection.connect(sys.argv[1] + "/fork")
 send_frame(connection, {"folder": sys.argv[1], "model": "ids", "worker": sys.argv[2]})

@@ -7,7 +7,7 @@ from pathlib import Path
 from small_logs import sim_spec
 
 from merlin_sim.schemas.dataset import write_documents
-from merlin_sim.serving.servables.manifest import write_manifest
+from merlin_sim.serving.servable import write_manifest
 
 
 def write_hollow_servable(directory: Path, model: str) -> Path:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from merlin_sim.serving.events.log_lookup import LogLookup
+from merlin_sim.serving.events.lookups import LogLookup
 from merlin_sim.workflows.features.fitted_numbers import FittedNumbers
 from merlin_sim.workflows.features.raw_values import category_of
 

@@ -1,1 +1,0 @@
-"""How far newer data are from older ones."""

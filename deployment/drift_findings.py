@@ -1,0 +1,228 @@
+"""How far two distributions are apart: population stability index, Kolmogorov and Smirnov's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+BINS = 10
+"""Into which the reference is cut for the index, each with about a tenth of it."""
+
+
+def stability_index(reference: Array, new: Array) -> float:
+    """Return the population stability index of counts in the same bins.
+
+        sum of (p_new - p_reference) ln(p_new / p_reference)
+
+    Half a count is added to each bin, so that an empty one is not infinitely far.
+
+    >>> stability_index(np.array([5, 5]), np.array([50, 50]))
+    0.0
+    >>> round(stability_index(np.array([500, 500]), np.array([400, 600])), 3)
+    0.04
+    """
+    p, q = ((counts + 0.5) / (counts.sum() + 0.5 * len(counts)) for counts in (reference, new))
+    return float(np.sum((q - p) * np.log(q / p)))
+
+
+def largest_distance(reference: Array, new: Array) -> float:
+    """Return Kolmogorov and Smirnov's distance of counts at the same places, in their order.
+
+    >>> largest_distance(np.array([1, 1, 0]), np.array([0, 1, 1]))
+    0.5
+    """
+    if not reference.sum() or not new.sum():
+        return 0.0
+    below = (np.cumsum(counts) / counts.sum() for counts in (reference, new))
+    return float(np.abs(np.subtract(*below)).max())
+
+
+def bins_of_values(reference: Array) -> Array:
+    """Return the inner edges of bins with about as many values each; fewer where values repeat."""
+    return np.asarray(np.unique(np.quantile(reference, np.arange(1, BINS) / BINS)))
+
+
+def count_bins(values: Array, edges: Array) -> Array:
+    """Count values between edges; a value on an edge is above it."""
+    return np.bincount(np.searchsorted(edges, values, "right"), minlength=len(edges) + 1)
+
+
+def count_places(reference: Array, new: Array) -> tuple[Array, Array]:
+    """Count the values of both at each different value, in their order."""
+    places, where = np.unique(np.concatenate([reference, new]), return_inverse=True)
+    parts = where[: len(reference)], where[len(reference) :]
+    counts = [np.bincount(part, minlength=len(places)) for part in parts]
+    return counts[0], counts[1]
+
+
+def by_popularity(reference: Array) -> tuple[Array, Array]:
+    """Put ids in order by how often the reference has them, and into bins of equal shares.
+
+    Ids that it does not have stand with the rarest: in any sample many rare ids are missing.
+
+    Args:
+        reference: The count of each id.
+
+    Returns:
+        The ids in their order, and the bin of each place of that order.
+    """
+    order = np.argsort(-reference, kind="stable")
+    counts = reference[order]
+    before = np.cumsum(counts) - counts
+    bins = np.floor(before / max(1, counts.sum()) * BINS).astype(np.int64)
+    return order, np.unique(np.minimum(bins, BINS - 1), return_inverse=True)[1]
+
+
+IDS, NUMBERS, LENGTHS, RATE, SCORES = "ids", "numbers", "history lengths", "label rate", "scores"
+
+
+@dataclass
+class SeenColumns:
+    """The columns of some rows."""
+
+    rows: int = 0
+    clicks: int = 0
+    labelled: bool = True
+    """Whether it is known which of them were clicks."""
+    counts: dict[str, Array] = field(default_factory=dict)
+    """Column of ids -> how often each id was seen; of lists without the 0 that fills up."""
+    numbers: dict[str, Array] = field(default_factory=dict)
+    """Column of numbers -> its values; of vectors their lengths."""
+    lengths: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Of the histories; nothing where rows have none."""
+
+    @property
+    def columns(self) -> set[str]:
+        """All columns that were counted."""
+        return {*self.counts, *self.numbers}
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What is too far."""
+
+    psi: float
+    """Population stability index."""
+    ks: float
+    """Kolmogorov and Smirnov's distance."""
+    unknown: float
+    """By how much the share of unknown ids may rise."""
+    label_rate: float
+    """By how much the share of clicks may change."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One feature of both datasets."""
+
+    feature: str
+    kind: str
+    reference: int
+    """How many values."""
+    new: int
+    psi: float
+    ks: float
+    reference_mean: float | None = None
+    """Of numbers, lengths, labels and scores."""
+    new_mean: float | None = None
+    reference_unknown: float | None = None
+    """Share of ids that stand for no key of the reference's."""
+    new_unknown: float | None = None
+    reasons: list[str] = field(default_factory=list)
+    """What of it is too much; nothing where nothing is."""
+
+    @property
+    def drifted(self) -> bool:
+        """Whether anything is too much."""
+        return bool(self.reasons)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold."""
+        return {**asdict(self), "drifted": self.drifted}
+
+
+def compare(reference: SeenColumns, new: SeenColumns, bounds: Bounds) -> Iterator[Finding]:
+    """Compare all columns that both have, lengths of histories and labels.
+
+    Args:
+        reference: Older rows.
+        new: Newer ones, whose ids are those of the reference, or more.
+        bounds: What is too far.
+    """
+    if reference.labelled and new.labelled:
+        yield _labels(reference, new, bounds)
+    for name in reference.counts:
+        if name in new.counts:
+            yield _ids(name, reference.counts[name], new.counts[name], bounds)
+    for name in reference.numbers:
+        if name in new.numbers:
+            yield values_finding(name, NUMBERS, reference.numbers[name], new.numbers[name], bounds)
+    if len(reference.lengths) and len(new.lengths):
+        yield values_finding("history", LENGTHS, reference.lengths, new.lengths, bounds)
+
+
+def values_finding(name: str, kind: str, reference: Array, new: Array, bounds: Bounds) -> Finding:
+    """Compare values that have an order.
+
+    Args:
+        name: Of the feature.
+        kind: What they are.
+        reference: At least one.
+        new: At least one.
+        bounds: What is too far.
+    """
+    edges = bins_of_values(reference)
+    psi = stability_index(count_bins(reference, edges), count_bins(new, edges))
+    ks = largest_distance(*count_places(reference, new))
+    return Finding(
+        name, kind, len(reference), len(new), psi, ks,
+        reference_mean=float(np.mean(reference, dtype=np.float64)),
+        new_mean=float(np.mean(new, dtype=np.float64)),
+        reasons=_too_far(psi, ks, bounds),
+    )  # fmt: skip
+
+
+def _ids(name: str, reference: Array, new: Array, bounds: Bounds) -> Finding:
+    known = len(reference)
+    # Id 0 stands for no key, and an id behind the last of the reference for a key that it lacks.
+    unknown = [int(reference[0]), int(new[0] + new[known:].sum())]
+    sides = reference[1:], new[1:known]
+    order, bins = by_popularity(sides[0])
+    places = [np.append(side[order], count) for side, count in zip(sides, unknown, strict=True)]
+    last = int(bins.max(initial=-1)) + 1
+    bins = np.append(bins, last)
+    binned = [np.bincount(bins, side, last + 1) for side in places]
+    psi, ks = stability_index(*binned), largest_distance(*places)
+    totals = [int(side.sum()) for side in places]
+    shares = [count / max(1, total) for count, total in zip(unknown, totals, strict=True)]
+    reasons = _too_far(psi, ks, bounds)
+    if shares[1] - shares[0] > bounds.unknown:
+        reasons.append(f"unknown {shares[0]:.1%} to {shares[1]:.1%}")
+    return Finding(
+        name, IDS, totals[0], totals[1], psi, ks,
+        reference_unknown=shares[0], new_unknown=shares[1], reasons=reasons,
+    )  # fmt: skip
+
+
+def _labels(reference: SeenColumns, new: SeenColumns, bounds: Bounds) -> Finding:
+    counts = [np.array([side.rows - side.clicks, side.clicks]) for side in (reference, new)]
+    rates = [side.clicks / max(1, side.rows) for side in (reference, new)]
+    psi, ks = stability_index(*counts), largest_distance(*counts)
+    reasons = _too_far(psi, ks, bounds)
+    if abs(rates[1] - rates[0]) > bounds.label_rate:
+        reasons.append(f"clicks {rates[0]:.1%} to {rates[1]:.1%}")
+    return Finding(
+        "label", RATE, reference.rows, new.rows, psi, ks,
+        reference_mean=rates[0], new_mean=rates[1], reasons=reasons,
+    )  # fmt: skip
+
+
+def _too_far(psi: float, ks: float, bounds: Bounds) -> list[str]:
+    found = (("PSI", psi, bounds.psi), ("KS", ks, bounds.ks))
+    return [f"{name} {value:.3f}" for name, value, bound in found if value > bound]

@@ -1,1 +1,0 @@
-"""Whether a candidate may take the place of the current model."""

@@ -1,1 +1,0 @@
-"""From a user to a few hundred of a million items."""

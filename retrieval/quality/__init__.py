@@ -1,1 +1,0 @@
-"""How good recommendation is on interactions that were held out."""

@@ -1,0 +1,314 @@
+"""What the model `recommend` did, as counters among Triton's metrics."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from ..foundation.exceptions import MerlinSimError
+from ..histories.open_store import open_store
+from ..histories.store import StoreError
+from ..serving.limits import RequestError, UnavailableError
+from ..serving.servable import Servable
+from ..serving.settings import ModelSettings
+from ..serving.versions import Canary, meets_canary
+from ..serving.workers.metrics import (
+    PERIOD,
+    Counted,
+    CountedReads,
+    Increment,
+    Telling,
+    seconds_counts,
+)
+from ..serving.workers.metrics import READ_DESCRIPTIONS as OF_READS
+from ..serving.workers.worker import Reply, Request
+from .endpoint import (
+    ANSWER,
+    CANDIDATES,
+    INDEX,
+    NAME,
+    REQUEST,
+    RULES,
+    TOWERS,
+    USER,
+    RecommendRequest,
+    read_request,
+)
+from .index import open_index
+from .recommender import POPULAR, Answer, Question, Recommender
+from .rules import Rules, read_rules
+from .towers import Towers
+from .users import StoreHistories
+
+MODEL = "recommend"
+REQUESTS, REFUSED = "merlin_sim_recommend_requests", "merlin_sim_recommend_refused"
+RETRIEVED, KEPT = "merlin_sim_recommend_retrieved", "merlin_sim_recommend_kept"
+ITEMS = "merlin_sim_recommend_items"
+EMPTY_HISTORIES = "merlin_sim_recommend_empty_histories"
+UNSEEN_USERS = "merlin_sim_recommend_unseen_users"
+SECONDS, STAGE_SECONDS = "merlin_sim_recommend_seconds", "merlin_sim_recommend_stage_seconds"
+DESCRIPTIONS = {
+    REQUESTS: "Requests that were answered",
+    REFUSED: "Requests that were refused, or failed",
+    RETRIEVED: "Candidates that were looked at",
+    KEPT: "Candidates that the filters left",
+    ITEMS: "Items in answers",
+    EMPTY_HISTORIES: "Requests of users without a history, who got popular items",
+    UNSEEN_USERS: "Requests of users who were not there when the towers were trained",
+    SECONDS: "Seconds from a request's arrival at the model to its answer",
+    f"{SECONDS}_bucket": "Requests that took so many seconds at most",
+    STAGE_SECONDS: "Seconds that requests spent in a stage",
+    f"{STAGE_SECONDS}_bucket": "Requests that spent so many seconds in a stage at most",
+}
+
+
+class RecommendTally(Telling):
+    """Counts what is answered, version by version of the ranker.
+
+    Args:
+        increment: Tells Triton.
+        period: Seconds between two times.
+    """
+
+    def __init__(self, increment: Increment, period: float = PERIOD) -> None:
+        """Begin to tell."""
+        super().__init__(MODEL, increment, period)
+
+    def stage(self, version: int, stage: str, seconds: float) -> None:
+        """Count a request's stage."""
+        labels = (("version", str(version)), ("stage", stage))
+        self.count(seconds_counts(STAGE_SECONDS, labels, seconds))
+
+    def answered(self, version: int, answer: Answer, is_known: bool, seconds: float) -> None:
+        """Count an answer.
+
+        Args:
+            version: Of the ranker.
+            answer: What was answered.
+            is_known: Whether the towers know the user.
+            seconds: How long it took.
+        """
+        of = (("version", str(version)),)
+        counts: dict[Counted, float] = {
+            (REQUESTS, of): 1,
+            (REFUSED, of): 0,
+            (RETRIEVED, of): answer.retrieved,
+            (KEPT, of): answer.kept,
+            (ITEMS, of): len(answer.items),
+            (EMPTY_HISTORIES, of): int(answer.source == POPULAR),
+            (UNSEEN_USERS, of): int(not is_known),
+            **seconds_counts(SECONDS, of, seconds),
+        }
+        self.count(counts)
+
+    def refused(self, version: int) -> None:
+        """Count a request that was not answered."""
+        self.count({(REFUSED, (("version", str(version)),)): 1})
+
+
+NOT_READ = "the history of this user cannot be read"
+Told = dict[str, Any]
+"""An answer as JSON has it."""
+
+
+class Responder:
+    """Answers what users should see.
+
+    Args:
+        kept: The histories of users.
+        recommenders: By the version of the ranker.
+        current: The version that answers all who do not meet the canary.
+        canary: A version that some users meet; None where there is none.
+        candidates: How many items are retrieved, and answered at most.
+        tally: Takes what is counted.
+        names_version: Whether answers say which version scored them.
+    """
+
+    def __init__(
+        self,
+        kept: StoreHistories,
+        recommenders: Mapping[int, Recommender],
+        current: int,
+        canary: Canary | None,
+        candidates: int,
+        tally: RecommendTally,
+        names_version: bool,
+    ) -> None:
+        """Remember all of it."""
+        self._kept, self._recommenders, self._candidates = kept, recommenders, candidates
+        self._current, self._canary = current, canary
+        self._tally, self._names_version = tally, names_version
+
+    def respond(
+        self, texts: Sequence[bytes | str], counted: Sequence[bool]
+    ) -> Iterator[tuple[int, Told | Exception]]:
+        """Answer requests.
+
+        Args:
+            texts: JSON.
+            counted: Whether each is counted.
+
+        Yields:
+            A request's place and its answer, or what is wrong with it: a RequestError where that
+            is the request.
+        """
+        begin = time.perf_counter()
+        by_version: dict[int, list[tuple[int, RecommendRequest, Question, bool]]] = {}
+        for place, read in enumerate(self._read(texts)):
+            if isinstance(read, Exception):
+                if counted[place]:
+                    self._tally.refused(self._current)
+                yield place, _told(read)
+                continue
+            asked, question, is_known = read
+            by_version.setdefault(self._version_of(asked.user), []).append(
+                (place, asked, question, is_known)
+            )
+        for version, waiting in by_version.items():
+            recommender = self._recommenders[version]
+            questions = [question for _, _, question, _ in waiting]
+            for which, answer in recommender.recommend_all(questions):
+                place, asked, _, is_known = waiting[which]
+                if isinstance(answer, Exception):
+                    if counted[place]:
+                        self._tally.refused(version)
+                    yield place, _told(answer)
+                    continue
+                seconds = time.perf_counter() - begin
+                if counted[place]:
+                    self._tally.answered(version, answer, is_known, seconds)
+                by = {"version": version} if self._names_version else {}
+                yield place, {"user": asked.user, **by, **answer.to_dict()}
+
+    def _read(
+        self, texts: Sequence[bytes | str]
+    ) -> list[tuple[RecommendRequest, Question, bool] | Exception]:
+        """Read requests, and the histories of their users together."""
+        found: list[Any] = []
+        for text in texts:
+            try:
+                asked = read_request(text, self._candidates)
+                found.append((asked, self._kept.is_known(asked.user)))
+            except Exception as error:  # whatever it is, it is this request's alone
+                found.append(error)
+        sound = [one for one in found if not isinstance(one, Exception)]
+        histories = iter(self._kept.read_all([asked.user for asked, _ in sound]))
+        told: list[tuple[RecommendRequest, Question, bool] | Exception] = []
+        for one in found:
+            if isinstance(one, Exception):
+                told.append(one)
+                continue
+            asked, is_known = one
+            history = next(histories)
+            if isinstance(history, StoreError):
+                print(f"merlin-sim: {history}", file=sys.stderr, flush=True)
+                told.append(UnavailableError(NOT_READ))
+            else:
+                told.append((asked, Question(history, asked.top, asked.facts), is_known))
+        return told
+
+    def _version_of(self, user: Any) -> int:
+        if self._canary is not None and meets_canary(user, self._canary):
+            return self._canary.number
+        return self._current
+
+
+def _told(error: Exception) -> Exception:
+    """Call what the request is to blame for by its name."""
+    if isinstance(error, MerlinSimError) and not isinstance(error, RequestError | UnavailableError):
+        return RequestError(str(error))
+    return error
+
+
+PROBED = "merlin-sim-probe"
+"""The key of a user whom nobody has, by whom a server asks itself."""
+
+
+class RecommendModel:
+    """Answers the requests that Triton's dynamic batching hands over together."""
+
+    descriptions = {**DESCRIPTIONS, **OF_READS}
+
+    def __init__(self, settings: ModelSettings, increment: Increment) -> None:
+        """Load what the settings name."""
+        # Users stand side by side; a thread of each that waits for others' would cost more.
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        own, canary = settings.further[NAME], settings.canary
+        rankers = {settings.number: Servable.open(settings.servable)}
+        if canary is not None:
+            assert settings.canary_servable is not None
+            rankers[canary.number] = Servable.open(settings.canary_servable)
+        towers = Towers(Servable.open(own[TOWERS]))
+        index = open_index(Path(own[INDEX]), towers)
+        rules = read_rules(Path(own[RULES])) if own[RULES] is not None else Rules()
+        self.tally = RecommendTally(increment)
+        recommenders = {
+            number: Recommender(
+                towers, index, ranker, rules, own[CANDIDATES],
+                functools.partial(self.tally.stage, number),
+            )
+            for number, ranker in rankers.items()
+        }  # fmt: skip
+        for recommender in recommenders.values():
+            recommender.warm_up()
+        assert settings.histories is not None, "the endpoint asks for one"
+        self._store = open_store(settings.histories, later=True)
+        self._known = towers.encoder.users[0].example(0) if towers.encoder.users else PROBED
+        self.responder = Responder(
+            StoreHistories(CountedReads(self._store, self.tally), towers.encoder),
+            recommenders,
+            settings.number,
+            canary,
+            own[CANDIDATES],
+            self.tally,
+            settings.version is not None,
+        )
+
+    def probe(self) -> dict[str, npt.NDArray[Any]]:
+        """See WorkerModel: a user whom the towers know.
+
+        Rules may ask for a fact, which is then missing: the answer says so, and is one.
+        """
+        text = json.dumps({USER: self._known, "top": 1}, ensure_ascii=False).encode()
+        return {REQUEST: np.array([[text]], object)}
+
+    def take(self, requests: Sequence[Request], reply: Reply) -> None:
+        """Answer requests, each as soon as it can be."""
+        texts, places, counted = [], [], []
+        for place, request in enumerate(requests):
+            given = request.tensors[REQUEST]
+            if given.size != 1:
+                reply(place, RequestError(f"{REQUEST}: expected one, received {given.size}"))
+                continue
+            places.append(place)
+            texts.append(given.flat[0])
+            counted.append(not request.is_probe)
+        unanswered = set(range(len(texts)))
+        try:
+            for which, told in self.responder.respond(texts, counted):
+                unanswered.remove(which)
+                reply(places[which], _response(told))
+        except Exception as error:  # whatever TensorFlow has to say goes to whoever waits
+            for which in unanswered:
+                reply(places[which], error)
+
+    def close(self) -> None:
+        """Tell what was counted."""
+        self.tally.close()
+        self._store.close()
+
+
+def _response(told: Told | Exception) -> dict[str, npt.NDArray[Any]] | Exception:
+    if isinstance(told, Exception):
+        return told
+    text = json.dumps(told, ensure_ascii=False)
+    return {ANSWER: np.array([[text.encode()]], object)}

@@ -1,1 +1,0 @@
-"""What may be recommended, and in which order: declared in one file."""

@@ -1,1 +1,0 @@
-"""What users should see, asked of a server."""

@@ -1,0 +1,243 @@
+"""What the keys of a domain are, told without reading its vocabulary."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..histories.store import (
+    HistoryStore,
+    Interaction,
+    InteractionError,
+    StoreError,
+    parse_interaction,
+)
+from ..schemas.item_table import KEY
+from .events.event import parse_json
+from .limits import RequestError
+from .servable import Column, Servable
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+
+@dataclass(frozen=True)
+class KeyKind:
+    """Which keys an event may have."""
+
+    is_text: bool
+    is_any: bool = False
+    """Whether a number does as well as its text."""
+
+    def check(self, key: Any, where: str) -> None:
+        """Refuse a key for which every event that has it would be refused.
+
+        Raises:
+            RequestError: With what was expected.
+        """
+        if not self.is_any and isinstance(key, str) != self.is_text:
+            expected = "a string" if self.is_text else "a whole number"
+            raise RequestError(
+                f"{where}: expected {expected}, as the model's keys are, received {key!r:.60}"
+            )
+
+
+def key_kind(servable: Servable, column: Column) -> KeyKind:
+    """Tell what the keys of a column are."""
+    path = servable.vocabulary(column.domain)
+    if path is None:
+        return KeyKind(is_text=False)
+    from .events.lookups import is_of_numbers, read_workflow  # imports NVTabular
+
+    workflow = read_workflow(servable)
+    is_any = workflow is not None and is_of_numbers(workflow[0], column.domain)
+    kind = pq.read_schema(path).field(KEY).type
+    return KeyKind(pa.types.is_string(kind) or pa.types.is_large_string(kind), is_any)
+
+
+_PREFIX = "merlin_sim_histories_append"
+INTERACTIONS, REQUESTS = "merlin_sim_histories_appends", f"{_PREFIX}_requests"
+WRITES, REFUSED, FAILED = f"{_PREFIX}_writes", f"{_PREFIX}_refused", f"{_PREFIX}_failures"
+SECONDS = f"{_PREFIX}_seconds"
+BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
+DESCRIPTIONS = {
+    INTERACTIONS: "Interactions that were kept",
+    REQUESTS: "Requests that brought them",
+    WRITES: "Writes to the store; one may be for several requests",
+    REFUSED: "Requests that were refused",
+    FAILED: "Requests whose interactions could not be kept",
+    SECONDS: "Seconds in writes",
+    f"{SECONDS}_bucket": "Writes that took so many seconds at most",
+}
+
+
+class AppendCounts:
+    """Counts in memory, and is asked."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._counts: Counter[str] = Counter()
+        self._within: Counter[float] = Counter()
+
+    def add(self, name: str, count: int = 1) -> None:
+        """Add to a number."""
+        self._counts[name] += count
+
+    def add_seconds(self, seconds: float) -> None:
+        """Count how long a write took."""
+        self._counts[SECONDS] += seconds  # type: ignore[assignment]
+        self._within.update(bound for bound in BOUNDS if seconds <= bound)
+
+    def text(self) -> str:
+        """Tell all of it, in Prometheus's form.
+
+        >>> counts = AppendCounts()
+        >>> counts.add(WRITES)
+        >>> counts.add_seconds(0.25)
+        >>> counts.text().splitlines()[-2:]  # doctest: +NORMALIZE_WHITESPACE
+        ['merlin_sim_histories_append_seconds_bucket{le="1.0"} 1',
+         'merlin_sim_histories_append_seconds_bucket{le="+Inf"} 1']
+        """
+        lines = []
+        for name, text in DESCRIPTIONS.items():
+            lines += [f"# HELP {name} {text}", f"# TYPE {name} counter"]
+            if name.endswith("_bucket"):
+                lines += [f'{name}{{le="{bound}"}} {self._within[bound]}' for bound in BOUNDS]
+                lines.append(f'{name}{{le="+Inf"}} {self._counts[WRITES]}')
+            else:
+                lines.append(f'{name}{{process="front"}} {self._counts[name]}')
+        return "\n".join(lines) + "\n"
+
+
+PATH = "/histories"
+MOST = 10_000
+"""Interactions of one request."""
+NOT_KEPT = "the store of histories cannot be written just now: its reason is in the server's log"
+
+
+class Appends:
+    """Keeps what requests bring; those that wait while others are written are written together.
+
+    Args:
+        store: Where to.
+        user: What a user's key is.
+        item: What an item's key is.
+        domains: What an item that is an object may have; the first is its key.
+    """
+
+    def __init__(
+        self, store: HistoryStore, user: KeyKind, item: KeyKind, domains: Sequence[str]
+    ) -> None:
+        """Begin with nothing."""
+        self._store, self._domains = store, tuple(domains)
+        self._user, self._item = user, item
+        self._waiting: list[tuple[list[Interaction], asyncio.Future[None]]] = []
+        self._writing: asyncio.Task[None] | None = None
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="histories")
+        self.counts = AppendCounts()
+
+    @classmethod
+    def of(cls, servable: Servable, store: HistoryStore) -> Appends:
+        """Keep what a servable's events can read; no vocabulary is read."""
+        columns = servable.columns
+        user, item = (key_kind(servable, c) for c in (columns.users[0], columns.targets[0]))
+        return cls(store, user, item, [column.domain for column in columns.targets])
+
+    async def answer(self, body: bytes) -> tuple[int, dict[str, Any]]:
+        """Keep an interaction, or a list of them: all or none. A status, and what to say."""
+        try:
+            interactions = self._read(body)
+        except RequestError as error:
+            self.counts.add(REFUSED)
+            return 400, {"error": str(error)}
+        kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((interactions, kept))
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write())
+        try:
+            await kept
+        except StoreError as error:
+            print(f"merlin-sim: {error}", file=sys.stderr, flush=True)
+            return 503, {"error": NOT_KEPT}
+        return 200, {"kept": len(interactions)}
+
+    async def answer_front(self, front: object, body: bytes) -> web.Response:
+        """Answer a POST."""
+        from aiohttp import web  # comes with the extra `serve`
+
+        status, answer = await self.answer(body)
+        later = {"Retry-After": "1"} if status == 503 else None
+        return web.json_response(answer, status=status, headers=later)
+
+    def close(self) -> None:
+        """Wait for what is being written."""
+        self._writer.shutdown()
+        self._store.close()
+
+    def _read(self, body: bytes) -> list[Interaction]:
+        fields = parse_json(body)
+        if isinstance(fields, RequestError):
+            raise fields
+        several = isinstance(fields, list)
+        if several and len(fields) > MOST:
+            raise RequestError(f"expected at most {MOST:,} interactions, received {len(fields):,}")
+        found = []
+        for place, one in enumerate(fields if several else [fields], start=1):
+            try:
+                found.append(parse_interaction(one))
+                self._user.check(one["user"], "user")
+                self._check_item(one["item"])
+            except (InteractionError, RequestError) as error:
+                where = f"interaction {place}: " if several else ""
+                raise RequestError(f"{where}{error}") from error
+        return found
+
+    def _check_item(self, item: Any) -> None:
+        """Refuse an item that no event could have: all of its user's events would be refused."""
+        if not isinstance(item, dict):
+            self._item.check(item, "item")
+            return
+        unknown = [name for name in item if name not in self._domains]
+        if unknown or self._domains[0] not in item:
+            raise RequestError(
+                f"item: expected {self._domains[0]!r} and nothing beside "
+                f"{', '.join(self._domains)}, received {json.dumps(item):.100}"
+            )
+        self._item.check(item[self._domains[0]], f"item.{self._domains[0]}")
+
+    async def _write(self) -> None:
+        """Write what waits, until nothing does."""
+        loop = asyncio.get_running_loop()
+        while self._waiting:
+            taken, self._waiting = self._waiting, []
+            together = [one for interactions, _ in taken for one in interactions]
+            begin = loop.time()
+            try:
+                await loop.run_in_executor(self._writer, self._store.append, together)
+            except Exception as error:  # whatever it is, those who wait for it are told
+                self.counts.add(FAILED, len(taken))
+                for kept in _waited_for(taken):
+                    kept.set_exception(error)
+            else:
+                self.counts.add(REQUESTS, len(taken))
+                self.counts.add(INTERACTIONS, len(together))
+                self.counts.add(WRITES)
+                self.counts.add_seconds(loop.time() - begin)
+                for kept in _waited_for(taken):
+                    kept.set_result(None)
+
+
+def _waited_for(
+    taken: Sequence[tuple[list[Interaction], asyncio.Future[None]]],
+) -> Iterator[asyncio.Future[None]]:
+    """Leave out those whose caller has gone."""
+    return (kept for _, kept in taken if not kept.done())

@@ -1,1 +1,0 @@
-"""What people asked a server, where they let it keep some of it."""

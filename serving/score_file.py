@@ -1,0 +1,365 @@
+"""A file of events becomes a file of scores, in pieces, whatever its length."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from io import TextIOWrapper
+from itertools import islice
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..foundation.atomic_write import open_replacing
+from ..foundation.exceptions import MerlinSimError
+from ..foundation.progress import Narrator, Silence
+from ..schemas.parquet import UNREADABLE, file_pieces, read_footer, why
+from ..workflows.logs.text_lines import FAIL, BadRow, BadRows, refuse
+from .events.encoder import EncodedEvent, Encoder
+from .events.event import NOT_UTF8, Event, not_utf8, parse_json
+from .limits import RequestError, UnavailableError
+from .signatures import ROWS_PER_CALL, Scores
+
+if TYPE_CHECKING:
+    from .scorer import Scorer  # imports TensorFlow
+
+READERS = (".jsonl", ".csv", ".parquet")
+ROWS_PER_READ = 1024
+OF_LATIN_1 = " (a file in Latin-1 becomes UTF-8 by `iconv -f WINDOWS-1252 -t UTF-8`)"
+"""What to do where a file has a byte that is no UTF-8."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a file."""
+
+    line: int
+    """Its line, from 1; of a parquet file its row."""
+    fields: Any
+    """What stands in it; a RequestError where that cannot be told."""
+    done: int
+    """How much of the file's ``size`` has been read with it."""
+
+
+@dataclass(frozen=True)
+class EventFile:
+    """A file of events; its name's ending says how it is written.
+
+    In CSV the columns are the user's, ``history`` and ``candidates`` (and the time intervals). A
+    list is JSON, or keys separated by ``|``. An empty field is a null.
+    """
+
+    path: Path
+    encoder: Encoder
+    """Knows which columns hold numbers."""
+
+    def __post_init__(self) -> None:
+        """Look whether the file is there and how it is written."""
+        check_ending("--input", self.path, READERS)
+        if not self.path.is_file():
+            what = "is not a file" if self.path.exists() else "does not exist"
+            raise MerlinSimError(f"{self.path}: expected a file of events; it {what}")
+
+    def size(self) -> int:
+        """The file's length: rows of parquet, bytes of the others."""
+        if self.path.suffix == ".parquet":
+            return int(read_footer(self.path)[0].num_rows)
+        return self.path.stat().st_size
+
+    def rows(self) -> Iterator[Row]:
+        """Read row by row.
+
+        Raises:
+            MerlinSimError: Where the file cannot be read, or is no UTF-8 text.
+        """
+        try:
+            yield from self._parquet_rows() if self.path.suffix == ".parquet" else self._text_rows()
+        except OSError as error:
+            raise MerlinSimError(
+                f"{self.path}: cannot be read: {error.strerror or error}"
+            ) from error
+
+    def _text_rows(self) -> Iterator[Row]:
+        with open(self.path, "rb") as file:
+            begin = file.read(4)
+        if begin.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise MerlinSimError(
+                f"{self.path}: expected UTF-8, received UTF-16. Write it as UTF-8, as "
+                f"`iconv -f UTF-16 -t UTF-8 {self.path}` does."
+            )
+        if self.path.suffix == ".csv":
+            # Bytes that are not valid UTF-8 are kept, so that the error can name their row.
+            with open(
+                self.path, encoding="utf-8-sig", errors="surrogateescape", newline=""
+            ) as file:
+                yield from self._csv_rows(file)
+        else:
+            with open(self.path, "rb") as file:
+                yield from _json_rows(file)
+
+    def _parquet_rows(self) -> Iterator[Row]:
+        names = read_footer(self.path)[1].names
+        self._check_columns(names, "the columns")
+        line = 0
+        try:
+            with pq.ParquetFile(self.path) as file:
+                for batch in file_pieces(file, names, ROWS_PER_READ):
+                    for fields in batch.to_pylist():
+                        line += 1
+                        yield Row(line, fields, line)
+        except (*UNREADABLE, ValueError) as error:
+            where = f"{self.path}, after row {line}"
+            raise MerlinSimError(f"{where}: cannot be read as parquet: {why(error)}") from error
+
+    def _csv_rows(self, file: TextIOWrapper) -> Iterator[Row]:
+        # csv refuses fields above 128 KiB; a list of candidates may be longer.
+        csv.field_size_limit(1 << 30)
+        reader = csv.reader(file, strict=True)
+        header = next(reader, [])
+        if (problem := _no_utf8(header, header)) is not None:
+            raise MerlinSimError(f"{self.path}, line 1: {problem}")
+        self._check_columns(header, "a first line with the columns")
+        while True:
+            line = reader.line_num + 1
+            try:
+                cells = next(reader, None)
+            except csv.Error as error:
+                yield Row(line, RequestError(f"expected CSV: {error}"), file.buffer.tell())
+                continue
+            if cells is None:
+                return
+            if cells:
+                yield Row(line, self._csv_fields(header, cells), file.buffer.tell())
+
+    def _check_columns(self, found: list[str], expected: str) -> None:
+        wanted = self.encoder.fields_for(found)
+        missing = [name for name in wanted if name not in found]
+        if missing:
+            raise MerlinSimError(
+                f"{self.path}: expected {expected} {', '.join(wanted)}. "
+                f"Received: {', '.join(found)!r:.200}, without {', '.join(missing)}."
+            )
+
+    def _csv_fields(self, header: list[str], cells: list[str]) -> Any:
+        if len(cells) != len(header):
+            return RequestError(f"expected {len(header)} fields, found {len(cells)}")
+        if (problem := _no_utf8(header, cells)) is not None:
+            return RequestError(problem)
+        try:
+            return self.encoder.from_cells(dict(zip(header, cells, strict=True)))
+        except RequestError as error:
+            return error
+
+
+def _no_utf8(header: list[str], cells: list[str]) -> str | None:
+    """Say which cell has a byte that is no UTF-8, which reading has kept as a surrogate."""
+    for name, cell in zip(header, cells, strict=True):
+        try:
+            cell.encode()
+        except UnicodeEncodeError as error:
+            byte = ord(cell[error.start]) - 0xDC00
+            shown = name.encode("utf-8", "surrogateescape").decode("latin-1")
+            return f"{shown}: {not_utf8(byte)}{OF_LATIN_1}"
+    return None
+
+
+def _json_rows(file: IO[bytes]) -> Iterator[Row]:
+    done = 0
+    for line, text in enumerate(file, start=1):
+        done += len(text)
+        if text.strip():
+            fields = parse_json(text)
+            if isinstance(fields, RequestError) and str(fields).startswith(NOT_UTF8):
+                fields = RequestError(f"{fields}{OF_LATIN_1}")
+            yield Row(line, fields, done)
+
+
+def check_ending(option: str, path: Path, endings: tuple[str, ...]) -> None:
+    """Refuse a file whose ending says nothing that can be read or written."""
+    if path.suffix not in endings:
+        raise MerlinSimError(
+            f"`{option}` should end in {', '.join(endings)}. Received: `{option}` = {path}."
+        )
+
+
+WRITERS = (".jsonl", ".parquet")
+LINE, SCORES = "line", "scores"
+
+
+class ScoreWriter:
+    """Takes scored events; one row for each: line, user, candidates, scores.
+
+    Args:
+        file: Where to write.
+        encoder: Knows the columns and the types of the keys.
+        as_parquet: Parquet instead of JSON lines.
+    """
+
+    def __init__(self, file: IO[bytes], encoder: Encoder, as_parquet: bool) -> None:
+        """Begin the file."""
+        self.file = file
+        self.encoder = encoder
+        self.parquet: Any = None
+        if as_parquet:
+            types = {LINE: pa.int64(), **encoder.output_types(), SCORES: pa.list_(pa.float32())}
+            self.schema = pa.schema(list(types.items()))
+            self.parquet = pq.ParquetWriter(file, self.schema)
+
+    def write(
+        self, lines: Sequence[int], events: Sequence[Event], scores: Sequence[Scores]
+    ) -> None:
+        """Write a piece."""
+        rows = [
+            self._row(line, event, of_event)
+            for line, event, of_event in zip(lines, events, scores, strict=True)
+        ]
+        if self.parquet is not None:
+            self.parquet.write_table(pa.Table.from_pylist(rows, self.schema))
+            return
+        for row in rows:
+            self.file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+
+    def _row(self, line: int, event: Event, scores: Scores) -> Mapping[str, Any]:
+        # A float32 in its shortest form: 0.1, not 0.10000000149011612.
+        numbers = [float(str(score)) for score in scores]
+        return {LINE: line, **self.encoder.output_row(event), SCORES: numbers}
+
+
+def check_output(path: Path, source: Path, overwrite: bool) -> None:
+    """Look whether scores of the events in ``source`` can be written to ``path``."""
+    check_ending("--output", path, WRITERS)
+    if path.exists() and source.exists() and path.samefile(source):
+        raise MerlinSimError(f"`--output` should be another file than `--input`. Received: {path}.")
+    if path.exists() and not overwrite:
+        raise MerlinSimError(f"{path}: exists. Name another file, or pass --overwrite.")
+    if not path.parent.is_dir():
+        raise MerlinSimError(f"{path}: cannot be written: there is no directory {path.parent}.")
+
+
+@contextmanager
+def open_scores(path: Path, encoder: Encoder) -> Iterator[ScoreWriter]:
+    """Open a file of scores; it stands under its name when the block has ended well."""
+    with open_replacing(path) as file:
+        writer = ScoreWriter(file, encoder, path.suffix == ".parquet")
+        with writer.parquet or nullcontext():
+            yield writer
+
+
+EVENTS_PER_PIECE = 1024
+EVENTS_PER_READ = 128
+"""Whose histories are read together."""
+
+
+@dataclass
+class ScoreSummary:
+    """What a run did, in numbers."""
+
+    events: int = 0
+    candidates: int = 0
+    unseen_users: int = 0
+    """Events whose user, in any of its keys, was not there when the workflow was fitted."""
+    unseen_candidates: int = 0
+    """Candidates that were not."""
+    bad_rows: BadRows = field(default_factory=lambda: BadRows(""))
+
+
+@dataclass
+class _Piece:
+    """Events read and not yet scored."""
+
+    lines: list[int] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    encoded: list[EncodedEvent] = field(default_factory=list)
+    candidates: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.events) >= EVENTS_PER_PIECE or self.candidates >= ROWS_PER_CALL
+
+
+def score_file(
+    scorer: Scorer,
+    encoder: Encoder,
+    source: Path,
+    output: Path,
+    *,
+    on_bad_rows: str = FAIL,
+    overwrite: bool = False,
+    narrator: Narrator | None = None,
+) -> ScoreSummary:
+    """Score every event of a file.
+
+    Args:
+        scorer: The model.
+        encoder: The vocabularies, and the limits of an event.
+        source: Events, as :class:`~merlin_sim.serving.score_file.EventFile` reads them.
+        output: Scores, as :mod:`~merlin_sim.serving.score_file` writes them.
+        on_bad_rows: ``"fail"`` at the first row that cannot be scored, or ``"skip"`` such rows.
+        overwrite: Replace ``output``.
+        narrator: Shows progress.
+    """
+    summary = ScoreSummary(bad_rows=BadRows(str(source)))
+    narrator = narrator or Silence()
+    check_output(output, source, overwrite)
+    events = EventFile(source, encoder)
+    with open_scores(output, encoder) as writer:
+        piece, reported = _Piece(), 0
+        with narrator.phase("scoring", events.size()) as report:
+            for row in _with_histories(events.rows(), encoder):
+                _take(row, piece, encoder, summary, on_bad_rows)
+                if piece.is_full:
+                    report(row.done - reported, len(piece.events))
+                    piece, reported = _score(piece, scorer, writer, summary), row.done
+            report(events.size() - reported, len(piece.events))
+            _score(piece, scorer, writer, summary)
+    return summary
+
+
+def _with_histories(rows: Iterator[Row], encoder: Encoder) -> Iterator[Row]:
+    """Give rows with the histories that they do not bring, which are read some at a time."""
+    while some := list(islice(rows, EVENTS_PER_READ)):
+        sound = [row for row in some if not isinstance(row.fields, Exception)]
+        whole = iter(encoder.with_histories([row.fields for row in sound]))
+        for row in some:
+            yield row if isinstance(row.fields, Exception) else replace(row, fields=next(whole))
+
+
+def _take(
+    row: Row,
+    piece: _Piece,
+    encoder: Encoder,
+    summary: ScoreSummary,
+    on_bad_rows: str,
+) -> None:
+    try:
+        if isinstance(row.fields, Exception):
+            raise row.fields
+        event = encoder.parse(row.fields)
+        encoded = encoder.encode(event)
+    except (RequestError, UnavailableError) as error:
+        bad = BadRow(row.line, str(error))
+        if on_bad_rows == FAIL:
+            raise refuse(summary.bad_rows.path, bad) from error
+        summary.bad_rows.add([bad], 0)
+        return
+    piece.lines.append(row.line)
+    piece.events.append(event)
+    piece.encoded.append(encoded)
+    piece.candidates += encoded.candidates
+
+
+def _score(piece: _Piece, scorer: Scorer, writer: ScoreWriter, summary: ScoreSummary) -> _Piece:
+    if piece.events:
+        writer.write(piece.lines, piece.events, scorer.score_events(piece.encoded))
+    summary.events += len(piece.events)
+    summary.candidates += piece.candidates
+    for encoded in piece.encoded:
+        summary.unseen_users += encoded.unseen_user
+        summary.unseen_candidates += int(encoded.unseen_candidates.sum())
+    return _Piece()

@@ -1,0 +1,116 @@
+"""A servable's model, loaded: ids or encoded events in, click probabilities out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from .events.encoder import EncodedEvent
+from .servable import ONE_USER_SIGNATURE, PLAIN_SIGNATURE, SCORE, Servable, Tensors
+from .signatures import (
+    ROWS_PER_CALL,
+    Scores,
+    candidate_parts,
+    one_user_batch,
+    plain_batch,
+    row_parts,
+)
+
+ONE_USER_FROM = 8
+"""Candidates of an event from which the user's part is computed once; below, a merged batch of
+several events is faster than one call for each (``benchmarks/bench_candidates.py``)."""
+
+
+class Scorer:
+    """The two signatures of a servable's SavedModel.
+
+    Args:
+        servable: An opened servable; its files have been checked.
+        one_user_from: Candidates from which an event is scored by itself; None for never.
+    """
+
+    def __init__(self, servable: Servable, one_user_from: int | None = ONE_USER_FROM) -> None:
+        """Load the SavedModel."""
+        self.columns = servable.columns
+        self.one_user_from = None if servable.takes_rows else one_user_from
+        # The loaded object has to stay alive: the signatures hold its variables weakly.
+        self._loaded = tf.saved_model.load(str(servable.model))
+        self._plain = self._loaded.signatures[PLAIN_SIGNATURE]
+        # Plain rows have no user, and every candidate is a row.
+        self._one_user = self._loaded.signatures[
+            PLAIN_SIGNATURE if servable.takes_rows else ONE_USER_SIGNATURE
+        ]
+
+    def score_ids(self, tensors: Tensors) -> Scores:
+        """Score rows: the inputs of the plain signature. Returns [rows]."""
+        return self._run(self._plain, row_parts(tensors, self.columns, ROWS_PER_CALL))
+
+    def score_candidates(self, tensors: Tensors) -> Scores:
+        """Score candidates of one user: the inputs of that signature. Returns [candidates]."""
+        # One candidate beside its user is a row as well, and nothing would be saved.
+        if len(tensors[self.columns.targets[0].name]) == 1:
+            return self.score_ids(tensors)
+        return self._run(self._one_user, candidate_parts(tensors, self.columns, ROWS_PER_CALL))
+
+    def score_events(self, events: Sequence[EncodedEvent]) -> list[Scores]:
+        """Score events: those with many candidates one by one, all others merged into batches."""
+        least = self.one_user_from
+        scores: list[Scores] = [np.zeros(0, np.float32)] * len(events)
+        few = []
+        for place, event in enumerate(events):
+            if event.candidates and least is not None and event.candidates >= least:
+                scores[place] = self.score_candidates(one_user_batch(event, self.columns))
+            elif event.candidates:
+                few.append((place, event))
+        for group in _groups_of_rows(few, ROWS_PER_CALL):
+            rows = [event for _, event in group]
+            together = self.score_ids(plain_batch(rows, self.columns))
+            ends = np.cumsum([event.candidates for event in rows])[:-1]
+            for (place, _), part in zip(group, np.split(together, ends), strict=True):
+                scores[place] = part
+        return scores
+
+    @staticmethod
+    def _run(signature: Any, parts: Iterable[Tensors]) -> Scores:
+        return np.concatenate([call_signature(signature, part, SCORE)[:, 0] for part in parts])
+
+
+def _groups_of_rows(
+    events: Sequence[tuple[int, EncodedEvent]], most: int
+) -> Iterator[list[tuple[int, EncodedEvent]]]:
+    """Deal events out, in order, into groups of at most ``most`` rows."""
+    group: list[tuple[int, EncodedEvent]] = []
+    rows = 0
+    for entry in events:
+        if rows + entry[1].candidates > most:
+            yield group
+            group, rows = [], 0
+        group.append(entry)
+        rows += entry[1].candidates
+    if group:
+        yield group
+
+
+def call_signature(signature: Any, tensors: Tensors, output: str) -> npt.NDArray[np.float32]:
+    """Call a signature, and return one of its outputs.
+
+    Args:
+        signature: Of a loaded SavedModel.
+        tensors: Its inputs by name.
+        output: The output's name.
+    """
+    with tf.device("CPU:0"):  # where a tensor has no place, TensorFlow takes 12 us to find one
+        inputs = {name: tf.constant(value) for name, value in tensors.items()}
+    outputs = signature(**inputs)
+    found: npt.NDArray[np.float32] = outputs[output].numpy()  # a copy
+    if sys.version_info >= (3, 11):
+        for tensor in (*inputs.values(), *outputs.values()):
+            # TensorFlow forgets to: 48 bytes each, for ever (its issue 62551). A busy server lost
+            # more than 10 GB a day.
+            del tensor.__dict__
+    return found

@@ -1,1 +1,0 @@
-"""Ids and events in, scores out."""

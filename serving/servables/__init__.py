@@ -1,1 +1,0 @@
-"""Directories that can be served: written, opened, checked."""

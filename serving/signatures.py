@@ -1,0 +1,231 @@
+"""The inputs of a SavedModel's signatures: made of events, checked, merged, cut. No TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..foundation.batch_names import OFFSETS, VALUES
+from .events.encoder import EncodedEvent
+from .limits import Limits, RequestError
+from .servable import Column, ServedColumns, Tensors
+
+ROWS_PER_CALL = 4096
+"""Rows that a model is given at once, which bounds its memory."""
+Scores = npt.NDArray[np.float32]
+"""Click probabilities, one for each row or candidate."""
+
+
+def plain_batch(events: Sequence[EncodedEvent], columns: ServedColumns) -> Tensors:
+    """One row for each candidate of each event, the user repeated beside it."""
+    counts = np.array([event.candidates for event in events])
+    tensors: Tensors = {}
+    for column in columns.of_user:
+        tensors[column.name] = np.repeat(
+            np.concatenate([event.users[column.name] for event in events]), counts, axis=0
+        )
+    for column in columns.of_target:
+        tensors[column.name] = np.concatenate([event.targets[column.name] for event in events])
+    for column in columns.lists:
+        rows = [event.histories[column.name] for event in events]
+        tensors |= _lists(column.name, rows, counts, columns)
+    return tensors
+
+
+def one_user_batch(event: EncodedEvent, columns: ServedColumns) -> Tensors:
+    """The user in one row, the candidates in one row each."""
+    tensors: Tensors = {**event.users, **event.targets}
+    for column in columns.lists:
+        rows = [event.histories[column.name]]
+        tensors |= _lists(column.name, rows, np.array([1]), columns)
+    return tensors
+
+
+def user_batch(events: Sequence[EncodedEvent], columns: ServedColumns) -> Tensors:
+    """One row for each event, the user's columns alone."""
+    tensors: Tensors = {
+        column.name: np.concatenate([event.users[column.name] for event in events])
+        for column in columns.of_user
+    }
+    for column in columns.lists:
+        rows = [event.histories[column.name] for event in events]
+        tensors |= _lists(column.name, rows, np.ones(len(events), np.int64), columns)
+    return tensors
+
+
+def _lists(
+    name: str,
+    rows: Sequence[npt.NDArray[np.generic]],
+    counts: npt.NDArray[np.int64],
+    columns: ServedColumns,
+) -> Tensors:
+    """A list column whose rows stand there ``counts`` times each."""
+    if columns.is_ragged:
+        lengths = np.repeat([len(row) for row in rows], counts)
+        values = [np.tile(row, count) for row, count in zip(rows, counts, strict=True)]
+        offsets = np.zeros(len(lengths) + 1, np.int32)
+        np.cumsum(lengths, out=offsets[1:])
+        return {name + VALUES: np.concatenate(values), name + OFFSETS: offsets}
+    padded = np.zeros((len(rows), columns.longest), rows[0].dtype)
+    for place, row in enumerate(rows):
+        if len(row):
+            padded[place, -len(row) :] = row
+    return {name: np.repeat(padded, counts, axis=0)}
+
+
+def candidate_parts(tensors: Tensors, columns: ServedColumns, most: int) -> Iterator[Tensors]:
+    """Cut the candidates of one user; the user goes along with each part.
+
+    Args:
+        tensors: The inputs of the signature for one user.
+        columns: The servable's columns.
+        most: Candidates of a part.
+    """
+    names = [column.name for column in columns.of_target]
+    rows = len(tensors[names[0]])
+    for begin in _starts(rows, most):
+        yield {**tensors, **{name: tensors[name][begin : begin + most] for name in names}}
+
+
+def row_parts(tensors: Tensors, columns: ServedColumns, most: int) -> Iterator[Tensors]:
+    """Cut rows that each have their own user; arguments as in :func:`candidate_parts`."""
+    rows = len(tensors[columns.targets[0].name])
+    lists = {column.name for column in columns.lists} if columns.is_ragged else set()
+    for begin in _starts(rows, most):
+        end = min(begin + most, rows)
+        part: Tensors = {}
+        for name in lists:
+            offsets = tensors[name + OFFSETS][begin : end + 1]
+            part[name + VALUES] = tensors[name + VALUES][offsets[0] : offsets[-1]]
+            part[name + OFFSETS] = (offsets - offsets[0]).astype(np.int32)
+        for column in (*columns.of_user, *columns.of_target, *columns.lists):
+            if column.name not in lists:
+                part[column.name] = tensors[column.name][begin:end]
+        yield part
+
+
+def _starts(rows: int, most: int) -> range:
+    """Where parts begin; no rows are one empty part."""
+    return range(0, max(rows, 1), most)
+
+
+@dataclass(frozen=True)
+class IdsRequest:
+    """A request that the model can answer."""
+
+    tensors: Tensors
+    rows: int
+    """Scores that are asked for."""
+    is_one_user: bool
+    """Whether one row of the user's columns goes with all candidates."""
+
+
+def check_request(
+    tensors: Mapping[str, object], columns: ServedColumns, limits: Limits
+) -> IdsRequest:
+    """Check the inputs of a request.
+
+    The user's columns and histories have one row for each row of the target item's columns, or a
+    single row that goes with all of them.
+
+    Raises:
+        RequestError: Naming the input, what was expected and what came.
+    """
+    checked: Tensors = {}
+    for name, (dtype, shape) in columns.inputs.items():
+        checked[name] = _array(tensors.get(name), name, np.dtype(dtype), shape)
+    rows = len(checked[columns.targets[0].name])
+    limits.check_candidates(rows, f"{columns.targets[0].name}: rows")
+    users = _user_rows(checked, columns)
+    _check_rows("rows of the user's columns", users, (rows, 1))
+    for column in columns.of_target:
+        _check_rows(column.name, len(checked[column.name]), (rows,))
+    for column in columns.of_user:
+        _check_rows(column.name, len(checked[column.name]), (users,))
+    for column in columns.lists:
+        _check_list(checked, column, columns, users, limits)
+    for column in (*columns.of_user, *columns.of_target, *columns.lists):
+        _check_values(checked, column)
+    return IdsRequest(checked, rows, is_one_user=users != rows)
+
+
+def merge_requests(requests: Sequence[IdsRequest], columns: ServedColumns) -> Tensors:
+    """Make one batch of several requests, each with one user a row."""
+    merged: Tensors = {}
+    for name in columns.inputs:
+        parts = [request.tensors[name] for request in requests]
+        if name.endswith(OFFSETS) and name not in {column.name for column in columns.lists}:
+            starts = np.cumsum([0, *(part[-1] for part in parts[:-1])])
+            ends = [part[1:] + start for part, start in zip(parts, starts, strict=True)]
+            merged[name] = np.concatenate([[0], *ends]).astype(np.int32)
+        else:
+            merged[name] = np.concatenate(parts)
+    return merged
+
+
+def _array(value: object, name: str, dtype: Any, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    if value is None:
+        raise RequestError(f"{name}: missing")
+    array = np.asarray(value)
+    if array.dtype != dtype:
+        raise RequestError(f"{name}: expected {dtype}, received {array.dtype}")
+    fits = array.ndim == len(shape) and all(
+        wanted in (-1, length) for wanted, length in zip(shape, array.shape, strict=True)
+    )
+    if not fits:
+        raise RequestError(
+            f"{name}: expected the shape {list(shape)}, received {list(array.shape)}"
+        )
+    return array
+
+
+def _user_rows(tensors: Tensors, columns: ServedColumns) -> int:
+    if columns.of_user:
+        return len(tensors[columns.of_user[0].name])
+    if not columns.histories:
+        return len(tensors[columns.targets[0].name])
+    first = columns.histories[0].name
+    return len(tensors[first + OFFSETS]) - 1 if columns.is_ragged else len(tensors[first])
+
+
+def _check_rows(name: str, rows: int, allowed: tuple[int, ...]) -> None:
+    if rows not in allowed:
+        expected = " or ".join(str(count) for count in dict.fromkeys(allowed))
+        raise RequestError(f"{name}: expected {expected}, received {rows}")
+
+
+def _check_list(
+    tensors: Tensors, column: Column, columns: ServedColumns, rows: int, limits: Limits
+) -> None:
+    if not columns.is_ragged:
+        _check_rows(column.name, len(tensors[column.name]), (rows,))
+        return
+    offsets, values = tensors[column.name + OFFSETS], tensors[column.name + VALUES]
+    name = column.name + OFFSETS
+    _check_rows(f"{name}: rows + 1", len(offsets), (rows + 1,))
+    lengths = np.diff(offsets)
+    if offsets[0] != 0 or offsets[-1] != len(values) or (lengths < 0).any():
+        raise RequestError(
+            f"{name}: expected offsets from 0 to the number of values ({len(values)}), nowhere "
+            f"falling, received {offsets.tolist()!s:.60}"
+        )
+    limits.check_history(int(lengths.max(initial=0)), column.name)
+    leader = columns.lists[0].name + OFFSETS
+    if not np.array_equal(offsets, tensors[leader]):
+        raise RequestError(f"{name}: expected the offsets of {leader}: histories are aligned")
+
+
+def _check_values(tensors: Tensors, column: Column) -> None:
+    """Look whether ids are in their table, and numbers are some."""
+    name = column.name + VALUES if column.name + VALUES in tensors else column.name
+    values, largest = tensors[name], column.largest_id
+    if largest is None:
+        wrong, expected = ~np.isfinite(values), "numbers"
+    else:
+        wrong, expected = (values < 0) | (values > largest), f"ids from 0 to {largest}"
+    if wrong.any():
+        raise RequestError(f"{name}: expected {expected}, received {values[wrong].flat[0]}")

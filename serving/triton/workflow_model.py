@@ -1,0 +1,46 @@
+"""The model ``workflow`` inside the stock Triton: a raw event in, ids out, no TensorFlow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..events.encoder import open_encoder
+from ..events.texts import encode_events
+from ..limits import Limits, RequestError
+from ..servable import Servable
+from ..signatures import one_user_batch
+from ..workers.protocol import EVENT
+from ..workers.worker import refusal
+from .relay import answer, read_tensors, refuse
+
+SERVABLE, MAX_CANDIDATES, MAX_HISTORY = "servable", "max_candidates", "max_history"
+"""What its config.pbtxt says, the servable's path from the folder of its version."""
+
+
+class TritonPythonModel:
+    """Turns an event into the inputs of the signature for one user and many candidates."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Read the vocabularies."""
+        parameters = json.loads(args["model_config"])["parameters"]
+        values = {name: entry["string_value"] for name, entry in parameters.items()}
+        here = Path(args["model_repository"]) / args["model_version"]
+        limits = Limits(int(values[MAX_CANDIDATES]), int(values[MAX_HISTORY]))
+        servable = Servable.open(here / values[SERVABLE], with_model=False)
+        self.encoder = open_encoder(servable, limits)
+
+    def execute(self, requests: Sequence[Any]) -> list[Any]:
+        """Answer requests of one event each."""
+        return [self._answer(request) for request in requests]
+
+    def _answer(self, request: Any) -> Any:
+        try:
+            events = encode_events(self.encoder, read_tensors(request)[EVENT])
+            if len(events) != 1:
+                raise RequestError(f"{EVENT}: expected one event, received {len(events)}")
+            return answer(one_user_batch(events[0], self.encoder.columns))
+        except Exception as error:  # of this request alone
+            return refuse(*refusal(error))

@@ -1,0 +1,191 @@
+"""Raw keys become the ids that the fitted workflow gave them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.histories.open_store import open_store
+from merlin_sim.histories.store import Interaction, as_text
+from merlin_sim.serving.events.encoder import EventEncoder, RowEncoder, open_encoder
+from merlin_sim.serving.limits import RequestError
+from merlin_sim.serving.servable import Column, Servable, ServedColumns
+
+
+@pytest.fixture
+def keys(servable):
+    """Raw keys by id."""
+    return {
+        domain: dict(
+            zip(
+                *pq.read_table(servable.vocabulary(domain))
+                .select(["id", "key"])
+                .to_pydict()
+                .values(),
+                strict=True,
+            )
+        )
+        for domain in ("user_id", "item_id", "cat_id")
+    }
+
+
+def encode(encoder, user, history, candidates):
+    fields = {"user_id": user, "history": history, "candidates": candidates}
+    return encoder.encode(encoder.parse(fields))
+
+
+def test_events_of_the_raw_logs_are_the_rows_of_the_dataset(encoder, events, dataset):
+    rows = pq.read_table(dataset.path / "test").to_pydict()
+    assert len(events) == len(rows["label"]) > 20
+    for place, event in enumerate(events):
+        encoded = encoder.encode(encoder.parse(event))
+        got = {**encoded.users, **encoded.targets, **encoded.histories}
+        assert set(got) == set(rows) - {"label", "item_id_neg", "cat_id_neg"}
+        for name, ids in got.items():
+            assert ids.tolist() == list(np.atleast_1d(rows[name][place])), name
+
+
+def test_unseen_keys_and_nulls(encoder, keys):
+    seen = [keys["item_id"][1], keys["item_id"][2]]
+    encoded = encode(encoder, "nobody", [seen[0], "new", None, seen[1]], ["new", None, seen[0]])
+    assert encoded.users["user_id"].tolist() == [0]
+    assert encoded.targets["item_id_trgt"].tolist() == [0, 0, 1]
+    assert encoded.targets["cat_id_trgt"][:2].tolist() == [0, 0]
+    assert encoded.histories["item_id_pos"].tolist() == [1, 2]
+    assert len(encoded.histories["cat_id_pos"]) == 2
+    assert encode(encoder, None, [], []).users["user_id"].tolist() == [0]
+
+
+def test_a_given_feature_wins_over_the_known_one(encoder, keys):
+    item = keys["item_id"][1]
+    known = encode(encoder, None, [], [item]).targets["cat_id_trgt"][0]
+    other = next(i for i in keys["cat_id"] if i != known)
+    given = {"item_id": item, "cat_id": keys["cat_id"][other]}
+    encoded = encode(encoder, None, [given], [given, {"item_id": item, "cat_id": "new"}])
+    assert encoded.targets["cat_id_trgt"].tolist() == [other, 0]
+    assert encoded.histories["cat_id_pos"].tolist() == [other]
+    unseen = {"item_id": "new", "cat_id": keys["cat_id"][other]}
+    assert encode(encoder, None, [], [unseen]).targets["cat_id_trgt"].tolist() == [other]
+
+
+def test_items_that_were_looked_up_are_as_their_keys(servable, keys):
+    """Known, unseen, and with what is known of them."""
+    encoder = EventEncoder(servable)
+    items = [keys["item_id"][7], "new", keys["item_id"][2], keys["item_id"][7]]
+    history = [keys["item_id"][3], "new", keys["item_id"][1]]
+    expected = encode(encoder, keys["user_id"][2], history, items)
+    event = encoder.parse({"user_id": keys["user_id"][2], "history": history, "candidates": []})
+    found = encoder.encode_beside(event, encoder.item_ids(items))
+    assert found.candidates == expected.candidates == 4
+    for part in ("users", "targets", "histories"):
+        of, wanted = getattr(found, part), getattr(expected, part)
+        assert {name: (ids.tolist(), ids.dtype) for name, ids in of.items()} == {
+            name: (ids.tolist(), ids.dtype) for name, ids in wanted.items()
+        }
+    encoder.items[0].features.clear()
+    with pytest.raises(RequestError, match="expected a servable that knows 'cat_id' of its items"):
+        encoder.encode_beside(event, encoder.item_ids(items))
+
+
+def test_the_newest_seen_positions_are_kept(encoder, keys):
+    longest = encoder.columns.longest
+    history = [keys["item_id"][i % 30 + 1] for i in range(longest + 5)] + ["new"] * 3
+    encoded = encode(encoder, None, history, [])
+    expected = [i % 30 + 1 for i in range(5, longest + 5)]
+    assert encoded.histories["item_id_pos"].tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("history", "message"),
+    [
+        ([5], r"history\[0\]: expected a string or null, received 5"),
+        ([True], "expected a string"),
+        ([["a"]], "expected a string"),
+        ([{"item_id": "a", "cat_id": 5}], r"history\[0\].cat_id: expected a string"),
+    ],
+)
+def test_a_key_of_another_type_is_named(encoder, history, message):
+    with pytest.raises(RequestError, match=message):
+        encode(encoder, None, history, [])
+
+
+def test_a_user_that_no_store_can_have_is_refused(servable, tmp_path):
+    store = open_store(str(tmp_path / "store"), create=True)
+    encoder = EventEncoder(servable, histories=store)
+    with pytest.raises(RequestError, match="user_id: expected text, received a lone surrogate"):
+        encoder.parse({"user_id": "\ud800", "candidates": []})
+
+
+def test_a_model_without_a_users_column_takes_no_store(servable, tmp_path):
+    store = open_store(str(tmp_path / "store"), create=True)
+    columns = replace(servable.columns, users=())
+    without = SimpleNamespace(path=servable.path, columns=columns, takes_rows=False)
+    without.check_reads_histories = lambda: Servable.check_reads_histories(without)
+    with pytest.raises(MerlinSimError, match="reads no column of a user, and a store has histor"):
+        open_encoder(without, histories=store)
+
+
+def test_a_kept_history_is_as_if_it_were_sent(servable, keys, tmp_path):
+    store = open_store(str(tmp_path / "store"), create=True)
+    encoder = EventEncoder(servable, histories=store)
+    items = [keys["item_id"][i % 30 + 1] for i in range(3 * encoder.columns.longest)]
+    items[-3:] = ["new"] * 3
+    store.append([Interaction('"A"', as_text(item), 5) for item in items])
+    store.append([Interaction('"A"', '{"item_id":"B","cat_id":"C"}', 4)])
+    event = {"user_id": "A", "candidates": [items[0]]}
+    kept = encoder.encode(encoder.parse(event)).histories
+    sent = encoder.encode(encoder.parse({**event, "history": items})).histories
+    assert {name: ids.tolist() for name, ids in kept.items()} == {
+        name: ids.tolist() for name, ids in sent.items()
+    }
+    assert len(kept["item_id_pos"]) == encoder.columns.longest
+    for user in ("B", None, 7.5):
+        assert encoder.parse({**event, "user_id": user}).history == []
+    assert encoder.parse({**event, "history": None}).history == []
+    with pytest.raises(RequestError, match="expected the key 'user_id'"):
+        encoder.parse({"candidates": []})
+
+
+WRONG = [1e39, -1e308, 10**400, 2**140, float("nan"), float("inf"), True, "7", [], {}]
+
+
+def encoder(raw: bool) -> RowEncoder:
+    price = Column("price", "price", np.dtype("float32"), None)
+    columns = ServedColumns((), (price,), (), None, longest=0, is_ragged=False)
+    return RowEncoder(SimpleNamespace(columns=columns, takes_raw_numbers=raw))
+
+
+def value_of(row_encoder, number):
+    encoded = row_encoder.encode(row_encoder.parse({"price": number}))
+    return encoded.targets["price"].item()
+
+
+@pytest.mark.parametrize("number", WRONG)
+@pytest.mark.parametrize("raw", [True, False])
+def test_a_number_that_the_model_cannot_take_is_refused(raw, number):
+    with pytest.raises(RequestError, match="price: expected a number"):
+        value_of(encoder(raw), number)
+
+
+def test_numbers_are_taken_as_the_dataset_has_them():
+    assert value_of(encoder(False), -2.5) == -2.5
+    assert value_of(encoder(True), 10**30) == pytest.approx(np.log(1e30))
+    assert value_of(encoder(True), -2) == value_of(encoder(True), None) == 0
+    for row_encoder, number in ((encoder(True), -3), (encoder(False), None)):
+        with pytest.raises(RequestError, match="price: expected a number"):
+            value_of(row_encoder, number)
+
+
+@pytest.mark.parametrize("number", [2**60 + 1, 2**70, 0.5, 3])
+def test_a_large_number_is_shown_as_the_model_takes_it(number):
+    """Arrow refuses whole numbers that a float of 64 bits has not."""
+    row_encoder = encoder(raw=False)
+    row = row_encoder.output_row(row_encoder.parse({"price": number}))
+    table = pa.Table.from_pylist([row], pa.schema(list(row_encoder.output_types().items())))
+    assert table["price"].to_pylist() == [float(number)]

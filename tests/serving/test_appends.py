@@ -1,0 +1,157 @@
+"""Interactions that are sent to a server are kept before they are acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+
+import pytest
+
+from merlin_sim.histories.open_store import open_store
+from merlin_sim.histories.store import StoreError
+from merlin_sim.serving.appends import MOST, NOT_KEPT, Appends, KeyKind
+
+DOMAINS = ("item_id", "cat_id")
+ANY = KeyKind(is_text=True, is_any=True)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return open_store(str(tmp_path / "store"), create=True)
+
+
+def ask(appends, *bodies):
+    """Send them at the same moment."""
+
+    async def gather():
+        return await asyncio.gather(*(appends.answer(body) for body in bodies))
+
+    return asyncio.run(gather())
+
+
+def body(*interactions):
+    return json.dumps(interactions[0] if len(interactions) == 1 else interactions).encode()
+
+
+def test_one_and_several_are_kept(store):
+    appends = Appends(store, ANY, ANY, DOMAINS)
+    one = body({"user": "A", "item": "B1", "time": 2})
+    two = body(
+        {"user": "A", "item": {"item_id": "B0", "cat_id": "C"}, "time": 1}, {"user": 7, "item": 8}
+    )
+    assert ask(appends, one, two) == [(200, {"kept": 1}), (200, {"kept": 2})]
+    assert store.read('"A"', 9).items == [{"item_id": "B0", "cat_id": "C"}, "B1"]
+    assert store.read("7", 9).items == [8]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"{", "expected one JSON object"),
+        (b"3", "expected an object, received 3"),
+        (b'[{"user": 1, "item": 2}, {"user": 1}]', "interaction 2: expected the key 'item'"),
+        (b'{"user": 1, "item": {"cat_id": 2}}', "item: expected 'item_id'"),
+        (b'{"user": 1, "item": {"item_id": 2, "colour": 3}}', "nothing beside item_id, cat_id"),
+        (
+            json.dumps({"user": 2**70, "item": 1}).encode(),
+            "user: expected a whole number of 64 bits",
+        ),
+        (b'{"user": "\\ud800", "item": 1}', "user: expected characters of Unicode"),
+        (json.dumps([0] * (MOST + 1)).encode(), "at most 10,000 interactions, received 10,001"),
+    ],
+)
+def test_of_a_bad_request_nothing_is_kept(store, text, says):
+    ((status, answer),) = ask(Appends(store, ANY, ANY, DOMAINS), text)
+    assert status == 400 and says in answer["error"]
+    assert store.users() == 0
+
+
+class HeldStore:
+    """Writes when it is allowed to; refuses what is told."""
+
+    def __init__(self):
+        self.go_on = threading.Event()
+        self.calls = []
+
+    def append(self, interactions):
+        self.go_on.wait(60)
+        self.calls.append([json.loads(one.item) for one in interactions])
+        if 13 in self.calls[-1]:
+            raise StoreError("the disk is full.")
+
+
+def test_what_waits_is_written_together_and_each_is_told_its_own_end():
+    store = HeldStore()
+    appends = Appends(store, ANY, ANY, DOMAINS)
+
+    async def go():
+        waiting = [
+            asyncio.create_task(appends.answer(body({"user": 1, "item": item})))
+            for item in range(5)
+        ]
+        await asyncio.sleep(0.05)
+        assert not any(task.done() for task in waiting)
+        store.go_on.set()
+        answers = await asyncio.gather(*waiting)
+        return [*answers, await appends.answer(body({"user": 1, "item": 13}))]
+
+    answers = asyncio.run(go())
+    assert answers == [(200, {"kept": 1})] * 5 + [(503, {"error": NOT_KEPT})]
+    assert [item for call in store.calls for item in call] == [0, 1, 2, 3, 4, 13]
+    assert len(store.calls) < 6
+
+
+def test_those_that_wait_with_a_caller_who_has_gone_are_answered():
+    store = HeldStore()
+    appends = Appends(store, ANY, ANY, DOMAINS)
+
+    async def go():
+        waiting = [
+            asyncio.create_task(appends.answer(body({"user": 1, "item": item})))
+            for item in range(3)
+        ]
+        await asyncio.sleep(0)
+        waiting[1].cancel()
+        store.go_on.set()
+        return await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 60)
+
+    first, gone, last = asyncio.run(go())
+    assert first == last == (200, {"kept": 1})
+    assert isinstance(gone, asyncio.CancelledError)
+
+
+def test_what_was_kept_is_counted(store):
+    appends = Appends(store, ANY, ANY, DOMAINS)
+    one, two = body({"user": "A", "item": "B"}), body(*[{"user": "A", "item": n} for n in range(3)])
+    ask(appends, one, two, b"nonsense")
+    store.append = lambda interactions: (_ for _ in ()).throw(StoreError("full"))
+    ask(appends, one)
+    numbers = dict(
+        line.rsplit(" ", 1) for line in appends.counts.text().splitlines() if line[0] != "#"
+    )
+    told = {name.split("{")[0]: value for name, value in numbers.items() if "le=" not in name}
+    assert told.pop("merlin_sim_histories_append_seconds") > "0"
+    assert told == {
+        "merlin_sim_histories_appends": "4",
+        "merlin_sim_histories_append_requests": "2",
+        "merlin_sim_histories_append_writes": "1",
+        "merlin_sim_histories_append_refused": "1",
+        "merlin_sim_histories_append_failures": "1",
+    }
+    assert numbers['merlin_sim_histories_append_seconds_bucket{le="+Inf"}'] == "1"
+
+
+@pytest.mark.parametrize(
+    ("one", "says"),
+    [
+        ({"user": 7, "item": "B1"}, "user: expected a string, as the model's keys are, received 7"),
+        ({"user": "A", "item": 8}, "item: expected a string, as the model's keys are"),
+        ({"user": "A", "item": {"item_id": 8}}, "item.item_id: expected a string"),
+    ],
+)
+def test_what_no_event_of_the_model_could_read_is_refused(servable, store, one, says):
+    """All events of that user would be refused for it."""
+    ((status, answer),) = ask(Appends.of(servable, store), body(one))
+    assert status == 400 and says in answer["error"]
+    assert store.users() == 0

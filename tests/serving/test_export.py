@@ -1,0 +1,185 @@
+"""A servable holds what serving needs, appears whole or not at all, and moves anywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tensorflow as tf
+from full_disk import written_at_most
+
+from merlin_sim.foundation.exceptions import DatasetWarning, MerlinSimError
+from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.serving import export
+from merlin_sim.serving.export import export_model
+from merlin_sim.serving.scorer import Scorer
+from merlin_sim.serving.servable import Servable, ServableError
+
+
+def test_what_is_in_it(servable, dataset, model):
+    files = set(servable.manifest["files"])
+    assert {"feature_spec.yaml", "schema.pbtxt", "workflow.json", "model/saved_model.pb"} <= files
+    assert {f"categories/{name}.parquet" for name in ("user_id", "item_id", "cat_id")} <= files
+    assert not [name for name in files if "keras" in name or name.endswith((".pkl", ".py"))]
+    assert servable.manifest["model"]["type"] == "sim"
+    assert servable.manifest["model"]["options"] == model.options.to_dict()
+    assert servable.spec.feature_spec == dataset.spec.feature_spec
+    assert servable.channels == dataset.channels
+
+
+def test_no_file_of_it_is_a_pickle(servable):
+    for name in servable.manifest["files"]:
+        content = (servable.path / name).read_bytes()
+        assert not content.startswith((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")), name
+        assert str(servable.path.parent).encode() not in content, name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("signature", ["serving_default", "one_user"])
+def test_the_signatures_are_the_schema(servable, dataset, signature):
+    loaded = tf.saved_model.load(str(servable.model))
+    _, inputs = loaded.signatures[signature].structured_input_signature
+    found = {name: (spec.dtype, spec.shape.as_list()) for name, spec in inputs.items()}
+    expected = {}
+    for channel in ("user_features", "target_item_features"):
+        expected |= {name: (tf.int64, [None]) for name in dataset.channels[channel]}
+    for name in dataset.channels["positive_history"]:
+        expected[name + "__values"] = (tf.int64, [None])
+        expected[name + "__offsets"] = (tf.int32, [None])
+    assert found == expected
+    outputs = loaded.signatures[signature].structured_outputs
+    assert {n: (s.dtype, s.shape.as_list()) for n, s in outputs.items()} == {
+        "score": (tf.float32, [None, 1])
+    }
+
+
+@pytest.mark.slow
+def test_histories_may_be_padded_rows(make_model, dataset, tmp_path, encoder, events, expected):
+    servable = Servable.open(export_model(make_model(), dataset, tmp_path / "out", pad=True))
+    _, inputs = (
+        tf.saved_model.load(str(servable.model))
+        .signatures["serving_default"]
+        .structured_input_signature
+    )
+    assert inputs["item_id_pos"].shape.as_list() == [None, 20]
+    scorer = Scorer(servable, one_user_from=None)
+    encoded = [encoder.encode(encoder.parse(event)) for event in events]
+    np.testing.assert_allclose(np.concatenate(scorer.score_events(encoded)), expected, atol=1e-5)
+    scorer.one_user_from = 1
+    np.testing.assert_allclose(np.concatenate(scorer.score_events(encoded)), expected, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["din", "dien", "eta", "sdim", "twin"])
+def test_the_other_models(kind, make_model, dataset, tmp_path, encoder, events):
+    model = make_model(kind)
+    scorer = Scorer(Servable.open(export_model(model, dataset, tmp_path / "out")))
+    encoded = [encoder.encode(encoder.parse(event)) for event in events]
+    for one_user_from in (None, 1):
+        scorer.one_user_from = one_user_from
+        np.testing.assert_allclose(
+            np.concatenate(scorer.score_events(encoded)),
+            model.predict(dataset, batch_size=32)[:, 0],
+            atol=1e-5,
+        )
+
+
+FRESH = """
+import json, sys
+from merlin_sim.serving.events.encoder import EventEncoder
+from merlin_sim.serving.servable import Servable
+servable = Servable.open(sys.argv[1])
+encoder = EventEncoder(servable)
+encoded = [encoder.encode(encoder.parse(event)) for event in json.load(sys.stdin)]
+from merlin_sim.serving.scorer import Scorer
+print(json.dumps([float(x) for row in Scorer(servable).score_events(encoded) for x in row]))
+assert "merlin_sim.models" not in sys.modules
+"""
+
+
+@pytest.mark.slow
+def test_moved_elsewhere_it_needs_neither_dataset_nor_model_code(
+    servable, events, expected, tmp_path
+):
+    moved = tmp_path / "elsewhere" / "copy"
+    shutil.copytree(servable.path, moved)
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FRESH, str(moved)],
+        input=json.dumps(events),
+        capture_output=True,
+        text=True,
+        timeout=280,
+        cwd=tmp_path,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+    )
+    assert result.returncode == 0, result.stderr[-2000:]
+    np.testing.assert_allclose(json.loads(result.stdout), expected, atol=1e-5)
+
+
+def test_a_run_that_fails_leaves_nothing(make_model, dataset, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(export, "save_served_model", lambda *_: None)
+    monkeypatch.setattr(export, "write_manifest", fail)
+    with pytest.raises(MerlinSimError, match="No space left"):
+        export_model(make_model("din"), dataset, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_is_not_empty_stays(make_model, dataset, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").write_text("x")
+    with pytest.raises(MerlinSimError, match="--overwrite"):
+        export_model(make_model("din"), dataset, tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
+
+
+def test_the_dataset_is_never_replaced(make_model, dataset):
+    with pytest.raises(MerlinSimError, match="holds nothing of what is read"):
+        export_model(make_model("din"), dataset, dataset.path, overwrite=True)
+    assert DatasetDirectory.open(dataset.path).files("train")
+
+
+def test_a_vocabulary_larger_than_its_table_is_refused(make_model, dataset, tmp_path):
+    copy = tmp_path / "dataset"
+    shutil.copytree(dataset.path, copy)
+    path = copy / "categories" / "cat_id.parquet"
+    keys = [f"k{i}" for i in range(50)]
+    pq.write_table(pa.table({"id": list(range(1, 51)), "key": keys}), path)
+    with pytest.warns(DatasetWarning, match="ids end at 50, those of cat_id .*: some have no row"):
+        changed = DatasetDirectory.open(copy)
+    with pytest.raises(ServableError, match="50 keys, more than the cardinality of 'cat_id'"):
+        export_model(make_model("din"), changed, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_servable_without_its_model_is_refused(servable, tmp_path):
+    from merlin_sim.serving.servable import write_manifest
+
+    for name in ("feature_spec.yaml", "schema.pbtxt"):
+        shutil.copy(servable.path / name, tmp_path / name)
+    write_manifest(tmp_path, {"request": servable.manifest["request"]})
+    with pytest.raises(ServableError, match="without model/saved_model.pb"):
+        Servable.open(tmp_path)
+    assert Servable.open(tmp_path, with_model=False).vocabulary("user_id") is None
+    write_manifest(tmp_path, {})
+    with pytest.raises(ServableError, match="does not say what a request is"):
+        Servable.open(tmp_path, with_model=False)
+
+
+@pytest.mark.parametrize("most", [100, 20_000])
+def test_a_full_disk_is_said_with_what_is_free(model, dataset, tmp_path, most):
+    """TensorFlow meets it in the weights."""
+    with written_at_most(most), pytest.raises(MerlinSimError) as error:
+        export_model(model, dataset, tmp_path / "out")
+    assert str(error.value).startswith(f"{tmp_path / 'out'}: ")
+    assert "MiB are free" in str(error.value) and str(tmp_path) in str(error.value)
+    assert not list(tmp_path.iterdir())
