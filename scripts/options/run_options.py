@@ -94,11 +94,11 @@ def _setting_option(name: str, default: Any) -> Callable[[Any], Any]:
 
 
 def _published_option(name: str) -> Callable[[Any], Any]:
-    reason, default = WITHOUT_MEANING[name]
-    text = f"Accepted for published command lines; without meaning here: {reason}."
+    """Accept an option of published command lines; no help shows it."""
+    default = WITHOUT_MEANING[name][1]
     if isinstance(default, bool):
-        return _flag(name, default, "", text)
-    return click.option(f"--{name}", type=int, default=default, show_default=True, help=text)
+        return click.option(f"--{name}/--no_{name}", name, default=default, hidden=True)
+    return click.option(f"--{name}", type=int, default=default, hidden=True)
 
 
 MODEL_OPTIONS = model_options(OFF)

@@ -50,7 +50,7 @@ class ShortHelp(click.Command):
             return
         model = ctx.meta.get(MODEL)
         names = self.common if model is None else _options_of(model)
-        known = self.get_params(ctx)
+        known = [param for param in self.get_params(ctx) if not getattr(param, "hidden", False)]
         params = {name.lstrip("-"): param for param in known for name in param.opts}
         shown = [params[name] for name in names]
         records = [record for param in shown if (record := param.get_help_record(ctx))]

@@ -11,5 +11,6 @@ from merlin_sim.scripts.main import main
 
 if __name__ == "__main__":
     # `--mode` chooses between training and inference, as it does there.
-    sys.argv[1:] = ["train", "--log_format", "dllogger", "--preset", "published", *sys.argv[1:]]
+    given = ["--helpfull" if word == "--help" else word for word in sys.argv[1:]]
+    sys.argv[1:] = ["train", "--log_format", "dllogger", "--preset", "published", *given]
     main()

@@ -38,8 +38,9 @@ def test_train_shows_the_common_options_and_where_the_others_are():
 def test_helpfull_shows_all_options():
     found = answer("train", "--helpfull")
     assert found.returncode == 0
-    options = [opt for param in all_commands()["train"].params for opt in param.opts]
-    assert [opt for opt in options if opt not in found.stdout] == []
+    shown = [param for param in all_commands()["train"].params if not param.hidden]
+    assert [opt for param in shown for opt in param.opts if opt not in found.stdout] == []
+    assert "--disable_cache" not in found.stdout  # accepted, and without meaning
 
 
 @pytest.mark.parametrize("given", [("--model_type", "sdim"), ("--model_type=sdim",)])
