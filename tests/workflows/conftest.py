@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from forked_workers import forked
 
 from merlin_sim.scripts.main import cli
 from merlin_sim.workflows.synthetic.amazon_logs import PlantedBehaviour, synthesize
@@ -80,6 +81,13 @@ def positives(rows: pd.DataFrame) -> Counter:
     kept = rows[rows["label"] == 1]
     names = ["user_id", "item_id_trgt", "cat_id_trgt", "item_id_pos", "cat_id_pos"]
     return Counter(kept[names].itertuples(index=False, name=None))
+
+
+@pytest.fixture
+def forked_workers():
+    """Let the workers of local clusters start within a fraction of a second."""
+    with forked():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -78,14 +78,15 @@ class Started:
             return []
 
     def ranks(self) -> list[psutil.Process]:
-        """The processes that train, by rank."""
+        """The processes that train, by rank; of warm ones those that wait for them and end them."""
         found = {}
         for process in self.family():
             try:
                 words, environ = process.cmdline(), process.environ()
             except psutil.Error:
                 continue
-            if any(word.endswith("bin/merlin-sim") for word in words[:2]):
+            # The program's name stands second, and in the words of one that is warm sixth.
+            if any(word.endswith("bin/merlin-sim") for word in words[:6]):
                 found[int(environ.get("HOROVOD_RANK", "0"))] = process
         return [found[rank] for rank in sorted(found)]
 

@@ -207,6 +207,7 @@ def test_partitions_do_not_matter(raw, dataset, tmp_path, preprocess, monkeypatc
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_workers_do_not_matter(raw, dataset, tmp_path, preprocess, workers):
     options = ("--scheduler", "local", "--review_loader_num_workers", workers)

@@ -40,6 +40,7 @@ class WatchedCluster(DaskCluster):
 
 @pytest.mark.slow
 @pytest.mark.timeout(550)
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize(
     ("name", "phases", "with_files"),
     [

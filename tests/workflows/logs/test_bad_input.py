@@ -96,10 +96,11 @@ def test_bad_metadata_is_told_with_its_line_or_counted(tmp_path, preprocess, run
 
 
 @pytest.mark.parametrize("scheduler", ["single", pytest.param("local", marks=pytest.mark.slow)])
-def test_the_line_is_right_far_into_a_file(scheduler, tmp_path, preprocess, monkeypatch):
+def test_the_line_is_right_far_into_a_file(scheduler, tmp_path, preprocess, monkeypatch, request):
     options = ["--scheduler", scheduler]
     if scheduler == "local":
-        options += ["--review_loader_num_workers", 1]  # each is a process that imports NVTabular
+        options += ["--review_loader_num_workers", 1]
+        request.getfixturevalue("forked_workers")
     monkeypatch.setattr(text_lines, "BLOCK_BYTES", 5_000)
     raw = write(tmp_path, (GOOD + b"\n") * 1000 + b"bad\n" + (GOOD + b"\n") * 50)
     with pytest.raises(MerlinSimError, match="reviews_Books.json, line 1001: "):
