@@ -21,7 +21,7 @@ NOT_PASSED = 1
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     required=True,
     help="What may be promoted: an exported model, a run's results directory, or checkpoints "
-    "(the newest is taken).",
+    "(the best is taken).",
 )
 @click.option(
     "--current",
