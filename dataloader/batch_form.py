@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from merlin.schema import ColumnSchema, Schema
+from merlin.schema import Schema
 
 from ..foundation.exceptions import MerlinSimError
+from ..schemas.channels import tag_names
+from ..schemas.known_keys import domain_of
 
 
 def list_widths(schema: Schema, ragged: bool) -> dict[str, int]:
@@ -38,26 +40,20 @@ def binary_labels(schema: Schema) -> frozenset[str]:
     return frozenset(
         column.name
         for column in schema
-        if "target" in tags_of(column) and tags_of(column) & {"binary_classification", "binary"}
+        if "target" in tag_names(column) and tag_names(column) & {"binary_classification", "binary"}
     )
 
 
 def largest_ids(schema: Schema) -> dict[str, int]:
     """Name the columns of ids, with the last id that each column's table has a row for."""
     return {
-        column.name: int(largest)
+        column.name: domain[1]
         for column in schema
-        if "categorical" in tags_of(column) and "target" not in tags_of(column)
-        # Not its int_domain, which there is of columns declared as integers only.
-        if (largest := (column.properties.get("domain") or {}).get("max")) is not None
+        # Not of its int_domain, which there is of columns declared as integers only.
+        if (domain := domain_of(column)) is not None
     }
 
 
 def small_ids(schema: Schema) -> frozenset[str]:
     """Name the columns of ids that int32 can hold."""
     return frozenset(name for name, largest in largest_ids(schema).items() if largest < 2**31)
-
-
-def tags_of(column: ColumnSchema) -> set[str]:
-    """Return a column's tags as words."""
-    return {getattr(tag, "value", tag) for tag in column.tags}

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..foundation.exceptions import MerlinSimError
-from ..schemas.dataset_files import COUNT, ID
-from ..schemas.item_table import ItemTable
+from ..schemas.item_table import COUNT, ID, ItemTable
 
 LARGEST_COUNT = 2**53
 

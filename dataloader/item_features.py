@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 import tensorflow as tf
 
 from ..foundation.hashing import CROSS_SALT
-from ..schemas.dataset_files import ID, SECONDS, TAKEN, TIME, VALUE
+from ..schemas.dataset_files import SECONDS, TAKEN, TIME, VALUE
+from ..schemas.item_table import ID
 from ..schemas.users_layout import COUNT, CrossOf, EncodingOf
 from .data_error import READ_ERRORS, DataError
 from .draws import mix

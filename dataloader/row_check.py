@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from merlin.schema import Schema
 
-from ..schemas.channels import known_channel
+from ..schemas.channels import known_channel, tag_names
 from .arrow_columns import Array, Column
-from .batch_form import binary_labels, largest_ids, tags_of
+from .batch_form import binary_labels, largest_ids
 from .data_error import DataError
 
 LARGEST_NUMBER = float(np.finfo(np.float32).max)
@@ -109,7 +109,7 @@ def _refuse(
 
 def vector_widths(schema: Schema) -> dict[str, int]:
     """Name the columns of vectors, with their length."""
-    channels = {column.name: map(known_channel, tags_of(column)) for column in schema}
+    channels = {column.name: map(known_channel, tag_names(column)) for column in schema}
     return {
         name: int(schema[name].value_count.max)
         for name, found in channels.items()
@@ -121,7 +121,7 @@ def aligned_lists(schema: Schema) -> list[list[str]]:
     """Return the columns of lists that must be equally long in a row, group by group."""
     groups: dict[str, list[str]] = {}
     for column in schema:
-        for tag in sorted(tags_of(column)):
+        for tag in sorted(tag_names(column)):
             channel = known_channel(tag)
             if channel is not None and channel.is_list:
                 groups.setdefault(channel.aligned_with or tag, []).append(column.name)

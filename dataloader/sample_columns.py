@@ -24,8 +24,7 @@ from ..schemas.channels import (
     USER_NUMERICAL,
 )
 from ..schemas.dataset import DatasetDirectory
-from ..schemas.dataset_files import COUNT, ID
-from ..schemas.item_table import ItemTable
+from ..schemas.item_table import COUNT, ID, ItemTable
 from ..schemas.specs.feature_spec import Feature
 from ..schemas.users_layout import CrossOf
 from .batch_form import largest_ids

@@ -152,10 +152,6 @@ class ChannelContract:
     def require(self, schema: Schema, where: str) -> dict[str, list[str]]:
         """Do as :meth:`read` does; say which tags are missing where a channel is.
 
-        Args:
-            schema: The schema.
-            where: What the message begins with.
-
         Raises:
             MerlinSimError: Where a channel that must be there is not.
         """
@@ -495,9 +491,6 @@ def channels_of(schema: Schema) -> dict[str, list[str]]:
     intervals where tagged TIME too); single values tagged USER or ITEM are user and target item
     features. A schema that bears neither a channel's name nor a list of a contract among its tags
     is read as plain rows: CATEGORICAL and CONTINUOUS columns are its channels.
-
-    Args:
-        schema: The schema of a dataset's columns.
 
     Returns:
         Channel name -> column names, in the schema's order; channels without columns are left out.

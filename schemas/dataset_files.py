@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
@@ -12,10 +12,34 @@ from ..foundation.exceptions import SpecError
 from ..foundation.problem import Problem
 from .channels import TARGET_ITEM_FEATURES, USER_NUMERICAL
 from .dtypes import is_integer, is_number
+from .item_table import COUNT, ID
 from .parquet import UnreadableFooter, fits, is_list, read_footer, type_in_words
 from .specs.feature_spec import FeatureSpec
-from .translation.merlin_import import Schema
 from .users_layout import OF_USERS, UsersLayout
+
+if TYPE_CHECKING:
+    from .translation.merlin_import import Schema
+
+TIME, VALUE = "time", "value"
+SECONDS, TAKEN = "seconds", "taken"
+
+
+class Kind(NamedTuple):
+    """What a column may hold."""
+
+    is_list: bool
+    dtype: str
+
+    @property
+    def in_words(self) -> str:
+        """For messages."""
+        numbers = "numbers" if is_number(self.dtype) else "values"
+        numbers = "whole numbers" if is_integer(self.dtype) else numbers
+        return f"lists of {numbers}" if self.is_list else f"one value a row, {numbers}"
+
+
+ID_OF_ROW, NUMBER_OF_ROW = Kind(False, "int64"), Kind(False, "float32")
+IDS_OF_ROW, NUMBERS_OF_ROW = Kind(True, "int64"), Kind(True, "float32")
 
 
 def check_parquet_columns(directory: Path, spec: FeatureSpec, schema: Schema) -> None:
@@ -25,60 +49,14 @@ def check_parquet_columns(directory: Path, spec: FeatureSpec, schema: Schema) ->
         SpecError: With every file and column that is not as the spec says.
     """
     problems: list[Problem] = []
-    for chunks in spec.source_spec.values():
-        for chunk in chunks:
-            for name in chunk.files if chunk.type == "parquet" else ():
-                file = directory / name
-                try:
-                    _, columns = read_footer(file)
-                except UnreadableFooter as error:
-                    problems.append(error.problem)
-                    continue
-                for feature in chunk.features:
-                    is_list_feature = bool(schema[feature].is_list)
-                    dtype = spec.feature_spec[feature].dtype
-                    found = _column_problem(columns, feature, dtype, is_list_feature)
-                    if found is not None:
-                        problems.append(Problem(str(file), (feature,), *found))
+    for chunk in (chunk for chunks in spec.source_spec.values() for chunk in chunks):
+        if chunk.type == "parquet":
+            dtypes = {name: spec.feature_spec[name].dtype for name in chunk.features}
+            kinds = {name: Kind(bool(schema[name].is_list), dtypes[name]) for name in dtypes}
+            for name in chunk.files:
+                problems += _problems(directory / name, kinds, dtypes)
     if problems:
         raise SpecError(directory, problems)
-
-
-def _column_problem(
-    columns: pa.Schema, name: str, dtype: str, is_list_feature: bool
-) -> tuple[str, str] | None:
-    """Say what was expected of a column and what it is, None where it is as it should be."""
-    count = columns.names.count(name)
-    if count != 1:
-        return "one column", "none" if count == 0 else f"{count} of this name"
-    kind = columns.field(name).type
-    if is_list(kind) == is_list_feature and fits(kind, dtype):
-        return None
-    values = "whole numbers" if is_integer(dtype) else "numbers" if is_number(dtype) else "values"
-    shape = "lists of {}" if is_list_feature else "one value a row, {}"
-    return f"{shape.format(values)} (dtype {dtype})", type_in_words(kind)
-
-
-ID = "id"
-COUNT = "count"
-TIME, VALUE = "time", "value"
-SECONDS, TAKEN = "seconds", "taken"
-
-
-class Kind(NamedTuple):
-    """What a column may hold."""
-
-    is_list: bool
-    are_ids: bool
-
-    @property
-    def in_words(self) -> str:
-        """For messages."""
-        numbers = "whole numbers" if self.are_ids else "numbers"
-        return f"lists of {numbers}" if self.is_list else f"one value a row, {numbers}"
-
-
-ID_OF_ROW, NUMBER_OF_ROW = Kind(False, True), Kind(False, False)
 
 
 def check_users_files(directory: Path, spec: FeatureSpec, layout: UsersLayout) -> None:
@@ -98,7 +76,8 @@ def check_users_files(directory: Path, spec: FeatureSpec, layout: UsersLayout) -
     wanted = dict.fromkeys([ID, COUNT, *layout.item_features], ID_OF_ROW)
     for name, column in layout.item_columns.items():
         feature = spec.feature_spec[name]
-        wanted[column] = Kind(bool(feature.dimensions), bool(feature.cardinality))
+        dtype = "int64" if feature.cardinality else "float32"
+        wanted[column] = Kind(bool(feature.dimensions), dtype)
     found = _problems(table, wanted)
     problems += found or _wrong_size(table, spec)
     for name in layout.item_changes.values():
@@ -117,39 +96,47 @@ def wanted_of_users(
     numbers = set(spec.channel_spec.get(USER_NUMERICAL, ()))
     features = {name for channel in OF_USERS for name in spec.channel_spec.get(channel, ())}
     wanted = {
-        name: Kind(is_list=name in layout.per_interaction, are_ids=name not in numbers)
+        name: Kind(name in layout.per_interaction, "float32" if name in numbers else "int64")
         for name in sorted(features)
     }
     before = [] if layout.samples_before is None else [layout.samples_before]
     wanted |= dict.fromkeys([*positions, *before], ID_OF_ROW)
     wanted |= {
-        name: Kind(True, wanted[name].are_ids if name in wanted else True) for name in layout.lists
+        name: wanted[name]._replace(is_list=True) if name in wanted else IDS_OF_ROW
+        for name in layout.lists
     }
-    return wanted | ({} if layout.times is None else {layout.times: Kind(True, False)})
+    return wanted | ({} if layout.times is None else {layout.times: NUMBERS_OF_ROW})
 
 
-def _problems(file: Path, wanted: Mapping[str, Kind]) -> list[Problem]:
+def _problems(
+    file: Path, wanted: Mapping[str, Kind], dtypes: Mapping[str, str] | None = None
+) -> list[Problem]:
+    """Compare a file's columns with what is wanted; the spec's dtypes are named where given."""
     try:
         _, columns = read_footer(file)
     except UnreadableFooter as error:
         return [error.problem]
+    stated = {name: f" (dtype {dtype})" for name, dtype in (dtypes or {}).items()}
     return [
         Problem(str(file), (name,), *found)
         for name, kind in wanted.items()
-        for found in _wrong_column(columns, name, kind)
+        for found in _wrong_column(columns, name, kind, stated.get(name, ""))
     ]
 
 
-def _wrong_column(columns: pa.Schema, name: str, expected: Kind) -> Iterator[tuple[str, str]]:
+def _wrong_column(
+    columns: pa.Schema, name: str, expected: Kind, stated: str
+) -> Iterator[tuple[str, str]]:
     count = columns.names.count(name)
     if count != 1:
         yield "one column", "none" if count == 0 else f"{count} of this name"
         return
     kind = columns.field(name).type
     inner = kind.value_type if is_list(kind) else kind
-    fits = pa.types.is_integer(inner) or (not expected.are_ids and pa.types.is_floating(inner))
-    if is_list(kind) != expected.is_list or not fits:
-        yield expected.in_words, type_in_words(kind)
+    # Users' files are read as they are: nothing is decoded there.
+    is_plain = bool(stated) or not (pa.types.is_boolean(inner) or pa.types.is_dictionary(inner))
+    if is_list(kind) != expected.is_list or not fits(kind, expected.dtype) or not is_plain:
+        yield f"{expected.in_words}{stated}", type_in_words(kind)
 
 
 def _wrong_size(table: Path, spec: FeatureSpec) -> list[Problem]:

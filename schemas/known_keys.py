@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from ..foundation.exceptions import MerlinSimError
 from ..foundation.json_file import read_json
+from .channels import tag_names
 
 if TYPE_CHECKING:
     from merlin.schema import ColumnSchema, Schema
@@ -210,7 +211,7 @@ def note_of(dataset: Described) -> IdsNote:
 def domain_of(column: ColumnSchema) -> tuple[str, int] | None:
     """Return the domain of a column of ids, with the largest id; None of other columns."""
     domain = column.properties.get("domain") or {}
-    tags = {getattr(tag, "value", tag) for tag in column.tags}
+    tags = tag_names(column)
     if domain.get("max") is None or "categorical" not in tags or "target" in tags:
         return None
     return str(domain.get("name") or column.name), int(domain["max"])

@@ -128,12 +128,7 @@ def warn_of_doubts(spec: FeatureSpec, directory: Path | None) -> None:
 
 
 def warn_of_other_vocabularies(schema: Schema, directory: Path) -> None:
-    """Warn (:class:`DatasetWarning`) where a table has other rows than its vocabulary has keys.
-
-    Args:
-        schema: Of the dataset.
-        directory: Holds ``categories/``, if there is any.
-    """
+    """Warn (:class:`DatasetWarning`) where a table has other rows than its vocabulary has keys."""
     from .known_keys import CATEGORIES, largest_ids
 
     for domain, largest in largest_ids(schema).items():

@@ -8,6 +8,7 @@ takes to make samples of that stands in the spec's metadata under ``users``.
 
 from __future__ import annotations
 
+import json
 import posixpath
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -178,32 +179,12 @@ class UsersLayout:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as the spec's metadata holds it."""
-        stated: dict[str, Any] = {
-            "history": self.history,
-            "positions": {name: list(columns) for name, columns in self.positions.items()},
-            "item_table": self.item_table,
-            "item_features": list(self.item_features),
-            "negatives": self.negatives,
-            "seed": self.seed,
-        }
-        several = {PER_POSITIVE: self.negatives_per_positive}
-        stated |= several if self.negatives_per_positive != 1 else {}
-        if self.times is not None:
-            stated[TIMES] = {COLUMN: self.times, UNIT: self.time_unit}
-        stated |= {NOT_IN_HISTORY: True} if self.negatives_not_in_history else {}
-        crosses = {
-            name: {"features": list(cross.features), "buckets": cross.buckets}
-            for name, cross in self.crosses.items()
-        }
-        more: dict[str, Any] = {name: getattr(self, name) for name in COLUMN_KEYS}
-        more |= {
-            PER_INTERACTION: list(self.per_interaction),
-            ITEM_COLUMNS: dict(self.item_columns),
-            ITEM_CHANGES: dict(self.item_changes),
-            CROSSES: crosses,
-            ENCODINGS: {name: asdict(encoding) for name, encoding in self.encodings.items()},
-        }
-        return stated | {name: value for name, value in more.items() if value}
+        stated: dict[str, Any] = json.loads(json.dumps(asdict(self)))  # lists, no tuples
+        column, unit = stated.pop(TIMES), stated.pop("time_unit")
+        stated[TIMES] = column and {COLUMN: column, UNIT: unit}
+        several = stated.pop(PER_POSITIVE)
+        stated = {name: value for name, value in stated.items() if value or name in KEYS}
+        return stated | ({PER_POSITIVE: several} if several != 1 else {})
 
 
 def usual_candidates(layout: UsersLayout) -> int:
@@ -227,26 +208,16 @@ def users_layout(spec: FeatureSpec) -> UsersLayout | None:
     """Return the layout of a spec that passed :func:`users_problems`; None for samples."""
     if not _users_mappings(spec):
         return None
-    stated = spec.metadata[USERS]
-    times = stated.get(TIMES, {COLUMN: None, UNIT: "seconds"})
-    crosses = stated.get(CROSSES, {}).items()
+    stated = dict(spec.metadata[USERS])
+    times = stated.pop(TIMES, {COLUMN: None, UNIT: "seconds"})
+    stated |= {name: tuple(stated.get(name, ())) for name in ("item_features", PER_INTERACTION)}
+    crosses, encodings = stated.pop(CROSSES, {}), stated.pop(ENCODINGS, {})
     return UsersLayout(
-        stated["history"],
-        {name: (begin, end) for name, (begin, end) in stated["positions"].items()},
-        stated["item_table"],
-        tuple(stated["item_features"]),
-        stated["negatives"],
-        stated["seed"],
-        stated.get(PER_POSITIVE, 1),
-        stated.get(NOT_IN_HISTORY, False),
-        times[COLUMN],
-        times[UNIT],
-        **{name: stated.get(name) for name in COLUMN_KEYS},
-        per_interaction=tuple(stated.get(PER_INTERACTION, ())),
-        item_columns=stated.get(ITEM_COLUMNS, {}),
-        item_changes=stated.get(ITEM_CHANGES, {}),
-        crosses={n: CrossOf(tuple(c["features"]), c["buckets"]) for n, c in crosses},
-        encodings={n: EncodingOf(**stated) for n, stated in stated.get(ENCODINGS, {}).items()},
+        **{**stated, "positions": {m: (b, e) for m, (b, e) in stated["positions"].items()}},
+        times=times[COLUMN],
+        time_unit=times[UNIT],
+        crosses={n: CrossOf(tuple(c["features"]), c["buckets"]) for n, c in crosses.items()},
+        encodings={n: EncodingOf(**one) for n, one in encodings.items()},
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import Any
 
 from ...foundation.exceptions import MerlinSimError
+from ..channels import tag_names
 from .merlin_import import ColumnSchema, Schema, Shape, md
 
 _DTYPES = {value.name: value for value in vars(md).values() if isinstance(value, md.DType)}
@@ -24,7 +25,7 @@ def to_record(column: ColumnSchema) -> dict[str, Any]:
     record["dtype"] = _dtype_record(column.dtype.without_shape)
     if column.shape.dims is not None:
         record["dims"] = [[dim.min, dim.max] for dim in column.shape.dims]
-    record["tags"] = sorted(str(getattr(tag, "value", tag)) for tag in column.tags)
+    record["tags"] = sorted(tag_names(column))
     where = f"column {column.name!r}: property"
     record["properties"] = {
         str(key): _encode(value, f"{where} {key!r}") for key, value in column.properties.items()

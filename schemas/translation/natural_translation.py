@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from ..channels import channels_of, contract_of, known_channel
+from ..channels import channels_of, contract_of, known_channel, tag_names
 from ..dtypes import canonical_dtype, is_number
 from ..specs.feature_spec import Feature, FeatureSpec
 from .merlin_import import ColumnSchema, Schema, Tags, TagSet, md
@@ -175,6 +175,6 @@ def _facts(column: ColumnSchema, lowest_is_pad: bool) -> dict[str, Any]:
         "table (domain name)": domain.get("name"),
         "is a list": bool(column.is_list),
         "lengths (value count)": [(dim.min, dim.max) for dim in (column.shape.dims or ())[1:]],
-        "tags": {str(getattr(tag, "value", tag)) for tag in column.tags},
+        "tags": tag_names(column),
         "properties": {k: v for k, v in column.properties.items() if k not in said_otherwise},
     }

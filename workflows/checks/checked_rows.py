@@ -138,12 +138,7 @@ def _share(hashes: Array, one_of: int) -> Array:
 
 
 class StoredRows:
-    """The rows of a mapping that has one row per sample.
-
-    Args:
-        dataset: The opened directory.
-        mapping: ``train``, ``test``, ...
-    """
+    """The rows of a mapping that has one row per sample."""
 
     def __init__(self, dataset: DatasetDirectory, mapping: str) -> None:
         """Look at the footers."""

@@ -22,12 +22,7 @@ SAMPLES = 1 << 14
 
 
 class MadeRows:
-    """The samples of a mapping; negative histories are left out.
-
-    Args:
-        dataset: An opened directory of users.
-        mapping: ``train``, ``test``, ...
-    """
+    """The samples of a mapping; negative histories are left out."""
 
     def __init__(self, dataset: DatasetDirectory, mapping: str) -> None:
         """Open the users."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -257,12 +258,18 @@ def find_days(directory: Path, pattern: str = PATTERN) -> list[Path]:
     """Find a log's files, day_2 before day_10.
 
     Raises:
-        MerlinSimError: Where there is none, or one day stands there twice.
+        MerlinSimError: Where there is none, one day stands there twice, or is a link to nothing.
     """
     if not directory.is_dir():
         what = "is a file" if directory.exists() else "does not exist"
         raise MerlinSimError(f"{directory}: expected a directory of day files; it {what}.")
     names = [path for path in directory.iterdir() if fnmatch.fnmatch(path.name, pattern)]
+    for path in sorted(names, key=natural_order):
+        if not path.exists():
+            aim = os.readlink(path)
+            raise MerlinSimError(
+                f"{path}: expected a file, found a link to {aim}, which is not there."
+            )
     found = sorted((path for path in names if path.is_file()), key=natural_order)
     if not found:
         raise MerlinSimError(f"{directory}: expected files called {pattern}, found none.")

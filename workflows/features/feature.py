@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
 
 USER, ITEM, INTERACTION = "user", "item", "interaction"
 LEVELS = (USER, ITEM, INTERACTION)
@@ -39,9 +39,30 @@ class Operator:
         return {self.name: dict(self.arguments)} if self.arguments else self.name
 
 
+class _OfColumn:
+    """What all features of a column share."""
+
+    kind: ClassVar[str]
+    """What YAML calls it."""
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return it as YAML has it: what is not given is left out."""
+        plain: dict[str, Any] = {"type": self.kind}
+        for option in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, option.name)
+            if option.name == "name" or value in (None, ()):
+                continue
+            if isinstance(value, tuple):
+                value = [v.to_plain() if isinstance(v, Operator) else v for v in value]
+            plain[option.name] = value
+        return plain
+
+
 @dataclass(frozen=True)
-class Number:
+class Number(_OfColumn):
     """A number, which operators bring to the range that a model likes, or buckets make an id."""
+
+    kind: ClassVar[str] = "number"
 
     name: str
     """The log's column."""
@@ -70,22 +91,12 @@ class Number:
         """Name the columns of its values some interactions ago, and how many ago that is."""
         return {f"{self.name}_lag_{lag}": lag for lag in self.lags}
 
-    def to_plain(self) -> dict[str, Any]:
-        """Return it as YAML has it."""
-        plain: dict[str, Any] = {"type": "number", "of": self.of}
-        if self.operators:
-            plain["operators"] = [operator.to_plain() for operator in self.operators]
-        if self.lags:
-            plain["lags"] = list(self.lags)
-        if self.buckets is not None:
-            given = self.buckets
-            plain["buckets"] = given if isinstance(given, int) else list(given)
-        return plain
-
 
 @dataclass(frozen=True)
-class Time:
+class Time(_OfColumn):
     """A date and time as hour, weekday and month: each a point on a circle, sine and cosine."""
+
+    kind: ClassVar[str] = "time"
 
     name: str
     of: str
@@ -98,31 +109,26 @@ class Time:
         """The columns of numbers that it becomes; both are 0 where the time is missing."""
         return tuple(f"{self.name}_{cycle}_{part}" for cycle in self.cycles for part in PARTS)
 
-    def to_plain(self) -> dict[str, Any]:
-        """Return it as YAML has it."""
-        plain: dict[str, Any] = {"type": "time", "of": self.of, "cycles": list(self.cycles)}
-        return plain if self.unit is None else {**plain, "unit": self.unit}
-
 
 PARTS = ("sin", "cos")
 
 
 @dataclass(frozen=True)
-class Vector:
+class Vector(_OfColumn):
     """A vector of an item, brought to length 1; zeros where it is missing."""
+
+    kind: ClassVar[str] = "vector"
 
     name: str
     size: int
     of: str = ITEM
 
-    def to_plain(self) -> dict[str, Any]:
-        """Return it as YAML has it."""
-        return {"type": "vector", "of": self.of, "size": self.size}
-
 
 @dataclass(frozen=True)
-class KeyList:
+class KeyList(_OfColumn):
     """Keys of an item without an order, such as genres: the mean of their vectors is read."""
+
+    kind: ClassVar[str] = "list"
 
     name: str
     longest: int
@@ -131,22 +137,15 @@ class KeyList:
     """Between the keys, where they stand in one text."""
     of: str = ITEM
 
-    def to_plain(self) -> dict[str, Any]:
-        """Return it as YAML has it."""
-        plain: dict[str, Any] = {"type": "list", "of": self.of, "longest": self.longest}
-        return {**plain, "separator": self.separator}
-
 
 @dataclass(frozen=True)
-class Category:
+class Category(_OfColumn):
     """Decimal numbers that are names: 12.50 and 12.5 are one key, from CSV as from parquet."""
+
+    kind: ClassVar[str] = "category"
 
     name: str
     of: str
-
-    def to_plain(self) -> dict[str, Any]:
-        """Return it as YAML has it."""
-        return {"type": "category", "of": self.of}
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,36 +95,39 @@ class _Reader:
             self._wrong((), "a mapping with `features`", plain)
             return FeatureSet()
         self._known((), plain, SECTIONS)
-        entries = plain.get("features", {})
-        if not isinstance(entries, Mapping):
-            self._wrong(("features",), "a mapping: column -> what becomes of it", entries)
-            entries = {}
-        found = [self._feature(name, entry) for name, entry in entries.items()]
+        what = "a mapping: column -> what becomes of it"
+        found = [self._feature(*entry) for entry in self._section(plain, "features", what)]
         intervals = self._choice(("time_intervals",), plain, tuple(UNITS_OF_INTERVALS))
         unit = self._choice(("timestamp_unit",), plain, TIMESTAMP_UNITS)
         crosses = [self._cross(*entry) for entry in self._section(plain, "crosses")]
-        encodings = [self._encoding(*entry) for entry in self._section(plain, "encodings")]
+        encodings = [
+            Encoding(column, kinds)
+            for column, given in self._section(plain, "encodings")
+            if (kinds := self._several(("encodings", column), given, ENCODINGS))
+        ]
         smoothing = plain.get("smoothing", 20.0)
         if not _is_number(smoothing) or smoothing < 0:
             self._wrong(("smoothing",), "a number of at least 0", smoothing)
             smoothing = 20.0
         features = FeatureSet(
-            tuple(f for f in found if f is not None),
+            tuple(filter(None, found)),
             intervals,
             unit,
-            tuple(cross for cross in crosses if cross is not None),
-            tuple(encoding for encoding in encodings if encoding is not None),
+            tuple(filter(None, crosses)),
+            tuple(encodings),
             float(smoothing),
         )
         if not features and unit is None and not self.problems:
             self._wrong(("features",), "at least one feature, or `time_intervals`", None)
         return features
 
-    def _section(self, plain: Mapping[str, Any], name: str) -> list[tuple[str, Any]]:
+    def _section(
+        self, plain: Mapping[str, Any], name: str, expected: str = "a mapping"
+    ) -> list[tuple[str, Any]]:
         entries = plain.get(name, {})
         if isinstance(entries, Mapping):
             return list(entries.items())
-        self._wrong((name,), "a mapping", entries)
+        self._wrong((name,), expected, entries)
         return []
 
     def _cross(self, name: str, entry: Any) -> Cross | None:
@@ -132,24 +136,12 @@ class _Reader:
             self._wrong(path, "a mapping with `columns` and `buckets`", entry)
             return None
         self._known(path, entry, ("columns", "buckets"))
-        columns = entry.get("columns")
-        if (
-            not isinstance(columns, list)
-            or not all(isinstance(column, str) for column in columns)
-            or len(columns) < 2
-            or len(set(columns)) < len(columns)
-        ):
+        columns: Any = entry.get("columns")
+        if not _are_different_words(columns) or len(columns) < 2:
             self._wrong((*path, "columns"), "a list of at least two features", columns)
             return None
         buckets = self._count((*path, "buckets"), entry.get("buckets"), MOST_HASHES)
         return Cross(name, tuple(columns), buckets)
-
-    def _encoding(self, column: str, kinds: Any) -> Encoding | None:
-        fits = isinstance(kinds, list) and kinds and all(isinstance(k, str) for k in kinds)
-        if not fits or not set(kinds) <= set(ENCODINGS) or len(set(kinds)) < len(kinds):
-            self._wrong(("encodings", column), f"a list of {', '.join(ENCODINGS)}", kinds)
-            return None
-        return Encoding(column, tuple(kinds))
 
     def _feature(self, name: str, entry: Any) -> AnyFeature | None:
         path: KeyPath = ("features", name)
@@ -164,7 +156,21 @@ class _Reader:
         if of not in levels:
             self._wrong((*path, "of"), f"whose it is: {' or '.join(levels)}", of)
             return None
-        return getattr(self, f"_{kind}")(path, name, of, entry)  # type: ignore[no-any-return]
+        if kind == "number":
+            return self._number(path, name, of, entry)
+        if kind == "time":
+            given = entry.get("cycles", list(CYCLES))
+            cycles = self._several((*path, "cycles"), given, CYCLES) or tuple(CYCLES)
+            return Time(name, of, cycles, self._choice((*path, "unit"), entry, tuple(UNITS)))
+        if kind == "vector":
+            return Vector(name, self._count((*path, "size"), entry.get("size"), LARGEST_VECTOR), of)
+        if kind == "list":
+            longest = self._count((*path, "longest"), entry.get("longest"), LONGEST_LIST)
+            separator = entry.get("separator", "|")
+            if not isinstance(separator, str) or not separator:
+                self._wrong((*path, "separator"), "text", separator)
+            return KeyList(name, longest, separator, of)
+        return Category(name, of)
 
     def _number(self, path: KeyPath, name: str, of: str, entry: Mapping[str, Any]) -> Number:
         stated = entry.get("operators", [])
@@ -173,16 +179,15 @@ class _Reader:
             stated = []
         places = enumerate(stated)
         operators = [self._operator((*path, "operators", place), given) for place, given in places]
-        buckets = self._buckets((*path, "buckets"), of, entry.get("buckets"))
+        buckets = self._buckets((*path, "buckets"), entry.get("buckets"))
         lags = self._lags((*path, "lags"), of, entry.get("lags", []))
         if lags and buckets is not None:
             self._wrong((*path, "lags"), "none beside `buckets`, which make ids", list(lags))
-        return Number(name, of, tuple(o for o in operators if o is not None), lags, buckets)
+        return Number(name, of, tuple(filter(None, operators)), lags, buckets)
 
     def _lags(self, path: KeyPath, of: str, given: Any) -> tuple[int, ...]:
         fits = isinstance(given, list) and all(
-            isinstance(lag, int) and not isinstance(lag, bool) and 1 <= lag <= LONGEST_LAG
-            for lag in given
+            _is_whole(lag) and 1 <= lag <= LONGEST_LAG for lag in given
         )
         if not fits or len(set(given)) < len(given) or (given and of != INTERACTION):
             expected = f"of an {INTERACTION}'s number, a list of 1 to {LONGEST_LAG:,}"
@@ -210,53 +215,33 @@ class _Reader:
         if name == "Clip" and not arguments:
             self._wrong((*path, name), "min_value or max_value, or both", None)
             return None
-        if name == "Clip" and len(arguments) > 1 and not _rise(arguments):
+        if len(arguments) > 1 and not arguments["min_value"] < arguments["max_value"]:
             self._wrong((*path, name), "a min_value below max_value", list(arguments.values()))
             return None
         return Operator(name, {key: float(value) for key, value in arguments.items()})
 
-    def _buckets(self, path: KeyPath, of: str, given: Any) -> int | tuple[float, ...] | None:
-        if given is None:
-            return None
-        if isinstance(given, list):
-            rises = all(map(_is_number, given)) and all(
-                first < second for first, second in zip(given, given[1:], strict=False)
-            )
-            if given and rises and len(given) < MOST_BUCKETS:
+    def _buckets(self, path: KeyPath, given: Any) -> int | tuple[float, ...] | None:
+        if given is None or (_is_whole(given) and 2 <= given <= MOST_BUCKETS):
+            return given  # type: ignore[no-any-return]
+        if isinstance(given, list) and given and all(map(_is_number, given)):
+            rises = all(first < second for first, second in itertools.pairwise(given))
+            if rises and len(given) < MOST_BUCKETS:
                 return tuple(map(float, given))
-        elif isinstance(given, int) and not isinstance(given, bool) and 2 <= given <= MOST_BUCKETS:
-            return given
         self._wrong(path, f"2 to {MOST_BUCKETS:,}, or a list of numbers that rise", given)
         return None
 
-    def _time(self, path: KeyPath, name: str, of: str, entry: Mapping[str, Any]) -> Time:
-        cycles = entry.get("cycles", list(CYCLES))
-        fits = isinstance(cycles, list) and cycles and all(isinstance(c, str) for c in cycles)
-        if not fits or not set(cycles) <= set(CYCLES) or len(set(cycles)) < len(cycles):
-            self._wrong((*path, "cycles"), f"a list of {', '.join(CYCLES)}", cycles)
-            cycles = list(CYCLES)
-        unit = self._choice((*path, "unit"), entry, tuple(UNITS))
-        return Time(name, of, tuple(cycles), unit)
-
-    def _vector(self, path: KeyPath, name: str, of: str, entry: Mapping[str, Any]) -> Vector:
-        return Vector(name, self._count((*path, "size"), entry.get("size"), LARGEST_VECTOR), of)
-
-    def _list(self, path: KeyPath, name: str, of: str, entry: Mapping[str, Any]) -> KeyList:
-        longest = self._count((*path, "longest"), entry.get("longest"), LONGEST_LIST)
-        separator = entry.get("separator", "|")
-        if not isinstance(separator, str) or not separator:
-            self._wrong((*path, "separator"), "text", separator)
-            separator = "|"
-        return KeyList(name, longest, separator, of)
-
-    def _category(self, path: KeyPath, name: str, of: str, entry: Mapping[str, Any]) -> Category:
-        return Category(name, of)
-
     def _count(self, path: KeyPath, given: Any, most: int) -> int:
-        if isinstance(given, int) and not isinstance(given, bool) and 1 <= given <= most:
-            return given
+        if _is_whole(given) and 1 <= given <= most:
+            return int(given)
         self._wrong(path, f"a whole number of 1 to {most:,}", given)
         return 1
+
+    def _several(self, path: KeyPath, given: Any, of: Iterable[str]) -> tuple[str, ...]:
+        """Some of a few words, each once; none where they are not."""
+        if _are_different_words(given) and given and set(given) <= set(of):
+            return tuple(given)
+        self._wrong(path, f"a list of {', '.join(of)}", given)
+        return ()
 
     def _choice(self, path: KeyPath, entry: Mapping[str, Any], of: Sequence[str]) -> str | None:
         given = entry.get(str(path[-1]))
@@ -275,8 +260,13 @@ class _Reader:
         self.problems.append(Problem(self.file, path, expected, describe(received), line))
 
 
-def _rise(bounds: Mapping[str, float]) -> bool:
-    return bounds["min_value"] < bounds["max_value"]
+def _are_different_words(given: Any) -> bool:
+    is_list = isinstance(given, list) and all(isinstance(word, str) for word in given)
+    return is_list and len(set(given)) == len(given)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_number(value: Any) -> bool:

@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...foundation.exceptions import MerlinSimError
-from ...schemas.dataset_files import ID, SECONDS, TAKEN, TIME, VALUE
+from ...schemas.dataset_files import SECONDS, TAKEN, TIME, VALUE
+from ...schemas.item_table import ID
 from ..engine.backend import arrow_lists
 from ..engine.parquet_files import write_table
 from .feature import FeatureSet, Time

@@ -76,25 +76,27 @@ def is_words(kind: pa.DataType) -> bool:
     return any(test(kind) for test in tests)
 
 
+def decoded(values: pa.Array) -> pa.Array:
+    """Bytes as text; null where they are not valid UTF-8."""
+    try:
+        return pc.cast(values, pa.string())
+    except pa.ArrowInvalid:
+        texts: list[str | None] = []
+        for value in values.to_pylist():
+            try:
+                texts.append(None if value is None else value.decode("utf-8"))
+            except UnicodeDecodeError:
+                texts.append(None)
+        return pa.array(texts, pa.string())
+
+
 def decoded_text(values: pa.Array) -> tuple[pa.Array, Mask]:
     """Text without the blanks around it, null where nothing is left; and what is not UTF-8."""
     words = pc.cast(values, pa.binary())
-    was_null = np.asarray(words.is_null())
-    try:
-        text = pc.cast(words, pa.string())
-    except pa.ArrowInvalid:
-        text = pa.array([_decoded(word) for word in words.to_pylist()], pa.string())
-    text = pc.utf8_trim_whitespace(text)
-    is_bad = np.asarray(text.is_null()) & ~was_null
+    text = pc.utf8_trim_whitespace(decoded(words))
+    is_bad = np.asarray(pc.and_(text.is_null(), words.is_valid()))
     empty = pc.equal(pc.binary_length(text), 0).fill_null(True)
     return pc.if_else(empty, pa.scalar(None, pa.string()), text), is_bad
-
-
-def _decoded(word: bytes | None) -> str | None:
-    try:
-        return None if word is None else word.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
 
 
 def whole_or_in_pieces(text: pa.Array, read: Callable[[Any], Any], kind: pa.DataType) -> pa.Array:

@@ -18,10 +18,10 @@ from ..behaviour.behaviour_columns import SECONDS, BehaviourColumns
 from ..features.feature import LEVELS
 from ..features.fitted_numbers import NOTHING_LEARNED, FittedNumbers
 from ..features.raw_features import ReadFeature, fits_feature, read_feature, read_unfit
-from ..features.raw_values import LARGEST_OF_64_BITS, category_of, numbers_of
+from ..features.raw_values import LARGEST_OF_64_BITS, category_of, decoded, numbers_of
 from .csv_file import CsvReader, how_to_convert, is_utf_8
 from .text_lines import BadRow
-from .times import DATE, decoded, is_text, seconds_of, times_of, whole_numbers
+from .times import DATE, is_text, seconds_of, times_of, whole_numbers
 
 NUMBER_HINT = "`--features` names columns of numbers; its type `category` takes them as keys"
 
@@ -30,11 +30,6 @@ def decimal_problems(path: Path, names: list[str], columns: BehaviourColumns) ->
     """Say which features of a CSV file's beginning hold decimal numbers and nothing else.
 
     Parquet has such columns as floating-point numbers, which cannot be keys either.
-
-    Args:
-        path: The file.
-        names: The columns that it has.
-        columns: Which are features.
     """
     features = (*columns.user_features, *columns.item_features)
     asked = [n for n in features if n in names and n not in columns.features.columns]

@@ -19,14 +19,18 @@ import pyarrow.compute as pc
 
 from ...foundation.exceptions import MerlinSimError
 from ..features.feature import CYCLES, ORDER, PARTS, UNITS
-from ..features.raw_values import LARGEST_OF_64_BITS, decoded_text, numbers_of, whole_or_in_pieces
+from ..features.raw_values import (
+    LARGEST_OF_64_BITS,
+    decoded,
+    decoded_text,
+    numbers_of,
+    whole_or_in_pieces,
+)
 
 EXPECTED_DATE = "a date and time such as 2014-07-23 10:00:00 (`unit` says what numbers count)"
 
-ISO_8601 = (
-    r"^(?P<moment>\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d)?)(?:(?P<micros>[.]\d{1,6})\d*)? ?"
-    r"(?:[Zz]|(?P<sign>[+-])(?P<hours>[01]\d|2[0-3]):?(?P<minutes>(?:[0-5]\d)?))?$"
-)
+OFFSET = r"(:\d\d(?:[.]\d+)?) ?([+-]\d\d(?::?\d\d)?)$"
+"""How far from UTC a time is, and the minutes or seconds that it stands behind."""
 
 
 def seconds_of(values: pa.Array, unit: str | None) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
@@ -54,7 +58,9 @@ def seconds_of(values: pa.Array, unit: str | None) -> tuple[pa.Array, npt.NDArra
         return pc.multiply(numbers, _seconds_each(unit)), bad
     text, is_bad = decoded_text(values)
     micros = whole_or_in_pieces(text, _micros, pa.float64())
-    return pc.multiply(micros, 1e-6), is_bad | (np.asarray(micros.is_null()) & ~_is_null(text))
+    return pc.multiply(micros, 1e-6), is_bad | np.asarray(
+        pc.and_(micros.is_null(), text.is_valid())
+    )
 
 
 def _seconds_each(unit: str | None) -> float:
@@ -92,33 +98,20 @@ def micros_of_text(text: pa.Array) -> pa.Array:
     try:
         return pc.cast(pc.cast(text, pa.timestamp("us")), pa.int64())
     except pa.ArrowInvalid:
-        parts = pc.extract_regex(text, ISO_8601)
-    # Arrow takes no offset, and cuts no digits of a second.
-    whole = pc.binary_join_element_wise(
-        pc.struct_field(parts, "moment"), pc.struct_field(parts, "micros"), ""
-    )
-    micros = pc.cast(pc.cast(pc.coalesce(whole, text), pa.timestamp("us")), pa.int64())
-    named = ("hours", "minutes")
-    counts = [_count_of(pc.struct_field(parts, name)) for name in named]
-    ahead = pc.add(pc.multiply(counts[0], 3600), pc.multiply(counts[1], 60))
-    is_behind = pc.fill_null(pc.equal(pc.struct_field(parts, "sign"), "-"), False)
-    ahead = pc.multiply(pc.if_else(is_behind, pc.negate(ahead), ahead), 1_000_000)
-    return pc.subtract(micros, ahead)
-
-
-def _count_of(digits: pa.Array) -> pa.Array:
-    """Whole numbers; 0 of no text."""
-    given = pc.fill_null(pc.not_equal(digits, ""), False)
-    return pc.cast(pc.if_else(given, digits, "0"), pa.int64())
+        pass
+    # Arrow cuts no digits of a second, and takes offsets only of times that all have one.
+    nothing = pa.scalar(None, pa.string())
+    text = pc.replace_substring_regex(text, r"([.]\d{6})\d+", r"\1")
+    text = pc.replace_substring_regex(text, r" ?[Zz]$", "+00:00")
+    text = pc.replace_substring_regex(text, OFFSET, r"\1\2")
+    has_offset = pc.match_substring_regex(text, OFFSET)
+    local = pc.cast(pc.if_else(has_offset, nothing, text), pa.timestamp("us"))
+    elsewhere = pc.cast(pc.if_else(has_offset, text, nothing), pa.timestamp("us", "UTC"))
+    return pc.coalesce(pc.cast(local, pa.int64()), pc.cast(elsewhere, pa.int64()))
 
 
 def _micros(text: pa.Array) -> pa.Array:
     return pc.cast(micros_of_text(text), pa.float64(), safe=False)
-
-
-def _is_null(array: pa.Array) -> npt.NDArray[np.bool_]:
-    nulls: npt.NDArray[np.bool_] = np.asarray(array.is_null())
-    return nulls
 
 
 def steps_of(seconds: npt.NDArray[np.float64], cycle: str) -> npt.NDArray[np.float64]:
@@ -324,34 +317,10 @@ def count_of_date(text: str, unit: str) -> int | None:
     return None if micros is None else micros * 1_000 // NANOSECONDS[f"date in {unit}"]
 
 
-def decoded(values: pa.Array) -> pa.Array:
-    """Bytes as text; null where they are not valid UTF-8."""
-    try:
-        return pc.cast(values, pa.string())
-    except pa.ArrowInvalid:
-        texts: list[str | None] = []
-        for value in values.to_pylist():
-            try:
-                texts.append(None if value is None else value.decode("utf-8"))
-            except UnicodeDecodeError:
-                texts.append(None)
-        return pa.array(texts, pa.string())
-
-
 def _time_of_text(text: pa.Array, kind: str) -> pa.Array:
     """Text as times, null where it is none."""
     text = pc.utf8_trim_whitespace(text)
-    try:
-        return _cast_time(text, kind)
-    except pa.ArrowInvalid:
-        return pa.concat_arrays([_one_time(value, kind) for value in text])
-
-
-def _one_time(value: Any, kind: str) -> pa.Array:
-    try:
-        return _cast_time(pa.array([value.as_py()], pa.string()), kind)
-    except pa.ArrowInvalid:
-        return pa.nulls(1, TIMES[kind])
+    return whole_or_in_pieces(text, lambda part: _cast_time(part, kind), TIMES[kind])
 
 
 def _cast_time(text: pa.Array, kind: str) -> pa.Array:

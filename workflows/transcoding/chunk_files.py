@@ -84,13 +84,7 @@ def arrow_type(name: str, feature: Feature) -> pa.DataType:
 def read_chunk(
     directory: Path, chunk: Chunk, features: Mapping[str, Feature]
 ) -> Iterator[ChunkRows]:
-    """Read a chunk's files one after the other.
-
-    Args:
-        directory: Where its paths start.
-        chunk: The chunk.
-        features: The dataset's features.
-    """
+    """Read a chunk's files one after the other."""
     types = pa.schema([(name, arrow_type(name, features[name])) for name in chunk.features])
     for file in chunk.files:
         path = directory / file

@@ -42,12 +42,7 @@ SAME_TIME = (
 
 
 class SampleBatch:
-    """Some rows of samples, checked: ids that may be, histories without padding.
-
-    Args:
-        rows: The rows.
-        spec: That of their dataset.
-    """
+    """Some rows of samples, checked: ids that may be, histories without padding."""
 
     def __init__(self, rows: ChunkRows, spec: FeatureSpec) -> None:
         """Decode the rows."""

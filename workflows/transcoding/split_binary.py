@@ -31,13 +31,7 @@ ROWS_AT_ONCE = 65_536
 def read_split_binary(
     path: Path, names: Sequence[str], features: Mapping[str, Feature]
 ) -> Iterator[pa.Table]:
-    """Read a file in pieces.
-
-    Args:
-        path: The file.
-        names: Its features.
-        features: What is known of them.
-    """
+    """Read a file in pieces."""
     dtype, count = _number_type(path, names, features), len(names)
     count_rows(path, names, features)
     is_truth = canonical_dtype(features[names[0]].dtype) == "bool"

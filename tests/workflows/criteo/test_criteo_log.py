@@ -117,3 +117,10 @@ def test_days_are_found_in_the_order_of_their_numbers(tmp_path):
         find_days(tmp_path, "nights_*")
     with pytest.raises(MerlinSimError, match="it does not exist"):
         find_days(tmp_path / "nowhere")
+
+
+def test_a_day_that_is_a_link_to_nothing_is_told(tmp_path):
+    (tmp_path / "day_0").touch()
+    (tmp_path / "day_1").symlink_to(tmp_path / "unmounted" / "day_1")
+    with pytest.raises(MerlinSimError, match="day_1: expected a file, found a link to .*unmounted"):
+        find_days(tmp_path)
