@@ -40,7 +40,7 @@ from merlin_sim.schemas.specs.spec_file import read_spec  # noqa: E402
 from merlin_sim.steps.loss_scale import LossScale  # noqa: E402
 from merlin_sim.steps.optimizers import make_optimizer  # noqa: E402
 from merlin_sim.steps.train_step import TrainStep  # noqa: E402
-from merlin_sim.training.evaluation.metrics import AUCCounts  # noqa: E402
+from merlin_sim.training.metrics import AUC  # noqa: E402
 from merlin_sim.workflows.synthetic.click_days import (  # noqa: E402
     PUBLISHED_KEYS,
     PlantedClicks,
@@ -258,9 +258,9 @@ def best_possible_auc() -> float:
     parts = list(clicks_of_day(planted, DAYS - 1))
     labels = np.concatenate([part.labels for part in parts])[ROWS_PER_DAY // 2 :]
     chances = np.concatenate([part.chances for part in parts])[ROWS_PER_DAY // 2 :]
-    counts = AUCCounts()
-    counts.update(labels, chances)
-    return float(counts.result() or 0)
+    counts = AUC()
+    counts.update_state(labels, chances)
+    return float(counts.exact_result() or 0)
 
 
 def bench_auc(work: Path) -> None:

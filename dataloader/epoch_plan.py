@@ -65,6 +65,7 @@ class EpochPlan:
         epoch: counted from 0.
         window_rows: about how many rows are shuffled together (at least two global batches).
         drop_last: leave out the rows that do not fill a global batch.
+        least_steps: steps at least, of which the last ones may have no rows.
     """
 
     def __init__(
@@ -76,8 +77,10 @@ class EpochPlan:
         epoch: int = 0,
         window_rows: int = 65536,
         drop_last: bool = False,
+        least_steps: int = 0,
     ) -> None:
         """Put the parts in this epoch's order."""
+        self.least_steps = least_steps
         self.global_batch_size = global_batch_size
         self.shuffle = shuffle
         self.seed = seed
@@ -94,6 +97,11 @@ class EpochPlan:
     @property
     def steps(self) -> int:
         """Steps of the epoch, the same on every rank."""
+        return max(self.steps_with_rows, self.least_steps)
+
+    @property
+    def steps_with_rows(self) -> int:
+        """Steps that have rows; those that have none are the last."""
         full, rest = divmod(self.rows, self.global_batch_size)
         return full + (rest > 0 and not self.drop_last)
 
@@ -112,7 +120,7 @@ class EpochPlan:
 
     def batch_rows(self, step: int) -> int:
         """Rows of the global batch of ``step``: the last one may be smaller."""
-        return min(self.global_batch_size, self.rows - step * self.global_batch_size)
+        return max(0, min(self.global_batch_size, self.rows - step * self.global_batch_size))
 
     def rank_rows(self, window: Window, rank: int, size: int) -> RankRows:
         """Say what ``rank`` of ``size`` reads of ``window``, and in what order it uses it."""

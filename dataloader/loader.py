@@ -90,6 +90,8 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         drop_last: leave out the rows that do not fill a global batch.
         window_rows: rows that are shuffled together, over all ranks.
         data_memory_mb: memory on the device, in MB.
+        in_stretches: go through a stretch of the stored rows that is this rank's alone, in place
+            of a share of each global batch: rows that stand together stay on one rank.
     """
 
     def __init__(
@@ -104,6 +106,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         drop_last: bool = False,
         window_rows: int = 65536,
         data_memory_mb: int = DATA_MEMORY_MB,
+        in_stretches: bool = False,
     ) -> None:
         """Check the arguments; files are opened with the first batch."""
         super().__init__(
@@ -120,9 +123,15 @@ class Loader(merlin.dataloader.tensorflow.Loader):
             raise MerlinSimError(
                 f"`global_rank` should be 0 to {self.global_size - 1}. Received: {self.global_rank}"
             )
+        if in_stretches and (shuffle or drop_last):
+            raise MerlinSimError(
+                "`in_stretches` should be left out with `shuffle` or `drop_last`: it is of rows "
+                f"as stored. Received: `shuffle` = {shuffle}, `drop_last` = {drop_last}."
+            )
         self.seed = seed
         self.window_rows = window_rows
         self.data_memory_mb = data_memory_mb
+        self.in_stretches = in_stretches
         self.epoch = 0
         self._first_step = 0
         self._take_a_place()
@@ -223,8 +232,9 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         Returns:
             [samples] rows, and of users the positions in their histories.
         """
-        low, high = slots(self.plan(0).batch_rows(step), self.global_rank, self.global_size)
-        return step * self.global_batch_size + np.arange(low, high), None
+        plan = self.plan(0)
+        low, high = slots(plan.batch_rows(step), *self._share)
+        return self._stretch[0] + step * plan.global_batch_size + np.arange(low, high), None
 
     @cached_property
     def are_resident(self) -> bool:
@@ -256,21 +266,41 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         return int(self.batch_size * self.global_size)
 
     def plan(self, epoch: int) -> EpochPlan:
-        """Say which rows make up the batches of ``epoch``."""
+        """Say which rows make up the batches of ``epoch``, in stretches those of this rank."""
+        longest = -(-sum(self.part_rows) // int(self.global_size))
         return EpochPlan(
-            self.part_rows,
-            self.global_batch_size,
+            [stop - begin for begin, stop in self._rows_of_parts],
+            int(self.batch_size) if self.in_stretches else self.global_batch_size,
             bool(self.shuffle),
             self.seed,
             epoch,
             self.window_rows,
             bool(self.drop_last),
+            -(-longest // int(self.batch_size)) if self.in_stretches else 0,
         )
 
     @property
     def samples(self) -> int:
         """Samples of an epoch: here each row is one."""
-        return self.plan(0).rows
+        return sum(self.part_rows)
+
+    @property
+    def _share(self) -> tuple[int, int]:
+        """Which share of the plan's batches is this rank's, of how many: all, in stretches."""
+        return (0, 1) if self.in_stretches else (self.global_rank, self.global_size)
+
+    @cached_property
+    def _stretch(self) -> tuple[int, int]:
+        """The first row that this rank goes through, and the one after the last."""
+        rows = sum(self.part_rows)
+        return slots(rows, self.global_rank, self.global_size) if self.in_stretches else (0, rows)
+
+    @cached_property
+    def _rows_of_parts(self) -> list[tuple[int, int]]:
+        """Of each part, the first row that this rank goes through, and the one after the last."""
+        starts = np.concatenate([[0], np.cumsum(self.part_rows, dtype=np.int64)])
+        low, high = (np.clip(row - starts[:-1], 0, np.diff(starts)) for row in self._stretch)
+        return list(zip(low.tolist(), high.tolist(), strict=True))
 
     def inputs(self) -> Inputs:
         """Begin the epoch: give, for each step, what :meth:`make` makes its batch of."""
@@ -314,13 +344,20 @@ class Loader(merlin.dataloader.tensorflow.Loader):
                 place: int, block: Block = block, first: int = planned.places[0]
             ) -> Array:
                 number = number_of[groups[place]] if self.are_resident else place - first
-                return self.part_entries(plan, block, int(plan.part_order[place]), number)
+                part = int(plan.part_order[place])
+                return self.part_entries(plan, block, part, number)[
+                    slice(*self._rows_of_parts[part])
+                ]
 
-            share = (self.global_rank, self.global_size, self.batch_size)
-            entries = steps_entries(plan, planned, entries_of, *share)
+            entries = steps_entries(plan, planned, entries_of, *self._share, self.batch_size)
             order = np.full((self.batch_size, steps), -1, np.int64)
             order[:, : len(entries)] = entries.T
             yield planned.first, len(entries), block.tensors, tf.constant(order)
+        done = plan.steps_with_rows
+        if done < plan.steps:  # other ranks have rows still
+            block = self._all_data if self.are_resident else self.read(groups[:1], False)
+            order = np.full((self.batch_size, steps), -1, np.int64)
+            yield done, plan.steps - done, block.tensors, tf.constant(order)
 
     @cached_property
     def _all_data(self) -> Block:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from merlin.models.tf.metrics import metrics_registry
 
 from ..ranks.collectives import gather_objects, joined
+from ..steps.sample_batch import SampleBatch
 from .blocks.checks import OptionError
 
 
@@ -86,7 +87,43 @@ def variables_of(metrics: Iterable[tf.keras.metrics.Metric]) -> list[tf.Variable
 
 
 def states_over_ranks(metrics: Iterable[tf.keras.metrics.Metric]) -> list[npt.NDArray[Any]]:
-    """Return the states of metrics, of all ranks added up; all ranks call this."""
-    own = [variable.numpy() for variable in variables_of(metrics)]
+    """Return the states of metrics, of all ranks added up; all ranks call this.
+
+    A metric whose states are no sums has ``add_up(states)``, of the states of each rank.
+    """
+    metrics = list(metrics)
+    own = [[variable.numpy() for variable in metric.variables] for metric in metrics]
     of_ranks = gather_objects(own, joined())
-    return [np.sum(states, axis=0, dtype=states[0].dtype) for states in zip(*of_ranks, strict=True)]
+    found: list[npt.NDArray[Any]] = []
+    for metric, *states in zip(metrics, *of_ranks, strict=True):
+        found += getattr(metric, "add_up", _sums)(states)
+    return found
+
+
+def _sums(states: list[list[npt.NDArray[Any]]]) -> list[npt.NDArray[Any]]:
+    return [np.sum(parts, axis=0, dtype=parts[0].dtype) for parts in zip(*states, strict=True)]
+
+
+def give_users(
+    metrics: Iterable[tf.keras.metrics.Metric], batch: SampleBatch, user: str | None
+) -> None:
+    """Hand the metrics that go by users those of the samples that come next.
+
+    Args:
+        metrics: those with ``take_users`` are meant; ``user`` is their column, or None.
+        batch: what comes next.
+        user: the column of a metric that has none.
+
+    Raises:
+        OptionError: where the model reads no such column.
+    """
+    for metric in metrics:
+        if not hasattr(metric, "take_users"):
+            continue
+        name = metric.user or user
+        if name not in batch.columns:
+            raise OptionError(
+                f"`{metric.name}` should be of a column that the model reads, to tell users apart. "
+                f"Received: {name!r}; {', '.join(sorted(batch.columns))} are read."
+            )
+        metric.take_users(batch.column(name))

@@ -12,6 +12,7 @@ import tensorflow as tf
 from merlin.models.tf.core.prediction import Prediction
 from merlin.models.tf.utils.tf_utils import call_layer
 
+from ..dataloader.open_loader import user_column
 from ..foundation.batch_names import HISTORY_END
 from ..foundation.ranks import Ranks
 from ..ranks import collectives
@@ -24,7 +25,7 @@ from ..steps.table_rows import TableGradient
 from ..steps.train_step import TrainStep, batch_spec, counted_samples
 from .blocks.checks import OptionError
 from .blocks.embeddings.spread_tables import own_variables, table_parts
-from .compiled_metrics import MetricsOverRanks, read_metrics
+from .compiled_metrics import MetricsOverRanks, give_users, read_metrics
 from .loader_steps import Executed, FitProgress, Graphs, LoaderSteps, nth
 from .losses import EvaluatedLoss, LossMeans, read_loss
 from .merlin_input import Input
@@ -321,6 +322,7 @@ class TrainableModel(mm.Model):
         losses, logits = self._compiled(self._evaluate_batch)(*batch)
         self._loss_means.update(losses, counted)
         outputs = self._prediction(logits, batch.labels, batch.weights)
+        self._give_users(batch)
         return {**self.compute_metrics(outputs), "loss_batch": losses[0]}
 
     def _predict_made(self, make: Any, given: Any) -> tf.Tensor:
@@ -355,6 +357,7 @@ class TrainableModel(mm.Model):
         losses, logits = self._compiled(self._evaluate_batch)(columns, labels, weight)
         self._loss_means.update(losses, counted_samples(labels, weight))
         outputs = self._prediction(logits, labels, weight)
+        self._give_users(SampleBatch(columns, labels, weight))
         return {**self.compute_metrics(outputs), "loss_batch": losses[0]}
 
     def predict_step(self, data: Any) -> tf.Tensor:
@@ -471,9 +474,7 @@ class TrainableModel(mm.Model):
         if not steps.are_passes:
             kwargs["steps_per_epoch"] = steps.steps
         self._seed = int(getattr(steps.loader, "seed", 0))
-        if not self.compiled_metrics.built:  # so that a callback can restore them
-            form = {self.output_block.full_name: tf.zeros([1, 1])}
-            self.compiled_metrics.build(form, form)
+        self._build_metrics()  # so that a callback can restore them
         self._dropout_seeds = DropoutSeeds(self.layers, collectives.joined().rank)
         weights = kwargs.pop("class_weight", None)
         self._class_weight = None
@@ -484,6 +485,18 @@ class TrainableModel(mm.Model):
                     f"Received: {weights!r}"
                 )
             self._class_weight = tf.constant([weights[c] for c in range(len(weights))], tf.float32)
+
+    def _build_metrics(self) -> None:
+        if not self.compiled_metrics.built:
+            form = {self.output_block.full_name: tf.zeros([1, 1])}
+            self.compiled_metrics.build(form, form)
+
+    def _give_users(self, batch: SampleBatch) -> None:
+        """Tell the metrics that go by users whose samples a batch has that is evaluated."""
+        self._build_metrics()
+        schema = getattr(getattr(self, "body", None), "schema", None)
+        user = None if schema is None else user_column(schema)
+        give_users(self.compiled_metrics.metrics, batch, user)
 
     def hold_rows(self, held: HeldRows) -> None:
         """Let rows of tables move by a part only, from the next step on."""

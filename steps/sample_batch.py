@@ -62,6 +62,13 @@ class SampleBatch(NamedTuple):
             return self.counted(values)
         return self.counted(values.repeat(self.weights.shape[1]))
 
+    def column(self, name: str) -> tf.Tensor:
+        """What a column says of each sample, a row's one after the other, as TensorFlow ops."""
+        values = self.columns[name]
+        if values.shape.rank == 1 and self.labels.shape.rank == 2:
+            values = tf.broadcast_to(values[:, tf.newaxis], tf.shape(self.labels))
+        return tf.reshape(values, [-1])
+
     def flat(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Labels and weights of all samples, a row's one after the other, as TensorFlow ops."""
         labels = tf.reshape(self.labels, [-1])

@@ -18,7 +18,7 @@ from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models.blocks.history_counts import HistoryCounts, Seen
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.training.evaluation.metrics import Evaluation, Evaluator
+from merlin_sim.training.evaluation.evaluate import Evaluation, HeldOutMetrics
 
 ROWS = 2048
 MOST_TREES = 400
@@ -36,9 +36,10 @@ class Samples(NamedTuple):
 
     def score(self, scores: np.ndarray) -> Evaluation:
         """Compute the metrics of scores from 0 to 1, as a run does."""
-        evaluator = Evaluator(Ranks())
-        evaluator.update(self.labels, scores, self.users)
-        return evaluator.result()
+        order = np.argsort(self.users, kind="stable")  # those of a user one after another
+        metrics = HeldOutMetrics("user", True, ())
+        metrics.update(self.labels[order], scores[order], {"user": self.users[order]})
+        return metrics.result(0, Ranks(), None, False)[0]
 
 
 def read_samples(dataset: DatasetDirectory, mapping: str) -> Samples:

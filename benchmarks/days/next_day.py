@@ -15,7 +15,7 @@ from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.channels import LABEL
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.steps.sample_batch import SampleBatch
-from merlin_sim.training.evaluation.metrics import AUCCounts
+from merlin_sim.training.metrics import AUC
 from merlin_sim.workflows.synthetic.click_days import DriftingWorld, draw_days
 
 
@@ -29,7 +29,7 @@ def aucs_of_next_day(dataset: Path, checkpoints: Mapping[str, Path]) -> dict[str
     opened = DatasetDirectory.open(dataset)
     # One that did not change is scored once.
     models = {place: open_judged(place) for place in dict.fromkeys(checkpoints.values())}
-    counts = {place: AUCCounts() for place in models}
+    counts = {place: AUC() for place in models}
     names = dict.fromkeys(n for model in models.values() for n in model.columns.names)
     label = opened.channels[LABEL][0]
     for model in models.values():
@@ -40,7 +40,7 @@ def aucs_of_next_day(dataset: Path, checkpoints: Mapping[str, Path]) -> dict[str
             columns = {name: values.numpy() for name, values in batch.columns.items()}
             labels = batch.labels.numpy().reshape(-1) > 0.5
             for place, model in models.items():
-                counts[place].update(labels, model.score(columns))
+                counts[place].update_state(labels, model.score(columns))
     return {name: _value(counts[place]) for name, place in checkpoints.items()}
 
 
@@ -55,12 +55,12 @@ def auc_of_chance(log: str, world: str, day: int, drift: float) -> float:
     clicked = pa_csv.read_csv(log)["clicked"].to_numpy() > 0
     if not np.array_equal(clicked, drawn.clicked):
         raise SystemExit(f"{log} is not day {day} of `{world}`")
-    counts = AUCCounts()
-    counts.update(clicked, drawn.chance)
+    counts = AUC()
+    counts.update_state(clicked, drawn.chance)
     return _value(counts)
 
 
-def _value(counts: AUCCounts) -> float:
-    auc = counts.result()
+def _value(counts: AUC) -> float:
+    auc = counts.exact_result()
     assert auc is not None
     return auc

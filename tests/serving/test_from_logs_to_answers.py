@@ -11,6 +11,7 @@ import os
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from evaluated import evaluation_of
 from raw_events import events_of_test_rows
 from serving_process import reached, run_command, serving
 from triton_calls import infer, infer_events
@@ -20,8 +21,8 @@ from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.serving.export import restore_model
-from merlin_sim.training.evaluation.metrics import Evaluator
-from merlin_sim.training.evaluation.prediction import Predictor, evaluate
+from merlin_sim.training.evaluation.evaluate import evaluate
+from merlin_sim.training.evaluation.prediction import Predictor
 from merlin_sim.training.reports.run_log import RunLog
 
 pytest.importorskip("pytriton")
@@ -55,13 +56,6 @@ def evaluated(dataset, checkpoints):
     predict = RecordingPredictor(model)
     evaluation, _ = evaluate(predict, feed, Ranks(), RunLog(None), "user_id")
     return evaluation.to_dict(), np.concatenate(predict.scores)
-
-
-def metrics_of(labels, scores, users):
-    """The metrics of scores, wherever they come from."""
-    evaluator = Evaluator(Ranks())
-    evaluator.update(np.array(labels), np.array(scores), np.array(users))
-    return evaluator.result().to_dict()
 
 
 def ids_of(rows):
@@ -133,7 +127,8 @@ def test_what_is_served_are_the_scores_that_the_run_evaluated(walked):
         assert process.wait(200) == 0
     for name, scores in answers.items():
         np.testing.assert_allclose(scores, expected, atol=1e-5, err_msg=name)
-        assert same(metrics_of(rows["label"], scores, rows["user_id"]), known["evaluation"]), name
+        found = evaluation_of(rows["label"], scores, rows["user_id"]).to_dict()
+        assert same(found, known["evaluation"]), name
 
 
 def test_nothing_in_it_tells_where_it_came_from(walked):

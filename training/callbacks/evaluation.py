@@ -17,9 +17,10 @@ from ...models.families.family import METRICS
 from ...ranks import collectives
 from ...schemas.dataset import DatasetDirectory
 from ..evaluation.best_so_far import VALIDATION, BestSoFar
-from ..evaluation.metrics import Evaluation as Metrics
-from ..evaluation.prediction import Predictor, evaluate, published_metrics
-from ..evaluation.sample_places import SamplePlaces
+from ..evaluation.evaluate import Evaluation as Metrics
+from ..evaluation.evaluate import evaluate
+from ..evaluation.kept_rows import SamplePlaces
+from ..evaluation.prediction import Predictor
 from ..reports.run_log import RunLog
 from .callback import Callback, tell
 from .checkpoint import leave
@@ -107,7 +108,13 @@ class Evaluation(Callback):
                 rows = EvaluationRows.of(dataset, mapping, candidates, self._batch_size, ranks)
                 size = rows.global_batch_size
                 found[mapping] = open_loader(
-                    dataset, mapping, columns, size, ranks, candidates=rows.candidates
+                    dataset,
+                    mapping,
+                    columns,
+                    size,
+                    ranks,
+                    candidates=rows.candidates,
+                    in_stretches=True,
                 )
         return found
 
@@ -163,7 +170,7 @@ class Evaluation(Callback):
             found = {mapping: self._evaluate_on(mapping) for mapping in self.held_out}
             metrics: dict[str, Any] = {}
             for mapping, (evaluation, extra) in found.items():
-                metrics |= published_metrics(evaluation, self._metrics, mapping)
+                metrics |= evaluation.published(self._metrics, mapping)
                 metrics |= {f"{mapping}_{name}": value for name, value in extra.items()}
             self.best.take(steps, metrics)
             self.last = Evaluated(steps, found["test"][0], metrics)

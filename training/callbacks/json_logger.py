@@ -13,7 +13,7 @@ from typing import Any
 from ...models.registry import family_of
 from ...ranks import collectives
 from ..evaluation.best_so_far import VALIDATION
-from ..metrics import AUC
+from ..metrics import GAUC, WholeNumbers, over_ranks
 from ..reports.run_log import RunLog
 from .callback import Callback, tell
 
@@ -60,7 +60,7 @@ class JSONLogger(Callback):
         self._epoch = _EpochSums()
         self._open = ExitStack()
         self._line: Any = None
-        self._aucs: dict[str, Any] | None = None
+        self._exact: dict[str, Any] | None = None
 
     @property
     def finished_epoch(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class JSONLogger(Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Begin the line of progress."""
-        self._aucs = None
+        self._exact = None
         title, steps = self._title(epoch), self.progress.steps_of_epoch
         done = 0 if self.progress.is_epoch_complete else self.progress.step
         self._line = self._open.enter_context(self.log.progress(title, steps, done))
@@ -112,9 +112,9 @@ class JSONLogger(Callback):
             self._open.close()
 
     def on_test_begin(self, logs: Any = None) -> None:
-        """Look at the AUC of training before that of ``fit``'s validation data takes its place."""
-        if self._aucs is None:
-            self._aucs = self._exact_aucs()
+        """Look at the metrics of training before those of validation data take their place."""
+        if self._exact is None:
+            self._exact = self._exact_metrics()
 
     def on_evaluation_end(self, metrics: Mapping[str, Any]) -> None:
         """Write what was measured within an epoch."""
@@ -157,17 +157,22 @@ class JSONLogger(Callback):
 
     def _trained(self, logs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the compiled metrics of training, over all ranks."""
-        found = self._exact_aucs() if self._aucs is None else self._aucs
-        self._aucs = None
+        found = self._exact_metrics() if self._exact is None else self._exact
+        self._exact = None
         for metric in self.model.metrics:
             name = f"train_{metric.name}"
-            if name not in found and metric.name in logs and not metric.name.endswith("loss"):
+            is_of_training = not isinstance(metric, GAUC) and not metric.name.endswith("loss")
+            if name not in found and metric.name in logs and is_of_training:
                 found[name] = float(logs[metric.name])
         return found
 
-    def _exact_aucs(self) -> dict[str, Any]:
-        metrics = [metric for metric in self.model.metrics if isinstance(metric, AUC)]
-        return {f"train_{m.name}": m.exact_result(collectives.joined()) for m in metrics}
+    def _exact_metrics(self) -> dict[str, Any]:
+        metrics = [metric for metric in self.model.metrics if isinstance(metric, WholeNumbers)]
+        return {
+            f"train_{metric.name}": over_ranks(metric).exact_result()
+            for metric in metrics
+            if not isinstance(metric, GAUC)
+        }
 
     def _write_evaluation(self, values: Mapping[str, Any]) -> None:
         progress = self.progress

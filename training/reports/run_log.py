@@ -41,6 +41,7 @@ class RunLog:
         """Open what is written to."""
         self.path = results_dir / filename if results_dir else None
         self._file: TextIO | None = None
+        self._told: set[str] = set()
         self._writer: Any = None
         self._published = PublishedLines() if log_format == DLLOGGER else None
         self.console = Console(
@@ -119,6 +120,12 @@ class RunLog:
     def say(self, message: str) -> None:
         """Tell the person one line."""
         self.console.print(message, markup=False)
+
+    def say_once(self, message: str) -> None:
+        """Tell the person one line, if it has not been told yet."""
+        if message not in self._told:
+            self._told.add(message)
+            self.say(message)
 
     def close(self) -> None:
         """Close the files."""

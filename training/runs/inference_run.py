@@ -10,8 +10,8 @@ from ...models.saving import restore_weights
 from ...ranks import collectives
 from ...schemas.known_keys import IdsNote, grown_domains
 from ..checkpoints.run_state import IDS
+from ..evaluation.evaluate import evaluate
 from ..evaluation.memory import peak_memory
-from ..evaluation.prediction import evaluate, published_metrics
 from ..evaluation.throughput import measure
 from .prepared_run import RunParts
 
@@ -95,7 +95,7 @@ class InferenceRun(RunParts):
         seconds = time.perf_counter() - begin
         self.write_evaluation(evaluation)
         return {
-            **published_metrics(evaluation, self.family.metrics),
+            **evaluation.published(self.family.metrics),
             "rows": evaluation.rows,
             "throughput": evaluation.rows / seconds,
             "time": seconds,

@@ -21,9 +21,9 @@ from ...models.families.registry import find_family
 from ...ranks import collectives
 from ...ranks.watchdog import Watchdog
 from ...schemas.dataset import DatasetDirectory
-from ..evaluation.metrics import Evaluation
+from ..evaluation.evaluate import Evaluation
+from ..evaluation.kept_rows import SamplePlaces
 from ..evaluation.prediction import Predictor
-from ..evaluation.sample_places import SamplePlaces
 from ..evaluation.scored_rows import TEST_SCORES
 from ..reports.run_log import RunLog
 from .affinity import shares_operations
@@ -118,6 +118,7 @@ class RunParts:
             parallel_calls=self.config.num_parallel_calls,
             candidates=rows.candidates,
             data_memory_mb=self.config.data_memory_mb,
+            in_stretches=True,
         )
         return feed if self.config.mode == "train" else self.told_of_threads(feed)
 

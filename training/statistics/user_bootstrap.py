@@ -9,9 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ...foundation.exceptions import MerlinSimError
-from ..evaluation.row_metrics import CALIBRATION_BINS, calibration_places, losses_of
+from ..evaluation.row_metrics import (
+    CALIBRATION_BINS,
+    THRESHOLDS,
+    calibration_places,
+    losses_of,
+    threshold_places,
+)
 from ..evaluation.scored_rows import ScoredRows
-from ..evaluation.thresholds import THRESHOLDS, places
 
 Array = npt.NDArray[Any]
 Key = TypeVar("Key")
@@ -78,7 +83,7 @@ class UserBootstrap:
             MerlinSimError: where the rows are not of the same test data.
         """
         labels, scores, user = self._chosen(rows, of)
-        place = places(labels, scores)
+        place = threshold_places(labels, scores)
         return lambda times: self._auc(place, times[user])
 
     def log_loss(self, rows: ScoredRows, of: Array | None = None) -> OfUsers:

@@ -19,7 +19,7 @@ from merlin_sim.ranks.collectives import average_gradients  # noqa: E402
 from merlin_sim.steps.loss_scale import LossScale  # noqa: E402
 from merlin_sim.steps.optimizers import make_optimizer  # noqa: E402
 from merlin_sim.steps.train_step import TrainStep  # noqa: E402
-from merlin_sim.training.evaluation.metrics import Evaluator  # noqa: E402
+from merlin_sim.training.evaluation.evaluate import HeldOutMetrics  # noqa: E402
 from merlin_sim.training.metrics import AUC  # noqa: E402
 from merlin_sim.training.runs.run import run  # noqa: E402
 from merlin_sim.training.runs.run_config import RunConfig  # noqa: E402
@@ -70,28 +70,31 @@ def case_config(dataset: Path, results: Path, number: int, **more) -> RunConfig:
 class Recorder:
     """Notes every row that a run counts in its last epoch: [label, score] or [label, score, user].
 
-    The rows of all ranks, batch by batch, are in the order in which one rank has them.
+    The rows of all ranks are in the order in which one rank has them: in training those of a batch,
+    in evaluation, where each rank has a stretch, all.
     """
 
     def __init__(self):
         self.train, self.test, self.last = [], [], None
 
     def run(self, config: RunConfig) -> dict:
-        count, update, result = AUC.update_state, Evaluator.update, Evaluator.result
+        count, update, result = AUC.update_state, HeldOutMetrics.update, HeldOutMetrics.result
 
         def note(labels, scores, counts):
             kept = counts.numpy().reshape(-1) != 0
             self.train.append([x.numpy().reshape(-1)[kept].tolist() for x in (labels, scores)])
 
         def noting_count(metric, y_true, y_pred, sample_weight=None):
+            if sample_weight is None:  # an evaluation's
+                return count(metric, y_true, y_pred)
             with tf.control_dependencies(
                 [tf.py_function(note, [y_true, y_pred, sample_weight], [])]
             ):
                 return count(metric, y_true, y_pred, sample_weight)
 
-        def noting_update(evaluator, labels, scores, users):
-            update(evaluator, labels, scores, users)
-            self.test.append([labels.tolist(), scores.tolist(), users.tolist()])
+        def noting_update(metrics, labels, scores, columns):
+            update(metrics, labels, scores, columns)
+            self.test.append([x.tolist() for x in (labels, scores, columns[metrics.user])])
 
         def noting_result(*arguments, **options):
             self.last = {"train": self.train, "test": self.test}
@@ -100,20 +103,19 @@ class Recorder:
 
         with (
             mock.patch.object(AUC, "update_state", noting_count),
-            mock.patch.object(Evaluator, "update", noting_update),
-            mock.patch.object(Evaluator, "result", noting_result),
+            mock.patch.object(HeldOutMetrics, "update", noting_update),
+            mock.patch.object(HeldOutMetrics, "result", noting_result),
         ):
             return run(config)
 
     def rows(self, ranks) -> dict[str, list[list]]:
+        def joined(batches):
+            return [sum(column, []) for column in zip(*batches, strict=True)]
+
         everyone = collectives.gather_objects(self.last, ranks)
-        return {
-            name: [
-                [sum(column, []) for column in zip(*batch, strict=True)]
-                for batch in zip(*(one[name] for one in everyone), strict=True)
-            ]
-            for name in ("train", "test")
-        }
+        train = zip(*(one["train"] for one in everyone), strict=True)
+        test = [batch for one in everyone for batch in one["test"]]
+        return {"train": [joined(batches) for batches in train], "test": [joined(test)]}
 
 
 def run_case(config: RunConfig, ranks) -> dict:
@@ -215,16 +217,17 @@ def averages_of_same(ranks) -> int:
 
 
 def metrics(ranks) -> dict:
-    """Measure the same predictions, dealt out unequally, with one rank that has none."""
+    """Measure the same predictions, in stretches of unequal length, of which one has none."""
     random = np.random.default_rng(8)
     labels = random.integers(0, 2, 4001)
     scores = random.uniform(0, 1, 4001).astype(np.float32) ** (2 - labels)
-    users = random.integers(0, 400, 4001)
-    owner = random.integers(0, max(1, ranks.size - 1), 4001)
-    evaluator = Evaluator(ranks)
-    for part in np.array_split(np.flatnonzero(owner == ranks.rank), 3):
-        evaluator.update(labels[part], scores[part], users[part])
-    return evaluator.result().to_dict()
+    users = np.sort(random.integers(0, 400, 4001))
+    cuts = [0, *([0] if ranks.size > 2 else []), *range(1001, 4001, 1000)][: ranks.size]
+    begin, end = [*cuts, 4001][ranks.rank : ranks.rank + 2]
+    found = HeldOutMetrics("user", True, ())
+    for part in np.array_split(np.arange(begin, end), 3):
+        found.update(labels[part], scores[part], {"user": users[part]})
+    return found.result(0, ranks, None, False)[0].to_dict()
 
 
 def main() -> None:

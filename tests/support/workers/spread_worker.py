@@ -34,7 +34,7 @@ from merlin_sim.steps.optimizers import make_optimizer
 from merlin_sim.steps.train_step import TrainStep
 from merlin_sim.training.checkpoints.joint_writing import save_together
 from merlin_sim.training.checkpoints.run_state import RunFacts, RunState
-from merlin_sim.training.evaluation.metrics import AUCCounts
+from merlin_sim.training.metrics import AUC
 
 ROWS = (3, 50, 200)
 OPTIONS = {"embedding_dim": 8, "bottom_mlp_dims": (16, 8), "top_mlp_dims": (16, 1)}
@@ -114,16 +114,16 @@ def train(case: Case, ranks: Ranks, folder: Path) -> dict[str, list[float]]:
 
 def score(model: Any, ranks: Ranks) -> tuple[np.ndarray, float]:
     """Return the logits of the first batches, and their AUC."""
-    counts, logits = AUCCounts(), []
+    counts, logits = AUC(), []
     for columns, labels, _ in itertools.islice(batches(ranks), SCORED):
         own = tf.reshape(model.forward(columns).logits, [-1]).numpy()
         found = np.concatenate(collectives.gather_objects(own, ranks))
-        counts.update(
+        counts.update_state(
             np.concatenate(collectives.gather_objects(labels.numpy(), ranks)),
             1 / (1 + np.exp(-found)),
         )
         logits.append(found)
-    return np.concatenate(logits), float(counts.result() or 0)
+    return np.concatenate(logits), float(counts.exact_result() or 0)
 
 
 def train_all(ranks: Ranks, folder: Path) -> dict[str, dict[str, list[float]]]:

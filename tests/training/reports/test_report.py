@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.training.evaluation.metrics import AUCCounts
 from merlin_sim.training.evaluation.scored_rows import ScoredRows
+from merlin_sim.training.metrics import AUC
 from merlin_sim.training.reports.report import write_report
 from merlin_sim.training.reports.run_results import read_results
 
@@ -141,9 +141,9 @@ def test_settings_are_compared_over_seeds_and_test_users(tmp_path):
     for lr, signal in ((0.01, 1.0), (0.02, 1.001), (0.5, 0.2)):
         for seed in (1, 2, 3):
             scored = scored_rows(seed, signal)
-            counts = AUCCounts()
-            counts.update(scored.labels.astype(np.float32), scored.scores)
-            run = write_run(tmp_path / f"{lr}-{seed}", lr=lr, auc=counts.result())
+            counts = AUC()
+            counts.update_state(scored.labels.astype(np.float32), scored.scores)
+            run = write_run(tmp_path / f"{lr}-{seed}", lr=lr, auc=counts.exact_result())
             scored.write(run / "test_scores.parquet")
             runs.append(run)
     report = write_report(runs, tmp_path / "out")

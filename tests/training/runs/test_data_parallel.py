@@ -7,12 +7,13 @@ import json
 import numpy as np
 import pytest
 import rank_worker
+from evaluated import evaluation_of
 from processes import horovodrun, losses, run
 from rank_worker import CASES, RESUMED, metrics, resume, run_cases
 from warm import warm
 
 from merlin_sim.foundation.ranks import Ranks
-from merlin_sim.training.evaluation.metrics import AUCCounts, Evaluator
+from merlin_sim.training.metrics import AUC
 
 pytestmark = [pytest.mark.slow, pytest.mark.horovod, pytest.mark.timeout(600)]
 WORKER = rank_worker.__file__
@@ -94,13 +95,12 @@ def test_metrics_are_exactly_those_of_the_scores(request, ranks):
     """What several ranks report is, to the bit, what one process makes of all their rows."""
     results = request.getfixturevalue(ranks)[1]
     for found in results.get("cases", results).values():
-        counts, evaluator = AUCCounts(), Evaluator(Ranks())
+        counts = AUC()
         for labels, scores in found["rows"]["train"]:
-            counts.update(np.array(labels), np.array(scores))
-        for labels, scores, users in found["rows"]["test"]:
-            evaluator.update(np.array(labels), np.array(scores), np.array(users))
-        assert found["result"]["train_auc"] == counts.result()
-        expected = evaluator.result().to_dict()
+            counts.update_state(np.array(labels), np.array(scores))
+        assert found["result"]["train_auc"] == counts.exact_result()
+        (test,) = found["rows"]["test"]
+        expected = evaluation_of(*test, batches=5).to_dict()
         for name in ("auc", "log_loss", "gauc", "calibration_error"):
             assert found["result"][f"test_{name}"] == expected[name]
 

@@ -22,8 +22,8 @@ from merlin_sim.dataloader.open_loader import user_column
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.models import DINModel, SIMModel, load_model
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.training.evaluation.metrics import AUCCounts
 from merlin_sim.training.evaluation.scored_rows import TEST_SCORES, ScoredRows
+from merlin_sim.training.metrics import AUC
 from merlin_sim.training.runs.run import run
 
 
@@ -76,9 +76,9 @@ def test_inference_with_saved_weights_gives_the_metrics_of_training(config, tmp_
     first, second = (ScoredRows.read(tmp_path / d / TEST_SCORES) for d in ("results", "other"))
     assert len(first.users) == 101 and np.array_equal(first.users, second.users)
     assert np.array_equal(first.scores, second.scores)
-    counts = AUCCounts()
-    counts.update(first.labels.astype(np.float32), first.scores)
-    assert counts.result() == trained["test_auc"]
+    counts = AUC()
+    counts.update_state(first.labels.astype(np.float32), first.scores)
+    assert counts.exact_result() == trained["test_auc"]
 
 
 def test_saved_scores_are_joined_with_the_rows_of_test(config, sim_dataset, tmp_path):

@@ -171,6 +171,7 @@ def test_times_are_read_by_users_x_candidates_as_by_rows(tmp_path):
                     global_batch_size=4096,
                     fresh_negatives=False,
                     deterministic=True,
+                    save_scores=True,
                 )  # fmt: skip
             )
         )

@@ -11,10 +11,12 @@ from processes import entries
 from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
-from merlin_sim.training.callbacks import evaluation
 from merlin_sim.training.evaluation.best_so_far import BestSoFar
-from merlin_sim.training.evaluation.prediction import published_metrics
+from merlin_sim.training.evaluation.evaluate import Evaluation
 from merlin_sim.training.runs.run import run
+
+
+PUBLISHED = Evaluation.published
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +50,10 @@ def aucs_of_validation(monkeypatch, aucs, of="validation"):
     given = iter(aucs)
 
     def metrics(evaluation, names, mapping="test"):
-        found = published_metrics(evaluation, names, mapping)
+        found = PUBLISHED(evaluation, names, mapping)
         return {**found, f"{of}_auc": next(given)} if mapping == of else found
 
-    monkeypatch.setattr(evaluation, "published_metrics", metrics)
+    monkeypatch.setattr(Evaluation, "published", metrics)
 
 
 def test_validation_data_is_scored_beside_test_data(config, tmp_path, capfd):

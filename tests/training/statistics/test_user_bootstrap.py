@@ -2,16 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.metrics import log_loss
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.foundation.ranks import Ranks
-from merlin_sim.training.evaluation import row_metrics
-from merlin_sim.training.evaluation.metrics import AUCCounts
-from merlin_sim.training.evaluation.over_ranks import (
-    calibration_over_ranks,
-    log_loss_over_ranks,
-)
 from merlin_sim.training.evaluation.scored_rows import ScoredRows
+from merlin_sim.training.metrics import AUC, CalibrationError
 from merlin_sim.training.statistics.user_bootstrap import UserBootstrap
 
 
@@ -30,19 +25,19 @@ def test_an_auc_of_drawn_users_counts_their_rows_as_often_as_they_were_drawn():
     for auc in found:
         drawn = random.integers(0, 5, 5)
         places = np.concatenate([np.flatnonzero(given.users == 7 + 3 * user) for user in drawn])
-        counts = AUCCounts()
-        counts.update(given.labels[places].astype(np.float32), given.scores[places])
-        assert auc == pytest.approx(counts.result(), abs=1e-12)
+        counts = AUC()
+        counts.update_state(given.labels[places].astype(np.float32), given.scores[places])
+        assert auc == pytest.approx(counts.exact_result(), abs=1e-12)
 
 
 def test_the_spread_is_that_of_other_users():
     found = UserBootstrap(rows(users=200), draws=400).aucs(rows(users=200)).std()
     others = []
     for seed in range(100, 200):
-        counts = AUCCounts()
+        counts = AUC()
         other = rows(users=200, seed=seed)
-        counts.update(other.labels.astype(np.float32), other.scores)
-        others.append(counts.result())
+        counts.update_state(other.labels.astype(np.float32), other.scores)
+        others.append(counts.exact_result())
     assert found == pytest.approx(np.std(others), rel=0.25)
 
 
@@ -98,12 +93,14 @@ def test_measures_of_drawn_users_are_those_of_their_rows(measure):
 
 def by_rows(measure, labels, scores):
     if measure == "log_loss":
-        return log_loss_over_ranks(labels, scores, Ranks())
+        return log_loss(labels, scores.astype(np.float64), labels=[0, 1])
     if measure == "calibration_error":
-        return row_metrics.calibration_error(calibration_over_ranks(labels, scores, Ranks()))
-    counts = AUCCounts()
-    counts.update(labels.astype(np.float32), scores)
-    return counts.result()
+        error = CalibrationError()
+        error.update_state(labels, scores)
+        return error.exact_result()
+    counts = AUC()
+    counts.update_state(labels.astype(np.float32), scores)
+    return counts.exact_result()
 
 
 def test_a_segment_without_rows_has_no_value():

@@ -12,16 +12,24 @@ from merlin_sim.dataloader.open_loader import open_loader, user_column
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.steps.sample_batch import SampleBatch
-from merlin_sim.training.evaluation.sample_places import SamplePlaces
+from merlin_sim.training.evaluation.kept_rows import SamplePlaces
 
 LENGTHS = [3, 9, 2, 14, 6, 5, 11]
 
 
-def places_of(dataset, columns, ranks, mapping, candidates=None):
+def places_of(dataset, columns, ranks, mapping, candidates=None, in_stretches=False):
     """Row, position, item, user and label of each sample of all ranks."""
     found = []
     for rank in range(ranks):
-        feed = open_loader(dataset, mapping, columns, 24, Ranks(rank, ranks), candidates=candidates)
+        feed = open_loader(
+            dataset,
+            mapping,
+            columns,
+            24,
+            Ranks(rank, ranks),
+            candidates=candidates,
+            in_stretches=in_stretches,
+        )
         places = SamplePlaces.of(feed, dataset)
         for step, given in enumerate(feed.inputs()):
             batch = SampleBatch(*feed.make(given))
@@ -34,16 +42,15 @@ def places_of(dataset, columns, ranks, mapping, candidates=None):
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 @pytest.mark.parametrize("candidates", [1, 4])
-@pytest.mark.parametrize("with_baskets", [False, True])
-def test_positions_of_users_over_ranks(tmp_path, ranks, candidates, with_baskets):
+@pytest.mark.parametrize(("with_baskets", "in_stretches"), [(False, True), (True, False)])
+def test_positions_of_users_over_ranks(tmp_path, ranks, candidates, with_baskets, in_stretches):
     path = write_users_dataset(
         tmp_path / "users",
         [[[1, 0], LENGTHS[:3], LENGTHS[3:4]], [LENGTHS[4:]]],
         with_baskets=with_baskets,
     )
-    found = places_of(
-        DatasetDirectory.open(path), ["user", "label", "thing_trgt"], ranks, "train", candidates
-    )
+    dataset, columns = DatasetDirectory.open(path), ["user", "label", "thing_trgt"]
+    found = places_of(dataset, columns, ranks, "train", candidates, in_stretches)
     tables = [pq.read_table(file) for file in sorted(path.glob("users/*"))]
     rows = pa.concat_tables(tables).to_pylist()
     wanted = [
@@ -60,11 +67,12 @@ def test_positions_of_users_over_ranks(tmp_path, ranks, candidates, with_baskets
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_rows_over_ranks(sim_dataset, ranks):
+@pytest.mark.parametrize("in_stretches", [False, True])
+def test_rows_over_ranks(sim_dataset, ranks, in_stretches):
     dataset = DatasetDirectory.open(sim_dataset)
     item = dataset.channels["target_item_features"][0]
     columns = [user_column(dataset.schema), dataset.channels["label"][0], item]
-    found = places_of(dataset, columns, ranks, "test")
+    found = places_of(dataset, columns, ranks, "test", in_stretches=in_stretches)
     rows = pa.concat_tables([pq.read_table(file) for file in dataset.files("test")])
     stored = [np.asarray(rows[name]).astype(int).tolist() for name in (item, *columns[:2])]
     wanted = [(row, -1, *values) for row, values in enumerate(zip(*stored, strict=True))]

@@ -1,0 +1,248 @@
+"""One pass over held-out data: every sample is scored once, and the metrics count it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ...dataloader.loader import Loader
+from ...dataloader.row_loader import RowLoader
+from ...foundation.ranks import Ranks
+from ...models.compiled_metrics import states_over_ranks, variables_of
+from ...ranks.collectives import any_rank, broadcast_object, on_first_rank, sum_counts
+from ..metrics import AUC, GAUC, CalibrationError, LogLoss
+from ..reports.run_log import RunLog
+from .kept_rows import KeptRows, SamplePlaces, come_together
+from .prediction import Predictor
+from .row_metrics import exact_auc
+from .scored_rows import ScoredRows, refuse_not_a_number
+
+AGREE_EVERY = 16
+"""Batches between two agreements on whether to stop."""
+SAMPLES_AT_ONCE = 1 << 18
+"""Kept samples that GAUC takes in one go."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is known of a model after one pass over the test data."""
+
+    rows: int
+    auc: float | None
+    """By 8,000 thresholds, as published."""
+    log_loss: float
+    gauc: float | None
+    """AUC within users, weighted by their rows; None without users who have both labels."""
+    calibration_error: float
+    """Mean distance of predicted and observed click rate over bins, weighted by rows."""
+    roc: list[list[float]]
+    """[false positive rates, true positive rates], thinned for drawing."""
+    calibration: list[list[float]]
+    """[mean prediction, observed click rate, rows] of each bin that has rows."""
+    exact_auc: float | None = None
+    """By every score: the share of pairs of a click and another row that are in order. None where
+    scores were not kept."""
+    scored: ScoredRows | None = None
+    """The rows of all ranks, where they were to be kept: on the first rank alone."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold: all but the rows."""
+        values = asdict(replace(self, scored=None))
+        values.pop("scored")
+        return values
+
+    def published(self, metrics: Sequence[str], mapping: str = "test") -> dict[str, float | None]:
+        """Return metrics under their published names: ``auc`` of test data is ``test_auc``."""
+        known = [name for name in metrics if name != "exact_auc" or self.exact_auc is not None]
+        return {f"{mapping}_{name}": getattr(self, name) for name in known}
+
+
+def evaluate(
+    predict: Predictor,
+    feed: Loader,
+    ranks: Ranks,
+    log: RunLog,
+    user: str | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+    alive: Callable[[], None] = lambda: None,
+    tells_steps: bool = False,
+    title: str = "test",
+    places: SamplePlaces | None = None,
+    extra: Sequence[tf.keras.metrics.Metric] = (),
+) -> tuple[Evaluation, dict[str, float]] | None:
+    """Score every sample once and compute the metrics over all ranks.
+
+    Nothing of a sample is kept, unless ``places`` asks for it or GAUC needs it: where the samples
+    of a user do not come one after another on one rank.
+
+    Args:
+        predict: the model's forward pass.
+        feed: this rank's rows, in the stored order; ``in_stretches`` where there are several ranks.
+        ranks: the run.
+        log: shows progress.
+        user: the column by which GAUC groups; None for no GAUC.
+        stopped: whether this rank was asked to stop.
+        alive: called with every batch.
+        tells_steps: whether the log takes an entry for each step.
+        title: what the line of progress is called.
+        places: finds the samples in the dataset; the result has every row then, with its place.
+        extra: further metrics, of labels and probabilities, [samples, 1].
+
+    Returns:
+        The metrics and the further ones by name, or None where a rank was asked to stop.
+
+    Raises:
+        MerlinSimError: where scores are NaN.
+    """
+    steps = feed.plan(0).steps
+    begin, samples = time.perf_counter(), 0
+    before = begin
+    item = places.item if places is not None else None
+    keep = [name for name in dict.fromkeys((user, item, *_users_of(extra))) if name is not None]
+    together = user is None or _has_users_together(feed, user, ranks, log)
+    counted = HeldOutMetrics(user, together, extra)
+    kept = KeptRows() if places is not None or not together else None
+    wrong = 0
+    with log.progress(title, steps) as line, closing(feed.inputs()) as inputs:
+        for step, given in enumerate(inputs):
+            alive()
+            if step % AGREE_EVERY == 0 and any_rank(stopped(), ranks):
+                return None
+            scores, labels, columns = predict.of_given(given, feed.make, keep)
+            wrong += int(np.isnan(scores).sum())
+            counted.update(labels, scores, columns)
+            if kept is not None:
+                at = None
+                if places is not None:
+                    at = places.of_batch(step, given, len(scores), columns)
+                kept.add(labels, scores, columns[user] if user else None, at)
+            samples += len(scores) * ranks.size
+            now = time.perf_counter()
+            if tells_steps:
+                rate = {"samples/s": len(scores) * ranks.size / max(1e-9, now - before)}
+                log.write("step", (0, step), epoch=1, step=step + 1, **rate)
+            before = now
+            line.update(step + 1, f"{samples / (now - begin):,.0f} samples/s")
+    if kept is not None and not together:
+        counted.take_users_one_by_one(kept.by_user(ranks))
+    scored = kept.on_first_rank(ranks) if kept is not None and places is not None else None
+    return counted.result(wrong, ranks, scored, places is not None)
+
+
+def _users_of(metrics: Sequence[tf.keras.metrics.Metric]) -> list[str | None]:
+    return [metric.user for metric in metrics if isinstance(metric, GAUC)]
+
+
+def _has_users_together(feed: Loader, user: str, ranks: Ranks, log: RunLog) -> bool:
+    """Whether the samples of each user come one after another, on one rank."""
+    if ranks.size > 1 and not feed.in_stretches:
+        return False
+    if not isinstance(feed, RowLoader):  # samples are made user by user
+        return True
+    files = tuple(feed.dataset.engine._dataset.files)
+
+    def look() -> bool:
+        found = come_together(files, user)
+        if not found:
+            log.say_once(
+                f"{files[0]} and what follows: the rows of one {user} do not stand one after "
+                "another. The AUC within users keeps the scores of all rows, 13 bytes each."
+            )
+        return found
+
+    return bool(broadcast_object(on_first_rank(look, ranks), ranks))
+
+
+class HeldOutMetrics:
+    """The metrics of a pass.
+
+    Args:
+        user: the column by which GAUC groups; None for no GAUC.
+        users_are_together: whether the samples of each user come one after another.
+        extra: further metrics.
+    """
+
+    def __init__(
+        self,
+        user: str | None,
+        users_are_together: bool,
+        extra: Sequence[tf.keras.metrics.Metric],
+    ) -> None:
+        """Begin with nothing counted."""
+        self.auc, self.log_loss, self.calibration = AUC(), LogLoss(), CalibrationError()
+        self.gauc = None if user is None else GAUC(user)
+        self.user, self.users_are_together, self.extra = user, users_are_together, extra
+
+    def update(self, labels: Any, scores: Any, columns: dict[str, Any]) -> None:
+        """Count the samples of a batch."""
+        for metric in (self.auc, self.log_loss, self.calibration):
+            metric.update_state(labels, scores)
+        if self.user is not None and self.gauc is not None and self.users_are_together:
+            self.gauc.take_users(columns[self.user])
+            self.gauc.update_state(labels, scores)
+        for metric in self.extra:
+            if isinstance(metric, GAUC):
+                name = metric.user or self.user
+                metric.take_users(columns[name] if name else None)
+            metric.update_state(labels[:, None], scores[:, None])
+
+    def take_users_one_by_one(self, rows: ScoredRows) -> None:
+        """Count kept samples, which are in the order of their users."""
+        assert self.gauc is not None
+        for first in range(0, len(rows.users), SAMPLES_AT_ONCE):
+            taken = slice(first, first + SAMPLES_AT_ONCE)
+            self.gauc.take_users(rows.users[taken])
+            self.gauc.update_state(rows.labels[taken], rows.scores[taken])
+
+    def result(
+        self, wrong: int, ranks: Ranks, scored: ScoredRows | None, has_scores: bool
+    ) -> tuple[Evaluation, dict[str, float]]:
+        """Add up what all ranks have counted: what is known of all rows, and the further metrics.
+
+        Args:
+            wrong: scores of this rank that are NaN.
+            ranks: the run.
+            scored: all rows, on the first rank, where they were kept.
+            has_scores: whether they were.
+
+        Raises:
+            MerlinSimError: where scores are NaN.
+        """
+        metrics = [self.auc, self.log_loss, self.calibration, *self.extra]
+        metrics += [] if self.gauc is None else [self.gauc]
+        for variable, total in zip(variables_of(metrics), states_over_ranks(metrics), strict=True):
+            variable.assign(total)
+        rows = self.auc.samples
+        wrong = int(sum_counts(np.array([wrong]), ranks)[0])
+        refuse_not_a_number(wrong, rows, "the model's scores")
+        sorted_auc = scored and exact_auc(scored.labels, scored.scores)
+        evaluation = Evaluation(
+            rows=rows,
+            auc=self.auc.exact_result(),
+            log_loss=self.log_loss.exact_result() or 0.0,
+            gauc=None if self.gauc is None else self.gauc.exact_result(),
+            calibration_error=self.calibration.exact_result(),
+            roc=_thinned(self.auc),
+            calibration=self.calibration.bins().tolist(),
+            exact_auc=broadcast_object(sorted_auc, ranks) if has_scores else None,
+            scored=scored,
+        )
+        return evaluation, {metric.name: float(metric.result()) for metric in self.extra}
+
+
+def _thinned(auc: AUC) -> list[list[float]]:
+    """Keep about 200 points of the ROC curve, evenly spaced along both axes."""
+    curve = auc.roc()
+    if curve is None:
+        return [[], []]
+    false_positive, true_positive = curve
+    place = np.floor((false_positive + true_positive) * 100)
+    kept = np.flatnonzero(np.concatenate([[True], place[1:] != place[:-1]]))
+    kept = np.union1d(kept, [len(place) - 1])
+    return [false_positive[kept].tolist(), true_positive[kept].tolist()]
