@@ -69,6 +69,7 @@ class LazyCommands(click.Group):
             return None
         module = importlib.import_module(f".commands.{COMMANDS[cmd_name][0]}", __package__)
         command: click.Command = module.command
+        command.name = cmd_name  # what the page of the command line calls it
         return command
 
     def invoke(self, ctx: click.Context) -> Any:

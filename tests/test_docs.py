@@ -90,3 +90,11 @@ def test_the_links_of_a_page_lead_to_files(page):
 def test_the_navigation_has_every_page():
     settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     assert all(page.name in settings for page in (ROOT / "docs").rglob("*.md"))
+
+
+def test_every_command_has_its_name():
+    """The page of the command line is made of these names."""
+    context = click.Context(cli)
+    names = cli.list_commands(context)
+    commands = [cli.get_command(context, name) for name in names]
+    assert [command.name for command in commands if command is not None] == names
