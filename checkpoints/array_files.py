@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import math
 import os
+import struct
 import weakref
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,6 +21,12 @@ from .coverage import find_fault
 
 SYNCED_BYTES = 1 << 28
 """Bytes of a file that are written between two waits for the disk."""
+READ_BYTES = 1 << 26
+"""Bytes of a part that are read at a time where not all of its columns are wanted."""
+NAME_LENGTHS = 26, "<HH"
+"""Where the header of an archive's entry says how long its name and what follows that are."""
+ENTRY_HEADER = 30
+"""The bytes of such a header before the name."""
 
 
 @dataclass(frozen=True)
@@ -125,8 +133,9 @@ def write_arrays(
                 key = _key(part.variable, part.shape, part.rows, part.columns)
                 with archive.open(f"{key}.npy", "w", force_zip64=True) as entry:
                     np.lib.format.write_array(  # type: ignore[no-untyped-call]
-                        entry, np.asarray(part.values), allow_pickle=False
+                        entry, np.asarray(part.values, order="C"), allow_pickle=False
                     )
+                del part  # before the next one is there
         file.flush()
         os.fsync(file.fileno())
     with open(directory / name, "rb") as file:
@@ -166,7 +175,9 @@ class StoredArrays(Mapping[str, Array]):
         """Look at every part's header; no array is read yet."""
         weakref.finalize(self, _close, list(files.values()))
         self.index = dict(index)
+        self._files = dict(files)
         self._archives = {name: zipfile.ZipFile(file) for name, file in files.items()}
+        self._begins: dict[tuple[str, str], int] = {}
         for variable, array in self.index.items():
             _check_coverage(variable, array)
             for part in array.parts:
@@ -209,11 +220,9 @@ class StoredArrays(Mapping[str, Array]):
             if not there.begin <= asked.begin <= asked.end <= there.end:
                 raise ValueError(f"{variable} has no {what} {asked.begin} to {asked.end}")
         result = np.empty(_shape_of(array.shape, *wanted), array.dtype)
-        if array.shape:
-            for part in array.parts:
-                self._copy(variable, array, part, wanted, result)
-            return result
-        return self._read_part(variable, array, array.parts[0])
+        for part in array.parts:
+            self._copy(variable, array, part, wanted, result)
+        return result
 
     def _copy(
         self,
@@ -223,37 +232,54 @@ class StoredArrays(Mapping[str, Array]):
         wanted: tuple[Range, Range],
         result: Array,
     ) -> None:
-        shared = wanted[0].overlap(part.rows), wanted[1].overlap(part.columns)
-        if any(axis.begin >= axis.end for axis in shared):
+        """Read the rows that a part has of what is wanted into their places."""
+        rows, columns = wanted[0].overlap(part.rows), wanted[1].overlap(part.columns)
+        if rows.begin >= rows.end or columns.begin >= columns.end:
             return
-        values = self._read_part(variable, array, part)
-        axes = min(len(array.shape), 2)
-        there = tuple(s.within(h) for s, h in zip(shared, (part.rows, part.columns), strict=True))
-        here = tuple(s.within(w) for s, w in zip(shared, wanted, strict=True))
-        result[here[:axes]] = values[there[:axes]]
+        begin = self._begins[part.file, _key(variable, array.shape, part.rows, part.columns)]
+        of_row = _shape_of(array.shape, Range(0, 1), part.columns)
+        row_bytes = math.prod(of_row) * result.itemsize
+        begin += (rows.begin - part.rows.begin) * row_bytes
+        if columns == part.columns == wanted[1]:
+            self._read_into(part.file, begin, result[rows.within(wanted[0])] if of_row else result)
+            return
+        there, here = columns.within(part.columns), columns.within(wanted[1])
+        rows_at_once = max(1, READ_BYTES // row_bytes)
+        for row in range(rows.begin, rows.end, rows_at_once):
+            some = Range(row, min(row + rows_at_once, rows.end))
+            values = np.empty(_shape_of(array.shape, some, part.columns), array.dtype)
+            self._read_into(part.file, begin, values)
+            result[some.within(wanted[0]), here] = values[:, there]
+            begin += values.nbytes
 
-    def _read_part(self, variable: str, array: StoredArray, part: StoredPart) -> Array:
-        with self._open(variable, array, part) as entry:
-            values: Array = np.lib.format.read_array(  # type: ignore[no-untyped-call]
-                entry, allow_pickle=False
-            )
-        return values
+    def _read_into(self, name: str, begin: int, values: Array) -> None:
+        file = self._files[name]
+        file.seek(begin)
+        if file.readinto(values.reshape(-1).view(np.uint8)) != values.nbytes:  # type: ignore[attr-defined]
+            raise ValueError(f"{name} ends before what it should hold")
 
     def _check_header(self, variable: str, array: StoredArray, part: StoredPart) -> None:
-        with self._open(variable, array, part) as entry:
+        key = _key(variable, array.shape, part.rows, part.columns)
+        archive, file = self._archives[part.file], self._files[part.file]
+        entry_of = archive.getinfo(f"{key}.npy")
+        with archive.open(entry_of) as entry:
             version = np.lib.format.read_magic(entry)  # type: ignore[no-untyped-call]
             if version != (1, 0):
                 raise ValueError(f"{variable} in {part.file} is no array of version 1.0")
             header = np.lib.format.read_array_header_1_0(entry)  # type: ignore[no-untyped-call]
-        shape, _, dtype = header
+            in_entry = entry.tell()
+        shape, by_columns, dtype = header
         if (shape, dtype) != (_shape_of(array.shape, part.rows, part.columns), array.dtype):
             raise ValueError(
                 f"{variable} in {part.file} is {list(shape)} of {dtype}, not what is said of it"
             )
-
-    def _open(self, variable: str, array: StoredArray, part: StoredPart) -> IO[bytes]:
-        key = _key(variable, array.shape, part.rows, part.columns)
-        return self._archives[part.file].open(f"{key}.npy")
+        if entry_of.compress_type != zipfile.ZIP_STORED or (by_columns and len(shape) > 1):
+            raise ValueError(f"{variable} in {part.file} is not stored row by row")
+        place, form = NAME_LENGTHS
+        file.seek(entry_of.header_offset + place)
+        lengths = struct.unpack(form, file.read(struct.calcsize(form)))
+        before = entry_of.header_offset + ENTRY_HEADER + sum(lengths)
+        self._begins[part.file, key] = before + in_entry
 
 
 def _key(variable: str, shape: tuple[int, ...], rows: Range, columns: Range) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -64,14 +64,15 @@ class ArrayPart:
 
 
 def whole(
-    arrays: Mapping[str, Array], tables: Mapping[str, str | None] | None = None
-) -> list[ArrayPart]:
+    arrays: Mapping[str, Any], tables: Mapping[str, str | None] | None = None
+) -> Iterator[ArrayPart]:
     """Make each array one part: all rows, all columns.
 
     Args:
-        arrays: variable -> its values.
+        arrays: variable -> its values, or what gives them by ``numpy()`` when it is its turn.
         tables: variable -> its table, of those that have one.
     """
-    tables = tables or {}
-    values = {name: np.asarray(array) for name, array in arrays.items()}
-    return [ArrayPart(name, v, v.shape, tables.get(name)) for name, v in values.items()]
+    for name, array in arrays.items():
+        values = array.numpy() if hasattr(array, "numpy") else np.asarray(array)
+        yield ArrayPart(name, values, values.shape, (tables or {}).get(name))
+        del values  # before the next one is there

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -44,6 +44,8 @@ class Checkpoint:
     """What the run wrote beside the arrays: position, model, dataset, seed, metrics."""
     arrays: StoredArrays
     """Name -> array, read when it is asked for; ranges of one too."""
+    sums: Mapping[str, str] = field(default_factory=dict)
+    """The digests of its files by name, with which they were compared."""
 
 
 def write_alone(
@@ -86,8 +88,13 @@ def write_checkpoint(
     sync_directory(path)
 
 
-def read_checkpoint(path: Path) -> Checkpoint:
+def read_checkpoint(path: Path, compared: Mapping[str, str] | None = None) -> Checkpoint:
     """Open one checkpoint and compare every file of it with its digest.
+
+    Args:
+        path: the directory.
+        compared: the digests with which another rank has compared the files; of the arrays' files
+            that is not done once more.
 
     Raises:
         CheckpointError: where anything of it is missing, damaged or of another version.
@@ -95,14 +102,17 @@ def read_checkpoint(path: Path) -> Checkpoint:
     with _as_checkpoint_error(path), ExitStack() as stack:
         sums = _listed(path)
         opened = {name: stack.enter_context(open(path / name, "rb")) for name in sums}
+        if compared is not None and sums != compared:
+            raise CheckpointError(f"{path} is not what another rank has read.")
         for name, file in opened.items():
-            _check_sum(path / name, file, sums[name])
+            if compared is None or name == MANIFEST:
+                _check_sum(path / name, file, sums[name])
         with opened.pop(MANIFEST) as manifest:
             facts = _parse_facts(path, manifest)
         index = {name: StoredArray.parse(entry) for name, entry in facts.pop("arrays").items()}
         arrays = StoredArrays(opened, index)
         stack.pop_all()  # the arrays keep their files open
-    return Checkpoint(path, facts, arrays)
+    return Checkpoint(path, facts, arrays, sums)
 
 
 def read_facts(path: Path) -> dict[str, Any]:

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import tracemalloc
+import weakref
+
 import numpy as np
 import pytest
 
-from merlin_sim.checkpoints import array_files
+from merlin_sim.checkpoints import array_files, checkpoint_files
 from merlin_sim.checkpoints.array_files import StoredArrays, join_index, write_arrays
 from merlin_sim.checkpoints.array_part import ArrayPart, whole
+from merlin_sim.checkpoints.checkpoint_files import read_checkpoint
 from merlin_sim.checkpoints.checkpoint_store import CheckpointError, CheckpointStore
 
 TABLE = np.arange(10 * 4, dtype=np.float32).reshape(10, 4)
@@ -123,3 +127,57 @@ def test_a_file_tells_that_it_goes_on_while_it_is_written(tmp_path, monkeypatch)
     growing = [size for size in sizes if size < values.nbytes]
     assert len(set(growing)) >= 8, "many signs of life while one array is written"
     assert sizes.count(sizes[-1]) > 100, "and while its digest is computed"
+
+
+class Counted:
+    """A variable that says how many copies of such are held."""
+
+    held = most = 0
+
+    def numpy(self):
+        values = np.zeros(1000, np.float32)
+        Counted.held += 1
+        Counted.most = max(Counted.most, Counted.held)
+        weakref.finalize(values, self.drop)
+        return values
+
+    @staticmethod
+    def drop():
+        Counted.held -= 1
+
+
+def test_arrays_are_copied_one_by_one_while_they_are_written(tmp_path):
+    write_arrays(tmp_path, whole({str(number): Counted() for number in range(5)}))
+    assert (Counted.most, Counted.held) == (1, 0)
+
+
+@pytest.mark.parametrize("columns", [None, (3, 5)])
+def test_of_a_part_the_range_alone_is_read(tmp_path, monkeypatch, columns):
+    monkeypatch.setattr(array_files, "READ_BYTES", 1 << 14)
+    table = np.arange(100_000 * 8, dtype=np.float32).reshape(-1, 8)
+    store = CheckpointStore(tmp_path)
+    store.save(1, {}, whole({"table": table}))
+    arrays = store.load().arrays
+    tracemalloc.start()
+    try:
+        found = arrays.read("table", (500, 2500), columns)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(found, table[500:2500, slice(*(columns or (0, 8)))])
+    assert most < found.nbytes + (1 << 16)  # of 3.2 MB
+
+
+def test_files_that_another_rank_has_compared_are_opened_as_they_are(tmp_path, monkeypatch):
+    path = saved(tmp_path, BY_ROWS)
+    first = read_checkpoint(path)
+    digests = []
+    original = checkpoint_files.digest_of
+    monkeypatch.setattr(
+        checkpoint_files, "digest_of", lambda file: digests.append(file) or original(file)
+    )
+    other = read_checkpoint(path, first.sums)
+    assert len(digests) == 1  # that of the manifest
+    np.testing.assert_array_equal(other.arrays["table/m"], TABLE)
+    with pytest.raises(CheckpointError, match="is not what another rank has read"):
+        read_checkpoint(path, {**first.sums, "manifest.json": "0"})

@@ -312,7 +312,7 @@ def test_what_lacks_something_needed_falls_back(tmp_path):
 
 def test_aucs_of_other_rows_do_not_compare(tmp_path):
     store = CheckpointStore(tmp_path)
-    weights = whole({"w": np.zeros(3, np.float32)})
+    weights = list(whole({"w": np.zeros(3, np.float32)}))
     for steps, of, auc in [(1, "test", 0.9), (2, "validation", 0.6), (3, "validation", 0.5)]:
         store.save(steps, {"auc_of": of}, weights, auc)
     assert store.best() == store.best("validation") == "step-0000000002"

@@ -9,7 +9,7 @@ from merlin_sim.checkpoints.array_part import whole
 from merlin_sim.checkpoints.checkpoint_store import CheckpointError, CheckpointStore
 from merlin_sim.checkpoints.choice import choose_checkpoint
 
-WEIGHTS = whole({"w": np.zeros(3, np.float32)})
+WEIGHTS = list(whole({"w": np.zeros(3, np.float32)}))
 AUCS = {10: 0.6, 20: 0.7, 30: 0.5}
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy.typing as npt
@@ -254,16 +255,15 @@ class RunState:
 
     def to_checkpoint(
         self, metrics: Mapping[str, Array] | None = None
-    ) -> tuple[dict[str, Any], list[ArrayPart]]:
-        """Return the facts and arrays to save.
+    ) -> tuple[dict[str, Any], Iterator[ArrayPart]]:
+        """Return the facts and arrays to save, which are read one by one as they are written.
 
         Args:
             metrics: the states of metrics in an unfinished epoch, of all ranks.
         """
         parts = self.parts
         whole_here = {n: v for n, v in self.variables.items() if n not in parts}
-        arrays = {name: variable.numpy() for name, variable in whole_here.items()}
-        arrays |= {f"{METRICS}{name}": state for name, state in (metrics or {}).items()}
+        of_metrics = {f"{METRICS}{name}": state for name, state in (metrics or {}).items()}
         tables = table_names(self.model)
         for name, table in list(tables.items()):
             tables |= {f"{name}/{kind}": table for kind in self.kinds}
@@ -285,7 +285,7 @@ class RunState:
             MODEL_CLASS: type(self.model).__name__,
             MODEL_VARIABLES: list(named_variables(self.model)),
         }
-        return facts, whole(arrays, tables) + self.own_parts()
+        return facts, chain(whole({**whole_here, **of_metrics}, tables), self.own_parts())
 
     @property
     def parts(self) -> dict[str, TablePart]:
@@ -295,19 +295,18 @@ class RunState:
         slots = {f"{name}/{kind}": part for name, part in tables.items() for kind in kinds}
         return {**tables, **slots}
 
-    def own_parts(self) -> list[ArrayPart]:
-        """Return what this rank alone has of tables, for it to write."""
+    def own_parts(self) -> Iterator[ArrayPart]:
+        """Give what this rank alone has of tables, for it to write."""
         tables = table_names(self.model)
         variables = self.variables
-        found = []
         for name, part in self.parts.items():
             values = variables[name].numpy()
             if values.size:
                 (row, _), (column, _) = part.places(values.shape)
                 table = tables.get(name) or tables[name.rpartition("/")[0]]
                 shape = part.whole_shape(values.shape)
-                found.append(ArrayPart(name, values, shape, table, row, column))
-        return found
+                yield ArrayPart(name, values, shape, table, row, column)
+            del values  # before the next one is there
 
     def restore_own(self, checkpoint: Checkpoint) -> None:
         """Take this rank's parts of tables over from a checkpoint, on another rank than the first.

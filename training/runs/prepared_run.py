@@ -69,18 +69,19 @@ class RunParts:
         return own_variables(self.model)
 
     def checkpoint_of_every_rank(self) -> Checkpoint | None:
-        """Open the first rank's checkpoint on every rank; all call this.
+        """Open the first rank's checkpoint, which that one has compared with its digests, on all.
 
         Raises:
             CheckpointError: on every rank, where one cannot read it.
         """
-        path = self.checkpoint.path if self.checkpoint is not None else None
-        path = collectives.broadcast_object(path, self.ranks)
-        if path is None:
+        ours = self.checkpoint
+        known = None if ours is None else (ours.path, ours.sums)
+        known = collectives.broadcast_object(known, self.ranks)
+        if known is None:
             return None
 
         def read() -> Checkpoint:
-            return self.checkpoint or read_checkpoint(path)
+            return self.checkpoint or read_checkpoint(*known)
 
         return collectives.on_every_rank(read, self.ranks)
 

@@ -15,7 +15,6 @@ from merlin_sim.training.evaluation.best_so_far import BestSoFar
 from merlin_sim.training.evaluation.evaluate import Evaluation
 from merlin_sim.training.runs.run import run
 
-
 PUBLISHED = Evaluation.published
 
 
