@@ -4,6 +4,7 @@
 #   make setup    the environment   make lint     what CI checks first
 #   make format   put code in order make bench    measure
 #   make docs     build the site    make lock     resolve requirements/*lock.txt
+#   make bench-records  measure SIM beside the published code on a quiet machine, and render the pages
 #   make coverage run the tests, and tell which lines they ran
 #   make package  the sdist and the wheel in dist/, tried in an empty environment
 #   make attack   wrong input, layouts and kills, for MINUTES=30 or until something fails
@@ -16,7 +17,7 @@ READY := .venv/.ready$(if $(DEVICE),-$(DEVICE))
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: setup demo test coverage attack lint format bench real-data docs package lock clean
+.PHONY: setup demo test coverage attack lint format bench bench-records real-data docs package lock clean
 
 setup: $(READY)
 
@@ -60,6 +61,11 @@ attack: $(READY)
 
 bench: $(READY)
 	@for bench in benchmarks/bench_*.py benchmarks/*/bench_*.py; do $(BIN)/python "$$bench" || exit 1; done
+
+# MERLIN_SIM_PUBLISHED and MERLIN_SIM_PUBLISHED_PACKAGES: see docs/benchmarks.md.
+bench-records: $(READY)
+	MERLIN_SIM_RECORDS=benchmarks/records $(BIN)/python benchmarks/bench_published.py $(BENCH_ARGS)
+	$(BIN)/python benchmarks/render.py
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -28,7 +28,8 @@ import tensorflow as tf  # noqa: E402
 from baselines.plain_dlrm import PlainDLRM, plain_step  # noqa: E402
 from bench_preprocess import MAIN, measure  # noqa: E402
 from measuring.own_process import OwnProcess, Works  # noqa: E402
-from measuring.timing import in_turn, show  # noqa: E402
+from measuring.records import Recording  # noqa: E402
+from measuring.timing import in_turn  # noqa: E402
 from merlin.schema import ColumnSchema, Schema, Tags  # noqa: E402
 
 from merlin_sim.dataloader.open_loader import open_loader  # noqa: E402
@@ -120,6 +121,8 @@ def plain_steps(optimizer: str) -> Works:
 
 def bench_step() -> None:
     """Time steps with SGD and Adam, each model in a process of its own."""
+    settings = {"batch": BATCH, "rows_of_tables": ROWS_OF_TABLES, "embedding_dim": 128}
+    recording = Recording("dlrm-step", "DLRM, training step", settings)
     for optimizer, ours in (("sgd", ("sgd", "adagrad")), ("adam", ("adam", "lazy_adam"))):
         baseline = f"plain Keras step, {optimizer}"
         plain = OwnProcess(plain_steps, optimizer).works
@@ -127,7 +130,8 @@ def bench_step() -> None:
         for name in ours:
             works[f"step, {name}"] = OwnProcess(our_steps, name).works[name]
         in_turn(works, 2)
-        show(f"DLRM training step, batch {BATCH}", in_turn(works, ROUNDS), baseline)
+        recording.table(optimizer, "samples/s", in_turn(works, ROUNDS), baseline)
+    recording.end()
 
 
 def benchmark_run(dataset: Path, name: str, batch: int, *options: str, ranks: int = 1) -> float:
@@ -161,6 +165,8 @@ def bench_ranks(work: Path) -> None:
     made = ["synthesize", "dataset", "--feature_spec", str(spec), "--output", str(dataset)]
     measure("random ids", [MAIN, *made, *sizes])
     baseline, half, whole = "one process on one core", BATCH // 2, BATCH
+    settings = {"samples_a_core": half, "optimizer": "adagrad", "rows_of_tables": ROWS_OF_TABLES}
+    recording = Recording("dlrm-ranks", "DLRM, two ranks", settings)
     rates = {
         baseline: benchmark_run(dataset, "one", half),
         "two ranks, tables on both": benchmark_run(dataset, "two", whole, ranks=2),
@@ -168,7 +174,9 @@ def bench_ranks(work: Path) -> None:
             dataset, "spread", whole, "--tables", "spread", ranks=2
         ),
     }
-    show(f"DLRM training, row-wise Adagrad, {half} samples a core", rates, baseline)
+    values = {name: [rate] for name, rate in rates.items()}
+    recording.table("training", "samples/s", values, baseline)
+    recording.end()
 
 
 def synthesize(work: Path) -> Path:
@@ -248,8 +256,10 @@ def bench_feed(work: Path) -> None:
             int(labels.shape[0]) for *_, labels in read_split_binary(binary, BATCH)
         ),
     }
+    recording = Recording("dlrm-feed", "DLRM, feed of 13 + 26 columns", {"batch": BATCH})
     in_turn(alternatives, 1)
-    show("feed of 13 + 26 columns", in_turn(alternatives, ROUNDS), baseline)
+    recording.table("reading", "rows/s", in_turn(alternatives, ROUNDS), baseline)
+    recording.end()
 
 
 def best_possible_auc() -> float:

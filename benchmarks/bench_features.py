@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import os
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -31,8 +30,9 @@ import numpy as np  # noqa: E402
 import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 import tensorflow as tf  # noqa: E402
+from measuring.records import Recording  # noqa: E402
+from measuring.timing import in_turn  # noqa: E402
 from merlin.schema import Schema  # noqa: E402
-from timing import in_turn, show  # noqa: E402
 
 from merlin_sim.dataloader.open_loader import open_loader  # noqa: E402
 from merlin_sim.foundation.ranks import Ranks  # noqa: E402
@@ -101,8 +101,8 @@ def preprocess(directory: Path, name: str, *options: str) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def bench_preprocessing(directory: Path, rows: int, rounds: int) -> None:
-    """Print rows a processor second of the three, by turns."""
+def bench_preprocessing(recording: Recording, directory: Path, rows: int, rounds: int) -> None:
+    """Measure the three, by turns."""
     labels = ("--label_column", "clicked")
     kinds = {
         "plain": (),
@@ -113,16 +113,11 @@ def bench_preprocessing(directory: Path, rows: int, rounds: int) -> None:
     for _ in range(rounds):
         for name, options in kinds.items():
             seconds[name].append(preprocess(directory, name, *options))
-    medians = {name: statistics.median(found) for name, found in seconds.items()}
-    print(f"preprocess log, {rows:,} rows (load {os.getloadavg()[0]:.1f})")
-    for name, median in medians.items():
-        each = ", ".join(f"{second:.2f}" for second in seconds[name])
-        ratios = f"{medians['plain'] / median:.2f}x plain, {medians['labels'] / median:.2f}x labels"
-        print(f"  {name:10} {median:6.2f} processor seconds ({each})  {ratios}")
+    recording.table(f"preprocess log, {rows:,} rows", "processor s", seconds, "plain")
 
 
-def bench_training(dataset: DatasetDirectory, rounds: int) -> None:
-    """Print samples a second of SIM with and without what stands beside ids, by turns."""
+def bench_training(recording: Recording, dataset: DatasetDirectory, rounds: int) -> None:
+    """Train SIM with and without what stands beside ids, by turns."""
     beside = {name for channel in BESIDE for name in dataset.channels.get(channel, ())}
     kinds = {"ids alone": beside, "five numbers and a vector": {"genres"}, "and a list": set()}
     works, processor = {}, {name: [] for name in kinds}
@@ -133,9 +128,8 @@ def bench_training(dataset: DatasetDirectory, rounds: int) -> None:
         work(WARM_UP)
     for found in processor.values():
         found.clear()
-    show("SIM, training", in_turn(works, rounds), "ids alone")
-    for kind, found in processor.items():
-        print(f"  {kind:44} {statistics.median(found) * 1e3:>8,.0f} ms of processor a step")
+    recording.table("SIM, training", "samples/s", in_turn(works, rounds), "ids alone")
+    recording.table("a step", "processor s", processor, "ids alone")
 
 
 class Work:
@@ -174,10 +168,14 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=500_000)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
+    settings = {"rows": options.rows, "batch": BATCH, "rounds": options.rounds}
+    recording = Recording("features", "Features beside ids", settings)
     with tempfile.TemporaryDirectory() as name:
         write_log(Path(name), options.rows)
-        bench_preprocessing(Path(name), options.rows, options.rounds)
-        bench_training(DatasetDirectory.open(Path(name) / "features"), 2 * options.rounds)
+        bench_preprocessing(recording, Path(name), options.rows, options.rounds)
+        dataset = DatasetDirectory.open(Path(name) / "features")
+        bench_training(recording, dataset, 2 * options.rounds)
+    recording.end()
 
 
 if __name__ == "__main__":

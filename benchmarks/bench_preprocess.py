@@ -9,7 +9,6 @@ python benchmarks/bench_preprocess.py --amazon_size    # 22.5 million, without p
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ import time
 from pathlib import Path
 
 import psutil
+from measuring.records import Recording
 
 COMMAND = [sys.executable, "-W", "ignore", "-c"]
 MAIN = "import sys; from merlin_sim.scripts.main import main; main()"
@@ -74,6 +74,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="of the local cluster")
     parser.add_argument("--work", type=Path, help="keep the files here [default: removed]")
     options = parser.parse_args()
+    settings = {"users": "Amazon Books size" if options.amazon_size else options.users}
+    recording = Recording("preprocess", "Preprocessing", settings)
     with tempfile.TemporaryDirectory() as temporary:
         work = options.work or Path(temporary)
         raw = work / "raw"
@@ -81,16 +83,15 @@ def main() -> None:
         measure("synthesize", [MAIN, "synthesize", "--output", str(raw), "--overwrite", *size])
         with open(raw / "reviews_Books.json", "rb") as file:
             interactions = sum(1 for _ in file)
-        results = {"interactions": interactions}
-        plain = None
+        recording.settings["interactions"] = interactions
+        results = {}
         if not options.amazon_size:
             arguments = [
                 (HERE / "baselines/plain_pandas.py").read_text(),
                 str(raw),
                 str(work / "pandas"),
             ]
-            plain = measure("plain pandas", arguments)
-            results["plain pandas"] = plain
+            results["plain pandas"] = measure("plain pandas", arguments)
         for name, scheduler in (
             ("one process", ["--scheduler", "single"]),
             ("one process, users", ["--scheduler", "single", "--layout", "users"]),
@@ -106,13 +107,11 @@ def main() -> None:
                     "--output_path", str(work / "dataset"), "--overwrite", *scheduler,
                 ],
             )  # fmt: skip
-            results[name] = measured
-            ahead = ""
-            if plain:
-                ratios = plain[0] / measured[0], plain[1] / measured[1]
-                ahead = ", {:.1f}x plain pandas ({:.1f}x in processor time)".format(*ratios)
-            print(f"    {interactions / measured[0]:,.0f} interactions/s{ahead}")
-    print(json.dumps(results))
+            results[f"merlin-sim, {name}"] = measured
+    for place, unit in enumerate(("s", "processor s", "GB")):
+        values = {name: [measured[place]] for name, measured in results.items()}
+        recording.table("from the start of the command", unit, values, "plain pandas")
+    recording.end()
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ silence_third_party_noise()
 import merlin.dataloader.tensorflow  # noqa: E402
 import merlin.io  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
-from measuring.timing import in_turn, show  # noqa: E402
+from measuring.records import Recording  # noqa: E402
+from measuring.timing import in_turn  # noqa: E402
 from rows.sim_rows import (  # noqa: E402
     LENGTH,
     prebatched_batches,
@@ -89,6 +90,8 @@ def alternatives_of(dataset: DatasetDirectory, samples: int) -> dict[str, Callab
 
 def main() -> None:
     """Write the rows, then read them in every way, in turn."""
+    settings = {"batch": BATCH, "candidates": CANDIDATES, "interactions": INTERACTIONS}
+    recording = Recording("feed", "Feed", settings)
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         rows = write_dataset(root / "samples", 8 * 16384)
@@ -110,12 +113,15 @@ def main() -> None:
                     merlin.dataloader.tensorflow.Loader(source, BATCH, shuffle=False), MERLINS_ROWS
                 )
             in_turn(alternatives, 1)  # traces the functions, fills the page cache
-            show(f"samples, length {length}", in_turn(alternatives, 5), "users, rows")
+            rates = in_turn(alternatives, 5)
+            recording.table(f"length {length}", "samples/s", rates, "users, rows")
         reading = {
             "users' interactions, read": users_by(UsersLoader, dataset),
             "Merlin's loader as it is": users_by(merlin.dataloader.tensorflow.Loader, dataset),
         }
-        show("reading users", in_turn(reading, 3), "Merlin's loader as it is")
+        rates = in_turn(reading, 3)
+        recording.table("reading users", "interactions/s", rates, "Merlin's loader as it is")
+    recording.end()
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ JOINS, SAMPLE, POSITIVE = 1, 2, 4
 """Bits of a role: the interaction joins the history of what comes later; it is a sample; its label
 as a sample is 1."""
 CANDIDATES = 16
-"""Samples of a user that share a history, unless set (see ``benchmarks/bench_grouped.py``)."""
+"""Samples of a user that share a history, unless set."""
 MOST_PER_POSITIVE = 2**31 - 1
 OF_USERS = (USER_FEATURES, CONTEXT_FEATURES, USER_NUMERICAL)
 """Channels whose features stand in the rows of users."""

@@ -19,6 +19,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from measuring.records import Recording  # noqa: E402
+
 USERS_OF, ITEMS = 86, 200_000
 COLUMNS = ("--user_column", "who", "--item_column", "what", "--timestamp_column", "when")
 FEATURES = ("--item_feature_columns", "brand", "--user_feature_columns", "country")
@@ -53,6 +57,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=5_150_000)
     rows = parser.parse_args().rows
+    recording = Recording("check", "Checks", {"rows": rows})
+    found: dict[str, dict[str, list[float]]] = {"processor s": {}, "s": {}, "GB": {}}
     with tempfile.TemporaryDirectory() as name:
         log = Path(name) / "log.parquet"
         write_log(log, rows)
@@ -62,11 +68,12 @@ def main() -> None:
             *_, said = run("preprocess", "log", str(log), *COLUMNS, *FEATURES, *options)
             samples = next(line for line in said.splitlines() if line.startswith("rows: "))
             processor, seconds, memory, _ = run("check", str(dataset))
-            print(
-                f"{layout:8} {samples}: {processor:.1f} processor seconds, {memory:.2f} GB, "
-                f"{seconds:.0f} s (load {os.getloadavg()[0]:.1f})",
-                flush=True,
-            )
+            print(f"{layout:8} {samples}", flush=True)
+            for unit, value in zip(found, (processor, seconds, memory), strict=True):
+                found[unit][layout] = [value]
+    for unit, values in found.items():
+        recording.table("merlin-sim check", unit, values)
+    recording.end()
 
 
 if __name__ == "__main__":

@@ -92,19 +92,6 @@ def write_tfrecord(dataset: DatasetDirectory, path: Path, rows: int, together: i
             writer.write(record)
 
 
-def tfrecord_batches(path: Path, batch_size: int) -> tf.data.Dataset:
-    """Read them as published: batches of records, one ``parse_example``, prefetched."""
-    described = {name: tf.io.FixedLenFeature([], tf.int64) for name in ("label", *SCALARS)}
-    described |= {name: tf.io.FixedLenFeature([LENGTH], tf.int64) for name in LISTS}
-
-    def parse(records: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        columns = tf.io.parse_example(records, described)
-        return columns, tf.cast(columns.pop("label"), tf.float32)
-
-    batches = tf.data.TFRecordDataset(str(path)).batch(batch_size)
-    return batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
-
-
 def prebatched_batches(path: Path, batch_size: int) -> tf.data.Dataset:
     """Read records of ``batch_size`` samples as published: one record is one batch."""
     described = {n: tf.io.FixedLenFeature([batch_size], tf.int64) for n in ("label", *SCALARS)}

@@ -17,7 +17,7 @@ Core = list[int]
 
 FEW_CORES = 2
 """Up to so many cores of a rank are kept busy by operations side by side: sharing each operation
-out as well has them wait for each other (``benchmarks/bench_step.py``)."""
+out as well has them wait for each other."""
 
 _THREADS_IN_AN_OPERATION = "TF_NUM_INTRAOP_THREADS"
 

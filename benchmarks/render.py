@@ -1,0 +1,155 @@
+"""Render docs/benchmarks.md and README.md from the records in benchmarks/records.
+
+    .venv/bin/python benchmarks/render.py [--check]
+
+What stands between the lines ``<!-- records -->`` and ``<!-- end of records -->`` is written anew.
+With ``--check`` nothing is written: a page that the records do not give ends it with 1.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from measuring.records import MOST_LOAD, Table
+
+REPOSITORY = Path(__file__).parents[1]
+RECORDS = REPOSITORY / "benchmarks/records"
+BEGIN, END = "<!-- records -->\n", "<!-- end of records -->"
+NOTHING = "No record is kept of this version yet: `make bench-records` takes them.\n"
+HEADLINES = {
+    "training step, the median one": "training steps at {} times its rate",
+    "whole run with evaluation, from the start of the command": "whole runs in 1/{} of its time",
+    "inference, 100 candidates a user": "inference at {} times its rate",
+}
+
+Record = dict[str, Any]
+
+
+class RecordError(ValueError):
+    """A record that no page may show."""
+
+
+def read_records(folder: Path = RECORDS) -> list[Record]:
+    """Read all records.
+
+    Raises:
+        RecordError: Naming one that is not for publication.
+    """
+    records = []
+    for path in sorted(folder.glob("*.json")):
+        record = json.loads(path.read_text())
+        if not record["for_publication"] or record["load_before"] > MOST_LOAD:
+            raise RecordError(f"{path.name} is of a try, at whatever load: no page shows it.")
+        records.append(record)
+    return sorted(records, key=lambda record: ("sim" not in record["name"], record["date"]))
+
+
+def tables_of(record: Record) -> list[Table]:
+    """Return a record's tables."""
+    return [
+        Table(table["title"], table["unit"], table["values"], table["baseline"])
+        for table in record["tables"]
+    ]
+
+
+def number(value: float, unit: str) -> str:
+    """Write a value as its unit is read."""
+    digits = {"AUC": 4, "GB": 2, "s": 1, "processor s": 1}.get(unit, 0)
+    return f"{value:,.{digits}f}"
+
+
+def table_text(table: Table) -> str:
+    """Write one table: the middle value, the least and the greatest, and times the baseline."""
+    lines = [f"| {table.title} | {table.unit} | least to most | |", "|---|---:|---:|---:|"]
+    for name, values in table.values.items():
+        middle = number(statistics.median(values), table.unit)
+        spread = " to ".join(number(v, table.unit) for v in (min(values), max(values)))
+        times = table.times_baseline(name)
+        told = "" if times is None else f"{times:.2f}x"
+        lines.append(f"| {name} | {middle} | {spread if len(values) > 1 else ''} | {told} |")
+    return "\n".join(lines) + "\n"
+
+
+def section(record: Record) -> str:
+    """Write the section of one record."""
+    machine = record["machine"]
+    settings = ", ".join(f"{name} {value}" for name, value in record["settings"].items())
+    told = (
+        f"`{record['command']}`, commit {record['commit'][:7]}, {record['date']}; "
+        f"{machine['cores']} cores of {machine['processor']}, {machine['memory_gib']} GiB; "
+        f"load {record['load_before']} before, {record['load_after']} after with its own work; "
+        f"others had {record['cores_of_others']} cores. {settings}.\n"
+    )
+    tables = "\n".join(map(table_text, tables_of(record)))
+    return f"### {record['title']}\n\n{told}\n{tables}"
+
+
+def headline(records: Sequence[Record]) -> str:
+    """Write README's claim: from users, beside the published code itself."""
+    lines = []
+    for record in records:
+        if not record["name"].startswith("sim-"):
+            continue
+        told = []
+        for table in tables_of(record):
+            ways = [name for name in table.values if "users" in name]
+            times = table.times_baseline(ways[0]) if ways else None
+            if times is not None and table.title in HEADLINES:
+                told.append(HEADLINES[table.title].format(f"{times:.1f}"))
+        if told:
+            machine = record["machine"]
+            lines.append(
+                f"- histories of {record['settings']['history']}: {', '.join(told)} "
+                f"({machine['cores']} cores, commit {record['commit'][:7]})\n"
+            )
+    if not lines:
+        return NOTHING
+    return f"Beside the published code itself, on the same samples and a CPU:\n\n{''.join(lines)}"
+
+
+def rendered(page: str, text: str) -> str:
+    """Put a text between the two marks of a page."""
+    before, _, rest = page.partition(BEGIN)
+    _, mark, after = rest.partition(END)
+    if not mark:
+        raise RecordError(f"A page has no lines {BEGIN.strip()} and {END}.")
+    return f"{before}{BEGIN}{text}{END}{after}"
+
+
+def without_records(page: str) -> str:
+    """Return what of a page is written by hand."""
+    return re.sub(f"{BEGIN}.*?{END}", "", page, flags=re.DOTALL)
+
+
+def pages(records: Sequence[Record]) -> dict[Path, str]:
+    """Return the pages as the records give them."""
+    texts = {
+        "docs/benchmarks.md": "\n".join(map(section, records)) or NOTHING,
+        "README.md": headline(records),
+    }
+    return {
+        REPOSITORY / name: rendered((REPOSITORY / name).read_text(), text)
+        for name, text in texts.items()
+    }
+
+
+def main() -> None:
+    """Write the pages, or check them."""
+    stale = {p: text for p, text in pages(read_records()).items() if p.read_text() != text}
+    if "--check" in sys.argv:
+        if stale:
+            raise SystemExit(f"{', '.join(path.name for path in stale)}: run benchmarks/render.py")
+        return
+    for path, text in stale.items():
+        path.write_text(text)
+        print(f"{path.relative_to(REPOSITORY)} is written")
+
+
+if __name__ == "__main__":
+    main()
