@@ -153,8 +153,9 @@ class Transcoder:
                 self._check_values(piece)
             self._check_histories(pieces)
             columns = {name: piece.table[name] for piece in pieces for name in _names(piece)}
-            yield pa.table([columns[name] for name in schema.names], schema)
+            # Counted before they are handed on: a writer that has its rows asks for no more.
             self.rows[mapping] += pieces[0].table.num_rows
+            yield pa.table([columns[name] for name in schema.names], schema)
 
     def _check_values(self, rows: ChunkRows) -> None:
         """Look at the lengths of lists, at labels, numbers and ids."""
