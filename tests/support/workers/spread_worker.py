@@ -1,6 +1,6 @@
 """A rank that trains small DLRMs with spread tables: every case in one launch.
 
-    horovodrun -np N python spread_worker.py FOLDER
+    horovodrun -np N python spread_worker.py FOLDER CASE ...
 
 writes to FOLDER/<case> a checkpoint of what all ranks have after the last step, to
 FOLDER/losses.json the losses of each case's steps, and what the trained model gives for the first
@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,12 +127,14 @@ def score(model: Any, ranks: Ranks) -> tuple[np.ndarray, float]:
     return np.concatenate(logits), float(counts.exact_result() or 0)
 
 
-def train_all(ranks: Ranks, folder: Path) -> dict[str, dict[str, list[float]]]:
-    return {case.name: train(case, ranks, folder) for case in CASES}
+def train_all(
+    ranks: Ranks, folder: Path, names: Collection[str]
+) -> dict[str, dict[str, list[float]]]:
+    return {case.name: train(case, ranks, folder) for case in CASES if case.name in names}
 
 
 if __name__ == "__main__":
     joined = collectives.start()
-    told = train_all(joined, Path(sys.argv[1]))
+    told = train_all(joined, Path(sys.argv[1]), sys.argv[2:])
     if joined.is_first:
         Path(sys.argv[1], "told.json").write_text(json.dumps(told))

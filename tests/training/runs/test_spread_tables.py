@@ -18,35 +18,44 @@ from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.foundation.ranks import Ranks
 
 pytestmark = [pytest.mark.slow, pytest.mark.horovod]
-RANKS = (2, 3, 4)
+CASES = [case.name for case in spread_worker.CASES]
+OF_RANKS = {2: CASES[:3], 3: CASES[1::2], 4: CASES[::3]}
+"""By the number of ranks, which cases they train: each cut with two numbers of ranks.
+
+With four ranks and three tables one rank owns nothing, where tables stay whole.
+"""
+PAIRS = [
+    pytest.param(ranks, case, id=f"{case}-{ranks} ranks")
+    for ranks, cases in OF_RANKS.items()
+    for case in cases
+]
 MODEL = ["--embedding_dim", "8", "--bottom_mlp_dims", "16,8", "--top_mlp_dims", "16,1"]
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
     folder = tmp_path_factory.mktemp("alone")
-    return folder, spread_worker.train_all(Ranks(), folder)
+    return folder, spread_worker.train_all(Ranks(), folder, CASES)
 
 
-@pytest.fixture(scope="module", params=RANKS, ids=lambda ranks: f"{ranks} ranks")
+@pytest.fixture(scope="module")
 def together(request, tmp_path_factory):
-    """With four ranks and three tables one rank owns nothing, where tables stay whole."""
+    """What so many ranks made of their cases."""
     folder = tmp_path_factory.mktemp("together")
-    words = [*horovodrun(request.param), *warm(spread_worker.__file__, str(folder))]
+    cases = OF_RANKS[request.param]
+    words = [*horovodrun(request.param), *warm(spread_worker.__file__, str(folder), *cases)]
     done = run(words, seconds=280)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return folder, json.loads((folder / "told.json").read_text())
 
 
-@pytest.mark.parametrize("case", spread_worker.CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("together, case", PAIRS, indirect=["together"])
 def test_fifty_steps_are_those_of_one_process(case, alone, together):
     (one, expected), (many, found) = alone, together
     for what in ("losses", "logits", "auc"):
-        np.testing.assert_allclose(
-            found[case.name][what], expected[case.name][what], rtol=1e-4, atol=1e-5
-        )
-    ours = CheckpointStore(many / case.name).load().arrays
-    theirs = CheckpointStore(one / case.name).load().arrays
+        np.testing.assert_allclose(found[case][what], expected[case][what], rtol=1e-4, atol=1e-5)
+    ours = CheckpointStore(many / case).load().arrays
+    theirs = CheckpointStore(one / case).load().arrays
     assert set(ours) == set(theirs)
     for name in theirs:
         scale = max(1e-6, float(np.abs(theirs[name]).max()))
@@ -55,6 +64,7 @@ def test_fifty_steps_are_those_of_one_process(case, alone, together):
         )
 
 
+@pytest.mark.parametrize("together", [2, 4], indirect=True)
 def test_what_is_spread_is_written_by_the_ranks_that_have_it(together):
     folder, _ = together
     assert len(list((folder / "whole-sgd").glob("step-*/arrays*.npz"))) > 1

@@ -7,7 +7,7 @@ import signal
 
 import in_process
 import pytest
-from processes import Started, command, entries, losses, run
+from processes import Started, command, entries, horovodrun, losses, run
 from warm import warm
 
 from merlin_sim.ranks.run_lock import run_in
@@ -90,7 +90,7 @@ def test_ranks_of_one_run_share_its_directory(sim_dataset, tmp_path):
     saved = tmp_path / "saved"
     options = ["--global_batch_size", "100", "--epochs", "1", "--affinity", "disabled"]
     options += ["--save_checkpoint_path", str(saved)]
-    words = command(sim_dataset, tmp_path / "results", *options, ranks=2)
+    words = [*horovodrun(2), *warm(*command(sim_dataset, tmp_path / "results", *options))]
     done = run(words)
     assert done.returncode == 0, done.stderr
     assert list(saved.glob("step-*"))
