@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 
 import commands_worker
@@ -39,19 +40,23 @@ def alone(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def together(request, tmp_path_factory):
-    """What so many ranks made of their cases."""
-    folder = tmp_path_factory.mktemp("together")
-    cases = OF_RANKS[request.param]
-    words = [*horovodrun(request.param), *warm(spread_worker.__file__, str(folder), *cases)]
-    done = run(words, seconds=280)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return folder, json.loads((folder / "told.json").read_text())
+def together(tmp_path_factory):
+    """What so many ranks make of their cases; they start once."""
+
+    @functools.cache
+    def launch(ranks):
+        folder = tmp_path_factory.mktemp("together")
+        words = warm(spread_worker.__file__, str(folder), *OF_RANKS[ranks])
+        done = run([*horovodrun(ranks), *words], seconds=280)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        return folder, json.loads((folder / "told.json").read_text())
+
+    return launch
 
 
-@pytest.mark.parametrize("together, case", PAIRS, indirect=["together"])
-def test_fifty_steps_are_those_of_one_process(case, alone, together):
-    (one, expected), (many, found) = alone, together
+@pytest.mark.parametrize("ranks, case", PAIRS)
+def test_fifty_steps_are_those_of_one_process(ranks, case, alone, together):
+    (one, expected), (many, found) = alone, together(ranks)
     for what in ("losses", "logits", "auc"):
         np.testing.assert_allclose(found[case][what], expected[case][what], rtol=1e-4, atol=1e-5)
     ours = CheckpointStore(many / case).load().arrays
@@ -64,9 +69,9 @@ def test_fifty_steps_are_those_of_one_process(case, alone, together):
         )
 
 
-@pytest.mark.parametrize("together", [2, 4], indirect=True)
-def test_what_is_spread_is_written_by_the_ranks_that_have_it(together):
-    folder, _ = together
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_what_is_spread_is_written_by_the_ranks_that_have_it(ranks, together):
+    folder, _ = together(ranks)
     assert len(list((folder / "whole-sgd").glob("step-*/arrays*.npz"))) > 1
 
 
