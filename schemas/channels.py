@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Channel:
     """What a family expects of one of its channels."""
 
-    fewest: int
+    fewest: int = 0
     """How many features there must be at least."""
 
     most: int | None = None
@@ -51,13 +51,13 @@ class Channel:
     first_tags: tuple[str, ...] = ()
     """Merlin's tags of its first column alone."""
 
-    signs: tuple[frozenset[str], ...] = ()
-    """Sets of tags by which a column that does not bear the channel's name is known to be of it;
-    of several channels whose set it bears, the one with the largest. A channel whose name is one of
-    Merlin's own tags lists that too, as no more than a sign."""
+    matching_tags: tuple[str, ...] = ()
+    """Tags, or several with blanks between, by which a column that is not tagged with the channel's
+    name is of it; of several channels that match, the one with the most. A channel whose name is
+    one of Merlin's own tags lists that too: alone it does not decide."""
 
     takes_lists: bool = False
-    """Whether its signs tell a list column too, which the contract then refuses by its shape."""
+    """Whether its tags match a list column too, which the contract then refuses by its shape."""
 
     aligned_with: str | None = None
     """The channel of lists beside whose positions the positions of its lists stand."""
@@ -65,17 +65,18 @@ class Channel:
     missing: str = ""
     """What is said of a schema in which no column is of this channel."""
 
-    def knows(self, tags: set[str], is_list: bool) -> int:
-        """Return the size of the largest set of signs that a column bears, 0 for none."""
+    def match(self, tags: set[str], is_list: bool) -> int:
+        """Return how many tags match a column, at most; 0 for none."""
         if is_list and not self.is_list and not self.takes_lists:
             return 0
         if self.is_list and not is_list:
             return 0
-        return max((len(sign) for sign in self.signs if sign <= tags), default=0)
+        several = [set(one.split()) for one in self.matching_tags]
+        return max((len(wanted) for wanted in several if wanted <= tags), default=0)
 
-    def bears_name(self, name: str, tags: set[str]) -> bool:
-        """Tell whether a column bears the channel's name, where that is more than a sign."""
-        return name in tags and all(name not in sign for sign in self.signs)
+    def is_named_in(self, name: str, tags: set[str]) -> bool:
+        """Tell whether a column is tagged with the channel's name, where Merlin has no such tag."""
+        return name in tags and all(name not in several.split() for several in self.matching_tags)
 
 
 @dataclass(frozen=True)
@@ -129,23 +130,23 @@ class ChannelContract:
             present[name] = _paired(present[first], present[name], schema)
         return present
 
-    def is_told_by(self, schema: Schema) -> bool:
+    def matches(self, schema: Schema) -> bool:
         """Tell whether a column bears the name of one of the channels, or is one of its lists."""
         for column in schema.column_schemas.values():
             tags, is_list = tag_names(column), bool(column.is_list)
             for name, channel in self.channels.items():
-                if channel.bears_name(name, tags):
+                if channel.is_named_in(name, tags):
                     return True
-                if is_list and channel.is_list and channel.knows(tags, is_list):
+                if is_list and channel.is_list and channel.match(tags, is_list):
                     return True
         return False
 
     def _channel_of(self, column: ColumnSchema) -> str | None:
         tags, is_list = tag_names(column), bool(column.is_list)
         for name, channel in self.channels.items():
-            if channel.bears_name(name, tags):
+            if channel.is_named_in(name, tags):
                 return name
-        known = {name: c.knows(tags, is_list) for name, c in self.channels.items()}
+        known = {name: c.match(tags, is_list) for name, c in self.channels.items()}
         best = max(known, key=known.__getitem__)
         return best if known[best] else None
 
@@ -174,9 +175,9 @@ class ChannelContract:
         problems = []
         for name, channel in self.channels.items():
             problems += self._check_count(spec, name, channel)
-            for place, feature in enumerate(spec.channel_spec.get(name, ())):
+            for index, feature in enumerate(spec.channel_spec.get(name, ())):
                 if feature in spec.feature_spec:
-                    problems += _check_feature(spec, name, place, channel)
+                    problems += _check_feature(spec, name, index, channel)
         for name in spec.channel_spec:
             if name not in self.channels:
                 expected = f"a channel of {self.name}: " + ", ".join(self.channels)
@@ -218,11 +219,11 @@ class ChannelContract:
                 expected = f"as many features as {first} has ({len(leaders)})"
                 received = str(len(features))
                 problems.append(spec.problem(("channel_spec", name), expected, received))
-            for place, (leader, feature) in enumerate(zip(leaders, features, strict=False)):
+            for index, (leader, feature) in enumerate(zip(leaders, features, strict=False)):
                 ours, theirs = spec.feature_spec.get(feature), spec.feature_spec.get(leader)
                 if ours and theirs and ours.cardinality != theirs.cardinality:
                     expected = f"the cardinality of {leader} ({theirs.cardinality}): one table"
-                    where = ("channel_spec", name, place)
+                    where = ("channel_spec", name, index)
                     received = f"{ours.cardinality} ({feature})"
                     problems.append(spec.problem(where, expected, received))
         return problems
@@ -253,8 +254,8 @@ def _paired(leaders: Sequence[str], columns: Sequence[str], schema: Schema) -> l
     return [left.pop(0) if partner is None else partner for partner in partners]
 
 
-def _check_feature(spec: FeatureSpec, name: str, place: int, channel: Channel) -> list[Problem]:
-    feature_name = spec.channel_spec[name][place]
+def _check_feature(spec: FeatureSpec, name: str, index: int, channel: Channel) -> list[Problem]:
+    feature_name = spec.channel_spec[name][index]
     feature = spec.feature_spec[feature_name]
     problems = [
         spec.problem(("feature_spec", feature_name, key), f"{expected} (channel {name})", received)
@@ -322,16 +323,11 @@ UNITS_OF_INTERVALS = {
 """Units of time intervals, in seconds."""
 
 
-def signs(*alternatives: str) -> tuple[frozenset[str], ...]:
-    """Return sets of tags, each written as one text, as :class:`Channel` takes them."""
-    return tuple(frozenset(tags.split()) for tags in alternatives)
-
-
 LABEL_CHANNEL = Channel(
     fewest=1,
     most=1,
     tags=("target", "binary_classification"),
-    signs=signs("label", "target", "binary_classification"),
+    matching_tags=("label", "target", "binary_classification"),
     takes_lists=True,
     missing="no column is tagged Tags.TARGET",
 )
@@ -344,17 +340,21 @@ BEHAVIOUR = ChannelContract(
     {
         LABEL: LABEL_CHANNEL,
         USER_FEATURES: Channel(
-            fewest=0, is_categorical=True, tags=("user", "categorical"), signs=signs("user")
+            is_categorical=True,
+            tags=("user", "categorical"),
+            matching_tags=("user",),
         ),
         CONTEXT_FEATURES: Channel(
-            fewest=0, is_categorical=True, tags=("context", "categorical"), signs=signs("context")
+            is_categorical=True,
+            tags=("context", "categorical"),
+            matching_tags=("context",),
         ),
         TARGET_ITEM_FEATURES: Channel(
             fewest=1,
             is_categorical=True,
             tags=("item", "categorical"),
             first_tags=("item_id",),
-            signs=signs("item"),
+            matching_tags=("item",),
             missing="no single-value column is tagged Tags.ITEM",
         ),
         POSITIVE_HISTORY: Channel(
@@ -362,32 +362,29 @@ BEHAVIOUR = ChannelContract(
             is_list=True,
             is_categorical=True,
             tags=_HISTORY_TAGS,
-            signs=signs("sequence"),
+            matching_tags=("sequence",),
             missing="no list column is tagged Tags.SEQUENCE",
         ),
-        NEGATIVE_HISTORY: Channel(fewest=0, is_list=True, is_categorical=True, tags=_HISTORY_TAGS),
+        NEGATIVE_HISTORY: Channel(is_list=True, is_categorical=True, tags=_HISTORY_TAGS),
         HISTORY_TIME_INTERVALS: Channel(
-            fewest=0,
             most=1,
             is_list=True,
             tags=("sequence", "list", "time", "continuous"),
             aligned_with=POSITIVE_HISTORY,
-            signs=signs("sequence time"),
+            matching_tags=("sequence time",),
         ),
         TARGET_ITEM_LISTS: Channel(
-            fewest=0, is_pooled=True, is_categorical=True, tags=("item", "categorical")
+            is_pooled=True, is_categorical=True, tags=("item", "categorical")
         ),
         USER_NUMERICAL: Channel(
-            fewest=0,
             takes_vectors=True,
             tags=("user", "continuous"),
-            signs=signs("user continuous"),
+            matching_tags=("user continuous",),
         ),
         TARGET_ITEM_NUMERICAL: Channel(
-            fewest=0,
             takes_vectors=True,
             tags=("item", "continuous"),
-            signs=signs("item continuous"),
+            matching_tags=("item continuous",),
         ),
     },
     shared_tables=(TARGET_ITEM_FEATURES, POSITIVE_HISTORY, NEGATIVE_HISTORY),
@@ -403,10 +400,10 @@ PLAIN_ROWS = ChannelContract(
             fewest=1,
             is_categorical=True,
             tags=("categorical",),
-            signs=signs("categorical"),
+            matching_tags=("categorical",),
             missing="no column is tagged Tags.CATEGORICAL",
         ),
-        NUMERICAL: Channel(fewest=0, tags=("continuous",), signs=signs("numerical", "continuous")),
+        NUMERICAL: Channel(tags=("continuous",), matching_tags=("numerical", "continuous")),
     },
 )
 
@@ -495,7 +492,7 @@ def channels_of(schema: Schema) -> dict[str, list[str]]:
     Returns:
         Channel name -> column names, in the schema's order; channels without columns are left out.
     """
-    return _contract_told_by(schema).read(schema)
+    return _contract_of_schema(schema).read(schema)
 
 
 def require_channels(schema: Schema, where: str, family: str | None = None) -> dict[str, list[str]]:
@@ -509,10 +506,10 @@ def require_channels(schema: Schema, where: str, family: str | None = None) -> d
     Raises:
         MerlinSimError: Where the channels are not complete.
     """
-    contract = contract_named(family) if family else _contract_told_by(schema)
+    contract = contract_named(family) if family else _contract_of_schema(schema)
     return contract.require(schema, where)
 
 
-def _contract_told_by(schema: Schema) -> ChannelContract:
-    told = (contract for contract in CONTRACTS.values() if contract.is_told_by(schema))
-    return next(told, PLAIN_ROWS)
+def _contract_of_schema(schema: Schema) -> ChannelContract:
+    matching = (contract for contract in CONTRACTS.values() if contract.matches(schema))
+    return next(matching, PLAIN_ROWS)

@@ -86,8 +86,7 @@ class DatasetDirectory:
     def _from_spec(
         cls, directory: Path, spec_file: Path, check_files: bool, model: str | None
     ) -> DatasetDirectory:
-        from .schema_agreement import check_agreement, in_line_with_spec
-        from .translation.merlin_schema import to_merlin_schema
+        from .translation.merlin_schema import check_agreement, in_line_with_spec, to_merlin_schema
         from .translation.schema_file import read_schema
 
         spec = read_spec(spec_file, check_files=check_files, model=model)
@@ -192,12 +191,12 @@ def natural_order(path: Path) -> list[Any]:
 
 
 def _find_parquet(directory: Path, columns: tuple[str, ...]) -> dict[str, tuple[Chunk, ...]]:
-    places = [("train", directory / "train"), ("test", directory / "test")]
-    if not any(place.is_dir() for _, place in places):
-        places = [("train", directory)]
+    directories = [("train", directory / "train"), ("test", directory / "test")]
+    if not any(folder.is_dir() for _, folder in directories):
+        directories = [("train", directory)]
     found: dict[str, tuple[Chunk, ...]] = {}
-    for mapping, place in places:
-        files = sorted(place.glob("*.parquet"), key=natural_order)
+    for mapping, folder in directories:
+        files = sorted(folder.glob("*.parquet"), key=natural_order)
         if files:
             names = tuple(str(file.relative_to(directory)) for file in files)
             found[mapping] = (Chunk("parquet", columns, names),)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -53,11 +53,7 @@ class IdsNote:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what JSON can hold."""
-        domains = {
-            name: {"largest": known.largest, "keys": known.keys, "digest": known.digest}
-            for name, known in self.domains.items()
-        }
-        return {"domains": domains, FITTED: self.fitted}
+        return asdict(self)
 
     @classmethod
     def parse(cls, stated: Any) -> IdsNote | None:
@@ -183,10 +179,10 @@ def digest_of_keys(keys: pa.ChunkedArray) -> str:
     lengths, texts = hashlib.sha256(), hashlib.sha256()
     for chunk in keys.cast(pa.large_binary()).chunks:
         _, offsets, data = chunk.buffers()
-        places = np.frombuffer(offsets, np.int64)[chunk.offset : chunk.offset + len(chunk) + 1]
-        lengths.update(np.diff(places).tobytes())
+        ends = np.frombuffer(offsets, np.int64)[chunk.offset : chunk.offset + len(chunk) + 1]
+        lengths.update(np.diff(ends).tobytes())
         if data is not None:
-            texts.update(memoryview(data)[places[0] : places[-1]])
+            texts.update(memoryview(data)[ends[0] : ends[-1]])
     digest.update(lengths.digest() + texts.digest())
     return digest.hexdigest()
 

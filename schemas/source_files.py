@@ -60,11 +60,11 @@ class NamedFile:
 def named_files(spec: FeatureSpec) -> Iterator[NamedFile]:
     """Give every file that the spec names, in its order."""
     for mapping, chunks in spec.source_spec.items():
-        for place, chunk in enumerate(chunks):
+        for index, chunk in enumerate(chunks):
             for number, name in enumerate(chunk.files):
                 if name:
-                    path = ("source_spec", mapping, place, "files", number)
-                    yield NamedFile(mapping, place, path, name, chunk.type)
+                    path = ("source_spec", mapping, index, "files", number)
+                    yield NamedFile(mapping, index, path, name, chunk.type)
 
 
 def repeated_files(spec: FeatureSpec, directory: Path | None) -> list[Problem]:
@@ -153,8 +153,8 @@ def _last_id(file: Path) -> int | None:
 
     try:
         footer = pq.read_metadata(file)
-        place = footer.schema.names.index("id")
-        groups = [footer.row_group(group).column(place) for group in range(footer.num_row_groups)]
+        number = footer.schema.names.index("id")
+        groups = [footer.row_group(group).column(number) for group in range(footer.num_row_groups)]
         found = [group.statistics.max for group in groups if group.statistics is not None]
     except (*UNREADABLE, ValueError):
         return None  # whoever reads it says what is wrong with it

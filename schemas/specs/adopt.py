@@ -264,8 +264,8 @@ def describe(
 
 def count_rows(directory: Path | str, names: LayoutNames = PUBLISHED) -> int:
     """Return how many rows :func:`adopt` will check; 0 where the files cannot say."""
-    places = [Path(directory, name) for name in names.directories.values()]
-    files = [file for place in places for file in place.glob("*.parquet")]
+    folders = [Path(directory, name) for name in names.directories.values()]
+    files = [file for folder in folders for file in folder.glob("*.parquet")]
     try:
         return sum(read_footer(file)[0].num_rows for file in files)
     except UnreadableFooter:
@@ -371,9 +371,9 @@ def _refuse_faults(
 ) -> None:
     problems = [problem for check in checks.values() for problem in check.problems]
     for mapping, found in files.items():
-        place = directory / names.directories[mapping]
+        folder = directory / names.directories[mapping]
         if not problems and not sum(checks[file].rows for file in found):
-            problems.append(Problem(str(place), (), "at least one row", "none"))
+            problems.append(Problem(str(folder), (), "at least one row", "none"))
     if problems:
         raise SpecError(directory, problems)
 

@@ -49,16 +49,16 @@ def read_cardinalities(file: Path) -> list[tuple[str, int]]:
     if not isinstance(entries, list):
         raise MerlinSimError(f"{file}: expected {FORM}, got no such list")
     seen: set[str] = set()
-    for place, entry in enumerate(entries):
+    for index, entry in enumerate(entries):
         value = entry.get("value") if isinstance(entry, Mapping) else None
         is_whole = isinstance(value, int) and not isinstance(value, bool) and value > 0
         if not is_whole or not isinstance(entry.get("name"), str):
             raise MerlinSimError(
-                f"{file}: cardinalities[{place}]: expected {FORM}, got {entry!r:.80}"
+                f"{file}: cardinalities[{index}]: expected {FORM}, got {entry!r:.80}"
             )
         if entry["name"] in seen:
             raise MerlinSimError(
-                f"{file}: cardinalities[{place}]: expected each name once, got "
+                f"{file}: cardinalities[{index}]: expected each name once, got "
                 f"{entry['name']!r} again"
             )
         seen.add(entry["name"])
@@ -85,10 +85,10 @@ def check_metadata(directory: Path, spec: FeatureSpec) -> list[Problem]:
     return [
         Problem(
             str(file),
-            ("cardinalities", place),
+            ("cardinalities", index),
             f"{entry['value']} for {entry['name']}, as in the spec",
             str(by_name[entry["name"]]),
         )
-        for place, entry in enumerate(wanted)
+        for index, entry in enumerate(wanted)
         if by_name[entry["name"]] != entry["value"]
     ]

@@ -114,9 +114,9 @@ class _Shape:
         if not isinstance(plain, list | tuple) or not plain:
             self.replace(path, "a list of at least one length", plain)
             return None
-        bad = [place for place, length in enumerate(plain) if not _is_int(length) or length <= 0]
-        for place in bad:
-            self.problem((*path, place), "a positive whole number", plain[place])
+        bad = [index for index, length in enumerate(plain) if not _is_int(length) or length <= 0]
+        for index in bad:
+            self.problem((*path, index), "a positive whole number", plain[index])
             self.replaced.add(path)
         return None if bad else tuple(plain)
 
@@ -124,7 +124,7 @@ class _Shape:
         if not isinstance(plain, list | tuple) or not plain:
             self.replace(path, "a list of at least one chunk", plain)
             return ()
-        return tuple(self.chunk((*path, place), chunk) for place, chunk in enumerate(plain))
+        return tuple(self.chunk((*path, index), chunk) for index, chunk in enumerate(plain))
 
     def chunk(self, path: KeyPath, plain: Any) -> Chunk:
         if not isinstance(plain, Mapping):
@@ -142,9 +142,9 @@ class _Shape:
         if not isinstance(plain, list | tuple) or not (plain or allow_empty):
             self.replace(path, "a list of at least one name", plain)
             return ()
-        for place, name in enumerate(plain):
+        for index, name in enumerate(plain):
             if not isinstance(name, str) or not name:
-                self.replace((*path, place), "a name", name)
+                self.replace((*path, index), "a name", name)
         return tuple(name if isinstance(name, str) else "" for name in plain)
 
     def section(self, name: str, plain: Mapping[str, Any]) -> dict[str, Any]:
@@ -167,8 +167,8 @@ class _Shape:
                     self.problem((*path, repr(key)), "keys that are text", key)
                 self.only_plain((*path, str(key)), item)
         elif isinstance(value, list | tuple):
-            for place, item in enumerate(value):
-                self.only_plain((*path, place), item)
+            for index, item in enumerate(value):
+                self.only_plain((*path, index), item)
         elif value is not None and type(value) not in (str, bool, int, float):
             self.problem(path, "plain data", value)
 
@@ -265,23 +265,23 @@ class _Checks:
     def one_channel_each(self) -> None:
         channel_of: dict[str, str] = {}
         for channel, names in self.spec.channel_spec.items():
-            for place, name in enumerate(names):
+            for index, name in enumerate(names):
                 first = channel_of.setdefault(name, channel)
                 if name and first != channel:
                     received = f"{name!r} again (it is in {first} too)"
-                    path = ("channel_spec", channel, place)
+                    path = ("channel_spec", channel, index)
                     self.add(path, "each feature in one channel", received)
 
     def mapping(self, path: KeyPath, chunks: Sequence[Chunk]) -> None:
         place_of: dict[str, int] = {}
-        for place, chunk in enumerate(chunks):
-            here = (*path, place)
+        for index, chunk in enumerate(chunks):
+            here = (*path, index)
             if chunk.type and chunk.type not in CHUNK_TYPES:
                 expected = "one of the chunk types " + ", ".join(CHUNK_TYPES)
                 self.add((*here, "type"), expected, describe(chunk.type))
             self.names((*here, "features"), chunk.features)
             for position, name in enumerate(chunk.features):
-                if place_of.setdefault(name, place) != place:
+                if place_of.setdefault(name, index) != index:
                     received = f"{name!r} again (it is in chunk {place_of[name]} too)"
                     self.add((*here, "features", position), "each feature in one chunk", received)
             self.files((*here, "files"), chunk.files)
@@ -294,12 +294,12 @@ class _Checks:
     def names(self, path: KeyPath, names: Iterable[str]) -> None:
         known = self.spec.feature_spec
         seen: set[str] = set()
-        for place, name in enumerate(names):
+        for index, name in enumerate(names):
             if name and name not in known and ("feature_spec",) not in self.replaced:
                 received = describe(name) + self.hint(name)
-                self.add((*path, place), "a feature of feature_spec", received)
+                self.add((*path, index), "a feature of feature_spec", received)
             if name and name in seen:
-                self.add((*path, place), "each feature once", f"{name!r} again")
+                self.add((*path, index), "each feature once", f"{name!r} again")
             seen.add(name)
 
     def hint(self, name: str) -> str:
@@ -310,15 +310,15 @@ class _Checks:
         return f" (did you mean {close[0]!r}?)" if close else ""
 
     def files(self, path: KeyPath, files: Iterable[str]) -> None:
-        for place, file in enumerate(files):
+        for index, file in enumerate(files):
             normal = posixpath.normpath(file) if file else ""
             if not file:
                 continue
             if posixpath.isabs(file) or normal in (".", "..") or normal.startswith("../"):
                 expected = "the path of a file within the dataset directory"
-                self.add((*path, place), expected, describe(file))
+                self.add((*path, index), expected, describe(file))
             elif self.directory is not None and not _is_file(self.directory / file):
-                self.add((*path, place), "a file that exists", describe(file))
+                self.add((*path, index), "a file that exists", describe(file))
 
     def add(self, path: KeyPath, expected: str, received: str) -> None:
         self.problems.append(self.spec.problem(path, expected, received))

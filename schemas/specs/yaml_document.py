@@ -7,8 +7,8 @@ its stream of events is looked through before.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,39 +35,22 @@ _TEXT = {_PREFIX + name for name in ("str", "timestamp", "value", "merge")}
 """Scalars that stay as they are written."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Node:
-    """One value of the document and the line on which it begins.
+    """A document: its value, and the line on which each part of it begins."""
 
-    ``value`` holds a scalar, a list of nodes, or a dict of key to node.
-    """
-
-    line: int
-    value: Any = None
-    key_lines: dict[str, int] = field(default_factory=dict)
-    size: int = 1
-    depth: int = 1
+    value: Any
+    lines: Mapping[KeyPath, int]
+    """By key path; of an entry of a mapping the line of its key."""
 
     def plain(self) -> Any:
         """Return the value without its lines: scalars, lists and dicts."""
-        if isinstance(self.value, list):
-            return [child.plain() for child in self.value]
-        if isinstance(self.value, dict):
-            return {key: child.plain() for key, child in self.value.items()}
         return self.value
 
     def line_of(self, path: KeyPath) -> int:
         """Return the line of the value at ``path``, or of the nearest thing above it."""
-        node, line = self, self.line
-        for step in path:
-            if isinstance(node.value, dict) and step in node.value:
-                line, node = node.key_lines.get(str(step), line), node.value[step]
-            elif isinstance(node.value, list) and isinstance(step, int) and step < len(node.value):
-                node = node.value[step]
-                line = node.line
-            else:
-                break
-        return line
+        above = (path[:end] for end in range(len(path), -1, -1))
+        return next(self.lines[part] for part in above if part in self.lines)
 
 
 class _Refusal(Exception):
@@ -101,7 +84,8 @@ def read_yaml(path: Path) -> tuple[Node | None, list[Problem]]:
     try:
         _look_through(text)
         root: Any = yaml.compose(text, Loader=_LOADER)
-        return _Reader(name, problems).node(root, ()), problems
+        reader = _Reader(name, problems)
+        return Node(reader.read(root, ()), reader.lines), problems
     except _Refusal as refusal:
         problems.append(Problem(name, (), refusal.expected, refusal.received, refusal.line))
     except yaml.YAMLError as error:
@@ -139,73 +123,66 @@ def _look_through(text: str) -> None:
 
 
 class _Reader:
-    """Makes nodes with plain values of libyaml's."""
+    """Makes plain values of libyaml's nodes; an alias is read again at each of its places."""
 
     def __init__(self, file: str, problems: list[Problem]) -> None:
         self.file, self.problems = file, problems
-        self.made: dict[int, Node] = {}
-        """By libyaml's node: an alias is the same one again."""
-        self.merged = 0
+        self.lines: dict[KeyPath, int] = {}
+        self.told: set[tuple[int, str, str]] = set()
+        self.count = 0
 
-    def node(self, given: Any, path: KeyPath) -> Node:
-        if id(given) not in self.made:
-            self.made[id(given)] = self._make(given, path)
-        return self.made[id(given)]
-
-    def _make(self, given: Any, path: KeyPath) -> Node:
-        node = Node(given.start_mark.line + 1)
+    def read(self, given: Any, path: KeyPath, many: str = "aliases") -> Any:
+        """Read a node; ``many`` is what makes too many values where there are."""
+        line = given.start_mark.line + 1
+        self.lines.setdefault(path, line)
+        self.count += 1
+        if self.count > MOST_VALUES:
+            raise _Refusal(line, f"at most {MOST_VALUES:,} values", f"{many} that make more")
+        if len(path) > DEEPEST_NESTING:
+            raise _Refusal(line, f"nesting of at most {DEEPEST_NESTING} levels", "deeper")
         if isinstance(given, yaml.ScalarNode):
-            node.value = self._scalar(given, node.line, path)
-            return node
+            return self._scalar(given, line, path)
         is_mapping = isinstance(given, yaml.MappingNode)
         if given.tag != _PREFIX + ("map" if is_mapping else "seq"):
-            self._refuse_tag(given.tag, node.line, path)
-        if is_mapping:
-            node.value = {}
-            for key, value in given.value:
-                self._add_entry(node, key, value, path)
-            children = list(node.value.values())
+            self._refuse_tag(given.tag, line, path)
+        if not is_mapping:
+            return [self.read(one, (*path, n), many) for n, one in enumerate(given.value)]
+        written: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
+        for key, value in given.value:
+            if key.tag == _MERGE:
+                self._merge(merged, value, key.start_mark.line + 1, path)
+            else:
+                self._add_entry(written, key, value, path, many)
+        return {**merged, **written}
+
+    def _add_entry(
+        self, into: dict[str, Any], key: Any, value: Any, path: KeyPath, many: str
+    ) -> None:
+        line = key.start_mark.line + 1
+        if not isinstance(key, yaml.ScalarNode):
+            received = "a list or mapping as key"
+            self._problem(line, path, "keys that are text (quote them)", received)
+            return
+        name = self._scalar(key, line, path)
+        here = (*path, name if isinstance(name, str) else repr(name)[:40])
+        first = self.lines.setdefault(here, line)
+        read = self.read(value, here, many)
+        if not isinstance(name, str):
+            self._problem(line, here, "keys that are text (quote them)", f"the key {name!r}")
+        elif name in into:
+            self._problem(line, here, "each key once", f"it again (line {first})")
         else:
-            node.value = children = [
-                self.node(child, (*path, n)) for n, child in enumerate(given.value)
-            ]
-        for child in children:
-            node.size += child.size
-            node.depth = max(node.depth, child.depth + 1)
-        if node.size > MOST_VALUES:
-            raise _Refusal(node.line, f"at most {MOST_VALUES:,} values", "aliases that make more")
-        if node.depth > DEEPEST_NESTING:
-            raise _Refusal(node.line, f"nesting of at most {DEEPEST_NESTING} levels", "deeper")
-        return node
+            into[name] = read
 
-    def _add_entry(self, into: Node, key: Any, value: Any, path: KeyPath) -> None:
-        name, line = self.node(key, path).value, key.start_mark.line + 1
-        step = name if isinstance(name, str) else repr(name)[:40]
-        node = self.node(value, (*path, step))
-        if key.tag == _MERGE:
-            self._merge(into, node, line, path)
-        elif not isinstance(name, str):
-            is_collection = isinstance(name, list | dict)
-            received = "a list or mapping as key" if is_collection else f"the key {name!r}"
-            where = path if is_collection else (*path, step)
-            self._problem(line, where, "keys that are text (quote them)", received)
-        elif name in into.key_lines:
-            first = into.key_lines[name]
-            self._problem(line, (*path, name), "each key once", f"it again (line {first})")
-        else:  # what came by a merge (<<) gives way to it
-            into.value[name], into.key_lines[name] = node, line
-
-    def _merge(self, into: Node, node: Node, line: int, path: KeyPath) -> None:
-        sources = node.value if isinstance(node.value, list) else [node]
-        for source in sources:
-            if not isinstance(source.value, dict):
+    def _merge(self, into: dict[str, Any], value: Any, line: int, path: KeyPath) -> None:
+        """Merge a mapping (<<), or several; what stands there already stays."""
+        read = self.read(value, (*path, "<<"), "merges")
+        for source in read if isinstance(read, list) else [read]:
+            if isinstance(source, dict):
+                into |= {key: child for key, child in source.items() if key not in into}
+            else:
                 self._problem(line, (*path, "<<"), "a mapping to merge", "something else")
-                continue
-            for key, child in source.value.items():
-                into.value.setdefault(key, child)
-            self.merged += len(source.value)
-            if self.merged > MOST_VALUES:
-                raise _Refusal(line, f"at most {MOST_VALUES:,} values", "merges that make more")
 
     def _scalar(self, given: Any, line: int, path: KeyPath) -> Any:
         tag, text = given.tag, given.value
@@ -230,4 +207,6 @@ class _Reader:
         self._problem(line, path, "plain data", f"a tag that asks for an object, {tag[:60]!r}")
 
     def _problem(self, line: int, path: KeyPath, expected: str, received: str) -> None:
-        self.problems.append(Problem(self.file, path, expected, received, line))
+        if (line, expected, received) not in self.told:  # of an alias, once
+            self.told.add((line, expected, received))
+            self.problems.append(Problem(self.file, path, expected, received, line))

@@ -38,8 +38,8 @@ def shared_domains(spec: FeatureSpec) -> dict[str, str]:
     channels = [spec.channel_spec.get(name, ()) for name in grouped]
     in_group = {name for names in channels for name in names}
     domains = {name: name for name in spec.feature_spec if name not in in_group}
-    for place in range(max(map(len, channels), default=0)):
-        group = [names[place] for names in channels if place < len(names)]
+    for index in range(max(map(len, channels), default=0)):
+        group = [names[index] for names in channels if index < len(names)]
         common = os.path.commonprefix(group).rstrip("_-. ") if len(group) > 1 else group[0]
         taken = set(domains.values())
         numbered = (f"{group[0]}_{number}" for number in itertools.count(2))

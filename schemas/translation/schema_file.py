@@ -137,18 +137,18 @@ def _written_alone(column: ColumnSchema) -> tuple[ColumnSchema, ColumnSchema]:
 def _restored(columns: list[ColumnSchema]) -> list[ColumnSchema]:
     """Take up the records that columns carry, but for those whose column was edited since."""
     found, originals = list(columns), {}
-    for place, column in enumerate(columns):
+    for index, column in enumerate(columns):
         if RECORD_PROPERTY not in column.properties:
             continue
         record = to_record(column)
         carried = record["properties"].pop(RECORD_PROPERTY)
         try:
-            originals[place] = from_record(json.loads(carried))
+            originals[index] = from_record(json.loads(carried))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             continue  # somebody else's property
-        found[place] = from_record(record)
+        found[index] = from_record(record)
     read = _written(list(originals.values()))
-    for (place, original), (_, seen) in zip(originals.items(), read, strict=True):
-        if same_column(seen, found[place]):
-            found[place] = original
+    for (index, original), (_, seen) in zip(originals.items(), read, strict=True):
+        if same_column(seen, found[index]):
+            found[index] = original
     return found

@@ -14,8 +14,8 @@ NUMBERS, KEYS = 13, 26
 FIELDS = 1 + NUMBERS + KEYS
 """What a line has: the label, whole numbers, and keys in hexadecimal digits."""
 LABEL_COLUMN = "label"
-NUMBER_COLUMNS = tuple(f"num_{place}" for place in range(NUMBERS))
-KEY_COLUMNS = tuple(f"cat_{place}" for place in range(KEYS))
+NUMBER_COLUMNS = tuple(f"num_{index}" for index in range(NUMBERS))
+KEY_COLUMNS = tuple(f"cat_{index}" for index in range(KEYS))
 COLUMNS = (LABEL_COLUMN, *KEY_COLUMNS, *NUMBER_COLUMNS)
 MISSING_KEY = -1
 """What the parser has for a key that is not there."""

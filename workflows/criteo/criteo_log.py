@@ -235,14 +235,14 @@ class ReadBlock:
         lines = 0
         bad: list[BadRow] = []
         rows = []
-        for place, piece in enumerate(read_days(block)):
+        for index, piece in enumerate(read_days(block)):
             if piece.bad and self.on_bad_rows == FAIL:
                 first = piece.bad[0]
                 line = block.lines_before() + lines + first.line
                 raise refuse(block.path, BadRow(line, first.reason))
             bad += [BadRow(row.line + lines, row.reason) for row in piece.bad]
             lines += piece.lines
-            path = self.directory / f"{number:06d}-{place:06d}.arrow"
+            path = self.directory / f"{number:06d}-{index:06d}.arrow"
             batch = piece.batch()
             with (
                 whole_file(path) as whole,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 USER, ITEM, INTERACTION = "user", "item", "interaction"
 LEVELS = (USER, ITEM, INTERACTION)
@@ -182,6 +182,7 @@ class Encoding:
 
 
 AnyFeature = Number | Time | Vector | KeyList | Category
+Kind = TypeVar("Kind", Number, Vector, KeyList)
 
 
 TARGET_SUFFIX = "_trgt"
@@ -223,18 +224,16 @@ class FeatureSet:
 
     def numbers(self, of: str) -> tuple[str, ...]:
         """Name the columns of numbers that are somebody's, as they are stored on the way."""
-        kinds = (Number, Time)
         return tuple(
             name
             for feature in self.features
-            if isinstance(feature, kinds) and feature.of == of
+            if isinstance(feature, Number | Time) and feature.of == of
             for name in feature.stored
         )
 
     def bucketed(self, of: str) -> tuple[Number, ...]:
         """Give the numbers that become ids."""
-        numbers = (feature for feature in self.features if isinstance(feature, Number))
-        return tuple(n for n in numbers if n.of == of and n.buckets is not None)
+        return tuple(n for n in self._all(Number) if n.of == of and n.buckets is not None)
 
     def categories(self, of: str) -> tuple[str, ...]:
         """Name the further columns of ids: of numbers in buckets, and of decimal categories."""
@@ -242,27 +241,26 @@ class FeatureSet:
             feature.name
             for feature in self.features
             if feature.of == of
-            and (
-                isinstance(feature, Category)
-                or (isinstance(feature, Number) and feature.buckets is not None)
-            )
+            and (isinstance(feature, Category) or getattr(feature, "buckets", None) is not None)
         )
 
     @property
     def vectors(self) -> tuple[Vector, ...]:
         """The vectors of items."""
-        return tuple(feature for feature in self.features if isinstance(feature, Vector))
+        return self._all(Vector)
 
     @property
     def lists(self) -> tuple[KeyList, ...]:
         """The lists of items."""
-        return tuple(feature for feature in self.features if isinstance(feature, KeyList))
+        return self._all(KeyList)
 
     @property
     def lagging(self) -> tuple[Number, ...]:
         """Give the numbers whose values some interactions ago are read too."""
-        numbers = (feature for feature in self.features if isinstance(feature, Number))
-        return tuple(number for number in numbers if number.lags)
+        return tuple(number for number in self._all(Number) if number.lags)
+
+    def _all(self, kind: type[Kind]) -> tuple[Kind, ...]:
+        return tuple(feature for feature in self.features if isinstance(feature, kind))
 
     @property
     def encoded(self) -> tuple[str, ...]:

@@ -177,8 +177,9 @@ class _Reader:
         if not isinstance(stated, list):
             self._wrong((*path, "operators"), "a list of NVTabular's operators", stated)
             stated = []
-        places = enumerate(stated)
-        operators = [self._operator((*path, "operators", place), given) for place, given in places]
+        operators = [
+            self._operator((*path, "operators", index), given) for index, given in enumerate(stated)
+        ]
         buckets = self._buckets((*path, "buckets"), entry.get("buckets"))
         lags = self._lags((*path, "lags"), of, entry.get("lags", []))
         if lags and buckets is not None:

@@ -108,8 +108,8 @@ def rows_as_of(codes: Array, order: Array, moments: Array, known: Mask) -> npt.N
     count = len(order)
     if not count:
         return np.empty(0, np.int64)
-    places = np.arange(count)
-    newest = np.maximum.accumulate(np.where(known[order], places, -1))
+    indices = np.arange(count)
+    newest = np.maximum.accumulate(np.where(known[order], indices, -1))
     new_code = np.diff(codes[order], prepend=codes[order[0]] - 1) != 0
     new_time = new_code | (np.diff(moments[order], prepend=moments[order[0]]) != 0)
     ends = np.append(np.flatnonzero(new_time)[1:], count) - 1
@@ -237,8 +237,8 @@ class ItemValues:
             last: By item, its last known value.
         """
         found = last[ids]
-        values, places = self._changes(name, ids, times)
-        found[places >= 0] = values[places[places >= 0]]
+        values, indices = self._changes(name, ids, times)
+        found[indices >= 0] = values[indices[indices >= 0]]
         return found
 
     def is_outdated(
@@ -252,10 +252,10 @@ class ItemValues:
             times: [elements] When.
             latest: By item, the value that samples have.
         """
-        values, places = self._changes(name, ids, times)
-        differs = values[np.maximum(places, 0)] != latest[ids]
+        values, indices = self._changes(name, ids, times)
+        differs = values[np.maximum(indices, 0)] != latest[ids]
         differs = differs if differs.ndim == 1 else differs.any(axis=1)
-        outdated: npt.NDArray[np.bool_] = (places >= 0) & differs
+        outdated: npt.NDArray[np.bool_] = (indices >= 0) & differs
         return outdated
 
     def _changes(self, name: str, ids: Array, times: Array) -> tuple[Array, Array]:
@@ -270,9 +270,9 @@ class ItemValues:
         keys = changed * span + np.searchsorted(known, moments)
         wanted = ids * span + np.searchsorted(known, times, "right")
         firsts, stops = np.searchsorted(changed, ids), np.searchsorted(changed, ids, "right")
-        places = np.maximum(np.searchsorted(keys, wanted) - 1, firsts)  # the first one before it
+        indices = np.maximum(np.searchsorted(keys, wanted) - 1, firsts)  # the first one before it
         has_any = stops > firsts
-        return np.asarray(values), np.where(has_any, places, -1)
+        return np.asarray(values), np.where(has_any, indices, -1)
 
 
 def write_events(path: Path, ids: Array, seconds: Array, taken: Array) -> None:

@@ -106,7 +106,7 @@ def whole_or_in_pieces(text: pa.Array, read: Callable[[Any], Any], kind: pa.Data
     except pa.ArrowInvalid:
         distinct = text.dictionary_encode()
         words = distinct.dictionary
-        pieces = [_one(words.slice(place, 1), read, kind) for place in range(len(words))]
+        pieces = [_one(words.slice(index, 1), read, kind) for index in range(len(words))]
         found = pa.concat_arrays(pieces) if pieces else pa.array([], kind)
         return found.take(distinct.indices)
 
@@ -244,8 +244,8 @@ def keys_of_lists(
     lists = pc.split_pattern(stored, separator)
     flat, offsets = flat_lists(lists)
     rows = np.repeat(np.arange(len(stored)), np.diff(offsets))
-    places = np.arange(len(flat)) - offsets[rows]
-    kept = (places < longest) & np.asarray(pc.greater(pc.binary_length(flat), 0))
+    positions = np.arange(len(flat)) - offsets[rows]
+    kept = (positions < longest) & np.asarray(pc.greater(pc.binary_length(flat), 0))
     return flat.filter(pa.array(kept)), rows[kept]
 
 

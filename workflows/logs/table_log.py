@@ -258,15 +258,15 @@ def _number_rows(
         How many rows of the file the batch took, and all its bad rows, numbered from there.
     """
     skipped = [row.line - HEADER - taken for row in ragged]
-    places = np.setdiff1d(np.arange(1, count + len(ragged) + 1), skipped)[:count]
-    rows = int(places[-1]) if count else len(ragged)
-    found = [BadRow(int(places[row.line - 1]), row.reason) for row in bad]
+    numbers = np.setdiff1d(np.arange(1, count + len(ragged) + 1), skipped)[:count]
+    rows = int(numbers[-1]) if count else len(ragged)
+    found = [BadRow(int(numbers[row.line - 1]), row.reason) for row in bad]
     found += [
-        BadRow(place, row.reason)
-        for place, row in zip(skipped, ragged, strict=True)
-        if place <= rows
+        BadRow(number, row.reason)
+        for number, row in zip(skipped, ragged, strict=True)
+        if number <= rows
     ]
-    ragged[:] = [row for place, row in zip(skipped, ragged, strict=True) if place > rows]
+    ragged[:] = [row for number, row in zip(skipped, ragged, strict=True) if number > rows]
     return rows, sorted(found, key=lambda row: row.line)
 
 

@@ -142,8 +142,8 @@ def circle_of(seconds: pa.Array, name: str, cycles: tuple[str, ...]) -> dict[str
     found = {}
     for cycle in cycles:
         angle = steps_of(numbers, cycle) * (2 * np.pi / CYCLES[cycle])
-        for part, place in zip(PARTS, (np.sin(angle), np.cos(angle)), strict=True):
-            found[f"{name}_{cycle}_{part}"] = np.where(missing, 0.0, place)
+        for part, value in zip(PARTS, (np.sin(angle), np.cos(angle)), strict=True):
+            found[f"{name}_{cycle}_{part}"] = np.where(missing, 0.0, value)
     return found
 
 

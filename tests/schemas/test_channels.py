@@ -26,7 +26,7 @@ from merlin_sim.schemas.specs.spec_file import read_spec
 from merlin_sim.schemas.translation.merlin_import import ColumnSchema, Schema, Tags
 from merlin_sim.schemas.translation.merlin_schema import to_feature_spec, to_merlin_schema
 
-AMAZON = read_spec(Path(__file__).parents[1] / "published" / "amazon_books.yaml", check_files=False)
+AMAZON = read_spec(Path(__file__).parent / "published" / "amazon_books.yaml", check_files=False)
 DLRM = FeatureSpec(
     {"label": Feature("bool"), "cat_0": Feature("int32", 10), "num_0": Feature("float16")},
     {},
