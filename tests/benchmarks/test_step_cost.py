@@ -79,6 +79,7 @@ def users(tmp_path_factory):
     return small_dataset(tmp_path_factory.mktemp("data") / "users", users=40)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("candidates", step_cost.FORMS.values())
 def test_nothing_in_a_step_waits(users, candidates):
     text = hlo_of(*make_step(users, "sim", 64, candidates, amp=True))
@@ -87,6 +88,7 @@ def test_nothing_in_a_step_waits(users, candidates):
     assert 3 <= found["scatter"] <= 12
 
 
+@pytest.mark.slow
 def test_the_step_trains_as_the_product_does(tmp_path):
     # What is resident is shared, and has the form of the device that read it.
     users, same_users = (small_dataset(tmp_path / name, users=40) for name in ("one", "other"))

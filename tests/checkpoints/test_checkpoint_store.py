@@ -214,6 +214,7 @@ def test_the_directory_is_locked_while_it_is_written_or_read(tmp_path, monkeypat
     assert tried == [name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["manifest.json", "arrays.npz", "SHA256SUMS"])
 def test_every_flipped_bit_is_found(tmp_path, name):
     store = CheckpointStore(tmp_path)

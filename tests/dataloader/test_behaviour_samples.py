@@ -145,7 +145,14 @@ def digest(batches):
     return f"{count} {found.hexdigest()[:16]}"
 
 
-@pytest.mark.parametrize("case", BEFORE, ids=str)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=[pytest.mark.slow] * (place % 6 > 0))
+        for place, case in enumerate(BEFORE)
+    ],
+    ids=str,
+)
 def test_the_samples_are_those_of_before(datasets, case):
     *kind, candidates, shuffle, mapping, rank = case
     size = 48 if candidates == 1 else 48 * candidates
@@ -182,12 +189,14 @@ def test_a_gpu_has_a_kernel_for_all_that_is_as_large_as_a_batch(
     assert without_gpu_kernel(graph, at_least=50) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("candidates", [1, 8])
 def test_what_a_gpu_is_asked_runs_without_one(datasets, candidates):
     seen = gpu_worker.samples(datasets(True, "minutes", 1, True, "popularity").path, candidates)
     assert seen["same"] and seen["batches"] > 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("candidates", [1, 8])
 def test_users_that_come_block_by_block_give_the_same_batches(datasets, candidates):
     dataset = datasets(True, None, 1, True, "popularity")
@@ -269,6 +278,7 @@ def test_row_groups_without_users_are_passed_over(tmp_path, memory):
     assert sum(int(weights.numpy().sum()) for _, _, weights in loader) == loader.samples == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("candidates", [1, 8])
 def test_negatives_that_nobody_reads_are_not_drawn(datasets, candidates):
     dataset = datasets(False, None, 1, False, "popularity")

@@ -176,6 +176,7 @@ def with_channels(loader, dataset):
     return loader
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moving", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_of_users_are_the_samples_that_are_stored(datasets, kind, moving):
@@ -188,6 +189,7 @@ def test_rows_of_users_are_the_samples_that_are_stored(datasets, kind, moving):
         np.testing.assert_array_equal(made, stored)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", [4096, 0.005])
 @pytest.mark.parametrize("kind", KINDS)
 def test_candidates_are_the_rows_and_see_what_those_see(datasets, kind, memory):
@@ -211,6 +213,7 @@ def test_where_ids_of_items_change_a_row_has_one_position(datasets):
         loader_of(users, candidates=6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("candidates", [1, 3])
 @pytest.mark.parametrize("kind", ["labels and two negatives", "behaviours"])
 def test_eager_graph_and_xla_give_the_same_numbers(datasets, kind, candidates):

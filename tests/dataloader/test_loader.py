@@ -255,6 +255,7 @@ def test_batches_come_from_threads_that_end_with_the_epoch(tmp_path):
     assert no_more_than(before) and loader.epoch == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", [0, 100])
 @pytest.mark.parametrize("own", [False, True])
 def test_whoever_drops_an_iterator_leaves_no_thread_and_no_data(tmp_path, monkeypatch, own, memory):

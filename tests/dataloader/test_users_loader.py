@@ -296,6 +296,7 @@ WRONG_TIMES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change, message", WRONG_TIMES.values(), ids=WRONG_TIMES)
 def test_times_that_cannot_be_are_refused_like_items(tmp_path, change, message):
     directory = write_users_dataset(

@@ -231,6 +231,7 @@ def test_nothing_that_was_acknowledged_is_lost_with_the_redis_server(tmp_path):
     assert last <= found[-1]
 
 
+@pytest.mark.slow
 def test_a_filling_that_was_killed_leaves_what_was_there(store, address):
     store.append([interaction("1", 5)])
     child = os.fork()

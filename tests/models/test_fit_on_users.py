@@ -32,6 +32,7 @@ def built(dataset):
     return model
 
 
+@pytest.mark.slow
 def test_predictions_and_metrics_are_those_of_the_rows_in_their_order(dataset):
     model = built(dataset)
     model.compile("sgd", metrics=[tf.keras.metrics.AUC(name="auc")])
@@ -45,6 +46,7 @@ def test_predictions_and_metrics_are_those_of_the_rows_in_their_order(dataset):
         assert ours[name] == pytest.approx(theirs[name], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_fit_counts_each_sample_once(dataset):
     model = built(dataset)
     model.compile("sgd", metrics=[])

@@ -175,6 +175,7 @@ def test_a_servable_without_its_model_is_refused(servable, tmp_path):
         Servable.open(tmp_path, with_model=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [100, 20_000])
 def test_a_full_disk_is_said_with_what_is_free(model, dataset, tmp_path, most):
     """TensorFlow meets it in the weights."""

@@ -56,6 +56,7 @@ def assert_same(one, other):
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.slow
 def test_a_fit_that_was_killed_within_an_epoch_goes_on_to_the_bit(dataset, tmp_path):
     whole = fitted(dataset, [ms.callbacks.JSONLogger(tmp_path / "whole")])
     saved = ms.callbacks.Checkpoint(tmp_path / "saved", every=3)
@@ -163,6 +164,7 @@ def test_a_signal_ends_a_fit_and_saves_it(dataset, tmp_path):
     assert CheckpointStore(tmp_path / "saved").names() == ["step-0000000004"]
 
 
+@pytest.mark.slow
 def test_a_fit_that_is_stopped_while_it_is_evaluated_goes_on_with_the_evaluation(dataset, tmp_path):
     class Ask:
         """Asks once all five steps of the first epoch are done."""

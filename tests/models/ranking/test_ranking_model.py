@@ -136,6 +136,7 @@ def test_a_model_refuses_what_it_would_ignore(model_type):
         type(model)(ranking_schema(), model.options, post=tf.keras.layers.Activation("relu"))
 
 
+@pytest.mark.slow
 @every_model
 def test_what_follows_the_lookups_of_spread_tables_is_compiled_by_itself(model_type):
     options, (columns, labels) = OPTIONS[model_type], batch_of(6)

@@ -70,6 +70,7 @@ def test_popularity_changes_the_loss_and_not_the_logits(make_schema, make_column
         model.take_target_counts(counts[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["saved_model", "weights", "checkpoint", "old checkpoint"])
 def test_popularity_is_kept_with_the_model(form, make_schema, make_columns, as_batch, tmp_path):
     schema = make_schema()

@@ -202,6 +202,7 @@ def test_a_study_scales_over_ranks(write, warm_trials, tmp_path):
     assert entries(results, "benchmark")[0]["throughput"] > 0
 
 
+@pytest.mark.slow
 def test_failed_runs_are_named_and_the_others_reported(write, trials_here, tmp_path):
     path = write(grid={"lr": [1e30, 0.01]})
     done = in_process.answer("study", path, "--results_dir", tmp_path / "out")

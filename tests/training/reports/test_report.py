@@ -42,6 +42,7 @@ def test_steps_done_again_count_once(tmp_path):
     assert run.last["throughput"] == 1234.5
 
 
+@pytest.mark.slow
 def test_one_page_that_needs_nothing_else(tmp_path):
     page = write_report([write_run(tmp_path / "a")]).page
     assert page == tmp_path / "a" / "report" / "report.html"

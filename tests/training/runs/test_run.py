@@ -81,6 +81,7 @@ def test_inference_with_saved_weights_gives_the_metrics_of_training(config, tmp_
     assert counts.exact_result() == trained["test_auc"]
 
 
+@pytest.mark.slow
 def test_saved_scores_are_joined_with_the_rows_of_test(config, sim_dataset, tmp_path):
     run(config(save_scores=True, max_steps=2, save_checkpoint_path=None))
     assert_joined_with_rows(pq.read_table(tmp_path / "results" / TEST_SCORES), sim_dataset)

@@ -93,6 +93,7 @@ def test_every_sample_counts_once(whole):
     assert len(entries(directory / "results", "evaluation")) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("candidates", [None, 1, 6])
 def test_inference_scores_the_same_test_samples(users, whole, candidates, tmp_path):
     _, directory, ended = whole
@@ -136,6 +137,7 @@ def test_saved_scores_are_joined_with_the_positions_of_users(tmp_path, candidate
             assert sample["item"] == row["thing"][sample["position"]]
 
 
+@pytest.mark.slow
 def test_many_negatives_of_a_position_share_a_row(tmp_path):
     """By default 14 candidates of 2 positions with 7 samples each; of test one has 7."""
     rules = replace(RULES, negatives_per_positive=6)
@@ -181,6 +183,7 @@ def test_times_are_read_by_users_x_candidates_as_by_rows(tmp_path):
         assert ended[0][name] == pytest.approx(ended[1][name], rel=1e-4), name
 
 
+@pytest.mark.slow
 def test_projections_come_back_with_a_checkpoint(users, tmp_path):
     eta = {"embedding_dim": 4, "long_seq_length": 5, "top_k": 2, "stage_two_mlp_dims": (8,)}
     values = {"model_type": "eta", "model_options": eta, "epochs": 1}

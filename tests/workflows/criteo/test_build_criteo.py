@@ -247,6 +247,7 @@ def spoil(raw, directory, day, row):
     return directory
 
 
+@pytest.mark.slow
 def test_a_bad_line_stops_the_run_and_nothing_is_written(raw, tmp_path, monkeypatch):
     monkeypatch.setattr(text_lines, "BLOCK_BYTES", 20_000)
     spoiled = spoil(raw, tmp_path / "spoiled", day=1, row=321)

@@ -84,6 +84,7 @@ def undisturbed(tmp_path_factory):
     return raw, datasets
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("scheduler", [RunsTwice, RunsAgainLater])
 def test_a_task_that_runs_twice_changes_nothing(

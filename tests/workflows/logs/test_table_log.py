@@ -74,6 +74,7 @@ def plain_test_rows(log: pd.DataFrame) -> Counter:
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet"])
 def test_any_columns_become_a_dataset(kind, tmp_path, run):
     log = make_log()
@@ -102,6 +103,7 @@ def test_any_columns_become_a_dataset(kind, tmp_path, run):
         assert [f"b{item % 4}" for item in items] == list(brands)
 
 
+@pytest.mark.slow
 def test_columns_stored_as_dictionaries_are_read(tmp_path, run):
     """As pandas writes categorical columns; labels may be such, too."""
     log = make_log().drop(columns="ignored")
@@ -286,6 +288,7 @@ def test_timestamps_of_any_kind_sort(tmp_path, run):
         expected = rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["int", "float", "date"])
 def test_times_that_are_text_are_read_in_parquet_as_in_csv(tmp_path, run, kind):
     log = make_log().astype({"who": str, "what": str, "device": str})
@@ -370,6 +373,7 @@ def test_prices_are_no_keys_from_either_kind_of_file(kind, tmp_path, run):
     run(tmp_path / "text.csv", "--output_path", tmp_path / "dataset", *OPTIONS)
 
 
+@pytest.mark.slow
 def test_decimal_categories_are_the_same_keys_from_csv_and_parquet(tmp_path, run):
     log = make_log().assign(**{"price band": lambda frame: frame["what"] % 4 / 2})
     (tmp_path / "f.yaml").write_text("features: {price band: {type: category, of: item}}")

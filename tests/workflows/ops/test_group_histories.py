@@ -134,6 +134,7 @@ def test_the_schema_says_what_the_columns_are(tmp_path):
     assert Tags.USER in user.tags
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partitions", [1, 4])
 def test_a_log_becomes_a_dataset_that_can_be_moved_and_used_again(partitions, tmp_path):
     log = parted(some_log(), partitions)
@@ -281,6 +282,7 @@ def test_a_number_that_no_model_reads_is_refused(tmp_path):
         ms.write_dataset(workflow, Dataset(log, cpu=True), tmp_path / "dataset")
 
 
+@pytest.mark.slow
 def test_values_of_items_that_change_are_written_by_time(tmp_path):
     log = some_log()
     log["category"] = np.where(log["time"] < 40, "old", log["category"])
