@@ -114,8 +114,9 @@ class AUGRU(ConfiguredBlock):
 
     as the published implementation has it: a position without attention keeps a plain GRU's gate,
     one with full attention replaces the state. Gate biases start at 1, candidate biases at 0. Each
-    gate has its own product, with which its sigmoid is fused: cutting one wide product into gates
-    would cost more than it saves.
+    gate has its own product: cutting one wide product into gates would cost more than it saves.
+    A gate is (1 + tanh(x / 2)) / 2, because TensorFlow takes half as long for a tanh as for a
+    sigmoid; kernels and attention are halved in its stead.
 
     >>> state = AUGRU(6)([tf.ones([2, 4])] * 5, tf.ones([2, 5]) / 5)
     >>> state.shape
@@ -158,28 +159,31 @@ class AUGRU(ConfiguredBlock):
             [rows x candidates, units].
         """
         reset, update, candidate = self._products(inputs, candidates)
-        keep = tf.split(1.0 - tf.cast(attention, inputs[0].dtype), len(inputs), axis=1)
+        half_keep = tf.split(0.5 - 0.5 * tf.cast(attention, inputs[0].dtype), len(inputs), axis=1)
         # The state before the first position is 0: what multiplies it is left out.
         new = beside_candidates(tf.tanh(candidate.of_inputs[0]), candidates)
-        kept = keep[0] * beside_candidates(tf.sigmoid(update.of_inputs[0]), candidates)
-        state = new - kept * new  # [rows x candidates, units]
+        gate = 1.0 + beside_candidates(tf.tanh(update.of_inputs[0]), candidates)
+        state = new - half_keep[0] * gate * new  # [rows x candidates, units]
         for t in range(1, len(inputs)):
             given = t, inputs[t], candidates
             gates = _multiply([reset, update], state, *given)
-            (new,) = _multiply([candidate], tf.sigmoid(gates[0]) * state, *given)
+            of_reset, of_update = (1.0 + tf.tanh(gate) for gate in gates)
+            (new,) = _multiply([candidate], of_reset * state, *given)
             new = tf.tanh(new)
-            state = new + (keep[t] * tf.sigmoid(gates[1])) * (state - new)
+            state = new + half_keep[t] * of_update * (state - new)
         return state
 
     def _products(self, inputs: list[tf.Tensor], candidates: Size) -> list[Product]:
-        kernels = tf.split(tf.convert_to_tensor(self.gates_kernel), 2, axis=1)
-        biases = tf.split(tf.convert_to_tensor(self.gates_bias), 2, axis=0)
-        kernels.append(tf.convert_to_tensor(self.candidate_kernel))
+        dim = inputs[0].shape[-1]
+        kernels = tf.split(0.5 * tf.convert_to_tensor(self.gates_kernel), 2, axis=1)
+        biases = tf.split(0.5 * tf.convert_to_tensor(self.gates_bias), 2, axis=0)
+        of_input, of_state = tf.split(self.candidate_kernel, [dim, self.units])
+        kernels.append(tf.concat([of_input, 0.5 * of_state], axis=0))
         biases.append(tf.convert_to_tensor(self.candidate_bias))
         shared = inputs[:1] if is_one(candidates) else inputs
         products = []
         for kernel, bias in zip(kernels, biases):  # noqa: B905  autograph has no strict
-            of_input, of_state = tf.split(kernel, [inputs[0].shape[-1], self.units])
+            of_input, of_state = tf.split(kernel, [dim, self.units])
             of_inputs = affine(tf.concat(shared, axis=0), of_input, bias)
             products.append(Product(kernel, bias, of_state, tf.split(of_inputs, len(shared))))
         return products
@@ -195,9 +199,16 @@ def _multiply(
     if position.shape[0] == 1:  # of one user, what the input adds is a bias
         return [affine(state, product.of_state, product.of_inputs[t][0]) for product in products]
     return [
-        tf.matmul(state, product.of_state) + beside_candidates(product.of_inputs[t], candidates)
+        _add_to_candidates(tf.matmul(state, product.of_state), product.of_inputs[t], candidates)
         for product in products
     ]
+
+
+def _add_to_candidates(of_samples: tf.Tensor, of_rows: tf.Tensor, candidates: Size) -> tf.Tensor:
+    """Add a row's vector to each of its candidates', without a copy for each of them."""
+    rows, units = sizes(of_rows)
+    together = tf.reshape(of_samples, [rows, candidates, units])
+    return as_rows(together + of_rows[:, tf.newaxis])
 
 
 class Evolution(NamedTuple):

@@ -53,7 +53,7 @@ class DINBlock(InterestBlock[DINOptions]):
         vectors = self.embedding(ids, with_gradient=training or with_objective)
         target = self.join_target(vectors)  # [users, candidates, dim]
         history = self.join([vectors[n] for n in self.channels.positive])  # [users, places, dim]
-        mask = self.split.masks(features.real, features.ends).long
+        mask = self.split.masks(features.real, features.seen_until).long
         interest = self.attention(target, history, mask)  # [users, candidates, dim]
         parts = [target, interest]
         if self.sums is not None:

@@ -73,6 +73,12 @@ class Features(NamedTuple):
     """The candidates', likewise: [users, candidates, numbers], float32."""
 
     @property
+    def seen_until(self) -> tf.Tensor | None:
+        """The ends that mask a long history: one column where all candidates have one end."""
+        windows = self.window_ends
+        return windows if windows is not None and is_one(sizes(windows)[1]) else self.ends
+
+    @property
     def listed(self) -> dict[str, tf.Tensor]:
         """The lists by column; empty without any."""
         return self.lists or {}

@@ -243,7 +243,7 @@ class SearchedBlock(InterestBlock[AnySearched]):
     ) -> tuple[Target, LongHistory]:
         """Return what the units read of a batch that was looked up."""
         long = self.join([vectors[name].long for name in self.channels.positive])
-        mask = self.split.masks(features.real, features.ends).long
+        mask = self.split.masks(features.real, features.seen_until).long
         ids = {
             target: self.split(features.positive[history], features.ends).long
             for target, history in self._history_of.items()

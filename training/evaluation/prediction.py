@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from ...foundation.batch_names import HISTORY_END
 from ...models.row_parts import ROWS_PER_PART, in_parts
 from ...steps.sample_batch import Make, SampleBatch
 from ...steps.train_step import batch_spec
@@ -85,7 +84,7 @@ class Predictor:
         if not self.parts:
             logits = self._logits(columns)
         else:
-            most = max(1, ROWS_PER_PART // _windows_of_a_row(columns))
+            most = max(1, ROWS_PER_PART // self._samples_of_a_row(columns))
             logits = tf.cond(
                 tf.shape(next(iter(columns.values())))[0] > most,
                 lambda: in_parts(self._logits, columns, most),
@@ -96,7 +95,8 @@ class Predictor:
     def _logits(self, columns: dict[str, tf.Tensor]) -> tf.Tensor:
         return tf.cast(self.model.forward(columns).logits, tf.float32)
 
-
-def _windows_of_a_row(columns: dict[str, tf.Tensor]) -> int:
-    ends = columns.get(HISTORY_END)
-    return 1 if ends is None else int(ends.shape[1])
+    def _samples_of_a_row(self, columns: dict[str, tf.Tensor]) -> int:
+        if not self.model.takes_candidates:
+            return 1
+        target = columns[self.model.channels.target_item[0]]
+        return int(target.shape[1] or 1) if target.shape.rank == 2 else 1

@@ -17,7 +17,8 @@ from .search_and_attention import (
     SearchResult,
     Target,
     dot_weights,
-    mean_weights,
+    marks_of,
+    mean_of,
     search_strength,
 )
 
@@ -55,8 +56,9 @@ class ExactSearchUnit(AttentionUnit):
         """Attend to what the search found; for ``stage_one`` to the whole history too."""
         weights = dot_weights(target, history, found)
         attentions = [weights.kept, *([weights.whole] if stage_one else [])]
-        rows = [mean_weights(target, found.selected)]
-        sums = dot_attention_sums(target.vector, history.vectors, attentions, rows)
+        marks = marks_of(target, found)
+        *sums, total = dot_attention_sums(target.vector, history.vectors, attentions, [marks])
+        sums.append(mean_of(total, marks))
         attended, *searched, mean = [tf.cast(vector, self.compute_dtype) for vector in sums]
         return LongInterest(attended, mean, searched[0] if stage_one else None)
 
@@ -144,8 +146,9 @@ class MultiHeadSearchUnit(AttentionUnit):
         width = self.heads * int(attended.shape[-1])
         attended = tf.reshape(attended, [users, candidates, width])
         whole = [dot_weights(target, history, found).whole] if stage_one else []
-        rows = [mean_weights(target, found.selected)]
-        sums = dot_attention_sums(target.vector, history.vectors, whole, rows)
+        marks = marks_of(target, found)
+        *sums, total = dot_attention_sums(target.vector, history.vectors, whole, [marks])
+        sums.append(mean_of(total, marks))
         *searched, mean = [tf.cast(vector, self.compute_dtype) for vector in sums]
         attended = tf.cast(attended, self.compute_dtype)
         return LongInterest(attended, mean, searched[0] if stage_one else None)

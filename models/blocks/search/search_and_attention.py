@@ -72,6 +72,9 @@ class SearchResult(NamedTuple):
     weights: DotWeights | None = None
     """The dot product's softmaxes, where the search made them; None where it scored otherwise."""
 
+    marks: tf.Tensor | None = None
+    """``selected`` as 1 and 0, float32, where the search has it so; None where it does not."""
+
     scores: tf.Tensor | None = None
     """The scores of the attention that follows, where the search is by the same, with their
     gradient: [users, candidates, heads, long], float32."""
@@ -164,14 +167,18 @@ def search_strength(found: SearchResult) -> tf.Tensor:
     return tf.cast(found.selected, tf.float32)
 
 
-def mean_weights(target: Target, selected: tf.Tensor) -> tf.Tensor:
-    """Return the weights of the mean over the positions kept: 1 / (count + 1) at each of them."""
-    kept = tf.cast(selected, tf.float32)
-    weights = kept / (tf.reduce_sum(kept, axis=-1, keepdims=True) + 1.0)
+def marks_of(target: Target, found: SearchResult) -> tf.Tensor:
+    """Return 1 for each position kept and 0 elsewhere: [users, candidates, long], float32."""
+    marks = tf.cast(found.selected, tf.float32) if found.marks is None else found.marks
     users, candidates, _ = sizes(target.vector)
-    if weights.shape[1] == 1 and candidates != 1:  # one row for all candidates
-        weights = tf.broadcast_to(weights, [users, candidates, sizes(weights)[2]])
-    return weights
+    if marks.shape[1] == 1 and candidates != 1:  # one row for all candidates
+        marks = tf.broadcast_to(marks, [users, candidates, sizes(marks)[2]])
+    return marks
+
+
+def mean_of(total: tf.Tensor, marks: tf.Tensor) -> tf.Tensor:
+    """Return the mean over the positions kept, sum / (count + 1), of their sum."""
+    return total / (tf.reduce_sum(marks, axis=-1, keepdims=True) + 1.0)
 
 
 AnySearch = TypeVar("AnySearch", bound=type[SearchUnit])

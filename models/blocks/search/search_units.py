@@ -18,7 +18,7 @@ from .search_and_attention import (
     Target,
     register_search_unit,
 )
-from .top_k_mask import top_k_mask
+from .top_k_mask import top_k_marks, top_k_mask
 
 
 @register_block
@@ -99,22 +99,12 @@ class GeneralSearchUnit(SearchUnit):
         # [users, candidates, long]
         scores = tf.stop_gradient(dot_scores(target.vector, history.vectors))
         whole = attention_weights(scores, history.mask)
-        selected = top_k_mask(whole, self.top_k)
-        return SearchResult(selected, DotWeights(rescaled(whole, selected), whole))
-
-
-def rescaled(weights: tf.Tensor, selected: tf.Tensor) -> tf.Tensor:
-    """Return the softmax over the positions selected, given that over more of them.
-
-    A softmax over some of the positions is that over all of them, rescaled; the greatest weight has
-    to be among those selected.
-
-    Args:
-        weights: [..., positions].
-        selected: [..., positions], bool.
-    """
-    weights *= tf.cast(selected, weights.dtype)
-    return tf.math.divide_no_nan(weights, tf.reduce_sum(weights, axis=-1, keepdims=True))
+        marks = top_k_marks(whole, self.top_k)
+        # A softmax over some of the positions is that over all of them, rescaled: the greatest
+        # weight is among those kept.
+        kept = whole * marks
+        kept = tf.math.divide_no_nan(kept, tf.reduce_sum(kept, axis=-1, keepdims=True))
+        return SearchResult(marks > 0, DotWeights(kept, whole), marks)
 
 
 @register_search_unit("hard")

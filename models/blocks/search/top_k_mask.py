@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import tensorflow as tf
 from keras.utils import control_flow_util
 
@@ -12,6 +13,9 @@ from ..shapes import sizes
 
 MOST_RANKED = 512
 """Positions that are ranked by comparing all with all, on a GPU; more of them are sorted."""
+
+SMALLEST = np.finfo(np.float32).tiny
+"""The smallest number that a processor tells from 0."""
 
 
 def top_k_mask(weights: tf.Tensor, top_k: int) -> tf.Tensor:
@@ -30,11 +34,16 @@ def top_k_mask(weights: tf.Tensor, top_k: int) -> tf.Tensor:
     Returns:
         [..., positions], bool.
     """
+    return top_k_marks(weights, top_k) > 0
+
+
+def top_k_marks(weights: tf.Tensor, top_k: int) -> tf.Tensor:
+    """Return what :func:`top_k_mask` marks as 1, and 0 elsewhere: [..., positions], float32."""
     if weights.shape[-1] is not None and weights.shape[-1] <= top_k:
-        return weights > 0
+        return tf.cast(weights > 0, tf.float32)
     *outer, positions = sizes(weights)
-    marked = _top_k_of_rows(tf.reshape(weights, [math.prod(outer), positions]), top_k)
-    return tf.reshape(marked, [*outer, positions])
+    marks = _top_k_of_rows(tf.reshape(weights, [math.prod(outer), positions]), top_k)
+    return tf.reshape(marks, [*outer, positions])
 
 
 def _top_k_of_rows(weights: tf.Tensor, top_k: int) -> tf.Tensor:
@@ -42,12 +51,13 @@ def _top_k_of_rows(weights: tf.Tensor, top_k: int) -> tf.Tensor:
     if has_gpu_forms():  # a choice by what the rows hold would wait for the GPU
         positions = weights.shape[1]
         if _in_xla() and positions is not None and positions <= MOST_RANKED:
-            return _of_best_ranks(weights, top_k)
-        return _with_first_ties(weights, _last_that_gets_in(weights, top_k), top_k)
-    positive = weights > 0
+            marked = _of_best_ranks(weights, top_k)
+        else:
+            marked = _with_first_ties(weights, _last_that_gets_in(weights, top_k), top_k)
+        return tf.cast(marked, tf.float32)
     limit = _last_that_gets_in(weights, top_k)
-    kept = (weights >= limit) & positive
-    counts = tf.reduce_sum(tf.cast(kept, tf.float32), axis=1)
+    kept = tf.cast(weights >= tf.maximum(limit, SMALLEST), tf.float32)
+    counts = tf.reduce_sum(kept, axis=1)
     return tf.cond(
         tf.reduce_all(counts <= float(top_k)),
         lambda: kept,
@@ -87,10 +97,10 @@ def _without_late_ties(
 ) -> tf.Tensor:
     """Mend the rows in which more were kept than ``top_k``, which are few."""
     if _in_xla():
-        return _with_first_ties(weights, limit, top_k)
+        return tf.cast(_with_first_ties(weights, limit, top_k), tf.float32)
     rows = tf.where(counts > float(top_k))
     mended = _with_first_ties(tf.gather_nd(weights, rows), tf.gather_nd(limit, rows), top_k)
-    return tf.tensor_scatter_nd_update(kept, rows, mended)
+    return tf.tensor_scatter_nd_update(kept, rows, tf.cast(mended, tf.float32))
 
 
 def _with_first_ties(weights: tf.Tensor, limit: tf.Tensor, top_k: int) -> tf.Tensor:
