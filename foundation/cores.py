@@ -70,3 +70,9 @@ def _quota(directory: Path) -> float:
         return quota / period if quota > 0 else math.inf
     except (ValueError, ZeroDivisionError):  # "max"
         return math.inf
+
+
+def multiplies_bfloat16() -> bool:
+    """Tell whether the processor multiplies bfloat16; True where the system does not say."""
+    lines = _lines(Path("/proc/cpuinfo"))
+    return not lines or any("avx512_bf16" in line or "amx_bf16" in line for line in lines)

@@ -72,6 +72,8 @@ class RunFacts:
     """What the dataset's ids mean, where that is noted: on the rank that saves."""
     select_by: str | None = None
     """The mapping whose AUC finds the best checkpoint; None where none is chosen."""
+    precision: str = "fp32"
+    """fp32, beside which ``amp`` may stand, or bf16."""
 
     @classmethod
     def of(cls, model: Any, loader: Any, select_by: str | None = None) -> RunFacts:
@@ -99,6 +101,7 @@ class RunFacts:
             order,
             note_of(loader.directory).to_dict(),
             select_by,
+            "bf16" if model.dtype_policy.name == "mixed_bfloat16" else "fp32",
         )
 
     def other_model(self, theirs: dict[str, Any]) -> list[str]:
@@ -107,6 +110,7 @@ class RunFacts:
             ("model_type", self.model_type, theirs["model_type"]),
             ("optimizer", self.optimizer, theirs["optimizer"]),
             ("amp", self.amp, theirs["amp"]),
+            ("precision", self.precision, theirs.get("precision", "fp32")),
         )
         problems = [
             f"`{name}` should be the checkpoint's, {_written(found)}. Received: {_written(given)}"
@@ -275,6 +279,7 @@ class RunState:
             "optimizer": self.facts.optimizer,
             "dataset": self.facts.dataset,
             "amp": self.facts.amp,
+            "precision": self.facts.precision,
             "order": self.facts.order,
             IDS: self.facts.ids,
             AUC_OF: self.facts.select_by,

@@ -20,6 +20,7 @@ from ...checkpoints.checkpoint_store import Checkpoint, CheckpointError, Checkpo
 from ...checkpoints.choice import choose_checkpoint
 from ...dataloader.open_loader import user_column
 from ...foundation.atomic_write import write_replacing
+from ...foundation.cores import multiplies_bfloat16
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.gpu_use import first_line
 from ...foundation.process_wide import deterministic_operations
@@ -144,6 +145,12 @@ class Run:
                 log.say(
                     "no GPU: --amp computes float16 in software, many times slower than float32"
                 )
+            on_gpu = bool(tf.config.list_physical_devices("GPU"))
+            if self.config.precision == "bf16" and not on_gpu and not multiplies_bfloat16():
+                log.say(
+                    "neither a GPU nor a processor with bfloat16 (avx512_bf16): --precision bf16 "
+                    "is slower than fp32"
+                )
             if self.config.host_memory is not None and not tf.config.list_physical_devices("GPU"):
                 log.say(
                     "no GPU: the tables that --host_memory is for lie in the memory that all else "
@@ -228,9 +235,7 @@ class Run:
         policy = tf.keras.mixed_precision.global_policy()
         tf32 = tf.config.experimental.tensor_float_32_execution_enabled()
         tf.config.experimental.enable_tensor_float_32_execution(self.config.tf32)
-        tf.keras.mixed_precision.set_global_policy(
-            "mixed_float16" if self.config.amp else "float32"
-        )
+        tf.keras.mixed_precision.set_global_policy(self.config.policy)
         DropoutSeeds.prepare()
         tf.keras.utils.set_random_seed(self.config.seed)
         try:

@@ -36,6 +36,7 @@ SELECTIONS = ("validation", "test", "newest")
 EXCHANGES = ("sparse", "dense")
 SPREAD = "spread"
 TABLES = ("replicated", SPREAD)
+PRECISIONS = ("fp32", "bf16")
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,12 @@ class RunConfig:
         None, 'Metrics of Keras beside the published ones, named as callbacks; "": none.', off=""
     )
     amp: bool = setting(False, "Mixed precision: float16, loss scaling.")
+    precision: str = setting(
+        "fp32",
+        "bf16: mixed precision on processors (avx512_bf16) and GPUs that have bfloat16; weights, "
+        "logits and losses stay float32, and no loss is scaled.",
+        choices=PRECISIONS,
+    )
     tf32: bool = setting(
         True,
         "On GPUs that can (from Ampere on), multiply float32 matrices in TF32: inputs rounded to "
@@ -293,6 +300,13 @@ class RunConfig:
     """A directory and the name of its spec that are read in place of ``dataset_dir``: the same
     dataset in a form that the feed reads."""
 
+    @property
+    def policy(self) -> str:
+        """Keras's name for the precision in which layers compute."""
+        if self.precision == "bf16":
+            return "mixed_bfloat16"
+        return "mixed_float16" if self.amp else "float32"
+
     def __post_init__(self) -> None:
         """Gather everything that is wrong and raise once."""
         for name, _, hint in settings():
@@ -441,6 +455,8 @@ def _problems(config: RunConfig) -> Iterator[str]:
                 f"Received: {getattr(config, name)}"
             )
     yield from replay_problems(config.replay)
+    if config.amp and config.precision != "fp32":
+        yield f"`precision` should be fp32 with amp, which is float16. Received: {config.precision}"
     if config.loss_scale is not None and not config.amp:
         yield (
             "`loss_scale` should be given with amp only: float32 needs none. "

@@ -343,6 +343,7 @@ class TrainingRun(RunParts):
             self._order(),
             self._ids(),
             selection(config, self.dataset),
+            config.precision,
         )
         state = RunState(self.model, self.trained.optimizer, self.trained.loss_scale, facts)
         if self.resumed:

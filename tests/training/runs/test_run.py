@@ -147,7 +147,8 @@ def test_a_finished_run_is_evaluated_and_said_to_be_finished(config, tmp_path, c
 @pytest.mark.slow
 def test_mixed_precision_and_xla_train_to_about_the_same(config, tmp_path):
     plain = run(config())
-    for number, options in enumerate(({"amp": True}, {"xla": True}, {"amp": True, "xla": True})):
+    others = ({"amp": True}, {"xla": True}, {"amp": True, "xla": True}, {"precision": "bf16"})
+    for number, options in enumerate(others):
         more = {"results_dir": tmp_path / str(number), "save_checkpoint_path": None}
         result = run(config(**options, **more))
         assert result["total_loss"] == pytest.approx(plain["total_loss"], abs=5e-3)
