@@ -109,6 +109,7 @@ def _problem(spec: FeatureSpec, named: NamedFile, twin: NamedFile) -> Problem:
     return spec.problem(named.path, expected, received)
 
 
+OF_TRAINED_ROWS = "a metric of rows that were trained on says little."
 POSITIVE_WORDS = {"pos", "positive", "positives"}
 NEGATIVE_WORDS = {"neg", "negative", "negatives"}
 
@@ -185,19 +186,10 @@ def _equal_files(spec: FeatureSpec, directory: Path) -> list[str]:
     by_size.pop(0, None)
     return [
         f"{one.name} ({one.mapping}) and {other.name} ({other.mapping}) have the same content: "
-        + _what_follows(one, other)
+        + ("their rows count twice." if one.mapping == other.mapping else OF_TRAINED_ROWS)
         for group in by_size.values()
         for one, other in itertools.combinations(group, 2)
-        if other.repeats_rows_of(one) and _same_bytes(directory / one.name, directory / other.name)
+        if other.repeats_rows_of(one)
+        # It compares piece by piece and ends at the first that differs.
+        and filecmp.cmp(directory / one.name, directory / other.name, shallow=False)
     ]
-
-
-def _what_follows(one: NamedFile, other: NamedFile) -> str:
-    if one.mapping == other.mapping:
-        return "their rows count twice."
-    return "a metric of rows that were trained on says little."
-
-
-def _same_bytes(one: Path, other: Path) -> bool:
-    # It compares piece by piece and ends at the first that differs.
-    return filecmp.cmp(one, other, shallow=False)

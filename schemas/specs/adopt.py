@@ -324,25 +324,19 @@ def _check_columns(
         raise MerlinSimError(f"{file}: expected the columns {expected}; got {schema.names}")
     problems = []
     for name in first.names:
-        kind = schema.field(name).type
-        expected = f"{type_in_words(first.field(name).type)}, as in the first file"
-        is_wrong = not kind.equals(first.field(name).type)
+        kind, of_first = schema.field(name).type, first.field(name).type
+        fits, expected = bool(pa.types.is_integer(kind)), "ids"
         if name in _histories(channels):
-            if not (is_list(kind) and pa.types.is_integer(kind.value_type)):
-                is_wrong, expected = True, "lists of ids"
+            fits, expected = is_list(kind) and pa.types.is_integer(kind.value_type), "lists of ids"
         elif name in channels[LABEL]:
-            if not (_is_whole(kind) or pa.types.is_floating(kind)):
-                is_wrong, expected = True, "labels of 0 and 1"
-        elif not pa.types.is_integer(kind):
-            is_wrong, expected = True, "ids"
-        if is_wrong:
+            is_label = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_floating)
+            fits, expected = any(test(kind) for test in is_label), "labels of 0 and 1"
+        if fits and not kind.equals(of_first):
+            fits, expected = False, f"{type_in_words(of_first)}, as in the first file"
+        if not fits:
             problems.append(Problem(str(file), (name,), expected, type_in_words(kind)))
     if problems:
         raise SpecError(file, problems)
-
-
-def _is_whole(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind))
 
 
 def _check_files(

@@ -95,16 +95,20 @@ def carried_spec(schema: Schema) -> tuple[FeatureSpec | None, Schema]:
         return None, schema
     if not spec.feature_spec:
         return None, schema
-    record = to_record(first)
-    record["properties"].pop(SPEC_PROPERTY)
     others = list(schema.column_schemas.values())[1:]
-    return spec, Schema([from_record(record), *others])
+    return spec, Schema([without_property(first, SPEC_PROPERTY), *others])
 
 
 def with_properties(column: ColumnSchema, properties: Mapping[str, Any]) -> ColumnSchema:
     """Return the column with these properties beside, or instead of, its own."""
     record = to_record(column)
-    record["properties"] = {**record["properties"], **properties}
+    return from_record({**record, "properties": {**record["properties"], **properties}})
+
+
+def without_property(column: ColumnSchema, name: str) -> ColumnSchema:
+    """Return the column without one of its properties."""
+    record = to_record(column)
+    record["properties"].pop(name, None)
     return from_record(record)
 
 
@@ -282,9 +286,7 @@ def in_line_with_spec(schema: Schema, derived: Schema) -> Schema:
     """
     columns = []
     for column in derived.column_schemas.values():
-        record = to_record(schema[column.name])
-        record["properties"].pop(SPEC_PROPERTY, None)
-        if SPEC_PROPERTY in column.properties:
-            record["properties"][SPEC_PROPERTY] = column.properties[SPEC_PROPERTY]
-        columns.append(from_record(record))
+        carried = {k: v for k, v in column.properties.items() if k == SPEC_PROPERTY}
+        own = without_property(schema[column.name], SPEC_PROPERTY)
+        columns.append(with_properties(own, carried))
     return Schema(columns)

@@ -22,7 +22,7 @@ from ...foundation.exceptions import MerlinSimError
 from .. import SCHEMA_FILE
 from .column_record import from_record, same_column, to_record
 from .merlin_import import ColumnSchema, Schema, TensorflowMetadata
-from .merlin_schema import with_properties
+from .merlin_schema import with_properties, without_property
 
 RECORD_PROPERTY = "merlin_sim_column"
 
@@ -140,13 +140,11 @@ def _restored(columns: list[ColumnSchema]) -> list[ColumnSchema]:
     for index, column in enumerate(columns):
         if RECORD_PROPERTY not in column.properties:
             continue
-        record = to_record(column)
-        carried = record["properties"].pop(RECORD_PROPERTY)
         try:
-            originals[index] = from_record(json.loads(carried))
+            originals[index] = from_record(json.loads(column.properties[RECORD_PROPERTY]))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             continue  # somebody else's property
-        found[index] = from_record(record)
+        found[index] = without_property(column, RECORD_PROPERTY)
     read = _written(list(originals.values()))
     for (index, original), (_, seen) in zip(originals.items(), read, strict=True):
         if same_column(seen, found[index]):

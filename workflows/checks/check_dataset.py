@@ -31,20 +31,15 @@ from .feature_counts import (
 TEST = "test"
 
 
+@dataclass
 class MappingCounts:
-    """What is counted of the rows of one mapping.
+    """What is counted of the rows of one mapping."""
 
-    Args:
-        users: How many users there are, the padding counted; None where rows have none.
-    """
-
-    def __init__(self, users: int | None) -> None:
-        """Begin with nothing counted."""
-        self.rows = 0
-        self.labels = np.zeros(2, np.int64)
-        self.hashes = SampleHashes()
-        self.users = UserCounts(users)
-        self.ranks = OrderCounts(RANKS)
+    users: UserCounts
+    rows: int = 0
+    labels: Any = field(default_factory=lambda: np.zeros(2, np.int64))
+    hashes: SampleHashes = field(default_factory=SampleHashes)
+    ranks: OrderCounts = field(default_factory=lambda: OrderCounts(RANKS))
 
 
 @dataclass
@@ -112,7 +107,7 @@ class DatasetCheck:
             count = max(1, int(len(parts) * self.most_rows / rows))  # from begin to end
             chosen = np.linspace(0, len(parts) - 1, count).astype(int)
             parts = dict(list(parts.items())[number] for number in chosen)
-        self._mappings[mapping] = MappingCounts(self._size(self._user))
+        self._mappings[mapping] = MappingCounts(UserCounts(self._size(self._user)))
         with self.narrator.phase(f"checking {mapping}", max(1, sum(parts.values()))) as report:
             for some in in_background(source.read, parts):
                 self._add(mapping, some)

@@ -57,10 +57,9 @@ def seconds_of(values: pa.Array, unit: str | None) -> tuple[pa.Array, npt.NDArra
         numbers, bad = numbers_of(values, largest=LARGEST_OF_64_BITS)
         return pc.multiply(numbers, _seconds_each(unit)), bad
     text, is_bad = decoded_text(values)
-    micros = whole_or_in_pieces(text, _micros, pa.float64())
-    return pc.multiply(micros, 1e-6), is_bad | np.asarray(
-        pc.and_(micros.is_null(), text.is_valid())
-    )
+    micros = whole_or_in_pieces(text, micros_of_text, pa.int64())
+    is_bad |= np.asarray(pc.and_(micros.is_null(), text.is_valid()))
+    return pc.multiply(pc.cast(micros, pa.float64(), safe=False), 1e-6), is_bad
 
 
 def _seconds_each(unit: str | None) -> float:
@@ -108,10 +107,6 @@ def micros_of_text(text: pa.Array) -> pa.Array:
     local = pc.cast(pc.if_else(has_offset, nothing, text), pa.timestamp("us"))
     elsewhere = pc.cast(pc.if_else(has_offset, text, nothing), pa.timestamp("us", "UTC"))
     return pc.coalesce(pc.cast(local, pa.int64()), pc.cast(elsewhere, pa.int64()))
-
-
-def _micros(text: pa.Array) -> pa.Array:
-    return pc.cast(micros_of_text(text), pa.float64(), safe=False)
 
 
 def steps_of(seconds: npt.NDArray[np.float64], cycle: str) -> npt.NDArray[np.float64]:
