@@ -11,13 +11,122 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from ..foundation.digest import digest_of
-from .array_part import Array, ArrayPart, Range, extents
-from .coverage import find_fault
+
+Array = npt.NDArray[Any]
+
+
+class Range(NamedTuple):
+    """Places from ``begin`` to ``end``, the end not included."""
+
+    begin: int
+    end: int
+
+    def overlap(self, other: Range) -> Range:
+        """Return what both have; nothing is an end that is not behind its begin."""
+        return Range(max(self.begin, other.begin), min(self.end, other.end))
+
+    def within(self, other: Range) -> slice:
+        """Return where this range stands in an array that holds ``other``."""
+        return slice(self.begin - other.begin, self.end - other.begin)
+
+
+def extents(shape: Iterable[int]) -> tuple[Range, Range]:
+    """Return all rows and all columns of a shape; an axis that is not there has one place.
+
+    >>> extents([7]), extents([7, 4, 2])
+    ((Range(begin=0, end=7), Range(begin=0, end=1)), (Range(begin=0, end=7), Range(begin=0, end=4)))
+    """
+    rows, columns, *_ = (*shape, 1, 1)
+    return Range(0, rows), Range(0, columns)
+
+
+@dataclass(frozen=True)
+class ArrayPart:
+    """Some rows and columns of a variable, and all of whatever axes follow."""
+
+    variable: str
+    """Name of the variable."""
+    values: Array
+    """What stands in these rows and columns."""
+    shape: tuple[int, ...]
+    """Shape of the whole variable."""
+    table: str | None = None
+    """The embedding table that it is, or is a slot of."""
+    first_row: int = 0
+    first_column: int = 0
+
+    @property
+    def rows(self) -> Range:
+        """The rows of the variable that this part has."""
+        return Range(self.first_row, self.first_row + extents(self.values.shape)[0].end)
+
+    @property
+    def columns(self) -> Range:
+        """The columns of the variable that this part has."""
+        return Range(self.first_column, self.first_column + extents(self.values.shape)[1].end)
+
+
+def whole(
+    arrays: Mapping[str, Any], tables: Mapping[str, str | None] | None = None
+) -> Iterator[ArrayPart]:
+    """Make each array one part: all rows, all columns.
+
+    Args:
+        arrays: variable -> its values, or what gives them by ``numpy()`` when it is its turn.
+        tables: variable -> its table, of those that have one.
+    """
+    for name, array in arrays.items():
+        values = array.numpy() if hasattr(array, "numpy") else np.asarray(array)
+        yield ArrayPart(name, values, values.shape, (tables or {}).get(name))
+        del values  # before the next one is there
+
+
+Area = tuple[Range, Range]
+"""Rows and columns."""
+
+
+def find_fault(whole: Area, parts: Sequence[Area]) -> str | None:
+    """Say which rows and columns stand in no part, or in several, or lie outside; None for none.
+
+    >>> rows, columns = Range(0, 10), Range(0, 4)
+    >>> find_fault((rows, columns), [(Range(0, 6), columns), (Range(6, 10), columns)])
+    >>> find_fault((rows, columns), [(Range(0, 6), columns), (Range(7, 10), columns)])
+    'rows 6 to 7, columns 0 to 4 stand in no part'
+    >>> find_fault((rows, columns), [(Range(0, 6), columns), (Range(5, 10), columns)])
+    'rows 5 to 6, columns 0 to 4 stand in 2 parts'
+
+    Args:
+        whole: what there should be.
+        parts: what there is.
+    """
+    for part in parts:
+        for asked, there in zip(part, whole, strict=True):
+            if not there.begin <= asked.begin <= asked.end <= there.end:
+                return f"a part has the places {asked.begin} to {asked.end} of {there.end}"
+    # Between two neighbouring cuts all places are alike: count the parts of each such piece.
+    rows, columns = ([*whole[axis], *(c for p in parts for c in p[axis])] for axis in (0, 1))
+    row_cuts, column_cuts = np.unique(rows), np.unique(columns)
+    counts = np.zeros((len(row_cuts) - 1, len(column_cuts) - 1), np.int64)
+    for part in parts:
+        first = (np.searchsorted(row_cuts, part[0]), np.searchsorted(column_cuts, part[1]))
+        counts[slice(*first[0]), slice(*first[1])] += 1
+    wrong = np.argwhere(counts != 1)
+    if not len(wrong):
+        return None
+    row, column = wrong[0]
+    number = int(counts[row, column])
+    found = f"{number} parts" if number else "no part"
+    return (
+        f"rows {row_cuts[row]} to {row_cuts[row + 1]}, columns {column_cuts[column]} to "
+        f"{column_cuts[column + 1]} stand in {found}"
+    )
+
 
 SYNCED_BYTES = 1 << 28
 """Bytes of a file that are written between two waits for the disk."""

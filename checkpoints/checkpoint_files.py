@@ -14,13 +14,13 @@ from ..foundation.atomic_write import sync_directory, write_synced
 from ..foundation.digest import digest_of
 from ..foundation.exceptions import MerlinSimError
 from .array_files import (
+    ArrayPart,
     StoredArray,
     StoredArrays,
     WrittenFile,
     join_index,
     write_arrays,
 )
-from .array_part import ArrayPart
 
 MANIFEST = "manifest.json"
 SUMS = "SHA256SUMS"

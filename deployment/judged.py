@@ -13,7 +13,7 @@ import tensorflow as tf
 import yaml
 
 from ..checkpoints.checkpoint_files import SUMS
-from ..checkpoints.choice import choose_checkpoint
+from ..checkpoints.checkpoint_store import choose_checkpoint
 from ..foundation.batch_names import OFFSETS, VALUES
 from ..foundation.digest import sha256
 from ..foundation.exceptions import MerlinSimError

@@ -7,7 +7,7 @@ from typing import Any
 
 from merlin.schema import Schema
 
-from ..checkpoints.choice import choose_checkpoint
+from ..checkpoints.checkpoint_store import choose_checkpoint
 from ..foundation.exceptions import MerlinSimError
 from .blocks.checks import check_choice
 from .families.family import Family

@@ -16,10 +16,9 @@ from ..dataloader.open_loader import user_column
 from ..foundation.batch_names import HISTORY_END
 from ..foundation.ranks import Ranks
 from ..ranks import collectives
-from ..steps.compiled_optimizer import find_optimizer
 from ..steps.dropout_seeds import DropoutSeeds
-from ..steps.held_rows import HeldRows
 from ..steps.loss_scale import LossScale
+from ..steps.optimizers import HeldRows, find_optimizer
 from ..steps.sample_batch import SampleBatch, mean_over_counted
 from ..steps.table_rows import TableGradient
 from ..steps.train_step import TrainStep, batch_spec, counted_samples

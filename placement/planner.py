@@ -14,14 +14,159 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from ..foundation.exceptions import MerlinSimError
-from .costs import rank_bytes
-from .host_memory import move_to_host
-from .plan import Cut, Placed, Plan
-from .sizes import shown_size
-from .table import ROW_SLOTS, Shard, Table
-from .wanted import FOR_TABLES, Wanted
+from .plan import (
+    FLOAT,
+    FOR_TABLES,
+    ID,
+    ROW_SLOTS,
+    Cut,
+    Placed,
+    Plan,
+    Shard,
+    Table,
+    Wanted,
+    gradient_bytes,
+    shown_size,
+    slot_bytes,
+)
+
+
+class Costs(NamedTuple):
+    """The bytes of one rank's part of a table."""
+
+    weights: int
+    slots: int
+    """What the optimizer keeps."""
+    gradient: int
+
+    @property
+    def held(self) -> int:
+        """All of them."""
+        return sum(self)
+
+
+def rank_bytes(plan: Plan, rank: int, wanted: Wanted, on_host: bool = False) -> int:
+    """Return what a rank holds: weights, what the optimizer keeps of them, gradients.
+
+    Args:
+        plan: where the tables are.
+        rank: whose.
+        wanted: what the plan is for.
+        on_host: in host memory, or else on its device.
+    """
+    held = (p for p in plan.tables if (rank in p.on_host) == on_host)
+    return sum(part_costs(placed, rank, wanted).held for placed in held)
+
+
+def rank_costs(plan: Plan, rank: int, wanted: Wanted) -> list[Costs]:
+    """Return the bytes of a rank's part of every table."""
+    return [part_costs(placed, rank, wanted) for placed in plan.tables]
+
+
+def part_costs(placed: Placed, rank: int, wanted: Wanted) -> Costs:
+    """Return the bytes of a rank's part of one table."""
+    shard = placed.of_rank(rank)
+    gradient = gradient_bytes(shard, wanted.optimizer, wanted.samples * placed.table.lookups)
+    return Costs(shard.weights, slot_bytes(shard, wanted.optimizer), gradient)
+
+
+Bytes = npt.NDArray[np.float64]
+
+
+def bytes_between(plan: Plan, samples: int) -> Bytes:
+    """Return what each rank sends to each other in a step, [from, to], at most.
+
+    A batch's distinct ids travel: as many as it has where all differ, or as the table has rows.
+    A table cut by rows is taken to be asked evenly.
+
+    Args:
+        plan: where the tables are.
+        samples: of a step, over all ranks.
+    """
+    sent = np.zeros((plan.ranks, plan.ranks))
+    own = -(-samples // plan.ranks)
+    for placed in plan.tables:
+        _add(sent, placed, own)
+    return sent
+
+
+def _add(sent: Bytes, placed: Placed, own: int) -> None:
+    table, ranks = placed.table, len(sent)
+    distinct = min(own * table.lookups, table.rows)
+    others = 1 - np.eye(ranks)
+    if placed.cut is Cut.REPLICATED:  # the rows of a batch go to every other rank
+        sent += others * distinct * (table.width * FLOAT + ID)
+        return
+    for shard in placed.shards:
+        share = shard.rows / table.rows if placed.cut is Cut.ROWS else 1.0
+        vectors = distinct * share * shard.columns * FLOAT
+        sent[:, shard.rank] += others[:, shard.rank] * (distinct * share * ID + vectors)
+        sent[shard.rank, :] += others[shard.rank, :] * vectors
+
+
+def bytes_to_host(placed: Placed, rank: int, samples: int) -> float:
+    """Return what travels in a step between a device and a rank's part that is in host memory.
+
+    Ids and gradients there, vectors back; counted as :func:`bytes_between` does.
+
+    Args:
+        placed: a table.
+        rank: whose part.
+        samples: of a step, over all ranks.
+    """
+    shard, table = placed.of_rank(rank), placed.table
+    distinct = min(samples * table.lookups, table.rows) * shard.rows / table.rows
+    return distinct * (ID + 2 * shard.columns * FLOAT)
+
+
+def move_to_host(plan: Plan, wanted: Wanted) -> Plan:
+    """Move tables until every device has room for the others, or host memory is full.
+
+    Those go first that free most of the device for each byte that then travels between the two in
+    a step; what still has room at the end comes back. A table that is on every rank moves on every
+    rank, as ranks exchange its gradient.
+    """
+    if not wanted.host_memory:
+        return plan
+    moved: dict[str, set[int]] = {placed.table.name: set() for placed in plan.tables}
+    for rank in range(plan.ranks):
+        for placed in _crowded_out(plan, rank, wanted):
+            everywhere = placed.cut is Cut.REPLICATED
+            moved[placed.table.name] |= set(range(plan.ranks)) if everywhere else {rank}
+    tables = (replace(p, on_host=frozenset(moved[p.table.name])) for p in plan.tables)
+    return replace(plan, tables=tuple(tables))
+
+
+def _crowded_out(plan: Plan, rank: int, wanted: Wanted) -> list[Placed]:
+    """Return the tables of which a rank's part moves."""
+
+    def held(placed: Placed) -> int:
+        return part_costs(placed, rank, wanted).held
+
+    def worth(placed: Placed) -> float:
+        return held(placed) / bytes_to_host(placed, rank, wanted.samples)
+
+    over = rank_bytes(plan, rank, wanted) - wanted.for_tables
+    room = wanted.for_host_tables
+    moved: list[Placed] = []
+    own = [placed for placed in plan.tables if placed.of_rank(rank).rows]
+    for placed in sorted(own, key=lambda placed: (-worth(placed), placed.table.name)):
+        if over > 0 and held(placed) <= room:
+            moved.append(placed)
+            over -= held(placed)
+            room -= held(placed)
+    for placed in reversed(moved.copy()):
+        if over + held(placed) <= 0:
+            moved.remove(placed)
+            over += held(placed)
+    return moved
+
 
 NARROWEST = 16
 """Fewest columns into which tables are cut unless asked for."""

@@ -17,8 +17,7 @@ from merlin.schema import Schema
 
 from ..checkpoints.asked_step import BEST
 from ..checkpoints.checkpoint_files import SUMS
-from ..checkpoints.checkpoint_store import Checkpoint, CheckpointError
-from ..checkpoints.choice import choose_checkpoint
+from ..checkpoints.checkpoint_store import Checkpoint, CheckpointError, choose_checkpoint
 from ..foundation.atomic_write import TOO_LITTLE_SPACE, cannot_be_written
 from ..foundation.batch_names import OFFSETS, VALUES
 from ..foundation.digest import sha256
@@ -294,7 +293,7 @@ class CheckpointExport:
     overwrite: bool = False
     """Whether to replace an output directory that holds something."""
     step: str = BEST
-    """Which checkpoint: see :func:`~merlin_sim.checkpoints.choice.choose_checkpoint`."""
+    """Which checkpoint: see :func:`~merlin_sim.checkpoints.checkpoint_store.choose_checkpoint`."""
 
     def to_servable(self, output: Path, say: Say = lambda message: None) -> None:
         """Write a servable.

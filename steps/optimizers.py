@@ -2,13 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import tensorflow as tf
 
+from ..foundation.exceptions import MerlinSimError
 from ..ranks.collectives import Gradient
 from . import OPTIMIZERS
+
+
+@tf.keras.utils.register_keras_serializable(package="merlin_sim")
+class WarmUpAndDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
+    """DLRM's schedule, for any model: linear warm-up, constant, polynomial decay.
+
+        rate(step) = rate * step / warmup_steps                  while step < warmup_steps
+        rate(step) = rate * ((end - step) / decay_steps) ** power   from decay_start_step on
+
+    with end = decay_start_step + decay_steps, from which on the rate is 0. Steps count from 0.
+
+    >>> schedule = WarmUpAndDecay(24.0, warmup_steps=4, decay_start_step=6, decay_steps=2)
+    >>> [float(schedule(step)) for step in range(9)]
+    [0.0, 6.0, 12.0, 18.0, 24.0, 24.0, 24.0, 6.0, 0.0]
+
+    Args:
+        rate: The rate between warm-up and decay.
+        warmup_steps: How many steps it takes to get there; 0 for none.
+        decay_start_step: With which step the decay begins; None for never.
+        decay_steps: How many steps the decay takes.
+        decay_power: Of the decay.
+    """
+
+    def __init__(
+        self,
+        rate: float,
+        warmup_steps: int = 0,
+        decay_start_step: int | None = None,
+        decay_steps: int | None = None,
+        decay_power: float = 2.0,
+    ) -> None:
+        """Store the arguments."""
+        super().__init__()
+        self.rate = rate
+        self.warmup_steps = warmup_steps
+        self.decay_start_step = decay_start_step
+        self.decay_steps = decay_steps
+        self.decay_power = decay_power
+
+    def __call__(self, step: Any) -> tf.Tensor:
+        """Return the rate of a step, float32."""
+        step = tf.cast(step, tf.float32)
+        factor = tf.constant(1.0)
+        if self.decay_start_step is not None and self.decay_steps is not None:
+            end = float(self.decay_start_step + self.decay_steps)
+            left = tf.clip_by_value((end - step) / self.decay_steps, 0.0, 1.0)
+            factor = tf.pow(left, self.decay_power)
+        if self.warmup_steps:
+            factor *= tf.minimum(step / self.warmup_steps, 1.0)
+        return self.rate * factor
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what rebuilds the schedule."""
+        return {
+            "rate": self.rate,
+            "warmup_steps": self.warmup_steps,
+            "decay_start_step": self.decay_start_step,
+            "decay_steps": self.decay_steps,
+            "decay_power": self.decay_power,
+        }
+
 
 Rate = float | Callable[[tf.Tensor], tf.Tensor]
 """A learning rate, or a schedule: ``tf.keras.optimizers.schedules.LearningRateSchedule``."""
@@ -349,3 +412,69 @@ def _zeros(variable: tf.Variable, name: str, columns: int | None = None) -> tf.V
     with tf.device(variable.device):
         zeros = tf.zeros(shape, variable.dtype)
         return tf.Variable(zeros, trainable=False, name=f"{place}/{name}")
+
+
+def find_optimizer(given: Any, variables: list[tf.Variable]) -> Any:
+    """Turn what ``compile`` was given into a Keras optimizer, with its moments.
+
+    Args:
+        given: a name in :data:`~merlin_sim.steps.optimizers.CLASSES`, which gives ours; else what
+            Keras takes: another name, a configuration, any Keras optimizer.
+        variables: what it will train.
+
+    Raises:
+        MerlinSimError: for an optimizer that averages over ranks or scales losses by itself: the
+            training step does both, whatever the optimizer.
+    """
+    if isinstance(given, str) and given.lower() in CLASSES:
+        given = CLASSES[given.lower()]()
+    optimizer = tf.keras.optimizers.get(given, use_legacy_optimizer=True)
+    scaling = tf.keras.mixed_precision.LossScaleOptimizer
+    wrapped = isinstance(optimizer, scaling) or hasattr(optimizer, "inner_optimizer")
+    if wrapped or type(optimizer).__module__.startswith("horovod"):
+        raise MerlinSimError(
+            "`optimizer` should be a plain Keras optimizer: the training step averages gradients "
+            "over ranks and scales the loss in mixed_float16 itself. "
+            f"Received: {type(optimizer).__name__} of {type(optimizer).__module__}."
+        )
+    if isinstance(optimizer, tf.keras.optimizers.legacy.Optimizer):
+        optimizer._create_all_weights(variables)  # a skipped step must not be where they are made
+    else:
+        optimizer.build(variables)
+    return optimizer
+
+
+@dataclass(frozen=True)
+class HeldRows:
+    """Holds the first rows of tables back, whatever the optimizer.
+
+    Example:
+        >>> table = tf.Variable([[1.0], [1.0]])
+        >>> held = HeldRows({table.ref(): 1}, 0.25)
+        >>> held.while_applied([table], lambda: table.assign_add([[4.0], [4.0]]))
+        >>> table.numpy().tolist()
+        [[2.0], [5.0]]
+
+    What an optimizer keeps of these rows goes on as if they had moved.
+    """
+
+    rows: Mapping[Any, int]
+    """Reference of a table -> how many of its first rows are held."""
+    rate: float
+    """The part that they move by: 0 leaves them as they are."""
+
+    def while_applied(self, variables: list[tf.Variable], apply: Callable[[], Any]) -> None:
+        """Apply gradients, then take back what is too much.
+
+        Args:
+            variables: All that may change.
+            apply: Changes them.
+        """
+        held = [(v, self.rows[v.ref()]) for v in variables if self.rows.get(v.ref())]
+        before = [tf.identity(variable[:rows]) for variable, rows in held]
+        with tf.control_dependencies(before):
+            apply()
+        for (variable, rows), were in zip(held, before, strict=True):
+            with tf.device(variable.device):
+                moved = variable[:rows] - were
+                variable[:rows].assign(were + self.rate * moved if self.rate else were)

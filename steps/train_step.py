@@ -9,11 +9,16 @@ import tensorflow as tf
 
 from ..foundation.ranks import Ranks
 from ..ranks.collectives import Gradient, average, average_gradients
-from .filler_batch import batch_that_may_be_filler, without_filler
-from .held_rows import HeldRows
 from .loss_scale import LossScale
+from .optimizers import HeldRows
 from .sample_batch import Make, SampleBatch, mean_over_counted
-from .table_rows import TableGradient, added_up, table_gradients
+from .table_rows import (
+    TableGradient,
+    added_up,
+    batch_that_may_be_filler,
+    table_gradients,
+    without_filler,
+)
 
 
 class StepResult(NamedTuple):

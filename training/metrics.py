@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from ..foundation.exceptions import MerlinSimError
 from ..models.compiled_metrics import states_over_ranks
-from .evaluation.row_metrics import CALIBRATION_BINS, SMALLEST_PROBABILITY, THRESHOLDS
+from .evaluation.scored_rows import CALIBRATION_BINS, SMALLEST_PROBABILITY, THRESHOLDS
 
 Array = npt.NDArray[Any]
 

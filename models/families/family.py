@@ -13,7 +13,7 @@ from enum import Enum
 from functools import cache
 from typing import Any, Protocol
 
-from ...placement.table import Table
+from ...placement.plan import Table
 from ...schemas.channels import LABEL, ChannelContract
 
 

@@ -9,11 +9,15 @@ import click
 import numpy as np
 
 from ...foundation.exceptions import MerlinSimError
-from ...placement.costs import Costs, part_costs, rank_bytes, rank_costs
-from ...placement.plan import Cut, Placed, Plan
-from ...placement.sizes import shown_size
-from ...placement.traffic import bytes_between, bytes_to_host
-from ...placement.wanted import Wanted
+from ...placement.plan import Cut, Placed, Plan, Wanted, shown_size
+from ...placement.planner import (
+    Costs,
+    bytes_between,
+    bytes_to_host,
+    part_costs,
+    rank_bytes,
+    rank_costs,
+)
 from ...training.runs.run_config import SPREAD, RunConfig
 from ...training.runs.table_plan import plan_of, wanted_of
 from ..options.run_options import MODEL, setting_options, settle, take_model_options
@@ -91,7 +95,7 @@ def _held(placed: Placed, wanted: Wanted) -> Costs:
 def _where(placed: Placed) -> str:
     """Say where a table is.
 
-    >>> from ...placement.table import Table
+    >>> from ...placement.plan import Table
     >>> _where(Placed(Table("item", 10, 4)))
     'every rank'
     >>> _where(Placed(Table("item", 10, 4), on_host=frozenset({0, 1})))

@@ -52,7 +52,7 @@ def command(
     dataset = DatasetDirectory.open(dataset_dir, feature_spec=feature_spec)
     settle_for_model()
 
-    from ...checkpoints.choice import choose_checkpoint
+    from ...checkpoints.checkpoint_store import choose_checkpoint
     from ...foundation.progress import Terminal
     from ...models.interest.search_report import format_search_report
     from ...serving.export import restore_model

@@ -20,8 +20,7 @@ from ...models.families.registry import DEFAULT, families, find_family, presets
 from ...schemas.dataset import DatasetDirectory
 from ...training.evaluation.best_so_far import VALIDATION
 from ...training.runs.recipe import batch_of, is_own_log, rate_for, training_samples
-from ...training.runs.run_config import MODES, RunConfig, read_config, settings
-from ...training.runs.settings import kind_of
+from ...training.runs.run_config import MODES, RunConfig, kind_of, read_config, settings
 from .devices import settle_for_model
 from .model_options import model_options, option, parse_own
 from .readable_dataset import readable_dataset

@@ -15,8 +15,8 @@ from ...schemas.dataset import DatasetDirectory
 from ...training.evaluation.best_so_far import VALIDATION
 from ...training.runs.opened_dataset import open_dataset
 from ...training.studies.search import require_optuna
-from ...training.studies.settled import SettledStudy
 from ...training.studies.study_file import RANKS, Range, StudyFile
+from ...training.studies.trial import SettledStudy
 from .run_options import readable, run_options, to_run_config
 
 OF_THE_STUDY = {

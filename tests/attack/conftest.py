@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.checkpoints.array_part import whole
+from merlin_sim.checkpoints.array_files import whole
 from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.models import build_model
 from merlin_sim.schemas.dataset import DatasetDirectory

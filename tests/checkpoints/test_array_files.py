@@ -7,8 +7,13 @@ import numpy as np
 import pytest
 
 from merlin_sim.checkpoints import array_files, checkpoint_files
-from merlin_sim.checkpoints.array_files import StoredArrays, join_index, write_arrays
-from merlin_sim.checkpoints.array_part import ArrayPart, whole
+from merlin_sim.checkpoints.array_files import (
+    ArrayPart,
+    StoredArrays,
+    join_index,
+    whole,
+    write_arrays,
+)
 from merlin_sim.checkpoints.checkpoint_files import read_checkpoint
 from merlin_sim.checkpoints.checkpoint_store import CheckpointError, CheckpointStore
 

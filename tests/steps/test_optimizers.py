@@ -1,10 +1,57 @@
 from __future__ import annotations
 
+import horovod.tensorflow.keras as hvd
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.steps.optimizers import SGD, Adam, LazyAdam, make_optimizer
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.steps.optimizers import (
+    SGD,
+    Adam,
+    LazyAdam,
+    WarmUpAndDecay,
+    find_optimizer,
+    make_optimizer,
+)
+
+PUBLISHED = WarmUpAndDecay(24.0, 8000, 48_000, 24_000, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("step", "rate"),
+    [
+        (0, 0.0),
+        (4000, 12.0),
+        (8000, 24.0),
+        (48_000, 24.0),
+        (60_000, 6.0),
+        (72_000, 0.0),
+        (90_000, 0.0),
+    ],
+)
+def test_the_published_schedule(step, rate):
+    assert float(PUBLISHED(step)) == pytest.approx(rate, abs=1e-5)
+
+
+def test_without_anything_the_rate_is_constant():
+    assert {float(WarmUpAndDecay(0.5)(step)) for step in (0, 10, 10**6)} == {0.5}
+
+
+def test_every_optimizer_follows_it_within_a_graph():
+    for name in ("adam", "lazy_adam", "sgd", "adagrad"):
+        weight = tf.Variable([1.0])
+        optimizer = make_optimizer(name, [weight], WarmUpAndDecay(0.1, 2, 3, 1))
+        step = tf.function(lambda o=optimizer, w=weight: o.apply_gradients([(tf.ones([1]), w)]))
+        found = []
+        for _ in range(5):
+            step()
+            found.append(float(weight[0]))
+        steps = -np.diff([1.0, *found])
+        assert steps[0] == 0 and steps[4] == 0 and (steps[1:4] > 0).all(), name
+        copy = type(optimizer).from_config(optimizer.get_config())
+        assert float(copy._learning_rate(1)) == pytest.approx(0.05)
+
 
 ROWS, DIM = 9, 3
 START = np.linspace(-1, 1, ROWS * DIM).reshape(ROWS, DIM).astype(np.float32)
@@ -196,3 +243,42 @@ def test_adagrad_of_a_whole_table_changes_it_as_its_rows_do():
 def test_adagrad_of_all_else_is_kerass():
     optimizer = tf.keras.optimizers.Adagrad(0.1, initial_accumulator_value=0.0, epsilon=1e-8)
     np.testing.assert_allclose(trained("adagrad", DENSE)[0], keras(optimizer, DENSE), rtol=1e-4)
+
+
+@pytest.fixture
+def weight():
+    return tf.Variable([1.0], name="weight")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("adam", Adam), ("Adam", Adam), ("lazy_adam", LazyAdam), ("sgd", SGD)]
+)
+def test_the_published_names_give_ours(name, expected, weight):
+    optimizer = find_optimizer(name, [weight])
+    assert type(optimizer) is expected
+    assert float(optimizer.learning_rate) == pytest.approx(0.01 if name == "sgd" else 0.001)
+
+
+@pytest.mark.parametrize(
+    "given", [tf.keras.optimizers.Adagrad, tf.keras.optimizers.legacy.Adam, Adam]
+)
+def test_an_optimizer_stays_the_one_given_and_has_its_moments(given, weight):
+    optimizer = given()
+    assert find_optimizer(optimizer, [weight]) is optimizer
+    made = len(optimizer.variables())
+    optimizer.apply_gradients([(tf.constant([1.0]), weight)])
+    assert made > 1 and len(optimizer.variables()) == made
+
+
+def test_other_names_are_those_of_keras(weight):
+    assert isinstance(find_optimizer("rmsprop", [weight]), tf.keras.optimizers.legacy.RMSprop)
+    with pytest.raises(ValueError, match="nonsense"):
+        find_optimizer("nonsense", [weight])
+
+
+def test_what_averages_or_scales_by_itself_is_refused(weight):
+    scaling = tf.keras.mixed_precision.LossScaleOptimizer
+    legacy = tf.keras.optimizers.legacy.SGD()
+    for optimizer in (scaling(SGD()), scaling(legacy), hvd.DistributedOptimizer(legacy)):
+        with pytest.raises(MerlinSimError, match="should be a plain Keras optimizer"):
+            find_optimizer(optimizer, [weight])

@@ -20,9 +20,8 @@ import merlin_sim as ms
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.training import metrics
-from merlin_sim.training.evaluation.evaluate import HeldOutMetrics
-from merlin_sim.training.evaluation.kept_rows import come_together
-from merlin_sim.training.evaluation.row_metrics import exact_auc
+from merlin_sim.training.evaluation.evaluate import HeldOutMetrics, come_together
+from merlin_sim.training.evaluation.scored_rows import exact_auc
 
 KINDS = (metrics.AUC, metrics.GAUC, metrics.LogLoss, metrics.CalibrationError)
 

@@ -18,8 +18,7 @@ from ...models.compiled_metrics import states_over_ranks
 from ...models.loader_steps import FitProgress
 from ...ranks import collectives
 from ...ranks.interruption import Interrupted
-from ..checkpoints.joint_writing import save_together
-from ..checkpoints.run_state import Position, RunFacts, RunState, check_facts
+from ..checkpoints.run_state import Position, RunFacts, RunState, check_facts, save_together
 from .callback import Callback
 
 Array = npt.NDArray[Any]

@@ -18,8 +18,7 @@ from ...ranks import collectives
 from ...schemas.dataset import DatasetDirectory
 from ..evaluation.best_so_far import VALIDATION, BestSoFar
 from ..evaluation.evaluate import Evaluation as Metrics
-from ..evaluation.evaluate import evaluate
-from ..evaluation.kept_rows import SamplePlaces
+from ..evaluation.evaluate import SamplePlaces, evaluate
 from ..evaluation.prediction import Predictor
 from ..reports.run_log import RunLog
 from .callback import Callback, tell

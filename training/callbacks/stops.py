@@ -27,6 +27,10 @@ class Heartbeat(Callback):
         """Say that this rank goes on."""
         self._watchdog.alive()
 
+    def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Say so in an evaluation too."""
+        self._watchdog.alive()
+
 
 class StopOnNaN(Callback):
     """Ends the training where a loss is no number, with what may help.

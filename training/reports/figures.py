@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import matplotlib
+import numpy as np
+from matplotlib import pyplot as plt
+
+from ..statistics.settings import Setting, shown_value
+from .measures import measure_of
 
 matplotlib.use("Agg")
 
-import matplotlib.pyplot as plt  # noqa: E402
-import numpy as np  # noqa: E402
 
 from .run_results import RunResults  # noqa: E402
 
@@ -124,3 +127,123 @@ def draw_throughput(axes: Any, run: RunResults, color: str) -> bool:
     axes.set_ylabel("samples/s")
     axes.set_ylim(bottom=0)
     return True
+
+
+MOST_LABELS = 12
+"""Labels along one axis."""
+WIDE = 20
+"""From how many times the smallest on values stand by their logarithm."""
+MOST_SPREAD = 40
+"""Settings in one figure of spreads."""
+CAPTIONS = {
+    "spread": "Each run by its setting; the line is the mean.",
+    "cost": "What each run reached over the seconds that it trained.",
+    "parallel": "Each line is a setting, coloured by its mean; each axis one of its values.",
+}
+
+
+def draw_settings(settings: Sequence[Setting], measure: str) -> dict[str, Any]:
+    """Draw every figure for which there is something to show; by file name."""
+    measured = [setting for setting in settings if setting.measured(measure)]
+    figures: dict[str, Any] = {}
+    if any(len(setting.runs) > 1 for setting in measured) or len(measured) > 1:
+        figures["spread"] = _spread(measured[:MOST_SPREAD], measure)
+    costly = [s for s in measured if s.measured("time_to_train")]
+    if costly and measure != "time_to_train":
+        figures["cost"] = _cost(costly, measure)
+    if len(measured) > 2:
+        axes = _axes(measured)
+        if len(axes) > 1:
+            figures["parallel"] = _parallel(measured, axes, measure)
+    return figures
+
+
+def _spread(settings: Sequence[Setting], measure: str) -> Any:
+    height = 1.2 + 0.34 * len(settings)
+    figure, axes = plt.subplots(figsize=(6.4, max(2.4, height)), layout="constrained")
+    for place, setting in enumerate(settings):
+        values = np.array(setting.measured(measure))
+        color = COLORS[place % len(COLORS)]
+        apart = np.linspace(-0.18, 0.18, len(values)) if len(values) > 1 else np.zeros(1)
+        axes.scatter(values, place + apart, s=14, color=color, alpha=0.8, linewidths=0)
+        axes.plot([values.mean()] * 2, [place - 0.3, place + 0.3], color=color)
+    axes.set_yticks(range(len(settings)), [_short(setting.name) for setting in settings])
+    axes.invert_yaxis()
+    axes.set_xlabel(measure_of(measure).title)
+    _finish(axes, "Distribution by setting")
+    return figure
+
+
+def _cost(settings: Sequence[Setting], measure: str) -> Any:
+    figure, axes = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
+    for place, setting in enumerate(settings):
+        pairs = [(run.metric("time_to_train"), run.metric(measure)) for run in setting.runs]
+        points = np.array([pair for pair in pairs if None not in pair], np.float64).reshape(-1, 2)
+        label = _short(setting.name) if len(settings) <= len(COLORS) else None
+        color = COLORS[place % len(COLORS)]
+        axes.scatter(points[:, 0], points[:, 1], s=18, color=color, label=label)
+    if len(settings) <= len(COLORS):
+        axes.legend(fontsize=8, frameon=False)
+    axes.set_xlabel("time to train (s)")
+    axes.set_ylabel(measure_of(measure).title)
+    _finish(axes, f"{measure_of(measure).title} over cost")
+    return figure
+
+
+def _axes(settings: Sequence[Setting]) -> list[str]:
+    keys = dict.fromkeys(key for setting in settings for key in setting.values)
+    return [k for k in keys if len({shown_value(s.values.get(k)) for s in settings}) > 1]
+
+
+def _parallel(settings: Sequence[Setting], keys: Sequence[str], measure: str) -> Any:
+    means = np.array([np.mean(setting.measured(measure)) for setting in settings])
+    title = measure_of(measure).title
+    width = max(6.4, 1.3 * (len(keys) + 1))
+    figure, axes = plt.subplots(figsize=(width, 4.2), layout="constrained")
+    columns = [[setting.values.get(key) for setting in settings] for key in keys]
+    placed = [_placed(column) for column in [*columns, means.tolist()]]
+    scale = plt.Normalize(means.min(), means.max())
+    for number in np.argsort(means):  # the best on top
+        line = [heights[number] for heights, _ in placed]
+        axes.plot(range(len(line)), line, color=plt.cm.viridis(scale(means[number])), alpha=0.8)
+    near = {"fontsize": 7, "xytext": (3, 2), "textcoords": "offset points"}
+    for place, (_, labels) in enumerate(placed):
+        axes.axvline(place, color="0.8", linewidth=1, zorder=0)
+        for label, height in labels.items():
+            axes.annotate(label, (place, height), **near)
+    axes.set_xticks(range(len(placed)), [*keys, title], rotation=15, fontsize=8)
+    axes.set_yticks([])
+    axes.set_title("Values and what they reached", loc="left", fontsize=11)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    return figure
+
+
+def _placed(values: Sequence[Any]) -> tuple[list[float], dict[str, float]]:
+    """Place the values of an axis between 0 and 1, and say which labels stand where.
+
+    Numbers stand by their size, or its logarithm where they span much; others evenly.
+    """
+    if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+        names = sorted({shown_value(value) for value in values})
+        labels = {name: place / max(1, len(names) - 1) for place, name in enumerate(names)}
+        return [labels[shown_value(value)] for value in values], labels
+    numbers = np.array(values, np.float64)
+    if numbers.min() > 0 and numbers.max() / numbers.min() >= WIDE:
+        numbers = np.log(numbers)
+    span = np.ptp(numbers)
+    heights = ((numbers - numbers.min()) / span if span else np.zeros(len(numbers))).tolist()
+    labels = {}
+    for height, value in sorted(zip(heights, values, strict=True)):
+        if not labels or height - max(labels.values()) >= 1 / MOST_LABELS or height == 1:
+            labels[f"{value:.4g}"] = height
+    return heights, labels
+
+
+def _short(name: str, longest: int = 44) -> str:
+    return name if len(name) <= longest else name[: longest - 3] + "..."
+
+
+def _finish(axes: Any, title: str) -> None:
+    axes.set_title(title, loc="left", fontsize=11)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)

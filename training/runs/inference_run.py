@@ -11,8 +11,7 @@ from ...ranks import collectives
 from ...schemas.known_keys import IdsNote, grown_domains
 from ..checkpoints.run_state import IDS
 from ..evaluation.evaluate import evaluate
-from ..evaluation.memory import peak_memory
-from ..evaluation.throughput import measure
+from ..evaluation.throughput import measure, peak_memory
 from .prepared_run import RunParts
 
 

@@ -21,8 +21,7 @@ from ...models.families.registry import find_family
 from ...ranks import collectives
 from ...ranks.watchdog import Watchdog
 from ...schemas.dataset import DatasetDirectory
-from ..evaluation.evaluate import Evaluation
-from ..evaluation.kept_rows import SamplePlaces
+from ..evaluation.evaluate import Evaluation, SamplePlaces
 from ..evaluation.prediction import Predictor
 from ..evaluation.scored_rows import TEST_SCORES
 from ..reports.run_log import RunLog

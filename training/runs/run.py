@@ -16,9 +16,13 @@ from typing import Any
 import tensorflow as tf
 
 from ... import __version__
-from ...checkpoints.checkpoint_store import Checkpoint, CheckpointError, CheckpointStore
-from ...checkpoints.choice import choose_checkpoint
-from ...dataloader.open_loader import user_column
+from ...checkpoints.checkpoint_store import (
+    Checkpoint,
+    CheckpointError,
+    CheckpointStore,
+    choose_checkpoint,
+)
+from ...dataloader.open_loader import check_candidates, user_column
 from ...foundation.atomic_write import write_replacing
 from ...foundation.cores import multiplies_bfloat16
 from ...foundation.exceptions import MerlinSimError
@@ -27,21 +31,53 @@ from ...foundation.process_wide import deterministic_operations
 from ...foundation.ranks import Ranks, rank_batch_size
 from ...models import build_model
 from ...models.blocks.embeddings.spread_tables import spread_tables
+from ...models.families.family import Family
 from ...models.families.registry import find_family
 from ...ranks import collectives
 from ...ranks.run_lock import run_in
 from ...ranks.watchdog import EXIT_CODE, SILENCE_SECONDS, Watchdog
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.fingerprint import fingerprint
+from ...schemas.users_layout import UsersLayout, usual_candidates
 from ...steps.dropout_seeds import DropoutSeeds
 from ..checkpoints.run_state import check_facts
 from ..reports.run_log import RunLog
-from .candidates import settle_candidates
 from .inference_run import InferenceRun
 from .opened_dataset import check_model, open_dataset
 from .run_config import SPREAD, RunConfig
 from .table_plan import plan_of
 from .training_run import TrainingRun
+
+
+def settle_candidates(
+    config: RunConfig, dataset: DatasetDirectory, family: Family, ranks: Ranks
+) -> int:
+    """Return how many candidates a row of a batch has: 1 where the run reads plain rows.
+
+    Raises:
+        MerlinSimError: where what is asked for does not fit dataset, model or batch.
+    """
+    candidates = config.candidates
+    if candidates is None:
+        if dataset.users is None or not family.takes_candidates or config.positions_together:
+            return 1
+        return _default(config, dataset.users, ranks)
+    if candidates > 1 and not family.takes_candidates:
+        raise MerlinSimError(
+            f"`candidates` should be left out, or 1: {family.name} takes plain rows. "
+            f"Received: {candidates}"
+        )
+    if dataset.users is not None:
+        check_candidates(dataset.users, config.global_batch_size, candidates, ranks)
+    return candidates
+
+
+def _default(config: RunConfig, layout: UsersLayout, ranks: Ranks) -> int:
+    candidates = usual_candidates(layout)
+    if config.mode == "train":
+        check_candidates(layout, config.global_batch_size, candidates, ranks)
+    return candidates
+
 
 PACKAGES = ("tensorflow", "merlin-models", "merlin-dataloader", "horovod", "pyarrow", "numpy")
 CONFIG = "config.yaml"

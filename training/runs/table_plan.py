@@ -7,10 +7,8 @@ from typing import Any
 
 from ...foundation.exceptions import MerlinSimError
 from ...models.families.registry import find_family
-from ...placement.plan import Plan
+from ...placement.plan import Plan, Wanted, parse_size
 from ...placement.planner import make_plan
-from ...placement.sizes import parse_size
-from ...placement.wanted import Wanted
 from ...schemas.dataset import DatasetDirectory
 from .run_config import RunConfig
 

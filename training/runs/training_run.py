@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,8 @@ from ...checkpoints.checkpoint_store import CheckpointStore
 from ...dataloader.loader import Loader
 from ...dataloader.open_loader import open_loader
 from ...dataloader.sample_loader import POSITIONS_TOGETHER
+from ...foundation.exceptions import MerlinSimError
+from ...models.compiled_metrics import states_over_ranks
 from ...models.loader_steps import FitProgress, LoaderSteps
 from ...models.own_model import trainable
 from ...models.saving import named_variables, table_names
@@ -25,10 +28,8 @@ from ...schemas.channels import TARGET_ITEM_FEATURES
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.fingerprint import fingerprint
 from ...schemas.known_keys import note_of
-from ...steps.held_rows import HeldRows
-from ...steps.optimizers import make_optimizer
+from ...steps.optimizers import HeldRows, WarmUpAndDecay, make_optimizer
 from ...steps.sample_batch import SampleBatch
-from ...steps.schedule import WarmUpAndDecay
 from ..callbacks import (
     Benchmark,
     Checkpoint,
@@ -45,15 +46,37 @@ from ..callbacks.json_logger import describe
 from ..checkpoints.run_state import Position, RunFacts, RunState
 from ..checkpoints.warm_start import WarmStart
 from ..evaluation.best_so_far import VALIDATION, BestSoFar
-from ..evaluation.mean_loss import MeanLoss
-from ..evaluation.memory import peak_memory
+from ..evaluation.throughput import peak_memory
 from ..metrics import AUC
 from ..reports.published_lines import DLLOGGER
-from .named_objects import named_objects
 from .opened_dataset import selection
 from .prepared_run import RunParts
 from .replay import ReplayFeed, TrainFeed
 from .replayed import BatchShares, batch_shares, open_replayed, parse_replay
+
+
+def named_objects(names: str | None) -> list[Any]:
+    """Import what is named, several names by commas; what can be called is called for one.
+
+    >>> [type(metric).__name__ for metric in named_objects("tensorflow.keras.metrics:Precision")]
+    ['Precision']
+
+    Raises:
+        MerlinSimError: Naming what cannot be found.
+    """
+    return [_named_object(name.strip()) for name in (names or "").split(",") if name.strip()]
+
+
+def _named_object(name: str) -> Any:
+    module, colon, attribute = name.partition(":")
+    if not colon or not module or not attribute:
+        raise MerlinSimError(f"expected package.module:NAME. Received: {name}")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise MerlinSimError(f"{name} cannot be found: {error}") from error
+    return found() if callable(found) else found
+
 
 FEW_STEPS = 100
 """Updates below which a run is told that smaller batches would train it further."""
@@ -238,11 +261,14 @@ class TrainingRun(RunParts):
         """Return what computes the published log's test loss; None for a log without it."""
         if self.config.log_format != DLLOGGER:
             return None
-        feed, mean_loss = self.test_feed(self._trained_columns), MeanLoss(self.model)
+        feed, model = self.test_feed(self._trained_columns), self.trained
+        heartbeat = Heartbeat(self.watchdog)
 
         def compute() -> float:
             feed.start_at(0)
-            return mean_loss(feed, self.ranks, self.watchdog.alive)
+            model.evaluate(feed, verbose=0, callbacks=[heartbeat])
+            total, samples = states_over_ranks(model.metrics[:1])  # of the objective
+            return float(total / samples)
 
         return compute
 

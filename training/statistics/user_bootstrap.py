@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ...foundation.exceptions import MerlinSimError
-from ..evaluation.row_metrics import (
+from ..evaluation.scored_rows import (
     CALIBRATION_BINS,
     THRESHOLDS,
+    ScoredRows,
     calibration_places,
     losses_of,
     threshold_places,
 )
-from ..evaluation.scored_rows import ScoredRows
 
 Array = npt.NDArray[Any]
 Key = TypeVar("Key")

@@ -7,14 +7,12 @@ from typing import Any
 
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator
-from ..reports.comparison import WITH_SCORES
 from ..reports.page import Page, Table, Text
-from ..reports.report import Report, add_settings
+from ..reports.report import WITH_SCORES, Report, add_settings
 from ..statistics.settings import Setting, name_of, shown_value
 from .conductor import search_folder
 from .search import STORAGE, SearchMemory
-from .settled import SettledStudy
-from .trial import Trial
+from .trial import SettledStudy, Trial
 
 Runs = tuple[str, Mapping[str, Any], Sequence[Trial]]
 """A setting's name, its values and its runs."""

@@ -13,10 +13,9 @@ import tensorflow as tf
 
 from ....foundation.exceptions import MerlinSimError
 from ....foundation.ranks import Ranks
-from ....placement.plan import Cut, Placed, Plan
-from ....placement.table import Shard
+from ....placement.plan import Cut, Placed, Plan, Shard
 from ....ranks.collectives import exchange, exchange_counts
-from ....steps.filler_batch import rows_named
+from ....steps.table_rows import rows_named
 from .table_lookup import plain_lookup, shared_rows, table_lookup
 
 BLOCK_ROWS = 65_536

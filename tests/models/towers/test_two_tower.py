@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from small_runs import TWO_TOWER
 
-from merlin_sim.checkpoints.array_part import whole
+from merlin_sim.checkpoints.array_files import whole
 from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.models import OptionError, build_model
 from merlin_sim.models.saving import MODEL_CLASS, MODEL_VARIABLES, named_variables

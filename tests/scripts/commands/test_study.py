@@ -19,7 +19,7 @@ from warm import warm
 
 from merlin_sim.scripts.options.study_options import settle_study
 from merlin_sim.training.studies import conductor
-from merlin_sim.training.studies.launch import EpochsOfLog, Launched, words_of
+from merlin_sim.training.studies.conductor import EpochsOfLog, Launched, words_of
 from merlin_sim.training.studies.study_file import read_study
 from merlin_sim.training.studies.trial import LOG, OUTPUT
 

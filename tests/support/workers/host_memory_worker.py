@@ -27,8 +27,8 @@ from merlin_sim.models import build_model  # noqa: E402
 from merlin_sim.models.blocks.embeddings.spread_tables import spread_tables  # noqa: E402
 from merlin_sim.models.families.registry import find_family  # noqa: E402
 from merlin_sim.models.saving import table_names  # noqa: E402
+from merlin_sim.placement.plan import Wanted  # noqa: E402
 from merlin_sim.placement.planner import make_plan  # noqa: E402
-from merlin_sim.placement.wanted import Wanted  # noqa: E402
 from merlin_sim.steps.loss_scale import LossScale  # noqa: E402
 from merlin_sim.steps.optimizers import make_optimizer  # noqa: E402
 from merlin_sim.steps.train_step import TrainStep  # noqa: E402

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from merlin_sim.checkpoints.array_part import whole
+from merlin_sim.checkpoints.array_files import whole
 from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 
 SAVES = [(1, 0.6), (2, None), (2, 0.9), (3, None), (3, 0.7), (4, 0.8)]

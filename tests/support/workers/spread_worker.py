@@ -27,14 +27,13 @@ from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import build_model
 from merlin_sim.models.blocks.embeddings.spread_tables import own_variables, spread_tables
 from merlin_sim.models.families.registry import find_family
+from merlin_sim.placement.plan import Wanted
 from merlin_sim.placement.planner import make_plan
-from merlin_sim.placement.wanted import Wanted
 from merlin_sim.ranks import collectives
 from merlin_sim.steps.loss_scale import LossScale
 from merlin_sim.steps.optimizers import make_optimizer
 from merlin_sim.steps.train_step import TrainStep
-from merlin_sim.training.checkpoints.joint_writing import save_together
-from merlin_sim.training.checkpoints.run_state import RunFacts, RunState
+from merlin_sim.training.checkpoints.run_state import RunFacts, RunState, save_together
 from merlin_sim.training.metrics import AUC
 
 ROWS = (3, 50, 200)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import tensorflow as tf
 
-from merlin_sim.training.evaluation.memory import peak_memory
+from merlin_sim.training.evaluation.throughput import peak_memory
 
 
 def test_what_was_taken_shows():

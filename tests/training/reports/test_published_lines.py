@@ -75,14 +75,16 @@ def test_the_test_loss_has_all_parts_of_the_objective(sim_dataset, tmp_path):
     from merlin_sim.foundation.ranks import Ranks
     from merlin_sim.models import build_model
     from merlin_sim.schemas.dataset import DatasetDirectory
-    from merlin_sim.training.evaluation.mean_loss import MeanLoss
 
     dataset = DatasetDirectory.open(sim_dataset)
     tf.keras.utils.set_random_seed(3)
     model = build_model("sim", dataset.schema, **SMALL_OPTIONS)
+    model.compile("sgd")
     columns = list(dataset.schema.column_names)
     losses = [
-        MeanLoss(model)(open_loader(dataset, "test", columns, size, Ranks()), Ranks())
+        model.evaluate(
+            open_loader(dataset, "test", columns, size, Ranks()), verbose=0, return_dict=True
+        )["loss"]
         for size in (101, 37)
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)

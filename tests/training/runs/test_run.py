@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.util.tensor_util import make_ndarray
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
-from merlin_sim.checkpoints.array_part import whole
+from merlin_sim.checkpoints.array_files import whole
 from merlin_sim.checkpoints.checkpoint_files import CheckpointError, write_checkpoint
 from merlin_sim.dataloader.open_loader import user_column
 from merlin_sim.foundation.exceptions import MerlinSimError

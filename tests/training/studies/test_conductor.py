@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError, Stopped
-from merlin_sim.training.studies import conductor, launch
+from merlin_sim.training.studies import conductor
 from merlin_sim.training.studies.conductor import Conductor, require_all, search_folder
 from merlin_sim.training.studies.search import SearchMemory
-from merlin_sim.training.studies.settled import SettledStudy
 from merlin_sim.training.studies.study_file import Search, StudyFile
+from merlin_sim.training.studies.trial import SettledStudy
 
 SEARCH = Search(2, {"lr": (0.1, 0.2)})
 
@@ -64,7 +64,7 @@ def test_a_signal_while_a_run_is_started_ends_it_too(study, programs, monkeypatc
         os.kill(os.getpid(), signal.SIGTERM)
         return runs[0]
 
-    monkeypatch.setattr(launch.subprocess, "Popen", start)
+    monkeypatch.setattr(conductor.subprocess, "Popen", start)
     with pytest.raises(Stopped, match="stopped on request"):
         Conductor(study(seeds=(1, 2)), print).run()
     assert [run.poll() for run in runs] == [-signal.SIGTERM]

@@ -8,9 +8,9 @@ import pytest
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.training.studies.conductor import search_folder
 from merlin_sim.training.studies.search import SearchMemory
-from merlin_sim.training.studies.settled import SettledStudy
 from merlin_sim.training.studies.study_file import Range, Search, StudyFile
 from merlin_sim.training.studies.study_report import write_study_report
+from merlin_sim.training.studies.trial import SettledStudy
 
 BOTH = {"books": Path("data/books"), "news": Path("data/news")}
 

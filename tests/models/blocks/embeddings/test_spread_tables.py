@@ -17,9 +17,8 @@ from merlin_sim.models.blocks.embeddings.spread_tables import (
     table_parts,
 )
 from merlin_sim.models.families.registry import find_family
+from merlin_sim.placement.plan import Shard, Table, Wanted
 from merlin_sim.placement.planner import make_plan
-from merlin_sim.placement.table import Shard, Table
-from merlin_sim.placement.wanted import Wanted
 
 
 def draw(shard: Shard) -> np.ndarray:

@@ -11,7 +11,6 @@ from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import build_model
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.training.evaluation.mean_loss import MeanLoss
 
 
 def test_fillers_of_users_x_candidates_count_nowhere(tmp_path):
@@ -21,11 +20,14 @@ def test_fillers_of_users_x_candidates_count_nowhere(tmp_path):
     model = build_model("din", dataset.schema, embedding_dim=4, stage_two_mlp_dims=(8,))
     for variable in model.trainable_variables:
         variable.assign_add(tf.random.normal(variable.shape, stddev=0.5))
+    model.compile("sgd")
     columns = list(dataset.schema.column_names)
     losses = [
-        MeanLoss(model)(
-            open_loader(dataset, "train", columns, 32, Ranks(), candidates=candidates), Ranks()
-        )
+        model.evaluate(
+            open_loader(dataset, "train", columns, 32, Ranks(), candidates=candidates),
+            verbose=0,
+            return_dict=True,
+        )["loss"]
         for candidates in (1, 4, 8)
     ]
     assert losses[1:] == pytest.approx([losses[0]] * 2, rel=1e-5)
