@@ -43,9 +43,9 @@ from .workflows.behaviour.behaviour_columns import BehaviourColumns as Behaviour
 from .workflows.behaviour.rules import SampleRules as SampleRules
 from .workflows.logs.table_log import TableLog as TableLog
 from .workflows.preprocess.fitted import FittedWorkflow as FittedWorkflow
+from .workflows.preprocess.fitted import rows_that_train as rows_that_train
+from .workflows.preprocess.fitted import write_dataset as write_dataset
 from .workflows.preprocess.preprocess_log import PreprocessLog as PreprocessLog
-from .workflows.preprocess.write_dataset import rows_that_train as rows_that_train
-from .workflows.preprocess.write_dataset import write_dataset as write_dataset
 from .workflows.saving import load_workflow as load_workflow
 from .workflows.saving import save_workflow as save_workflow
 from .workflows.synthetic.amazon_logs import PlantedBehaviour as PlantedBehaviour

@@ -142,7 +142,7 @@ def _check_free(target: Path, overwrite: bool) -> None:
     if target.is_dir() and any(target.iterdir()) and not overwrite:
         raise MerlinSimError(
             f"{target}: the output directory exists and is not empty. "
-            "Name another one, or pass --overwrite to replace it."
+            "Name another one, or pass --overwrite (`overwrite=True` in Python) to replace it."
         )
 
 

@@ -13,7 +13,7 @@ from ..foundation.exceptions import MerlinSimError
 from ..foundation.progress import Narrator
 from ..schemas.users_layout import JOINS
 from ..workflows.behaviour.behaviour_columns import ROLE, BehaviourColumns
-from ..workflows.behaviour.roles import with_roles
+from ..workflows.behaviour.interactions import with_roles
 from ..workflows.behaviour.rules import ITEM_ORDER
 from ..workflows.logs.table_log import TableLog
 from ..workflows.logs.text_lines import SKIP, BadRow, BadRows, refuse

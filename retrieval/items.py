@@ -19,7 +19,7 @@ from ..foundation.exceptions import MerlinSimError
 from ..schemas.item_table import COUNT, ID, KEY
 from ..serving.events.event import NOT_GIVEN, Item
 from ..serving.servable import Servable, ServableError
-from ..workflows.vocabularies.vocabulary import Vocabularies
+from ..workflows.behaviour.vocabularies import Vocabularies
 from .rules import Rules, UserFact
 
 MOST_POPULAR = 10_000

@@ -24,7 +24,7 @@ from ..schemas.channels import (
     USER_FEATURES,
 )
 from ..schemas.dataset import DatasetDirectory
-from ..workflows.vocabularies.vocabulary import CATEGORIES, Vocabularies
+from ..workflows.behaviour.vocabularies import CATEGORIES, Vocabularies
 from .index import share_found
 from .recommender import CandidateScores, Recommender
 from .users import History, user_event

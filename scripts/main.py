@@ -93,8 +93,20 @@ class LazyCommands(click.Group):
     expose_value=False,
     help="Show the traceback of an error, too. May stand after the command.",
 )
-def cli() -> None:
+@click.option(
+    "--import",
+    "modules",
+    multiple=True,
+    metavar="PACKAGE.MODULE",
+    help="Import a module first that registers operators of your own (ops.register), which saved "
+    "workflows may name then. May be given several times.",
+)
+def cli(modules: Sequence[str]) -> None:
     """Train and serve click-through-rate models: SIM on lifelong behaviour, DLRM on plain rows."""
+    if modules:
+        from ..workflows.ops.registry import import_operators
+
+        import_operators(modules)
 
 
 def main() -> None:

@@ -24,7 +24,6 @@ import pyarrow as pa
 from ..foundation.exceptions import MerlinSimError
 from ..foundation.progress import Narrator
 from .behaviour.behaviour_columns import BehaviourColumns
-from .engine.schedulers import Scheduler
 from .features.fitted_numbers import FittedNumbers
 from .logs.log_source import Piece
 from .logs.text_lines import (
@@ -39,6 +38,7 @@ from .logs.text_lines import (
     shown,
 )
 from .logs.times import INTEGER, time_from_text
+from .schedulers import Scheduler
 
 ITEM = "item"
 CATEGORY = "category"

@@ -29,9 +29,16 @@ from ..foundation.json_file import read_json
 from ..foundation.own_digest import DIGEST, require_own_digest, with_own_digest
 from ..foundation.staging import staged_directory
 from ..schemas.translation.column_record import from_record, to_record
-from .engine.workflow import Workflow
-from .ops.nvtabular_operators import BY_NAME, FORMS, PREFIX, REFUSED
-from .ops.registry import names_of_classes, operators_with, register
+from .ops.registry import (
+    BY_NAME,
+    FORMS,
+    PREFIX,
+    REFUSED,
+    names_of_classes,
+    operators_with,
+    register,
+)
+from .ops.workflow import Workflow
 
 __all__ = ["load_workflow", "read_workflow_document", "register", "save_workflow"]
 
@@ -337,7 +344,8 @@ def _operator(
     else:
         raise MerlinSimError(
             f"{path}: names the operator {name!r}, which is not registered. Import the module that "
-            "registers it, or hand its class to `load_workflow` (`operators`)."
+            "registers it (`merlin-sim --import package.module`), or hand its class to "
+            "`load_workflow` (`operators`)."
         )
     if isinstance(op, StatOperator):
         op.fitted = True

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...histories.store import Reading, StoreError, as_text
+from ...workflows.behaviour.vocabularies import Vocabularies
 from ...workflows.criteo.criteo_columns import LEAST_NUMBER, LOGARITHMS, model_number
-from ...workflows.vocabularies.vocabulary import Vocabularies
 from ..limits import Limits, RequestError, UnavailableError
 from ..servable import CATEGORIES, Column, Servable
 from .event import (

@@ -17,8 +17,8 @@ from merlin_sim.serving.scorer import Scorer
 from merlin_sim.serving.servable import Servable
 from merlin_sim.workflows.amazon import AmazonReviews, amazon_files, read_categories
 from merlin_sim.workflows.behaviour.rules import ALL_ROWS, ITEM_ORDER, SampleRules
-from merlin_sim.workflows.engine.schedulers import SingleProcess
 from merlin_sim.workflows.preprocess.preprocess_log import PreprocessLog
+from merlin_sim.workflows.schedulers import SingleProcess
 from merlin_sim.workflows.synthetic.amazon_logs import PlantedBehaviour, synthesize
 
 BEHAVIOUR = PlantedBehaviour(users=40, items=300, categories=8, mean_length=30.0, seed=3)

@@ -74,7 +74,7 @@ def put_gpu_into(monkeypatch: Any) -> Any:
     import merlin.core.dispatch as dispatch
     import pyarrow as pa
 
-    from merlin_sim.workflows.engine import backend
+    from merlin_sim.workflows import frames as backend
 
     cudf = load("cudf")
     monkeypatch.setitem(sys.modules, "cudf", cudf)
@@ -102,7 +102,7 @@ def put_gpu_into_workflows(monkeypatch: Any) -> Any:
     import merlin.io.dataset as datasets
     import nvtabular
 
-    from merlin_sim.workflows.engine import backend
+    from merlin_sim.workflows import frames as backend
 
     cudf, dask_cudf = put_gpu_into(monkeypatch), load("dask_cudf")
     for module in (dispatch, executors, frames, datasets):
@@ -141,7 +141,7 @@ def put_gpu_into_workflows(monkeypatch: Any) -> Any:
 
 
 def _on_host(frame: Any) -> Any:
-    from merlin_sim.workflows.engine import backend
+    from merlin_sim.workflows import frames as backend
 
     return frame if isinstance(frame, pd.DataFrame) else backend.frame_from_arrow(frame.to_arrow())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,19 +14,17 @@ import numpy as np
 import nvtabular as nvt
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 from merlin.io import Dataset
 from merlin.schema import Tags
 from nvtabular import ColumnSelector, ops
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.own_digest import DIGEST, with_own_digest
+from merlin_sim.scripts.main import cli
 from merlin_sim.workflows.ops import Categorify
-from merlin_sim.workflows.saving import (
-    load_workflow,
-    read_workflow_document,
-    register,
-    save_workflow,
-)
+from merlin_sim.workflows.ops.registry import import_operators, operators_with, register
+from merlin_sim.workflows.saving import load_workflow, read_workflow_document, save_workflow
 
 WORKER = Path(__file__).parents[1] / "support/workers/transform_saved.py"
 
@@ -294,6 +293,35 @@ def test_operators_may_be_named_when_a_workflow_is_loaded(tmp_path):
     KnownHere.__name__ = "Known"
     loaded = load_workflow(tmp_path, operators=[KnownHere])
     assert loaded.output_node.op.names == ["a", "b"]
+
+
+def test_the_command_line_imports_a_module_of_operators(tmp_path, monkeypatch):
+    (tmp_path / "shop_operators.py").write_text(
+        "import nvtabular as nvt\n"
+        "from merlin_sim import ops\n"
+        "@ops.register(name='shop.Halve')\n"
+        "class Halve(nvt.ops.Operator):\n"
+        "    def transform(self, col_selector, df):\n"
+        "        return df[col_selector.names] / 2\n"
+        "    def get_config(self):\n"
+        "        return {}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("MERLIN_SIM_IMPORT", "")  # is set back at the end
+    result = CliRunner().invoke(cli, ["--import", "shop_operators", "spec", "--help"])
+    assert not result.exit_code, result.output
+    halve = operators_with(())["shop.Halve"]
+    workflow = nvt.Workflow(["price"] >> halve())
+    workflow.fit(Dataset(pd.DataFrame({"price": [2.0, 3.0]}), cpu=True))
+    save_workflow(workflow, tmp_path / "saved")
+    code = f"import merlin_sim as ms; print(ms.load_workflow({str(tmp_path / 'saved')!r}))"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+
+
+def test_a_module_of_operators_that_is_not_there_is_named():
+    with pytest.raises(MerlinSimError, match="no_such_shop: expected a module that registers"):
+        import_operators(["no_such_shop"])
 
 
 def test_what_cannot_be_registered_is_refused():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ...foundation.exceptions import MerlinSimError
+from ...schemas.users_layout import JOINS, POSITIVE, SAMPLE
 from ..features.feature import (
     INTERACTION,
     ITEM,
@@ -17,16 +19,18 @@ from ..features.feature import (
     FeatureSet,
     Time,
 )
-from .interaction_roles import roles_of_labels
 
 LABEL = "label"
+TAKEN = JOINS | SAMPLE | POSITIVE
+SHOWN = SAMPLE
+"""What part an interaction plays by its label alone: see ``interactions.py``."""
 POSITION = "position"
 POSITIVE_SUFFIX = "_pos"
 NEGATIVE_SUFFIX = "_neg"
 SECONDS = "seconds since 1970"
 """The timestamp on its way through the workflow, where more than its order counts."""
 ROLE = "role of the interaction"
-"""What part an interaction plays, on its way through the workflow; see ``interaction_roles.py``."""
+"""What part an interaction plays, on its way through the workflow; see ``interactions.py``."""
 PLACE = "place in the log"
 """How many rows of the log stand before an interaction, or more, in the order of the log."""
 MOMENT = "moment of the interaction"
@@ -72,7 +76,7 @@ class BehaviourColumns:
     """Whether rows of an earlier dataset's histories stand before those of the log."""
     own_time_excluded: bool = False
     """Whether a sample's history holds only what came before the sample's own time. In a log with
-    labels it always does. The rules decide: see ``equal_times.exclude_own_time``."""
+    labels it always does. The rules decide: see ``interactions.exclude_own_time``."""
     steady: tuple[str, ...] = ()
     """Of the users' stored columns those that are known to have one value for each user, which
     stands once in a history; all others stand beside the items."""
@@ -266,7 +270,7 @@ class BehaviourColumns:
     def indexes_samples(self) -> bool:
         """Whether a sample's history is not simply all that stands before it.
 
-        Then :class:`~.interaction_roles.SamplePlaces` says what each sample sees.
+        Then :class:`~.interactions.SamplePlaces` says what each sample sees.
         """
         return bool(self.roles or self.moments)
 
@@ -336,3 +340,66 @@ class BehaviourColumns:
         """The dataset's columns in the published order."""
         histories = (*self.positives, *self.negatives)
         return (LABEL, *self.users, *self.targets, *histories, *self.beside_target)
+
+
+def roles_of_labels(labels: Any) -> Any:
+    """What labels alone say: what was taken joins the history, and all are samples.
+
+    >>> [roles_of_labels(label) for label in (1, 0)] == [TAKEN, SHOWN]
+    True
+    """
+    return labels * (TAKEN - SHOWN) + SHOWN
+
+
+FOUND_IN_LOG = ("continued", "own_time_excluded", "steady", "item_values")
+"""Of the columns what is found in each log anew."""
+FOUND = ("features", *FOUND_IN_LOG)
+
+
+def columns_to_plain(columns: BehaviourColumns) -> dict[str, Any]:
+    """Return a log's columns as JSON holds them, but for the features beside ids."""
+    plain = {}
+    for entry in fields(columns):
+        if entry.name not in FOUND:
+            value = getattr(columns, entry.name)
+            plain[entry.name] = list(value) if isinstance(value, tuple) else value
+    return plain
+
+
+def columns_from_plain(plain: Any, features: FeatureSet, where: str) -> BehaviourColumns:
+    """Read what ``columns_to_plain`` gave."""
+    try:
+        return BehaviourColumns(
+            **checked_arguments(plain, BehaviourColumns, where, FOUND), features=features
+        )
+    except MerlinSimError as error:
+        raise MerlinSimError(f"{where}: {error}") from error
+
+
+def checked_arguments(
+    plain: Mapping[str, Any], kind: Any, where: str, leave_out: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """The arguments of a dataclass of str, int, bool, tuples of str and None."""
+    entries = [entry for entry in fields(kind) if entry.name not in leave_out]
+    names = [entry.name for entry in entries]
+    if sorted(plain) != sorted(names):
+        raise MerlinSimError(
+            f"{where}: expected the keys {', '.join(names)}, found {', '.join(plain)}."
+        )
+    arguments: dict[str, Any] = {}
+    for entry in entries:
+        value = plain[entry.name]
+        of, _, optional = str(entry.type).partition(" | ")
+        wanted: Any = {"str": str, "int": int, "bool": bool, "float": float}.get(of, list)
+        if optional and value is None:
+            arguments[entry.name] = None
+            continue
+        fits = type(value) is wanted and (
+            wanted is not list or all(isinstance(one, str) for one in value)
+        )
+        if not fits:
+            raise MerlinSimError(
+                f"{where}.{entry.name}: expected {wanted.__name__}, found {value!r:.60}."
+            )
+        arguments[entry.name] = tuple(value) if wanted is list else value
+    return arguments

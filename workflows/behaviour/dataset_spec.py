@@ -26,10 +26,10 @@ from ...schemas.translation.merlin_schema import to_feature_spec
 from ...schemas.users_layout import USERS, CrossOf, EncodingOf, UsersLayout
 from ..features.feature import INTERACTION, ITEM, TARGET_SUFFIX
 from ..features.fitted_numbers import FittedNumbers
-from ..vocabularies.vocabulary import CATEGORIES
 from .behaviour_columns import LABEL as LABEL_COLUMN
 from .behaviour_columns import BehaviourColumns
 from .rules import LATEST, SampleRules
+from .vocabularies import CATEGORIES
 
 LABEL_DTYPE = "int8"  # as in the published parquet; the loader and Keras take it as it is
 ID_DTYPE = "int64"

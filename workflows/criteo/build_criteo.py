@@ -18,11 +18,11 @@ from ...foundation.process_wide import quiet_merlin
 from ...foundation.progress import Narrator, Silence
 from ...foundation.staging import staged_directory
 from ...schemas.dataset import write_documents
-from ..engine.backend import frame_to_arrow
-from ..engine.parquet_files import columns_with_few_ids, write_samples_file
-from ..engine.scheduled_fit import ScheduledExecutor
-from ..engine.schedulers import Scheduler, SingleProcess
+from ..frames import frame_to_arrow
 from ..logs.text_lines import FAIL, BadRows, LineBlock
+from ..ops.workflow import ScheduledExecutor
+from ..parquet_files import columns_with_few_ids, write_samples_file
+from ..schedulers import Scheduler, SingleProcess
 from .click_graph import (
     CriteoRules,
     click_spec,

@@ -20,13 +20,13 @@ from ...schemas.channels import CATEGORICAL, LABEL, NUMERICAL, PLAIN_ROWS
 from ...schemas.item_table import COUNT, ID, KEY
 from ...schemas.specs.feature_spec import Chunk, FeatureSpec
 from ...schemas.translation.merlin_schema import to_feature_spec
-from ..engine.backend import array_module, new_frame
-from ..engine.parquet_files import write_table
-from ..engine.workflow import Workflow
+from ..behaviour.vocabularies import CATEGORIES
+from ..frames import array_module, new_frame
 from ..ops import Categorify, LogNumbers, register
 from ..ops.counted_keys import FREQUENCY_HASH, UNKNOWN
+from ..ops.workflow import Workflow
+from ..parquet_files import write_table
 from ..saving import WORKFLOW_FILE, load_workflow, read_workflow_document, save_workflow
-from ..vocabularies.vocabulary import CATEGORIES
 from .criteo_columns import (
     ADDED,
     COLUMNS,

@@ -19,8 +19,8 @@ import pyarrow as pa
 from ...foundation.atomic_write import whole_file
 from ...foundation.exceptions import MerlinSimError
 from ...schemas.dataset import natural_order
-from ..engine.schedulers import written_by_task
 from ..logs.text_lines import FAIL, BadRow, LineBlock, line_blocks, refuse, shown
+from ..schedulers import written_by_task
 from .criteo_columns import (
     COLUMNS,
     FIELDS,

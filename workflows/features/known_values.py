@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 from ...foundation.exceptions import MerlinSimError
 from ...schemas.dataset_files import SECONDS, TAKEN, TIME, VALUE
 from ...schemas.item_table import ID
-from ..engine.backend import arrow_lists
-from ..engine.parquet_files import write_table
+from ..frames import arrow_lists
+from ..parquet_files import write_table
 from .feature import FeatureSet, Time
 
 Array = npt.NDArray[Any]

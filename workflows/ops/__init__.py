@@ -6,13 +6,11 @@ ids = ["user", "item"] >> ops.Categorify()
 rows = ids + ["time"] >> ops.GroupHistories(user="user", item="item", order="time")
 """
 
+from ..behaviour.rules import ByTime, ByUsers, LastInteraction
 from .categorify import Categorify
-from .fill_as_of import FillAsOf
+from .columns import FillAsOf, LogNumbers, QuantileBuckets, SplitKeys
 from .group_histories import GroupHistories
-from .log_numbers import LogNumbers
-from .numbers import QuantileBuckets, SplitKeys
 from .registry import register
-from .splits import ByTime, ByUsers, LastInteraction
 
 __all__ = [
     "ByTime",

@@ -15,8 +15,7 @@ from nvtabular import ColumnSelector
 
 from ...foundation.digest import sha256
 from ...foundation.exceptions import MerlinSimError
-from ..engine.backend import ArrowLists, arrow_lists, arrow_of, is_on_gpu
-from ..engine.workflow import TemporaryFiles
+from ..frames import ArrowLists, arrow_lists, arrow_of, is_on_gpu
 from .counted_keys import (
     CATEGORIES,
     FREQUENCY,
@@ -34,8 +33,8 @@ from .counted_keys import (
     write_keys,
 )
 from .key_index import ABSENT, is_text, is_vocabulary, keys_of_file, read_column
-from .nvtabular_operators import CATEGORIFY, KEYS, META, copy_keys
-from .registry import checked_file, register
+from .registry import CATEGORIFY, KEYS, META, checked_file, copy_keys, register
+from .workflow import TemporaryFiles
 
 PerColumn = int | Mapping[str, int]
 

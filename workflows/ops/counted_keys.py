@@ -31,8 +31,8 @@ from ...foundation.atomic_write import whole_file
 from ...foundation.cores import count_cores
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.hashing import mix_32_arrays
-from ..engine.backend import arrow_of
-from ..engine.schedulers import written_by_task
+from ..frames import arrow_of
+from ..schedulers import written_by_task
 from .key_index import add_up, hashes_of, is_text, key_order, one_array, read_column
 
 FREQUENCY, FREQUENCY_HASH, KEY, HASH = "frequency", "frequency_hash", "key", "hash"

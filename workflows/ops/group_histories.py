@@ -13,6 +13,7 @@ import numpy.typing as npt
 import nvtabular as nvt
 import pyarrow as pa
 from merlin.dag.ops.stat_operator import StatOperator
+from merlin.io import Dataset
 from merlin.schema import ColumnSchema, Schema, Tags
 
 from ...foundation.exceptions import MerlinSimError, UnfitNumberError
@@ -21,39 +22,35 @@ from ...schemas.item_table import ID
 from ...schemas.users_layout import SAMPLE, UsersLayout
 from ..behaviour.behaviour_columns import (
     EARLIER,
+    FOUND_IN_LOG,
     PLACE,
     SECONDS,
-    BehaviourColumns,
-)
-from ..behaviour.dataset_spec import InTime, samples_schema, users_layout_of
-from ..behaviour.equal_times import exclude_own_time, order_within_times
-from ..behaviour.interaction_roles import (
     TAKEN,
-    SamplePlaces,
-    counted_before,
-    first_of_moments,
-    first_with_enough_taken,
-    sample_places,
-)
-from ..behaviour.rules import ALL_ROWS, SampleRules
-from ..behaviour.saved_columns import (
-    FOUND_IN_LOG,
+    BehaviourColumns,
     checked_arguments,
     columns_from_plain,
     columns_to_plain,
 )
-from ..behaviour.split import TRAIN, Split
-from ..engine.backend import (
-    array_module,
-    distinct,
-    frame_to_arrow,
-    is_on_gpu,
-    list_column,
-    new_frame,
-    on_host,
-    order_of_rows,
-    ranks,
-    values_of,
+from ..behaviour.dataset_spec import InTime, samples_schema, users_layout_of
+from ..behaviour.interactions import (
+    SamplePlaces,
+    counted_before,
+    exclude_own_time,
+    first_of_moments,
+    first_with_enough_taken,
+    order_within_times,
+    sample_places,
+)
+from ..behaviour.rules import (
+    ALL_ROWS,
+    TRAIN,
+    ByTime,
+    ByUsers,
+    LastInteraction,
+    SampleRules,
+    Split,
+    last_parts,
+    rules_of_split,
 )
 from ..features.feature import (
     INTERACTION,
@@ -68,18 +65,29 @@ from ..features.feature import (
 from ..features.feature_file import features_from_plain
 from ..features.fitted_numbers import expected_of
 from ..features.known_values import ItemValues, cycles_of, is_known, ordered_times
+from ..frames import (
+    array_module,
+    distinct,
+    frame_to_arrow,
+    is_on_gpu,
+    list_column,
+    new_frame,
+    on_host,
+    order_of_rows,
+    ranks,
+    values_of,
+)
 from ..logs.times import read_times, seconds_of
 from .item_statistics import KNOWN, MOMENT, VALUE, ItemStatistics, ItemTableFitter, merged
 from .item_statistics import PLACE as ITEM_PLACE
 from .registry import register
-from .splits import ByTime, ByUsers, LastInteraction, last_parts, parts_of, rules_of_split
 
 RAW = " (raw)"
 """What is added to the name of a column that an operator also reads as the log has it."""
 CODES_BEFORE_KEYS = 2
 """Categorify's codes of padding, of nulls and of what is out of the vocabulary come before 3."""
 TAGS_OF = ((USER, Tags.USER), (ITEM, Tags.ITEM), (INTERACTION, Tags.CONTEXT))
-MERGED_AT_ONCE = 8
+MERGED_AT_ONCE = 4
 Array = npt.NDArray[Any]
 
 
@@ -249,11 +257,6 @@ class GroupHistories(StatOperator):
     # ---- columns ----
 
     @property
-    def whole_by(self) -> str:
-        """The column whose rows of one value have to stand in one partition."""
-        return self.columns.user
-
-    @property
     def dependencies(self) -> list[Any]:
         """The columns that are also read as the log has them.
 
@@ -413,7 +416,7 @@ class GroupHistories(StatOperator):
         Raises:
             MerlinSimError: Where a user stands in several partitions.
         """
-        self.refuse_split(dask_stats.users)
+        self._refuse_split(dask_stats.users)
         self.items = self.items.fitted_on(dask_stats)
         self.counts_events = bool(self.columns.features.encodings)
 
@@ -429,33 +432,34 @@ class GroupHistories(StatOperator):
             number: Which of all partitions it is.
         """
         columns = self.columns
-        users = distinct(self._raw(frame, columns.user))
         seconds = self._seconds(frame) if columns.features.encodings else None
         names = [name for name in columns.items_in_log if name in frame]
         return ItemStatistics.of(
-            users=hash_keys(users),
+            users=_users(frame[[columns.user + RAW]]),
             items=self._ids_on_host(frame, columns.item),
             features=self.item_rows(frame, number, names),
             roles=self._roles(frame),
             seconds=seconds,
         )
 
-    def user_hashes(self, frame: Any) -> npt.NDArray[np.uint64]:
-        """Hashes of the users of a partition, each once; its columns are those of the log."""
-        return np.unique(hash_keys(distinct(self._raw(frame, self.columns.user, ""))))
+    def refuse_split_users(self, dataset: Dataset) -> None:
+        """Raise a MerlinSimError where a user stands in several partitions of a log."""
+        user = self.columns.user
+        if user not in dataset.schema.column_names:  # the graph makes it
+            return
+        frames = dataset.to_ddf(columns=[user]).to_delayed()
+        if len(frames) > 1:
+            users = np.concatenate(dask.compute(*map(dask.delayed(_users), frames)))
+            self._refuse_split(users, f" (of {len(frames)} partitions)")
 
-    def refuse_split(self, users: npt.NDArray[np.uint64]) -> None:
-        """Raise a MerlinSimError where a user stands in several partitions.
-
-        Args:
-            users: Hashes of the users of all partitions, of each partition once.
-        """
-        split = len(users) - len(np.unique(users))
+    def _refuse_split(self, users: npt.NDArray[np.uint64], of: str = "") -> None:
+        """Refuse users of several partitions, by hashes of those of each partition once."""
+        split = int((np.unique(users, return_counts=True)[1] > 1).sum())
         if split:
             user = self.columns.user
             raise MerlinSimError(
                 "A history needs all rows of its user in one partition. Received: "
-                f"{split:,} users (column {user!r}) with rows in several partitions. "
+                f"{split:,} users (column {user!r}) with rows in several partitions{of}. "
                 f"`dataset.shuffle_by_keys([{user!r}])` brings them together."
             )
 
@@ -566,11 +570,11 @@ class GroupHistories(StatOperator):
         counts = np.bincount(codes) if len(codes) else codes
         offsets = np.concatenate([[0], np.cumsum(counts[counts > 0])]).astype(np.int64)
         roles = self._roles(frame)[order]
-        parts = parts_of(
-            self.split, rows.take(pa.array(order)), columns.user, columns.timestamp,
-            given[0][order] if given else None, (roles & SAMPLE) > 0, offsets,
-            self.rules.validates_last,
-        )  # fmt: skip
+        if self.split is None:
+            held_out = 2 if self.rules.validates_last else 1
+            parts = last_parts((roles & SAMPLE) > 0, offsets, held_out)
+        else:
+            parts = (given[0] if given else self.split.parts(users, times))[order]
         return Ordered(order, offsets, ordered_times(times)[order], roles, parts)
 
     def _kept(self, ordered: Ordered, items: Array) -> Ordered:
@@ -845,6 +849,11 @@ def _domain(column: ColumnSchema) -> tuple[int, int]:
         return 0, most
     shift = CODES_BEFORE_KEYS - 1 if properties.get("num_buckets") else CODES_BEFORE_KEYS
     return shift, max(0, most - shift)
+
+
+def _users(frame: Any) -> npt.NDArray[np.uint64]:
+    """Hashes of the users of a partition, each once, of a frame of their column alone."""
+    return np.unique(hash_keys(distinct(_host(frame, frame.columns[0]))))
 
 
 def _host(frame: Any, name: str) -> pa.Array:

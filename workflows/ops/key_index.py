@@ -1,4 +1,4 @@
-"""Keys of arrow arrays: added up, ordered, and looked up, by hash tables and words of 8 bytes."""
+"""Keys of arrow arrays: added up, ordered, and looked up by hash tables."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from ...schemas.item_table import ID, KEY
 ABSENT = -1
 """The position of a key that is not there."""
 MOST_KEPT = 128
+SUM = "sum"
 LONGEST = 1 << 31
 """Bytes of strings for which offsets of 32 bits are too few."""
-WORD = 8
 NO_TEXT = np.empty(0, np.uint8), np.empty(0, np.int64)
 Array = npt.NDArray[Any]
 
@@ -72,47 +72,14 @@ def add_up(keys: pa.Array, counts: Array) -> tuple[pa.Array, Array]:
         keys: [keys] None of them null.
         counts: [keys] int64.
     """
-    hashes = hashes_of(keys)
-    if hashes is None:
-        encoded = keys.dictionary_encode()
-        sums = np.bincount(encoded.indices.to_numpy(), counts, len(encoded.dictionary))
-        return encoded.dictionary, sums.astype(np.int64)
-    first, sums = _add_up(hashes, counts, *_text_of(keys))
-    return keys.take(pa.array(first)), sums
+    added = pa.table({KEY: keys, SUM: counts}).group_by(KEY, use_threads=False)
+    found = added.aggregate([(SUM, "sum")])
+    return one_array(found[KEY]), found[f"{SUM}_sum"].to_numpy()
 
 
 def key_order(keys: pa.Array) -> Array:
-    """Say in which order keys stand, strings by their bytes; equal ones keep their order.
-
-    >>> key_order(pa.array(["b", "a", "aaaaaaaaaa", "aaaaaaaab"])).tolist()
-    [1, 2, 3, 0]
-    """
-    if not is_text(keys.type):
-        order: Array = pc.sort_indices(keys).to_numpy()
-        return order
-    text, offsets = _text_of(keys)
-    longest = int(np.diff(offsets).max(initial=0))
-    order = np.arange(len(keys), dtype=np.int32)
-    places = order.copy()  # of keys that share all words so far with another one
-    run: Array | None = None  # which they share them with
-    for begin in range(0, longest + WORD, WORD):
-        words = _words(order[places], begin, begin >= longest, text, offsets)
-        by_word = np.argsort(words, kind="stable")
-        if run is not None:
-            by_word = by_word[np.argsort(run[by_word], kind="stable")]
-            run = run[by_word]
-        order[places] = order[places][by_word]
-        words = words[by_word]
-        del by_word
-        is_new = np.ones(len(words), np.bool_)
-        is_new[1:] = words[1:] != words[:-1]
-        if run is not None:
-            is_new[1:] |= run[1:] != run[:-1]
-        is_shared = ~(is_new & np.append(is_new[1:], True))
-        run = np.cumsum(is_new, dtype=np.int32)[is_shared]
-        places = places[is_shared]
-        if not len(places):
-            break
+    """Say in which order keys stand, strings by their bytes; equal ones keep their order."""
+    order: Array = pc.sort_indices(keys).to_numpy()
     return order
 
 
@@ -353,63 +320,3 @@ def _is_same(
         if text[begin + place] != other_text[other + place]:
             return False
     return True
-
-
-@numba.njit(cache=True, nogil=True)
-def _add_up(
-    hashes: npt.NDArray[np.uint64],
-    counts: npt.NDArray[np.int64],
-    text: npt.NDArray[np.uint8],
-    offsets: npt.NDArray[Any],
-) -> Any:
-    """Find the first row of each key, and its sum; strings are compared where hashes are equal."""
-    bits = 2
-    while (1 << bits) < 2 * len(hashes):
-        bits += 1
-    slots = np.full(1 << bits, ABSENT, np.int32)
-    last = np.uint64(len(slots) - 1)
-    first = np.empty(len(hashes), np.int64)
-    sums = np.empty(len(hashes), np.int64)
-    distinct = 0
-    for row in range(len(hashes)):
-        slot = hashes[row] & last
-        while slots[slot] != ABSENT:
-            known = first[slots[slot]]
-            if hashes[known] == hashes[row] and (
-                len(offsets) == 0 or _is_same(text, offsets, row, text, offsets, known)
-            ):
-                break
-            slot = (slot + np.uint64(1)) & last
-        if slots[slot] == ABSENT:
-            slots[slot] = distinct
-            first[distinct] = row
-            sums[distinct] = counts[row]
-            distinct += 1
-        else:
-            sums[slots[slot]] += counts[row]
-    return first[:distinct].copy(), sums[:distinct].copy()
-
-
-@numba.njit(cache=True, nogil=True)
-def _words(
-    rows: npt.NDArray[np.int32],
-    begin: int,
-    is_last: bool,
-    text: npt.NDArray[np.uint8],
-    offsets: npt.NDArray[Any],
-) -> npt.NDArray[np.uint64]:
-    """The 8 bytes of strings from one on, as a number, 0 after their end; in the end their length.
-
-    The length tells a string from one that goes on with bytes of 0.
-    """
-    words = np.empty(len(rows), np.uint64)
-    for place in range(len(rows)):
-        first, end = offsets[rows[place]], offsets[rows[place] + 1]
-        value = np.uint64(0)
-        if is_last:
-            value = np.uint64(end - first)
-        else:
-            for byte in range(first + begin, first + begin + WORD):
-                value = (value << np.uint64(8)) | np.uint64(text[byte] if byte < end else 0)
-        words[place] = value
-    return words

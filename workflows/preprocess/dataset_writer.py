@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,9 @@ import nvtabular as nvt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from merlin.dag import iter_nodes
+from merlin.dag.ops.concat_columns import ConcatColumns
+from merlin.dag.ops.selection import SelectionOp
+from merlin.dag.ops.subtraction import SubtractionOp
 from merlin.io import Dataset
 
 from ...foundation.atomic_write import whole_file
@@ -22,26 +25,125 @@ from ...foundation.exceptions import MerlinSimError
 from ...foundation.process_wide import quiet_merlin
 from ...foundation.progress import Narrator, Silence
 from ...schemas.dataset import write_documents
+from ...schemas.item_table import ID
 from ...schemas.users_layout import JOINS, POSITIVE, SAMPLE, USERS, UsersLayout
+from ..behaviour.behaviour_columns import BehaviourColumns
 from ..behaviour.dataset_spec import EVENTS, ITEM_CHANGES, InTime, users_spec
-from ..behaviour.interaction_roles import counted_before
+from ..behaviour.interactions import counted_before
 from ..behaviour.rules import LATEST
-from ..engine.backend import frame_to_arrow, lists_of_arrow
-from ..engine.schedulers import Scheduler
+from ..behaviour.vocabularies import CATEGORIES, Vocabularies
 from ..features.feature import Number
 from ..features.fitted_numbers import FittedNumbers
 from ..features.known_values import ItemValues, counted_samples, write_events
+from ..features.raw_values import matrix_of
+from ..frames import frame_to_arrow, lists_of_arrow
 from ..ops.categorify import Categorify
+from ..ops.columns import FillAsOf
 from ..ops.group_histories import GroupHistories
-from ..ops.item_changes import values_as_read, write_item_changes
-from ..ops.numbers import QuantileBuckets
-from ..vocabularies.vocabulary import CATEGORIES, Vocabularies
+from ..ops.item_statistics import KNOWN, MOMENT, PLACE, VALUE, merged, value_codes
+from ..schedulers import Scheduler, SingleProcess
+
+Array = npt.NDArray[Any]
+Compute = Callable[[Sequence[Any]], Iterator[Any]]
+Varying = Mapping[str, Array]
+PASSING = (Categorify, ConcatColumns, FillAsOf, SelectionOp, SubtractionOp)
+"""Operators that make neither a number of a number, nor a bucket."""
+
+
+def write_item_changes(
+    group: GroupHistories, frames: Sequence[Any], directory: Path, compute: Compute
+) -> tuple[str, ...]:
+    """Write the changes of each feature of items that changes; returns their names.
+
+    The rows are gone through twice: which items have several values of a feature is known once all
+    have been seen, and only of these are rows kept.
+
+    Args:
+        group: Knows the columns.
+        frames: Delayed partitions, as they come to ``group``.
+        directory: Gets a file for each feature that changes.
+        compute: Computes delayed values.
+    """
+    names = [n for n in group.columns.items_in_log if n not in group.columns.steady]
+    if not names:
+        return ()
+    counted = [dask.delayed(group.statistics)(frame, n) for n, frame in enumerate(frames)]
+    found = merged(list(compute(counted)))
+    varying = {name: found.varying[name] for name in names if len(found.varying[name])}
+    if not varying:
+        return ()
+    rows = [dask.delayed(_rows_of)(group, frame, n, varying) for n, frame in enumerate(frames)]
+    tables: dict[str, list[pa.Table]] = {name: [] for name in varying}
+    for of_frame in compute(rows):
+        for name, table in of_frame.items():
+            tables[name].append(table)
+    values = ItemValues(directory)
+    written = []
+    for name, pieces in tables.items():
+        changes = changes_of(pieces)
+        if changes.num_rows:
+            ids, moments = (np.asarray(changes[column]) for column in (ID, MOMENT))
+            values.write(name, ids, moments, values_as_read(name, changes[VALUE], group.columns))
+            written.append(name)
+    return tuple(written)
+
+
+def _rows_of(
+    group: GroupHistories, frame: Any, number: int, varying: Varying
+) -> dict[str, pa.Table]:
+    rows = group.item_rows(frame, number, list(varying))
+    found = {}
+    for name, table in rows.items():
+        chosen = np.asarray(table[KNOWN]) & np.isin(np.asarray(table[ID]), varying[name])
+        found[name] = table.filter(pa.array(chosen))
+    return found
+
+
+def changes_of(pieces: Iterable[pa.Table]) -> pa.Table:
+    """Keep the rows at which the value of an item changes, in the order of items and times.
+
+    Of rows of one item and time the last one of the log counts.
+
+    >>> rows = {ID: [1, 1, 1, 2], MOMENT: [5, 5, 7, 1], PLACE: [0, 1, 2, 3], VALUE: [3, 4, 4, 9]}
+    >>> changes_of([pa.table(rows), pa.table({**rows, MOMENT: [1, 9, 9, 1]})]).to_pydict()[VALUE]
+    [3, 4]
+    """
+    rows = pa.concat_tables(pieces).combine_chunks()
+    ids, moments, places = (np.asarray(rows[name]) for name in (ID, MOMENT, PLACE))
+    order = np.lexsort((places, moments, ids))
+    ids, moments = ids[order], moments[order]
+    is_last = np.ones(len(order), bool)
+    is_last[:-1] = (ids[1:] != ids[:-1]) | (moments[1:] != moments[:-1])
+    order, ids = order[is_last], ids[is_last]
+    codes = value_codes(rows[VALUE].combine_chunks())[order]
+    is_change = np.ones(len(order), bool)
+    is_change[1:] = (ids[1:] != ids[:-1]) | (codes[1:] != codes[:-1])
+    is_change &= np.bincount(ids[is_change])[ids] > 1
+    return rows.take(pa.array(order[is_change]))
+
+
+def values_as_read(name: str, values: pa.ChunkedArray, columns: BehaviourColumns) -> Array:
+    """Values as models read them: [changes], or [changes, width] of vectors and lists."""
+    values = values.combine_chunks()
+    for vector in columns.features.vectors:
+        if vector.name == name:
+            return matrix_of(values, vector.size)
+    for feature in columns.features.lists:
+        if feature.name == name:
+            offsets = np.asarray(values.offsets)
+            counts = np.diff(offsets)
+            elements = np.arange(counts.sum()) - np.repeat(offsets[:-1] - offsets[0], counts)
+            made = np.zeros((len(values), feature.longest), np.int64)
+            made[np.repeat(np.arange(len(values)), counts), elements] = np.asarray(values.flatten())
+            return made
+    found = np.asarray(values)
+    return found if name in columns.item_features else found.astype(np.float32)
+
 
 INTERACTIONS_PER_FILE = 1 << 23
 INTERACTIONS_PER_GROUP = 1 << 21
 """What the loader has in memory at a time, and shuffles users within: 8 MB."""
 ZSTD_LEVEL = 1  # lower ones store ids that hardly repeat as they are, one byte in four a zero
-Array = npt.NDArray[Any]
 
 
 @dataclass
@@ -128,16 +230,12 @@ class DatasetWriter:
         group.changing_items = () if is_latest else changing
         with quiet_merlin():
             self.workflow.graph.construct_schema(self.dataset.schema, preserve_dtypes=True)
-            made = self.workflow.transform(self.dataset)
         outdated = (values, self._latest(changing)) if is_latest else (None, {})
-        write = dask.delayed(_WriteUsers(group, self.directory, *outdated))
+        write = dask.delayed(
+            _WriteUsers(group, self.directory, *outdated, may_be_counted=self._may_be_counted)
+        )
         (self.directory / USERS).mkdir()
-        parts = zip(made.to_ddf().to_delayed(), frames, strict=True)
-        looks_at_rows = is_latest or self._may_be_counted
-        tasks = [
-            write(part, frame if looks_at_rows else None, n)
-            for n, (part, frame) in enumerate(parts)
-        ]
+        tasks = [write(frame, number) for number, frame in enumerate(frames)]
         written = WrittenUsers()
         with self.narrator.phase("writing users", self.users_expected) as report:
             for of_part in self.scheduler.compute(tasks):
@@ -156,12 +254,14 @@ class DatasetWriter:
         return bool(self.group.columns.features.encodings) and not self.group.counts_events
 
     def _frames(self) -> list[Any]:
-        """Delayed partitions, as they come to the last operator."""
+        """Delayed partitions, as they come to the last operator; a single one is made once."""
         with quiet_merlin():
             frames = self.workflow.executor.transform(
                 self.dataset.to_ddf(), self.workflow.output_node.parents_with_dependencies
             )
-        delayed: list[Any] = frames.to_delayed()
+            delayed: list[Any] = frames.to_delayed()
+            if len(delayed) == 1 and isinstance(self.scheduler, SingleProcess):
+                delayed = [dask.delayed(one) for one in self.scheduler.compute(delayed)]
         return delayed
 
     @property
@@ -253,22 +353,8 @@ def _chain(node: Any, name: str) -> list[Any]:
         if parent.op is None or name not in parent.output_columns.names:
             continue
         before = _chain(parent, name)
-        if isinstance(parent.op, Categorify) or not _changes_values(parent.op):
-            return before
-        return [*before, parent.op]
+        return before if isinstance(parent.op, PASSING) else [*before, parent.op]
     return []
-
-
-def _changes_values(operator: Any) -> bool:
-    """Whether an operator makes a number of a number, or a bucket."""
-    from merlin.dag.ops.concat_columns import ConcatColumns
-    from merlin.dag.ops.selection import SelectionOp
-    from merlin.dag.ops.subtraction import SubtractionOp
-
-    from ..ops.fill_as_of import FillAsOf
-
-    passing = (ConcatColumns, SelectionOp, SubtractionOp, FillAsOf)
-    return not isinstance(operator, passing) or isinstance(operator, QuantileBuckets)
 
 
 @dataclass(frozen=True)
@@ -281,16 +367,17 @@ class _WriteUsers:
     """The values of items in time, where samples have the latest all the same."""
     latest: Mapping[str, Array]
     """Those latest values."""
+    may_be_counted: bool
+    """Whether a fitted workflow may have counted rows of this log."""
 
-    def __call__(self, frame: Any, rows: Any, number: int) -> WrittenUsers:
+    def __call__(self, rows: Any, number: int) -> WrittenUsers:
         """Write a partition.
 
         Args:
-            frame: The users' rows.
-            rows: The rows that they were made of, where outdated values are counted.
+            rows: Its interactions, as they come to the last operator.
             number: Which of all partitions it is.
         """
-        layout, table = self.group.layout, frame_to_arrow(frame)
+        layout, table = self.group.layout, frame_to_arrow(self.group.transform(None, rows))
         history = table[layout.history].combine_chunks()
         if self.group.sizes[layout.history] < 2**31:
             small = pa.list_(pa.int32())
@@ -309,9 +396,9 @@ class _WriteUsers:
                 rows_of_group = table.slice(first, stop - first)
                 writer.write_table(rows_of_group, row_group_size=max(1, stop - first))
         written = count_users(table, layout, self.group.columns.user)
-        if rows is not None and self.group.rules.feature_values == LATEST:
+        if self.group.rules.feature_values == LATEST:
             written.outdated = self.group.count_outdated(rows, self.values, self.latest)
-        if rows is not None and self.group.columns.features.encodings:
+        if self.may_be_counted:
             written.counted = self.group.count_counted(rows)
         return written
 

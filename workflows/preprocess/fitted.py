@@ -28,20 +28,22 @@ from ...foundation.digest import sha256
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.json_file import read_json
 from ...foundation.own_digest import DIGEST
+from ...foundation.staging import staged_directory
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.item_table import COUNT
-from ..behaviour.behaviour_columns import BehaviourColumns
-from ..behaviour.equal_times import exclude_own_time
-from ..behaviour.roles import with_roles
-from ..behaviour.rules import SampleRules
-from ..behaviour.saved_columns import checked_arguments, columns_from_plain, columns_to_plain
-from ..behaviour.split import Split
-from ..engine.backend import frame_from_arrow
-from ..engine.schedulers import SingleProcess
-from ..engine.workflow import Workflow
+from ..behaviour.behaviour_columns import (
+    BehaviourColumns,
+    checked_arguments,
+    columns_from_plain,
+    columns_to_plain,
+)
+from ..behaviour.interactions import exclude_own_time, with_roles
+from ..behaviour.rules import SampleRules, Split
+from ..behaviour.vocabularies import CATEGORIES, Vocabularies, check_item_columns
 from ..features.feature import ITEM, UNITS, FeatureSet
 from ..features.feature_file import features_from_plain
 from ..features.fitted_numbers import FittedNumbers
+from ..frames import frame_from_arrow
 from ..logs.table_columns import check_types, clean_columns
 from ..logs.times import (
     DATE,
@@ -57,6 +59,7 @@ from ..logs.times import (
 )
 from ..ops.categorify import Categorify
 from ..ops.group_histories import GroupHistories
+from ..ops.workflow import Workflow
 from ..saving import SECTIONS as GRAPH_SECTIONS
 from ..saving import (
     load_workflow,
@@ -65,9 +68,8 @@ from ..saving import (
     read_workflow_document,
     save_workflow,
 )
-from ..vocabularies.item_columns import check_item_columns
-from ..vocabularies.vocabulary import CATEGORIES, Vocabularies
-from .dataset_writer import DatasetWriter, fitted_numbers, group_of
+from ..schedulers import Scheduler, SingleProcess
+from .dataset_writer import DatasetWriter, WrittenUsers, fitted_numbers, group_of
 from .earlier_histories import EarlierHistories
 from .graph import behaviour_graph
 
@@ -453,3 +455,80 @@ def kept_in_vocabularies(workflow: nvt.Workflow, categories: Path) -> Iterator[N
     finally:
         for operator, own in zip(operators, before, strict=True):
             operator.categories = own
+
+
+def write_dataset(
+    workflow: nvt.Workflow,
+    dataset: Dataset,
+    output: Path | str,
+    *,
+    overwrite: bool = False,
+    scheduler: Scheduler | None = None,
+) -> WrittenUsers:
+    """Write a log as a dataset directory, by a fitted workflow that ends in ``GroupHistories``.
+
+    The directory has ``users/*.parquet``, ``schema.pbtxt``, ``feature_spec.yaml``, the
+    vocabularies in ``categories/`` and the workflow itself; it appears whole or not at all.
+
+    Args:
+        workflow: The fitted workflow.
+        dataset: The log: all rows, those that train and those that test.
+        output: The dataset directory.
+        overwrite: Replace a directory that holds something.
+        scheduler: Where to work; this process if None.
+
+    Raises:
+        MerlinSimError: Where the workflow ends in something else or was not fitted, or a user
+            stands in several partitions.
+    """
+    group = group_of(workflow)
+    if group.items.table is None:
+        raise MerlinSimError(
+            "The workflow should be fitted before it writes a dataset: "
+            "`workflow.fit(ms.rows_that_train(workflow, log))`."
+        )
+    _refuse_missing_columns(workflow, dataset)
+    group.refuse_split_users(dataset)
+    with staged_directory(Path(output), overwrite=overwrite) as directory:
+        writer = DatasetWriter(workflow, dataset, directory, scheduler or SingleProcess())
+        written = writer.write_users()
+        writer.write_vocabularies()
+        writer.write_documents()
+        write_fitted(directory, workflow)
+    return written
+
+
+def rows_that_train(workflow: nvt.Workflow, dataset: Dataset) -> Dataset:
+    """The rows of a log that train, by the split of the workflow's ``GroupHistories``.
+
+    ``workflow.fit`` learns from the rows that it is given: ids and numbers that are fitted on
+    these know nothing of the rows that test.
+
+    Args:
+        workflow: It ends in ``GroupHistories``.
+        dataset: The log; all rows of a user stand in one partition.
+    """
+    group = group_of(workflow)
+    _refuse_missing_columns(workflow, dataset)
+    frames = dataset.to_ddf()
+    chosen = frames.map_partitions(_training_rows, group, meta=frames._meta)
+    return Dataset(chosen, schema=dataset.schema, cpu=dataset.cpu)
+
+
+def _refuse_missing_columns(workflow: nvt.Workflow, dataset: Dataset) -> None:
+    """Raise a MerlinSimError where a log lacks columns that a workflow reads."""
+    selectors = [node.selector or node.op.selector for node in workflow.graph.leaf_nodes]
+    there = dataset.schema.column_names
+    reads = dict.fromkeys(name for selector in selectors for name in selector.names)
+    missing = [name for name in reads if name not in there]
+    if missing:
+        raise MerlinSimError(
+            f"The log lacks columns that the workflow reads: {', '.join(missing)}. It has "
+            f"{', '.join(there)}."
+        )
+
+
+def _training_rows(frame: Any, group: GroupHistories) -> Any:
+    if not len(frame):
+        return frame
+    return frame[group.trains(frame)].reset_index(drop=True)

@@ -13,15 +13,13 @@ from typing import Any
 import nvtabular as nvt
 
 from ..behaviour.behaviour_columns import EARLIER, PLACE, SECONDS, BehaviourColumns
-from ..behaviour.rules import ITEM_ORDER, SampleRules
-from ..behaviour.split import Split
+from ..behaviour.rules import ITEM_ORDER, SampleRules, Split
 from ..features.feature import INTERACTION, ITEM, USER, FeatureSet, Number, Time
 from ..features.known_values import cycles_of
 from ..features.raw_values import SEPARATOR
 from ..ops.categorify import Categorify
-from ..ops.fill_as_of import FillAsOf
+from ..ops.columns import FillAsOf, QuantileBuckets, SplitKeys
 from ..ops.group_histories import GroupHistories
-from ..ops.numbers import QuantileBuckets, SplitKeys
 
 FREQUENCY, KEY, HASH = "frequency", "key", "hash"
 

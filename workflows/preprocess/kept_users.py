@@ -1,9 +1,9 @@
-"""Of one bucket of the log: the interactions of users with enough of them."""
+"""Of one bucket of the log: the users with enough interactions, and what its order tells."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -14,21 +14,112 @@ import pyarrow.compute as pc
 from ...foundation.atomic_write import whole_file
 from ...schemas.item_table import KEY
 from ...schemas.users_layout import JOINS, SAMPLE
-from ..behaviour.behaviour_columns import EARLIER, PLACE, BehaviourColumns
-from ..behaviour.equal_times import order_within_times
-from ..behaviour.interaction_roles import TAKEN
+from ..behaviour.behaviour_columns import EARLIER, PLACE, TAKEN, BehaviourColumns
+from ..behaviour.interactions import order_within_times
 from ..behaviour.rules import SampleRules
-from ..engine.backend import join_keys, order_of_rows, ranks
+from ..checks.feature_counts import auc_of_counts
 from ..features.known_values import changes_by_code, codes_of, cycles_of, fill_as_of
-from .file_order import FileOrder
+from ..frames import join_keys, order_of_rows, ranks
+from .earlier_histories import SAMPLES_SO_FAR, TAKEN_SO_FAR, columns_of_rows, write_newest
 from .graph import place_columns
-from .newest_rows import (
-    SAMPLES_SO_FAR,
-    TAKEN_SO_FAR,
-    columns_of_rows,
-    write_newest,
-)
 from .user_buckets import DealtFiles
+
+RANKS = 16
+"""Into so many shares of its group the rank of a row is put."""
+LEAST_ROWS = 100
+"""Fewer rows tell nothing."""
+SORTED_SHARE = 0.65
+"""From this share of rising pairs on, or from its complement down, rows count as sorted."""
+TELLING_AUC = 0.6
+"""From this AUC on, or from its complement down, the rank of a row tells its label."""
+
+Codes = npt.NDArray[np.int64]
+
+
+@dataclass
+class FileOrder:
+    """Counts, of rows that have one user and one time, in the order of the file."""
+
+    same_time: int = 0
+    """Rows that have the user and the time of an earlier row."""
+    pairs: int = 0
+    """Neighbouring rows of different items."""
+    rising: int = 0
+    """Those of them whose second item has the greater key."""
+    ranks: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros((RANKS, 2), np.int64))
+    """[ranks, 2] By a row's rank among the rows of its time and by its label, how many."""
+
+    @classmethod
+    def of(cls, users: Codes, times: Codes, items: Codes, labels: Codes | None) -> FileOrder:
+        """Count some rows, which hold all rows of their users.
+
+        >>> users, times = np.array([1, 1, 1, 1]), np.array([5, 5, 5, 6])
+        >>> found = FileOrder.of(users, times, np.array([3, 4, 9, 1]), np.array([1, 0, 0, 1]))
+        >>> found.same_time, found.pairs, found.rising, found.auc_of_rank()
+        (2, 2, 2, 0.0)
+
+        Args:
+            users: [rows] Codes of users.
+            times: [rows] Codes of times.
+            items: [rows] Items, numbered in the order of their keys.
+            labels: [rows] 0 and 1, where the log has labels.
+        """
+        order = order_of_rows([users, times])
+        same = (np.diff(users[order]) == 0) & (np.diff(times[order]) == 0)
+        steps = np.diff(items[order])[same]
+        found = cls(int(same.sum()), int((steps != 0).sum()), int((steps > 0).sum()))
+        if labels is not None and len(order):
+            begins = np.flatnonzero(np.concatenate([[True], ~same]))
+            sizes = np.diff(np.append(begins, len(order)))
+            rank = np.arange(len(order)) - np.repeat(begins, sizes)
+            of = np.repeat(sizes, sizes)
+            several = of > 1
+            share = (rank[several] * RANKS) // of[several]
+            np.add.at(found.ranks, (share, labels[order][several]), 1)
+        return found
+
+    def add(self, other: FileOrder) -> None:
+        """Add the counts of other users."""
+        self.same_time += other.same_time
+        self.pairs += other.pairs
+        self.rising += other.rising
+        self.ranks += other.ranks
+
+    def auc_of_rank(self) -> float | None:
+        """How well a row's rank among the rows of its time tells label 1 from 0."""
+        return auc_of_counts(np.arange(RANKS, dtype=np.float64), self.ranks)
+
+    def lines(self, order_counts: bool) -> list[str]:
+        """Say what the order of the file tells.
+
+        Args:
+            order_counts: Whether samples see the order of the file.
+        """
+        found = []
+        share = self.rising / max(1, self.pairs)
+        if self.pairs >= LEAST_ROWS and not 1 - SORTED_SHARE < share < SORTED_SHARE:
+            found.append(
+                f"the item's key rises in {share:.1%} of the {self.pairs:,} pairs of neighbouring "
+                "rows that have one user and one time: the file is sorted by it"
+            )
+        auc = self.auc_of_rank()
+        if self.ranks.sum() >= LEAST_ROWS and auc is not None:
+            if not 1 - TELLING_AUC < auc < TELLING_AUC:
+                found.append(
+                    f"the rank of a row in the file, among the rows of its user and time, tells "
+                    f"its label (AUC {auc:.3f})"
+                )
+        if not found:
+            return []
+        if order_counts:
+            advice = (
+                "WARNING: models learn this order in place of behaviour. Leave out "
+                "`--order_of_equal_times log`, or give `hash`"
+            )
+        else:
+            advice = "no sample sees this order: a hash orders rows of one time"
+        return [*found, advice]
+
 
 EVENTS = "events"
 ITEMS = "items"
@@ -289,11 +380,11 @@ def _encoded(table: pa.Table) -> pa.Table:
 
 def _with_nulls(earlier: pa.Table, rows: pa.Table) -> pa.Table:
     """Give earlier rows the columns of the log that they lack; their place is before all others."""
-    for field in rows.schema:
-        if field.name in earlier.column_names:
+    for column in rows.schema:
+        if column.name in earlier.column_names:
             continue
-        nothing = pa.nulls(earlier.num_rows, field.type)
-        if field.name == PLACE:
+        nothing = pa.nulls(earlier.num_rows, column.type)
+        if column.name == PLACE:
             nothing = pa.array(np.full(earlier.num_rows, -1, np.int64))
-        earlier = earlier.append_column(field.name, nothing)
+        earlier = earlier.append_column(column.name, nothing)
     return earlier

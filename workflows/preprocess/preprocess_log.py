@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,37 +30,47 @@ from ...schemas.users_layout import USERS as USERS_LAYOUT
 from ..behaviour.behaviour_columns import PLACE, BehaviourColumns
 from ..behaviour.dataset_spec import EVENTS as COUNTED_EVENTS
 from ..behaviour.dataset_spec import ITEM_CHANGES
-from ..behaviour.rules import ALL_ROWS, LATEST, SampleRules
-from ..behaviour.split import VALIDATION, Split
-from ..engine.backend import frame_from_arrow
-from ..engine.schedulers import fitting_on, written_by_task
-from ..engine.workflow import Workflow
+from ..behaviour.rules import ALL_ROWS, LATEST, VALIDATION, SampleRules, Split
+from ..behaviour.vocabularies import CATEGORIES
 from ..features.fitted_numbers import FittedNumbers
-from ..logs.times import text_of_time
+from ..frames import frame_from_arrow
+from ..logs.text_lines import BadRows
+from ..logs.times import TimeRange, joined, known_times, text_of_time
 from ..ops.categorify import Categorify
 from ..ops.group_histories import GroupHistories
-from ..vocabularies.vocabulary import CATEGORIES
+from ..ops.workflow import Workflow
+from ..schedulers import fitting_on, written_by_task
 from .dataset_writer import (
     DatasetWriter,
     fitted_numbers,
     keys_of,
 )
-from .earlier_histories import EarlierHistories
+from .earlier_histories import HISTORY, EarlierHistories
 from .fitted import write_fitted
 from .graph import behaviour_graph, place_columns
-from .interactions import read_interactions
-from .kept_users import EVENTS, ITEMS, SHOWN, Given, read_all
-from .newest_rows import HISTORY
-from .refusals import (
+from .kept_users import EVENTS, ITEMS, SHOWN, Given, KeepLongUsers, read_all
+from .settings import (
+    SAMPLES,
+    Settings,
     refuse_times_that_leave_a_part_empty,
     refuse_what_cannot_be_built,
     split_in_words,
     split_of,
 )
-from .settings import SAMPLES, Settings
 from .summary import Summary
+from .user_buckets import (
+    BUCKETS,
+    DealtFiles,
+    DealtPiece,
+    LogDealer,
+    deal_log,
+    number_of_buckets,
+)
 
 WORK = ".work"
+EARLIER_BUCKETS = "earlier buckets"
+MOST_BEHAVIOURS = 20
+"""That a message names."""
 
 
 class _UnfitInLog(Exception):
@@ -129,11 +140,9 @@ class _Run:
             (self.work / name).mkdir(parents=True)
         (self.directory / HISTORY).mkdir()
         given = self._read_given()
-        interactions = read_interactions(
-            settings, self.work, self.directory / HISTORY, given, summary
-        )
+        dealt = self._read_interactions()
         refuse_times_that_leave_a_part_empty(settings, summary)
-        interactions.choose_users()
+        self._choose_users(given, *dealt)
         columns, rules, split = self._settled_by_log(tuple(given))
         workflow = self._workflow(columns, rules, split)
         if settings.fits:
@@ -143,12 +152,134 @@ class _Run:
         self._write(workflow)
         shutil.rmtree(self.work)
 
+    # ---- read ----
+
     def _read_given(self) -> Given:
         if self.settings.given is None or not self.settings.fits:
             return {}
         given, bad = self.settings.given()
         self.summary.bad_rows.append(bad)
         return given
+
+    def _read_interactions(self) -> tuple[int, DealtFiles, DealtFiles | None]:
+        """Deal the log out to buckets by its users, and the earlier histories that it continues.
+
+        Returns:
+            How many buckets there are, and where both stand.
+        """
+        settings, summary, source = self.settings, self.summary, self.settings.source
+        more = 0 if settings.earlier is None else settings.earlier.size()
+        buckets = number_of_buckets(source.size() + more)
+        (self.work / BUCKETS).mkdir()
+        dealer = LogDealer(
+            source,
+            settings.columns,
+            self.work / BUCKETS,
+            buckets,
+            settings.on_bad_rows,
+            settings.parts,
+            bool(place_columns(settings.columns)),
+        )
+        with settings.narrator.phase("reading interactions", source.size()) as report:
+            results = deal_log(dealer, settings.scheduler.run, report)
+        summary.interactions = sum(result.rows for result in results)
+        for result in results:
+            summary.behaviours += result.behaviours
+        summary.bad_rows += _bad_rows(source.blocks(), results)
+        if not summary.interactions:
+            raise summary.stopped(f"{settings.files}: expected interactions, found none.")
+        dealt = DealtFiles(self.work / BUCKETS, tuple(result.file for result in results))
+        earlier, ranges = None, [result.times for result in results]
+        times = joined(ranges)
+        assert times is not None  # as there are interactions
+        if settings.earlier is not None:
+            earlier, more_ranges = self._deal_earlier(settings.earlier, buckets, dealt)
+            ranges += more_ranges
+        columns = settings.columns
+        known = known_times(
+            joined(ranges) or times, source.time_kind(), columns.features.timestamp_unit,
+            columns.needs_unit, columns.timestamp,
+        )  # fmt: skip
+        summary.times = replace(known, range=times)
+        self._tell_what_behaviours_are_for()
+        return buckets, dealt, earlier
+
+    def _deal_earlier(
+        self, earlier: EarlierHistories, buckets: int, log: DealtFiles
+    ) -> tuple[DealtFiles, list[TimeRange | None]]:
+        """Deal the earlier rows out as well; gives from when to when they are, too."""
+        settings, output, ranges = self.settings, self.work / EARLIER_BUCKETS, []
+        output.mkdir()
+        with settings.narrator.phase("reading earlier histories", len(earlier.files)) as report:
+            for rows, found in earlier.deal(
+                settings.columns, log.empty_table(), settings.source.time_kind(), buckets, output
+            ):
+                report(1, rows)
+                ranges.append(found)
+        return DealtFiles(output, tuple(path.name for path in output.glob("*.arrow"))), ranges
+
+    def _tell_what_behaviours_are_for(self) -> None:
+        """Say what each behaviour is for; refuse those that a log to be fitted on lacks."""
+        settings, summary, columns = self.settings, self.summary, self.settings.columns
+        if columns.behaviour is None:
+            return
+        parts = {"history": columns.history_behaviours, "predicted": columns.target_behaviours}
+        for name in summary.behaviours:
+            played = [part for part, names in parts.items() if not names or name in names]
+            if played:
+                summary.roles[name] = " and ".join(played)
+        named = dict.fromkeys(name for names in parts.values() for name in names)
+        missing = [name for name in named if name not in summary.behaviours]
+        if missing and settings.fitted is None:
+            known = [name for name, _ in summary.behaviours.most_common(MOST_BEHAVIOURS)]
+            more = ", ..." if len(summary.behaviours) > len(known) else ""
+            raise summary.stopped(
+                f"{settings.files}: column {columns.behaviour!r}: expected the behaviours "
+                f"{', '.join(missing)}, found only {', '.join(known)}{more}.",
+            )
+
+    def _choose_users(
+        self, given: Given, buckets: int, log: DealtFiles, earlier: DealtFiles | None
+    ) -> None:
+        """Keep the users with enough interactions, and write their rows by bucket."""
+        settings, summary, rules = self.settings, self.summary, self.settings.rules
+        keep = KeepLongUsers(
+            columns=settings.columns,
+            rules=rules,
+            buckets=log,
+            earlier=earlier,
+            directory=self.work,
+            history=self.directory / HISTORY,
+            given=given,
+            parts=rules.split.columns if rules.split else (),
+            counts_items=settings.fitted is not None,
+        )
+        with settings.narrator.phase("choosing users", buckets) as report:
+            for bucket in settings.scheduler.run(keep, range(buckets)):
+                report(1, bucket.rows)
+                summary.add_bucket(bucket, settings.columns)
+                kinds = [EVENTS, *([ITEMS] if keep.counts_items else [])]
+                for kind in kinds if bucket.rows else ():
+                    written_by_task(keep.file(kind, bucket.bucket))
+                if bucket.mixed:
+                    raise MerlinSimError(
+                        f"{settings.files}: expected that a user's interactions of test come "
+                        "after those that validate, and these after those that train; found one "
+                        f"of user {bucket.mixed} of a later part."
+                    )
+        if not summary.users:
+            together = ""
+            if settings.earlier is not None:
+                together = f"in the histories of {settings.earlier.directory} and the log together "
+            raise summary.stopped(
+                f"No user has {rules.shortest_sequence_for_user} "
+                f"{settings.columns.history_in_words} or more "
+                f"{together}(`shortest_sequence_for_user`): {summary.interactions:,} "
+                f"interactions of {summary.dropped_users:,} users were read from "
+                f"{settings.files}, nothing is left.",
+            )
+        for files in filter(None, (log, earlier)):
+            shutil.rmtree(files.directory)
 
     # ---- graph ----
 
@@ -384,6 +515,18 @@ class _Run:
             self.settings.source.time_kind(),
             {path.name: sha256(path) for path in files},
         )
+
+
+def _bad_rows(blocks: Sequence[Any], results: Sequence[DealtPiece]) -> Iterable[BadRows]:
+    """The bad rows of each file, by their lines in it."""
+    found: dict[Path, BadRows] = {}
+    lines: dict[Path, int] = {}
+    for result in sorted(results, key=lambda result: result.block):
+        path = blocks[result.block].path
+        before = lines.setdefault(path, blocks[result.block].header)
+        found.setdefault(path, BadRows(str(path))).add(result.bad, before)
+        lines[path] = before + result.lines
+    return found.values()
 
 
 def newest_tenth(times: npt.NDArray[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""What is to become of which log, and who does the work."""
+"""What is to become of which log, who does the work, and what is refused before it begins."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator, Silence
 from ...schemas.users_layout import USERS as USERS_LAYOUT
 from ..behaviour.behaviour_columns import BehaviourColumns
-from ..behaviour.equal_times import exclude_own_time
-from ..behaviour.rules import SampleRules
-from ..engine.schedulers import Scheduler, SingleProcess
+from ..behaviour.interactions import exclude_own_time
+from ..behaviour.rules import NONE, SPLIT_RULES, SampleRules, Split
+from ..features.feature import ORDER
 from ..logs.log_source import LogSource
-from ..logs.text_lines import FAIL, BadRows
+from ..logs.text_lines import FAIL, POLICIES, BadRows
+from ..logs.times import NANOSECONDS
+from ..schedulers import Scheduler, SingleProcess
 from .earlier_histories import EarlierHistories
 from .fitted import FittedWorkflow
 from .kept_users import Given
+from .summary import Summary
 
 SAMPLES = "samples"
 LAYOUTS = (SAMPLES, USERS_LAYOUT)
@@ -64,3 +68,138 @@ class Settings:
     def files(self) -> str:
         """The log's files, as messages name them."""
         return ", ".join(map(str, self.source.files))
+
+
+def refuse_what_cannot_be_built(settings: Settings) -> None:
+    """Raise a MerlinSimError where settings contradict each other, or name what there is not."""
+    if settings.on_bad_rows not in POLICIES:
+        raise MerlinSimError(
+            f"`on_bad_rows` should be one of {', '.join(POLICIES)}. "
+            f"Received: `on_bad_rows` = {settings.on_bad_rows!r}."
+        )
+    _check_files(settings)
+    _check_unit(settings)
+    _check_negatives(settings)
+    _check_layout(settings)
+    _check_earlier(settings)
+    _check_growth(settings)
+
+
+def refuse_times_that_leave_a_part_empty(settings: Settings, summary: Summary) -> None:
+    """Raise a MerlinSimError where no row of the log lies in a part that times make.
+
+    Args:
+        settings: What is to be made of the log.
+        summary: Knows from when to when the log is.
+    """
+    split, fitted = split_of(settings.rules, settings.source), settings.fitted
+    if split is None or split.test_from is None or summary.times is None:
+        return
+    borders = [("test_from", split.test_from)]
+    if split.validation_from is not None:
+        borders.insert(0, ("validation_from", split.validation_from))
+    times, mappings = summary.times.range, settings.rules.mappings
+    places = [(name, float(time)) for name, time in borders]
+    empty = None
+    if times.first >= places[0][1]:
+        empty = mappings[0], f"every row of the log is of the time of `{places[0][0]}` or later"
+    elif times.last < places[-1][1]:
+        empty = mappings[-1], f"every row of the log is before `{places[-1][0]}`"
+    if empty is None:
+        return
+    mapping, reason = empty
+    kept = ""
+    if fitted is not None and settings.rules.split == fitted.rules.split:
+        kept = " The split is that of the fitted workflow, which is kept where none is given."
+    raise summary.stopped(
+        f"{settings.files}: expected samples in {mapping}, found none: the split "
+        f"({split_in_words(settings.rules)}) leaves it no row: {reason} "
+        f"({summary.times}).{kept} Give a `--test_from` within the log, or `--test_users 0` for "
+        "each user's last interaction."
+    )
+
+
+def split_of(rules: SampleRules, source: LogSource) -> Split | None:
+    """The split of the rules, its times as the source has them."""
+    split = rules.split
+    if split is None or split.test_from is None:
+        return split
+    texts = {name: getattr(split, name) for name in ("test_from", "validation_from")}
+    times = {
+        name: None if text is None else source.time_of(text, f"--{name}")
+        for name, text in texts.items()
+    }
+    return split.with_times(**times)
+
+
+def split_in_words(rules: SampleRules) -> str:
+    """Name what of a split is given."""
+    given = {name: getattr(rules, name) for name in SPLIT_RULES}
+    return ", ".join(f"{name} {value}" for name, value in given.items() if value is not None)
+
+
+def _check_files(settings: Settings) -> None:
+    if (settings.parts is None) == (settings.rules.test_files is None):
+        return
+    if settings.parts is None:
+        raise MerlinSimError(
+            "The rules have a split by given files, expected its files too (`--test_path`); or "
+            "give another split (`--test_users 0` for each user's last interaction)."
+        )
+    raise MerlinSimError("Files of test are given, expected rules with `test_files` = True.")
+
+
+def _check_unit(settings: Settings) -> None:
+    columns = settings.columns
+    unit = columns.features.timestamp_unit
+    if unit == ORDER and columns.needs_unit and settings.source.time_kind() not in NANOSECONDS:
+        raise MerlinSimError(
+            f"{settings.files}: column {columns.timestamp!r}: its numbers are an order "
+            "(`--timestamp_unit order`), and `--features` makes time intervals or cycles of them: "
+            "expected a unit: s, ms, us or ns."
+        )
+
+
+def _check_negatives(settings: Settings) -> None:
+    if settings.columns.label is None and not settings.rules.twins:
+        raise MerlinSimError(
+            f"`negatives` = {NONE!r} needs a column of labels (`--label_column`): without one "
+            "every row of the log is a positive sample, and none would be negative."
+        )
+
+
+def _check_earlier(settings: Settings) -> None:
+    if settings.earlier is None:
+        return
+    if settings.fitted is None:
+        raise MerlinSimError(
+            f"The histories of {settings.earlier.directory} go on in its ids: expected a fitted "
+            "workflow too (`--fitted`)."
+        )
+    settings.earlier.check(settings.rules.kept_for_next, settings.source.time_kind())
+    settings.earlier.size()
+
+
+def _check_growth(settings: Settings) -> None:
+    if settings.grow and settings.fitted is None:
+        raise MerlinSimError(
+            "Vocabularies grow from those of a fitted workflow (`--fitted`). Received: none."
+        )
+    if settings.grow and settings.columns.features.encodings:
+        raise MerlinSimError(
+            "`encodings` are counts of the log that was fitted on, which do not grow. "
+            f"Received: {', '.join(settings.columns.features.encoded)} with `grow`. Fit anew, on "
+            "both logs."
+        )
+
+
+def _check_layout(settings: Settings) -> None:
+    if settings.layout not in LAYOUTS:
+        raise MerlinSimError(
+            f"`layout` should be {' or '.join(LAYOUTS)}. Received: `layout` = {settings.layout!r}."
+        )
+    if settings.layout == USERS_LAYOUT and settings.rules.pad:
+        raise MerlinSimError(
+            "`pad` is of the samples layout: users' histories have no longest length. "
+            f"Received: `pad` = True with `layout` = {settings.layout!r}."
+        )

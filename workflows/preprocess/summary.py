@@ -17,8 +17,7 @@ from ..behaviour.rules import (
 )
 from ..logs.text_lines import BadRows
 from ..logs.times import LogTimes
-from .file_order import FileOrder
-from .kept_users import KeptBucket
+from .kept_users import FileOrder, KeptBucket
 
 
 @dataclass

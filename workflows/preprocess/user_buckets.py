@@ -15,16 +15,16 @@ import pyarrow as pa
 from ...foundation.atomic_write import whole_file
 from ...foundation.hashing import hash_keys
 from ..behaviour.behaviour_columns import PLACE, BehaviourColumns
-from ..behaviour.roles import with_roles
-from ..behaviour.split import PART
-from ..engine.schedulers import written_by_task
+from ..behaviour.interactions import with_roles
+from ..behaviour.rules import PART
 from ..logs.log_source import Block, LogSource, Piece
 from ..logs.text_lines import FAIL, BadRow, refuse
 from ..logs.times import TimeRange
+from ..schedulers import written_by_task
 
 BUCKETS = "buckets"
 """Name of the directory that they stand in."""
-BYTES_PER_BUCKET = 256 << 20
+BYTES_PER_BUCKET = 128 << 20
 MOST_BUCKETS = 512
 BLOCK = 1 << 40
 """More rows than a block of the log has."""
@@ -123,7 +123,7 @@ def number_of_buckets(raw_bytes: int) -> int:
     """So many buckets that one of them, with all it grows into, is small.
 
     >>> number_of_buckets(0), number_of_buckets(3 << 30)
-    (1, 13)
+    (1, 25)
     """
     return min(MOST_BUCKETS, 1 + raw_bytes // BYTES_PER_BUCKET)
 

@@ -31,8 +31,8 @@ from ...schemas.dataset import DatasetDirectory, write_documents
 from ...schemas.specs.feature_spec import Chunk, FeatureSpec
 from ...schemas.translation.merlin_schema import to_merlin_schema
 from ...schemas.users_layout import USERS, UsersLayout
-from ..engine.backend import arrow_lists
-from ..engine.parquet_files import ROWS_PER_FILE, columns_with_few_ids, write_samples_file
+from ..frames import arrow_lists
+from ..parquet_files import ROWS_PER_FILE, columns_with_few_ids, write_samples_file
 
 SAMPLES = 1 << 14
 """So many are made at a time."""

@@ -30,7 +30,7 @@ from ...schemas.channels import (
 )
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.specs.feature_spec import FeatureSpec
-from ..engine.backend import lists_of_arrow
+from ..frames import lists_of_arrow
 from .chunk_files import ChunkRows, read_chunk
 
 Numbers = npt.NDArray[np.int64]

@@ -28,7 +28,7 @@ from ...foundation.exceptions import MerlinSimError
 from ...schemas.channels import LABEL
 from ...schemas.dtypes import canonical_dtype
 from ...schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
-from ..engine.backend import arrow_lists
+from ..frames import arrow_lists
 
 REMAINDER = "remainder.tfrecord"
 """The published name of the file with the samples that fill no prebatched record."""

@@ -21,7 +21,7 @@ from ...schemas.parquet import read_footer
 from ...schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
 from ...schemas.translation.merlin_schema import to_merlin_schema
 from ...schemas.translation.natural_translation import ids_start_at_one, shared_domains
-from ..engine.parquet_files import PartWriter, columns_with_few_ids
+from ..parquet_files import PartWriter, columns_with_few_ids
 from .chunk_files import ChunkRows, arrow_type, line_up, read_chunk
 from .split_binary import SPLIT_BINARY, check_lengths, split_binary_spec, write_split_binary
 

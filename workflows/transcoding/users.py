@@ -29,19 +29,18 @@ from ...schemas.parquet import read_footer
 from ...schemas.specs.feature_spec import Chunk, FeatureSpec
 from ...schemas.translation.natural_translation import shared_domains
 from ...schemas.users_layout import POPULARITY, USERS, UsersLayout, users_problems
-from ..behaviour.rules import NONE, SampleRules
-from ..behaviour.split import TRAIN
-from ..engine.backend import arrow_lists
+from ..behaviour.rules import NONE, TRAIN, SampleRules
+from ..behaviour.vocabularies import CATEGORIES
+from ..frames import arrow_lists
 from ..preprocess.dataset_writer import (
     INTERACTIONS_PER_FILE,
     INTERACTIONS_PER_GROUP,
     ZSTD_LEVEL,
     cut,
 )
+from ..preprocess.earlier_histories import HISTORY
 from ..preprocess.fitted import WORKFLOW_FILE, FittedWorkflow
-from ..preprocess.newest_rows import HISTORY
 from ..preprocess.write_samples import AllUsers, SamplesOfUsers, write_samples
-from ..vocabularies.vocabulary import CATEGORIES
 from .chunk_files import ChunkRows
 from .sample_histories import Hashes, Numbers, SampleBatch, Samples, UserHistories
 

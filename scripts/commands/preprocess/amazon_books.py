@@ -88,8 +88,8 @@ def amazon_books(
         amazon_files,
         read_categories,
     )
-    from ....workflows.engine.schedulers import open_scheduler
     from ....workflows.preprocess.preprocess_log import PreprocessLog
+    from ....workflows.schedulers import open_scheduler
 
     started = time.monotonic()
     check_apart(output_path, [amazon_dataset_path, fitted, history])

@@ -75,7 +75,7 @@ def criteo(
     from ....workflows.criteo.click_graph import CriteoRules, load_clicks
     from ....workflows.criteo.criteo_columns import parse_thresholds
     from ....workflows.criteo.criteo_log import find_days
-    from ....workflows.engine.schedulers import open_scheduler
+    from ....workflows.schedulers import open_scheduler
 
     started = time.monotonic()
     check_apart(output_path, [criteo_path, fitted])

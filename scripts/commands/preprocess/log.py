@@ -143,10 +143,10 @@ def log(
 
     from ....foundation.progress import Terminal
     from ....foundation.staging import check_apart
-    from ....workflows.engine.schedulers import open_scheduler
     from ....workflows.logs.csv_file import files_of_log
     from ....workflows.logs.table_log import TableLog, unread_behaviours, unread_labels
     from ....workflows.preprocess.preprocess_log import PreprocessLog
+    from ....workflows.schedulers import open_scheduler
 
     started = time.monotonic()
     check_apart(output_path, [*files, *validation_files, *test_files, fitted, history])

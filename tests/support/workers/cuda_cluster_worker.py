@@ -37,7 +37,7 @@ def main() -> None:
     hide_tensorflow()
     import dask
 
-    from merlin_sim.workflows.engine.schedulers import GpuCluster, open_scheduler
+    from merlin_sim.workflows.schedulers import GpuCluster, open_scheduler
 
     with open_scheduler("auto") as scheduler:
         assert isinstance(scheduler, GpuCluster)

@@ -12,7 +12,7 @@ import pytest
 from merlin.io import Dataset
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.workflows.engine.workflow import Workflow
+from merlin_sim.workflows.ops.workflow import Workflow
 from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
 OPTIONS = (

@@ -9,7 +9,7 @@ import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.workflows.behaviour.split import Split
+from merlin_sim.workflows.behaviour.rules import Split
 from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
 OPTIONS = (

@@ -34,10 +34,10 @@ from merlin_sim.workflows.criteo.criteo_columns import (
     parse_thresholds,
 )
 from merlin_sim.workflows.criteo.criteo_log import find_days
-from merlin_sim.workflows.engine.schedulers import SingleProcess
 from merlin_sim.workflows.logs import text_lines
 from merlin_sim.workflows.logs.text_lines import SKIP
 from merlin_sim.workflows.saving import save_workflow
+from merlin_sim.workflows.schedulers import SingleProcess
 from merlin_sim.workflows.synthetic.click_days import PlantedClicks, synthesize_days
 
 ROWS = 400

@@ -22,10 +22,10 @@ EXPECTED = {"a": ("b", 5), "b": ("a", 9), "c": ("late", 2)}
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "files", "groups"])
 def test_the_last_in_the_log_decides(kind, run_cli, tmp_path, monkeypatch):
-    from merlin_sim.workflows.preprocess import interactions
+    from merlin_sim.workflows.preprocess import preprocess_log
 
     if kind == "groups":  # several buckets: users of one item stand apart
-        monkeypatch.setattr(interactions, "number_of_buckets", lambda size: 5)
+        monkeypatch.setattr(preprocess_log, "number_of_buckets", lambda size: 5)
     text = "features: {price: {type: number, of: item, operators: [{FillMissing: {fill_val: -1}}]}}"
     features = write_features(tmp_path / "features.yaml", text)
     log, files = log_of(TIED), [tmp_path / "a.parquet"]

@@ -221,10 +221,10 @@ def test_one_row_a_user_has_the_last_value_where_the_latest_are_asked_for(run):
 
 @pytest.mark.parametrize("buckets", [1, 4])
 def test_buckets_of_users_change_nothing(buckets, run, monkeypatch):
-    from merlin_sim.workflows.preprocess import interactions
+    from merlin_sim.workflows.preprocess import preprocess_log
 
     plain = rows_of(run(f"plain_{buckets}"))
-    monkeypatch.setattr(interactions, "number_of_buckets", lambda size: buckets)
+    monkeypatch.setattr(preprocess_log, "number_of_buckets", lambda size: buckets)
     parted = rows_of(run(f"parted_{buckets}"))
     names = ["place", "label", "what_trgt", "level", "age", "brand_trgt", "price_trgt", "income"]
     order = ["place", "label", "what_trgt"]

@@ -16,7 +16,7 @@ from nvtabular import ColumnSelector
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.hashing import hash_keys
-from merlin_sim.workflows.engine.backend import host_frame
+from merlin_sim.workflows.frames import host_frame
 from merlin_sim.workflows.ops import counted_keys, key_index
 from merlin_sim.workflows.ops.categorify import Categorify
 

@@ -221,7 +221,7 @@ def test_a_dask_cluster_fits_and_writes_the_same(tmp_path):
     from distributed import Client, LocalCluster
     from merlin.core.utils import set_dask_client
 
-    from merlin_sim.workflows.engine.schedulers import DaskCluster
+    from merlin_sim.workflows.schedulers import DaskCluster
 
     log = parted(some_log(), 4)
     alone = compose(tmp_path / "alone", price=nvt.ops.LogOp)
@@ -258,6 +258,28 @@ def test_missing_columns_are_named(tmp_path):
             ["user", "item"]
             >> ops.GroupHistories(user="user", item="item", order="time", label="clicked")
         ).fit(Dataset(some_log(), cpu=True))
+
+
+@pytest.mark.parametrize("asked", ["rows that train", "dataset"])
+def test_a_log_without_columns_that_the_workflow_reads_is_refused(asked, tmp_path):
+    workflow = compose(tmp_path)
+    workflow.fit(Dataset(some_log(), cpu=True))
+    lacking = Dataset(some_log().drop(columns=["price", "clicked"]), cpu=True)
+    message = "lacks columns that the workflow reads: .*. It has user, item, category, time"
+    with pytest.raises(ms.MerlinSimError, match=message) as found:
+        if asked == "dataset":
+            ms.write_dataset(workflow, lacking, tmp_path / "dataset")
+        ms.rows_that_train(workflow, lacking)
+    assert "price" in str(found.value) and "clicked" in str(found.value)
+
+
+def test_a_directory_that_holds_something_is_replaced_when_asked(tmp_path):
+    workflow, log = compose(tmp_path / "keys"), Dataset(some_log(), cpu=True)
+    workflow.fit(log)
+    ms.write_dataset(workflow, log, tmp_path / "dataset")
+    with pytest.raises(ms.MerlinSimError, match="`overwrite=True` in Python"):
+        ms.write_dataset(workflow, log, tmp_path / "dataset")
+    assert ms.write_dataset(workflow, log, tmp_path / "dataset", overwrite=True).users == 50
 
 
 def test_another_last_operator_is_refused(tmp_path):

@@ -19,7 +19,7 @@ from chunked_samples import (
 )
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.workflows.engine import parquet_files
+from merlin_sim.workflows import parquet_files
 
 
 def test_tfrecords_of_single_samples(tmp_path, transcode, monkeypatch):

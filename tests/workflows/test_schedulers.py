@@ -18,13 +18,9 @@ from stand_in import FOLDER, SHORT_OF_MEMORY, load, machine
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.gpus import look
-from merlin_sim.workflows.engine import backend, schedulers
-from merlin_sim.workflows.engine.schedulers import (
-    DaskCluster,
-    GpuCluster,
-    SingleProcess,
-    open_scheduler,
-)
+from merlin_sim.workflows import frames as backend
+from merlin_sim.workflows import schedulers
+from merlin_sim.workflows.schedulers import DaskCluster, GpuCluster, SingleProcess, open_scheduler
 
 WORKER = FOLDER.parent / "support/workers/cuda_cluster_worker.py"
 

@@ -13,12 +13,12 @@ from typing import Any, Protocol
 import dask
 from merlin.core.utils import set_dask_client
 
-from ...foundation import process_wide
-from ...foundation.cores import count_cores
-from ...foundation.exceptions import MerlinSimError
-from ...foundation.gpu_use import short_of_memory
-from ...foundation.gpus import Gpu, look
-from .backend import spill, uses_gpu
+from ..foundation import process_wide
+from ..foundation.cores import count_cores
+from ..foundation.exceptions import MerlinSimError
+from ..foundation.gpu_use import short_of_memory
+from ..foundation.gpus import Gpu, look
+from .frames import spill, uses_gpu
 
 AUTO = "auto"
 SINGLE = "single"

@@ -18,7 +18,7 @@ from merlin.io import Dataset
 from stand_in import differences, load, put_gpu_into, put_gpu_into_workflows
 
 from merlin_sim import ops
-from merlin_sim.workflows.engine import backend
+from merlin_sim.workflows import frames as backend
 
 CUPY = load("cupy")
 LOG = pa.table(

@@ -5,7 +5,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from merlin_sim.workflows.engine import backend
+from merlin_sim.workflows import frames as backend
 
 
 @pytest.mark.parametrize("largest", [5, 2**40])

@@ -10,7 +10,7 @@ import pytest
 from killed_dask_worker import AFTER, BEFORE, UNNAMED, KilledWorkers
 from preprocess_runs import all_bytes, cut_small, preprocess, write_raw_logs
 
-from merlin_sim.workflows.engine.schedulers import DaskCluster, SingleProcess, open_scheduler
+from merlin_sim.workflows.schedulers import DaskCluster, SingleProcess, open_scheduler
 
 
 class WatchedCluster(DaskCluster):

@@ -10,10 +10,9 @@ import pytest
 from merlin.dag import iter_nodes
 from merlin.io import Dataset
 
-from merlin_sim.workflows.engine.scheduled_fit import ScheduledExecutor
-from merlin_sim.workflows.engine.schedulers import SingleProcess
-from merlin_sim.workflows.engine.workflow import Workflow
 from merlin_sim.workflows.ops import Categorify
+from merlin_sim.workflows.ops.workflow import ScheduledExecutor, Workflow
+from merlin_sim.workflows.schedulers import SingleProcess
 
 
 def frame(seed):

@@ -1,4 +1,4 @@
-"""Operators of single columns that NVTabular has not: buckets by quantiles, keys of a text."""
+"""Operators that NVTabular has not: buckets, keys of a text, logarithms, values as of a time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ import nvtabular as nvt
 import pyarrow as pa
 from merlin.dag.ops.stat_operator import StatOperator
 from merlin.schema import Tags
+from nvtabular.ops import Operator
 
 from ...foundation.exceptions import MerlinSimError, UnfitNumberError
-from ..engine.backend import frame_from_arrow, frame_to_arrow, new_frame
+from ..features.known_values import fill_as_of
 from ..features.raw_values import keys_of_lists
+from ..frames import frame_from_arrow, frame_to_arrow, new_frame
+from ..logs.times import read_times
 from .registry import register
 
 Array = npt.NDArray[Any]
@@ -190,3 +193,101 @@ class SplitKeys(nvt.ops.Operator):
     def get_config(self) -> dict[str, Any]:
         """Return the arguments."""
         return {"longest": self.longest, "separator": self.separator}
+
+
+@register
+class LogNumbers(Operator):
+    """log(x + 3) of a number, 0 of one that is missing; one without a logarithm is refused.
+
+    NVTabular's LogOp adds 1, and makes NaN or minus infinity of what has no logarithm then.
+
+    >>> import pandas as pd
+    >>> from nvtabular import ColumnSelector
+    >>> numbers = pd.DataFrame({"clicks": [-2.0, float("nan"), 0.0]})
+    >>> logarithms = LogNumbers().transform(ColumnSelector(["clicks"]), numbers)["clicks"]
+    >>> [f"{value:.4f}" for value in logarithms]
+    ['0.0000', '0.0000', '1.0986']
+
+    Args:
+        added: What is added to x.
+    """
+
+    def __init__(self, added: float = 3.0) -> None:
+        """Store the argument."""
+        super().__init__()
+        self.added = added
+
+    @property
+    def output_dtype(self) -> Any:
+        """The type of what comes out."""
+        return np.float32
+
+    def get_config(self) -> dict[str, float]:
+        """Give the arguments that make the operator again."""
+        return {"added": self.added}
+
+    def transform(self, col_selector: Any, df: Any) -> Any:
+        """Transform one partition."""
+        columns = {}
+        for name in col_selector.names:
+            numbers = df[name].values.astype("float32")
+            with np.errstate(divide="ignore", invalid="ignore"):
+                logarithms = np.log(numbers + np.float32(self.added))
+            unfit = ~(np.isfinite(logarithms) | np.isnan(numbers))
+            if unfit.any():
+                raise UnfitNumberError(
+                    f"{name!r}: expected finite numbers above {-self.added:g}, as log(x + "
+                    f"{self.added:g}) is taken of them, or none. Received: "
+                    f"{float(numbers[unfit][0]):g}."
+                )
+            columns[name] = np.nan_to_num(logarithms, copy=False)
+        return new_frame(columns, like=df)
+
+
+@register
+class FillAsOf(nvt.ops.Operator):
+    """Put the last value that was known at an interaction's time in the place of its own.
+
+    A feature that changes should not tell a sample what came later, and a missing value should not
+    hide a known one. NVTabular's FillMissing knows no time. All rows of a user should stand in one
+    partition, in the order of the log.
+
+    Example usage::
+
+        filled = ["status", "user", "time"] >> ops.FillAsOf(user="user", order="time")
+
+    Args:
+        user: The column of the users, as the log has it.
+        order: The column of the times.
+        cycles: By column of a time that became a point of a circle, the two columns of such a
+            point: both are 0 where there is no time.
+    """
+
+    def __init__(
+        self, user: str, order: str, cycles: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
+        """Store the arguments."""
+        super().__init__()
+        self.user = user
+        self.order = order
+        self.cycles = {name: list(names) for name, names in (cycles or {}).items()}
+
+    def column_mapping(self, col_selector: Any) -> dict[str, list[str]]:
+        """The users and the times are only read."""
+        read = [self.user, self.order]
+        return {n: [n, *read] for n in col_selector.names if n not in read}
+
+    def transform(self, col_selector: Any, df: Any) -> Any:
+        """Fill one partition; its users' features are brought to the host for it."""
+        names = [name for name in col_selector.names if name not in (self.user, self.order)]
+        needed = {name: df[name] for name in (self.user, self.order, *names)}
+        table = frame_to_arrow(new_frame(needed, like=df))
+        users = table[self.user].combine_chunks()
+        codes = np.asarray(users.dictionary_encode().indices).astype(np.int64)
+        times = read_times(table[self.order].combine_chunks(), self.order)
+        table = fill_as_of(table, names, codes, times, self.cycles)
+        return frame_from_arrow(table.select(names))
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments."""
+        return {"user": self.user, "order": self.order, "cycles": self.cycles}

@@ -1,21 +1,17 @@
-"""NVTabular's Workflow, put right: a table may have no rows, and groups have to be whole."""
+"""NVTabular's Workflow, put right: tables without rows, whole groups, a fit on all cores."""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from typing import Any
 
-import dask
 import nvtabular as nvt
-import pyarrow as pa
-import pyarrow.compute as pc
 from merlin.dag import iter_nodes
-from merlin.dag.executors import LocalExecutor
+from merlin.dag.executors import DaskExecutor, LocalExecutor
 from merlin.io import Dataset
 
-from ...foundation.exceptions import MerlinSimError
 from ...foundation.process_wide import quiet_merlin
-from .backend import frame_to_arrow, new_frame
 
 
 class Workflow(nvt.Workflow):
@@ -32,47 +28,24 @@ class Workflow(nvt.Workflow):
         keeping.target_format = self.executor._executor.target_format
         self.executor._executor = keeping
 
-    def transform(self, data: Any, is_whole: bool = False) -> Any:
+    def transform(self, data: Any) -> Any:
         """Transform a dataset or a frame, without a warning of Merlin's for each table it makes.
-
-        Args:
-            data: What is transformed.
-            is_whole: Whether each user is known to stand in one partition: nobody looks then.
 
         Raises:
             MerlinSimError: Where a user stands in several partitions, and operators need all rows
                 of a user together.
         """
         with quiet_merlin():
-            if isinstance(data, Dataset) and not is_whole:
-                self._refuse_split_groups(data)
+            if isinstance(data, Dataset):
+                for node in iter_nodes([self.output_node]):
+                    if hasattr(node.op, "refuse_split_users"):
+                        node.op.refuse_split_users(data)
             return super().transform(data)
-
-    def _refuse_split_groups(self, data: Dataset) -> None:
-        ops = [node.op for node in iter_nodes([self.output_node])]
-        keys = {key for op in ops if (key := getattr(op, "whole_by", None)) is not None}
-        for key in keys & set(data.schema.column_names):
-            parts = data.to_ddf(columns=[key]).to_delayed()
-            if len(parts) < 2:
-                continue
-            found = dask.compute(*[dask.delayed(_distinct)(part, key) for part in parts])
-            counts = pc.value_counts(pa.concat_arrays(found)).field("counts")
-            split = pc.sum(pc.greater(counts, 1)).as_py()
-            if split:
-                raise MerlinSimError(
-                    f"A history needs all rows of its user in one partition. Received: {split:,} "
-                    f"users (column {key!r}) with rows in several of {len(parts)} partitions. "
-                    f"`dataset.shuffle_by_keys([{key!r}])` brings them together."
-                )
 
     def _transform_df(self, df: Any) -> Any:
         if not self.graph.output_schema:
             raise ValueError("The workflow has no output schema: it has to be fitted first.")
         return _KeepEmptyTables().transform(df, self.output_node, self.output_dtypes)
-
-
-def _distinct(frame: Any, key: str) -> pa.Array:
-    return pc.unique(frame_to_arrow(new_frame({key: frame[key]}, like=frame))[key])
 
 
 class TemporaryFiles:
@@ -112,3 +85,35 @@ class _KeepEmptyTables(LocalExecutor):
             for upstream in node.parents_with_dependencies
         ]
         return [output for output in outputs if output is not None and len(output.columns)]
+
+
+class ScheduledExecutor(DaskExecutor):
+    """NVTabular's executor, which without a cluster fits on one core: here ``compute`` runs tasks.
+
+    Args:
+        workflow: Whose executor it becomes.
+        compute: Computes delayed values that do not depend on each other, in any order.
+    """
+
+    def __init__(self, workflow: Workflow, compute: Callable[[list[Any]], list[Any]]) -> None:
+        """Store the arguments."""
+        super().__init__()
+        self._executor = workflow.executor._executor
+        self.compute = compute
+
+    def fit_phase(self, dataset: Any, nodes: list[Any], strict: bool = False) -> None:
+        """Fit operators that do not depend on each other."""
+        ddf = dataset.to_ddf()
+        for node in nodes:
+            upstream = node.parents_with_dependencies
+            made = {name for parent in upstream for name in parent.output_columns.names}
+            further = [name for name in node.input_columns.names if name not in made]
+            frame = self.transform(
+                ddf, upstream, additional_columns=further, capture_dtypes=True, strict=strict
+            )
+            if hasattr(node.op, "fit_in_phases"):
+                learned = node.op.fit_in_phases(node.input_columns, frame, self.compute)
+            else:
+                (learned,) = self.compute([node.op.fit(node.input_columns, frame)])
+            node.op.fit_finalize(learned)
+            node.op.fitted = True

@@ -11,7 +11,7 @@ import pytest
 from preprocess_runs import COMMANDS, all_bytes, cut_small, preprocess, write_raw_logs
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.workflows.engine.schedulers import SingleProcess
+from merlin_sim.workflows.schedulers import SingleProcess
 
 
 class RunsTwice(SingleProcess):

@@ -1,1 +1,0 @@
-"""What the workflows run on: frames, NVTabular, Dask, parquet."""

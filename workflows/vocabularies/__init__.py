@@ -1,1 +1,0 @@
-"""Raw keys and their ids."""
