@@ -177,8 +177,10 @@ def with_channels(loader, dataset):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moving", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind, moving",
+    [*((kind, False) for kind in KINDS), ("labels and two negatives", True), ("behaviours", True)],
+)
 def test_rows_of_users_are_the_samples_that_are_stored(datasets, kind, moving):
     users, samples = datasets(kind, moving)
     for mapping in ("train", "validation", "test"):
@@ -190,8 +192,10 @@ def test_rows_of_users_are_the_samples_that_are_stored(datasets, kind, moving):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("memory", [4096, 0.005])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind, memory",
+    [*((kind, 4096) for kind in KINDS), ("labels", 0.005), ("behaviours and labels", 0.005)],
+)
 def test_candidates_are_the_rows_and_see_what_those_see(datasets, kind, memory):
     users, _ = datasets(kind)
     of_position = users.users.samples_per_position
