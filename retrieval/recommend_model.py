@@ -1,4 +1,4 @@
-"""What the model `recommend` did, as counters among Triton's metrics."""
+"""The model `recommend` of a server: users in, items and scores out."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+from prometheus_client import Counter, Histogram
 
 from ..foundation.exceptions import MerlinSimError
 from ..histories.open_store import open_store
@@ -21,15 +22,7 @@ from ..serving.limits import RequestError, UnavailableError
 from ..serving.servable import Servable
 from ..serving.settings import ModelSettings
 from ..serving.versions import Canary, meets_canary
-from ..serving.workers.metrics import (
-    PERIOD,
-    Counted,
-    CountedReads,
-    Increment,
-    Telling,
-    seconds_counts,
-)
-from ..serving.workers.metrics import READ_DESCRIPTIONS as OF_READS
+from ..serving.workers.metrics import SECONDS, CountedReads
 from ..serving.workers.worker import Reply, Request
 from .endpoint import (
     ANSWER,
@@ -49,70 +42,53 @@ from .rules import Rules, read_rules
 from .towers import Towers
 from .users import StoreHistories
 
-MODEL = "recommend"
-REQUESTS, REFUSED = "merlin_sim_recommend_requests", "merlin_sim_recommend_refused"
-RETRIEVED, KEPT = "merlin_sim_recommend_retrieved", "merlin_sim_recommend_kept"
-ITEMS = "merlin_sim_recommend_items"
-EMPTY_HISTORIES = "merlin_sim_recommend_empty_histories"
-UNSEEN_USERS = "merlin_sim_recommend_unseen_users"
-SECONDS, STAGE_SECONDS = "merlin_sim_recommend_seconds", "merlin_sim_recommend_stage_seconds"
-DESCRIPTIONS = {
-    REQUESTS: "Requests that were answered",
-    REFUSED: "Requests that were refused, or failed",
-    RETRIEVED: "Candidates that were looked at",
-    KEPT: "Candidates that the filters left",
-    ITEMS: "Items in answers",
-    EMPTY_HISTORIES: "Requests of users without a history, who got popular items",
-    UNSEEN_USERS: "Requests of users who were not there when the towers were trained",
-    SECONDS: "Seconds from a request's arrival at the model to its answer",
-    f"{SECONDS}_bucket": "Requests that took so many seconds at most",
-    STAGE_SECONDS: "Seconds that requests spent in a stage",
-    f"{STAGE_SECONDS}_bucket": "Requests that spent so many seconds in a stage at most",
-}
+_BY_VERSION = ("version",)
+_RECOMMEND = "merlin_sim_recommend"
+REQUESTS = Counter(f"{_RECOMMEND}_requests", "Requests that were answered", _BY_VERSION)
+REFUSED = Counter(f"{_RECOMMEND}_refused", "Requests that were refused, or failed", _BY_VERSION)
+RETRIEVED = Counter(f"{_RECOMMEND}_retrieved", "Candidates that were looked at", _BY_VERSION)
+KEPT = Counter(f"{_RECOMMEND}_kept", "Candidates that the filters left", _BY_VERSION)
+ITEMS = Counter(f"{_RECOMMEND}_items", "Items in answers", _BY_VERSION)
+EMPTY_HISTORIES = Counter(
+    f"{_RECOMMEND}_empty_histories",
+    "Requests of users without a history, who got popular items",
+    _BY_VERSION,
+)
+UNSEEN_USERS = Counter(
+    f"{_RECOMMEND}_unseen_users",
+    "Requests of users who were not there when the towers were trained",
+    _BY_VERSION,
+)
+TIME = Histogram(
+    f"{_RECOMMEND}_seconds",
+    "Seconds from a request's arrival at the model to its answer",
+    _BY_VERSION,
+    buckets=SECONDS,
+)
+STAGE_TIME = Histogram(
+    f"{_RECOMMEND}_stage_seconds",
+    "Seconds that requests spent in a stage",
+    ("version", "stage"),
+    buckets=SECONDS,
+)
 
 
-class RecommendTally(Telling):
-    """Counts what is answered, version by version of the ranker.
+def count_stage(version: int, stage: str, seconds: float) -> None:
+    """Count a request's stage."""
+    STAGE_TIME.labels(str(version), stage).observe(seconds)
 
-    Args:
-        increment: Tells Triton.
-        period: Seconds between two times.
-    """
 
-    def __init__(self, increment: Increment, period: float = PERIOD) -> None:
-        """Begin to tell."""
-        super().__init__(MODEL, increment, period)
-
-    def stage(self, version: int, stage: str, seconds: float) -> None:
-        """Count a request's stage."""
-        labels = (("version", str(version)), ("stage", stage))
-        self.count(seconds_counts(STAGE_SECONDS, labels, seconds))
-
-    def answered(self, version: int, answer: Answer, is_known: bool, seconds: float) -> None:
-        """Count an answer.
-
-        Args:
-            version: Of the ranker.
-            answer: What was answered.
-            is_known: Whether the towers know the user.
-            seconds: How long it took.
-        """
-        of = (("version", str(version)),)
-        counts: dict[Counted, float] = {
-            (REQUESTS, of): 1,
-            (REFUSED, of): 0,
-            (RETRIEVED, of): answer.retrieved,
-            (KEPT, of): answer.kept,
-            (ITEMS, of): len(answer.items),
-            (EMPTY_HISTORIES, of): int(answer.source == POPULAR),
-            (UNSEEN_USERS, of): int(not is_known),
-            **seconds_counts(SECONDS, of, seconds),
-        }
-        self.count(counts)
-
-    def refused(self, version: int) -> None:
-        """Count a request that was not answered."""
-        self.count({(REFUSED, (("version", str(version)),)): 1})
+def count_answer(version: int, answer: Answer, is_known: bool, seconds: float) -> None:
+    """Count an answer of a version of the ranker, of a user whom the towers know or not."""
+    of = str(version)
+    REQUESTS.labels(of).inc()
+    REFUSED.labels(of).inc(0)  # no refusal is 0, not unknown
+    RETRIEVED.labels(of).inc(answer.retrieved)
+    KEPT.labels(of).inc(answer.kept)
+    ITEMS.labels(of).inc(len(answer.items))
+    EMPTY_HISTORIES.labels(of).inc(answer.source == POPULAR)
+    UNSEEN_USERS.labels(of).inc(not is_known)
+    TIME.labels(of).observe(seconds)
 
 
 NOT_READ = "the history of this user cannot be read"
@@ -129,7 +105,6 @@ class Responder:
         current: The version that answers all who do not meet the canary.
         canary: A version that some users meet; None where there is none.
         candidates: How many items are retrieved, and answered at most.
-        tally: Takes what is counted.
         names_version: Whether answers say which version scored them.
     """
 
@@ -140,13 +115,12 @@ class Responder:
         current: int,
         canary: Canary | None,
         candidates: int,
-        tally: RecommendTally,
         names_version: bool,
     ) -> None:
         """Remember all of it."""
         self._kept, self._recommenders, self._candidates = kept, recommenders, candidates
         self._current, self._canary = current, canary
-        self._tally, self._names_version = tally, names_version
+        self._names_version = names_version
 
     def respond(
         self, texts: Sequence[bytes | str], counted: Sequence[bool]
@@ -166,7 +140,7 @@ class Responder:
         for place, read in enumerate(self._read(texts)):
             if isinstance(read, Exception):
                 if counted[place]:
-                    self._tally.refused(self._current)
+                    REFUSED.labels(str(self._current)).inc()
                 yield place, _told(read)
                 continue
             asked, question, is_known = read
@@ -180,12 +154,12 @@ class Responder:
                 place, asked, _, is_known = waiting[which]
                 if isinstance(answer, Exception):
                     if counted[place]:
-                        self._tally.refused(version)
+                        REFUSED.labels(str(version)).inc()
                     yield place, _told(answer)
                     continue
                 seconds = time.perf_counter() - begin
                 if counted[place]:
-                    self._tally.answered(version, answer, is_known, seconds)
+                    count_answer(version, answer, is_known, seconds)
                 by = {"version": version} if self._names_version else {}
                 yield place, {"user": asked.user, **by, **answer.to_dict()}
 
@@ -236,9 +210,7 @@ PROBED = "merlin-sim-probe"
 class RecommendModel:
     """Answers the requests that Triton's dynamic batching hands over together."""
 
-    descriptions = {**DESCRIPTIONS, **OF_READS}
-
-    def __init__(self, settings: ModelSettings, increment: Increment) -> None:
+    def __init__(self, settings: ModelSettings) -> None:
         """Load what the settings name."""
         # Users stand side by side; a thread of each that waits for others' would cost more.
         tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -250,11 +222,10 @@ class RecommendModel:
         towers = Towers(Servable.open(own[TOWERS]))
         index = open_index(Path(own[INDEX]), towers)
         rules = read_rules(Path(own[RULES])) if own[RULES] is not None else Rules()
-        self.tally = RecommendTally(increment)
         recommenders = {
             number: Recommender(
                 towers, index, ranker, rules, own[CANDIDATES],
-                functools.partial(self.tally.stage, number),
+                functools.partial(count_stage, number),
             )
             for number, ranker in rankers.items()
         }  # fmt: skip
@@ -264,12 +235,11 @@ class RecommendModel:
         self._store = open_store(settings.histories, later=True)
         self._known = towers.encoder.users[0].example(0) if towers.encoder.users else PROBED
         self.responder = Responder(
-            StoreHistories(CountedReads(self._store, self.tally), towers.encoder),
+            StoreHistories(CountedReads(self._store, NAME), towers.encoder),
             recommenders,
             settings.number,
             canary,
             own[CANDIDATES],
-            self.tally,
             settings.version is not None,
         )
 
@@ -302,8 +272,7 @@ class RecommendModel:
                 reply(places[which], error)
 
     def close(self) -> None:
-        """Tell what was counted."""
-        self.tally.close()
+        """Let go of the store."""
         self._store.close()
 
 

@@ -1,11 +1,10 @@
-"""What the keys of a domain are, told without reading its vocabulary."""
+"""Interactions that come over HTTP: checked, kept, and only then acknowledged."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from ..histories.store import (
     HistoryStore,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KeyKind:
-    """Which keys an event may have."""
+    """Which keys an event may have, told without reading a vocabulary."""
 
     is_text: bool
     is_any: bool = False
@@ -64,62 +64,9 @@ def key_kind(servable: Servable, column: Column) -> KeyKind:
     return KeyKind(pa.types.is_string(kind) or pa.types.is_large_string(kind), is_any)
 
 
-_PREFIX = "merlin_sim_histories_append"
-INTERACTIONS, REQUESTS = "merlin_sim_histories_appends", f"{_PREFIX}_requests"
-WRITES, REFUSED, FAILED = f"{_PREFIX}_writes", f"{_PREFIX}_refused", f"{_PREFIX}_failures"
-SECONDS = f"{_PREFIX}_seconds"
-BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
-DESCRIPTIONS = {
-    INTERACTIONS: "Interactions that were kept",
-    REQUESTS: "Requests that brought them",
-    WRITES: "Writes to the store; one may be for several requests",
-    REFUSED: "Requests that were refused",
-    FAILED: "Requests whose interactions could not be kept",
-    SECONDS: "Seconds in writes",
-    f"{SECONDS}_bucket": "Writes that took so many seconds at most",
-}
-
-
-class AppendCounts:
-    """Counts in memory, and is asked."""
-
-    def __init__(self) -> None:
-        """Begin with nothing."""
-        self._counts: Counter[str] = Counter()
-        self._within: Counter[float] = Counter()
-
-    def add(self, name: str, count: int = 1) -> None:
-        """Add to a number."""
-        self._counts[name] += count
-
-    def add_seconds(self, seconds: float) -> None:
-        """Count how long a write took."""
-        self._counts[SECONDS] += seconds  # type: ignore[assignment]
-        self._within.update(bound for bound in BOUNDS if seconds <= bound)
-
-    def text(self) -> str:
-        """Tell all of it, in Prometheus's form.
-
-        >>> counts = AppendCounts()
-        >>> counts.add(WRITES)
-        >>> counts.add_seconds(0.25)
-        >>> counts.text().splitlines()[-2:]  # doctest: +NORMALIZE_WHITESPACE
-        ['merlin_sim_histories_append_seconds_bucket{le="1.0"} 1',
-         'merlin_sim_histories_append_seconds_bucket{le="+Inf"} 1']
-        """
-        lines = []
-        for name, text in DESCRIPTIONS.items():
-            lines += [f"# HELP {name} {text}", f"# TYPE {name} counter"]
-            if name.endswith("_bucket"):
-                lines += [f'{name}{{le="{bound}"}} {self._within[bound]}' for bound in BOUNDS]
-                lines.append(f'{name}{{le="+Inf"}} {self._counts[WRITES]}')
-            else:
-                lines.append(f'{name}{{process="front"}} {self._counts[name]}')
-        return "\n".join(lines) + "\n"
-
-
 PATH = "/histories"
 MOST = 10_000
+WRITE_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
 """Interactions of one request."""
 NOT_KEPT = "the store of histories cannot be written just now: its reason is in the server's log"
 
@@ -132,10 +79,16 @@ class Appends:
         user: What a user's key is.
         item: What an item's key is.
         domains: What an item that is an object may have; the first is its key.
+        registry: Has what is counted.
     """
 
     def __init__(
-        self, store: HistoryStore, user: KeyKind, item: KeyKind, domains: Sequence[str]
+        self,
+        store: HistoryStore,
+        user: KeyKind,
+        item: KeyKind,
+        domains: Sequence[str],
+        registry: CollectorRegistry,
     ) -> None:
         """Begin with nothing."""
         self._store, self._domains = store, tuple(domains)
@@ -143,21 +96,37 @@ class Appends:
         self._waiting: list[tuple[list[Interaction], asyncio.Future[None]]] = []
         self._writing: asyncio.Task[None] | None = None
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="histories")
-        self.counts = AppendCounts()
+        prefix = "merlin_sim_histories_append"
+        self._refused, self._failed, self._requests, self._interactions = (
+            Counter(name, text, registry=registry)
+            for name, text in (
+                (f"{prefix}_refused", "Requests that were refused"),
+                (f"{prefix}_failures", "Requests whose interactions could not be kept"),
+                (f"{prefix}_requests", "Requests that brought interactions that were kept"),
+                (f"{prefix}s", "Interactions that were kept"),
+            )
+        )
+        self._seconds = Histogram(
+            f"{prefix}_seconds",
+            "Seconds in writes to the store; one may be for several requests",
+            registry=registry,
+            buckets=WRITE_SECONDS,
+        )
 
     @classmethod
-    def of(cls, servable: Servable, store: HistoryStore) -> Appends:
+    def of(cls, servable: Servable, store: HistoryStore, registry: CollectorRegistry) -> Appends:
         """Keep what a servable's events can read; no vocabulary is read."""
         columns = servable.columns
         user, item = (key_kind(servable, c) for c in (columns.users[0], columns.targets[0]))
-        return cls(store, user, item, [column.domain for column in columns.targets])
+        domains = [column.domain for column in columns.targets]
+        return cls(store, user, item, domains, registry)
 
     async def answer(self, body: bytes) -> tuple[int, dict[str, Any]]:
         """Keep an interaction, or a list of them: all or none. A status, and what to say."""
         try:
             interactions = self._read(body)
         except RequestError as error:
-            self.counts.add(REFUSED)
+            self._refused.inc()
             return 400, {"error": str(error)}
         kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((interactions, kept))
@@ -224,14 +193,13 @@ class Appends:
             try:
                 await loop.run_in_executor(self._writer, self._store.append, together)
             except Exception as error:  # whatever it is, those who wait for it are told
-                self.counts.add(FAILED, len(taken))
+                self._failed.inc(len(taken))
                 for kept in _waited_for(taken):
                     kept.set_exception(error)
             else:
-                self.counts.add(REQUESTS, len(taken))
-                self.counts.add(INTERACTIONS, len(together))
-                self.counts.add(WRITES)
-                self.counts.add_seconds(loop.time() - begin)
+                self._requests.inc(len(taken))
+                self._interactions.inc(len(together))
+                self._seconds.observe(loop.time() - begin)
                 for kept in _waited_for(taken):
                     kept.set_result(None)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from ...foundation.exceptions import MerlinSimError
 from ..limits import RequestError
@@ -119,14 +120,25 @@ at once
     Args:
         most_requests: In hand at once.
         most_bytes: Of their bodies together; one request alone may have as many as it is allowed.
+        registry: Has what is counted; None for one of its own.
     """
 
-    def __init__(self, most_requests: int, most_bytes: int) -> None:
+    def __init__(
+        self, most_requests: int, most_bytes: int, registry: CollectorRegistry | None = None
+    ) -> None:
         """Begin with none."""
         self._most_requests, self._most_bytes = most_requests, most_bytes
         self.requests = 0
         self.bytes = 0
-        self.refused = 0
+        registry = registry or CollectorRegistry()
+        self._refused = Counter(
+            "merlin_sim_requests_refused", "Requests that were too many at once", registry=registry
+        )
+        Gauge(
+            "merlin_sim_requests_in_hand",
+            "Requests that the server has taken and not answered",
+            registry=registry,
+        ).set_function(lambda: self.requests)
 
     @contextmanager
     def enter(self, length: int) -> Iterator[None]:
@@ -136,12 +148,12 @@ at once
             TooMuchError: Where there is none.
         """
         if self.requests >= self._most_requests:
-            self.refused += 1
+            self._refused.inc()
             raise TooMuchError(
                 f"{self.requests} requests are in hand, as many as are taken at once"
             )
         if self.requests and self.bytes + length > self._most_bytes:
-            self.refused += 1
+            self._refused.inc()
             raise TooMuchError(f"requests of {self.bytes:,} bytes are in hand")
         self.requests += 1
         self.bytes += length

@@ -27,6 +27,7 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
 from yarl import URL
 
 from ..limits import NOT_NOW, TOO_LARGE, RequestError
@@ -118,7 +119,7 @@ class Front:
         bounds: How much it takes.
         routes: By path, what answers a POST here.
         page: Answers a GET of the root; None for nothing.
-        added: Tells what stands below Triton's metrics.
+        registry: Has the metrics that stand below Triton's.
     """
 
     def __init__(
@@ -127,12 +128,14 @@ class Front:
         bounds: Bounds,
         routes: Mapping[str, OwnRoute],
         page: Page | None = None,
-        added: Callable[[], str] = str,
+        registry: CollectorRegistry | None = None,
     ) -> None:
         """Start to listen; Triton need not be there yet."""
-        self._doors, self._bounds, self._page, self._added = doors, bounds, page, added
+        self._doors, self._bounds, self._page = doors, bounds, page
+        self._registry = registry or CollectorRegistry()
         self._routes = dict(routes)
-        self._admission = Admission(bounds.requests, BODIES_AT_ONCE * bounds.body)
+        most_bytes = BODIES_AT_ONCE * bounds.body
+        self._admission = Admission(bounds.requests, most_bytes, self._registry)
         self._stack = AsyncExitStack()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="front", daemon=True)
@@ -278,7 +281,7 @@ class Front:
         return await self._routes[request.path](self, body)
 
     async def _answer_metrics(self, request: web.Request) -> web.Response:
-        own = self._added() + _own_metrics(self._admission)
+        own = generate_latest(self._registry).decode()
         upstream = self._upstreams.active
         if upstream is None:
             return web.Response(text=own)
@@ -380,17 +383,6 @@ def check_body(body: bytes, json_length: str | None) -> None:
         raise RequestError(f"expected JSON nested at most {DEEPEST} levels deep")
     if text:
         check_shapes(text)
-
-
-def _own_metrics(admission: Admission) -> str:
-    return (
-        "# HELP merlin_sim_requests_in_hand Requests that the server has taken and not answered\n"
-        "# TYPE merlin_sim_requests_in_hand gauge\n"
-        f"merlin_sim_requests_in_hand {admission.requests}\n"
-        "# HELP merlin_sim_requests_refused Requests that were too many at once\n"
-        "# TYPE merlin_sim_requests_refused counter\n"
-        f"merlin_sim_requests_refused {admission.refused}\n"
-    )
 
 
 def _note(message: str) -> None:

@@ -1,4 +1,7 @@
-"""Counters among Triton's metrics. Imported inside Triton only."""
+"""The model's side in Triton: hands requests to a worker and its answers back.
+
+Imported inside Triton only, and without TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,6 @@ import triton_python_backend_utils as backend
 from ..limits import NOT_NOW
 from ..workers.protocol import (
     ANSWER,
-    COUNT,
     FAILED,
     INTERNAL,
     INVALID,
@@ -30,36 +32,6 @@ from ..workers.protocol import (
     send_frame,
     write_process,
 )
-
-
-class Counters:
-    """Counters by name and labels, made when they are first needed.
-
-    Args:
-        descriptions: Of each name.
-    """
-
-    def __init__(self, descriptions: Mapping[str, str]) -> None:
-        """Make the families."""
-        kind = backend.MetricFamily.COUNTER
-        # A metric goes when its family does.
-        self._families = {
-            name: backend.MetricFamily(name=name, description=text, kind=kind)
-            for name, text in descriptions.items()
-        }
-        self._metrics: dict[tuple[str, tuple[tuple[str, str], ...]], Any] = {}
-
-    def increment(self, name: str, labels: dict[str, str], count: float) -> None:
-        """Add to a counter.
-
-        Labels have to tell this process from others: Triton gives two processes that ask for the
-        same labels one counter, and takes it away when the first of them ends.
-        """
-        key = (name, tuple(sorted(labels.items())))
-        if key not in self._metrics:
-            self._metrics[key] = self._families[name].Metric(labels=labels)
-        self._metrics[key].increment(count)
-
 
 FINAL = backend.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 _CODES = {INVALID: "INVALID_ARG", UNAVAILABLE: "UNAVAILABLE", INTERNAL: "INTERNAL"}
@@ -110,7 +82,6 @@ class TritonPythonModel:
         self.folder = Path(args["model_repository"]).parents[1]
         write_process(self.folder, self.name, STUB)
         self.socket, self.workers = read_workers(self.folder)
-        self.counters: Counters | None = None
         # Triton merges what waits while this is busy, if the model takes several rows at once.
         self.waits = '"max_batch_size":0' not in args["model_config"].replace(" ", "")
         self.waiting: dict[int, _Waiting] = {}
@@ -172,8 +143,6 @@ class TritonPythonModel:
             time.sleep(0.05)
         if ready.message["kind"] == FAILED:
             raise RuntimeError(ready.message["message"])
-        if self.counters is None:
-            self.counters = Counters(ready.message["descriptions"])
         return connection
 
     def _send(self, requests: dict[int, _Waiting]) -> None:
@@ -197,10 +166,7 @@ class TritonPythonModel:
 
     def _take(self, frame: Frame) -> None:
         message = frame.message
-        if message["kind"] == COUNT:
-            assert self.counters is not None
-            self.counters.increment(message["name"], message["labels"], message["count"])
-        elif message["kind"] == ANSWER:
+        if message["kind"] == ANSWER:
             self._answer(message["request"], answer(frame.tensors))
         elif message["kind"] == REFUSAL:
             self._answer(message["request"], refuse(message["code"], message["message"]))

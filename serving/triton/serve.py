@@ -12,6 +12,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from prometheus_client import CollectorRegistry
+from prometheus_client.multiprocess import MultiProcessCollector
+
 from ...histories.open_store import open_store, whole_address
 from ..appends import PATH as APPENDS
 from ..appends import Appends
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
     from .front import Front, OwnRoute
 
 LOOKS_EVERY = 0.05
-BACKENDS, FORK_SERVER = "backends", "fork"
+BACKENDS, FORK_SERVER, METRICS = "backends", "fork", "metrics"
 _FORK_SERVER = "merlin_sim.serving.workers.fork_server"
 _FORK_PATIENCE = 70.0
 
@@ -122,29 +125,35 @@ class Server:
         first = Servable.open(wanted().servable, with_model=False)
         if self.options.request_log is not None:
             self.options.request_log.make_directory()
-        self._appends = self._open_histories(first)
+        registry = CollectorRegistry()
+        self._appends = self._open_histories(first, registry)
         self._files = ServerFiles()
+        (self._files.path / METRICS).mkdir()
+        MultiProcessCollector(registry, str(self._files.path / METRICS))  # type: ignore[no-untyped-call]
         copy_backends(find_triton(), self._files.path / BACKENDS)
-        self._front = self._open_front(first)
+        self._front = self._open_front(first, registry)
         self._start_fork_server()
         self.replicas = Replicas(
             wanted, self._start_replica, self._front.switch, lambda m: self._say(m),
             self.options.standby,
         )  # fmt: skip
 
-    def _open_histories(self, servable: Servable) -> Appends | None:
+    def _open_histories(self, servable: Servable, registry: CollectorRegistry) -> Appends | None:
         """Open the store of histories, where there is one and the model reads histories."""
         if self.options.histories is None:
             return None
         servable.check_reads_histories()
-        return Appends.of(servable, open_store(self.options.histories))
+        return Appends.of(servable, open_store(self.options.histories), registry)
 
     def _start_fork_server(self) -> None:
         assert self._files is not None
         modules = {m.worker.rpartition(".")[0] for m in self._models(self._first(), None)}
         command = [sys.executable, "-m", _FORK_SERVER, str(self._files.path / FORK_SERVER)]
         command += ["tensorflow", *sorted(modules)]
-        self._fork_server = OwnProcess(command, self._files.lock, _FORK_PATIENCE)
+        variables = {"PROMETHEUS_MULTIPROC_DIR": str(self._files.path / METRICS)}
+        self._fork_server = OwnProcess(
+            command, self._files.lock, _FORK_PATIENCE, variables=variables
+        )
 
     def _first(self) -> Servable:
         wanted: Any = self._wanted
@@ -215,7 +224,7 @@ class Server:
         name = self._files.shared_memory_of(folder)
         return triton_command(self.options, folder, self._files.path / BACKENDS, name, token)
 
-    def _open_front(self, first: Servable) -> Front:
+    def _open_front(self, first: Servable, registry: CollectorRegistry) -> Front:
         from .front import Bounds, Doors, Front  # aiohttp comes with the extra `serve`
 
         options = self.options
@@ -223,10 +232,8 @@ class Server:
         if options.tls is not None:
             tls_context(*options.tls)  # says what is wrong before anything is started
         routes: dict[str, OwnRoute] = {model.path: model.answer for model in self.further}
-        added: Callable[[], str] = str
         if self._appends is not None:
             routes[APPENDS] = self._appends.answer_front
-            added = self._appends.counts.text
         with ExitStack() as stack:
             http = stack.enter_context(listen(options.host, "http_port", self.http_port))
             metrics = stack.enter_context(listen(options.host, "metrics_port", self.metrics_port))
@@ -236,7 +243,7 @@ class Server:
             keeps = self._appends is not None
             form = Form(empty_event(first, keeps), keeps, "/recommend" in routes)
             page = HomePage(lambda: Status(self.is_ready(), self._serves), options.told, form)
-            front = Front(doors, bounds, routes, page.answer, added)
+            front = Front(doors, bounds, routes, page.answer, registry)
             stack.pop_all()
         return front
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -206,13 +206,20 @@ class OwnProcess:
         lock: A file descriptor that it holds as long as it or a child of it lives.
         patience: Seconds that it has to end once it is told to.
         hidden: Lines with one of these are not passed on.
+        variables: Of its environment, beside those that every server needs.
     """
 
     def __init__(
-        self, command: Sequence[str], lock: int, patience: float, hidden: Sequence[bytes] = ()
+        self,
+        command: Sequence[str],
+        lock: int,
+        patience: float,
+        hidden: Sequence[bytes] = (),
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         """Start it."""
-        self._process = start_process([*command], server_environment(find_triton()), [lock])
+        environment = {**server_environment(find_triton()), **(variables or {})}
+        self._process = start_process([*command], environment, [lock])
         self._relay = Relay(self._process, hidden)
         self._patience = patience
         self._is_cleared = False

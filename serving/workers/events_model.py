@@ -20,8 +20,7 @@ from ..servable import Servable
 from ..settings import ModelSettings
 from ..signatures import Scores
 from ..versions import Version, VersionedEvent, Versions, user_of_events
-from .metrics import DESCRIPTIONS, CountedReads, Increment, Tally
-from .metrics import READ_DESCRIPTIONS as OF_READS
+from .metrics import CountedReads, count_events
 from .protocol import EVENT, SCORES, UNSEEN_CANDIDATES, UNSEEN_USER, VERSION
 from .worker import Outputs, Reply, Request
 
@@ -34,16 +33,13 @@ Encoded = list[VersionedEvent]
 class EventsModel:
     """Scores the requests that Triton's dynamic batching hands over together."""
 
-    descriptions = {**DESCRIPTIONS, **OF_READS}
-
-    def __init__(self, settings: ModelSettings, increment: Increment) -> None:
+    def __init__(self, settings: ModelSettings) -> None:
         """Load the servable, and the canary's where there is one."""
         servable = Servable.open(settings.servable)
         self.limits = settings.limits
         served = {settings.number: servable}
-        self.tally = Tally(increment)
         self._store = None if settings.histories is None else open_store(settings.histories)
-        histories = None if self._store is None else CountedReads(self._store, self.tally)
+        histories = None if self._store is None else CountedReads(self._store, "events")
         current = _load(settings.number, servable, self.limits, histories)
         self.versions = Versions(current)
         if (canary := settings.canary) is not None:
@@ -87,7 +83,6 @@ class EventsModel:
 
     def close(self) -> None:
         """Tell what was counted, and close what was kept."""
-        self.tally.close()
         for log in self.logs.values():
             log.close()
         if self._store is not None:
@@ -114,7 +109,7 @@ class EventsModel:
             ]
             if done:
                 scored, found = [event for event, _ in done], [one for _, one in done]
-                self.tally.add(version.number, scored, found, seconds)
+                count_events(version.number, scored, found, seconds)
                 if version.number in self.logs:
                     self.logs[version.number].add(scored, found)
         return scores

@@ -5,7 +5,7 @@ Requests that wait while the model works are merged into its next call.
 
 from __future__ import annotations
 
-import os
+import functools
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from prometheus_client import Counter
 
 from ..events.encoder import open_encoder
 from ..events.texts import example_event
@@ -29,34 +30,22 @@ from ..signatures import (
     merge_requests,
     plain_batch,
 )
-from .metrics import Increment
 from .worker import Reply, Request
 
-CALLS, REQUESTS, ROWS = (
-    "merlin_sim_ids_model_calls",
-    "merlin_sim_ids_requests",
-    "merlin_sim_ids_rows",
-)
+CALLS = Counter("merlin_sim_ids_model_calls", "Calls of the model `ids`", ("version",))
+REQUESTS = Counter("merlin_sim_ids_requests", "Requests in these calls", ("version",))
+ROWS = Counter("merlin_sim_ids_rows", "Rows in these calls", ("version",))
 
 
 class IdsModel:
     """Checks each request by itself; those that are sound are merged and scored."""
 
-    descriptions = {
-        CALLS: "Calls of the model `ids`",
-        REQUESTS: "Requests in these calls",
-        ROWS: "Rows in these calls",
-    }
-
-    def __init__(self, settings: ModelSettings, increment: Increment) -> None:
+    def __init__(self, settings: ModelSettings) -> None:
         """Load the servable."""
         self.limits = settings.limits
         self._servable = Servable.open(settings.servable)
         self.scorer = Scorer(self._servable)
-        self._increment = increment
-        self._labels = {
-            "model": "ids", "version": str(settings.number), "process": str(os.getpid()),
-        }  # fmt: skip
+        self._version = str(settings.number)
         self.worker = MergingWorker(self.scorer, self._observe)
 
     def probe(self) -> dict[str, npt.NDArray[Any]]:
@@ -73,28 +62,19 @@ class IdsModel:
             except RequestError as error:
                 reply(place, error)
                 continue
-            self.worker.submit(checked, _Answer(reply, place), request.is_probe)
+            self.worker.submit(checked, functools.partial(_answer, reply, place), request.is_probe)
 
     def close(self) -> None:
         """Answer what was taken."""
         self.worker.close()
 
     def _observe(self, requests: int, rows: int) -> None:
-        for name, count in ((CALLS, 1), (REQUESTS, requests), (ROWS, rows)):
-            self._increment(name, self._labels, count)
+        for counter, count in ((CALLS, 1), (REQUESTS, requests), (ROWS, rows)):
+            counter.labels(self._version).inc(count)
 
 
-class _Answer:
-    """Sends one request's scores, or what went wrong."""
-
-    def __init__(self, reply: Reply, place: int) -> None:
-        self.reply, self.place = reply, place
-
-    def __call__(self, result: Scores | Exception) -> None:
-        if isinstance(result, Exception):
-            self.reply(self.place, result)
-        else:
-            self.reply(self.place, {SCORE: result[:, None]})
+def _answer(reply: Reply, place: int, result: Scores | Exception) -> None:
+    reply(place, result if isinstance(result, Exception) else {SCORE: result[:, None]})
 
 
 Answer = Callable[[Scores | Exception], None]

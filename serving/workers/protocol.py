@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-READY, FAILED, ANSWER, REFUSAL, COUNT = "ready", "failed", "answer", "refusal", "count"
+READY, FAILED, ANSWER, REFUSAL = "ready", "failed", "answer", "refusal"
 """Kinds of messages of a worker."""
 INVALID, UNAVAILABLE, INTERNAL = "invalid", "unavailable", "internal"
 """Codes of a refusal: whose fault it is."""

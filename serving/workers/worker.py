@@ -17,10 +17,8 @@ import numpy.typing as npt
 
 from ..limits import NOT_NOW, TOO_LARGE, RequestError, TooLargeError, UnavailableError
 from ..settings import ModelSettings
-from .metrics import Increment
 from .protocol import (
     ANSWER,
-    COUNT,
     FAILED,
     FAULT,
     INTERNAL,
@@ -56,12 +54,9 @@ class Request:
 
 
 class WorkerModel(Protocol):
-    """A model in a worker; made of settings and of what takes its counts."""
+    """A model in a worker."""
 
-    descriptions: Mapping[str, str]
-    """Of each metric that it counts."""
-
-    def __init__(self, settings: ModelSettings, increment: Increment) -> None:
+    def __init__(self, settings: ModelSettings) -> None:
         """Load it."""
 
     def probe(self) -> Mapping[str, npt.NDArray[Any]]:
@@ -131,12 +126,12 @@ class Worker:
         write_process(folder, name, WORKER)
         module, _, kind = opening["worker"].rpartition(".")
         made: Any = getattr(importlib.import_module(module), kind)
-        model: WorkerModel = made(ModelSettings.read(folder), self._count)
+        model: WorkerModel = made(ModelSettings.read(folder))
         probe = model.probe()
         for _ in range(WARM_UPS):
             warm_up(model, probe)
         _write_probe(probe_file(folder, name), probe)
-        self._send({"kind": READY, "descriptions": dict(model.descriptions)})
+        self._send({"kind": READY})
         return model
 
     def _take(self, model: WorkerModel, frame: Frame) -> None:
@@ -162,9 +157,6 @@ class Worker:
             self._send({"kind": REFUSAL, "request": number, "code": kind, "message": message})
         else:
             self._send({"kind": ANSWER, "request": number}, result)
-
-    def _count(self, name: str, labels: dict[str, str], count: float) -> None:
-        self._send({"kind": COUNT, "name": name, "labels": labels, "count": count})
 
     def _send(self, message: Mapping[str, Any], tensors: Outputs | None = None) -> None:
         with self._sending:

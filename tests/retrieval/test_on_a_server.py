@@ -242,11 +242,20 @@ def test_what_was_done_is_counted(server, users):
 
     ask(server, "nobody")
     ask(server, users[0])
-    until(lambda: told("recommend_empty_histories") >= 1 and told("recommend_refused") >= 0)
+    until(
+        lambda: (
+            told("recommend_empty_histories_total") >= 1 and told("recommend_refused_total") >= 0
+        )
+    )
     for stage in STAGES:
         until(lambda stage=stage: told("recommend_stage_seconds_bucket", stage=stage, le="+Inf"))
-    until(lambda: told("histories_reads", model="recommend") >= 2)
-    assert told("recommend_retrieved") >= told("recommend_kept") >= told("recommend_items") > 0
+    until(lambda: told("histories_reads_total", model="recommend") >= 2)
+    assert (
+        told("recommend_retrieved_total")
+        >= told("recommend_kept_total")
+        >= told("recommend_items_total")
+        > 0
+    )
 
 
 def do_some_of_everything(server, users):
@@ -259,7 +268,7 @@ def do_some_of_everything(server, users):
 
 def test_all_that_the_dashboard_shows_is_told(server, users):
     do_some_of_everything(server, users)
-    until(lambda: told_metrics(server.metrics_port) >= ASKED)  # events are told of once a second
+    until(lambda: told_metrics(server.metrics_port) >= ASKED)
 
 
 def test_prometheus_answers_every_query_of_the_dashboard(server, users, tmp_path):

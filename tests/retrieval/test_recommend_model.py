@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from functools import partial
 from itertools import count
 
 import pytest
+from counted import counting
 
 from merlin_sim.histories.open_store import open_store
 from merlin_sim.histories.store import History, StoreError, parse_interaction
 from merlin_sim.retrieval.index import open_index
-from merlin_sim.retrieval.recommend_model import DESCRIPTIONS, RecommendTally, Responder
+from merlin_sim.retrieval.recommend_model import Responder, count_stage
 from merlin_sim.retrieval.recommender import NEAREST, POPULAR, STAGES, Recommender
 from merlin_sim.retrieval.users import StoreHistories
 from merlin_sim.serving.limits import RequestError, UnavailableError
@@ -30,35 +32,18 @@ class BrokenStore:
 
 
 @pytest.fixture
-def told():
-    return Counter()
-
-
-@pytest.fixture
-def tally(told):
-    def increment(name, labels, count):
-        assert labels.pop("model") == "recommend" and labels.pop("process").isdigit()
-        assert name in DESCRIPTIONS
-        told[(name.removeprefix("merlin_sim_recommend_"), *sorted(labels.items()))] += count
-
-    found = RecommendTally(increment, period=1000)
-    yield found
-    found.close()
-
-
-@pytest.fixture
-def make(towers, index_path, tally):
+def make(towers, index_path):
     index = open_index(index_path, towers)
 
     def make(store, candidates=(20, 40)):
         by_version = {
             version: Recommender(
-                towers, index, candidates=most, observe=lambda *s, v=version: tally.stage(v, *s)
+                towers, index, candidates=most, observe=lambda *s, v=version: count_stage(v, *s)
             )
             for version, most in zip((7, 8), candidates, strict=True)
         }
         kept = StoreHistories(store, towers.encoder)
-        return Responder(kept, by_version, 7, CANARY, 500, tally, names_version=True)
+        return Responder(kept, by_version, 7, CANARY, 500, names_version=True)
 
     return make
 
@@ -76,7 +61,8 @@ def store(tmp_path, towers):
     return store
 
 
-def test_each_is_answered_by_its_version_and_counted(make, store, tally, told, towers):
+def test_each_is_answered_by_its_version_and_counted(make, store, towers):
+    counted = counting()
     texts = [json.dumps({"user": user, "top": 3}) for user in [*USERS, "nobody"]]
     texts[2:2] = ["nonsense"]
     found = dict(respond(make(store), texts))
@@ -89,22 +75,25 @@ def test_each_is_answered_by_its_version_and_counted(make, store, tally, told, t
         assert len(answer["items"]) == 3
         if answer["source"] == NEAREST:
             assert answer["retrieved"] == {7: 21, 8: 41}[answer["version"]]
-    tally.tell()
     answered = Counter(answer["version"] for answer in found.values())
     assert min(answered.values()) >= 3
     for version, requests in answered.items():
-        of = ("version", str(version))
-        assert told["requests", of] == requests
-        assert told["seconds_bucket", ("le", "+Inf"), of] == requests
-        assert told["items", of] == 3 * requests
-        assert told["unseen_users", of] == requests
+        told = partial(_told, counted, version=str(version))
+        assert told("requests_total") == requests
+        assert told("seconds_bucket", le="+Inf") == told("seconds_count") == requests
+        assert told("items_total") == 3 * requests
+        assert told("unseen_users_total") == requests
         some = sum(answer["version"] == version for answer in found.values()
                    if answer["source"] == NEAREST)  # fmt: skip
-        assert told["empty_histories", of] == requests - some
+        assert told("empty_histories_total") == requests - some
         for stage in STAGES:
-            least = told["stage_seconds_bucket", ("le", "+Inf"), ("stage", stage), of]
+            least = told("stage_seconds_bucket", le="+Inf", stage=stage)
             assert least == (requests if stage in ("filter", "order") else some)
-    assert told["refused", ("version", "7")] == 1
+    assert _told(counted, "refused_total", version="7") == 1
+
+
+def _told(counted, name, **labels):
+    return counted(f"merlin_sim_recommend_{name}", **labels)
 
 
 def test_a_store_that_cannot_be_read_is_no_fault_of_the_request(make):

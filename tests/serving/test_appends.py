@@ -7,6 +7,7 @@ import json
 import threading
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from merlin_sim.histories.open_store import open_store
 from merlin_sim.histories.store import StoreError
@@ -35,7 +36,7 @@ def body(*interactions):
 
 
 def test_one_and_several_are_kept(store):
-    appends = Appends(store, ANY, ANY, DOMAINS)
+    appends = Appends(store, ANY, ANY, DOMAINS, CollectorRegistry())
     one = body({"user": "A", "item": "B1", "time": 2})
     two = body(
         {"user": "A", "item": {"item_id": "B0", "cat_id": "C"}, "time": 1}, {"user": 7, "item": 8}
@@ -62,7 +63,7 @@ def test_one_and_several_are_kept(store):
     ],
 )
 def test_of_a_bad_request_nothing_is_kept(store, text, says):
-    ((status, answer),) = ask(Appends(store, ANY, ANY, DOMAINS), text)
+    ((status, answer),) = ask(Appends(store, ANY, ANY, DOMAINS, CollectorRegistry()), text)
     assert status == 400 and says in answer["error"]
     assert store.users() == 0
 
@@ -83,7 +84,7 @@ class HeldStore:
 
 def test_what_waits_is_written_together_and_each_is_told_its_own_end():
     store = HeldStore()
-    appends = Appends(store, ANY, ANY, DOMAINS)
+    appends = Appends(store, ANY, ANY, DOMAINS, CollectorRegistry())
 
     async def go():
         waiting = [
@@ -104,7 +105,7 @@ def test_what_waits_is_written_together_and_each_is_told_its_own_end():
 
 def test_those_that_wait_with_a_caller_who_has_gone_are_answered():
     store = HeldStore()
-    appends = Appends(store, ANY, ANY, DOMAINS)
+    appends = Appends(store, ANY, ANY, DOMAINS, CollectorRegistry())
 
     async def go():
         waiting = [
@@ -122,24 +123,21 @@ def test_those_that_wait_with_a_caller_who_has_gone_are_answered():
 
 
 def test_what_was_kept_is_counted(store):
-    appends = Appends(store, ANY, ANY, DOMAINS)
+    registry = CollectorRegistry()
+    appends = Appends(store, ANY, ANY, DOMAINS, registry)
     one, two = body({"user": "A", "item": "B"}), body(*[{"user": "A", "item": n} for n in range(3)])
     ask(appends, one, two, b"nonsense")
     store.append = lambda interactions: (_ for _ in ()).throw(StoreError("full"))
     ask(appends, one)
-    numbers = dict(
-        line.rsplit(" ", 1) for line in appends.counts.text().splitlines() if line[0] != "#"
-    )
-    told = {name.split("{")[0]: value for name, value in numbers.items() if "le=" not in name}
-    assert told.pop("merlin_sim_histories_append_seconds") > "0"
-    assert told == {
-        "merlin_sim_histories_appends": "4",
-        "merlin_sim_histories_append_requests": "2",
-        "merlin_sim_histories_append_writes": "1",
-        "merlin_sim_histories_append_refused": "1",
-        "merlin_sim_histories_append_failures": "1",
+    prefix = "merlin_sim_histories_append"
+    told = {
+        name: registry.get_sample_value(f"{prefix}{name}")
+        for name in ("s_total", "_requests_total", "_refused_total", "_failures_total")
     }
-    assert numbers['merlin_sim_histories_append_seconds_bucket{le="+Inf"}'] == "1"
+    assert told == {"s_total": 4, "_requests_total": 2, "_refused_total": 1, "_failures_total": 1}
+    assert registry.get_sample_value(f"{prefix}_seconds_sum") > 0
+    assert registry.get_sample_value(f"{prefix}_seconds_count") == 1
+    assert registry.get_sample_value(f"{prefix}_seconds_bucket", {"le": "+Inf"}) == 1
 
 
 @pytest.mark.parametrize(
@@ -152,6 +150,6 @@ def test_what_was_kept_is_counted(store):
 )
 def test_what_no_event_of_the_model_could_read_is_refused(servable, store, one, says):
     """All events of that user would be refused for it."""
-    ((status, answer),) = ask(Appends.of(servable, store), body(one))
+    ((status, answer),) = ask(Appends.of(servable, store, CollectorRegistry()), body(one))
     assert status == 400 and says in answer["error"]
     assert store.users() == 0

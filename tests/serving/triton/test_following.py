@@ -161,14 +161,11 @@ def promote_and_roll_back(directory, process, second, events, expected):
 
 
 def told_of(server, version):
-    """How many events a version has answered and scored, as it has told by now.
-
-    It tells once a second, the one number after the other: who asks in between sees only one risen.
-    """
+    """How many events a version has answered and scored by now."""
     try:
         return (
-            metric(server, "merlin_sim_events", model="events", version=version),
-            metric(server, "merlin_sim_events_scores_bucket", version=version, le="+Inf"),
+            metric(server, "merlin_sim_events_total", version=version),
+            metric(server, "merlin_sim_events_scores_total", version=version, le="+Inf"),
         )
     except AssertionError:
         return 0, 0

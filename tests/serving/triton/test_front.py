@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 from held_server import until
+from prometheus_client import CollectorRegistry, Counter
 
 pytest.importorskip("aiohttp")
 from aiohttp import web  # noqa: E402
@@ -102,14 +103,6 @@ class Echo(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-ADDED: list[str] = []
-
-
-def added():
-    """What stands below each page."""
-    return "".join(ADDED)
-
-
 async def answered_here(front, body):
     if body == b'"refused"':
         raise RequestError("not that")
@@ -163,7 +156,9 @@ def start(tmp_path):
         http_port, metrics_port = (listener.getsockname()[1] for listener in listeners)
         doors = Doors(*listeners, None, access or Access())
         routes = {"/here": answered_here, "/there": ask_model}
-        front = Front(doors, bounds, routes, added=added)
+        registry = CollectorRegistry()
+        Counter("ours", "Something of a test", registry=registry).inc()
+        front = Front(doors, bounds, routes, registry=registry)
         behind = Behind(tmp_path / f"triton-{len(running)}")
         running.append((front, behind))
         front.switch(behind)
@@ -188,7 +183,6 @@ def start(tmp_path):
 
     for event in (REACHED, GO_ON, GONE):
         event.clear()
-    ADDED.clear()
     yield start
     GO_ON.set()
     for front, behind in running:
@@ -452,12 +446,11 @@ def test_a_model_is_asked_in_plain_json(front):
 
 
 def test_what_is_added_stands_below_tritons_metrics(front):
-    ADDED.append("ours 1\n")
     connection = http.client.HTTPConnection("127.0.0.1", front.metrics, timeout=60)
     connection.request("GET", "/metrics")
     text = connection.getresponse().read().decode()
     connection.close()
-    assert text.startswith('{"path": "/metrics"') and "ours 1\n" in text
-    assert "merlin_sim_requests_in_hand 0" in text
+    assert text.startswith('{"path": "/metrics"') and "ours_total 1.0\n" in text
+    assert "merlin_sim_requests_in_hand 0.0" in text
     assert front(method="POST", path="/metrics", port=front.metrics)[0] == 405
     assert front(method="GET", path="/v2/logging", port=front.metrics)[0] == 404

@@ -267,16 +267,17 @@ def test_requests_that_come_together_are_scored_together(
         return lambda: infer(server, "grpc", "ids", rows, "score")
 
     names = {
-        "ids": ("merlin_sim_ids_model_calls", "merlin_sim_ids_requests"),
+        "ids": ("merlin_sim_ids_model_calls_total", "merlin_sim_ids_requests_total"),
         "events": ("nv_inference_exec_count", "nv_inference_request_success"),
     }
+    of = {"ids": {"version": "1"}, "events": {"model": "events"}}[endpoint]
     call(0)()
     # A counter is there once something was counted, which is after the answer.
-    until(lambda: all(is_counted(server, name, model=endpoint) for name in names[endpoint]))
-    before = [metric(server, name, model=endpoint) for name in names[endpoint]]
+    until(lambda: all(is_counted(server, name, **of) for name in names[endpoint]))
+    before = [metric(server, name, **of) for name in names[endpoint]]
 
     def counted(place):
-        return metric(server, names[endpoint][place], model=endpoint) - before[place]
+        return metric(server, names[endpoint][place], **of) - before[place]
 
     calls = 0
     for _ in range(20):  # until some have met: each round sends a crowd

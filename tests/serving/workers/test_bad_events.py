@@ -72,7 +72,7 @@ def told(request, servable, make_model, dataset, tmp_path_factory):
         more["histories"] = str(home / "store")
     log = LogSettings(home / "log", share=1.0)
     log.make_directory()
-    found = EventsModel(ModelSettings(servable.path, log=log, **more), lambda *count: None)
+    found = EventsModel(ModelSettings(servable.path, log=log, **more))
     yield found
     found.close()
 
@@ -116,7 +116,7 @@ def test_a_user_whose_history_cannot_be_read_fails_alone(servable, events, monke
     users = [event["user_id"] for event in events[:6]]
     store = UnreadableStore(users[::3])
     monkeypatch.setattr(events_model, "open_store", lambda address, **more: store)
-    model = EventsModel(ModelSettings(servable.path, histories="a store"), lambda *count: None)
+    model = EventsModel(ModelSettings(servable.path, histories="a store"))
     try:
         without = [{k: v for k, v in e.items() if k != "history"} for e in events[:6]]
         found = answers(model, [json.dumps(event) for event in [*without, *events[:6]]])
@@ -130,7 +130,7 @@ def test_a_user_whose_history_cannot_be_read_fails_alone(servable, events, monke
 
 
 def test_what_ends_a_call_of_the_model_is_refused_alone(servable, events, monkeypatch):
-    model = EventsModel(ModelSettings(servable.path), lambda *count: None)
+    model = EventsModel(ModelSettings(servable.path))
     scored = model.versions.current.scorer
     score = scored.score_events
     evil = model.versions.current.encoder.parse(events[3]).users["user_id"]

@@ -31,7 +31,7 @@ ASKED = {name for query in QUERIES for name in METRIC.findall(query)}
 
 def told_metrics(port: int) -> set[str]:
     """The metrics that a server tells."""
-    return set(re.findall(r"^(\w+)\{", _read(port, "/metrics"), re.MULTILINE))
+    return set(re.findall(r"^(\w+)[{ ]", _read(port, "/metrics"), re.MULTILINE))
 
 
 @contextlib.contextmanager
