@@ -95,11 +95,6 @@ def metrics_of(results: Path) -> dict[str, float]:
 def gate_of(path: Path, servable_sha256: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Read the verdict of a gate, which must have judged this servable or its checkpoint.
 
-    Args:
-        path: Of ``gate.json``.
-        servable_sha256: Digest of the servable's manifest.
-        manifest: That manifest.
-
     Raises:
         RegistryError: Where it is not a gate's file, or judged another model.
     """

@@ -291,10 +291,6 @@ class Breaker:
 
     After a failure calls are refused at once for a while. Then one is let through: where it
     succeeds all are again, where it fails they are refused twice as long.
-
-    Args:
-        what: Is called, for messages.
-        clock: Tells the time, in seconds.
     """
 
     def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:

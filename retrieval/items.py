@@ -87,11 +87,6 @@ Ids = npt.NDArray[np.int64]
 class ItemFacts:
     """What rules compare: a column of facts, [items + 1], for each name that they use.
 
-    Args:
-        rules: The rules.
-        servable: Whose vocabularies know the items.
-        catalogue: All items.
-
     Raises:
         MerlinSimError: Where a column is not to be found, or a rule's value is not of its type.
     """

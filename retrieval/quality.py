@@ -107,9 +107,6 @@ class Clicks:
 class ClickedRows:
     """Reads the clicked rows of a dataset.
 
-    Args:
-        dataset: The opened directory.
-
     Raises:
         MerlinSimError: Where it is not one of behaviour.
     """

@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -96,31 +97,22 @@ Told = dict[str, Any]
 """An answer as JSON has it."""
 
 
+@dataclass(frozen=True)
 class Responder:
-    """Answers what users should see.
+    """Answers what users should see."""
 
-    Args:
-        kept: The histories of users.
-        recommenders: By the version of the ranker.
-        current: The version that answers all who do not meet the canary.
-        canary: A version that some users meet; None where there is none.
-        candidates: How many items are retrieved, and answered at most.
-        names_version: Whether answers say which version scored them.
-    """
-
-    def __init__(
-        self,
-        kept: StoreHistories,
-        recommenders: Mapping[int, Recommender],
-        current: int,
-        canary: Canary | None,
-        candidates: int,
-        names_version: bool,
-    ) -> None:
-        """Remember all of it."""
-        self._kept, self._recommenders, self._candidates = kept, recommenders, candidates
-        self._current, self._canary = current, canary
-        self._names_version = names_version
+    kept: StoreHistories
+    """The histories of users."""
+    recommenders: Mapping[int, Recommender]
+    """By the version of the ranker."""
+    current: int
+    """The version that answers all who do not meet the canary."""
+    canary: Canary | None
+    """A version that some users meet; None where there is none."""
+    most: int
+    """Items that are retrieved, and answered at most."""
+    names_version: bool
+    """Whether answers say which version scored them."""
 
     def respond(
         self, texts: Sequence[bytes | str], counted: Sequence[bool]
@@ -140,7 +132,7 @@ class Responder:
         for place, read in enumerate(self._read(texts)):
             if isinstance(read, Exception):
                 if counted[place]:
-                    REFUSED.labels(str(self._current)).inc()
+                    REFUSED.labels(str(self.current)).inc()
                 yield place, _told(read)
                 continue
             asked, question, is_known = read
@@ -148,7 +140,7 @@ class Responder:
                 (place, asked, question, is_known)
             )
         for version, waiting in by_version.items():
-            recommender = self._recommenders[version]
+            recommender = self.recommenders[version]
             questions = [question for _, _, question, _ in waiting]
             for which, answer in recommender.recommend_all(questions):
                 place, asked, _, is_known = waiting[which]
@@ -160,7 +152,7 @@ class Responder:
                 seconds = time.perf_counter() - begin
                 if counted[place]:
                     count_answer(version, answer, is_known, seconds)
-                by = {"version": version} if self._names_version else {}
+                by = {"version": version} if self.names_version else {}
                 yield place, {"user": asked.user, **by, **answer.to_dict()}
 
     def _read(
@@ -170,12 +162,12 @@ class Responder:
         found: list[Any] = []
         for text in texts:
             try:
-                asked = read_request(text, self._candidates)
-                found.append((asked, self._kept.is_known(asked.user)))
+                asked = read_request(text, self.most)
+                found.append((asked, self.kept.is_known(asked.user)))
             except Exception as error:  # whatever it is, it is this request's alone
                 found.append(error)
         sound = [one for one in found if not isinstance(one, Exception)]
-        histories = iter(self._kept.read_all([asked.user for asked, _ in sound]))
+        histories = iter(self.kept.read_all([asked.user for asked, _ in sound]))
         told: list[tuple[RecommendRequest, Question, bool] | Exception] = []
         for one in found:
             if isinstance(one, Exception):
@@ -191,9 +183,9 @@ class Responder:
         return told
 
     def _version_of(self, user: Any) -> int:
-        if self._canary is not None and meets_canary(user, self._canary):
-            return self._canary.number
-        return self._current
+        if self.canary is not None and meets_canary(user, self.canary):
+            return self.canary.number
+        return self.current
 
 
 def _told(error: Exception) -> Exception:

@@ -46,9 +46,6 @@ class Histories(Protocol):
 class DatasetHistories:
     """The newest interactions that a dataset of a behaviour log keeps in ``history/``.
 
-    Args:
-        directory: The dataset.
-
     Raises:
         MerlinSimError: Where it keeps none.
     """

@@ -97,13 +97,7 @@ def _groups_of_rows(
 
 
 def call_signature(signature: Any, tensors: Tensors, output: str) -> npt.NDArray[np.float32]:
-    """Call a signature, and return one of its outputs.
-
-    Args:
-        signature: Of a loaded SavedModel.
-        tensors: Its inputs by name.
-        output: The output's name.
-    """
+    """Call a signature, and return one of its outputs."""
     with tf.device("CPU:0"):  # where a tensor has no place, TensorFlow takes 12 us to find one
         inputs = {name: tf.constant(value) for name, value in tensors.items()}
     outputs = signature(**inputs)

@@ -32,10 +32,6 @@ def meets_canary(user: Any, canary: Canary) -> bool:
     True
     >>> meets_canary(5, Canary(8, 0.5)) == meets_canary("5", Canary(8, 0.5))
     True
-
-    Args:
-        user: The raw key.
-        canary: Its version and share.
     """
     text = f"{canary.number}:{user}"
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()

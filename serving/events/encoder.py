@@ -341,10 +341,6 @@ class RowEncoder:
     dataset's vocabulary (without one the key is the id), of numbers the number as the dataset has
     it; where the dataset was made of a click log, as the log has it, None for a missing one. It is
     an event of one candidate.
-
-    Args:
-        servable: An opened servable.
-        limits: What is refused.
     """
 
     def __init__(self, servable: Servable, limits: Limits | None = None) -> None:

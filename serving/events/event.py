@@ -202,10 +202,6 @@ class EventTimes:
     def with_intervals(self, fields: Mapping[str, Any], length: int) -> Mapping[str, Any]:
         """Return an event whose times have become intervals.
 
-        Args:
-            fields: The event.
-            length: Positions of its history.
-
         Raises:
             RequestError: Where there are both, or a time is none or later than the event's.
         """

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -53,8 +55,41 @@ def check_storable(key: str | int, where: str) -> None:
         ) from None
 
 
+class Lookup(ABC):
+    """Raw keys -> ids of one domain."""
+
+    domain: str
+    """Its name."""
+    is_text: bool
+    """Whether keys are text; whole numbers otherwise."""
+    features: Mapping[str, npt.NDArray[np.int64]] = MappingProxyType({})
+    """Ids of an item's features by item id, where they are known."""
+
+    @abstractmethod
+    def look_up(self, key: Any, where: str) -> int:
+        """Return the id of a key; of none, what the workflow has for features without a value.
+
+        Args:
+            key: A key as the log has it, or None.
+            where: What the key is, for messages.
+        """
+
+    @abstractmethod
+    def example(self, place: int) -> Any:
+        """Return a known key: another one for each place, as long as there are so many."""
+
+    @property
+    def key_type(self) -> Any:
+        """The arrow type of what a file of scores shows."""
+        return pa.string() if self.is_text else pa.int64()
+
+    def shown(self, key: Any) -> Any:
+        """Return a key as a file of scores shows it."""
+        return key
+
+
 @dataclass(frozen=True)
-class VocabularyLookup:
+class VocabularyLookup(Lookup):
     """The ids of one domain.
 
     The keys are held in a dictionary: about 100 bytes a key, looked up in about 0.1 us.
@@ -64,7 +99,7 @@ class VocabularyLookup:
     ids: dict[Any, int]
     """Raw key -> id."""
     is_text: bool
-    features: dict[str, npt.NDArray[np.int64]]
+    features: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     """Ids of an item's features by item id; id 0 has 0."""
 
     @classmethod
@@ -83,27 +118,13 @@ class VocabularyLookup:
         keys = dict(zip(table[KEY].to_pylist(), ids.tolist(), strict=True))
         return cls(domain, keys, is_text, by_id)
 
-    @property
-    def key_type(self) -> Any:
-        """The arrow type of its keys."""
-        return pa.string() if self.is_text else pa.int64()
-
-    def shown(self, key: Any) -> Any:
-        """Return a key as a file of scores shows it."""
-        return key
-
     def example(self, place: int) -> Any:
         """Return a known key: another one for each place, as long as there are so many."""
         known = [*islice((key for key in self.ids if key != f"no_{self.domain}"), place + 1)]
         return known[-1] if known else None
 
     def look_up(self, key: Any, where: str) -> int:
-        """Return the id of a key; of none, what the workflow has for features without a value.
-
-        Args:
-            key: A key as the log has it, or None.
-            where: What the key is, for messages.
-        """
+        """See Lookup."""
         if key is None or key == "":
             return self.ids.get(f"no_{self.domain}", UNSEEN)
         if isinstance(key, bool) or not isinstance(key, str if self.is_text else int):
@@ -116,26 +137,12 @@ class VocabularyLookup:
 
 
 @dataclass(frozen=True)
-class IdLookup:
+class IdLookup(Lookup):
     """A domain without vocabulary: its raw keys are the ids 1..largest, everything else unseen."""
 
     domain: str
     largest: int
     is_text: bool = False
-
-    @property
-    def key_type(self) -> Any:
-        """The arrow type of its keys."""
-        return pa.int64()
-
-    @property
-    def features(self) -> dict[str, npt.NDArray[np.int64]]:
-        """Nothing is known of an item."""
-        return {}
-
-    def shown(self, key: Any) -> Any:
-        """Return a key as a file of scores shows it."""
-        return key
 
     def example(self, place: int) -> Any:
         """Return an id."""
@@ -149,35 +156,6 @@ class IdLookup:
             raise RequestError(f"{where}: expected a whole number or null, received {key!r:.60}")
         check_storable(key, where)
         return int(key) if 1 <= key <= self.largest else UNSEEN
-
-
-class Lookup(Protocol):
-    """Raw keys -> ids of one domain."""
-
-    @property
-    def domain(self) -> str:
-        """The domain's name."""
-
-    @property
-    def is_text(self) -> bool:
-        """Whether keys are text; whole numbers otherwise."""
-
-    @property
-    def key_type(self) -> Any:
-        """The arrow type of its keys."""
-
-    @property
-    def features(self) -> dict[str, npt.NDArray[np.int64]]:
-        """Ids of an item's features by item id, where they are known."""
-
-    def look_up(self, key: Any, where: str) -> int:
-        """Return the id of a key."""
-
-    def shown(self, key: Any) -> Any:
-        """Return a key as a file of scores shows it."""
-
-    def example(self, place: int) -> Any:
-        """Return a known key: another one for each place, as long as there are so many."""
 
 
 def read_workflow(servable: Servable) -> tuple[FeatureSet, FittedNumbers, str] | None:
@@ -213,7 +191,7 @@ def as_in_log(lookup: Lookup, features: FeatureSet, fitted: FittedNumbers) -> Lo
 
 
 @dataclass(frozen=True)
-class LogLookup:
+class LogLookup(Lookup):
     """A domain whose keys are buckets of numbers, or decimal numbers as text."""
 
     keys: Lookup
@@ -223,19 +201,9 @@ class LogLookup:
     is_text: bool = True
 
     @property
-    def domain(self) -> str:
+    def domain(self) -> str:  # type: ignore[override]
         """The domain's name."""
         return self.keys.domain
-
-    @property
-    def key_type(self) -> Any:
-        """The arrow type of what a file of scores shows."""
-        return pa.string()
-
-    @property
-    def features(self) -> dict[str, npt.NDArray[np.int64]]:
-        """Nothing: these are no items."""
-        return {}
 
     def shown(self, key: Any) -> Any:
         """Return a number as text."""

@@ -62,11 +62,7 @@ class KnownItems(Protocol):
 
 
 class PlainNumbers:
-    """Numbers as the model reads them: each has to be given.
-
-    Args:
-        columns: The servable's columns.
-    """
+    """Numbers as the model reads them: each has to be given."""
 
     def __init__(self, columns: ServedColumns) -> None:
         """Name the fields of a request."""

@@ -34,8 +34,8 @@ from ..limits import NOT_NOW, TOO_LARGE, RequestError
 from ..workers.protocol import FAULT
 from .admission import Access, Admission, TooMuchError, check_shapes, is_deeper, tls_context
 from .grpc_front import GrpcFront
+from .replica import Replica
 from .upstreams import (
-    Behind,
     DeadlyError,
     EndingError,
     Upstream,
@@ -146,7 +146,7 @@ class Front:
             self.close()
             raise
 
-    def switch(self, replica: Behind | None) -> None:
+    def switch(self, replica: Replica | None) -> None:
         """Have another Triton answer from now on; None while there is none."""
 
         async def change() -> None:

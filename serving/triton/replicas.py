@@ -10,11 +10,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
 
 from ...foundation.exceptions import MerlinSimError
 from ..versions import ServedVersion
+from .replica import Replica
 from .triton_process import ServerError
 
 MOST_STARTS = 5
@@ -28,31 +27,12 @@ LOOKS_EVERY = 0.5
 """Seconds between two looks at which version should be served."""
 
 
-class AnyReplica(Protocol):
-    """What is known of a :class:`~.replica.Replica` here."""
-
-    folder: Path
-    is_ready: bool
-    has_answered: bool
-    problem: str | None
-    is_worth_another: bool
-
-    def suspect(self) -> None:
-        """Have it looked at."""
-
-    def end(self) -> int:
-        """Let it answer what it has in hand, then end."""
-
-    def kill(self) -> None:
-        """End it at once."""
-
-
 @dataclass
 class _Coming:
     """A version that is being prepared."""
 
     version: ServedVersion
-    replica: AnyReplica
+    replica: Replica
 
 
 class Replicas:
@@ -70,8 +50,8 @@ class Replicas:
     def __init__(
         self,
         wanted: Callable[[], ServedVersion],
-        make: Callable[[ServedVersion], AnyReplica],
-        switch: Callable[[AnyReplica | None], None],
+        make: Callable[[ServedVersion], Replica],
+        switch: Callable[[Replica | None], None],
         say: Callable[[str], None],
         has_standby: bool,
         clock: Callable[[], float] = time.monotonic,
@@ -84,8 +64,8 @@ class Replicas:
         self._wanted, self._make, self._switch, self._say = wanted, make, switch, say
         self._has_standby, self._clock = has_standby, clock
         self.serving = wanted()
-        self.active: AnyReplica | None = None
-        self.standby: AnyReplica | None = make(self.serving)
+        self.active: Replica | None = None
+        self.standby: Replica | None = make(self.serving)
         self._coming: _Coming | None = None
         self._refused: ServedVersion | None = None
         self._problem = ""
@@ -128,11 +108,11 @@ class Replicas:
     def _is_prepared(self) -> bool:
         return self.standby is not None and self.standby.is_ready
 
-    def _activate(self, replica: AnyReplica) -> None:
+    def _activate(self, replica: Replica) -> None:
         self.active = replica
         self._switch(replica)
 
-    def _drop_active(self, replica: AnyReplica) -> None:
+    def _drop_active(self, replica: Replica) -> None:
         self.active = None
         self._switch(None)
         how = "the one that stands by answers" if self.standby is not None else "starting another"
@@ -142,7 +122,7 @@ class Replicas:
         self._failures = 0 if replica.has_answered else self._failures + 1
         self._give_up_if_it_is_enough(replica, MOST_STARTS)
 
-    def _drop_standby(self, replica: AnyReplica) -> None:
+    def _drop_standby(self, replica: Replica) -> None:
         self.standby = None
         self._failures += 1
         self._in_background(replica.kill)
@@ -152,7 +132,7 @@ class Replicas:
             self._next_start = self._clock() + PAUSE_SECONDS
         self._say(f"{replica.problem}: starting it again ({self._failures + 1} of {most})")
 
-    def _give_up_if_it_is_enough(self, replica: AnyReplica, most: int) -> None:
+    def _give_up_if_it_is_enough(self, replica: Replica, most: int) -> None:
         if self._failures >= most and self.active is None and self.standby is None:
             raise ServerError(
                 f"{replica.problem}, {self._failures} times: it is not started again (what it said "

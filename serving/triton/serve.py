@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -77,10 +78,9 @@ class Server:
         further: Sequence[FurtherModel] = (),
     ) -> None:
         """Prepare; nothing is started yet."""
-        self._wanted = servable
         if isinstance(servable, Servable):
-            alone = ServedVersion(servable.path)
-            self._wanted = lambda: alone
+            servable = functools.partial(ServedVersion, servable.path)
+        self._wanted = servable
         self.further, self.options = further, options
         ports = settle_ports(options)
         self.http_port, self.grpc_port, self.metrics_port = ports
@@ -121,8 +121,7 @@ class Server:
         if cleared := clear_abandoned():
             names = ", ".join(map(str, cleared))
             self._say(f"cleared what a server that was killed had left: {names}")
-        wanted: Callable[[], ServedVersion] = self._wanted  # type: ignore[assignment]
-        first = Servable.open(wanted().servable, with_model=False)
+        first = self._first()
         if self.options.request_log is not None:
             self.options.request_log.make_directory()
         registry = CollectorRegistry()
@@ -134,7 +133,7 @@ class Server:
         self._front = self._open_front(first, registry)
         self._start_fork_server()
         self.replicas = Replicas(
-            wanted, self._start_replica, self._front.switch, lambda m: self._say(m),
+            self._wanted, self._start_replica, self._front.switch, lambda m: self._say(m),
             self.options.standby,
         )  # fmt: skip
 
@@ -156,18 +155,12 @@ class Server:
         )
 
     def _first(self) -> Servable:
-        wanted: Any = self._wanted
-        return Servable.open(wanted().servable, with_model=False)
+        return Servable.open(self._wanted().servable, with_model=False)
 
     def _models(self, servable: Servable, canary: Servable | None) -> list[ServedModel]:
-        keeps, has_versions = self.options.histories is not None, self._has_versions
+        keeps = self.options.histories is not None
         further = [model.model(servable, canary, keeps) for model in self.further]
-        return [*own_models(servable, has_versions), *further]
-
-    @property
-    def _has_versions(self) -> bool:
-        wanted: Any = self._wanted
-        return wanted().version is not None
+        return [*own_models(servable, self._wanted().version is not None), *further]
 
     def _start_replica(self, version: ServedVersion) -> Replica:
         """Start a Triton on a version.
@@ -175,8 +168,6 @@ class Server:
         Raises:
             MerlinSimError: Where the version is damaged, or cannot answer what is asked here.
         """
-        assert self._files is not None
-        files = self._files
         servable = Servable.open(version.servable)
         canary = None
         if version.canary is not None and version.canary_servable is not None:
@@ -197,18 +188,15 @@ class Server:
         with ExitStack() as stack:
             for place in version.places:
                 stack.callback(os.close, hold(place))
-            replica = self._replica_of(files, models, settings)
+            replica = self._replica_of(models, settings)
             # What it has stays until it has ended.
             held = stack.pop_all()
             replica.on_removal(held.close)
         return replica
 
-    def _replica_of(
-        self,
-        files: ServerFiles,
-        models: Sequence[ServedModel],
-        settings: ModelSettings,
-    ) -> Replica:
+    def _replica_of(self, models: Sequence[ServedModel], settings: ModelSettings) -> Replica:
+        assert self._files is not None
+        files = self._files
         folder = files.next_replica()
         write_bundled_repository(models, settings, folder, files.path / FORK_SERVER)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import aiohttp
 import grpc.aio
 
-from .replica import BROKEN
+from .replica import BROKEN, Replica
 from .triton_process import GRPC_SOCKET, HTTP, METRICS
 
 IDLE_SECONDS = 1.0
@@ -25,16 +25,6 @@ GRPC_OPTIONS = (
 _ADDED_UNASKED = ("Accept-Encoding", "Content-Type", "User-Agent")
 
 
-class Behind(Protocol):
-    """What is known of a :class:`~.replica.Replica` here."""
-
-    folder: Path
-    has_answered: bool
-
-    def suspect(self) -> None:
-        """Have it looked at."""
-
-
 class EndingError(Exception):
     """Nothing new is answered, as the server ends."""
 
@@ -44,13 +34,9 @@ class DeadlyError(Exception):
 
 
 class Upstream:
-    """One Triton, and the connections to it.
+    """One Triton, and the connections to it."""
 
-    Args:
-        replica: The Triton.
-    """
-
-    def __init__(self, replica: Behind) -> None:
+    def __init__(self, replica: Replica) -> None:
         """Connect to nothing yet."""
         self.replica = replica
         self.in_hand = 0
@@ -96,7 +82,7 @@ class Upstreams:
         """The one that answers; None while it is replaced."""
         return self._active
 
-    def switch(self, replica: Behind | None) -> None:
+    def switch(self, replica: Replica | None) -> None:
         """Have another one answer from now on."""
         last, self._active = self._active, None if replica is None else Upstream(replica)
         self._tell()

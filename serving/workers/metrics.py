@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from prometheus_client import Counter, Histogram
@@ -74,21 +75,21 @@ def _is_empty(event: EncodedEvent) -> bool:
     return bool(event.histories) and not len(next(iter(event.histories.values())))
 
 
+@dataclass(frozen=True)
 class CountedReads:
     """Reads a store for a model, and counts; see :class:`~merlin_sim.histories.store.Reading`."""
 
-    def __init__(self, store: Reading, model: str) -> None:
-        """Remember both."""
-        self._store, self._model = store, model
+    store: Reading
+    model: str
 
     def read_all(self, users: Sequence[str], newest: int) -> list[History | StoreError]:
         """Read the histories of users together."""
         begin = time.perf_counter()
-        found = self._store.read_all(users, newest)
-        READ_SECONDS.labels(self._model).observe(time.perf_counter() - begin)
+        found = self.store.read_all(users, newest)
+        READ_SECONDS.labels(self.model).observe(time.perf_counter() - begin)
         lengths = [len(one.items) for one in found if isinstance(one, History)]
-        READS.labels(self._model).inc(len(found))
-        READ.labels(self._model).inc(sum(lengths))
-        READ_EMPTY.labels(self._model).inc(lengths.count(0))
-        READ_FAILURES.labels(self._model).inc(len(found) - len(lengths))
+        READS.labels(self.model).inc(len(found))
+        READ.labels(self.model).inc(sum(lengths))
+        READ_EMPTY.labels(self.model).inc(lengths.count(0))
+        READ_FAILURES.labels(self.model).inc(len(found) - len(lengths))
         return found

@@ -59,12 +59,11 @@ class Ready(BaseHTTPRequestHandler):
         global asked
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         asked += self.command == "POST"
-        # It has been prepared by six; a loaded machine may ask one of them twice.
-        is_due = asked > 6 and "/ids/" in self.path
-        if is_due and act == "die":
-            os.kill(os.getpid(), 11)
-        if is_due and act == "stop":
-            os.kill(os.getpid(), 19)
+        # It has been prepared by six; after some more it is known to be ready.
+        is_due = asked > 30 and "/ids/" in self.path
+        if is_due and act in ("die", "stop"):
+            os.kill(os.getpid(), 11 if act == "die" else 19)
+            time.sleep(300)  # another thread may take the signal
         self.send_response(500 if is_due and act == "stub" else 200)
         self.send_header("Content-Length", "10" if act != "stub" else "28")
         self.end_headers()
@@ -111,7 +110,7 @@ def starts_said(server: StandIn) -> list[str]:
 @pytest.fixture
 def stand_in(servable, monkeypatch):
     monkeypatch.setattr(replica, "PROBE_EVERY", 0.05)
-    monkeypatch.setattr(replica, "PROBE_SECONDS", 0.5)
+    monkeypatch.setattr(replica, "PROBE_SECONDS", 1.0)
     free = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}
     return StandIn(servable, ServerOptions(**free, standby=False))
 
