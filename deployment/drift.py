@@ -1,4 +1,4 @@
-"""What a dataset's columns hold, counted: ids by how often, numbers and lengths as they are."""
+"""Two dataset directories, and what runs said of them, from files to findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far two distributions are apart: population stability index, Kolmogorov and Smirnov's."""
+"""Two datasets compared, feature by feature, and what of it is too much."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of a dataset, scored by two models, with the segments that they lie in."""
+"""Whether a candidate is not worse than the current model: measures, segments, and a verdict."""
 
 from __future__ import annotations
 

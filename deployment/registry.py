@@ -1,4 +1,14 @@
-"""One version in a registry: a servable, and the story of it in a file beside."""
+"""A registry on the file system: versions that stay as they are, and a link to the current one.
+
+    REGISTRY/
+      versions/000001/       a servable, as it was exported
+      versions/000001.json   where it came from; written last: without it there is no version
+      promotions.json        the versions that were current, one after the other
+      current                a link to the version that is served; changed by one rename
+
+The link alone says what is current. Whatever is killed at any moment leaves a link to a whole
+version; what it left half done is put right by the next command.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recall, NDCG and coverage of answers to users who took one item each."""
+"""Retrieval and the whole, beside what is plainer, on clicks that were held out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a ranker says of retrieved items, for one user."""
+"""From a user to an answer: retrieve, filter, score, order."""
 
 from __future__ import annotations
 

@@ -143,7 +143,10 @@ def _versions() -> dict[str, str]:
 
 
 def hold(servable: Path) -> int:
-    """Hold a servable; returns a file descriptor, which lets go of it when it is closed.
+    """Hold a servable, which is not removed then; the file descriptor lets go of it when closed.
+
+    A lock of the directory itself says so, which ends with the process that took it, however that
+    ends. It holds on one machine, and on file systems that have locks.
 
     Raises:
         ServableError: Where it is missing, or just being removed.

@@ -1,10 +1,8 @@
-"""config.pbtxt: what Triton must know of a model, in protobuf's text form.
+"""Model repositories: for the server that comes along, and for the stock Triton of Merlin.
 
-Protobuf's own ``text_format`` writes only messages whose schema it has, and Triton's
-``ModelConfig`` comes with tritonclient alone, which is part of the extra ``serve``. Exporting for
-the stock Triton works without that extra, so the text is written here, in 100 lines instead of
-17 MB of packages (tritonclient and grpc; 0.1 s of processor time to import); the tests read it
-back with ``text_format`` and Triton's schema.
+config.pbtxt is written as text here: protobuf's own ``text_format`` needs Triton's ``ModelConfig``,
+which comes with tritonclient alone, and exporting works without the extra ``serve``. The tests
+read it back with both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""What a model's stub in Triton and its worker say to each other. Imports nothing that is large."""
+"""What a model's stub in Triton and its worker say to each other: JSON, and arrays as they lie.
+
+    frame    header length (4 bytes), payload length (8 bytes), header, payload
+    header   {"message": ..., "tensors": [[name, dtype, shape, bytes], ...]}
+
+An array of texts is the length of each, then their bytes. Nothing in a frame is executed.
+"""
 
 from __future__ import annotations
 

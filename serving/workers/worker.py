@@ -1,4 +1,4 @@
-"""What a worker holds: a model that takes requests, and says what goes wrong with one."""
+"""A worker: one model in a process of its own, asked by the model's stub in Triton."""
 
 from __future__ import annotations
 
