@@ -179,7 +179,7 @@ class Memory(threading.Thread):
 
 def _role(words: list[str]) -> str:
     if any("python_backend_stub" in word for word in words):
-        return next(Path(word).parts[-3] for word in words if word.endswith("model.py"))
+        return "stubs"
     if "merlin_sim.serving.workers.fork_server" in words:
         return "models"
     return "Triton" if any(word.endswith("tritonserver") for word in words) else "front"
