@@ -20,7 +20,7 @@ import merlin_sim as ms
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.training import metrics
-from merlin_sim.training.evaluation.evaluate import HeldOutMetrics, come_together
+from merlin_sim.training.evaluation.evaluate import HeldOutMetrics, KeptRows, come_together
 from merlin_sim.training.evaluation.scored_rows import exact_auc
 
 KINDS = (metrics.AUC, metrics.GAUC, metrics.LogLoss, metrics.CalibrationError)
@@ -207,6 +207,22 @@ def test_scores_that_are_no_numbers_are_counted(predictions):
     found.update(labels, scores, {"user": users})
     with pytest.raises(MerlinSimError, match="scores should be numbers.* NaN for 3 of 5,000 rows"):
         found.result(3, Ranks(), None, False)
+
+
+def test_users_whose_rows_are_apart_count_once_they_are_sorted(predictions):
+    """A metric of the user's own too, which bears the published name."""
+    labels, scores, users = predictions
+    mixed = np.random.default_rng(1).permutation(5000)
+    own = metrics.GAUC()
+    found = HeldOutMetrics("user", False, [own])
+    kept = KeptRows()
+    for part in np.array_split(mixed, 4):
+        found.update(labels[part], scores[part], {"user": users[part]})
+        kept.add(labels[part], scores[part], users[part], None)
+    found.take_users_one_by_one(kept.by_user(Ranks()))
+    evaluation, extra = found.result(0, Ranks(), None, False)
+    expected = counted(metrics.GAUC, predictions, [np.arange(5000)]).exact_result()
+    assert evaluation.gauc == expected and extra["gauc"] == pytest.approx(expected, abs=1e-6)
 
 
 def compiled(dataset):

@@ -289,16 +289,19 @@ class HeldOutMetrics:
         for metric in self.extra:
             if isinstance(metric, GAUC):
                 name = metric.user or self.user
-                metric.take_users(columns[name] if name else None)
+                waits = name is None or (name == self.user and not self.users_are_together)
+                metric.take_users(None if waits else columns[name])
             metric.update_state(labels[:, None], scores[:, None])
 
     def take_users_one_by_one(self, rows: ScoredRows) -> None:
         """Count kept samples, which are in the order of their users."""
-        assert self.gauc is not None
+        of_users = [m for m in (self.gauc, *self.extra) if isinstance(m, GAUC)]
+        waiting = [metric for metric in of_users if metric.user in (None, self.user)]
         for first in range(0, len(rows.users), SAMPLES_AT_ONCE):
             taken = slice(first, first + SAMPLES_AT_ONCE)
-            self.gauc.take_users(rows.users[taken])
-            self.gauc.update_state(rows.labels[taken], rows.scores[taken])
+            for metric in waiting:
+                metric.take_users(rows.users[taken])
+                metric.update_state(rows.labels[taken], rows.scores[taken])
 
     def result(
         self, wrong: int, ranks: Ranks, scored: ScoredRows | None, has_scores: bool
