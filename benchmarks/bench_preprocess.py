@@ -108,9 +108,10 @@ def main() -> None:
                 ],
             )  # fmt: skip
             results[f"merlin-sim, {name}"] = measured
-    for place, unit in enumerate(("s", "processor s", "GB")):
+    titles = {"s": "whole command", "processor s": "whole command", "GB": "peak memory"}
+    for place, (unit, title) in enumerate(titles.items()):
         values = {name: [measured[place]] for name, measured in results.items()}
-        recording.table("from the start of the command", unit, values, "plain pandas")
+        recording.table(title, unit, values, "plain pandas")
     recording.end()
 
 

@@ -11,6 +11,7 @@ end, with boosted trees beside; at 1000: a few training steps; at both: inferenc
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import statistics
@@ -81,6 +82,17 @@ def run(words: Sequence[object], results: Path | None = None) -> Ended:
     # The published log has its values one level down.
     entries = [entry.get("data", entry) for entry in map(json.loads, lines)]
     return Ended(seconds, entries, done.stdout)
+
+
+def code_of(folder: Path) -> str:
+    """Name the commit that last changed a folder, or else what its Python files hold."""
+    words = ["git", "-C", folder, "log", "-1", "--format=%H", "--", "."]
+    commit = subprocess.run(words, capture_output=True, text=True).stdout.strip()
+    if commit:
+        return f"commit {commit[:10]}"
+    files = sorted(folder.rglob("*.py"))
+    named = (str(file.relative_to(folder)).encode() + file.read_bytes() for file in files)
+    return f"sha256 {hashlib.sha256(b''.join(named)).hexdigest()[:10]}"
 
 
 @dataclass(frozen=True)
@@ -242,6 +254,8 @@ def main() -> None:
             "epochs": 1, "planted_users": size.planted_users, "seed": SEED, "rounds": given.rounds,
             "test_users": size.test_users, "inference_batch": size.inference_batch,
         }  # fmt: skip
+        if published is not None:
+            settings["published_code"] = code_of(published)
         recording = Recording(f"sim-{length}", f"SIM, histories of {length}", settings)
         with tempfile.TemporaryDirectory() as work:
             bench = Bench(published, packages, Path(work), length, size)

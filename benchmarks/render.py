@@ -60,7 +60,7 @@ def tables_of(record: Record) -> list[Table]:
 
 def number(value: float, unit: str) -> str:
     """Write a value as its unit is read."""
-    digits = {"AUC": 4, "GB": 2, "s": 1, "processor s": 1}.get(unit, 0)
+    digits = {"AUC": 4, "GB": 2, "s": 1, "processor s": 2}.get(unit, 0)
     return f"{value:,.{digits}f}"
 
 
@@ -141,7 +141,10 @@ def pages(records: Sequence[Record]) -> dict[Path, str]:
 
 def main() -> None:
     """Write the pages, or check them."""
-    stale = {p: text for p, text in pages(read_records()).items() if p.read_text() != text}
+    try:
+        stale = {p: text for p, text in pages(read_records()).items() if p.read_text() != text}
+    except RecordError as error:
+        raise SystemExit(str(error)) from None
     if "--check" in sys.argv:
         if stale:
             raise SystemExit(f"{', '.join(path.name for path in stale)}: run benchmarks/render.py")

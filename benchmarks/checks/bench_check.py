@@ -72,7 +72,7 @@ def main() -> None:
             for unit, value in zip(found, (processor, seconds, memory), strict=True):
                 found[unit][layout] = [value]
     for unit, values in found.items():
-        recording.table("merlin-sim check", unit, values)
+        recording.table("peak memory" if unit == "GB" else "merlin-sim check", unit, values)
     recording.end()
 
 
