@@ -17,7 +17,7 @@ from ..training.reports.figures import COLORS
 from ..training.reports.page import Figures, Page, Table, Text
 from ..training.reports.report import as_images
 from .drift_findings import Array, Bounds, Finding
-from .told import DISTANCES, DISTANCES_CAPTION, DRIFT, FORMAT
+from .server_page import DISTANCES, DISTANCES_CAPTION, DRIFT, FORMAT
 
 HEAD = ("Feature", "What", "Values", "New values", "Mean", "New mean", "Unknown", "New unknown",
         "PSI", "KS", "Too far")  # fmt: skip

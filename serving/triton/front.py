@@ -95,7 +95,7 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Doors:
+class Listeners:
     """Where people reach a server."""
 
     http: socket.socket
@@ -115,7 +115,7 @@ class Front:
     """Answers for a server, in a thread of its own.
 
     Args:
-        doors: Where it listens. The sockets are closed with the front.
+        listeners: Where it listens. The sockets are closed with the front.
         bounds: How much it takes.
         routes: By path, what answers a POST here.
         page: Answers a GET of the root; None for nothing.
@@ -124,14 +124,14 @@ class Front:
 
     def __init__(
         self,
-        doors: Doors,
+        listeners: Listeners,
         bounds: Bounds,
         routes: Mapping[str, OwnRoute],
         page: Page | None = None,
         registry: CollectorRegistry | None = None,
     ) -> None:
         """Start to listen; Triton need not be there yet."""
-        self._doors, self._bounds, self._page = doors, bounds, page
+        self._listeners, self._bounds, self._page = listeners, bounds, page
         self._registry = registry or CollectorRegistry()
         self._routes = dict(routes)
         most_bytes = BODIES_AT_ONCE * bounds.body
@@ -175,14 +175,14 @@ class Front:
     async def _open(self) -> None:
         self._upstreams = Upstreams()
         self._stack.push_async_callback(self._upstreams.close)
-        doors, bounds = self._doors, self._bounds
-        await self._listen(doors.http, self._http_routes())
-        await self._listen(doors.metrics, [web.get("/metrics", self._answer_metrics)])
-        if doors.grpc is not None:
+        listeners, bounds = self._listeners, self._bounds
+        await self._listen(listeners.http, self._http_routes())
+        await self._listen(listeners.metrics, [web.get("/metrics", self._answer_metrics)])
+        if listeners.grpc is not None:
             front = GrpcFront(
-                self._upstreams, doors.access, self._admission, bounds.seconds, bounds.body
+                self._upstreams, listeners.access, self._admission, bounds.seconds, bounds.body
             )
-            await front.start(doors.grpc, doors.tls)
+            await front.start(listeners.grpc, listeners.tls)
             self._stack.push_async_callback(front.close)
 
     async def _listen(self, listener: socket.socket, routes: Sequence[web.RouteDef]) -> None:
@@ -191,7 +191,7 @@ class Front:
         runner = web.AppRunner(application, access_log=None, logger=_SILENT, shutdown_timeout=5.0)
         await runner.setup()
         self._stack.push_async_callback(runner.cleanup)
-        tls = None if self._doors.tls is None else tls_context(*self._doors.tls)
+        tls = None if self._listeners.tls is None else tls_context(*self._listeners.tls)
         await web.SockSite(runner, listener, backlog=1024, ssl_context=tls).start()
 
     def _http_routes(self) -> list[web.RouteDef]:
@@ -215,7 +215,9 @@ class Front:
         """Let those in who may, as many as there is room for, for a while; errors are JSON."""
         is_health = request.path.startswith("/v2/health/")
         has_work = request.method == "POST"  # nobody who looks at a busy server is turned away
-        if not is_health and not self._doors.access.allows(request.headers.get("Authorization")):
+        if not is_health and not self._listeners.access.allows(
+            request.headers.get("Authorization")
+        ):
             refused = _refuse(401, "expected the header `Authorization: Bearer TOKEN`")
             refused.headers["WWW-Authenticate"] = 'Basic realm="merlin-sim", charset="UTF-8"'
             return refused

@@ -167,10 +167,10 @@ class Replica:
         try:
             if self._ask("GET", "/v2/health/ready", None, PROBE_SECONDS)[0] != 200:
                 return False
-            with socket.socket(socket.AF_UNIX) as door:
-                door.connect(str(self.folder / METRICS))
-            with socket.socket(socket.AF_UNIX) as door:
-                door.connect(str(self.folder / GRPC_SOCKET))
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.connect(str(self.folder / METRICS))
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.connect(str(self.folder / GRPC_SOCKET))
         except (OSError, http.client.HTTPException):
             return False
         return True

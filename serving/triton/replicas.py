@@ -28,7 +28,7 @@ LOOKS_EVERY = 0.5
 
 
 @dataclass
-class _Coming:
+class _Loading:
     """A version that is being prepared."""
 
     version: ServedVersion
@@ -66,7 +66,7 @@ class Replicas:
         self.serving = wanted()
         self.active: Replica | None = None
         self.standby: Replica | None = make(self.serving)
-        self._coming: _Coming | None = None
+        self._loading: _Loading | None = None
         self._refused: ServedVersion | None = None
         self._problem = ""
         self._failures = 0
@@ -83,8 +83,8 @@ class Replicas:
             self._drop_active(self.active)
         if self.standby is not None and self.standby.problem is not None:
             self._drop_standby(self.standby)
-        if self._coming is not None:
-            self._look_at(self._coming)
+        if self._loading is not None:
+            self._look_at(self._loading)
         if self.active is not None and self.active.has_answered and self._is_prepared():
             self._failures = 0
         if self.active is None and self.standby is not None and self.standby.is_ready:
@@ -95,14 +95,14 @@ class Replicas:
 
     def stop(self) -> int:
         """Let the one that answers answer what it has in hand; the exit code of it."""
-        others = [self.standby, None if self._coming is None else self._coming.replica]
+        others = [self.standby, None if self._loading is None else self._loading.replica]
         for other in others:
             if other is not None:
                 other.kill()
         code = 0 if self.active is None else self.active.end()
         for thread in self._ending:
             thread.join()
-        self.active = self.standby = self._coming = None
+        self.active = self.standby = self._loading = None
         return code
 
     def _is_prepared(self) -> bool:
@@ -141,7 +141,7 @@ class Replicas:
 
     def _start_another(self) -> None:
         is_needed = self._has_standby or self.active is None
-        if self.standby is not None or self._coming is not None or not is_needed:
+        if self.standby is not None or self._loading is not None or not is_needed:
             return
         if self._clock() >= self._next_start:
             try:
@@ -152,7 +152,7 @@ class Replicas:
 
     def _look_for_version(self) -> None:
         now = self._clock()
-        if self._coming is not None or self.active is None or now - self._looked < LOOKS_EVERY:
+        if self._loading is not None or self.active is None or now - self._looked < LOOKS_EVERY:
             return
         self._looked = now
         try:
@@ -178,23 +178,23 @@ class Replicas:
             self._in_background(self.standby.kill)
             self.standby = None
         self._say(f"loading version {wanted.number}; version {self.serving.number} answers")
-        self._coming = _Coming(wanted, replica)
+        self._loading = _Loading(wanted, replica)
 
-    def _look_at(self, coming: _Coming) -> None:
-        replica = coming.replica
+    def _look_at(self, loading: _Loading) -> None:
+        replica = loading.replica
         if replica.problem is not None:
-            self._coming = None
+            self._loading = None
             self._in_background(replica.kill)
             self._failures += 1
             if replica.is_worth_another and self._failures < MOST_STARTS:
-                self._say(f"{replica.problem}: version {coming.version.number} is tried again")
-                self._begin(coming.version)
+                self._say(f"{replica.problem}: version {loading.version.number} is tried again")
+                self._begin(loading.version)
             else:
                 self._failures = 0
-                self._refuse(coming.version, replica.problem)
+                self._refuse(loading.version, replica.problem)
         elif replica.is_ready:
             before, last = self.serving, self.active
-            self.serving, self._coming, self._refused = coming.version, None, None
+            self.serving, self._loading, self._refused = loading.version, None, None
             self._failures = 0
             self._activate(replica)
             if last is not None:

@@ -213,7 +213,7 @@ class Server:
         return triton_command(self.options, folder, self._files.path / BACKENDS, name, token)
 
     def _open_front(self, first: Servable, registry: CollectorRegistry) -> Front:
-        from .front import Bounds, Doors, Front  # aiohttp comes with the extra `serve`
+        from .front import Bounds, Front, Listeners  # aiohttp comes with the extra `serve`
 
         options = self.options
         access = Access.read(options.token_file)
@@ -226,12 +226,12 @@ class Server:
             http = stack.enter_context(listen(options.host, "http_port", self.http_port))
             metrics = stack.enter_context(listen(options.host, "metrics_port", self.metrics_port))
             grpc = f"{options.grpc_host}:{self.grpc_port}"
-            doors = Doors(http, metrics, grpc, access, options.tls)
+            listeners = Listeners(http, metrics, grpc, access, options.tls)
             bounds = Bounds(options.max_body << 20, options.max_requests, options.request_timeout)
             keeps = self._appends is not None
             form = Form(empty_event(first, keeps), keeps, "/recommend" in routes)
             page = HomePage(lambda: Status(self.is_ready(), self._serves), options.told, form)
-            front = Front(doors, bounds, routes, page.answer, registry)
+            front = Front(listeners, bounds, routes, page.answer, registry)
             stack.pop_all()
         return front
 

@@ -200,9 +200,9 @@ def command(
 
 def _told(registry: Path | None, drift: Path | None, canary: str | None) -> Any:
     """Tell on the page what became of trained models."""
-    from ....deployment.told import told_of
+    from ....deployment.server_page import server_sections
 
-    return told_of(registry, drift, None if canary is None else int(canary.split(":")[0]))
+    return server_sections(registry, drift, None if canary is None else int(canary.split(":")[0]))
 
 
 def _current(registry: Path, canary: Any) -> Any:

@@ -18,7 +18,7 @@ from browser import browse
 
 pytest.importorskip("aiohttp")
 from merlin_sim.serving.page.home_page import Form, HomePage, Status  # noqa: E402
-from merlin_sim.serving.triton.front import Bounds, Doors, Front  # noqa: E402
+from merlin_sim.serving.triton.front import Bounds, Front, Listeners  # noqa: E402
 from merlin_sim.training.reports.page import Table, Text  # noqa: E402
 
 pytestmark = pytest.mark.timeout(600)
@@ -84,7 +84,7 @@ def shown(tmp_path):
             )
             metrics = socket.socket()
             metrics.bind(("127.0.0.1", 0))
-            front = Front(Doors(listener, metrics, None), Bounds(body=10**6), {}, page.answer)
+            front = Front(Listeners(listener, metrics, None), Bounds(body=10**6), {}, page.answer)
             front.switch(SimpleNamespace(folder=tmp_path, has_answered=False, suspect=print))
             running.append(front)
             return address, upstream.asked

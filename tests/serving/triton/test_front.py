@@ -25,8 +25,8 @@ from merlin_sim.serving.triton.front import (  # noqa: E402
     DEEPEST,
     JSON_LENGTH,
     Bounds,
-    Doors,
     Front,
+    Listeners,
 )
 from merlin_sim.serving.workers.protocol import FAULT  # noqa: E402
 
@@ -154,11 +154,11 @@ def start(tmp_path):
         for listener in listeners:
             listener.bind(("127.0.0.1", 0))
         http_port, metrics_port = (listener.getsockname()[1] for listener in listeners)
-        doors = Doors(*listeners, None, access or Access())
+        front_listeners = Listeners(*listeners, None, access or Access())
         routes = {"/here": answered_here, "/there": ask_model}
         registry = CollectorRegistry()
         Counter("ours", "Something of a test", registry=registry).inc()
-        front = Front(doors, bounds, routes, registry=registry)
+        front = Front(front_listeners, bounds, routes, registry=registry)
         behind = Behind(tmp_path / f"triton-{len(running)}")
         running.append((front, behind))
         front.switch(behind)

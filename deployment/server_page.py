@@ -92,7 +92,7 @@ DRIFT_FOLDER = "drift"
 Parts = list[Text | Table | Figures]
 
 
-def told_of(
+def server_sections(
     registry: Path | None, drift: Path | None, canary: int | None
 ) -> list[tuple[str, Parts]]:
     """Tell of a registry and of a report of drift; what cannot be read is said in its place.

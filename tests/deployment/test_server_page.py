@@ -10,7 +10,7 @@ from hollow_servable import write_hollow_servable
 from merlin_sim.deployment.drift_findings import Bounds, Finding
 from merlin_sim.deployment.drift_page import write_drift
 from merlin_sim.deployment.registry import Registry
-from merlin_sim.deployment.told import told_of
+from merlin_sim.deployment.server_page import server_sections
 from merlin_sim.foundation.own_digest import with_own_digest
 from merlin_sim.training.reports.page import Figures, Table, Text
 
@@ -43,7 +43,7 @@ def parts_of(sections, heading):
 
 def test_versions_and_the_last_gate(registry):
     registry.promote(2)
-    sections = told_of(registry.directory, None, 1)
+    sections = server_sections(registry.directory, None, 1)
     assert [heading for heading, _ in sections] == ["Last gate", "Versions", "Drift"]
     said, table = parts_of(sections, "Versions")
     assert said.text == "Version 2 is current."
@@ -59,7 +59,7 @@ def test_versions_and_the_last_gate(registry):
 
 def test_a_registry_that_was_changed_is_said_without_its_place(registry):
     (registry.directory / "versions/000002.json").write_text("{}")
-    sections = told_of(registry.directory, None, None)
+    sections = server_sections(registry.directory, None, None)
     for heading in ("Last gate", "Versions"):
         (said,) = parts_of(sections, heading)
         assert "registry/versions/000002.json: expected its digest" in said.text
@@ -67,17 +67,17 @@ def test_a_registry_that_was_changed_is_said_without_its_place(registry):
 
 
 def test_the_newest_report_of_drift(registry, tmp_path):
-    (said,) = parts_of(told_of(registry.directory, None, None), "Drift")
+    (said,) = parts_of(server_sections(registry.directory, None, None), "Drift")
     assert said.text == "No report of drift yet, or one that is being written."
     place = registry.directory / "drift"
     write_drift(place, [STEADY, MOVED], BOUNDS, FACTS, {})
-    said, table, figures = parts_of(told_of(registry.directory, None, None), "Drift")
+    said, table, figures = parts_of(server_sections(registry.directory, None, None), "Drift")
     assert said.text.startswith("Drifted: age. tuesday against monday, 20")
     assert table.rows == [["age", "numbers", "0.5000", "0.1000", "PSI 0.50 above 0.25"]]
     (image,) = figures.images.values()
     assert image[0] == (place / "distances.png").read_bytes()
     write_drift(tmp_path / "drift", [STEADY], BOUNDS, FACTS, {})
-    told = told_of(None, tmp_path / "drift", None)
+    told = server_sections(None, tmp_path / "drift", None)
     assert [heading for heading, _ in told] == ["Drift"]
     assert [type(part) for part in told[0][1]] == [Text, Figures]
     assert told[0][1][0].text.startswith("Nothing has drifted. ")
@@ -88,16 +88,16 @@ def test_a_report_of_drift_that_is_none_is_said(tmp_path):
     write_drift(tmp_path, [STEADY], BOUNDS, FACTS, {})
     changed = json.loads((tmp_path / "drift.json").read_text())
     (tmp_path / "drift.json").write_text(json.dumps(changed))
-    ((_, (said,)),) = told_of(None, tmp_path, None)
+    ((_, (said,)),) = server_sections(None, tmp_path, None)
     assert "drift.json: expected its digest" in said.text
     changed["findings"] = 7
     (tmp_path / "drift.json").write_text(with_own_digest(changed))
-    ((_, (said,)),) = told_of(None, tmp_path, None)
+    ((_, (said,)),) = server_sections(None, tmp_path, None)
     assert "drift.json: expected what `merlin-sim drift` wrote" in said.text
     (tmp_path / "drift.json").write_bytes(b" " * (5 << 20))
-    ((_, (said,)),) = told_of(None, tmp_path, None)
+    ((_, (said,)),) = server_sections(None, tmp_path, None)
     assert "drift.json: expected at most 4 MiB" in said.text
 
 
 def test_nothing_to_tell():
-    assert told_of(None, None, None) == []
+    assert server_sections(None, None, None) == []
