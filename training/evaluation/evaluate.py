@@ -289,8 +289,8 @@ class HeldOutMetrics:
         for metric in self.extra:
             if isinstance(metric, GAUC):
                 name = metric.user or self.user
-                waits = name is None or (name == self.user and not self.users_are_together)
-                metric.take_users(None if waits else columns[name])
+                waits = name == self.user and not self.users_are_together
+                metric.take_users(None if name is None or waits else columns[name])
             metric.update_state(labels[:, None], scores[:, None])
 
     def take_users_one_by_one(self, rows: ScoredRows) -> None:
