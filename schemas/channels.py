@@ -175,9 +175,12 @@ class ChannelContract:
         problems = []
         for name, channel in self.channels.items():
             problems += self._check_count(spec, name, channel)
-            for index, feature in enumerate(spec.channel_spec.get(name, ())):
-                if feature in spec.feature_spec:
-                    problems += _check_feature(spec, name, index, channel)
+            features = [n for n in spec.channel_spec.get(name, ()) if n in spec.feature_spec]
+            problems += [
+                spec.problem(("feature_spec", feature, key), f"{expected} (channel {name})", found)
+                for feature in features
+                for key, expected, found in _mismatches(spec.feature_spec[feature], channel)
+            ]
         for name in spec.channel_spec:
             if name not in self.channels:
                 expected = f"a channel of {self.name}: " + ", ".join(self.channels)
@@ -198,12 +201,10 @@ class ChannelContract:
         count = len(spec.channel_spec.get(name, ()))
         if channel.fewest <= count and (channel.most is None or count <= channel.most):
             return []
-        if channel.fewest == channel.most:
-            expected = f"{channel.fewest} feature" + ("" if channel.fewest == 1 else "s")
-        elif channel.most is None:
-            expected = f"at least {channel.fewest} feature" + ("" if channel.fewest == 1 else "s")
-        else:
-            expected = f"{channel.fewest} to {channel.most} features"
+        expected = f"{channel.fewest} to {channel.most}"
+        if channel.most in (channel.fewest, None):
+            expected = f"{'at least ' if channel.most is None else ''}{channel.fewest}"
+        expected += " feature" if channel.fewest == 1 and channel.most in (1, None) else " features"
         received = str(count) if name in spec.channel_spec else "no such channel"
         return [spec.problem(("channel_spec", name), f"{expected} for {self.name}", received)]
 
@@ -252,16 +253,6 @@ def _paired(leaders: Sequence[str], columns: Sequence[str], schema: Schema) -> l
             left.remove(partner)
         partners.append(partner)
     return [left.pop(0) if partner is None else partner for partner in partners]
-
-
-def _check_feature(spec: FeatureSpec, name: str, index: int, channel: Channel) -> list[Problem]:
-    feature_name = spec.channel_spec[name][index]
-    feature = spec.feature_spec[feature_name]
-    problems = [
-        spec.problem(("feature_spec", feature_name, key), f"{expected} (channel {name})", received)
-        for key, expected, received in _mismatches(feature, channel)
-    ]
-    return problems
 
 
 def _mismatches(feature: Feature, channel: Channel) -> list[tuple[str, str, str]]:
@@ -476,8 +467,7 @@ def may_be_empty(channel: str) -> bool:
     >>> may_be_empty("user_features"), may_be_empty("label")
     (True, False)
     """
-    known = (c.channels[channel] for c in CONTRACTS.values() if channel in c.channels)
-    return any(entry.fewest == 0 for entry in known)
+    return any(channel in c.channels and not c.channels[channel].fewest for c in CONTRACTS.values())
 
 
 def channels_of(schema: Schema) -> dict[str, list[str]]:

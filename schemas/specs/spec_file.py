@@ -46,12 +46,6 @@ def read_feature_spec(path: Path) -> Reading:
     return Reading(spec, problems + shape.problems, shape.replaced)
 
 
-def feature_spec_from_plain(sections: Mapping[str, Any]) -> Reading:
-    """Do as :func:`read_feature_spec` does, from plain dicts and lists."""
-    shape = _Shape("feature spec", None)
-    return Reading(shape.spec(sections), shape.problems, shape.replaced)
-
-
 class _Shape:
     """Reads values of known shape; what has another becomes a problem."""
 
@@ -369,7 +363,8 @@ def spec_from_plain(sections: Mapping[str, Any]) -> FeatureSpec:
         SpecError: Where the sections have the wrong shape. Files, channels and mappings are
             not looked at: a spec under construction may lack them.
     """
-    reading = feature_spec_from_plain(sections)
-    if reading.problems or reading.spec is None:
-        raise SpecError("feature spec", reading.problems)
-    return reading.spec
+    shape = _Shape("feature spec", None)
+    spec = shape.spec(sections)
+    if shape.problems or spec is None:
+        raise SpecError("feature spec", shape.problems)
+    return spec

@@ -6,6 +6,7 @@ through are applied to it alone, as they were fitted.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -139,14 +140,8 @@ def expected_of(number: Number) -> str:
 
 def _before_learning(operators: Sequence[Operator]) -> tuple[Operator, ...]:
     """The operators that are the same in every log; a median leaves given numbers as they are."""
-    found = []
-    for operator in operators:
-        if operator.name == MEDIAN:
-            continue
-        if operator.name in LEARNING:
-            break
-        found.append(operator)
-    return tuple(found)
+    stated = [operator for operator in operators if operator.name != MEDIAN]
+    return tuple(itertools.takewhile(lambda operator: operator.name not in LEARNING, stated))
 
 
 def cross_ids(cross: Cross, ids: Sequence[Any]) -> Any:
