@@ -18,6 +18,7 @@ from merlin_sim.workflows.preprocess import user_buckets, write_samples
 from merlin_sim.workflows.synthetic.amazon_logs import PlantedBehaviour, synthesize
 
 
+@pytest.mark.slow
 def test_positives_are_those_of_a_plain_reading(raw, dataset, plain_rules, rows_of, positives_of):
     rules = plain_rules(raw)
     for mapping, expected in (("train", rules.train), ("test", rules.test)):
@@ -275,6 +276,7 @@ def test_other_logs_are_read_alike(seed, tmp_path, preprocess, plain_rules, rows
     assert positives_of(rows_of(dataset, "test")) == rules.test
 
 
+@pytest.mark.slow
 def test_a_new_days_reviews_go_on_from_the_old_ones(
     raw, tmp_path, preprocess, plain_rules, raw_writer
 ):

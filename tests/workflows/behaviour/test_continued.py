@@ -93,6 +93,7 @@ def days(request, run, files):
     return old, new, both, result.output, kind
 
 
+@pytest.mark.slow
 def test_the_new_samples_are_those_of_both_days_together(days):
     """Row for row: histories, numbers, and what is drawn."""
     _, new, both, *_ = days
@@ -101,6 +102,7 @@ def test_the_new_samples_are_those_of_both_days_together(days):
     assert rows_of(new, "train") + rows_of(new, "test") == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("--shortest_sequence_for_training", 8)])
 def test_a_new_day_that_begins_at_the_time_of_the_old_ones_last(run, files, days, more):
     """What was shown at one time does not count, so that as much before it has to be kept."""
@@ -143,6 +145,7 @@ def test_the_rule_of_short_histories_is_of_both_days(days):
     assert ((short_then < 5) & (short_then > 0) & kept.reindex(counts.index).fillna(False)).any()
 
 
+@pytest.mark.slow
 def test_a_third_day_goes_on_from_the_second(run, files, days):
     """The second day keeps what the first one kept, of users whom it did not see, too."""
     old, _, both, _, kind = days

@@ -80,6 +80,7 @@ def samples_of(dataset, mapping) -> pd.DataFrame:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mapping", ["train", "test"])
 def test_a_history_holds_only_what_came_before_the_samples_own_time(made, mapping):
     expected = Counter()
@@ -220,6 +221,7 @@ def test_the_summary_adds_up(made):
     assert f"interactions that are predicted: {counts}; {first.sum():,} have fewer" in output
 
 
+@pytest.mark.slow
 def test_a_part_validates_unless_told_otherwise(run, run_cli, files):
     log = basket_log()
 

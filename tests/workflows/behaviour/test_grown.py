@@ -92,6 +92,7 @@ def grown(run, files):
     return files / "old", files / "grown", result.output
 
 
+@pytest.mark.slow
 def test_known_keys_keep_their_ids_and_new_ones_follow_in_their_order(grown):
     old, new, output = grown
     log = new_log()

@@ -95,6 +95,7 @@ def test_users_rows_know_the_same_samples(run, files, timed, run_cli):
         assert (files / "made" / path).read_bytes() == (timed / path).read_bytes()
 
 
+@pytest.mark.slow
 def test_users_may_be_parted(run, files):
     shares = ("--test_users", 0.3, "--validation_users", 0.2)
     assert run("shares", *shares).exit_code == 0

@@ -110,6 +110,7 @@ def write_log(path):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [["--negatives", "uniform"], ["--negatives_per_positive", "3"]], ids=str
 )
@@ -160,6 +161,7 @@ def test_time_intervals_are_those_of_the_other_layout(run_cli, tmp_path):
     assert "column when, in seconds; intervals in days" in " ".join(shown.output.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["train_end", "role", "same_time_before", "item_id"])
 def test_columns_may_be_called_as_users_rows_call_theirs(name, run_cli, tmp_path):
     """Users' rows have columns beside the log's; those get another name then."""
@@ -175,6 +177,7 @@ def test_columns_may_be_called_as_users_rows_call_theirs(name, run_cli, tmp_path
     np.testing.assert_array_equal(*map(in_order, made))
 
 
+@pytest.mark.slow
 def test_negatives_that_the_user_has_not(run_cli, tmp_path):
     log = write_log(tmp_path / "log.csv")
     options = ("preprocess", "log", *log, "--negatives_not_in_history")

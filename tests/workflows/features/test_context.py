@@ -133,6 +133,7 @@ def test_a_fitted_workflow_gives_the_same_rows(run, dataset):
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", [(), ("--label_column", "clicked")])
 def test_one_row_a_user_gives_each_sample_its_own_context(label, run):
     users, samples = (

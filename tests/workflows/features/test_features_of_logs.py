@@ -65,6 +65,7 @@ def keys(dataset, domain):
     return dict(zip(table["id"], table["key"], strict=True))
 
 
+@pytest.mark.slow
 def test_csv_and_parquet_give_the_same_bytes(run, dataset):
     from_csv = run("of_csv", log="log.csv")
     for mapping in ("train", "test"):
