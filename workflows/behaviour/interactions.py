@@ -173,12 +173,9 @@ def order_within_times(
     """
     if rules.equal_times == ITEM_ORDER:
         return [rows[columns.item].combine_chunks()]
-    return [hashed_order(rows, columns, rules.seed)] if is_hashed(rules) else []
-
-
-def is_hashed(rules: SampleRules) -> bool:
-    """Whether a hash orders the rows of one user and one time."""
-    return rules.equal_times in (HASH_ORDER, UNKNOWN_ORDER)
+    if rules.equal_times in (HASH_ORDER, UNKNOWN_ORDER):
+        return [hashed_order(rows, columns, rules.seed)]
+    return []
 
 
 def hashed_order(rows: pa.Table, columns: BehaviourColumns, seed: int) -> pa.Array:

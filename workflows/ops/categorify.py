@@ -25,7 +25,6 @@ from .counted_keys import (
     ColumnGroup,
     KeyCount,
     KeyRules,
-    WorkFiles,
     grow_file,
     leaves,
     reorder_file,
@@ -115,7 +114,7 @@ class Categorify(nvt.ops.Categorify):
             )
         self.order = order
         self.cat_cache: Any = cat_cache
-        self._work: WorkFiles | None = None
+        self._work: TemporaryFiles | None = None
         self.known: dict[str, str] = {}
         self._unpacked: TemporaryFiles | None = None
         super().__init__(
@@ -361,7 +360,7 @@ class Categorify(nvt.ops.Categorify):
         for name, path in self.categories.items():
             if is_vocabulary(path):
                 self._unpacked = self._unpacked or TemporaryFiles("merlin-sim-keys-")
-                file = Path(str(self._unpacked)) / f"unique.{name}.parquet"
+                file = self._unpacked.path / f"unique.{name}.parquet"
                 write_keys(file, name, read_column(Path(path), name))
                 self.categories[name] = str(file)
 

@@ -8,9 +8,6 @@ parts, and a column's keys are added up part by part.
 from __future__ import annotations
 
 import json
-import shutil
-import uuid
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -34,6 +31,7 @@ from ...foundation.hashing import mix_32_arrays
 from ..frames import arrow_of
 from ..schedulers import written_by_task
 from .key_index import add_up, hashes_of, is_text, key_order, one_array, read_column
+from .workflow import TemporaryFiles
 
 FREQUENCY, FREQUENCY_HASH, KEY, HASH = "frequency", "frequency_hash", "key", "hash"
 ORDERS = (FREQUENCY, FREQUENCY_HASH, KEY, HASH)
@@ -80,27 +78,6 @@ class KeyRules:
         return UNKNOWN + self.buckets
 
 
-class WorkFiles:
-    """A directory that lasts until it is removed, or this object is gone with a run that failed.
-
-    A copy in another process leaves it to the first process to remove it.
-    """
-
-    def __init__(self, beside: Path) -> None:
-        """Make the directory."""
-        self.path = beside / f".counts-{uuid.uuid4().hex}"
-        self.path.mkdir(parents=True)
-        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
-
-    def remove(self) -> None:
-        """Remove the directory."""
-        shutil.rmtree(self.path, ignore_errors=True)
-
-    def file(self, group: int, partition: int) -> Path:
-        """Where the counts of a group's keys in a partition are."""
-        return self.path / f"{group}.{partition}.arrow"
-
-
 def size_column(name: str) -> str:
     """The column that says how often each key of a column or group was seen."""
     return f"{name}_size"
@@ -134,7 +111,7 @@ class KeyCount:
     """Where ``unique.*.parquet`` and ``meta.*.parquet`` are written."""
     rules: Mapping[str, KeyRules]
     """What holds for a group, by its name."""
-    work: WorkFiles
+    work: TemporaryFiles
 
     @classmethod
     def plan(
@@ -143,7 +120,11 @@ class KeyCount:
         """Look at the rules, then make the directories."""
         of_group = {group.name: rules(group.name) for group in groups}
         Path(directory).mkdir(parents=True, exist_ok=True)
-        return cls(tuple(groups), directory, of_group, WorkFiles(Path(directory)))
+        return cls(tuple(groups), directory, of_group, TemporaryFiles(".counts-", Path(directory)))
+
+    def file(self, group: int, partition: int) -> Path:
+        """Where the counts of a group's keys in a partition are."""
+        return self.work.path / f"{group}.{partition}.arrow"
 
     def count(self, ddf: Any) -> list[Any]:
         """Delayed: count each pandas partition of a Dask frame."""
@@ -186,7 +167,7 @@ def _count_partition(frame: pd.DataFrame, plan: KeyCount, number: int, bits: int
 
     def count(place: int) -> _Counted:
         columns = [leaves(arrow_of(frame[name])) for name in plan.groups[place].columns]
-        return _count_group(plan.groups[place], columns, plan.work.file(place, number), bits)
+        return _count_group(plan.groups[place], columns, plan.file(place, number), bits)
 
     with ThreadPoolExecutor(min(count_cores(), len(plan.groups))) as threads:
         return number, [*threads.map(count, range(len(plan.groups)))]
@@ -246,7 +227,7 @@ def _write_keys(counted: list[Counted], group: int, plan: KeyCount) -> tuple[str
     rules = plan.rules[name]
     found = [of_groups[group] for _, of_groups in counted]
     kind = _common_type(name, [one.kind for one in found])
-    files = [plan.work.file(group, number) for number in range(len(found))]
+    files = [plan.file(group, number) for number in range(len(found))]
     is_early = not rules.most_codes and rules.order != FREQUENCY  # others order rare keys too
     least = rules.threshold if is_early else 0
     with ThreadPoolExecutor(count_cores()) as threads:

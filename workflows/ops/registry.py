@@ -261,7 +261,7 @@ class OperatorForm:
 def forget_path(op: Any) -> None:
     """Have an operator write what it learns anew into a directory that goes with it."""
     op.temporary_files = TemporaryFiles("merlin-sim-operator-")
-    op.out_path = str(op.temporary_files)
+    op.out_path = str(op.temporary_files.path)
 
 
 def copy_keys(op: Any, directory: Path) -> dict[str, str]:

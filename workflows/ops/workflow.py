@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import uuid
+import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import nvtabular as nvt
@@ -49,31 +53,28 @@ class Workflow(nvt.Workflow):
 
 
 class TemporaryFiles:
-    """A directory that lasts as long as the operators that read its files.
+    """A directory that lasts until it is removed, or as long as this object.
 
-    A copy in another process reads the files, and leaves it to the first process to remove them.
+    A copy in another process leaves it to the first process to remove it.
 
-    >>> from pathlib import Path
     >>> files = TemporaryFiles("example-")
-    >>> Path(str(files)).is_dir()
+    >>> files.path.is_dir()
     True
 
     Args:
         prefix: What its name begins with.
+        beside: Where it is made; among the system's temporary files if None.
     """
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, beside: Path | None = None) -> None:
         """Make the directory."""
-        self._directory: Any = tempfile.TemporaryDirectory(prefix=prefix)
-        self._path: str = self._directory.name
+        self.path = (beside or Path(tempfile.gettempdir())) / f"{prefix}{uuid.uuid4().hex}"
+        self.path.mkdir(parents=True)
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
-    def __str__(self) -> str:
-        """Return the path."""
-        return self._path
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the directory out, which only one process removes."""
-        return {"_path": self._path}
+    def remove(self) -> None:
+        """Remove the directory."""
+        shutil.rmtree(self.path, ignore_errors=True)
 
 
 class _KeepEmptyTables(LocalExecutor):
