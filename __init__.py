@@ -20,10 +20,10 @@ _NAMES = {
     "merlin.io": ("Dataset",),
     ".foundation.exceptions": ("MerlinSimError", "SpecError"),
     ".schemas.dataset": ("DatasetDirectory",),
-    ".schemas.specs.feature_spec": ("FeatureSpec",),
-    ".schemas.translation.merlin_schema": ("to_feature_spec", "to_merlin_schema"),
+    ".schemas.feature_spec": ("FeatureSpec",),
+    ".schemas.merlin_schema": ("to_feature_spec", "to_merlin_schema"),
     ".dataloader.row_loader": ("RowLoader",),
-    ".steps.optimizers": ("SGD", "Adagrad", "Adam", "LazyAdam"),
+    ".parallel.steps.optimizers": ("SGD", "Adagrad", "Adam", "LazyAdam"),
     ".models": (
         "DCNv2Block",
         "DCNv2Model",
@@ -47,14 +47,14 @@ _NAMES = {
         "build_model",
         "options_type",
     ),
-    ".models.interest.search_report": ("format_search_report", "search_report"),
+    ".models.search_report": ("format_search_report", "search_report"),
     ".workflows.amazon": ("AmazonReviews",),
-    ".workflows.behaviour.behaviour_columns": ("BehaviourColumns",),
-    ".workflows.behaviour.rules": ("SampleRules",),
-    ".workflows.logs.table_log": ("TableLog",),
+    ".workflows.behaviour_columns": ("BehaviourColumns",),
+    ".workflows.rules": ("SampleRules",),
+    ".workflows.table_log": ("TableLog",),
     ".workflows.preprocess.fitted": ("FittedWorkflow", "rows_that_train", "write_dataset"),
     ".workflows.preprocess.preprocess_log": ("PreprocessLog",),
-    ".workflows.saving": ("load_workflow", "save_workflow"),
+    ".workflows.ops.saving": ("load_workflow", "save_workflow"),
     ".workflows.synthetic.amazon_logs": ("PlantedBehaviour", "synthesize"),
     ".workflows.transcoding.transcode": ("Transcoder",),
 }
@@ -62,7 +62,7 @@ _NAMES = {
 
 _MODULES = {
     "callbacks": ".training.callbacks",
-    "metrics": ".training.metrics",
+    "metrics": ".training.evaluation.metrics",
     "ops": ".workflows.ops",
 }
 """Modules that have a short name here."""

@@ -24,13 +24,13 @@ import tensorflow as tf  # noqa: E402
 
 from merlin_sim.models import build_model  # noqa: E402
 from merlin_sim.schemas.dataset import DatasetDirectory  # noqa: E402
-from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec  # noqa: E402
-from merlin_sim.schemas.translation.merlin_schema import to_merlin_schema  # noqa: E402
-from merlin_sim.serving.events.encoder import EncodedEvent  # noqa: E402
-from merlin_sim.serving.export import export_model  # noqa: E402
+from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec  # noqa: E402
+from merlin_sim.schemas.merlin_schema import to_merlin_schema  # noqa: E402
+from merlin_sim.serving.encoder import EncodedEvent  # noqa: E402
 from merlin_sim.serving.scorer import Scorer  # noqa: E402
 from merlin_sim.serving.servable import Servable  # noqa: E402
 from merlin_sim.serving.signatures import one_user_batch, plain_batch  # noqa: E402
+from merlin_sim.serving.triton.export import export_model  # noqa: E402
 
 SIZES = {"user_id": 192_403, "item_id": 367_982, "cat_id": 1_600}
 HISTORY = 100

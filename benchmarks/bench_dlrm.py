@@ -35,13 +35,13 @@ from merlin.schema import ColumnSchema, Schema, Tags  # noqa: E402
 from merlin_sim.dataloader.open_loader import open_loader  # noqa: E402
 from merlin_sim.foundation.ranks import Ranks  # noqa: E402
 from merlin_sim.models import build_model  # noqa: E402
+from merlin_sim.parallel.steps.loss_scale import LossScale  # noqa: E402
+from merlin_sim.parallel.steps.optimizers import make_optimizer  # noqa: E402
+from merlin_sim.parallel.steps.train_step import TrainStep  # noqa: E402
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents  # noqa: E402
-from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec  # noqa: E402
-from merlin_sim.schemas.specs.spec_file import read_spec  # noqa: E402
-from merlin_sim.steps.loss_scale import LossScale  # noqa: E402
-from merlin_sim.steps.optimizers import make_optimizer  # noqa: E402
-from merlin_sim.steps.train_step import TrainStep  # noqa: E402
-from merlin_sim.training.metrics import AUC  # noqa: E402
+from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec  # noqa: E402
+from merlin_sim.schemas.spec_file import read_spec  # noqa: E402
+from merlin_sim.training.evaluation.metrics import AUC  # noqa: E402
 from merlin_sim.workflows.synthetic.click_days import (  # noqa: E402
     PUBLISHED_KEYS,
     PlantedClicks,

@@ -37,10 +37,10 @@ from merlin.schema import Schema  # noqa: E402
 from merlin_sim.dataloader.open_loader import open_loader  # noqa: E402
 from merlin_sim.foundation.ranks import Ranks  # noqa: E402
 from merlin_sim.models import build_model  # noqa: E402
+from merlin_sim.parallel.steps.loss_scale import LossScale  # noqa: E402
+from merlin_sim.parallel.steps.optimizers import make_optimizer  # noqa: E402
+from merlin_sim.parallel.steps.train_step import TrainStep  # noqa: E402
 from merlin_sim.schemas.dataset import DatasetDirectory  # noqa: E402
-from merlin_sim.steps.loss_scale import LossScale  # noqa: E402
-from merlin_sim.steps.optimizers import make_optimizer  # noqa: E402
-from merlin_sim.steps.train_step import TrainStep  # noqa: E402
 
 USERS_OF, ITEMS, WIDTH, BATCH, STEPS, WARM_UP = 60, 20_000, 64, 4096, 3, 4
 FEATURES = """

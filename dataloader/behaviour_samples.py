@@ -45,7 +45,7 @@ class Users(NamedTuple):
     """[positions] By feature that belongs to the interaction. And by name, what not all have:
     ``seen``: how many of its user's history a sample sees (else all before it); ``label``: its
     label (else 1); ``now``: its time in seconds, where not every interaction is in a history;
-    ranks of its time (see :mod:`~.item_features`)."""
+    ranks of its time (see :mod:`~.sample_columns`)."""
     more: dict[str, tf.Tensor]
     """By name, what not all have. [interactions] ``times``: when each was, in seconds.
     ``known``: ``row * (last item + 1) + item`` of all, ascending, where no negative may be an item

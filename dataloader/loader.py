@@ -22,7 +22,7 @@ from merlin.dataloader.loader_base import LoaderBase
 from merlin.schema import Schema
 
 from ..foundation.exceptions import MerlinSimError
-from ..foundation.gpu_use import first_line, short_of_memory
+from ..foundation.gpus import first_line, short_of_memory
 from ..schemas.dataset import DatasetDirectory
 from .background import Background
 from .behaviour_samples import Batch

@@ -16,10 +16,9 @@ from ..foundation.gpu_forms import has_gpu_forms
 from ..schemas.dataset import DatasetDirectory
 from .behaviour_samples import LABEL, STORED, BehaviourSamples
 from .draws import fresh_seed, place_seed
-from .epoch_plan import EpochPlan
+from .epoch_plan import ORDER_OF_STRETCHES, EpochPlan, Stretching, each_of
 from .loader import Array, Block, Loader, Step
 from .sample_columns import SampleColumns
-from .sample_order import ORDER_OF_STRETCHES, Stretching, each_of
 from .user_rows import UserBlock, UserRows
 
 POSITIONS_TOGETHER = 8

@@ -1,9 +1,10 @@
-"""Rows of parquet files, row group by row group: read by arrow, checked, padded."""
+"""Rows of parquet files, row group by row group: read by arrow, checked, padded, made tensors."""
 
 from __future__ import annotations
 
 import contextlib
 import glob
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 
 import merlin.io
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import tensorflow as tf
@@ -20,11 +22,30 @@ from ..foundation.cores import count_cores
 from ..foundation.process_wide import keep_freed_memory, quiet_merlin
 from ..schemas.parquet import DamageError, is_list, leaf_fields, require_whole_footer, row_pieces
 from .arrow_columns import Array, Column, decode, pad_left
-from .batch_form import list_widths, small_ids
-from .data_error import READ_ERRORS, DataError
-from .declared_types import require_types
-from .hand_over import aligned_array, to_tensor
-from .row_check import RowCheck
+from .row_check import READ_ERRORS, DataError, RowCheck, list_widths, require_types, small_ids
+
+ALIGNED = 64
+"""Bytes: where TensorFlow wants memory to begin."""
+
+
+def aligned_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Make an empty array that TensorFlow takes over without a copy."""
+    size = math.prod(shape) * dtype.itemsize
+    block = np.empty(size + ALIGNED, np.uint8)
+    start = -block.ctypes.data % ALIGNED
+    return block[start : start + size].view(dtype).reshape(shape)
+
+
+def to_tensor(array: Any) -> tf.Tensor:
+    """Hand memory over without a copy, if it is as TensorFlow wants it; leave a tensor alone."""
+    if isinstance(array, tf.Tensor):
+        return array
+    address, is_read_only = array.__array_interface__["data"]
+    is_simple = array.dtype.kind in "iuf" and array.flags.c_contiguous and array.size
+    if is_simple and not is_read_only and address % ALIGNED == 0:
+        return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+    return tf.convert_to_tensor(array)
+
 
 PIECE_ROWS = 16384
 """Row groups longer than this are decoded piece by piece, so that memory stays bounded."""

@@ -23,9 +23,8 @@ from ..schemas.dataset import DatasetDirectory
 from ..schemas.parquet import require_whole_footer
 from ..schemas.users_layout import JOINS, OF_USERS, POSITIVE, SAMPLE, UsersLayout
 from .behaviour_samples import EARLIER, KNOWN, LABEL, NOW, SEEN, STORED, TIMES, Users
-from .data_error import READ_ERRORS, DataError
-from .item_features import CHANGED, COUNTED
-from .sample_columns import SampleColumns, id_type
+from .row_check import READ_ERRORS, DataError
+from .sample_columns import CHANGED, COUNTED, SampleColumns, id_type
 from .stored_rows import of_file, version
 from .user_check import StoredUsers, UserCheck
 

@@ -175,8 +175,7 @@ def hide_unusable_gpu() -> None:
     """
     if _gpu_is_hidden or _GPU_COUNT in sys.modules:
         return
-    from .gpu_use import why_not_merlin
-    from .gpus import look
+    from .gpus import look, why_not_merlin
 
     told = why_not_merlin(look())
     if told is not None:

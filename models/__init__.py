@@ -37,10 +37,10 @@ from ..foundation.process_wide import hide_unusable_gpu
 
 _NAMES = {
     "blocks.checks": ("OptionError",),
-    "interest.dien": ("DIENBlock", "DIENModel"),
-    "interest.din": ("DINBlock", "DINModel"),
-    "interest.interest_block": ("InterestBlock", "InterestModel"),
-    "interest.long_models": (
+    "dien": ("DIENBlock", "DIENModel"),
+    "din": ("DINBlock", "DINModel"),
+    "interest_block": ("InterestBlock", "InterestModel"),
+    "long_models": (
         "ETABlock",
         "ETAModel",
         "SDIMBlock",
@@ -48,7 +48,7 @@ _NAMES = {
         "TWINBlock",
         "TWINModel",
     ),
-    "interest.sim": ("SIMBlock", "SIMModel"),
+    "sim": ("SIMBlock", "SIMModel"),
     "losses": ("Outputs", "StepLosses"),
     "options": (
         "DCNv2Options",

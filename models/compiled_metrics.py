@@ -10,8 +10,8 @@ import numpy.typing as npt
 import tensorflow as tf
 from merlin.models.tf.metrics import metrics_registry
 
-from ..ranks.collectives import gather_objects, joined
-from ..steps.sample_batch import SampleBatch
+from ..parallel.ranks.collectives import gather_objects, joined
+from ..parallel.steps.sample_batch import SampleBatch
 from .blocks.checks import OptionError
 
 

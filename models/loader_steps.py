@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from ..dataloader.loader import Step
-from ..steps.sample_batch import Make
+from ..parallel.steps.sample_batch import Make
 
 
 class Executed(NamedTuple):

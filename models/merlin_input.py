@@ -11,12 +11,11 @@ import merlin.io
 import merlin.models.tf as mm
 import tensorflow as tf
 
-from ..dataloader.evaluation_rows import EvaluationRows
 from ..dataloader.loader import Loader
-from ..dataloader.open_loader import open_loader
+from ..dataloader.open_loader import EvaluationRows, open_loader
 from ..foundation.process_wide import quiet_merlin
 from ..foundation.ranks import Ranks
-from ..ranks.collectives import broadcast_object
+from ..parallel.ranks.collectives import broadcast_object
 from ..schemas.dataset import DatasetDirectory
 from ..schemas.users_layout import usual_candidates
 from .blocks.checks import OptionError

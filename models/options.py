@@ -130,7 +130,7 @@ class DINOptions(ModelOptions):
 
     attention_sums: bool = False
     """Whether the classifier reads attention without a softmax, too: see
-    :class:`~.blocks.attention.attention.SummedAttention`."""
+    :class:`~.blocks.attention.SummedAttention`."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ class SearchedOptions(DIENOptions):
 
     attention_sums: bool = False
     """Whether the classifier reads attention without a softmax over the whole long history, too:
-    see :class:`~.blocks.attention.attention.SummedAttention`."""
+    see :class:`~.blocks.attention.SummedAttention`."""
 
     def __post_init__(self) -> None:
         """Check every option."""

@@ -16,7 +16,7 @@ class OwnModel(TrainableModel):
     """Gives any Keras model with ``compute_step`` the ``compile`` and ``fit`` of this package.
 
     Args:
-        model: The model, built: as :class:`~.families.family.Family` describes it.
+        model: The model, built: as :class:`~.family.Family` describes it.
         label: The label's column.
     """
 

@@ -10,13 +10,13 @@ import tensorflow as tf
 from merlin.schema import Schema
 
 from ..schemas.channels import CATEGORICAL, LABEL, NUMERICAL, PLAIN_ROWS
+from .block_model import BlockModel, ColumnsBlock, with_one_target
 from .blocks.checks import OptionError
 from .blocks.embeddings.left_padding import LeftPadding
 from .blocks.embeddings.spread_tables import current_spread
 from .blocks.interactions import CrossLayers, DotInteraction, number_of_pairs
 from .blocks.mlp import ReLULayers, published_dense
 from .blocks.serialization import register_block
-from .frame.block_model import BlockModel, ColumnsBlock, with_one_target
 from .losses import Outputs, TotalLoss
 from .options import AnyRankingOptions, DCNv2Options, DLRMOptions
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from merlin.schema import Schema
 
-from ..checkpoints.checkpoint_store import choose_checkpoint
 from ..foundation.exceptions import MerlinSimError
+from ..parallel.checkpoints.checkpoint_store import choose_checkpoint
 from .blocks.checks import check_choice
-from .families.family import Family
-from .families.registry import families, find_family
+from .family import Family
+from .known_families import families, find_family
 from .savable_model import SavableModel
 from .saving import is_checkpoint, restored_model
 

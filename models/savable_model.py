@@ -10,7 +10,7 @@ from merlin.models.io import save_merlin_metadata
 from merlin.schema import Schema
 
 from ..foundation.process_wide import quiet_save
-from ..ranks.collectives import joined
+from ..parallel.ranks.collectives import joined
 from .blocks.checks import OptionError
 from .blocks.embeddings.spread_tables import check_whole
 from .saving import (

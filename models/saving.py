@@ -12,9 +12,9 @@ import tensorflow as tf
 from merlin.models.tf.inputs.embedding import EmbeddingTable
 from merlin.schema import ColumnSchema, Schema, Tags
 
-from ..checkpoints.checkpoint_files import MANIFEST, Checkpoint, CheckpointError
-from ..checkpoints.checkpoint_store import CheckpointStore, choose_checkpoint
 from ..foundation.batch_names import OFFSETS, VALUES
+from ..parallel.checkpoints.checkpoint_files import MANIFEST, Checkpoint, CheckpointError
+from ..parallel.checkpoints.checkpoint_store import CheckpointStore, choose_checkpoint
 from .blocks.checks import OptionError
 from .blocks.embeddings.spread_tables import TablePart, table_parts
 
@@ -223,7 +223,7 @@ def model_from_checkpoint(path: Path | str, model_class: type[Any]) -> Any:
 
     Args:
         path: a run's directory of checkpoints, of which the best is taken, or one of them: see
-            :func:`~merlin_sim.checkpoints.checkpoint_store.choose_checkpoint`.
+            :func:`~merlin_sim.parallel.checkpoints.checkpoint_store.choose_checkpoint`.
         model_class: what it must be a model of.
 
     Raises:

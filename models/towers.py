@@ -11,15 +11,15 @@ import numpy.typing as npt
 import tensorflow as tf
 from merlin.schema import Schema
 
-from .blocks.attention.attention import masked_softmax
+from .block_model import BlockModel, ColumnsBlock
+from .blocks.attention import masked_softmax
 from .blocks.checks import OptionError, check_positive
 from .blocks.embeddings.feature_embedding import mean_vectors
 from .blocks.embeddings.left_padding import LeftPadding
 from .blocks.mlp import HiddenLayers
 from .blocks.serialization import ConfiguredBlock, register_block
 from .blocks.shapes import as_rows
-from .frame.block_model import BlockModel, ColumnsBlock
-from .interest.interest_channels import Channels, Features
+from .interest_channels import Channels, Features
 from .losses import TotalLoss, sampled_softmax_loss
 from .options import TwoTowerOptions
 

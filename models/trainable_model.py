@@ -15,13 +15,13 @@ from merlin.models.tf.utils.tf_utils import call_layer
 from ..dataloader.open_loader import user_column
 from ..foundation.batch_names import HISTORY_END
 from ..foundation.ranks import Ranks
-from ..ranks import collectives
-from ..steps.dropout_seeds import DropoutSeeds
-from ..steps.loss_scale import LossScale
-from ..steps.optimizers import HeldRows, find_optimizer
-from ..steps.sample_batch import SampleBatch, mean_over_counted
-from ..steps.table_rows import TableGradient
-from ..steps.train_step import TrainStep, batch_spec, counted_samples
+from ..parallel.ranks import collectives
+from ..parallel.steps.dropout_seeds import DropoutSeeds
+from ..parallel.steps.loss_scale import LossScale
+from ..parallel.steps.optimizers import HeldRows, find_optimizer
+from ..parallel.steps.sample_batch import SampleBatch, mean_over_counted
+from ..parallel.steps.table_rows import TableGradient
+from ..parallel.steps.train_step import TrainStep, batch_spec, counted_samples
 from .blocks.checks import OptionError
 from .blocks.embeddings.spread_tables import own_variables, table_parts
 from .compiled_metrics import MetricsOverRanks, give_users, read_metrics
@@ -50,7 +50,7 @@ class TrainableModel(mm.Model):
     Of Merlin's Model this passes by: the losses and gradients of ``train_step`` and ``test_step``
     (the model's own objective takes their place), and in ``compile`` Horovod's
     ``DistributedOptimizer``, the learning rate times the number of ranks, and Keras's loss
-    scaling (:class:`~merlin_sim.steps.train_step.TrainStep` averages and scales). Metrics, their
+    scaling (:class:`~..parallel.steps.train_step.TrainStep` averages and scales). Metrics, their
     names and Merlin's further arguments are Merlin's; over ranks their states are added up.
 
     A subclass has ``output_block``, ``compute_step(columns, labels, sample_weight, training)`` and
@@ -126,7 +126,7 @@ class TrainableModel(mm.Model):
             jit_compile: Compile with XLA. On one GPU the whole step is one program; elsewhere
                 forward and backward pass are.
             loss_scale: In mixed precision, a scale of the loss that stays; None for a dynamic one.
-            fp16_compression: See :func:`~merlin_sim.ranks.collectives.average_gradients`.
+            fp16_compression: See :func:`~..parallel.ranks.collectives.average_gradients`.
             dense_tables: See there.
             **kwargs: What else Merlin's ``compile`` takes.
         """

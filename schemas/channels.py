@@ -13,14 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..foundation.exceptions import MerlinSimError, SpecError
-from ..foundation.problem import Problem
+from ..foundation.exceptions import MerlinSimError, Problem, SpecError
 from .dtypes import is_integer, is_number
 
 if TYPE_CHECKING:
     from merlin.schema import ColumnSchema, Schema
 
-    from .specs.feature_spec import Feature, FeatureSpec
+    from .feature_spec import Feature, FeatureSpec
 
 
 @dataclass(frozen=True)
@@ -402,7 +401,7 @@ PLAIN_ROWS = ChannelContract(
 CONTRACTS: dict[str, ChannelContract] = {kind.name: kind for kind in (BEHAVIOUR, PLAIN_ROWS)}
 """Kind of dataset or name of a family -> its contract, in the order in which they are tried."""
 
-FAMILIES = "merlin_sim.models.families.registry"
+FAMILIES = "merlin_sim.models.known_families"
 """What makes the package's own families known, once one is asked for by its name: a dataset may be
 opened for a family before any module of the models, which stand above this room, is imported."""
 

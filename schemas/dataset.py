@@ -9,18 +9,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..foundation.atomic_write import write_text_atomically
 from ..foundation.exceptions import MerlinSimError, SpecError
+from ..foundation.files import write_text_atomically
 from . import METADATA_FILE, SCHEMA_FILE, SPEC_FILE
 from .channels import contract_named, require_channels
+from .feature_spec import Chunk, FeatureSpec
+from .metadata_file import cardinalities, check_metadata
 from .source_files import repeated_files, warn_of_doubts, warn_of_other_vocabularies
-from .specs.feature_spec import Chunk, FeatureSpec
-from .specs.metadata_file import cardinalities, check_metadata
-from .specs.spec_file import read_spec
+from .spec_file import read_spec
 from .users_layout import UsersLayout, users_layout
 
 if TYPE_CHECKING:
-    from .translation.merlin_import import Schema
+    from .merlin_import import Schema
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ class DatasetDirectory:
     def _from_spec(
         cls, directory: Path, spec_file: Path, check_files: bool, model: str | None
     ) -> DatasetDirectory:
-        from .translation.merlin_schema import check_agreement, in_line_with_spec, to_merlin_schema
-        from .translation.schema_file import read_schema
+        from .merlin_schema import check_agreement, in_line_with_spec, to_merlin_schema
+        from .schema_file import read_schema
 
         spec = read_spec(spec_file, check_files=check_files, model=model)
         problems = check_metadata(directory, spec)
@@ -101,8 +101,8 @@ class DatasetDirectory:
 
     @classmethod
     def _from_schema(cls, directory: Path, model: str | None) -> DatasetDirectory:
-        from .translation.merlin_schema import carried_spec, to_feature_spec
-        from .translation.schema_file import read_schema
+        from .merlin_schema import carried_spec, to_feature_spec
+        from .schema_file import read_schema
 
         schema_files = [directory / SCHEMA_FILE, directory / "train" / SCHEMA_FILE]
         schema_file = next((file for file in schema_files if file.exists()), None)
@@ -175,8 +175,8 @@ def write_documents(directory: Path | str, spec: FeatureSpec) -> None:
         directory: The dataset directory.
         spec: Its spec; every categorical feature's cardinality must be known.
     """
-    from .translation.merlin_schema import to_merlin_schema
-    from .translation.schema_file import write_schema
+    from .merlin_schema import to_merlin_schema
+    from .schema_file import write_schema
 
     directory = Path(directory)
     metadata = json.dumps({"cardinalities": cardinalities(spec)}, indent=2, ensure_ascii=False)

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from ..foundation.exceptions import SpecError
-from ..foundation.problem import Problem
+from ..foundation.exceptions import Problem, SpecError
 from .channels import TARGET_ITEM_FEATURES, USER_NUMERICAL
 from .dtypes import is_integer, is_number
+from .feature_spec import FeatureSpec
 from .item_table import COUNT, ID
 from .parquet import UnreadableFooter, fits, is_list, read_footer, type_in_words
-from .specs.feature_spec import FeatureSpec
 from .users_layout import OF_USERS, UsersLayout
 
 if TYPE_CHECKING:
-    from .translation.merlin_import import Schema
+    from .merlin_import import Schema
 
 TIME, VALUE = "time", "value"
 SECONDS, TAKEN = "seconds", "taken"

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..foundation.exceptions import MerlinSimError
-from ..foundation.json_file import read_json
+from ..foundation.files import read_json
 from .channels import tag_names
 
 if TYPE_CHECKING:

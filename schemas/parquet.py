@@ -13,8 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..foundation.exceptions import MerlinSimError
-from ..foundation.problem import Problem
+from ..foundation.exceptions import MerlinSimError, Problem
 from .dtypes import is_integer, is_number
 
 UNREADABLE = (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError)

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..foundation.exceptions import DatasetWarning
-from ..foundation.problem import KeyPath, Problem, format_key_path
+from ..foundation.exceptions import DatasetWarning, KeyPath, Problem, format_key_path
 from .channels import NEGATIVE_HISTORY, POSITIVE_HISTORY
-from .specs.feature_spec import FeatureSpec
+from .feature_spec import FeatureSpec
 from .users_layout import USERS
 
 if TYPE_CHECKING:
-    from .translation.merlin_import import Schema
+    from .merlin_import import Schema
 
 TRAIN = "train"
 

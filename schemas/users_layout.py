@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..foundation.problem import KeyPath, Problem, describe
+from ..foundation.exceptions import KeyPath, Problem, describe
 from .channels import (
     BEHAVIOUR,
     CONTEXT_FEATURES,
@@ -27,7 +27,7 @@ from .channels import (
     USER_FEATURES,
     USER_NUMERICAL,
 )
-from .specs.feature_spec import FeatureSpec
+from .feature_spec import FeatureSpec
 
 USERS = "users"
 """The type of the chunks, and the key in the metadata."""
@@ -58,7 +58,7 @@ MAY_BE_MISSING = {
     CROSSES, ENCODINGS,
 }  # fmt: skip
 COLUMN, UNIT = "column", "unit"
-COUNT, TARGET = "count", "target"
+COUNT_ENCODING, TARGET_ENCODING = "count", "target"
 JOINS, SAMPLE, POSITIVE = 1, 2, 4
 """Bits of a role: the interaction joins the history of what comes later; it is a sample; its label
 as a sample is 1."""
@@ -398,7 +398,8 @@ def _wrong_features_of_items(
     keys = {"feature", "kind", "events", "prior", "smoothing"}
     for name, one in encodings.items():
         fits = isinstance(one, Mapping) and set(one) == keys and name in numbers
-        fits = fits and one["feature"] in targets and one["kind"] in (COUNT, TARGET)
+        fits = fits and one["feature"] in targets
+        fits = fits and one["kind"] in (COUNT_ENCODING, TARGET_ENCODING)
         if not (fits and all(type(one[k]) in (int, float) for k in ("prior", "smoothing"))):
             yield (ENCODINGS, name), f"{', '.join(sorted(keys))} of a target item's feature", one
             continue

@@ -27,9 +27,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..foundation.atomic_write import open_replacing
 from ..foundation.digest import sha256
 from ..foundation.exceptions import MerlinSimError
+from ..foundation.files import open_replacing
 
 SHUFFLED = b"merlin_sim.equal_times_shuffled"
 """Stands in the metadata of a log that this version wrote."""

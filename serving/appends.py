@@ -14,15 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from ..histories.store import (
+from ..schemas.item_table import KEY
+from .event import parse_json
+from .histories.store import (
     HistoryStore,
     Interaction,
     InteractionError,
     StoreError,
     parse_interaction,
 )
-from ..schemas.item_table import KEY
-from .events.event import parse_json
 from .limits import RequestError
 from .servable import Column, Servable
 
@@ -56,7 +56,7 @@ def key_kind(servable: Servable, column: Column) -> KeyKind:
     path = servable.vocabulary(column.domain)
     if path is None:
         return KeyKind(is_text=False)
-    from .events.lookups import is_of_numbers, read_workflow  # imports NVTabular
+    from .lookups import is_of_numbers, read_workflow  # imports NVTabular
 
     workflow = read_workflow(servable)
     is_any = workflow is not None and is_of_numbers(workflow[0], column.domain)

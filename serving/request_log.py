@@ -23,7 +23,7 @@ from ..schemas.known_keys import IdsNote
 from .settings import LogSettings
 
 if TYPE_CHECKING:
-    from .events.encoder import EncodedEvent
+    from .encoder import EncodedEvent
     from .signatures import Scores
 
 FORMAT = 1

@@ -16,13 +16,13 @@ from typing import IO, TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..foundation.atomic_write import open_replacing
 from ..foundation.exceptions import MerlinSimError
+from ..foundation.files import open_replacing
 from ..foundation.progress import Narrator, Silence
 from ..schemas.parquet import UNREADABLE, file_pieces, read_footer, why
-from ..workflows.logs.text_lines import FAIL, BadRow, BadRows, refuse
-from .events.encoder import EncodedEvent, Encoder
-from .events.event import NOT_UTF8, Event, not_utf8, parse_json
+from ..workflows.text_lines import FAIL, BadRow, BadRows, refuse
+from .encoder import EncodedEvent, Encoder
+from .event import NOT_UTF8, Event, not_utf8, parse_json
 from .limits import RequestError, UnavailableError
 from .signatures import ROWS_PER_CALL, Scores
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from .events.encoder import EncodedEvent
+from .encoder import EncodedEvent
 from .servable import ONE_USER_SIGNATURE, PLAIN_SIGNATURE, SCORE, Servable, Tensors
 from .signatures import (
     ROWS_PER_CALL,

@@ -16,12 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import __version__
-from ..foundation.atomic_write import write_text_atomically
 from ..foundation.batch_names import OFFSETS, VALUES
-from ..foundation.digest import sha256
+from ..foundation.digest import require_own_digest, sha256, with_own_digest
 from ..foundation.exceptions import MerlinSimError
-from ..foundation.json_file import read_json
-from ..foundation.own_digest import require_own_digest, with_own_digest
+from ..foundation.files import read_json, write_text_atomically
 from ..schemas import SCHEMA_FILE, SPEC_FILE
 from ..schemas.channels import (
     CONTEXT_FEATURES,
@@ -34,10 +32,10 @@ from ..schemas.channels import (
     USER_NUMERICAL,
     channels_of,
 )
+from ..schemas.feature_spec import FeatureSpec
 from ..schemas.known_keys import IdsNote, note_ids
-from ..schemas.specs.feature_spec import FeatureSpec
-from ..schemas.specs.spec_file import read_spec
-from ..schemas.translation.schema_file import read_schema
+from ..schemas.schema_file import read_schema
+from ..schemas.spec_file import read_spec
 from ..workflows.criteo.criteo_columns import LOGARITHMS
 
 if TYPE_CHECKING:

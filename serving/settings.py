@@ -14,7 +14,7 @@ from .limits import Limits
 from .versions import Canary
 
 if TYPE_CHECKING:
-    from .page.home_page import Section
+    from .home_page import Section
 
 
 @dataclass(frozen=True)

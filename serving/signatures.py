@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..foundation.batch_names import OFFSETS, VALUES
-from .events.encoder import EncodedEvent
+from .encoder import EncodedEvent
 from .limits import Limits, RequestError
 from .servable import Column, ServedColumns, Tensors
 

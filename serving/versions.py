@@ -12,7 +12,7 @@ from ..foundation.exceptions import MerlinSimError
 from .limits import RequestError
 
 if TYPE_CHECKING:
-    from .events.encoder import EncodedEvent, Encoder
+    from .encoder import EncodedEvent, Encoder
     from .scorer import Scorer
     from .servable import Servable
 

@@ -10,8 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = (
-    *("foundation", "schemas", "ranks", "placement", "checkpoints", "dataloader", "steps"),
-    *("workflows", "models", "training", "serving", "scripts"),
+    *("foundation", "schemas", "parallel", "dataloader", "workflows", "models", "training"),
+    *("serving", "scripts"),
 )
 WITH_EXAMPLES = [
     "merlin_sim." + ".".join(path.relative_to(ROOT).with_suffix("").parts)

@@ -23,10 +23,11 @@ import pyarrow as pa
 
 from ..foundation.exceptions import MerlinSimError
 from ..foundation.progress import Narrator
-from .behaviour.behaviour_columns import BehaviourColumns
-from .features.fitted_numbers import FittedNumbers
-from .logs.log_source import Piece
-from .logs.text_lines import (
+from .behaviour_columns import BehaviourColumns
+from .fitted_numbers import FittedNumbers
+from .log_source import Piece
+from .schedulers import Scheduler
+from .text_lines import (
     FAIL,
     BadRow,
     BadRows,
@@ -37,8 +38,7 @@ from .logs.text_lines import (
     refuse,
     shown,
 )
-from .logs.times import INTEGER, time_from_text
-from .schedulers import Scheduler
+from .times import INTEGER, time_from_text
 
 ITEM = "item"
 CATEGORY = "category"
@@ -147,7 +147,7 @@ REVIEW_SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class AmazonReviews:
-    """The reviews file as a log; see :class:`~merlin_sim.workflows.logs.log_source.LogSource`."""
+    """The reviews file as a log; see :class:`~merlin_sim.workflows.log_source.LogSource`."""
 
     path: Path
 

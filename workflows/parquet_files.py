@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from merlin.schema import Schema
 
-from ..foundation.atomic_write import whole_file
+from ..foundation.files import whole_file
 
 ROWS_PER_FILE = 131_072  # bounds the memory of a part: 1.6 KB a row at most, per list column
 ROWS_PER_GROUP = 16_384

@@ -16,8 +16,7 @@ from merlin.core.utils import set_dask_client
 from ..foundation import process_wide
 from ..foundation.cores import count_cores
 from ..foundation.exceptions import MerlinSimError
-from ..foundation.gpu_use import short_of_memory
-from ..foundation.gpus import Gpu, look
+from ..foundation.gpus import Gpu, look, short_of_memory
 from .frames import spill, uses_gpu
 
 AUTO = "auto"

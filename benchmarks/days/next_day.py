@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow.csv as pa_csv
 
 from merlin_sim.dataloader.open_loader import open_loader
-from merlin_sim.deployment.judged import open_judged
 from merlin_sim.foundation.ranks import Ranks
+from merlin_sim.parallel.steps.sample_batch import SampleBatch
 from merlin_sim.schemas.channels import LABEL
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.steps.sample_batch import SampleBatch
-from merlin_sim.training.metrics import AUC
+from merlin_sim.serving.deployment.judged import open_judged
+from merlin_sim.training.evaluation.metrics import AUC
 from merlin_sim.workflows.synthetic.click_days import DriftingWorld, draw_days
 
 

@@ -18,11 +18,11 @@ from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.gpu_forms import gpu_forms
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import build_model
+from merlin_sim.parallel.steps.loss_scale import LossScale
+from merlin_sim.parallel.steps.optimizers import make_optimizer
+from merlin_sim.parallel.steps.sample_batch import SampleBatch, mean_over_counted
+from merlin_sim.parallel.steps.table_rows import TableGradient, table_gradients
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.steps.loss_scale import LossScale
-from merlin_sim.steps.optimizers import make_optimizer
-from merlin_sim.steps.sample_batch import SampleBatch, mean_over_counted
-from merlin_sim.steps.table_rows import TableGradient, table_gradients
 
 BINS = 8000
 """Of scores, in which positives and negatives are counted for the AUC."""

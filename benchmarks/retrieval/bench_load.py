@@ -32,7 +32,7 @@ import numpy as np
 import psutil
 from bench_recommend import command, make_everything
 
-from merlin_sim.histories.open_store import open_store
+from merlin_sim.serving.histories.open_store import open_store
 
 RECOMMEND, SCORE, EVENTS, MALFORMED = "recommend", "score", "events", "malformed"
 MIX = f"{RECOMMEND}=4,{SCORE}=3,{EVENTS}=2,{MALFORMED}=1"
@@ -210,10 +210,10 @@ class Offline:
 
     def __init__(self, home: Path) -> None:
         """Load the models."""
-        from merlin_sim.retrieval.index import open_index
-        from merlin_sim.retrieval.recommender import Recommender
-        from merlin_sim.retrieval.towers import Towers
-        from merlin_sim.serving.events.encoder import EventEncoder
+        from merlin_sim.serving.encoder import EventEncoder
+        from merlin_sim.serving.retrieval.index import open_index
+        from merlin_sim.serving.retrieval.recommender import Recommender
+        from merlin_sim.serving.retrieval.towers import Towers
         from merlin_sim.serving.scorer import Scorer
         from merlin_sim.serving.servable import Servable
 
@@ -231,7 +231,7 @@ class Offline:
         if np.abs(own - scores).max(initial=0) > NEAR:
             return f"{kind} of {user}: scores are off by {np.abs(own - scores).max()}"
         if kind == RECOMMEND:
-            from merlin_sim.retrieval.users import History
+            from merlin_sim.serving.retrieval.users import History
 
             best = self.recommender.recommend(History({"user": user}, history), TOP)
             if len(best.scores) != len(scores) or set(items) & set(history):

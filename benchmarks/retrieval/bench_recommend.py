@@ -88,10 +88,10 @@ def make_everything(home: Path, items: int, users: int, steps: int) -> None:
 
 def measure(home: Path, users: int, requests: int) -> None:
     """Answer users one after the other, and print what it takes."""
-    from merlin_sim.retrieval.index import open_index, share_found
-    from merlin_sim.retrieval.recommender import Recommender
-    from merlin_sim.retrieval.towers import Towers
-    from merlin_sim.retrieval.users import DatasetHistories, user_event
+    from merlin_sim.serving.retrieval.index import open_index, share_found
+    from merlin_sim.serving.retrieval.recommender import Recommender
+    from merlin_sim.serving.retrieval.towers import Towers
+    from merlin_sim.serving.retrieval.users import DatasetHistories, user_event
     from merlin_sim.serving.servable import Servable
 
     begin = time.perf_counter()

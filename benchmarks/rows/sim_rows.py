@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import tensorflow as tf
 
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
-from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
+from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
 from merlin_sim.workflows.transcoding.tfrecord import encode_examples
 
 LENGTH = 100

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
-from merlin_sim.workflows.behaviour.behaviour_columns import BehaviourColumns
-from merlin_sim.workflows.behaviour.dataset_spec import samples_schema, users_spec
-from merlin_sim.workflows.behaviour.rules import SampleRules
+from merlin_sim.workflows.behaviour_columns import BehaviourColumns
+from merlin_sim.workflows.dataset_spec import samples_schema, users_spec
+from merlin_sim.workflows.rules import SampleRules
 
 ITEMS, CATEGORIES = 367_983, 1_601  # as Amazon Books has of users with 20 interactions and more
 DRAWN_FROM = 22_900_000

@@ -15,8 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from merlin_sim.histories.open_store import open_store
-from merlin_sim.histories.store import Interaction, as_text
+from merlin_sim.serving.histories.open_store import open_store
+from merlin_sim.serving.histories.store import Interaction, as_text
 
 USERS, LENGTH = 2_000, 1_000
 SECONDS = 4.0

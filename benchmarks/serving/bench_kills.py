@@ -26,13 +26,13 @@ import psutil
 
 from merlin_sim.models import build_model
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
-from merlin_sim.schemas.translation.merlin_schema import to_merlin_schema
-from merlin_sim.serving.events.encoder import EventEncoder
-from merlin_sim.serving.export import export_model
+from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
+from merlin_sim.schemas.merlin_schema import to_merlin_schema
+from merlin_sim.serving.encoder import EventEncoder
 from merlin_sim.serving.scorer import Scorer
 from merlin_sim.serving.servable import Servable
 from merlin_sim.serving.settings import ServerOptions
+from merlin_sim.serving.triton.export import export_model
 from merlin_sim.serving.triton.serve import Server
 from merlin_sim.serving.workers.protocol import processes_of
 

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from .attention.activation_unit import ActivationUnit
-from .attention.attention import masked_softmax
+from .activation_unit import ActivationUnit
+from .attention import masked_softmax
 from .checks import check_dims, check_positive, check_rate
 from .mlp import PReLU, affine, build_in_turn, dense_layers
 from .serialization import ConfiguredBlock, register_block

@@ -24,7 +24,7 @@ def register_block(block: AnyBlock) -> AnyBlock:
     Merlin's name is the class's in snake case; where a block's options all have defaults, any
     place that takes a block takes that name instead.
 
-    >>> from .attention.attention import DINAttention
+    >>> from .attention import DINAttention
     >>> type(Block.parse("din_attention")) is DINAttention
     True
     """

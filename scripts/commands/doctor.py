@@ -15,8 +15,7 @@ import psutil
 
 from ...foundation.cores import count_cores
 from ...foundation.exceptions import MerlinSimError
-from ...foundation.gpu_use import why_not_cudf, why_not_tensorflow
-from ...foundation.gpus import Gpus, look
+from ...foundation.gpus import Gpus, look, why_not_cudf, why_not_tensorflow
 from ..options.devices import settle_training
 
 PACKAGES = (

@@ -9,8 +9,8 @@ import click
 import numpy as np
 
 from ...foundation.exceptions import MerlinSimError
-from ...placement.plan import Cut, Placed, Plan, Wanted, shown_size
-from ...placement.planner import (
+from ...parallel.placement.plan import Cut, Placed, Plan, Wanted, shown_size
+from ...parallel.placement.planner import (
     Costs,
     bytes_between,
     bytes_to_host,
@@ -95,7 +95,7 @@ def _held(placed: Placed, wanted: Wanted) -> Costs:
 def _where(placed: Placed) -> str:
     """Say where a table is.
 
-    >>> from ...placement.plan import Table
+    >>> from ...parallel.placement.plan import Table
     >>> _where(Placed(Table("item", 10, 4)))
     'every rank'
     >>> _where(Placed(Table("item", 10, 4), on_host=frozenset({0, 1})))

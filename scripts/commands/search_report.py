@@ -52,10 +52,10 @@ def command(
     dataset = DatasetDirectory.open(dataset_dir, feature_spec=feature_spec)
     settle_for_model()
 
-    from ...checkpoints.checkpoint_store import choose_checkpoint
     from ...foundation.progress import Terminal
-    from ...models.interest.search_report import format_search_report
-    from ...serving.export import restore_model
+    from ...models.search_report import format_search_report
+    from ...parallel.checkpoints.checkpoint_store import choose_checkpoint
+    from ...serving.triton.export import restore_model
     from ...training.checkpoints.run_state import check_facts
     from ...training.evaluation.search_rows import search_rows
 

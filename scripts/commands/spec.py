@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from ...models.families.registry import families, find_family
-from ...schemas.specs.adopt import LayoutNames
-from ...schemas.translation.convert import convert as convert_file
-from ...schemas.translation.convert import load_spec, read_shape
+from ...models.known_families import families, find_family
+from ...schemas.adopt import LayoutNames
+from ...schemas.convert import convert as convert_file
+from ...schemas.convert import load_spec, read_shape
 from ..options.shared_options import layout_names
 
 PATH = click.Path(path_type=Path)
@@ -76,8 +76,8 @@ def adopt(directory: Path, number_of_user_features: int, names: LayoutNames) -> 
     metadata.json; then feature_spec.yaml and schema.pbtxt are written beside the data.
     """
     from ...foundation.progress import Terminal
-    from ...schemas.specs.adopt import adopt as adopt_directory
-    from ...schemas.specs.adopt import count_rows
+    from ...schemas.adopt import adopt as adopt_directory
+    from ...schemas.adopt import count_rows
 
     with Terminal().phase("checking rows", count_rows(directory, names)) as report:
         spec = adopt_directory(

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from ...foundation.staging import staged_directory
+from ...foundation.files import staged_directory
 from ...workflows.synthetic.amazon_logs import PlantedBehaviour, synthesize
 from ..options.shared_options import overwrite_directory
 
@@ -227,7 +227,7 @@ def dataset(
     Ids follow a power law. It is there to measure with: nothing can be learned from it.
     """
     from ...foundation.progress import Terminal
-    from ...schemas.specs.spec_file import read_spec
+    from ...schemas.spec_file import read_spec
     from ...workflows.synthetic.random_dataset import synthesize_dataset
 
     spec = read_spec(feature_spec, check_files=False)

@@ -12,12 +12,12 @@ import click
 
 from ...foundation.exceptions import MerlinSimError, SpecError
 from ...schemas import SPEC_FILE
+from ...schemas.adopt import PUBLISHED, LayoutNames
 from ...schemas.channels import USER_FEATURES
 from ...schemas.dataset import DatasetDirectory
-from ...schemas.specs.adopt import PUBLISHED, LayoutNames
-from ...schemas.specs.feature_spec import FeatureSpec
-from ...schemas.specs.metadata_file import check_metadata
-from ...schemas.specs.spec_file import read_spec
+from ...schemas.feature_spec import FeatureSpec
+from ...schemas.metadata_file import check_metadata
+from ...schemas.spec_file import read_spec
 from ...schemas.users_layout import USERS, is_of_users
 from ..options.devices import settle_for_tables
 from ..options.shared_options import layout_names, overwrite_directory
@@ -175,7 +175,7 @@ def _spec_of(
             )
         return spec
     from ...foundation.progress import Terminal
-    from ...schemas.specs.adopt import count_rows, describe
+    from ...schemas.adopt import count_rows, describe
 
     with Terminal().phase("checking rows", count_rows(source, names)) as report:
         return describe(source, user_features, names=names, on_rows=lambda rows: report(rows, rows))

@@ -6,8 +6,7 @@ import os
 
 import click
 
-from ...foundation.gpu_use import why_not_cudf, why_not_merlin
-from ...foundation.gpus import VISIBLE, Gpus, look
+from ...foundation.gpus import VISIBLE, Gpus, look, why_not_cudf, why_not_merlin
 from ...foundation.process_wide import hide_gpu_from_merlin
 from ...foundation.ranks import local_rank
 

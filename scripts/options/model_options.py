@@ -12,8 +12,8 @@ import click
 import yaml
 
 from ...foundation.exceptions import MerlinSimError
-from ...models.families.family import Family
-from ...models.families.registry import DEFAULT, families
+from ...models.family import Family
+from ...models.known_families import DEFAULT, families
 
 
 class Dims(click.ParamType[tuple[int, ...]]):

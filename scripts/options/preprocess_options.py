@@ -8,14 +8,14 @@ from typing import Any
 import click
 
 from ...schemas.users_layout import NEGATIVES, POPULARITY
-from ...workflows.behaviour.rules import (
+from ...workflows.rules import (
     ALL_ROWS,
     AS_OF_SAMPLE,
     DRAWS,
     FEATURE_VALUES,
     TRAIN_ROWS,
 )
-from ...workflows.logs.text_lines import FAIL, POLICIES
+from ...workflows.text_lines import FAIL, POLICIES
 from .shared_options import overwrite_directory
 
 RULES = (

@@ -11,10 +11,10 @@ import click
 
 from ...foundation.exceptions import MerlinSimError, Stopped
 from ...foundation.ranks import local_rank
-from ...ranks.interruption import signals_wait, sigterm_interrupts
+from ...parallel.ranks.interruption import signals_wait, sigterm_interrupts
 from ...schemas import SPEC_FILE
 from ...schemas.channels import ChannelContract
-from ...schemas.specs.spec_file import read_feature_spec, read_spec
+from ...schemas.spec_file import read_feature_spec, read_spec
 from ...workflows.transcoding.parquet_cache import (
     is_fed_as_it_is,
     older_caches,

@@ -32,7 +32,7 @@ def endpoint_options(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(further=(), **values)
         if index_path is None or values["histories"] is None:
             raise click.UsageError("expected --index and --histories with --towers.")
-        from ...retrieval.endpoint import RecommendEndpoint
+        from ...serving.retrieval.endpoint import RecommendEndpoint
 
         endpoint = RecommendEndpoint(towers, index_path, rules_path, candidates)
         return function(further=(endpoint,), **values)

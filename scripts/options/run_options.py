@@ -15,8 +15,8 @@ from click.core import ParameterSource
 
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.ranks import local_rank
-from ...models.families.family import Preset
-from ...models.families.registry import DEFAULT, families, find_family, presets
+from ...models.family import Preset
+from ...models.known_families import DEFAULT, families, find_family, presets
 from ...schemas.dataset import DatasetDirectory
 from ...training.evaluation.best_so_far import VALIDATION
 from ...training.runs.recipe import batch_of, is_own_log, rate_for, training_samples
@@ -299,9 +299,9 @@ def execute(ctx: click.Context, values: dict[str, Any]) -> None:
     """Run what the options say."""
     config = to_run_config(ctx, values)
     from ...foundation.gpus import look
-    from ...ranks.arrival import lengthen_gloo_timeout, wait_for_ranks
-    from ...ranks.own_gpu import take
-    from ...ranks.run_lock import check_free
+    from ...parallel.ranks.arrival import lengthen_gloo_timeout, wait_for_ranks
+    from ...parallel.ranks.own_gpu import take
+    from ...parallel.ranks.run_lock import check_free
     from ...training.runs.affinity import near_cores, set_up_process
     from ...training.runs.opened_dataset import make_results_directory, open_dataset
 

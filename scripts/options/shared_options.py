@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from ...checkpoints.asked_step import BEST, WANTED, is_choice
-from ...schemas.specs.adopt import PUBLISHED, LayoutNames
+from ...parallel.checkpoints.asked_step import BEST, WANTED, is_choice
+from ...schemas.adopt import PUBLISHED, LayoutNames
 from ...serving.limits import Limits
 from ...serving.settings import LogSettings
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ...models.families.registry import find_family
+from ...models.known_families import find_family
 
 FULL = "--helpfull"
 MODEL = "--model_type"

@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from ...foundation.exceptions import MerlinSimError, SpecError
-from ...foundation.problem import Problem, describe
+from ...foundation.exceptions import MerlinSimError, Problem, SpecError, describe
 from ...schemas.dataset import DatasetDirectory
 from ...training.evaluation.best_so_far import VALIDATION
 from ...training.runs.opened_dataset import open_dataset

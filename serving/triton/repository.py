@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ...foundation.staging import check_apart, staged_directory
+from ...foundation.files import check_apart, staged_directory
 from ..limits import EVENTS_PER_BATCH, MAX_EVENTS, Limits
 from ..servable import (
     MODEL,

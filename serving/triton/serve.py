@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from ...histories.open_store import open_store, whole_address
 from ..appends import PATH as APPENDS
 from ..appends import Appends
-from ..page.home_page import Form, HomePage, Status, empty_event
+from ..histories.open_store import open_store, whole_address
+from ..home_page import Form, HomePage, Status, empty_event
 from ..servable import Servable, hold
 from ..settings import ModelSettings, ServerOptions
 from ..versions import ServedVersion, user_of_events

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..events.encoder import open_encoder
-from ..events.texts import encode_events
+from ..encoder import open_encoder
 from ..limits import Limits, RequestError
 from ..servable import Servable
 from ..signatures import one_user_batch
+from ..texts import encode_events
 from ..workers.protocol import EVENT
 from ..workers.worker import refusal
 from .relay import answer, read_tensors, refuse

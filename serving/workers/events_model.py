@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...histories.open_store import open_store
-from ...histories.store import Reading
-from ..events.encoder import EncodedEvent, open_encoder
-from ..events.texts import event_text, example_event, read_events, refuse_first
+from ..encoder import EncodedEvent, open_encoder
+from ..histories.open_store import open_store
+from ..histories.store import Reading
 from ..limits import Limits
 from ..request_log import RequestLog
 from ..scorer import Scorer
 from ..servable import Servable
 from ..settings import ModelSettings
 from ..signatures import Scores
+from ..texts import event_text, example_event, read_events, refuse_first
 from ..versions import Version, VersionedEvent, Versions, user_of_events
 from .metrics import CountedReads, count_events
 from .protocol import EVENT, SCORES, UNSEEN_CANDIDATES, UNSEEN_USER, VERSION

@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from prometheus_client import Counter
 
-from ..events.encoder import open_encoder
-from ..events.texts import example_event
+from ..encoder import open_encoder
 from ..limits import RequestError
 from ..scorer import Scorer
 from ..servable import SCORE, Servable
@@ -30,6 +29,7 @@ from ..signatures import (
     merge_requests,
     plain_batch,
 )
+from ..texts import example_event
 from .worker import Reply, Request
 
 CALLS = Counter("merlin_sim_ids_model_calls", "Calls of the model `ids`", ("version",))

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from prometheus_client import Counter, Histogram
 
-from ...histories.store import History, Reading, StoreError
-from ..events.encoder import EncodedEvent
+from ..encoder import EncodedEvent
+from ..histories.store import History, Reading, StoreError
 from ..signatures import Scores
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -77,7 +77,7 @@ def _is_empty(event: EncodedEvent) -> bool:
 
 @dataclass(frozen=True)
 class CountedReads:
-    """Reads a store for a model, and counts; see :class:`~merlin_sim.histories.store.Reading`."""
+    """Reads a store for a model, and counts; see :class:`~..histories.store.Reading`."""
 
     store: Reading
     model: str

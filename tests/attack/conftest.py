@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.checkpoints.array_files import whole
-from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.models import build_model
+from merlin_sim.parallel.checkpoints.array_files import whole
+from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.serving.export import export_model
+from merlin_sim.serving.triton.export import export_model
 
 from .logs import ITEMS, USERS, Row, Shape, write_log
 from .test_days_of_clicks import KEYS, NUMBERS, preprocess

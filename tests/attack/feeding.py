@@ -7,8 +7,8 @@ from unittest import mock
 import numpy as np
 
 from merlin_sim.dataloader import stored_rows
-from merlin_sim.dataloader.hand_over import aligned_array
 from merlin_sim.dataloader.open_loader import open_loader, user_column
+from merlin_sim.dataloader.stored_rows import aligned_array
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.channels import contract_named
 from merlin_sim.schemas.dataset import DatasetDirectory

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
 from merlin_sim.schemas.dataset import write_documents
-from merlin_sim.schemas.specs.spec_file import spec_from_plain
+from merlin_sim.schemas.spec_file import spec_from_plain
 
 SPEC, SCHEMA, METADATA = DOCUMENTS = ("feature_spec.yaml", "schema.pbtxt", "metadata.json")
 NUMBERS = {"numerical", "user_numerical", "target_item_numerical", "history_time_intervals"}

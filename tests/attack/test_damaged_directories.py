@@ -12,8 +12,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
-from merlin_sim.serving.events.encoder import open_encoder
+from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
+from merlin_sim.serving.encoder import open_encoder
 from merlin_sim.serving.servable import Servable
 from merlin_sim.workflows.criteo.click_graph import keys_operator, load_clicks
 from merlin_sim.workflows.preprocess.fitted import FittedWorkflow

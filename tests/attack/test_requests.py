@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merlin_sim.serving.events.encoder import open_encoder
-from merlin_sim.serving.events.texts import encode_events
+from merlin_sim.serving.encoder import open_encoder
 from merlin_sim.serving.servable import Servable
+from merlin_sim.serving.texts import encode_events
 
 from .damage import (
     ANY_NUMBER,

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merlin_sim.foundation.progress import Silence
-from merlin_sim.schemas.specs.spec_file import read_spec
+from merlin_sim.schemas.spec_file import read_spec
 from merlin_sim.workflows.transcoding.transcode import TfrecordForm, Transcoder
 
 from .feeding import MAPPINGS

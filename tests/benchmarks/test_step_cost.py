@@ -12,9 +12,9 @@ from gpu.whole_step import hlo_of, make_step, small_dataset
 from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import build_model
-from merlin_sim.steps.loss_scale import LossScale
-from merlin_sim.steps.optimizers import make_optimizer
-from merlin_sim.steps.train_step import TrainStep
+from merlin_sim.parallel.steps.loss_scale import LossScale
+from merlin_sim.parallel.steps.optimizers import make_optimizer
+from merlin_sim.parallel.steps.train_step import TrainStep
 
 PROGRAM = """HloModule small
 

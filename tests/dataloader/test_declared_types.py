@@ -5,8 +5,7 @@ import pyarrow as pa
 import pytest
 from merlin.schema import ColumnSchema, Schema, Tags
 
-from merlin_sim.dataloader.data_error import DataError
-from merlin_sim.dataloader.declared_types import require_types
+from merlin_sim.dataloader.row_check import DataError, require_types
 
 DOMAIN = {"domain": {"min": 0, "max": 9, "name": "item"}}
 

@@ -18,9 +18,8 @@ from small_logs import LONGEST, make_table, open_dataset, write_files
 from stand_in import SHORT_OF_MEMORY
 
 from merlin_sim.dataloader import row_loader
-from merlin_sim.dataloader.data_error import DataError
-from merlin_sim.dataloader.device_rows import DeviceRows
-from merlin_sim.dataloader.row_loader import RowLoader
+from merlin_sim.dataloader.row_check import DataError
+from merlin_sim.dataloader.row_loader import DeviceRows, RowLoader
 from merlin_sim.foundation.exceptions import MerlinSimError
 
 

@@ -5,8 +5,7 @@ import pytest
 from merlin.schema import ColumnSchema, Schema
 
 from merlin_sim.dataloader.arrow_columns import Column
-from merlin_sim.dataloader.data_error import DataError
-from merlin_sim.dataloader.row_check import RowCheck
+from merlin_sim.dataloader.row_check import DataError, RowCheck
 from merlin_sim.dataloader.stored_rows import Part
 
 CHANNELS = {

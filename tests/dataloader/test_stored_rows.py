@@ -10,7 +10,7 @@ from merlin.schema import ColumnSchema, Schema
 
 from merlin_sim.dataloader import stored_rows
 from merlin_sim.dataloader.arrow_columns import decode
-from merlin_sim.dataloader.data_error import DataError
+from merlin_sim.dataloader.row_check import DataError
 from merlin_sim.dataloader.stored_rows import StoredRows
 
 COLUMNS = ["label", "history", "words"]

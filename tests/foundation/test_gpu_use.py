@@ -14,9 +14,8 @@ import tensorflow as tf
 from stand_in import FOLDER, load
 from stand_in import machine as machine_with
 
-from merlin_sim.foundation import gpu_use, process_wide
-from merlin_sim.foundation.gpu_use import why_not_cudf, why_not_tensorflow
-from merlin_sim.foundation.gpus import Gpu, Gpus
+from merlin_sim.foundation import gpus, process_wide
+from merlin_sim.foundation.gpus import Gpu, Gpus, why_not_cudf, why_not_tensorflow
 from merlin_sim.scripts.options.devices import settle_preprocessing, settle_training
 
 CUPY = load("cupy")
@@ -32,7 +31,7 @@ def machine(monkeypatch):
     def choose(tensorflow=True, cudf=True, libraries=True):
         devices = ["gpu"] if tensorflow else []
         monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: devices)
-        monkeypatch.setattr(gpu_use, "_opens", lambda name: libraries)
+        monkeypatch.setattr(gpus, "_opens", lambda name: libraries)
         for name in ("cudf", "cupy"):
             module = ModuleType(name)
             module.__spec__ = SimpleNamespace()  # found, as an installed one is
@@ -80,7 +79,7 @@ def test_a_driver_that_is_too_old_is_named(machine, monkeypatch):
     assert why_not_tensorflow(old) == (
         "the driver 418.39 knows CUDA 10.1, CUDA 11 is needed: driver 450.80.02 or newer"
     )
-    monkeypatch.setattr(gpu_use, "_cuda_of_cudf", lambda: 12)
+    monkeypatch.setattr(gpus, "_cuda_of_cudf", lambda: 12)
     assert why_not_cudf(Gpus((Gpu("0"),), "470.57.02", (11, 4))) == (
         "cudf: the driver 470.57.02 knows CUDA 11.4, CUDA 12 is needed: driver 525.60.13 or newer"
     )
@@ -125,7 +124,7 @@ def test_in_python_a_gpu_that_cannot_be_used_is_hidden_with_a_warning(monkeypatc
     monkeypatch.setattr(merlin.core, "has_gpu", merlin.core.has_gpu)  # imported anew below
     monkeypatch.delitem(sys.modules, "merlin.core.has_gpu")
     monkeypatch.setattr(process_wide, "_gpu_is_hidden", False)
-    monkeypatch.setattr(gpu_use, "why_not_merlin", lambda gpus: "runs on the CPU: it is too old.")
+    monkeypatch.setattr(gpus, "why_not_merlin", lambda gpus: "runs on the CPU: it is too old.")
     with pytest.warns(UserWarning, match="merlin_sim: runs on the CPU: it is too old"):
         process_wide.hide_unusable_gpu()
     assert sys.modules["merlin.core.has_gpu"].HAS_GPU is False

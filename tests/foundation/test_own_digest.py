@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
+from merlin_sim.foundation.digest import DIGEST, require_own_digest, with_own_digest
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.foundation.own_digest import DIGEST, require_own_digest, with_own_digest
 
 DOCUMENT = {"format": 2, "name": "été \U0001f600", "rules": {"seed": 0, "none": {}}, "list": []}
 

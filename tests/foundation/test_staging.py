@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError, Stopped
-from merlin_sim.foundation.staging import check_apart, staged_directory
+from merlin_sim.foundation.files import check_apart, staged_directory
 
 
 def test_a_directory_appears_when_the_block_ends_well(tmp_path):
@@ -67,7 +67,7 @@ def test_what_is_read_is_never_replaced(tmp_path, output):
 
 KILLED = """
 import sys, time, pathlib
-from merlin_sim.foundation.staging import staged_directory
+from merlin_sim.foundation.files import staged_directory
 with staged_directory(pathlib.Path(sys.argv[1])) as directory:
     (directory / "half").write_text("half")
     print("writing", flush=True)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from merlin.schema import ColumnSchema, Schema, Tags
 
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
-from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
+from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
 
 
 def make_schema(

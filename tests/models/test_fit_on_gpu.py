@@ -8,10 +8,10 @@ import tensorflow as tf
 from stand_in import SHORT_OF_MEMORY
 
 from merlin_sim.dataloader import row_loader
-from merlin_sim.dataloader.device_rows import DeviceRows
+from merlin_sim.dataloader.row_loader import DeviceRows
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.models import build_model
-from merlin_sim.steps.optimizers import Adam
+from merlin_sim.parallel.steps.optimizers import Adam
 
 ROWS = 40
 LENGTHS = {

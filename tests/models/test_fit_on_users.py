@@ -12,7 +12,7 @@ from small_users import write_users_dataset
 from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import build_model
-from merlin_sim.models.families.registry import families
+from merlin_sim.models.known_families import families
 from merlin_sim.schemas.dataset import DatasetDirectory
 
 LENGTHS = np.random.default_rng(0).integers(2, 25, 20).tolist()

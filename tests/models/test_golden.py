@@ -6,10 +6,10 @@ import pytest
 import tensorflow as tf
 from golden_cases import HERE, assert_close, golden_cases, read_golden
 
-from merlin_sim.models.interest.dien import DIENModel
-from merlin_sim.models.interest.din import DINModel
-from merlin_sim.models.interest.sim import SIMModel
+from merlin_sim.models.dien import DIENModel
+from merlin_sim.models.din import DINModel
 from merlin_sim.models.losses import PROBABILITY_EPSILON
+from merlin_sim.models.sim import SIMModel
 
 MODELS = {"din": DINModel, "dien": DIENModel, "sim": SIMModel}
 

@@ -8,12 +8,12 @@ import tensorflow as tf
 
 from merlin_sim.foundation.gpu_forms import gpu_forms
 from merlin_sim.models import build_model
-from merlin_sim.models.blocks.attention.activation_unit import ActivationUnit
+from merlin_sim.models.blocks.activation_unit import ActivationUnit
 from merlin_sim.models.blocks.embeddings.feature_embedding import FeatureEmbedding
 from merlin_sim.models.blocks.embeddings.table_lookup import table_lookup
 from merlin_sim.models.blocks.search import top_k_mask as top_k_mask_module
 from merlin_sim.models.blocks.search.top_k_mask import top_k_mask
-from merlin_sim.steps.table_rows import TableGradient, table_gradients
+from merlin_sim.parallel.steps.table_rows import TableGradient, table_gradients
 
 ROWS = 24
 LENGTHS = [0, 0, 1, 2, *[3, 5, 7, 10] * 5]  # empty and short histories too

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.checkpoints.array_files import whole
-from merlin_sim.checkpoints.checkpoint_store import CheckpointError, CheckpointStore
 from merlin_sim.models.saving import MODEL_VARIABLES, named_variables, restore_weights
+from merlin_sim.parallel.checkpoints.array_files import whole
+from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointError, CheckpointStore
 
 
 class TwoLayers(tf.keras.Model):

@@ -11,9 +11,9 @@ from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import MODELS, OptionError, build_model
-from merlin_sim.steps.loss_scale import LossScale
-from merlin_sim.steps.optimizers import SGD, Adam, LazyAdam, make_optimizer
-from merlin_sim.steps.train_step import TrainStep
+from merlin_sim.parallel.steps.loss_scale import LossScale
+from merlin_sim.parallel.steps.optimizers import SGD, Adam, LazyAdam, make_optimizer
+from merlin_sim.parallel.steps.train_step import TrainStep
 
 SMALL = {"embedding_dim": 4, "stage_two_mlp_dims": (8, 4)}
 DIEN = {**SMALL, "long_seq_length": 6, "aux_mlp_dims": (8, 4)}

@@ -7,7 +7,7 @@ import shutil
 import published_layout
 import pytest
 
-from merlin_sim.schemas.specs.adopt import adopt
+from merlin_sim.schemas.adopt import adopt
 
 
 @pytest.fixture(scope="session")

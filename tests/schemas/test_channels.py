@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from spec_strategies import sim_specs
 
 from merlin_sim.foundation.exceptions import MerlinSimError, SpecError
-from merlin_sim.models.families.registry import families
+from merlin_sim.models.known_families import families
 from merlin_sim.schemas.channels import (
     BEHAVIOUR,
     PLAIN_ROWS,
@@ -21,10 +21,10 @@ from merlin_sim.schemas.channels import (
     register_contract,
     require_channels,
 )
-from merlin_sim.schemas.specs.feature_spec import Feature, FeatureSpec
-from merlin_sim.schemas.specs.spec_file import read_spec
-from merlin_sim.schemas.translation.merlin_import import ColumnSchema, Schema, Tags
-from merlin_sim.schemas.translation.merlin_schema import to_feature_spec, to_merlin_schema
+from merlin_sim.schemas.feature_spec import Feature, FeatureSpec
+from merlin_sim.schemas.merlin_import import ColumnSchema, Schema, Tags
+from merlin_sim.schemas.merlin_schema import to_feature_spec, to_merlin_schema
+from merlin_sim.schemas.spec_file import read_spec
 
 AMAZON = read_spec(Path(__file__).parent / "published" / "amazon_books.yaml", check_files=False)
 DLRM = FeatureSpec(

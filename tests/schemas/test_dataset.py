@@ -13,9 +13,9 @@ import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
-from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
-from merlin_sim.schemas.translation.merlin_import import Schema, Tags
-from merlin_sim.schemas.translation.schema_file import read_schema, write_schema
+from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
+from merlin_sim.schemas.merlin_import import Schema, Tags
+from merlin_sim.schemas.schema_file import read_schema, write_schema
 
 
 def test_open(directory):

@@ -7,11 +7,11 @@ import re
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.schemas.column_record import from_record, same_schema, to_record
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.schemas.translation.column_record import from_record, same_schema, to_record
-from merlin_sim.schemas.translation.merlin_import import Schema
-from merlin_sim.schemas.translation.merlin_schema import with_properties
-from merlin_sim.schemas.translation.schema_file import read_schema, write_schema
+from merlin_sim.schemas.merlin_import import Schema
+from merlin_sim.schemas.merlin_schema import with_properties
+from merlin_sim.schemas.schema_file import read_schema, write_schema
 
 
 def changed(line: str) -> list[str]:

@@ -13,7 +13,7 @@ import pytest
 
 from merlin_sim.foundation.exceptions import DatasetWarning, MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.schemas.specs.spec_file import read_spec
+from merlin_sim.schemas.spec_file import read_spec
 
 SPEC = "feature_spec.yaml"
 TEST, TRAIN = "test/part.0.parquet", "train/part.10.parquet"

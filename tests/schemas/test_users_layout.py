@@ -12,8 +12,8 @@ from small_users import write_users_dataset
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.schemas.fingerprint import fingerprint
-from merlin_sim.schemas.specs.spec_file import read_spec
-from merlin_sim.schemas.translation.merlin_schema import to_feature_spec, to_merlin_schema
+from merlin_sim.schemas.merlin_schema import to_feature_spec, to_merlin_schema
+from merlin_sim.schemas.spec_file import read_spec
 
 
 @pytest.fixture

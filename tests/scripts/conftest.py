@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
+from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
 
 USERS, BOOKS, LENGTH, ROWS = 9, 30, 6, 40
 
@@ -58,12 +58,12 @@ def save_checkpoint(dataset, tmp_path_factory):
     """Makes a model with random weights, and a run's directory of checkpoints with them."""
     import tensorflow as tf
 
-    from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
     from merlin_sim.models import build_model
+    from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
+    from merlin_sim.parallel.steps.loss_scale import LossScale
+    from merlin_sim.parallel.steps.optimizers import make_optimizer
     from merlin_sim.schemas.fingerprint import fingerprint
     from merlin_sim.schemas.known_keys import note_of
-    from merlin_sim.steps.loss_scale import LossScale
-    from merlin_sim.steps.optimizers import make_optimizer
     from merlin_sim.training.checkpoints.run_state import RunFacts, RunState
 
     def save(kind, notes_ids=True, **options):

@@ -11,13 +11,13 @@ from raw_events import events_of_test_rows
 from merlin_sim.foundation.progress import Silence
 from merlin_sim.models import build_model
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.serving.events.encoder import EventEncoder
-from merlin_sim.serving.export import export_model
+from merlin_sim.serving.encoder import EventEncoder
 from merlin_sim.serving.scorer import Scorer
 from merlin_sim.serving.servable import Servable
+from merlin_sim.serving.triton.export import export_model
 from merlin_sim.workflows.amazon import AmazonReviews, amazon_files, read_categories
-from merlin_sim.workflows.behaviour.rules import ALL_ROWS, ITEM_ORDER, SampleRules
 from merlin_sim.workflows.preprocess.preprocess_log import PreprocessLog
+from merlin_sim.workflows.rules import ALL_ROWS, ITEM_ORDER, SampleRules
 from merlin_sim.workflows.schedulers import SingleProcess
 from merlin_sim.workflows.synthetic.amazon_logs import PlantedBehaviour, synthesize
 

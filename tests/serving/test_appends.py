@@ -9,9 +9,9 @@ import threading
 import pytest
 from prometheus_client import CollectorRegistry
 
-from merlin_sim.histories.open_store import open_store
-from merlin_sim.histories.store import StoreError
 from merlin_sim.serving.appends import MOST, NOT_KEPT, Appends, KeyKind
+from merlin_sim.serving.histories.open_store import open_store
+from merlin_sim.serving.histories.store import StoreError
 
 DOMAINS = ("item_id", "cat_id")
 ANY = KeyKind(is_text=True, is_any=True)

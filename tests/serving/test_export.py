@@ -17,10 +17,10 @@ from full_disk import written_at_most
 
 from merlin_sim.foundation.exceptions import DatasetWarning, MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.serving import export
-from merlin_sim.serving.export import export_model
 from merlin_sim.serving.scorer import Scorer
 from merlin_sim.serving.servable import Servable, ServableError
+from merlin_sim.serving.triton import export
+from merlin_sim.serving.triton.export import export_model
 
 
 def test_what_is_in_it(servable, dataset, model):
@@ -93,7 +93,7 @@ def test_the_other_models(kind, make_model, dataset, tmp_path, encoder, events):
 
 FRESH = """
 import json, sys
-from merlin_sim.serving.events.encoder import EventEncoder
+from merlin_sim.serving.encoder import EventEncoder
 from merlin_sim.serving.servable import Servable
 servable = Servable.open(sys.argv[1])
 encoder = EventEncoder(servable)

@@ -14,16 +14,16 @@ from feature_logs import FEATURES, OPTIONS, feature_log, write_features
 from in_process import run
 from serving_process import reached, serving
 
-from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.models import build_model
+from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.serving.events.encoder import EventEncoder
-from merlin_sim.serving.export import export_model, restore_model
+from merlin_sim.serving.encoder import EventEncoder
 from merlin_sim.serving.limits import RequestError
 from merlin_sim.serving.scorer import Scorer
 from merlin_sim.serving.servable import Servable
 from merlin_sim.serving.signatures import plain_batch
+from merlin_sim.serving.triton.export import export_model, restore_model
 
 pytestmark = pytest.mark.slow
 MODEL = ("--model_type", "sim", "--embedding_dim", 4, "--long_seq_length", 8, "--top_k", 3)

@@ -16,14 +16,14 @@ from raw_events import events_of_test_rows
 from serving_process import reached, run_command, serving
 from triton_calls import infer, infer_events
 
-from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.ranks import Ranks
+from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.serving.export import restore_model
+from merlin_sim.serving.triton.export import restore_model
 from merlin_sim.training.evaluation.evaluate import evaluate
 from merlin_sim.training.evaluation.prediction import Predictor
-from merlin_sim.training.reports.run_log import RunLog
+from merlin_sim.training.run_log import RunLog
 
 pytest.importorskip("pytriton")
 pytest.importorskip("tritonclient.http")

@@ -12,7 +12,7 @@ import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.known_keys import IdsNote, KnownKeys
-from merlin_sim.serving.events.encoder import EncodedEvent
+from merlin_sim.serving.encoder import EncodedEvent
 from merlin_sim.serving.request_log import LoggedFile, RequestLog, logged_files
 from merlin_sim.serving.settings import LogSettings
 

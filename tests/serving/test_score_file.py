@@ -12,10 +12,10 @@ import pytest
 from full_disk import written_at_most
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.histories.open_store import open_store
-from merlin_sim.histories.store import History, Interaction, StoreError, as_text
 from merlin_sim.serving import score_file as module
-from merlin_sim.serving.events.encoder import EventEncoder
+from merlin_sim.serving.encoder import EventEncoder
+from merlin_sim.serving.histories.open_store import open_store
+from merlin_sim.serving.histories.store import History, Interaction, StoreError, as_text
 from merlin_sim.serving.limits import Limits
 from merlin_sim.serving.score_file import EventFile, score_file
 

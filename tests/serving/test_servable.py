@@ -11,7 +11,7 @@ import pytest
 from merlin.schema import ColumnSchema, Schema, Tags
 from ranking_rows import ranking_schema
 
-from merlin_sim.foundation.own_digest import DIGEST, with_own_digest
+from merlin_sim.foundation.digest import DIGEST, with_own_digest
 from merlin_sim.serving.servable import (
     MANIFEST,
     ServableError,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from merlin_sim.dataloader import stored_rows
-from merlin_sim.dataloader.hand_over import aligned_array
+from merlin_sim.dataloader.stored_rows import aligned_array
 
 
 @pytest.fixture(autouse=True)

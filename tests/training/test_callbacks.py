@@ -11,9 +11,9 @@ from processes import entries
 from small_runs import DIN
 
 import merlin_sim as ms
-from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
-from merlin_sim.ranks.interruption import Interrupted
-from merlin_sim.steps.optimizers import Adam
+from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
+from merlin_sim.parallel.ranks.interruption import Interrupted
+from merlin_sim.parallel.steps.optimizers import Adam
 from merlin_sim.training.runs.run import run
 
 BATCH = 64

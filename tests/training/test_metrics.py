@@ -19,7 +19,7 @@ from small_users import write_users_dataset
 import merlin_sim as ms
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
-from merlin_sim.training import metrics
+from merlin_sim.training.evaluation import metrics
 from merlin_sim.training.evaluation.evaluate import HeldOutMetrics, KeptRows, come_together
 from merlin_sim.training.evaluation.scored_rows import exact_auc
 

@@ -19,12 +19,12 @@ from merlin.io import Dataset
 from merlin.schema import Tags
 from nvtabular import ColumnSelector, ops
 
+from merlin_sim.foundation.digest import DIGEST, with_own_digest
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.foundation.own_digest import DIGEST, with_own_digest
 from merlin_sim.scripts.main import cli
 from merlin_sim.workflows.ops import Categorify
 from merlin_sim.workflows.ops.registry import import_operators, operators_with, register
-from merlin_sim.workflows.saving import load_workflow, read_workflow_document, save_workflow
+from merlin_sim.workflows.ops.saving import load_workflow, read_workflow_document, save_workflow
 
 WORKER = Path(__file__).parents[1] / "support/workers/transform_saved.py"
 

@@ -12,12 +12,12 @@ from typing import Any
 import numpy.typing as npt
 import tensorflow as tf
 
-from ...checkpoints.checkpoint_files import write_alone
-from ...checkpoints.checkpoint_store import CheckpointStore
 from ...models.compiled_metrics import states_over_ranks
 from ...models.loader_steps import FitProgress
-from ...ranks import collectives
-from ...ranks.interruption import Interrupted
+from ...parallel.checkpoints.checkpoint_files import write_alone
+from ...parallel.checkpoints.checkpoint_store import CheckpointStore
+from ...parallel.ranks import collectives
+from ...parallel.ranks.interruption import Interrupted
 from ..checkpoints.run_state import Position, RunFacts, RunState, check_facts, save_together
 from .callback import Callback
 

@@ -9,18 +9,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from ...dataloader.evaluation_rows import EvaluationRows
 from ...dataloader.loader import Loader
-from ...dataloader.open_loader import open_loader, user_column
+from ...dataloader.open_loader import EvaluationRows, open_loader, user_column
 from ...foundation.exceptions import MerlinSimError
-from ...models.families.family import METRICS
-from ...ranks import collectives
+from ...models.family import METRICS
+from ...parallel.ranks import collectives
 from ...schemas.dataset import DatasetDirectory
 from ..evaluation.best_so_far import VALIDATION, BestSoFar
 from ..evaluation.evaluate import Evaluation as Metrics
 from ..evaluation.evaluate import SamplePlaces, evaluate
 from ..evaluation.prediction import Predictor
-from ..reports.run_log import RunLog
+from ..run_log import RunLog
 from .callback import Callback, tell
 from .checkpoint import leave
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ...models.registry import family_of
-from ...ranks import collectives
+from ...parallel.ranks import collectives
 from ..evaluation.best_so_far import VALIDATION
-from ..metrics import GAUC, WholeNumbers, over_ranks
-from ..reports.run_log import RunLog
+from ..evaluation.metrics import GAUC, WholeNumbers, over_ranks
+from ..run_log import RunLog
 from .callback import Callback, tell
 
 RATES = ("samples/s", "throughput")

@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from ...foundation.exceptions import MerlinSimError
-from ...ranks.interruption import StopRequest
-from ...ranks.watchdog import Watchdog
+from ...parallel.ranks.interruption import StopRequest
+from ...parallel.ranks.watchdog import Watchdog
 from .callback import Callback
 from .checkpoint import leave
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..evaluation.throughput import StepTimes, latency_values
-from ..reports.run_log import RunLog
+from ..run_log import RunLog
 from .callback import Callback
 
 

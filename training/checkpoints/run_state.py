@@ -11,13 +11,10 @@ from typing import Any
 import numpy.typing as npt
 import tensorflow as tf
 
-from ...checkpoints.array_files import ArrayPart, WrittenFile, whole, write_arrays
-from ...checkpoints.checkpoint_files import Checkpoint, CheckpointError
-from ...checkpoints.checkpoint_store import AUC_OF, CheckpointStore
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.ranks import Ranks
 from ...models.blocks.embeddings.spread_tables import TablePart
-from ...models.families.registry import find_family
+from ...models.known_families import find_family
 from ...models.registry import family_of
 from ...models.saving import (
     MODEL_CLASS,
@@ -28,10 +25,13 @@ from ...models.saving import (
     table_names,
     without_older,
 )
-from ...ranks import collectives
+from ...parallel.checkpoints.array_files import ArrayPart, WrittenFile, whole, write_arrays
+from ...parallel.checkpoints.checkpoint_files import Checkpoint, CheckpointError
+from ...parallel.checkpoints.checkpoint_store import AUC_OF, CheckpointStore
+from ...parallel.ranks import collectives
+from ...parallel.steps.loss_scale import LossScale
 from ...schemas.fingerprint import fingerprint
 from ...schemas.known_keys import note_of
-from ...steps.loss_scale import LossScale
 
 Array = npt.NDArray[Any]
 
@@ -378,7 +378,7 @@ def save_together(
         store: where to save.
         state: this rank's.
         metrics: the states of metrics in an unfinished epoch, of all ranks.
-        auc_of_held_out: see :meth:`~merlin_sim.checkpoints.checkpoint_store.CheckpointStore.save`.
+        auc_of_held_out: see :meth:`.CheckpointStore.save`.
         ranks: the run.
         report: called again and again while this rank writes.
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import tensorflow as tf
 
-from ...checkpoints.array_files import StoredArrays
-from ...checkpoints.checkpoint_files import Checkpoint, CheckpointError
 from ...foundation.exceptions import MerlinSimError
 from ...models.saving import MOST_LISTED, counted_names, table_names
+from ...parallel.checkpoints.array_files import StoredArrays
+from ...parallel.checkpoints.checkpoint_files import Checkpoint, CheckpointError
 from ...schemas.channels import TARGET_ITEM_FEATURES
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.known_keys import CATEGORIES, IdsNote, domain_of, other_meanings

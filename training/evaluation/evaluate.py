@@ -17,11 +17,17 @@ from ...dataloader.loader import Loader
 from ...dataloader.row_loader import RowLoader
 from ...foundation.ranks import Ranks
 from ...models.compiled_metrics import states_over_ranks, variables_of
-from ...ranks.collectives import any_rank, broadcast_object, on_first_rank, send_rows, sum_counts
+from ...parallel.ranks.collectives import (
+    any_rank,
+    broadcast_object,
+    on_first_rank,
+    send_rows,
+    sum_counts,
+)
 from ...schemas.channels import TARGET_ITEM_FEATURES
 from ...schemas.dataset import DatasetDirectory
-from ..metrics import AUC, GAUC, CalibrationError, LogLoss
-from ..reports.run_log import RunLog
+from ..run_log import RunLog
+from .metrics import AUC, GAUC, CalibrationError, LogLoss
 from .prediction import Predictor
 from .scored_rows import NONE, Array, Places, ScoredRows, exact_auc, refuse_not_a_number
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from ...models.row_parts import ROWS_PER_PART, in_parts
-from ...steps.sample_batch import Make, SampleBatch
-from ...steps.train_step import batch_spec
+from ...parallel.steps.sample_batch import Make, SampleBatch
+from ...parallel.steps.train_step import batch_spec
 from .scored_rows import Array
 
 

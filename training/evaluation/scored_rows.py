@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...foundation.atomic_write import open_replacing
 from ...foundation.exceptions import MerlinSimError
+from ...foundation.files import open_replacing
 
 Array = npt.NDArray[Any]
 

@@ -10,9 +10,9 @@ from ...dataloader.open_loader import open_loader
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator
 from ...foundation.ranks import Ranks
-from ...models.families.registry import families
-from ...models.interest.search_report import SearchRow, search_report
+from ...models.known_families import families
 from ...models.registry import family_of
+from ...models.search_report import SearchRow, search_report
 from ...schemas.dataset import DatasetDirectory
 
 ROWS_PER_BATCH = 1024
@@ -32,7 +32,7 @@ def search_rows(
         model: A trained model.
         dataset: The dataset directory it was trained on.
         most: Rows of test that are looked at, from the first.
-        category_feature: As in :func:`~merlin_sim.models.interest.search_report.search_report`.
+        category_feature: As in :func:`~merlin_sim.models.search_report.search_report`.
         narrator: Shows progress.
         best: How many positions are to be found, as there.
 

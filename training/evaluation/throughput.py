@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
-from ..reports.run_log import RunLog
+from ..run_log import RunLog
 
 Step = Callable[[Any], tuple[int, Mapping[str, float]]]
 """Does a step with what a feed gives for it; tells the samples of the global batch, and what is

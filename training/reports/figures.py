@@ -9,8 +9,8 @@ import matplotlib
 import numpy as np
 from matplotlib import pyplot as plt
 
-from ..statistics.settings import Setting, shown_value
 from .measures import measure_of
+from .settings import Setting, shown_value
 
 matplotlib.use("Agg")
 

@@ -12,12 +12,12 @@ from typing import Any
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator, Silence
 from ..evaluation.scored_rows import TEST_SCORES, ScoredRows
-from ..statistics.difference import BEYOND_USERS, NOISE, UNKNOWN, Difference, Summary, difference
-from ..statistics.settings import Setting, settings_of, shown_value
-from ..statistics.user_bootstrap import UserBootstrap
+from .difference import BEYOND_USERS, NOISE, UNKNOWN, Difference, Summary, difference
 from .measures import MEASURES, measure_of
 from .page import Figures, Page, Table, Text
 from .run_results import RunResults, read_results
+from .settings import Setting, settings_of, shown_value
+from .user_bootstrap import UserBootstrap
 
 WITH_SCORES = "test_auc"
 """The measure that scores of test rows give."""

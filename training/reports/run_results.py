@@ -12,7 +12,7 @@ import numpy as np
 import yaml
 
 from ...foundation.exceptions import MerlinSimError
-from .published_lines import PREFIX, own_entries
+from ..run_log import PREFIX, own_entries
 
 Entry = dict[str, Any]
 PLACED = ("step", "epoch")

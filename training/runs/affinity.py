@@ -9,7 +9,7 @@ from pathlib import Path
 from ...foundation.cores import count_cores
 from ...foundation.gpus import Gpus
 from ...foundation.ranks import LocalRank
-from ...models.families.registry import families
+from ...models.known_families import families
 from .run_config import RunConfig
 
 Core = list[int]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ...checkpoints.checkpoint_files import Checkpoint, CheckpointError
 from ...models.saving import restore_weights
-from ...ranks import collectives
+from ...parallel.checkpoints.checkpoint_files import Checkpoint, CheckpointError
+from ...parallel.ranks import collectives
 from ...schemas.known_keys import IdsNote, grown_domains
 from ..checkpoints.run_state import IDS
 from ..evaluation.evaluate import evaluate

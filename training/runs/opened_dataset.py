@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...foundation.exceptions import MerlinSimError
-from ...models.families.family import Family
-from ...models.families.registry import find_family
+from ...models.family import Family
+from ...models.known_families import find_family
 from ...schemas.dataset import DatasetDirectory
 from ..evaluation.best_so_far import VALIDATION
 from .replayed import open_replayed, parse_replay

@@ -8,23 +8,22 @@ from typing import Any
 
 import tensorflow as tf
 
-from ...checkpoints.checkpoint_files import Checkpoint, read_checkpoint
-from ...dataloader.evaluation_rows import EvaluationRows
 from ...dataloader.loader import Loader
-from ...dataloader.open_loader import open_loader, user_column
-from ...foundation.atomic_write import write_replacing
+from ...dataloader.open_loader import EvaluationRows, open_loader, user_column
 from ...foundation.exceptions import MerlinSimError
+from ...foundation.files import write_replacing
 from ...foundation.ranks import Ranks
 from ...models.blocks.embeddings.spread_tables import own_variables
-from ...models.families.family import Family
-from ...models.families.registry import find_family
-from ...ranks import collectives
-from ...ranks.watchdog import Watchdog
+from ...models.family import Family
+from ...models.known_families import find_family
+from ...parallel.checkpoints.checkpoint_files import Checkpoint, read_checkpoint
+from ...parallel.ranks import collectives
+from ...parallel.ranks.watchdog import Watchdog
 from ...schemas.dataset import DatasetDirectory
 from ..evaluation.evaluate import Evaluation, SamplePlaces
 from ..evaluation.prediction import Predictor
 from ..evaluation.scored_rows import TEST_SCORES
-from ..reports.run_log import RunLog
+from ..run_log import RunLog
 from .affinity import shares_operations
 from .run_config import SPREAD, RunConfig
 

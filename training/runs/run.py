@@ -16,32 +16,32 @@ from typing import Any
 import tensorflow as tf
 
 from ... import __version__
-from ...checkpoints.checkpoint_store import (
+from ...dataloader.open_loader import check_candidates, user_column
+from ...foundation.cores import multiplies_bfloat16
+from ...foundation.exceptions import MerlinSimError
+from ...foundation.files import write_replacing
+from ...foundation.gpus import first_line
+from ...foundation.process_wide import deterministic_operations
+from ...foundation.ranks import Ranks, rank_batch_size
+from ...models import build_model
+from ...models.blocks.embeddings.spread_tables import spread_tables
+from ...models.family import Family
+from ...models.known_families import find_family
+from ...parallel.checkpoints.checkpoint_store import (
     Checkpoint,
     CheckpointError,
     CheckpointStore,
     choose_checkpoint,
 )
-from ...dataloader.open_loader import check_candidates, user_column
-from ...foundation.atomic_write import write_replacing
-from ...foundation.cores import multiplies_bfloat16
-from ...foundation.exceptions import MerlinSimError
-from ...foundation.gpu_use import first_line
-from ...foundation.process_wide import deterministic_operations
-from ...foundation.ranks import Ranks, rank_batch_size
-from ...models import build_model
-from ...models.blocks.embeddings.spread_tables import spread_tables
-from ...models.families.family import Family
-from ...models.families.registry import find_family
-from ...ranks import collectives
-from ...ranks.run_lock import run_in
-from ...ranks.watchdog import EXIT_CODE, SILENCE_SECONDS, Watchdog
+from ...parallel.ranks import collectives
+from ...parallel.ranks.run_lock import run_in
+from ...parallel.ranks.watchdog import EXIT_CODE, SILENCE_SECONDS, Watchdog
+from ...parallel.steps.dropout_seeds import DropoutSeeds
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.fingerprint import fingerprint
 from ...schemas.users_layout import UsersLayout, usual_candidates
-from ...steps.dropout_seeds import DropoutSeeds
 from ..checkpoints.run_state import check_facts
-from ..reports.run_log import RunLog
+from ..run_log import RunLog
 from .inference_run import InferenceRun
 from .opened_dataset import check_model, open_dataset
 from .run_config import SPREAD, RunConfig

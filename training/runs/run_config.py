@@ -15,13 +15,13 @@ from typing import Any, get_type_hints
 
 import yaml
 
-from ...checkpoints.asked_step import BEST, WANTED, is_choice
 from ...foundation.exceptions import MerlinSimError
-from ...models.families.registry import DEFAULT, families
-from ...placement.plan import CUTS, parse_size
-from ...steps import OPTIMIZERS
+from ...models.known_families import DEFAULT, families
+from ...parallel.checkpoints.asked_step import BEST, WANTED, is_choice
+from ...parallel.placement.plan import CUTS, parse_size
+from ...parallel.steps import OPTIMIZERS
 from ..checkpoints import MEAN, NEW_ROWS
-from ..reports.published_lines import LOG_FORMATS
+from ..run_log import LOG_FORMATS
 from .replayed import replay_problems
 
 

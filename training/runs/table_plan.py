@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...foundation.exceptions import MerlinSimError
-from ...models.families.registry import find_family
-from ...placement.plan import Plan, Wanted, parse_size
-from ...placement.planner import make_plan
+from ...models.known_families import find_family
+from ...parallel.placement.plan import Plan, Wanted, parse_size
+from ...parallel.placement.planner import make_plan
 from ...schemas.dataset import DatasetDirectory
 from .run_config import RunConfig
 

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from ...checkpoints.checkpoint_store import CheckpointStore
 from ...dataloader.loader import Loader
 from ...dataloader.open_loader import open_loader
 from ...dataloader.sample_loader import POSITIONS_TOGETHER
@@ -22,14 +21,15 @@ from ...models.loader_steps import FitProgress, LoaderSteps
 from ...models.own_model import trainable
 from ...models.saving import named_variables, table_names
 from ...models.trainable_model import STEPS_ON_GPU, TrainableModel
-from ...ranks import collectives
-from ...ranks.interruption import StopRequest
+from ...parallel.checkpoints.checkpoint_store import CheckpointStore
+from ...parallel.ranks import collectives
+from ...parallel.ranks.interruption import StopRequest
+from ...parallel.steps.optimizers import HeldRows, WarmUpAndDecay, make_optimizer
+from ...parallel.steps.sample_batch import SampleBatch
 from ...schemas.channels import TARGET_ITEM_FEATURES
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.fingerprint import fingerprint
 from ...schemas.known_keys import note_of
-from ...steps.optimizers import HeldRows, WarmUpAndDecay, make_optimizer
-from ...steps.sample_batch import SampleBatch
 from ..callbacks import (
     Benchmark,
     Checkpoint,
@@ -46,9 +46,9 @@ from ..callbacks.json_logger import describe
 from ..checkpoints.run_state import Position, RunFacts, RunState
 from ..checkpoints.warm_start import WarmStart
 from ..evaluation.best_so_far import VALIDATION, BestSoFar
+from ..evaluation.metrics import AUC
 from ..evaluation.throughput import peak_memory
-from ..metrics import AUC
-from ..reports.published_lines import DLLOGGER
+from ..run_log import DLLOGGER
 from .opened_dataset import selection
 from .prepared_run import RunParts
 from .replay import ReplayFeed, TrainFeed

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...foundation.exceptions import MerlinSimError, Stopped
-from ...ranks.interruption import signals_wait, sigterm_interrupts
+from ...parallel.ranks.interruption import signals_wait, sigterm_interrupts
 from ..evaluation.best_so_far import VALIDATION
 from .search import SearchMemory
 from .trial import LOG, OUTPUT, SettledStudy, Trial

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...foundation.exceptions import SpecError
-from ...foundation.problem import Problem, describe
-from ...schemas.specs.yaml_document import Node, read_yaml
+from ...foundation.exceptions import Problem, SpecError, describe
+from ...schemas.yaml_document import Node, read_yaml
 from ..reports.measures import MEASURES
-from ..statistics.settings import shown_value
+from ..reports.settings import shown_value
 
 COMMANDS = ("train", "inference")
 RANKS = "ranks"

@@ -9,7 +9,7 @@ from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator
 from ..reports.page import Page, Table, Text
 from ..reports.report import WITH_SCORES, Report, add_settings
-from ..statistics.settings import Setting, name_of, shown_value
+from ..reports.settings import Setting, name_of, shown_value
 from .conductor import search_folder
 from .search import STORAGE, SearchMemory
 from .trial import SettledStudy, Trial

@@ -14,14 +14,14 @@ from typing import Any
 
 import yaml
 
-from ...checkpoints.checkpoint_store import CheckpointStore
-from ...foundation.atomic_write import write_replacing, write_text_atomically
 from ...foundation.exceptions import MerlinSimError
-from ...ranks.run_lock import held_lock
+from ...foundation.files import write_replacing, write_text_atomically
+from ...parallel.checkpoints.checkpoint_store import CheckpointStore
+from ...parallel.ranks.run_lock import held_lock
 from ..evaluation.best_so_far import VALIDATION
 from ..reports.run_results import RunResults, read_results
+from ..reports.settings import name_of, shown_value
 from ..runs.opened_dataset import HOW_TO_VALIDATE
-from ..statistics.settings import name_of, shown_value
 from .study_file import RANKS, StudyFile
 
 CONFIG = "trial.yaml"

@@ -11,8 +11,8 @@ from merlin.schema import Schema
 from ...dataloader.arrow_columns import Column
 from ...dataloader.behaviour_samples import BehaviourSamples
 from ...dataloader.draws import place_seed
+from ...dataloader.epoch_plan import Stretching
 from ...dataloader.sample_columns import SampleColumns
-from ...dataloader.sample_order import Stretching
 from ...dataloader.user_rows import UserRows
 from ...schemas.channels import POSITIVE_HISTORY
 from ...schemas.dataset import DatasetDirectory

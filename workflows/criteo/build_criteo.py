@@ -14,15 +14,15 @@ import pandas as pd
 from merlin.io import Dataset
 
 from ...foundation.exceptions import MerlinSimError
+from ...foundation.files import staged_directory
 from ...foundation.process_wide import quiet_merlin
 from ...foundation.progress import Narrator, Silence
-from ...foundation.staging import staged_directory
 from ...schemas.dataset import write_documents
 from ..frames import frame_to_arrow
-from ..logs.text_lines import FAIL, BadRows, LineBlock
 from ..ops.workflow import ScheduledExecutor
 from ..parquet_files import columns_with_few_ids, write_samples_file
 from ..schedulers import Scheduler, SingleProcess
+from ..text_lines import FAIL, BadRows, LineBlock
 from .click_graph import (
     CriteoRules,
     click_spec,

@@ -15,18 +15,18 @@ from merlin.schema import ColumnSchema, Schema
 from nvtabular.ops import FillMissing, Operator
 
 from ...foundation.exceptions import MerlinSimError
-from ...foundation.json_file import read_json
+from ...foundation.files import read_json
 from ...schemas.channels import CATEGORICAL, LABEL, NUMERICAL, PLAIN_ROWS
+from ...schemas.feature_spec import Chunk, FeatureSpec
 from ...schemas.item_table import COUNT, ID, KEY
-from ...schemas.specs.feature_spec import Chunk, FeatureSpec
-from ...schemas.translation.merlin_schema import to_feature_spec
-from ..behaviour.vocabularies import CATEGORIES
+from ...schemas.merlin_schema import to_feature_spec
 from ..frames import array_module, new_frame
 from ..ops import Categorify, LogNumbers, register
 from ..ops.counted_keys import FREQUENCY_HASH, UNKNOWN
+from ..ops.saving import WORKFLOW_FILE, load_workflow, read_workflow_document, save_workflow
 from ..ops.workflow import Workflow
 from ..parquet_files import write_table
-from ..saving import WORKFLOW_FILE, load_workflow, read_workflow_document, save_workflow
+from ..vocabularies import CATEGORIES
 from .criteo_columns import (
     ADDED,
     COLUMNS,

@@ -16,11 +16,11 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from ...foundation.atomic_write import whole_file
 from ...foundation.exceptions import MerlinSimError
+from ...foundation.files import whole_file
 from ...schemas.dataset import natural_order
-from ..logs.text_lines import FAIL, BadRow, LineBlock, line_blocks, refuse, shown
 from ..schedulers import written_by_task
+from ..text_lines import FAIL, BadRow, LineBlock, line_blocks, refuse, shown
 from .criteo_columns import (
     COLUMNS,
     FIELDS,

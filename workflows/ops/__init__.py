@@ -6,7 +6,7 @@ ids = ["user", "item"] >> ops.Categorify()
 rows = ids + ["time"] >> ops.GroupHistories(user="user", item="item", order="time")
 """
 
-from ..behaviour.rules import ByTime, ByUsers, LastInteraction
+from ..rules import ByTime, ByUsers, LastInteraction
 from .categorify import Categorify
 from .columns import FillAsOf, LogNumbers, QuantileBuckets, SplitKeys
 from .group_histories import GroupHistories

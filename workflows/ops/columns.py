@@ -16,10 +16,10 @@ from merlin.schema import Tags
 from nvtabular.ops import Operator
 
 from ...foundation.exceptions import MerlinSimError, UnfitNumberError
-from ..features.known_values import fill_as_of
-from ..features.raw_values import keys_of_lists
 from ..frames import frame_from_arrow, frame_to_arrow, new_frame
-from ..logs.times import read_times
+from ..known_values import fill_as_of
+from ..raw_values import keys_of_lists
+from ..times import read_times
 from .registry import register
 
 Array = npt.NDArray[Any]

@@ -24,9 +24,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from dask.delayed import Delayed
 
-from ...foundation.atomic_write import whole_file
 from ...foundation.cores import count_cores
 from ...foundation.exceptions import MerlinSimError
+from ...foundation.files import whole_file
 from ...foundation.hashing import mix_32_arrays
 from ..frames import arrow_of
 from ..schedulers import written_by_task

@@ -20,7 +20,7 @@ from ...foundation.exceptions import MerlinSimError, UnfitNumberError
 from ...foundation.hashing import hash_keys
 from ...schemas.item_table import ID
 from ...schemas.users_layout import SAMPLE, UsersLayout
-from ..behaviour.behaviour_columns import (
+from ..behaviour_columns import (
     EARLIER,
     FOUND_IN_LOG,
     PLACE,
@@ -31,28 +31,8 @@ from ..behaviour.behaviour_columns import (
     columns_from_plain,
     columns_to_plain,
 )
-from ..behaviour.dataset_spec import InTime, samples_schema, users_layout_of
-from ..behaviour.interactions import (
-    SamplePlaces,
-    counted_before,
-    exclude_own_time,
-    first_of_moments,
-    first_with_enough_taken,
-    order_within_times,
-    sample_places,
-)
-from ..behaviour.rules import (
-    ALL_ROWS,
-    TRAIN,
-    ByTime,
-    ByUsers,
-    LastInteraction,
-    SampleRules,
-    Split,
-    last_parts,
-    rules_of_split,
-)
-from ..features.feature import (
+from ..dataset_spec import InTime, samples_schema, users_layout_of
+from ..feature import (
     INTERACTION,
     ITEM,
     USER,
@@ -62,9 +42,8 @@ from ..features.feature import (
     Number,
     Vector,
 )
-from ..features.feature_file import features_from_plain
-from ..features.fitted_numbers import expected_of
-from ..features.known_values import ItemValues, cycles_of, is_known, ordered_times
+from ..feature_file import features_from_plain
+from ..fitted_numbers import expected_of
 from ..frames import (
     array_module,
     distinct,
@@ -77,7 +56,28 @@ from ..frames import (
     ranks,
     values_of,
 )
-from ..logs.times import read_times, seconds_of
+from ..interactions import (
+    SamplePlaces,
+    counted_before,
+    exclude_own_time,
+    first_of_moments,
+    first_with_enough_taken,
+    order_within_times,
+    sample_places,
+)
+from ..known_values import ItemValues, cycles_of, is_known, ordered_times
+from ..rules import (
+    ALL_ROWS,
+    TRAIN,
+    ByTime,
+    ByUsers,
+    LastInteraction,
+    SampleRules,
+    Split,
+    last_parts,
+    rules_of_split,
+)
+from ..times import read_times, seconds_of
 from .item_statistics import KNOWN, MOMENT, VALUE, ItemStatistics, ItemTableFitter, merged
 from .item_statistics import PLACE as ITEM_PLACE
 from .registry import register
@@ -163,7 +163,7 @@ class GroupHistories(StatOperator):
         max_length: How many interactions of a history a sample has, the newest.
         min_before: How many interactions a sample that trains has before it, at least.
         equal_times: The order of interactions of one time; see
-            :class:`~merlin_sim.workflows.behaviour.rules.SampleRules`, and so for the next ones.
+            :class:`~merlin_sim.workflows.rules.SampleRules`, and so for the next ones.
         negatives: ``popularity``, ``uniform``, or ``none`` where the log has labels.
         negatives_per_positive: How many negative samples are drawn for each positive one.
         negatives_not_in_history: Whether no item of the user's history is drawn.

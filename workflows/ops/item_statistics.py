@@ -14,15 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ...foundation.atomic_write import whole_file
+from ...foundation.files import whole_file
 from ...schemas.item_table import COUNT, ID, KEY
 from ...schemas.users_layout import JOINS, POSITIVE
-from ..behaviour.behaviour_columns import BehaviourColumns
-from ..behaviour.vocabularies import CATEGORIES
-from ..features.feature import ITEM
-from ..features.fitted_numbers import FittedNumbers
-from ..features.known_values import changes_by_code, codes_of
-from ..features.raw_values import matrix_of
+from ..behaviour_columns import BehaviourColumns
+from ..feature import ITEM
+from ..fitted_numbers import FittedNumbers
+from ..known_values import changes_by_code, codes_of
+from ..raw_values import matrix_of
+from ..vocabularies import CATEGORIES
 
 Array = npt.NDArray[Any]
 MOMENT, PLACE, KNOWN, VALUE = "moment", "place", "known", "value"

@@ -20,28 +20,28 @@ from merlin.dag.ops.selection import SelectionOp
 from merlin.dag.ops.subtraction import SubtractionOp
 from merlin.io import Dataset
 
-from ...foundation.atomic_write import whole_file
 from ...foundation.exceptions import MerlinSimError
+from ...foundation.files import whole_file
 from ...foundation.process_wide import quiet_merlin
 from ...foundation.progress import Narrator, Silence
 from ...schemas.dataset import write_documents
 from ...schemas.item_table import ID
 from ...schemas.users_layout import JOINS, POSITIVE, SAMPLE, USERS, UsersLayout
-from ..behaviour.behaviour_columns import BehaviourColumns
-from ..behaviour.dataset_spec import EVENTS, ITEM_CHANGES, InTime, users_spec
-from ..behaviour.interactions import counted_before
-from ..behaviour.rules import LATEST
-from ..behaviour.vocabularies import CATEGORIES, Vocabularies
-from ..features.feature import Number
-from ..features.fitted_numbers import FittedNumbers
-from ..features.known_values import ItemValues, counted_samples, write_events
-from ..features.raw_values import matrix_of
+from ..behaviour_columns import BehaviourColumns
+from ..dataset_spec import EVENTS, ITEM_CHANGES, InTime, users_spec
+from ..feature import Number
+from ..fitted_numbers import FittedNumbers
 from ..frames import frame_to_arrow, lists_of_arrow
+from ..interactions import counted_before
+from ..known_values import ItemValues, counted_samples, write_events
 from ..ops.categorify import Categorify
 from ..ops.columns import FillAsOf
 from ..ops.group_histories import GroupHistories
 from ..ops.item_statistics import KNOWN, MOMENT, PLACE, VALUE, merged, value_codes
+from ..raw_values import matrix_of
+from ..rules import LATEST
 from ..schedulers import Scheduler, SingleProcess
+from ..vocabularies import CATEGORIES, Vocabularies
 
 Array = npt.NDArray[Any]
 Compute = Callable[[Sequence[Any]], Iterator[Any]]

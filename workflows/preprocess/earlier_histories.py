@@ -13,15 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ...foundation.atomic_write import whole_file
 from ...foundation.digest import sha256
 from ...foundation.exceptions import MerlinSimError
+from ...foundation.files import whole_file
 from ...schemas.parquet import UNREADABLE, type_in_words, why
 from ...schemas.users_layout import JOINS
-from ..behaviour.behaviour_columns import ROLE, BehaviourColumns
-from ..features.feature import USER
+from ..behaviour_columns import ROLE, BehaviourColumns
+from ..feature import USER
 from ..frames import order_of_rows, ranks
-from ..logs.times import NANOSECONDS, TimeRange
+from ..times import NANOSECONDS, TimeRange
 from .user_buckets import write_dealt
 
 HISTORY = "history"
@@ -161,7 +161,7 @@ class EarlierHistories:
     longest: int
     """How many rows of each history are kept, the newest."""
     times: str
-    """What its times are; see :meth:`~merlin_sim.workflows.logs.log_source.LogSource.time_kind`."""
+    """What its times are; see :meth:`~merlin_sim.workflows.log_source.LogSource.time_kind`."""
     files: Mapping[str, str]
     """Their names and their SHA-256."""
 

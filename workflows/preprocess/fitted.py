@@ -23,29 +23,37 @@ from merlin.dag.ops.stat_operator import StatOperator
 from merlin.io import Dataset
 from merlin.schema import Schema
 
-from ...foundation.atomic_write import copy_directory
-from ...foundation.digest import sha256
+from ...foundation.digest import DIGEST, sha256
 from ...foundation.exceptions import MerlinSimError
-from ...foundation.json_file import read_json
-from ...foundation.own_digest import DIGEST
-from ...foundation.staging import staged_directory
+from ...foundation.files import copy_directory, read_json, staged_directory
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.item_table import COUNT
-from ..behaviour.behaviour_columns import (
+from ..behaviour_columns import (
     BehaviourColumns,
     checked_arguments,
     columns_from_plain,
     columns_to_plain,
 )
-from ..behaviour.interactions import exclude_own_time, with_roles
-from ..behaviour.rules import SampleRules, Split
-from ..behaviour.vocabularies import CATEGORIES, Vocabularies, check_item_columns
-from ..features.feature import ITEM, UNITS, FeatureSet
-from ..features.feature_file import features_from_plain
-from ..features.fitted_numbers import FittedNumbers
+from ..feature import ITEM, UNITS, FeatureSet
+from ..feature_file import features_from_plain
+from ..fitted_numbers import FittedNumbers
 from ..frames import frame_from_arrow
-from ..logs.table_columns import check_types, clean_columns
-from ..logs.times import (
+from ..interactions import exclude_own_time, with_roles
+from ..ops.categorify import Categorify
+from ..ops.group_histories import GroupHistories
+from ..ops.saving import SECTIONS as GRAPH_SECTIONS
+from ..ops.saving import (
+    load_workflow,
+    operators_from_plain,
+    operators_to_plain,
+    read_workflow_document,
+    save_workflow,
+)
+from ..ops.workflow import Workflow
+from ..rules import SampleRules, Split
+from ..schedulers import Scheduler, SingleProcess
+from ..table_columns import check_types, clean_columns
+from ..times import (
     DATE,
     DECIMAL,
     NANOSECONDS,
@@ -57,18 +65,7 @@ from ..logs.times import (
     time_from_text,
     timestamps_of,
 )
-from ..ops.categorify import Categorify
-from ..ops.group_histories import GroupHistories
-from ..ops.workflow import Workflow
-from ..saving import SECTIONS as GRAPH_SECTIONS
-from ..saving import (
-    load_workflow,
-    operators_from_plain,
-    operators_to_plain,
-    read_workflow_document,
-    save_workflow,
-)
-from ..schedulers import Scheduler, SingleProcess
+from ..vocabularies import CATEGORIES, Vocabularies, check_item_columns
 from .dataset_writer import DatasetWriter, WrittenUsers, fitted_numbers, group_of
 from .earlier_histories import EarlierHistories
 from .graph import behaviour_graph

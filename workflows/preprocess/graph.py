@@ -12,14 +12,14 @@ from typing import Any
 
 import nvtabular as nvt
 
-from ..behaviour.behaviour_columns import EARLIER, PLACE, SECONDS, BehaviourColumns
-from ..behaviour.rules import ITEM_ORDER, SampleRules, Split
-from ..features.feature import INTERACTION, ITEM, USER, FeatureSet, Number, Time
-from ..features.known_values import cycles_of
-from ..features.raw_values import SEPARATOR
+from ..behaviour_columns import EARLIER, PLACE, SECONDS, BehaviourColumns
+from ..feature import INTERACTION, ITEM, USER, FeatureSet, Number, Time
+from ..known_values import cycles_of
 from ..ops.categorify import Categorify
 from ..ops.columns import FillAsOf, QuantileBuckets, SplitKeys
 from ..ops.group_histories import GroupHistories
+from ..raw_values import SEPARATOR
+from ..rules import ITEM_ORDER, SampleRules, Split
 
 FREQUENCY, KEY, HASH = "frequency", "key", "hash"
 

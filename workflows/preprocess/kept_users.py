@@ -11,15 +11,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...foundation.atomic_write import whole_file
+from ...foundation.files import whole_file
 from ...schemas.item_table import KEY
 from ...schemas.users_layout import JOINS, SAMPLE
-from ..behaviour.behaviour_columns import EARLIER, PLACE, TAKEN, BehaviourColumns
-from ..behaviour.interactions import order_within_times
-from ..behaviour.rules import SampleRules
+from ..behaviour_columns import EARLIER, PLACE, TAKEN, BehaviourColumns
 from ..checks.feature_counts import auc_of_counts
-from ..features.known_values import changes_by_code, codes_of, cycles_of, fill_as_of
 from ..frames import join_keys, order_of_rows, ranks
+from ..interactions import order_within_times
+from ..known_values import changes_by_code, codes_of, cycles_of, fill_as_of
+from ..rules import SampleRules
 from .earlier_histories import SAMPLES_SO_FAR, TAKEN_SO_FAR, columns_of_rows, write_newest
 from .graph import place_columns
 from .user_buckets import DealtFiles

@@ -17,29 +17,28 @@ import pyarrow.compute as pc
 from merlin.dag import iter_nodes
 from merlin.io import Dataset
 
-from ...foundation.atomic_write import copy_directory, whole_file
 from ...foundation.digest import sha256
 from ...foundation.exceptions import MerlinSimError, UnfitNumberError
+from ...foundation.files import copy_directory, staged_directory, whole_file
 from ...foundation.process_wide import quiet_merlin
-from ...foundation.staging import staged_directory
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.item_table import COUNT
 from ...schemas.parquet import type_in_words
 from ...schemas.users_layout import POPULARITY, SAMPLE
 from ...schemas.users_layout import USERS as USERS_LAYOUT
-from ..behaviour.behaviour_columns import PLACE, BehaviourColumns
-from ..behaviour.dataset_spec import EVENTS as COUNTED_EVENTS
-from ..behaviour.dataset_spec import ITEM_CHANGES
-from ..behaviour.rules import ALL_ROWS, LATEST, VALIDATION, SampleRules, Split
-from ..behaviour.vocabularies import CATEGORIES
-from ..features.fitted_numbers import FittedNumbers
+from ..behaviour_columns import PLACE, BehaviourColumns
+from ..dataset_spec import EVENTS as COUNTED_EVENTS
+from ..dataset_spec import ITEM_CHANGES
+from ..fitted_numbers import FittedNumbers
 from ..frames import frame_from_arrow
-from ..logs.text_lines import BadRows
-from ..logs.times import TimeRange, joined, known_times, text_of_time
 from ..ops.categorify import Categorify
 from ..ops.group_histories import GroupHistories
 from ..ops.workflow import Workflow
+from ..rules import ALL_ROWS, LATEST, VALIDATION, SampleRules, Split
 from ..schedulers import fitting_on, written_by_task
+from ..text_lines import BadRows
+from ..times import TimeRange, joined, known_times, text_of_time
+from ..vocabularies import CATEGORIES
 from .dataset_writer import (
     DatasetWriter,
     fitted_numbers,

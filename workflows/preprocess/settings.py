@@ -9,14 +9,14 @@ from pathlib import Path
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator, Silence
 from ...schemas.users_layout import USERS as USERS_LAYOUT
-from ..behaviour.behaviour_columns import BehaviourColumns
-from ..behaviour.interactions import exclude_own_time
-from ..behaviour.rules import NONE, SPLIT_RULES, SampleRules, Split
-from ..features.feature import ORDER
-from ..logs.log_source import LogSource
-from ..logs.text_lines import FAIL, POLICIES, BadRows
-from ..logs.times import NANOSECONDS
+from ..behaviour_columns import BehaviourColumns
+from ..feature import ORDER
+from ..interactions import exclude_own_time
+from ..log_source import LogSource
+from ..rules import NONE, SPLIT_RULES, SampleRules, Split
 from ..schedulers import Scheduler, SingleProcess
+from ..text_lines import FAIL, POLICIES, BadRows
+from ..times import NANOSECONDS
 from .earlier_histories import EarlierHistories
 from .fitted import FittedWorkflow
 from .kept_users import Given

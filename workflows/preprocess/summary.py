@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from ...foundation.exceptions import MerlinSimError
-from ..behaviour.behaviour_columns import BehaviourColumns
-from ..behaviour.rules import (
+from ..behaviour_columns import BehaviourColumns
+from ..rules import (
     ALL_ROWS,
     HASH_ORDER,
     ITEM_ORDER,
@@ -15,8 +15,8 @@ from ..behaviour.rules import (
     TRAIN_ROWS,
     UNKNOWN_ORDER,
 )
-from ..logs.text_lines import BadRows
-from ..logs.times import LogTimes
+from ..text_lines import BadRows
+from ..times import LogTimes
 from .kept_users import FileOrder, KeptBucket
 
 

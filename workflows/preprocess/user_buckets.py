@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ...foundation.atomic_write import whole_file
+from ...foundation.files import whole_file
 from ...foundation.hashing import hash_keys
-from ..behaviour.behaviour_columns import PLACE, BehaviourColumns
-from ..behaviour.interactions import with_roles
-from ..behaviour.rules import PART
-from ..logs.log_source import Block, LogSource, Piece
-from ..logs.text_lines import FAIL, BadRow, refuse
-from ..logs.times import TimeRange
+from ..behaviour_columns import PLACE, BehaviourColumns
+from ..interactions import with_roles
+from ..log_source import Block, LogSource, Piece
+from ..rules import PART
 from ..schedulers import written_by_task
+from ..text_lines import FAIL, BadRow, refuse
+from ..times import TimeRange
 
 BUCKETS = "buckets"
 """Name of the directory that they stand in."""

@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from ...dataloader.behaviour_samples import EARLIER, Batch, BehaviourSamples, Users
 from ...dataloader.draws import place_seed
+from ...dataloader.epoch_plan import Stretching
 from ...dataloader.sample_columns import SampleColumns
-from ...dataloader.sample_order import Stretching
 from ...dataloader.user_rows import UserBlock, UserRows
 from ...foundation.hashing import (
     ORDER_SALT,
@@ -28,8 +28,8 @@ from ...foundation.hashing import (
 from ...foundation.progress import Narrator
 from ...schemas.channels import HISTORY_TIME_INTERVALS, LABEL, NEGATIVE_HISTORY, POSITIVE_HISTORY
 from ...schemas.dataset import DatasetDirectory, write_documents
-from ...schemas.specs.feature_spec import Chunk, FeatureSpec
-from ...schemas.translation.merlin_schema import to_merlin_schema
+from ...schemas.feature_spec import Chunk, FeatureSpec
+from ...schemas.merlin_schema import to_merlin_schema
 from ...schemas.users_layout import USERS, UsersLayout
 from ..frames import arrow_lists
 from ..parquet_files import ROWS_PER_FILE, columns_with_few_ids, write_samples_file

@@ -14,8 +14,8 @@ from ...foundation.exceptions import MerlinSimError, SpecError
 from ...foundation.progress import Narrator, Silence
 from ...schemas.channels import LABEL, contract_of
 from ...schemas.dataset import write_documents
-from ...schemas.specs.feature_spec import Chunk, FeatureSpec
-from ...schemas.translation.merlin_schema import to_merlin_schema
+from ...schemas.feature_spec import Chunk, FeatureSpec
+from ...schemas.merlin_schema import to_merlin_schema
 from ..parquet_files import PartWriter, columns_with_few_ids
 from ..transcoding.chunk_files import arrow_type
 from .raw_files import draw_ranks

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from ...dataloader.arrow_columns import decode
 from ...foundation.exceptions import MerlinSimError
 from ...schemas.dtypes import canonical_dtype
+from ...schemas.feature_spec import Chunk, Feature
 from ...schemas.parquet import UNREADABLE, file_pieces, type_in_words, value_type, why
-from ...schemas.specs.feature_spec import Chunk, Feature
 from .split_binary import SPLIT_BINARY, read_split_binary
 
 ROWS_AT_ONCE = 16_384

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ...foundation.exceptions import MerlinSimError
 from ...schemas import SPEC_FILE
+from ...schemas.feature_spec import FeatureSpec
 from ...schemas.source_files import named_files
-from ...schemas.specs.feature_spec import FeatureSpec
 from ...schemas.users_layout import is_of_users
 
 CACHE = "parquet-cache"
@@ -33,7 +33,7 @@ def is_fed_as_it_is(spec: FeatureSpec) -> bool:
 def types_of(spec: FeatureSpec) -> str:
     """Say in what types of chunks a dataset is, for a person.
 
-    >>> from ...schemas.specs.feature_spec import Chunk
+    >>> from ...schemas.feature_spec import Chunk
     >>> two = (Chunk("csv", ("a",), ("a.csv",)), Chunk("csv", ("b",), ("b.csv",)))
     >>> types_of(FeatureSpec({}, {"train": two, "test": two[:1]}, {}))
     'several chunks of csv'

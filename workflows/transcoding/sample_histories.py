@@ -29,7 +29,7 @@ from ...schemas.channels import (
     USER_FEATURES,
 )
 from ...schemas.dataset import DatasetDirectory
-from ...schemas.specs.feature_spec import FeatureSpec
+from ...schemas.feature_spec import FeatureSpec
 from ..frames import lists_of_arrow
 from .chunk_files import ChunkRows, read_chunk
 

@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...foundation.atomic_write import write_array
 from ...foundation.exceptions import MerlinSimError, SpecError
+from ...foundation.files import write_array
 from ...schemas.channels import CATEGORICAL, LABEL, NUMERICAL, PLAIN_ROWS
 from ...schemas.dtypes import canonical_dtype
-from ...schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
+from ...schemas.feature_spec import Chunk, Feature, FeatureSpec
 
 SPLIT_BINARY = "split_binary"
 ID_TYPES = ("int8", "int16", "int32")

@@ -27,7 +27,7 @@ from ...dataloader.arrow_columns import decode, pad_left
 from ...foundation.exceptions import MerlinSimError
 from ...schemas.channels import LABEL
 from ...schemas.dtypes import canonical_dtype
-from ...schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
+from ...schemas.feature_spec import Chunk, Feature, FeatureSpec
 from ..frames import arrow_lists
 
 REMAINDER = "remainder.tfrecord"

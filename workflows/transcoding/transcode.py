@@ -13,14 +13,14 @@ import pyarrow.compute as pc
 
 from ...dataloader.arrow_columns import decode
 from ...foundation.exceptions import MerlinSimError
+from ...foundation.files import check_apart, staged_directory
 from ...foundation.progress import Narrator, Silence
-from ...foundation.staging import check_apart, staged_directory
 from ...schemas.channels import LABEL, contract_of
 from ...schemas.dataset import write_documents
+from ...schemas.feature_spec import Chunk, Feature, FeatureSpec
+from ...schemas.merlin_schema import to_merlin_schema
+from ...schemas.natural_translation import ids_start_at_one, shared_domains
 from ...schemas.parquet import read_footer
-from ...schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
-from ...schemas.translation.merlin_schema import to_merlin_schema
-from ...schemas.translation.natural_translation import ids_start_at_one, shared_domains
 from ..parquet_files import PartWriter, columns_with_few_ids
 from .chunk_files import ChunkRows, arrow_type, line_up, read_chunk
 from .split_binary import SPLIT_BINARY, check_lengths, split_binary_spec, write_split_binary

@@ -12,10 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...foundation.atomic_write import copy_directory
 from ...foundation.exceptions import MerlinSimError, SpecError
+from ...foundation.files import check_apart, copy_directory, staged_directory
 from ...foundation.progress import Narrator, Report, Silence
-from ...foundation.staging import check_apart, staged_directory
 from ...schemas.channels import (
     LABEL,
     NEGATIVE_HISTORY,
@@ -24,13 +23,11 @@ from ...schemas.channels import (
     USER_FEATURES,
 )
 from ...schemas.dataset import DatasetDirectory, write_documents
+from ...schemas.feature_spec import Chunk, FeatureSpec
 from ...schemas.item_table import COUNT, ID, read_vocabulary
+from ...schemas.natural_translation import shared_domains
 from ...schemas.parquet import read_footer
-from ...schemas.specs.feature_spec import Chunk, FeatureSpec
-from ...schemas.translation.natural_translation import shared_domains
 from ...schemas.users_layout import POPULARITY, USERS, UsersLayout, users_problems
-from ..behaviour.rules import NONE, TRAIN, SampleRules
-from ..behaviour.vocabularies import CATEGORIES
 from ..frames import arrow_lists
 from ..preprocess.dataset_writer import (
     INTERACTIONS_PER_FILE,
@@ -41,6 +38,8 @@ from ..preprocess.dataset_writer import (
 from ..preprocess.earlier_histories import HISTORY
 from ..preprocess.fitted import WORKFLOW_FILE, FittedWorkflow
 from ..preprocess.write_samples import AllUsers, SamplesOfUsers, write_samples
+from ..rules import NONE, TRAIN, SampleRules
+from ..vocabularies import CATEGORIES
 from .chunk_files import ChunkRows
 from .sample_histories import Hashes, Numbers, SampleBatch, Samples, UserHistories
 

@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from ....foundation.exceptions import MerlinSimError
 from ....foundation.ranks import Ranks
-from ....placement.plan import Cut, Placed, Plan, Shard
-from ....ranks.collectives import exchange, exchange_counts
-from ....steps.table_rows import rows_named
+from ....parallel.placement.plan import Cut, Placed, Plan, Shard
+from ....parallel.ranks.collectives import exchange, exchange_counts
+from ....parallel.steps.table_rows import rows_named
 from .table_lookup import plain_lookup, shared_rows, table_lookup
 
 BLOCK_ROWS = 65_536

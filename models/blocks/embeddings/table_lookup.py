@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from ....steps.table_rows import TableGradient, form_of_table_gradients
+from ....parallel.steps.table_rows import TableGradient, form_of_table_gradients
 
 
 def table_lookup(
@@ -19,7 +19,7 @@ def table_lookup(
     optimizer (and, between ranks, the wire) its own row for each id, most of them of the same few
     popular items, to be concatenated and summed there; adding the rows up where they stand is
     several times faster. A step that is compiled for a GPU asks for another form of gradient:
-    :class:`~merlin_sim.steps.table_rows.TableGradient`.
+    :class:`~merlin_sim.parallel.steps.table_rows.TableGradient`.
 
     >>> table = tf.Variable([[1.0], [2.0], [3.0]])
     >>> with tf.GradientTape() as tape:

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..attention.attention import TargetAttention, attention_weights, dot_attention_sums, dot_scores
+from ..attention import TargetAttention, attention_weights, dot_attention_sums, dot_scores
 from ..checks import check_positive
 from ..serialization import part_from, register_block
 from ..shapes import by_window, sharing_of, sizes

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 
-from ..attention.attention import attention_weights, dot_scores
+from ..attention import attention_weights, dot_scores
 from ..serialization import ConfiguredBlock
 from ..shapes import sizes
 
@@ -50,9 +50,9 @@ class LongHistory(NamedTuple):
 class DotWeights(NamedTuple):
     """Softmaxes of the dot products with the positions, [users, candidates, long], float32.
 
-    They are :func:`~..attention.attention.attention_weights` of
-    :func:`~..attention.attention.dot_scores` and nothing else, since
-    :func:`~..attention.attention.dot_attention_sums` takes their gradient as that.
+    They are :func:`~..attention.attention_weights` of
+    :func:`~..attention.dot_scores` and nothing else, since
+    :func:`~..attention.dot_attention_sums` takes their gradient as that.
     """
 
     kept: tf.Tensor

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..attention.attention import TargetAttention, attention_weights, dot_scores
+from ..attention import TargetAttention, attention_weights, dot_scores
 from ..checks import OptionError, check_positive
 from ..serialization import ConfiguredBlock, part_from, register_block
 from ..shapes import sizes

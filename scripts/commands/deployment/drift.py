@@ -139,11 +139,11 @@ def _compare(
     """Compare, write what came of it, and tell whether anything has drifted."""
     settle_for_model()
 
-    from ....deployment.drift import compare_datasets, compare_requests
-    from ....deployment.drift_findings import Bounds
-    from ....deployment.drift_page import HEAD, rows_of, write_drift
     from ....foundation.progress import Terminal
     from ....schemas.dataset import DatasetDirectory
+    from ....serving.deployment.drift import compare_datasets, compare_requests
+    from ....serving.deployment.drift_findings import Bounds
+    from ....serving.deployment.drift_page import HEAD, rows_of, write_drift
 
     datasets = [DatasetDirectory.open(path, feature_spec=spec) for path, spec in places]
     for dataset in datasets:

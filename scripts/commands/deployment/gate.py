@@ -141,11 +141,11 @@ def _compare(
     dataset.stored_files(mapping)
     settle_for_model()
 
-    from ....deployment.gate import Margins, Rules, judge, score_twice
-    from ....deployment.gate_page import HEAD, rows_of, write_gate
-    from ....deployment.judged import open_judged, refuse_trained_rows
     from ....foundation.progress import Terminal
     from ....schemas.fingerprint import fingerprint
+    from ....serving.deployment.gate import Margins, Rules, judge, score_twice
+    from ....serving.deployment.gate_page import HEAD, rows_of, write_gate
+    from ....serving.deployment.judged import open_judged, refuse_trained_rows
 
     def say(sentence: str) -> None:
         click.echo(sentence, err=True)

@@ -12,7 +12,7 @@ import click
 from ...text_table import text_table
 
 if TYPE_CHECKING:
-    from ....deployment.registry import Version
+    from ....serving.deployment.registry import Version
 
 HEAD = ("", "Version", "Added", "Model", "Checkpoint", "Dataset", "Test AUC", "Gate")
 registry_argument = click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
@@ -43,7 +43,7 @@ def command() -> None:
 )
 def add(directory: Path, servable: Path, run: Path | None, gate: Path | None) -> None:
     """Copy SERVABLE into DIRECTORY as its next version; print its number."""
-    from ....deployment.registry import Registry
+    from ....serving.deployment.registry import Registry
 
     version = Registry(directory).add(servable, run, gate)
     click.echo(f"version {version.number}")
@@ -54,7 +54,7 @@ def add(directory: Path, servable: Path, run: Path | None, gate: Path | None) ->
 @click.option("--json", "as_json", is_flag=True, help="All that is known, as JSON.")
 def list_versions(directory: Path, as_json: bool) -> None:
     """Tell the versions in DIRECTORY, oldest first, and which is current (*)."""
-    from ....deployment.registry import Registry
+    from ....serving.deployment.registry import Registry
 
     registry = Registry(directory)
     versions, current = registry.versions(), registry.current
@@ -75,7 +75,7 @@ def list_versions(directory: Path, as_json: bool) -> None:
 @click.option("--force", is_flag=True, help="Overrule a gate that it did not pass.")
 def promote(directory: Path, version: int, force: bool) -> None:
     """Let VERSION be the current one; refused where it did not pass its gate."""
-    from ....deployment.registry import Registry
+    from ....serving.deployment.registry import Registry
 
     registry = Registry(directory)
     registry.promote(version, force)
@@ -90,7 +90,7 @@ def promote(directory: Path, version: int, force: bool) -> None:
 @registry_argument
 def rollback(directory: Path) -> None:
     """Let the version be current again that was before."""
-    from ....deployment.registry import Registry
+    from ....serving.deployment.registry import Registry
 
     current, replaced = Registry(directory).rollback()
     click.echo(f"version {current} is current, in place of {replaced}")
@@ -106,7 +106,7 @@ def rollback(directory: Path) -> None:
 )
 def prune(directory: Path, keep: int) -> None:
     """Remove old versions; those that a server of this machine has stay."""
-    from ....deployment.registry import Registry
+    from ....serving.deployment.registry import Registry
 
     removed = Registry(directory).prune(keep, click.echo)
     versions = ", ".join(map(str, removed))

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ....foundation.exceptions import MerlinSimError
-from ....workflows.behaviour.rules import ALL_ROWS, ITEM_ORDER
+from ....workflows.rules import ALL_ROWS, ITEM_ORDER
 from ...options.devices import settle_for_tables
 from ...options.preprocess_options import (
     LAYOUT,
@@ -80,8 +80,8 @@ def amazon_books(
     """Preprocess the Amazon Books 2014 logs, by the published rules."""
     settle_for_tables()
 
+    from ....foundation.files import check_apart
     from ....foundation.progress import Terminal
-    from ....foundation.staging import check_apart
     from ....workflows.amazon import (
         COLUMNS,
         AmazonReviews,

@@ -69,8 +69,8 @@ def criteo(
     """
     settle_for_tables()
 
+    from ....foundation.files import check_apart
     from ....foundation.progress import Terminal
-    from ....foundation.staging import check_apart
     from ....workflows.criteo.build_criteo import CriteoBuilder, DaySplit
     from ....workflows.criteo.click_graph import CriteoRules, load_clicks
     from ....workflows.criteo.criteo_columns import parse_thresholds

@@ -12,12 +12,12 @@ from click.core import ParameterSource
 
 from ....foundation.exceptions import MerlinSimError
 from ....schemas.users_layout import POPULARITY
-from ....workflows.behaviour.rules import NONE, SPLIT_RULES, SampleRules
-from ....workflows.features.feature import FeatureSet
+from ....workflows.feature import FeatureSet
+from ....workflows.rules import NONE, SPLIT_RULES, SampleRules
 from .findings import say_findings
 
 if TYPE_CHECKING:
-    from ....workflows.behaviour.behaviour_columns import BehaviourColumns
+    from ....workflows.behaviour_columns import BehaviourColumns
     from ....workflows.preprocess.earlier_histories import EarlierHistories
     from ....workflows.preprocess.fitted import FittedWorkflow
     from ....workflows.preprocess.summary import Summary
@@ -44,7 +44,7 @@ def columns_of(
     fitted: FittedWorkflow | None,
 ) -> BehaviourColumns:
     """The columns as given; those that are not, as the fitted workflow has them."""
-    from ....workflows.behaviour.behaviour_columns import BehaviourColumns
+    from ....workflows.behaviour_columns import BehaviourColumns
 
     if fitted is None:
         for name in ("user", "item", "timestamp"):
@@ -101,7 +101,7 @@ def _in_words(value: str | tuple[str, ...] | FeatureSet | None) -> str:
 
 def features_of(path: Path | None) -> FeatureSet | None:
     """Read the file of ``--features``."""
-    from ....workflows.features.feature_file import read_features
+    from ....workflows.feature_file import read_features
 
     return None if path is None else read_features(path)
 

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from ....schemas.users_layout import POPULARITY
-from ....workflows.behaviour.rules import NONE, TRAIN_ROWS
-from ....workflows.features.feature import TIMESTAMP_UNITS
+from ....workflows.feature import TIMESTAMP_UNITS
+from ....workflows.rules import NONE, TRAIN_ROWS
 from ...options.devices import settle_for_tables
 from ...options.preprocess_options import (
     EQUAL_TIMES,
@@ -141,12 +141,12 @@ def log(
     """
     settle_for_tables()
 
+    from ....foundation.files import check_apart
     from ....foundation.progress import Terminal
-    from ....foundation.staging import check_apart
-    from ....workflows.logs.csv_file import files_of_log
-    from ....workflows.logs.table_log import TableLog, unread_behaviours, unread_labels
+    from ....workflows.csv_file import files_of_log
     from ....workflows.preprocess.preprocess_log import PreprocessLog
     from ....workflows.schedulers import open_scheduler
+    from ....workflows.table_log import TableLog, unread_behaviours, unread_labels
 
     started = time.monotonic()
     check_apart(output_path, [*files, *validation_files, *test_files, fitted, history])

@@ -26,16 +26,16 @@ def command(towers: Path, output: Path, dataset_dir: Path | None, overwrite: boo
     The directory appears whole or not at all, holds a digest of its file, and opens for this model
     alone. docs/recommend.md says what is measured when it is made.
     """
-    from ....retrieval.index import QUERIES, import_faiss
-    from ....retrieval.users import DatasetHistories
+    from ....serving.retrieval.index import QUERIES, import_faiss
+    from ....serving.retrieval.users import DatasetHistories
     from ....serving.servable import Servable
 
     import_faiss()
     servable = Servable.open(towers)
     kept = None if dataset_dir is None else DatasetHistories(dataset_dir)
 
-    from ....retrieval.index import write_index
-    from ....retrieval.towers import Towers
+    from ....serving.retrieval.index import write_index
+    from ....serving.retrieval.towers import Towers
 
     started = time.monotonic()
     loaded = Towers(servable)

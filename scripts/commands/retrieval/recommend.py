@@ -16,8 +16,8 @@ from ...options.store_options import store_option
 from ...text_table import text_table
 
 if TYPE_CHECKING:
-    from ....histories.store import HistoryStore
-    from ....retrieval.recommender import Answer
+    from ....serving.histories.store import HistoryStore
+    from ....serving.retrieval.recommender import Answer
 
 FORMATS = ("table", "json")
 
@@ -77,8 +77,8 @@ def command(
 
     A user of whom no history is kept gets popular items, and the answer says so.
     """
-    from ....retrieval.rules import Rules, read_rules
-    from ....retrieval.users import DatasetHistories, Histories
+    from ....serving.retrieval.rules import Rules, read_rules
+    from ....serving.retrieval.users import DatasetHistories, Histories
     from ....serving.servable import Servable
 
     if (dataset_dir is None) == (histories is None):
@@ -92,10 +92,10 @@ def command(
     opened = Servable.open(towers)
     scored_by = None if ranker is None else Servable.open(ranker)
 
-    from ....retrieval.index import open_index
-    from ....retrieval.recommender import Recommender
-    from ....retrieval.towers import Towers
-    from ....retrieval.users import StoreHistories
+    from ....serving.retrieval.index import open_index
+    from ....serving.retrieval.recommender import Recommender
+    from ....serving.retrieval.towers import Towers
+    from ....serving.retrieval.users import StoreHistories
 
     loaded = Towers(opened)
     recommender = Recommender(loaded, open_index(index_path, loaded), scored_by, rules, candidates)
@@ -111,7 +111,7 @@ def command(
 
 
 def _opened(histories: str) -> HistoryStore:
-    from ....histories.open_store import open_store
+    from ....serving.histories.open_store import open_store
 
     return open_store(histories)
 

@@ -43,8 +43,8 @@ def command(
     are by popularity, by co-occurrence in the training rows, by the index and, with --ranker, of
     the ranker on as many popular items and of the whole.
     """
-    from ....retrieval.rules import Rules, read_rules
     from ....schemas.dataset import DatasetDirectory
+    from ....serving.retrieval.rules import Rules, read_rules
     from ....serving.servable import Servable
 
     rules = Rules() if rules_path is None else read_rules(rules_path)
@@ -54,10 +54,10 @@ def command(
     scored_by = None if ranker is None else Servable.open(ranker)
 
     from ....foundation.progress import Terminal
-    from ....retrieval.index import open_index
-    from ....retrieval.quality import Quality, format_quality
-    from ....retrieval.recommender import Recommender
-    from ....retrieval.towers import Towers
+    from ....serving.retrieval.index import open_index
+    from ....serving.retrieval.quality import Quality, format_quality
+    from ....serving.retrieval.recommender import Recommender
+    from ....serving.retrieval.towers import Towers
 
     loaded = Towers(opened)
     recommender = Recommender(loaded, open_index(index_path, loaded), scored_by, rules, candidates)

@@ -71,7 +71,7 @@ def command(
         dataset_dir, feature_spec = readable_dataset(dataset_dir, feature_spec)
         settle_for_model()
 
-        from ....serving.export import CheckpointExport
+        from ....serving.triton.export import CheckpointExport
 
         export = CheckpointExport(
             load_checkpoint_path, dataset_dir, feature_spec, pad, overwrite, step

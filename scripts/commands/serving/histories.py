@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ....foundation.exceptions import MerlinSimError
-from ....workflows.logs.text_lines import FAIL, POLICIES
+from ....workflows.text_lines import FAIL, POLICIES
 from ...options.devices import settle_for_tables
 from ...options.preprocess_options import names
 from ...options.store_options import StoreAddress
 from ...text_table import text_table
 
 if TYPE_CHECKING:
-    from ....histories.store import Interaction
-    from ....workflows.behaviour.behaviour_columns import BehaviourColumns
+    from ....serving.histories.store import Interaction
+    from ....workflows.behaviour_columns import BehaviourColumns
 
 AT_ONCE = 1_000
 """Lines of a file that are kept together."""
@@ -82,10 +82,10 @@ def load(
     settle_for_tables()
 
     from ....foundation.progress import Terminal
-    from ....histories.loading import read_dataset, read_log
-    from ....histories.open_store import open_store, shown_store
-    from ....workflows.logs.table_log import TableLog
-    from ....workflows.logs.text_lines import BadRows
+    from ....serving.histories.loading import read_dataset, read_log
+    from ....serving.histories.open_store import open_store, shown_store
+    from ....workflows.table_log import TableLog
+    from ....workflows.text_lines import BadRows
 
     if bool(files) == bool(dataset):
         raise click.UsageError("Expected FILES of a log, or --dataset: one of the two.")
@@ -121,8 +121,8 @@ def load(
 
 def _columns(given: dict[str, Any], fitted: Path | None) -> BehaviourColumns:
     """What of a log's columns counts here."""
-    from ....workflows.behaviour.behaviour_columns import BehaviourColumns
-    from ....workflows.features.feature import NO_FEATURES
+    from ....workflows.behaviour_columns import BehaviourColumns
+    from ....workflows.feature import NO_FEATURES
     from ....workflows.preprocess.fitted import FittedWorkflow
 
     if fitted is not None:
@@ -151,7 +151,7 @@ def _columns(given: dict[str, Any], fitted: Path | None) -> BehaviourColumns:
 )
 def append(store: str, source: Iterable[bytes]) -> None:
     """Append interactions to STORE; prints how many, when they are kept."""
-    from ....histories.open_store import open_store
+    from ....serving.histories.open_store import open_store
 
     opened = open_store(store)
     count = 0
@@ -165,7 +165,7 @@ def append(store: str, source: Iterable[bytes]) -> None:
 
 
 def _pieces(lines: Iterable[bytes]) -> Iterator[list[Interaction]]:
-    from ....histories.store import InteractionError, parse_interaction
+    from ....serving.histories.store import InteractionError, parse_interaction
 
     piece: list[Interaction] = []
     for number, line in enumerate(lines, start=1):
@@ -189,8 +189,8 @@ def _pieces(lines: Iterable[bytes]) -> Iterator[list[Interaction]]:
 @click.option("--json", "as_json", is_flag=True, help="As a raw event has it.")
 def show(store: str, user: str, newest: int, as_json: bool) -> None:
     """Show the newest interactions of a user, oldest first."""
-    from ....histories.open_store import open_store, shown_store
-    from ....histories.store import key_text
+    from ....serving.histories.open_store import open_store, shown_store
+    from ....serving.histories.store import key_text
 
     opened = open_store(store)
     history = opened.read(key_text(user, "user"), newest)
@@ -211,8 +211,8 @@ def show(store: str, user: str, newest: int, as_json: bool) -> None:
 @click.option("--user", required=True, help="The user's key; as JSON where it is a number.")
 def delete(store: str, user: str) -> None:
     """Forget a user: remove all interactions of one from STORE; prints how many they were."""
-    from ....histories.open_store import open_store, shown_store
-    from ....histories.store import key_text
+    from ....serving.histories.open_store import open_store, shown_store
+    from ....serving.histories.store import key_text
 
     opened = open_store(store)
     count = opened.delete(key_text(user, "user"))

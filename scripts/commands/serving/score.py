@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ....serving.limits import Limits
-from ....workflows.logs.text_lines import FAIL, POLICIES
+from ....workflows.text_lines import FAIL, POLICIES
 from ...options.shared_options import limit_options
 from ...options.store_options import store_option
 
@@ -61,8 +61,8 @@ def command(
     if source is None or output is None:
         raise click.UsageError("expected --input and --output (or --example alone).")
     from ....foundation.progress import Terminal
-    from ....histories.open_store import open_store
-    from ....serving.events.encoder import open_encoder
+    from ....serving.encoder import open_encoder
+    from ....serving.histories.open_store import open_store
     from ....serving.score_file import EventFile, check_output
     from ....serving.servable import Servable
 
@@ -102,9 +102,9 @@ def _print_example(servable: Path) -> None:
     """Print an event that the model scores."""
     import json
 
-    from ....serving.events.encoder import open_encoder
-    from ....serving.events.texts import example_event
+    from ....serving.encoder import open_encoder
     from ....serving.servable import Servable
+    from ....serving.texts import example_event
 
     encoder = open_encoder(Servable.open(servable))
     click.echo(json.dumps(example_event(encoder), ensure_ascii=False))

@@ -10,7 +10,7 @@ import tensorflow as tf
 from interest_kinds import OPTIONS
 
 from merlin_sim.models import DINModel, build_model
-from merlin_sim.models.interest.din import DINBlock
+from merlin_sim.models.din import DINBlock
 
 
 def make_request(schema, candidates, history, seed=3):

@@ -22,9 +22,9 @@ from interest_kinds import OPTIONS
 
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import OptionError, build_model
-from merlin_sim.steps.loss_scale import LossScale
-from merlin_sim.steps.optimizers import make_optimizer
-from merlin_sim.steps.train_step import TrainStep
+from merlin_sim.parallel.steps.loss_scale import LossScale
+from merlin_sim.parallel.steps.optimizers import make_optimizer
+from merlin_sim.parallel.steps.train_step import TrainStep
 
 every_model = pytest.mark.parametrize("kind", OPTIONS)
 

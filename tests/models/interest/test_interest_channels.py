@@ -6,7 +6,7 @@ import tensorflow as tf
 from merlin.schema import Schema
 
 from merlin_sim.models import DINModel, OptionError
-from merlin_sim.models.interest.interest_channels import Channels
+from merlin_sim.models.interest_channels import Channels
 
 
 def test_channels_are_read_from_tags(make_schema):

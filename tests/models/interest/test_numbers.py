@@ -10,7 +10,7 @@ from merlin.schema import ColumnSchema, Schema, Tags
 
 from merlin_sim.foundation.batch_names import HISTORY_END
 from merlin_sim.models import build_model
-from merlin_sim.models.interest.interest_channels import Channels
+from merlin_sim.models.interest_channels import Channels
 from merlin_sim.models.registry import load_model
 
 WIDTH, LONGEST, GENRES = 3, 2, 5

@@ -18,7 +18,7 @@ from grouped_batches import (
 from merlin_sim.models import build_model
 from merlin_sim.models.blocks.recurrence import AuxiliaryNetwork, Evolution
 from merlin_sim.models.blocks.search.history_split import HistorySplit
-from merlin_sim.models.interest.dien import ShortHistory, auxiliary_of_samples
+from merlin_sim.models.dien import ShortHistory, auxiliary_of_samples
 
 KINDS = {
     "dien": {"long_seq_length": 6},

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from merlin_sim.models import OptionError, SIMModel, build_model
-from merlin_sim.models.interest.search_report import format_search_report, search_report
+from merlin_sim.models.search_report import format_search_report, search_report
 
 
 @pytest.fixture

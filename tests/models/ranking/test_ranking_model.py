@@ -11,10 +11,10 @@ from ranking_rows import random_rows, ranking_schema, write_ranking_dataset
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import OptionError, build_model, load_model
 from merlin_sim.models.blocks.embeddings.spread_tables import spread_tables
-from merlin_sim.models.families.registry import find_family
+from merlin_sim.models.known_families import find_family
 from merlin_sim.models.ranking import DLRMBlock
-from merlin_sim.placement.plan import Wanted
-from merlin_sim.placement.planner import make_plan
+from merlin_sim.parallel.placement.plan import Wanted
+from merlin_sim.parallel.placement.planner import make_plan
 from merlin_sim.schemas.dataset import DatasetDirectory
 
 SMALL = {"embedding_dim": 8, "bottom_mlp_dims": (16, 8), "top_mlp_dims": (16, 1)}

@@ -7,11 +7,11 @@ import pytest
 import tensorflow as tf
 from small_runs import TWO_TOWER
 
-from merlin_sim.checkpoints.array_files import whole
-from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.models import OptionError, build_model
 from merlin_sim.models.saving import MODEL_CLASS, MODEL_VARIABLES, named_variables
 from merlin_sim.models.towers import PlaceWeights, TwoTowerModel
+from merlin_sim.parallel.checkpoints.array_files import whole
+from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
 
 ITEMS, CATEGORIES = 40, 8
 

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.schemas import adopt as adopt_file
+from merlin_sim.schemas.adopt import adopt, count_rows
 from merlin_sim.schemas.channels import BEHAVIOUR
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.schemas.specs import adopt as adopt_file
-from merlin_sim.schemas.specs.adopt import adopt, count_rows
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_columns_of_one_name(directory, in_this_process):
 
 def test_a_reader_that_crashes_is_told_from_the_file(directory, monkeypatch):
     """Damaged pages can kill arrow's reader; here a worker that dies stands in for that."""
-    monkeypatch.setattr("merlin_sim.schemas.specs.adopt.check_rows", dying_worker.die)
+    monkeypatch.setattr("merlin_sim.schemas.adopt.check_rows", dying_worker.die)
     with pytest.raises(MerlinSimError, match="the parquet reader crashed on it"):
         adopt(directory, 1)
 

@@ -11,8 +11,8 @@ from spec_strategies import feature_specs
 
 from merlin_sim.foundation.exceptions import MerlinSimError, SpecError
 from merlin_sim.schemas.dtypes import canonical_dtype
-from merlin_sim.schemas.specs.feature_spec import Feature
-from merlin_sim.schemas.specs.spec_file import read_feature_spec, read_spec, spec_from_plain
+from merlin_sim.schemas.feature_spec import Feature
+from merlin_sim.schemas.spec_file import read_feature_spec, read_spec, spec_from_plain
 
 SPECS = Path(__file__).parents[1] / "published"
 NAMES = ("abstract_csv", "amazon_books")

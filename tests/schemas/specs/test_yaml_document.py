@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from merlin_sim.schemas.specs.yaml_document import DEEPEST_NESTING, read_yaml
+from merlin_sim.schemas.yaml_document import DEEPEST_NESTING, read_yaml
 
 
 def read(tmp_path, text):

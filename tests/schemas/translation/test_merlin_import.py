@@ -44,7 +44,7 @@ def test_no_schema_module_imports_tensorflow():
 @pytest.mark.slow
 def test_tensorflows_dtypes_are_known_once_tensorflow_is_there():
     out = run(
-        "from merlin_sim.schemas.translation.merlin_import import md\n"
+        "from merlin_sim.schemas.merlin_import import md\n"
         "before = md.dtype('int32').name\n"
         "import tensorflow as tf\n"
         "print(before, md.dtype(tf.int16).name, md.int64.to('tf').name, "
@@ -61,7 +61,7 @@ def test_a_cudf_that_somebody_imported_and_merlin_does_not_use_is_left_out(tmp_p
     out = run(
         "import sys\n"
         f"sys.path.insert(0, {str(tmp_path)!r})\n"
-        "from merlin_sim.schemas.translation.merlin_import import md\n"
+        "from merlin_sim.schemas.merlin_import import md\n"
         "import cudf, numpy as np\n"
         "print(md.dtype('int32').name, md.dtype(np.dtype('int64')).name, md.dtype(object).name)\n"
         "try:\n"

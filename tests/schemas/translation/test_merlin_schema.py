@@ -10,18 +10,18 @@ from hypothesis import HealthCheck, given, settings
 from spec_strategies import feature_specs, merlin_schemas, sim_specs
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
-from merlin_sim.schemas.specs.spec_file import read_spec
-from merlin_sim.schemas.translation.column_record import same_schema
-from merlin_sim.schemas.translation.merlin_import import ColumnSchema, Schema, Tags
-from merlin_sim.schemas.translation.merlin_schema import to_feature_spec, to_merlin_schema
-from merlin_sim.schemas.translation.schema_file import (
+from merlin_sim.schemas.column_record import same_schema
+from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
+from merlin_sim.schemas.merlin_import import ColumnSchema, Schema, Tags
+from merlin_sim.schemas.merlin_schema import to_feature_spec, to_merlin_schema
+from merlin_sim.schemas.schema_file import (
     RECORD_PROPERTY,
     read_schema,
     schema_from_text,
     schema_to_text,
     write_schema,
 )
+from merlin_sim.schemas.spec_file import read_spec
 
 SPECS = Path(__file__).parents[1] / "published"
 RELAXED = settings(max_examples=30, suppress_health_check=list(HealthCheck))
@@ -55,7 +55,7 @@ def test_any_schema_comes_back(schema):
 def test_any_schema_comes_back_through_a_spec_file(tmp_path_factory, schema):
     file = tmp_path_factory.mktemp("spec") / "feature_spec.yaml"
     to_feature_spec(schema).write(file)
-    from merlin_sim.schemas.specs.spec_file import read_feature_spec
+    from merlin_sim.schemas.spec_file import read_feature_spec
 
     reading = read_feature_spec(file)
     assert reading.problems == []

@@ -10,11 +10,11 @@ import pytest
 from merlin.io import Dataset as MerlinDataset
 from merlin.schema import Tags
 
+from merlin_sim.schemas.adopt import adopt
+from merlin_sim.schemas.column_record import same_schema
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.schemas.specs.adopt import adopt
-from merlin_sim.schemas.translation.column_record import same_schema
-from merlin_sim.schemas.translation.merlin_schema import to_feature_spec, to_merlin_schema
-from merlin_sim.schemas.translation.schema_file import schema_from_text, schema_to_text
+from merlin_sim.schemas.merlin_schema import to_feature_spec, to_merlin_schema
+from merlin_sim.schemas.schema_file import schema_from_text, schema_to_text
 
 ops = nvt.ops
 

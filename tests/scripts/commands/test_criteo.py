@@ -13,10 +13,10 @@ from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.models import build_model
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.scripts import main
-from merlin_sim.serving import export
-from merlin_sim.serving.events.encoder import open_encoder
+from merlin_sim.serving.encoder import open_encoder
 from merlin_sim.serving.limits import RequestError
 from merlin_sim.serving.servable import Servable
+from merlin_sim.serving.triton import export
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from in_process import answer
 
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.schemas.known_keys import note_of
-from merlin_sim.serving.events.encoder import EncodedEvent
+from merlin_sim.serving.encoder import EncodedEvent
 from merlin_sim.serving.request_log import RequestLog
 from merlin_sim.serving.settings import LogSettings
 from merlin_sim.training.evaluation.scored_rows import TEST_SCORES, ScoredRows

@@ -14,7 +14,7 @@ import yaml
 from in_process import answer, run
 from ranking_rows import write_ranking_dataset
 
-from merlin_sim.schemas.specs.feature_spec import FeatureSpec
+from merlin_sim.schemas.feature_spec import FeatureSpec
 
 pytestmark = pytest.mark.slow
 

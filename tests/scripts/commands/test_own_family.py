@@ -13,19 +13,18 @@ from logistic_family import FACTORS, FAMILY, NAME, chance_of_sale, write_logisti
 from processes import entries
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.models import load_model
-from merlin_sim.models.families import registry
-from merlin_sim.models.families.registry import families, find_family
+from merlin_sim.models import known_families, load_model
+from merlin_sim.models.known_families import families, find_family
 from merlin_sim.schemas.channels import CONTRACTS, channels_of
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.schemas.translation.merlin_schema import to_merlin_schema
+from merlin_sim.schemas.merlin_schema import to_merlin_schema
 from merlin_sim.scripts.commands import train as train_command
-from merlin_sim.serving.events.encoder import open_encoder
-from merlin_sim.serving.events.texts import encode_events
+from merlin_sim.serving.encoder import open_encoder
 from merlin_sim.serving.limits import Limits
 from merlin_sim.serving.scorer import Scorer
 from merlin_sim.serving.servable import Servable
 from merlin_sim.serving.signatures import check_request, merge_requests
+from merlin_sim.serving.texts import encode_events
 from merlin_sim.serving.triton.repository import stock_models, write_stock_repository
 
 # Options of the command line are made of the families when it is imported: here, of the real ones.
@@ -72,7 +71,7 @@ def exported(dataset, trained, tmp_path_factory):
 def one_of_the_package(monkeypatch):
     """The family beside those of the package, under a name without a module."""
     own = replace(FAMILY, name="logistic", help={"start": "Where weights start."})
-    monkeypatch.setattr(registry, "OWN", (*registry.OWN, own))
+    monkeypatch.setattr(known_families, "OWN", (*known_families.OWN, own))
     families.cache_clear()
     yield "logistic"
     families.cache_clear()
@@ -208,7 +207,7 @@ def test_what_is_no_family_is_refused(dataset, tmp_path):
     for model_type, said in [
         ("mind", "should be one of .*, sim, or package.module:FAMILY. Received: 'mind'"),
         ("no_such_module:FAMILY", "cannot be imported: No module named 'no_such_module'"),
-        ("logistic_family:NAME", "should be a merlin_sim.models.families.family.Family"),
+        ("logistic_family:NAME", "should be a merlin_sim.models.family.Family"),
     ]:
         with pytest.raises(MerlinSimError, match=said):
             run("train", *arguments, "--model_type", model_type)

@@ -7,7 +7,7 @@ from in_process import run
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.dataset import write_documents
-from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
+from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
 
 ROWS = {"site": 5_000_000, "device": 40, "page": 300_000}
 

@@ -8,7 +8,7 @@ import pytest
 from hollow_servable import write_hollow_servable
 from in_process import answer
 
-from merlin_sim.foundation.own_digest import with_own_digest
+from merlin_sim.foundation.digest import with_own_digest
 
 
 @pytest.fixture

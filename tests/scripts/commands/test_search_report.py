@@ -8,7 +8,7 @@ import tensorflow as tf
 from in_process import run
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.models.interest.search_report import format_search_report, search_report
+from merlin_sim.models.search_report import format_search_report, search_report
 
 pytestmark = pytest.mark.slow
 

@@ -15,8 +15,8 @@ import in_process
 import published_layout
 import pytest
 
-from merlin_sim.schemas.specs.spec_file import read_spec
-from merlin_sim.schemas.translation.schema_file import read_schema
+from merlin_sim.schemas.schema_file import read_schema
+from merlin_sim.schemas.spec_file import read_spec
 
 SPECS = Path(__file__).parents[2] / "schemas" / "published"
 PROGRAM = Path(sys.executable).with_name("merlin-sim")

@@ -16,7 +16,7 @@ from small_users import write_users_dataset
 from merlin_sim.foundation.exceptions import MerlinSimError, SpecError, Stopped
 from merlin_sim.schemas.channels import BEHAVIOUR, PLAIN_ROWS
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.schemas.specs.spec_file import read_spec
+from merlin_sim.schemas.spec_file import read_spec
 from merlin_sim.scripts.options import readable_dataset as readable
 from merlin_sim.workflows.transcoding.parquet_cache import parquet_cache
 from merlin_sim.workflows.transcoding.transcode import Transcoder

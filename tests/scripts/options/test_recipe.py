@@ -14,7 +14,7 @@ import yaml
 from click.testing import CliRunner
 from processes import entries
 
-from merlin_sim.models.families.registry import presets
+from merlin_sim.models.known_families import presets
 from merlin_sim.scripts.options.run_options import run_options, to_run_config, with_recipe
 from merlin_sim.training.runs.opened_dataset import open_dataset
 from merlin_sim.training.runs.recipe import is_own_log

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from small_logs import write_sim_dataset
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.models.families.registry import find_family, presets
+from merlin_sim.models.known_families import find_family, presets
 from merlin_sim.scripts.options.run_options import run_options, to_run_config, with_validation
 
 ROOT = Path(__file__).parents[3]

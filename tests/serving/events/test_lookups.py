@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from merlin_sim.serving.events.lookups import IdLookup, VocabularyLookup
 from merlin_sim.serving.limits import RequestError
+from merlin_sim.serving.lookups import IdLookup, VocabularyLookup
 
 
 def test_text_keys_with_features(tmp_path):

@@ -17,7 +17,7 @@ import pytest
 from browser import browse
 
 pytest.importorskip("aiohttp")
-from merlin_sim.serving.page.home_page import Form, HomePage, Status  # noqa: E402
+from merlin_sim.serving.home_page import Form, HomePage, Status  # noqa: E402
 from merlin_sim.serving.triton.front import Bounds, Front, Listeners  # noqa: E402
 from merlin_sim.training.reports.page import Table, Text  # noqa: E402
 

@@ -19,7 +19,7 @@ from in_process import answer
 from redis_server import redis_server
 from serving_process import reached, serving
 
-from merlin_sim.histories.open_store import open_store
+from merlin_sim.serving.histories.open_store import open_store
 from merlin_sim.serving.settings import ServerOptions
 from merlin_sim.serving.triton.serve import Server
 from merlin_sim.serving.triton.triton_process import GRPC_SOCKET, HTTP, TOKEN_HEADER

@@ -17,11 +17,11 @@ from in_process import answer
 from serving_process import reached, read_until, serving
 from triton_calls import infer_events, metric
 
-from merlin_sim.serving.events.encoder import EventEncoder
-from merlin_sim.serving.export import export_model
+from merlin_sim.serving.encoder import EventEncoder
 from merlin_sim.serving.request_log import logged_files
 from merlin_sim.serving.scorer import Scorer
 from merlin_sim.serving.servable import Servable
+from merlin_sim.serving.triton.export import export_model
 from merlin_sim.serving.versions import Canary, meets_canary
 
 pytest.importorskip("pytriton")

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from merlin_sim.histories.open_store import open_store
-from merlin_sim.histories.store import History, StoreError
-from merlin_sim.serving.export import export_model
+from merlin_sim.serving.histories.open_store import open_store
+from merlin_sim.serving.histories.store import History, StoreError
 from merlin_sim.serving.limits import RequestError, UnavailableError
 from merlin_sim.serving.settings import LogSettings, ModelSettings
+from merlin_sim.serving.triton.export import export_model
 from merlin_sim.serving.versions import Canary
 from merlin_sim.serving.workers import events_model
 from merlin_sim.serving.workers.events_model import EventsModel

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from counted import counting
 
-from merlin_sim.serving.events.encoder import EncodedEvent
+from merlin_sim.serving.encoder import EncodedEvent
 from merlin_sim.serving.workers.metrics import count_events
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import sys
 import time
 
-from merlin_sim.checkpoints import array_files
-from merlin_sim.ranks import watchdog
+from merlin_sim.parallel.checkpoints import array_files
+from merlin_sim.parallel.ranks import watchdog
 from merlin_sim.scripts.main import main
 
 slept = 0.0

@@ -11,9 +11,8 @@ import pyarrow.parquet as pq
 from click.testing import CliRunner
 
 from merlin_sim.scripts.main import cli
-from merlin_sim.workflows import amazon, schedulers
+from merlin_sim.workflows import amazon, schedulers, text_lines
 from merlin_sim.workflows.criteo import build_criteo
-from merlin_sim.workflows.logs import text_lines
 from merlin_sim.workflows.preprocess import user_buckets, write_samples
 from merlin_sim.workflows.synthetic.amazon_logs import PlantedBehaviour, synthesize
 from merlin_sim.workflows.synthetic.click_days import PlantedClicks, synthesize_days

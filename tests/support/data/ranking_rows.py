@@ -9,7 +9,7 @@ from merlin.schema import ColumnSchema, Schema, Tags
 
 from merlin_sim.schemas.channels import CATEGORICAL, LABEL, NUMERICAL
 from merlin_sim.schemas.dataset import write_documents
-from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
+from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
 
 CARDINALITIES, NUMBERS = (7, 40, 3), 4
 

@@ -80,7 +80,7 @@ ITEMS, CATEGORIES, USERS, HISTORY = 60, 7, 50, 12
 
 
 def sim_spec(train: list[str], test: list[str], padded: bool = False):
-    from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
+    from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
 
     def ids(cardinality, length=None):
         return Feature("int64", cardinality, (length,) if length else None, {})

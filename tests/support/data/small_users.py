@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 from drawn_by_hand import drawn, key_of
 
 from merlin_sim.schemas.dataset import write_documents
-from merlin_sim.workflows.behaviour.behaviour_columns import BehaviourColumns
-from merlin_sim.workflows.behaviour.dataset_spec import samples_schema, users_spec
-from merlin_sim.workflows.behaviour.rules import SampleRules
-from merlin_sim.workflows.features.feature import FeatureSet
+from merlin_sim.workflows.behaviour_columns import BehaviourColumns
+from merlin_sim.workflows.dataset_spec import samples_schema, users_spec
+from merlin_sim.workflows.feature import FeatureSet
+from merlin_sim.workflows.rules import SampleRules
 
 SAME_TIME_BEFORE = "same_time_before"
 COLUMNS = BehaviourColumns("user", "thing", "when", ("country",), ("kind",), steady=("country",))

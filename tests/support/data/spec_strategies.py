@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
-from merlin_sim.schemas.translation.merlin_import import ColumnSchema, Schema, Tags, TagSet, md
+from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
+from merlin_sim.schemas.merlin_import import ColumnSchema, Schema, Tags, TagSet, md
 
 names = st.text(min_size=1, max_size=12) | st.just("<<")
 identifiers = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)

@@ -14,10 +14,10 @@ from merlin.models.utils.schema_utils import (
     tensorflow_metadata_json_to_schema,
 )
 
-from merlin_sim.models.families.family import Family, Request
+from merlin_sim.models.family import Family, Request
 from merlin_sim.schemas.channels import LABEL, LABEL_CHANNEL, Channel, ChannelContract
 from merlin_sim.schemas.dataset import write_documents
-from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
+from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
 
 NAME = "logistic_family:FAMILY"
 FACTORS = "two_factors"

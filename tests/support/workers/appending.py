@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sys
 
-from merlin_sim.histories.open_store import open_store
-from merlin_sim.histories.store import Interaction
+from merlin_sim.serving.histories.open_store import open_store
+from merlin_sim.serving.histories.store import Interaction
 
 address, user, first = sys.argv[1], sys.argv[2], int(sys.argv[3])
 store = open_store(address)

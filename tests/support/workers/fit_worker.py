@@ -14,7 +14,7 @@ silence_third_party_noise()
 import tensorflow as tf  # noqa: E402
 
 from merlin_sim.models import build_model  # noqa: E402
-from merlin_sim.ranks import collectives  # noqa: E402
+from merlin_sim.parallel.ranks import collectives  # noqa: E402
 from merlin_sim.schemas.dataset import DatasetDirectory  # noqa: E402
 
 CASES = {"dien-adam": {"long_seq_length": 8, "aux_mlp_dims": (8,)}, "din-lazy_adam": {}}
@@ -34,7 +34,7 @@ def fit_cases(directory: Path) -> dict[str, np.ndarray]:
         stop = tf.keras.callbacks.EarlyStopping("val_loss", patience=5)
         arguments = {"validation_data": dataset, "callbacks": [stop], "verbose": 0}
         history = model.fit(dataset, batch_size=20, epochs=2, **arguments).history
-        assert type(model.optimizer).__module__ == "merlin_sim.steps.optimizers"
+        assert type(model.optimizer).__module__ == "merlin_sim.parallel.steps.optimizers"
         found |= {f"{case}/{name}": np.array(history[name]) for name in ("loss", "val_auc")}
         found[f"{case}/predictions"] = model.predict(dataset, batch_size=16)
         for index, variable in enumerate([*model.weights, *model.optimizer.variables]):

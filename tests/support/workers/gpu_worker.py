@@ -69,7 +69,7 @@ def memory() -> dict[str, Any]:
     """Take the GPU as a run does, and tell what TensorFlow holds of it then."""
     from merlin_sim.foundation.gpus import look
     from merlin_sim.foundation.ranks import local_rank
-    from merlin_sim.ranks.own_gpu import take
+    from merlin_sim.parallel.ranks.own_gpu import take
     from merlin_sim.scripts.options.devices import settle_training
 
     gpus = look()
@@ -77,7 +77,7 @@ def memory() -> dict[str, Any]:
     told = settle_training(gpus)
     import tensorflow as tf
 
-    from merlin_sim.ranks import collectives
+    from merlin_sim.parallel.ranks import collectives
     from merlin_sim.training.runs import run  # noqa: F401  # imports Merlin
 
     collectives.start()

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 
-from merlin_sim.ranks.arrival import Rendezvous
+from merlin_sim.parallel.ranks.arrival import Rendezvous
 
 if os.environ["HOROVOD_RANK"] == "1":
     rendezvous = Rendezvous.of_launcher(os.environ)

@@ -21,17 +21,17 @@ tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfigur
 from spread_worker import BATCH, OPTIONS, STEPS, batches, make_schema  # noqa: E402
 from tensorflow.python.eager import context  # noqa: E402
 
-from merlin_sim.checkpoints.checkpoint_store import CheckpointStore  # noqa: E402
 from merlin_sim.foundation.ranks import Ranks  # noqa: E402
 from merlin_sim.models import build_model  # noqa: E402
 from merlin_sim.models.blocks.embeddings.spread_tables import spread_tables  # noqa: E402
-from merlin_sim.models.families.registry import find_family  # noqa: E402
+from merlin_sim.models.known_families import find_family  # noqa: E402
 from merlin_sim.models.saving import table_names  # noqa: E402
-from merlin_sim.placement.plan import Wanted  # noqa: E402
-from merlin_sim.placement.planner import make_plan  # noqa: E402
-from merlin_sim.steps.loss_scale import LossScale  # noqa: E402
-from merlin_sim.steps.optimizers import make_optimizer  # noqa: E402
-from merlin_sim.steps.train_step import TrainStep  # noqa: E402
+from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore  # noqa: E402
+from merlin_sim.parallel.placement.plan import Wanted  # noqa: E402
+from merlin_sim.parallel.placement.planner import make_plan  # noqa: E402
+from merlin_sim.parallel.steps.loss_scale import LossScale  # noqa: E402
+from merlin_sim.parallel.steps.optimizers import make_optimizer  # noqa: E402
+from merlin_sim.parallel.steps.train_step import TrainStep  # noqa: E402
 from merlin_sim.training.checkpoints.run_state import RunFacts, RunState  # noqa: E402
 
 OPTIMIZERS = ("sgd", "adagrad", "adam", "lazy_adam")

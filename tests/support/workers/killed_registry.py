@@ -21,7 +21,7 @@ from merlin_sim.foundation.process_wide import hide_tensorflow
 if __name__ == "__main__":
     hide_tensorflow()  # it starts sooner
 
-from merlin_sim.deployment.registry import Registry  # noqa: E402
+from merlin_sim.serving.deployment.registry import Registry  # noqa: E402
 
 
 def changes(registry: Registry, servables: Path):

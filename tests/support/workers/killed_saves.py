@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from merlin_sim.checkpoints.array_files import whole
-from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
+from merlin_sim.parallel.checkpoints.array_files import whole
+from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
 
 SAVES = [(1, 0.6), (2, None), (2, 0.9), (3, None), (3, 0.7), (4, 0.8)]
 """Steps and test AUC of each save: steps 2 and 3 are saved twice, 2 is the best."""

@@ -28,13 +28,13 @@ if __name__ == "__main__":
     add_gpu()
     from merlin_sim.foundation.gpus import Gpu, Gpus
     from merlin_sim.foundation.ranks import LocalRank
-    from merlin_sim.ranks import own_gpu
+    from merlin_sim.parallel.ranks import own_gpu
 
     own_gpu.take(Gpus((Gpu("0"),)), LocalRank())
     import merlin.models.tf  # noqa: F401
     from merlin.core.utils import device_mem_size
 
-    from merlin_sim.ranks import collectives
+    from merlin_sim.parallel.ranks import collectives
 
     collectives.start()
     options = context.context()._compute_gpu_options()

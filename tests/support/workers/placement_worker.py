@@ -22,10 +22,10 @@ from tensorflow.python.eager import context  # noqa: E402
 from merlin_sim.dataloader.open_loader import open_loader  # noqa: E402
 from merlin_sim.foundation.ranks import Ranks  # noqa: E402
 from merlin_sim.models import build_model  # noqa: E402
+from merlin_sim.parallel.steps.loss_scale import LossScale  # noqa: E402
+from merlin_sim.parallel.steps.optimizers import make_optimizer  # noqa: E402
+from merlin_sim.parallel.steps.train_step import TrainStep  # noqa: E402
 from merlin_sim.schemas.dataset import DatasetDirectory  # noqa: E402
-from merlin_sim.steps.loss_scale import LossScale  # noqa: E402
-from merlin_sim.steps.optimizers import make_optimizer  # noqa: E402
-from merlin_sim.steps.train_step import TrainStep  # noqa: E402
 from merlin_sim.training.evaluation.prediction import Predictor  # noqa: E402
 
 SMALL = {"embedding_dim": 4, "stage_two_mlp_dims": (8,), "stage_one_mlp_dims": (4,)}

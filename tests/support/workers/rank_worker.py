@@ -14,13 +14,13 @@ from merlin_sim.foundation.process_wide import silence_third_party_noise
 
 silence_third_party_noise()
 
-from merlin_sim.ranks import collectives  # noqa: E402
-from merlin_sim.ranks.collectives import average_gradients  # noqa: E402
-from merlin_sim.steps.loss_scale import LossScale  # noqa: E402
-from merlin_sim.steps.optimizers import make_optimizer  # noqa: E402
-from merlin_sim.steps.train_step import TrainStep  # noqa: E402
+from merlin_sim.parallel.ranks import collectives  # noqa: E402
+from merlin_sim.parallel.ranks.collectives import average_gradients  # noqa: E402
+from merlin_sim.parallel.steps.loss_scale import LossScale  # noqa: E402
+from merlin_sim.parallel.steps.optimizers import make_optimizer  # noqa: E402
+from merlin_sim.parallel.steps.train_step import TrainStep  # noqa: E402
 from merlin_sim.training.evaluation.evaluate import HeldOutMetrics  # noqa: E402
-from merlin_sim.training.metrics import AUC  # noqa: E402
+from merlin_sim.training.evaluation.metrics import AUC  # noqa: E402
 from merlin_sim.training.runs.run import run  # noqa: E402
 from merlin_sim.training.runs.run_config import RunConfig  # noqa: E402
 

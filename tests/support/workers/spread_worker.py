@@ -22,19 +22,19 @@ import tensorflow as tf
 from full_batch import filled
 from merlin.schema import ColumnSchema, Schema, Tags
 
-from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import build_model
 from merlin_sim.models.blocks.embeddings.spread_tables import own_variables, spread_tables
-from merlin_sim.models.families.registry import find_family
-from merlin_sim.placement.plan import Wanted
-from merlin_sim.placement.planner import make_plan
-from merlin_sim.ranks import collectives
-from merlin_sim.steps.loss_scale import LossScale
-from merlin_sim.steps.optimizers import make_optimizer
-from merlin_sim.steps.train_step import TrainStep
+from merlin_sim.models.known_families import find_family
+from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
+from merlin_sim.parallel.placement.plan import Wanted
+from merlin_sim.parallel.placement.planner import make_plan
+from merlin_sim.parallel.ranks import collectives
+from merlin_sim.parallel.steps.loss_scale import LossScale
+from merlin_sim.parallel.steps.optimizers import make_optimizer
+from merlin_sim.parallel.steps.train_step import TrainStep
 from merlin_sim.training.checkpoints.run_state import RunFacts, RunState, save_together
-from merlin_sim.training.metrics import AUC
+from merlin_sim.training.evaluation.metrics import AUC
 
 ROWS = (3, 50, 200)
 OPTIONS = {"embedding_dim": 8, "bottom_mlp_dims": (16, 8), "top_mlp_dims": (16, 1)}

@@ -6,7 +6,7 @@ import sys
 
 import pandas as pd
 
-from merlin_sim.workflows.saving import load_workflow
+from merlin_sim.workflows.ops.saving import load_workflow
 
 if __name__ == "__main__":
     directory, frame, result = sys.argv[1:]

@@ -8,14 +8,14 @@ import tensorflow as tf
 from grown_dataset import MORE, SIZES, kinds_of, write_keyed_dataset
 from small_runs import DIN, TWO_TOWER
 
-from merlin_sim.checkpoints.checkpoint_store import CheckpointError, CheckpointStore
 from merlin_sim.models import build_model
 from merlin_sim.models.saving import table_names
+from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointError, CheckpointStore
+from merlin_sim.parallel.steps.loss_scale import LossScale
+from merlin_sim.parallel.steps.optimizers import make_optimizer
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.schemas.fingerprint import fingerprint
 from merlin_sim.schemas.known_keys import note_of
-from merlin_sim.steps.loss_scale import LossScale
-from merlin_sim.steps.optimizers import make_optimizer
 from merlin_sim.training.checkpoints.run_state import RATE, RunFacts, RunState
 from merlin_sim.training.checkpoints.warm_start import WarmStart
 

@@ -10,8 +10,8 @@ from small_users import write_users_dataset
 
 from merlin_sim.dataloader.open_loader import open_loader, user_column
 from merlin_sim.foundation.ranks import Ranks
+from merlin_sim.parallel.steps.sample_batch import SampleBatch
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.steps.sample_batch import SampleBatch
 from merlin_sim.training.evaluation.evaluate import SamplePlaces
 
 LENGTHS = [3, 9, 2, 14, 6, 5, 11]

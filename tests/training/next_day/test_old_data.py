@@ -11,10 +11,10 @@ import tensorflow as tf
 from grown_dataset import write_keyed_dataset
 from small_runs import DIN
 
-from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
+from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.training.runs.replay import ReplayFeed
 from merlin_sim.training.runs.replayed import batch_shares

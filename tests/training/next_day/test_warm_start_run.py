@@ -14,8 +14,8 @@ from processes import run as run_process
 from small_runs import DIN
 from warm import warm
 
-from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.training.runs.run import run
 from merlin_sim.training.runs.run_config import RunConfig
 

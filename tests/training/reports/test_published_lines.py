@@ -11,9 +11,9 @@ import tensorflow as tf
 from small_logs import SMALL_OPTIONS
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.training.reports.published_lines import PublishedLines
 from merlin_sim.training.reports.report import write_report
 from merlin_sim.training.reports.run_results import read_results
+from merlin_sim.training.run_log import PublishedLines
 from merlin_sim.training.runs.run import run
 
 LATENCIES = {"latency_mean", "latency_p90", "latency_p95", "latency_p99"}

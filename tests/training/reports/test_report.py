@@ -10,12 +10,12 @@ import yaml
 from matplotlib import pyplot as plt
 
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.training.evaluation.metrics import AUC
 from merlin_sim.training.evaluation.scored_rows import ScoredRows
-from merlin_sim.training.metrics import AUC
 from merlin_sim.training.reports.figures import _placed, draw_settings
 from merlin_sim.training.reports.report import write_report
 from merlin_sim.training.reports.run_results import RunResults, read_results
-from merlin_sim.training.statistics.settings import Setting
+from merlin_sim.training.reports.settings import Setting
 
 
 def write_run(path, lr=0.01, auc=0.75, extra_line=""):

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.training.reports.run_log import RunLog
+from merlin_sim.training.run_log import RunLog
 
 
 class Terminal(io.StringIO):

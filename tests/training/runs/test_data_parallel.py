@@ -13,7 +13,7 @@ from rank_worker import CASES, RESUMED, metrics, resume, run_cases
 from warm import warm
 
 from merlin_sim.foundation.ranks import Ranks
-from merlin_sim.training.metrics import AUC
+from merlin_sim.training.evaluation.metrics import AUC
 
 pytestmark = [pytest.mark.slow, pytest.mark.horovod, pytest.mark.timeout(600)]
 WORKER = rank_worker.__file__

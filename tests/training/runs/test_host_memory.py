@@ -12,7 +12,7 @@ from processes import entries, run
 from ranking_rows import write_ranking_dataset
 from warm import warm
 
-from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
+from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
 
 pytestmark = pytest.mark.slow
 WORKER = Path(__file__).parents[2] / "support/workers/host_memory_worker.py"

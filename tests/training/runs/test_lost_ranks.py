@@ -14,7 +14,7 @@ import slow_writer_worker
 from processes import Started, command, horovodrun, run
 from warm import warm
 
-from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
+from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
 
 pytestmark = [pytest.mark.slow, pytest.mark.horovod]
 LOSSES = {

@@ -14,9 +14,9 @@ import tensorflow as tf
 from small_logs import SMALL_OPTIONS
 from small_runs import DIN
 
-from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.models.trainable_model import TrainableModel
+from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
 from merlin_sim.training.runs.opened_dataset import open_dataset
 from merlin_sim.training.runs.run import run

@@ -16,14 +16,14 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.util.tensor_util import make_ndarray
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
-from merlin_sim.checkpoints.array_files import whole
-from merlin_sim.checkpoints.checkpoint_files import CheckpointError, write_checkpoint
 from merlin_sim.dataloader.open_loader import user_column
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.models import DINModel, SIMModel, load_model
+from merlin_sim.parallel.checkpoints.array_files import whole
+from merlin_sim.parallel.checkpoints.checkpoint_files import CheckpointError, write_checkpoint
 from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.training.evaluation.metrics import AUC
 from merlin_sim.training.evaluation.scored_rows import TEST_SCORES, ScoredRows
-from merlin_sim.training.metrics import AUC
 from merlin_sim.training.runs.run import run
 
 

@@ -15,8 +15,8 @@ from processes import BIN, entries, horovodrun, run
 from ranking_rows import write_ranking_dataset
 from warm import warm
 
-from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.foundation.ranks import Ranks
+from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
 
 pytestmark = [pytest.mark.slow, pytest.mark.horovod]
 CASES = [case.name for case in spread_worker.CASES]

@@ -10,7 +10,7 @@ import pytest
 from processes import Started, command, entries, horovodrun, losses, run
 from warm import warm
 
-from merlin_sim.ranks.run_lock import run_in
+from merlin_sim.parallel.ranks.run_lock import run_in
 
 pytestmark = pytest.mark.slow
 

@@ -20,11 +20,11 @@ from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import build_model
+from merlin_sim.parallel.steps.loss_scale import LossScale
+from merlin_sim.parallel.steps.optimizers import make_optimizer
+from merlin_sim.parallel.steps.sample_batch import SampleBatch
+from merlin_sim.parallel.steps.train_step import TrainStep
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.steps.loss_scale import LossScale
-from merlin_sim.steps.optimizers import make_optimizer
-from merlin_sim.steps.sample_batch import SampleBatch
-from merlin_sim.steps.train_step import TrainStep
 from merlin_sim.training.evaluation.scored_rows import TEST_SCORES
 from merlin_sim.training.runs.run import run
 from merlin_sim.training.runs.run_config import RunConfig

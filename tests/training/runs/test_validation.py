@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from processes import entries
 
-from merlin_sim.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
 from merlin_sim.training.evaluation.best_so_far import BestSoFar
 from merlin_sim.training.evaluation.evaluate import Evaluation

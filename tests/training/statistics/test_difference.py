@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from merlin_sim.training.statistics.difference import difference, normality, two_samples
+from merlin_sim.training.reports.difference import difference, normality, two_samples
 
 
 @pytest.mark.parametrize(

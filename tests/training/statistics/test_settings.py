@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from merlin_sim.training.reports.run_results import RunResults
-from merlin_sim.training.statistics.settings import settings_of
+from merlin_sim.training.reports.settings import settings_of
 
 
 def result(name, seed, dataset="abc", **options):

@@ -5,9 +5,9 @@ import pytest
 from sklearn.metrics import log_loss
 
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.training.evaluation.metrics import AUC, CalibrationError
 from merlin_sim.training.evaluation.scored_rows import ScoredRows
-from merlin_sim.training.metrics import AUC, CalibrationError
-from merlin_sim.training.statistics.user_bootstrap import UserBootstrap
+from merlin_sim.training.reports.user_bootstrap import UserBootstrap
 
 
 def rows(users=50, seed=0, signal=1.0):

@@ -13,7 +13,7 @@ import pytest
 
 from merlin_sim.schemas.channels import BEHAVIOUR
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.workflows.logs import text_lines
+from merlin_sim.workflows import text_lines
 from merlin_sim.workflows.preprocess import user_buckets, write_samples
 from merlin_sim.workflows.synthetic.amazon_logs import PlantedBehaviour, synthesize
 

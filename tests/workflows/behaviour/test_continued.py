@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from rows_without_order import rows_of
 
-from merlin_sim.foundation.digest import sha256
-from merlin_sim.foundation.own_digest import DIGEST, with_own_digest
+from merlin_sim.foundation.digest import DIGEST, sha256, with_own_digest
 from merlin_sim.workflows.preprocess.earlier_histories import COUNTED
 
 OPTIONS = (

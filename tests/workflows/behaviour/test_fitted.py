@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from merlin_sim.foundation.digest import sha256
+from merlin_sim.foundation.digest import DIGEST, sha256, with_own_digest
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.foundation.own_digest import DIGEST, with_own_digest
 from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
 TRANSFORM = """

@@ -13,9 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from merlin_sim.foundation.digest import sha256
+from merlin_sim.foundation.digest import DIGEST, sha256, with_own_digest
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.foundation.own_digest import DIGEST, with_own_digest
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 

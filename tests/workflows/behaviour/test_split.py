@@ -9,8 +9,8 @@ import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.workflows.behaviour.rules import Split
 from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
+from merlin_sim.workflows.rules import Split
 
 OPTIONS = (
     "--fit_on", "all",

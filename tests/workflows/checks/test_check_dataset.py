@@ -16,13 +16,13 @@ from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
-from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
-from merlin_sim.schemas.translation.merlin_schema import to_feature_spec
-from merlin_sim.workflows.behaviour.behaviour_columns import BehaviourColumns
-from merlin_sim.workflows.behaviour.dataset_spec import samples_schema
+from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
+from merlin_sim.schemas.merlin_schema import to_feature_spec
+from merlin_sim.workflows.behaviour_columns import BehaviourColumns
 from merlin_sim.workflows.checks import check_dataset
 from merlin_sim.workflows.checks.checked_rows import CheckedRows, SampleHashes, StoredRows
 from merlin_sim.workflows.checks.made_rows import MadeRows
+from merlin_sim.workflows.dataset_spec import samples_schema
 
 COLUMNS = BehaviourColumns("user", "item", "time", ("country",))
 SIZES = {"user": 40, "country": 3, "item": 50}

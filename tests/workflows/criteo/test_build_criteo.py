@@ -17,6 +17,7 @@ from stand_in import put_gpu_into
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.hashing import mix_32_arrays
 from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.workflows import text_lines
 from merlin_sim.workflows.criteo import build_criteo
 from merlin_sim.workflows.criteo.build_criteo import (
     TEST,
@@ -34,11 +35,10 @@ from merlin_sim.workflows.criteo.criteo_columns import (
     parse_thresholds,
 )
 from merlin_sim.workflows.criteo.criteo_log import find_days
-from merlin_sim.workflows.logs import text_lines
-from merlin_sim.workflows.logs.text_lines import SKIP
-from merlin_sim.workflows.saving import save_workflow
+from merlin_sim.workflows.ops.saving import save_workflow
 from merlin_sim.workflows.schedulers import SingleProcess
 from merlin_sim.workflows.synthetic.click_days import PlantedClicks, synthesize_days
+from merlin_sim.workflows.text_lines import SKIP
 
 ROWS = 400
 NAMES = ("label", *NUMBER_COLUMNS, *KEY_COLUMNS)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.workflows import text_lines as line_blocks_module
 from merlin_sim.workflows.criteo.criteo_log import find_days, parse, read_days
-from merlin_sim.workflows.logs import text_lines as line_blocks_module
-from merlin_sim.workflows.logs.text_lines import line_blocks
+from merlin_sim.workflows.text_lines import line_blocks
 
 
 def line(label="0", numbers=("1",) * 13, keys=("a1",) * 26):

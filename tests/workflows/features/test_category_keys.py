@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from merlin_sim.serving.events.lookups import LogLookup
-from merlin_sim.workflows.features.fitted_numbers import FittedNumbers
-from merlin_sim.workflows.features.raw_values import category_of
+from merlin_sim.serving.lookups import LogLookup
+from merlin_sim.workflows.fitted_numbers import FittedNumbers
+from merlin_sim.workflows.raw_values import category_of
 
 
 def texts(values, kind):

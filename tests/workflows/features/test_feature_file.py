@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from merlin_sim.foundation.exceptions import SpecError
-from merlin_sim.workflows.features.feature_file import features_from_plain, read_features
+from merlin_sim.workflows.feature_file import features_from_plain, read_features
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "features.yaml"
 

@@ -14,8 +14,8 @@ from feature_logs import OPTIONS, feature_log, write_csv, write_features
 from fed_samples import assert_same_samples
 
 from merlin_sim.dataloader.open_loader import open_loader
+from merlin_sim.foundation.digest import DIGEST, with_own_digest
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.foundation.own_digest import DIGEST, with_own_digest
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.channels import contract_named
 from merlin_sim.schemas.dataset import DatasetDirectory

@@ -9,8 +9,8 @@ import pytest
 from merlin.io import Dataset
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.workflows.features.feature import Encoding, Number
-from merlin_sim.workflows.features.fitted_numbers import FittedNumbers
+from merlin_sim.workflows.feature import Encoding, Number
+from merlin_sim.workflows.fitted_numbers import FittedNumbers
 from merlin_sim.workflows.ops import QuantileBuckets
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*in CPU mode")

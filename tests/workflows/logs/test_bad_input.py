@@ -13,7 +13,7 @@ import in_process
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.workflows.logs import text_lines
+from merlin_sim.workflows import text_lines
 
 GOOD = b'{"reviewerID": "u", "asin": "a", "unixReviewTime": 5}'
 OTHER = GOOD.replace(b'"asin": "a"', b'"asin": "b"')

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from merlin_sim.workflows.logs.csv_file import CsvReader, header_of
+from merlin_sim.workflows.csv_file import CsvReader, header_of
 
 HEADER, ROW = b"who,what\n", b"some-user,some-item\n"
 MANY = (34 << 20) // len(ROW)

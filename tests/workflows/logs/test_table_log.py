@@ -12,8 +12,8 @@ import pytest
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.channels import BEHAVIOUR
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.workflows.behaviour.behaviour_columns import BehaviourColumns
-from merlin_sim.workflows.logs.table_log import TableLog
+from merlin_sim.workflows.behaviour_columns import BehaviourColumns
+from merlin_sim.workflows.table_log import TableLog
 
 OPTIONS = (
     "--user_column", "who", "--item_column", "what", "--timestamp_column", "when",

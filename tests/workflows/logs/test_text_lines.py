@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.workflows.logs import text_lines
-from merlin_sim.workflows.logs import text_lines as module
-from merlin_sim.workflows.logs.text_lines import find_text_file, line_blocks, read_json_lines
+from merlin_sim.workflows import text_lines
+from merlin_sim.workflows import text_lines as module
+from merlin_sim.workflows.text_lines import find_text_file, line_blocks, read_json_lines
 
 SCHEMA = pa.schema([("user", pa.string()), ("time", pa.int64())])
 VALUES = st.one_of(

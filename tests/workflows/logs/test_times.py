@@ -10,13 +10,13 @@ import pytest
 from feature_logs import write_features
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.workflows.logs.times import (
+from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
+from merlin_sim.workflows.times import (
     kind_of_timestamp,
     moments_of,
     seconds_of,
     time_from_text,
 )
-from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
 NAMED = ("--user_column", "who", "--item_column", "what", "--timestamp_column", "when")
 START = 1_704_067_200  # 2024-01-01 in UTC

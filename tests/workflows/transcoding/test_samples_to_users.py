@@ -17,7 +17,7 @@ from small_users import LONGEST, RULES, write_users_dataset
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.progress import Silence
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
-from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
+from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
 from merlin_sim.workflows.transcoding.users import SamplesTranscoder, UsersTranscoder
 
 COLUMNS = ("label", "user", "land", "item_trgt", "kind_trgt", "item_pos", "kind_pos", "item_neg")

@@ -11,8 +11,8 @@ from ranking_rows import random_rows, write_ranking_dataset
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.schemas.specs.feature_spec import Feature
-from merlin_sim.schemas.specs.spec_file import read_spec
+from merlin_sim.schemas.feature_spec import Feature
+from merlin_sim.schemas.spec_file import read_spec
 from merlin_sim.workflows.transcoding.transcode import Transcoder
 
 ROWS, CARDINALITIES = 500, (126, 127, 70_000)

@@ -15,9 +15,9 @@ import yaml
 from in_process import run
 
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.schemas.adopt import adopt
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
-from merlin_sim.schemas.specs.adopt import adopt
-from merlin_sim.schemas.specs.feature_spec import Chunk, Feature, FeatureSpec
+from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
 from merlin_sim.workflows.transcoding import tfrecord
 from merlin_sim.workflows.transcoding.tfrecord import encode_examples
 
@@ -29,7 +29,7 @@ def threads_for_processes():
     """Check rows of whole files here, where starting a process for it is most of the work."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "merlin_sim.schemas.specs.adopt.ProcessPoolExecutor",
+            "merlin_sim.schemas.adopt.ProcessPoolExecutor",
             lambda count, mp_context: ThreadPoolExecutor(count),
         )
         yield

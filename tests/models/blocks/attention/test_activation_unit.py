@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.models.blocks.attention.activation_unit import ActivationUnit
+from merlin_sim.models.blocks.activation_unit import ActivationUnit
 from merlin_sim.models.blocks.checks import OptionError
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.models.blocks.attention.attention import DINAttention
+from merlin_sim.models.blocks.attention import DINAttention
 from merlin_sim.models.blocks.checks import OptionError
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.models.blocks.attention.attention import (
+from merlin_sim.models.blocks.attention import (
     attention_weights,
     dot_attention_sums,
     dot_scores,

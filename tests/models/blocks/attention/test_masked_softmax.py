@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.models.blocks.attention.attention import masked_softmax
+from merlin_sim.models.blocks.attention import masked_softmax
 
 
 def test_padding_has_no_weight_and_an_empty_row_equal_ones():

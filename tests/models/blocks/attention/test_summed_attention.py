@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from merlin_sim.models.blocks.attention.attention import SummedAttention
+from merlin_sim.models.blocks.attention import SummedAttention
 
 
 def test_contract(contract_step, arrays):

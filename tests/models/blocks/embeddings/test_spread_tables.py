@@ -16,9 +16,9 @@ from merlin_sim.models.blocks.embeddings.spread_tables import (
     spread_tables,
     table_parts,
 )
-from merlin_sim.models.families.registry import find_family
-from merlin_sim.placement.plan import Shard, Table, Wanted
-from merlin_sim.placement.planner import make_plan
+from merlin_sim.models.known_families import find_family
+from merlin_sim.parallel.placement.plan import Shard, Table, Wanted
+from merlin_sim.parallel.placement.planner import make_plan
 
 
 def draw(shard: Shard) -> np.ndarray:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.models.blocks.attention.attention import DINAttention
+from merlin_sim.models.blocks.attention import DINAttention
 from merlin_sim.models.blocks.checks import OptionError
 from merlin_sim.models.blocks.search.attention_units import CollisionAttentionUnit
 from merlin_sim.models.blocks.search.search_units import CollisionSearchUnit

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.models.blocks.attention.attention import DINAttention
+from merlin_sim.models.blocks.attention import DINAttention
 from merlin_sim.models.blocks.search.attention_units import ExactSearchUnit
 from merlin_sim.models.blocks.search.search_and_attention import SearchResult
 from merlin_sim.models.blocks.search.search_units import GeneralSearchUnit

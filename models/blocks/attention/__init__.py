@@ -1,1 +1,0 @@
-"""How a target looks at a history."""

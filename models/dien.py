@@ -1,0 +1,184 @@
+"""Deep Interest Evolution Network (https://arxiv.org/abs/1809.03672)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from .blocks.attention import TargetAttention
+from .blocks.recurrence import AuxiliaryLogits, AuxiliaryNetwork, Evolution, InterestEvolution
+from .blocks.search.history_split import HistorySplit
+from .blocks.serialization import register_block
+from .blocks.shapes import as_rows, beside_candidates, gather_places, sharing_of, sizes
+from .interest_block import InterestBlock, InterestModel
+from .interest_channels import Features
+from .losses import Outputs
+from .options import DIENOptions
+
+
+class ShortHistory(NamedTuple):
+    """The newest positions of what candidates see: of each one, or once for several of a user."""
+
+    vectors: tf.Tensor
+    """The items' vectors, zeros where there is no position: [users, windows, short, dim], or
+    [users, 1, stretch, dim] where :class:`ShortWindows` are cut so.
+    """
+
+    mask: tf.Tensor
+    """Where there is one: [users, windows, short], bool."""
+
+
+class ShortWindows(NamedTuple):
+    """How the short history is cut out of a batch's histories: each window, or all in one stretch.
+
+    A stretch is worth its while where windows have ends of their own; otherwise it is the window.
+    """
+
+    split: HistorySplit
+    """Where histories are split."""
+
+    ends: tf.Tensor | None
+    """The windows' ends: [users, windows]; None where all candidates see the whole history."""
+
+    places: tf.Tensor | None
+    """Where each window is in the stretch: [users, windows, short]; None where each is cut out."""
+
+    @classmethod
+    def of(cls, split: HistorySplit, ends: tf.Tensor | None, one_pass: bool) -> ShortWindows:
+        """Cut as the model's ``one_pass`` says."""
+        in_stretch = one_pass and ends is not None
+        return cls(split, ends, split.places_in_stretch(ends) if in_stretch else None)
+
+    def cut(self, column: tf.Tensor) -> tf.Tensor:
+        """Cut out of [users, places]: [users, windows, short], or [users, 1, stretch]."""
+        if self.places is not None:
+            return self.split.stretch(column)
+        return self.split(column, self.ends).short
+
+
+def auxiliary_of_samples(
+    network: AuxiliaryNetwork,
+    evolution: Evolution,
+    short: ShortHistory,
+    negative: tf.Tensor,
+    training: bool,
+    places: tf.Tensor | None = None,
+) -> AuxiliaryLogits:
+    """Return each sample's auxiliary logits: a window that several candidates share counts for all.
+
+    Of a stretch they are made once, and taken for every window that has both of their positions.
+
+    Args:
+        network: What makes them.
+        evolution: What interest evolution made of the short history.
+        short: The short history.
+        negative: The vectors of items not clicked, like those of ``short``.
+        training: Whether the network's dropout applies.
+        places: Where each window is in the stretch that all else is of, [users, windows, short];
+            None where it is of windows.
+    """
+    states = [as_rows(state) for state in evolution.states]
+    windows = (as_rows(part) for part in (short.vectors, negative, short.mask))
+    logits: AuxiliaryLogits = network(states, *windows, training=training)
+    of_windows = short.mask
+    if places is not None:
+        of_windows, pairs = places, places[..., 1:] - 1
+        logits = AuxiliaryLogits(*(as_rows(gather_places(part, pairs)) for part in logits))
+    sharing = sharing_of(evolution.final_state, of_windows)
+    return AuxiliaryLogits(*(beside_candidates(part, sharing) for part in logits))
+
+
+def attend_to_short(
+    attention: TargetAttention, candidates: tf.Tensor, short: ShortHistory
+) -> tf.Tensor:
+    """Attend to the window that each candidate sees.
+
+    Args:
+        attention: What attends.
+        candidates: [users, candidates, dim].
+        short: The windows, of one candidate each or shared by several.
+
+    Returns:
+        [users, candidates, attended dim].
+    """
+    users, count, dim = sizes(candidates)
+    windows, sharing = sizes(short.mask)[1], sharing_of(candidates, short.mask)
+    together = tf.reshape(candidates, [users * windows, sharing, dim])
+    mask = as_rows(short.mask)[:, tf.newaxis]  # the same for all candidates of a window
+    attended = attention(together, as_rows(short.vectors), mask)
+    return tf.reshape(attended, [users, count, attention.attended_dim])
+
+
+UNITS_PER_EMBEDDING_DIM = 6
+"""Size of the GRUs' states in embedding dims, as published."""
+
+
+@register_block
+class DIENBlock(InterestBlock[DIENOptions]):
+    """Interest evolution over the short history, then the classifier's hidden layers.
+
+    hidden = layers of [target, InterestEvolution(target, short history), user]
+    """
+
+    options_type = DIENOptions
+
+    def make_blocks(self) -> None:
+        """Make interest evolution and auxiliary network."""
+        options, policy = self.options, self._dtype_policy
+        units = UNITS_PER_EMBEDDING_DIM * options.embedding_dim
+        short_length = self.channels.history_length - options.long_length
+        self.split = HistorySplit(options.long_length, short_length, name="split")
+        self.interest = InterestEvolution(units, dtype=policy, name="interest")
+        self.has_auxiliary_loss = options.auxiliary_loss
+        self.auxiliary: AuxiliaryNetwork | None = None
+        if options.auxiliary_loss:
+            self.auxiliary = AuxiliaryNetwork(
+                self.item_dim, options.aux_mlp_dims, dtype=policy, name="aux"
+            )
+
+    def build_blocks(self) -> None:
+        """Create their weights."""
+        self.interest.build(tf.TensorShape([None, None, self.item_dim]))
+        if self.auxiliary is not None:
+            self.auxiliary.build(tf.TensorShape([None, self.interest.units]))
+
+    @property
+    def classified_dim(self) -> int:
+        """Length of target, final state, further features and user."""
+        width: int = self.item_dim + self.interest.units + self.user_dim
+        return width + self.further_dim
+
+    def forward(
+        self, features: Features, training: bool = False, with_objective: bool = False
+    ) -> Outputs:
+        """Return the last hidden layer, and with the objective the auxiliary network's logits."""
+        ids = {**features.user, **features.target_item, **features.listed}
+        with_negatives = with_objective and self.has_auxiliary_loss
+        histories = [features.positive, *([features.negative] if with_negatives else [])]
+        windows = ShortWindows.of(self.split, features.window_ends, self.options.one_pass)
+        for history in histories:
+            ids |= {n: windows.cut(column) for n, column in history.items()}
+        vectors = self.embedding(ids, with_gradient=training or with_objective)
+        target = self.join_target(vectors)  # [users, candidates, dim]
+        mask = windows.cut(features.real)
+        short = ShortHistory(self.join([vectors[n] for n in self.channels.positive], mask), mask)
+
+        evolution = self.interest(target, *short, windows.places)
+        parts = [target, evolution.final_state, *self.further(features, vectors)]
+        rows = self.join_rows(parts, vectors)
+        hidden = self.classifier(rows, training=training)
+        if not with_objective or self.auxiliary is None:
+            return Outputs(hidden)
+        negative = self.join([vectors[n] for n in self.channels.negative], mask)
+        auxiliary = auxiliary_of_samples(
+            self.auxiliary, evolution, short, negative, training, windows.places
+        )
+        return Outputs(hidden, auxiliary=auxiliary)
+
+
+@tf.keras.utils.register_keras_serializable(package="merlin_sim")
+class DIENModel(InterestModel):
+    """DIEN as a Merlin model; see :class:`~.interest_block.InterestModel`."""
+
+    body_type = DIENBlock

@@ -1,1 +1,0 @@
-"""The families of models. Importing it loads no TensorFlow."""

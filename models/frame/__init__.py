@@ -1,1 +1,0 @@
-"""What the blocks and models of every family share."""

@@ -1,0 +1,308 @@
+"""What DIN, DIEN, SIM and its kin share: a block, and a Merlin model of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import tensorflow as tf
+from merlin.schema import Schema
+
+from ..foundation.batch_names import HISTORY_END
+from ..parallel.steps.sample_batch import weights_over_counted
+from ..schemas.channels import NEGATIVE_HISTORY
+from .block_model import BlockModel, ColumnsBlock
+from .blocks.attention import SummedAttention
+from .blocks.checks import OptionError
+from .blocks.embeddings.feature_embedding import mean_vectors
+from .blocks.embeddings.left_padding import LeftPadding
+from .blocks.history_counts import HistoryCounts, Seen
+from .blocks.mlp import HiddenLayers
+from .blocks.shapes import as_rows, beside_candidates, repeat_candidates, sizes
+from .composed_objective import join_step, weigh_composed_models
+from .interest_channels import Channels, Features
+from .losses import Outputs, StepLosses, evaluated_share, inner_losses, step_losses
+from .options import AnyModelOptions
+
+weigh_composed_models()
+
+
+class InterestBlock(ColumnsBlock[AnyModelOptions]):
+    """From a batch of columns to the last hidden layer, as any Merlin model chains it.
+
+        model = mm.Model(SIMBlock.from_schema(schema), mm.BinaryOutput("label"))
+
+    Columns are chosen from the schema by their tags and may come in any form that Merlin's loader
+    or ``PrepareFeatures`` gives them. With targets, the losses of what is within the block (SIM's
+    first stage, DIEN's auxiliary network) are added to the model's, with the batch's sample
+    weights, and the output's loss counts as in the published objective; without them nothing of
+    the objective is computed.
+    """
+
+    channels: Channels
+    has_auxiliary_loss: bool = False
+    reads_time_intervals: ClassVar[bool] = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Check schema and options, and make the layers."""
+        super().__init__(*args, **kwargs)
+        self.options = self.options.for_history(self.channels.history_length)
+        self.padding = LeftPadding(self.channels.histories, name="left_padding")
+        dim = self.options.embedding_dim
+        self.embedding = self.make_embedding(self.channels.categorical, dim, "embedding")
+        width_of = self.embedding.width_of
+        self.item_dim: int = sum(width_of[name] for name in self.channels.target_item)
+        self.user_dim: int = sum(width_of[name] for name in self.channels.user)
+        self.counts = self._make_counts() if self.options.history_counts else None
+        self.make_blocks()
+        self._check_negatives()
+        self.classifier = HiddenLayers(
+            self.options.stage_two_mlp_dims,
+            self.options.dropout_rate,
+            dtype=self._dtype_policy,
+            name="classifier",
+        )
+
+    def read_channels(self, schema: Schema) -> Channels:
+        """Find the columns of each channel; time intervals only where the model reads them."""
+        channels = Channels.read(schema, self.label)
+        return channels if self.reads_time_intervals else replace(channels, time_intervals=None)
+
+    def _check_negatives(self) -> None:
+        if self.has_auxiliary_loss and not self.channels.negative:
+            raise OptionError(
+                "The auxiliary loss reads the negative history: the schema should have a column of "
+                f"{NEGATIVE_HISTORY} for each of {', '.join(self.channels.target_item)}. "
+                "Received: none. Without such columns set `auxiliary_loss` to false."
+            )
+
+    def make_blocks(self) -> None:
+        """Make the model's own blocks."""
+        raise NotImplementedError
+
+    def build_blocks(self) -> None:
+        """Create the weights of the model's own blocks."""
+        raise NotImplementedError
+
+    @property
+    def classified_dim(self) -> int:
+        """Length of what the classifier reads."""
+        raise NotImplementedError
+
+    @property
+    def output_dim(self) -> int:
+        """Length of the last hidden layer."""
+        return self.classifier.output_dim(self.classified_dim)
+
+    def build(self, input_shape: Any = None) -> None:
+        """Create all weights; schema and options tell every size."""
+        if self.built:
+            return
+        with tf.name_scope(self.embedding.name):
+            self.embedding.build(None)
+        self.build_blocks()
+        self.classifier.build(tf.TensorShape([None, self.classified_dim]))
+        self.built = True
+
+    def forward(
+        self, features: Features, training: bool = False, with_objective: bool = False
+    ) -> Outputs:
+        """Return the last hidden layer of a batch, and what the objective needs if asked for it.
+
+        It is the one way from columns to the hidden layer: of plain rows, of several candidates
+        for each user, of one user's thousand. What depends on the user alone is computed once for
+        all candidates.
+
+        Args:
+            features: One batch, by channel.
+            training: Whether dropout applies.
+            with_objective: Whether to compute what only the objective needs.
+        """
+        raise NotImplementedError
+
+    def features(self, columns: Mapping[str, Any], with_negatives: bool = False) -> Features:
+        """Sort a batch of columns, ragged or padded, into channels.
+
+        Raises:
+            OptionError: Naming the columns that are missing.
+        """
+        self.check_columns(self.channels.missing(columns, with_negatives), columns)
+        return self.channels.gather(self.padding(columns))
+
+    def call(
+        self,
+        inputs: dict[str, Any],
+        targets: Any = None,
+        training: bool = False,
+        testing: bool = False,
+    ) -> tf.Tensor:
+        """Return the last hidden layer of a batch; with targets, add the inner losses.
+
+        Args:
+            inputs: One batch of columns, as :meth:`InterestModel.forward` takes it.
+            targets: Labels, or a dictionary with the label column; None at inference.
+            training: Whether dropout applies.
+            testing: Merlin's flag of an evaluation step.
+        """
+        with_objective = targets is not None
+        needs_negatives = with_objective and self.has_auxiliary_loss
+        features = self.features(inputs, with_negatives=needs_negatives)
+        outputs = self.forward(features, training=training, with_objective=with_objective)
+        if with_objective:
+            self._add_inner_losses(outputs, targets)
+        return outputs.hidden
+
+    def _add_inner_losses(self, outputs: Outputs, targets: Any) -> None:
+        if not outputs.has_inner_losses:
+            return
+        label = self.channels.label
+        labels = targets[label] if isinstance(targets, dict) else targets
+        sample_weight = join_step(label, evaluated_share(outputs))
+        for loss in inner_losses(outputs, labels, sample_weight):
+            self.add_loss(loss)
+
+    def make_summed_attention(self, heads: int = 4) -> SummedAttention:
+        """Make attention without a softmax, whose heads share an item vector's length."""
+        head_dim = -(-self.item_dim // heads)
+        return SummedAttention(heads, head_dim, dtype=self._dtype_policy, name="sums")
+
+    def _make_counts(self) -> HistoryCounts:
+        length = self.channels.history_length
+        return HistoryCounts(length, dtype=self._dtype_policy, name="counts")
+
+    @property
+    def further_dim(self) -> int:
+        """Length of what :meth:`further` gives."""
+        channels, features = self.channels, len(self.channels.positive)
+        counts = 0 if self.counts is None else self.counts.counts_dim(features)
+        lists = sum(self.embedding.width_of[name] for name in channels.target_lists)
+        return int(counts + lists + channels.target_numbers_dim + channels.user_numbers_dim)
+
+    def further(self, features: Features, vectors: Mapping[str, Any]) -> list[tf.Tensor]:
+        """Return what the last classifier alone reads of the candidates beside their vectors.
+
+        How often and how recently their features occur, if the model reads it; of their lists the
+        mean of each one's vectors; their numbers, and those beside the user.
+
+        Args:
+            features: One batch, by channel.
+            vectors: Those of the batch, by column.
+
+        Returns:
+            Parts of [users, candidates, dim]; none where the data has no such features.
+        """
+        parts = []
+        if self.counts is not None:
+            history = {name: features.positive[n] for name, n in self.channels.history_of.items()}
+            seen = Seen(features.real, features.ends)
+            parts.append(self.counts(features.target_item, history, seen))
+        for name, ids in features.listed.items():
+            parts.append(mean_vectors(vectors[name], ids))
+        if features.target_numbers is not None:
+            parts.append(tf.cast(features.target_numbers, self.compute_dtype))
+        if features.user_numbers is not None:
+            numbers = tf.cast(features.user_numbers, self.compute_dtype)
+            first = next(iter(features.target_item.values()))
+            parts.append(repeat_candidates(numbers, sizes(first)[1]))
+        return parts
+
+    def join(self, vectors: list[tf.Tensor], mask: tf.Tensor | None = None) -> tf.Tensor:
+        """Concatenate a channel's vectors: [...] -> [..., dim x features], 0 where masked."""
+        joined = tf.concat(vectors, axis=-1)
+        if mask is None:
+            return joined
+        return joined * tf.cast(mask, joined.dtype)[..., tf.newaxis]
+
+    def join_target(self, vectors: Mapping[str, Any]) -> tf.Tensor:
+        """Return the candidates' vectors: [users, candidates, dim]."""
+        return self.join([vectors[name] for name in self.channels.target_item])
+
+    def join_rows(self, parts: list[tf.Tensor], vectors: Mapping[str, Any]) -> tf.Tensor:
+        """Put candidates' vectors side by side, and their user's at the end, for a classifier.
+
+        Args:
+            parts: Each [users, candidates, dim].
+            vectors: Those of the batch, by column.
+
+        Returns:
+            [samples, all dims], a user's candidates one after the other.
+        """
+        candidates = sizes(parts[0])[1]
+        user = [vectors[name] for name in self.channels.user]
+        rows = [as_rows(v) if v.shape.rank == 3 else beside_candidates(v, candidates) for v in user]
+        return tf.concat([*(as_rows(part) for part in parts), *rows], axis=-1)
+
+
+class InterestModel(BlockModel):
+    """A block of this package and the logit of its last hidden layer, as a Merlin model.
+
+    It is ``mm.Model(block, mm.BinaryOutput(label))`` with the same weights.
+
+    ``predict`` gives the click probability, [batch, 1], float32. ``compile`` and ``fit`` as they
+    are train the published objective, with the losses beside that of the evaluated logit (the
+    first stage's, the auxiliary network's); at inference nothing of it is computed, and the
+    negative histories need not be there.
+    """
+
+    body_type: ClassVar[type[InterestBlock[Any]]]
+    body: InterestBlock[Any]
+    takes_candidates: ClassVar[bool] = True
+
+    @staticmethod
+    def inner_losses_of(body: Any) -> tuple[str, ...]:
+        """Return the names of the losses beside that of the logit."""
+        return StepLosses._fields[1:] if body.has_auxiliary_loss else ()
+
+    @property
+    def training_columns(self) -> tuple[str, ...]:
+        """What training reads of each row, label included."""
+        negative = self.channels.negative if self.body.has_auxiliary_loss else ()
+        return (self.label, *self.served_columns, *negative)
+
+    @property
+    def negatives_read(self) -> int | None:
+        """How many of the newest places of a negative history the model reads; None for all."""
+        split = getattr(self.body, "split", None)
+        return None if split is None else int(split.short_length)
+
+    def features(self, columns: dict[str, Any], with_negatives: bool = False) -> Features:
+        """Sort a batch of columns, ragged or padded, into channels.
+
+        Raises:
+            OptionError: Naming the columns that are missing.
+        """
+        return self.body.features(columns, with_negatives)
+
+    def logits(self, hidden: tf.Tensor) -> tf.Tensor:
+        """Return the logits, [samples, 1], float32, of the block's last hidden layer."""
+        return self.output_block.to_call(hidden)
+
+    def forward(
+        self, columns: dict[str, Any], training: bool = False, with_objective: bool = False
+    ) -> Outputs:
+        """Return the logits of a batch, and what the objective needs if that is asked for.
+
+        A batch has one target item for each row, [rows], or candidates, [users, candidates]; the
+        other columns have a row for each user. All of a user's candidates see the whole history,
+        unless the column ``history_end``, [users, candidates], says where each has to stop: see
+        :data:`~merlin_sim.foundation.batch_names.HISTORY_END`.
+        """
+        needs_negatives = with_objective and self.body.has_auxiliary_loss
+        features = self.features(columns, with_negatives=needs_negatives)
+        outputs = self.body.forward(features, training=training, with_objective=with_objective)
+        return outputs._replace(logits=self.logits(outputs.hidden))
+
+    def compute_step(
+        self,
+        columns: dict[str, Any],
+        labels: tf.Tensor,
+        sample_weight: tf.Tensor | None = None,
+        training: bool = True,
+    ) -> tuple[StepLosses, tf.Tensor]:
+        """Return the losses of a batch by name, and its evaluated logits."""
+        if HISTORY_END in columns:
+            sample_weight = weights_over_counted(sample_weight)
+        outputs = self.forward(columns, training=training, with_objective=True)
+        losses = step_losses(outputs, labels, sample_weight, self.evaluated_loss)
+        return self.regularized(losses), outputs.logits

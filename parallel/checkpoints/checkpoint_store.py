@@ -1,0 +1,310 @@
+"""A run's checkpoints: they appear whole or not at all, and at every moment one can be read."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import math
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...foundation.files import REPLACED, finish_replacement, put_in_place, sync_directory
+from .array_files import ArrayPart
+from .asked_step import BEST, NEWEST
+from .checkpoint_files import (
+    Checkpoint,
+    CheckpointError,
+    Writer,
+    read_checkpoint,
+    read_facts,
+    write_alone,
+    write_checkpoint,
+)
+
+__all__ = ["Checkpoint", "CheckpointError", "CheckpointStore"]
+
+AUC = "auc"
+"""The fact by which checkpoints are compared."""
+AUC_OF = "auc_of"
+"""The fact that names the rows of that AUC, a mapping as validation; None: nothing is chosen."""
+LEGACY = "test"
+"""The rows of an AUC in checkpoints of earlier versions whose run had no validation data."""
+DAMAGED = "damaged"
+"""In place of a mapping, of a checkpoint that cannot be read."""
+_NAME = re.compile(r"step-\d{10}")
+
+
+class CheckpointStore:
+    """A directory of checkpoints: the newest ``keep``, and the best by its AUC.
+
+    AUCs of different rows do not compare: the best is found among the checkpoints whose fact
+    ``auc_of`` is that of the newest.
+
+    Each is a directory ``step-<steps>``, written beside and renamed when it is complete. A lock
+    on the directory, which ends with the process that holds it, keeps processes that write and
+    processes that read from seeing each other's work half done.
+    """
+
+    def __init__(self, directory: Path, keep: int = 3) -> None:
+        """Name the directory; nothing is read or written yet."""
+        self.directory = directory
+        self.keep = keep
+
+    @property
+    def is_one_checkpoint(self) -> bool:
+        """Whether the directory is called as one checkpoint is, in a directory of them."""
+        return _NAME.fullmatch(self.directory.name) is not None
+
+    def save(
+        self,
+        steps: int,
+        facts: dict[str, Any],
+        parts: Iterable[ArrayPart],
+        auc: float | None = None,
+        write: Writer = write_alone,
+    ) -> Path:
+        """Write a checkpoint, then remove those that are neither new nor best.
+
+        Those of later steps than this one stay: a damaged one, whose run was resumed from an
+        earlier one, or another run's.
+
+        Args:
+            steps: done in all; names the checkpoint.
+            facts: what is written beside the arrays.
+            parts: the arrays, or what this rank has of them: :func:`~.array_files.whole`.
+            auc: of rows that were held out; by it the best one is found.
+            write: see :func:`~.checkpoint_files.write_checkpoint`.
+
+        Raises:
+            CheckpointError: where the directory cannot be written or the disk is full; what was
+                there before stays.
+        """
+        final = self.directory / f"step-{steps:010d}"
+        partial = self.directory / f".{final.name}.{os.getpid()}"
+        described = {**facts, "steps": steps, AUC: auc}
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            with _locked(self.directory, fcntl.LOCK_EX):
+                self._finish_replacements()
+                write_checkpoint(partial, described, parts, write)
+                put_in_place(partial, final, self._remove_behind)
+                self._prune(final.name)
+        except CheckpointError:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        except OSError as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise CheckpointError(
+                f"no checkpoint could be written to {self.directory}: {error.strerror or error}"
+            ) from error
+        return final
+
+    def names(self) -> list[str]:
+        """Name the complete checkpoints, newest first."""
+        if not self.directory.is_dir():
+            return []
+        found = {path.name.removesuffix(REPLACED) for path in self.directory.iterdir()}
+        return sorted(filter(_NAME.fullmatch, found), reverse=True)
+
+    def best(self, mapping: str | None = None) -> str | None:
+        """Name the checkpoint with the best AUC, of equal ones the newest.
+
+        Args:
+            mapping: whose AUC counts; by default that which the newest checkpoint goes by.
+        """
+        ranked = self._ranked(mapping)
+        return ranked[0] if ranked else None
+
+    def ranking(self) -> list[str]:
+        """Name the checkpoints by the AUC that their run chose by, best first; none of the others.
+
+        Runs of earlier versions that had no validation data chose by test data unasked: they count
+        as runs that chose none.
+        """
+        return self._ranked(None, has_chosen=True)
+
+    def _ranked(self, mapping: str | None, has_chosen: bool = False) -> list[str]:
+        found = [(name, *self._auc(name, has_chosen)) for name in self.names()]
+        readable = [of for _, of, _ in found if of != DAMAGED]
+        mapping = mapping or (readable[0] if readable else None)
+        rated = [(auc, name) for name, of, auc in found if auc is not None and of == mapping]
+        return [name for _, name in sorted(rated, reverse=True)]
+
+    def load(
+        self,
+        say: Callable[[str], None] = lambda message: None,
+        check: Callable[[Checkpoint], None] = lambda checkpoint: None,
+        order: Sequence[str] | None = None,
+    ) -> Checkpoint:
+        """Read the newest checkpoint that is whole.
+
+        Args:
+            say: called with a sentence for each checkpoint that had to be passed over.
+            check: raises CheckpointError for a checkpoint that does not say what is needed.
+            order: names in another order, of which the first that is whole is read.
+
+        Raises:
+            CheckpointError: where there is none.
+        """
+        named = self.directory.name if self.is_one_checkpoint else None
+        store = CheckpointStore(self.directory.parent) if named else self
+        if not store.directory.is_dir():
+            raise CheckpointError(f"{self.directory} holds no checkpoint: no such directory.")
+        with _locked(store.directory, fcntl.LOCK_SH):
+            names = [named] if named else self.names() if order is None else order
+            for place in [place for name in names for place in store._places(name)]:
+                try:
+                    checkpoint = read_checkpoint(place)
+                    check(checkpoint)
+                    return checkpoint
+                except CheckpointError as error:
+                    if named and place == store._places(named)[-1]:
+                        raise
+                    say(f"{error} {'The one before' if order is None else 'Another one'} is taken.")
+        raise CheckpointError(f"{self.directory} holds no checkpoint that can be used.")
+
+    def _places(self, name: str) -> list[Path]:
+        places = [self.directory / name, self.directory / (name + REPLACED)]
+        return [place for place in places if place.exists()] or places[:1]
+
+    def _auc(self, name: str, has_chosen: bool) -> tuple[str | None, float | None]:
+        """Return the mapping by which a checkpoint is judged, and its AUC where it has one."""
+        for place in self._places(name):
+            with contextlib.suppress(CheckpointError):
+                facts = read_facts(place)
+                auc, of = facts.get(AUC), auc_of(facts)
+                is_number = isinstance(auc, int | float) and math.isfinite(auc)
+                unasked = of is None or (has_chosen and of == LEGACY and AUC_OF not in facts)
+                return of, auc if is_number and not unasked else None
+        return DAMAGED, None
+
+    def _finish_replacements(self) -> None:
+        for replaced in self.directory.glob(f"step-*{REPLACED}"):
+            finish_replacement(replaced.with_name(replaced.name.removesuffix(REPLACED)), _remove)
+
+    def _remove_behind(self, replaced: Path) -> None:
+        """Remove what can be read until then, once the new one's name is on the disk."""
+        sync_directory(self.directory)
+        _remove(replaced)
+
+    def _prune(self, saved: str) -> None:
+        names = self.names()
+        earlier = [name for name in names if name <= saved]
+        kept = {*earlier[: self.keep], self.best()}
+        for name in earlier:
+            if name not in kept:
+                _remove(self.directory / name)
+        for path in self.directory.glob(".step-*"):  # left by runs that were killed
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def auc_of(facts: Mapping[str, Any]) -> str | None:
+    """Name the rows of a checkpoint's AUC, of one of an earlier version too.
+
+    >>> auc_of({"auc_of": "validation"}), auc_of({}), auc_of({"best": {"metrics": {"auc": 0.5}}})
+    ('validation', 'test', 'validation')
+    """
+    if AUC_OF in facts:
+        named: str | None = facts[AUC_OF]
+        return named
+    validated = (facts.get("best") or {}).get("metrics")
+    return "validation" if validated else LEGACY
+
+
+def _remove(path: Path) -> None:
+    """Remove a directory, where that is allowed, so that nobody sees it half removed."""
+    hidden = path.with_name(f".{path.name}.{os.getpid()}.removed")
+    shutil.rmtree(hidden, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        os.rename(path, hidden)
+    shutil.rmtree(hidden, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(directory: Path, kind: int) -> Iterator[None]:
+    """Hold the directory's lock; where a file system has no locks, do without."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY)
+    except OSError as error:
+        raise CheckpointError(f"{directory} cannot be read: {error.strerror}.") from error
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, kind)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def choose_checkpoint(
+    directory: Path,
+    step: str = BEST,
+    say: Callable[[str], None] = lambda message: None,
+    check: Callable[[Checkpoint], None] = lambda checkpoint: None,
+) -> Checkpoint:
+    """Read the checkpoint that is asked for, and say which one it is and why.
+
+    Args:
+        directory: a run's directory of checkpoints, or one of them, which is then taken.
+        step: ``best``: by the AUC that the run kept its best checkpoint by, validation data's as a
+            rule, and the newest where the run chose none; ``newest``; or the number of a step.
+        say: called with what was chosen, and with what had to be passed over.
+        check: raises CheckpointError for a checkpoint that does not say what is needed.
+
+    Raises:
+        CheckpointError: where there is no such checkpoint that is whole; of an unknown step with
+            the steps that are there.
+    """
+    store = CheckpointStore(directory)
+    if store.is_one_checkpoint:
+        return _named(store, step, say, check)
+    names = store.names()
+    if step not in (BEST, NEWEST):
+        wanted = f"step-{int(step):010d}"
+        if wanted not in names:
+            raise _no_such_step(directory, step, names)
+        return CheckpointStore(directory / wanted).load(say, check)
+    first = store.ranking() if step == BEST else []
+    rest = [name for name in names if name not in first]
+    checkpoint = store.load(say, check, [*first, *rest])
+    say(f"{checkpoint.path}: {_why(checkpoint, first, names, step)}")
+    return checkpoint
+
+
+def _named(
+    store: CheckpointStore,
+    step: str,
+    say: Callable[[str], None],
+    check: Callable[[Checkpoint], None],
+) -> Checkpoint:
+    """Read the one checkpoint that a path names; another step than its own is refused."""
+    name = store.directory.name
+    if step not in (BEST, NEWEST) and name != f"step-{int(step):010d}":
+        raise _no_such_step(store.directory, step, [name])
+    return store.load(say, check)
+
+
+def _no_such_step(directory: Path, step: str, names: list[str]) -> CheckpointError:
+    steps = ", ".join(str(_steps(name)) for name in reversed(names)) or "none"
+    return CheckpointError(
+        f"{directory}: `step` should be {BEST}, {NEWEST} or one of the steps that are there "
+        f"({steps}). Received: {step}"
+    )
+
+
+def _steps(name: str) -> int:
+    return int(name.removeprefix("step-"))
+
+
+def _why(checkpoint: Checkpoint, ranked: list[str], names: list[str], step: str) -> str:
+    name, newest = checkpoint.path.name[:15], names[0] if names else ""
+    if name in ranked:
+        of, auc = auc_of(checkpoint.facts), checkpoint.facts[AUC]
+        others = "" if name == newest else f"; the newest is step {_steps(newest)}"
+        return f"step {_steps(name)}, the best by AUC of {of} data ({auc:.4f}){others}"
+    if step == NEWEST:
+        return f"step {_steps(name)}, the newest, as was asked for"
+    return f"step {_steps(name)}, the newest: its run chose no best one"

@@ -1,0 +1,328 @@
+"""Makes a plan: small tables everywhere, others where least is, cut if they must be.
+
+A table whose rows are no more than a rank's samples is replicated: the gradient of all of it is no
+larger than the vectors that would travel. Of the others the largest are placed first, each to the
+ranks with the least to hold and to send. One that is larger than an even share is cut by columns,
+in halves down to ``NARROWEST``, so that every rank has a part of every lookup; where that is not
+enough, or the optimizer needs whole rows, by rows.
+
+Where a device has no room for its part, and host memory may be used, tables move there: those that
+free the most of the device for each number that then travels between the two in a step.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ...foundation.exceptions import MerlinSimError
+from .plan import (
+    FLOAT,
+    FOR_TABLES,
+    ID,
+    ROW_SLOTS,
+    Cut,
+    Placed,
+    Plan,
+    Shard,
+    Table,
+    Wanted,
+    gradient_bytes,
+    shown_size,
+    slot_bytes,
+)
+
+
+class Costs(NamedTuple):
+    """The bytes of one rank's part of a table."""
+
+    weights: int
+    slots: int
+    """What the optimizer keeps."""
+    gradient: int
+
+    @property
+    def held(self) -> int:
+        """All of them."""
+        return sum(self)
+
+
+def rank_bytes(plan: Plan, rank: int, wanted: Wanted, on_host: bool = False) -> int:
+    """Return what a rank holds: weights, what the optimizer keeps of them, gradients.
+
+    Args:
+        plan: where the tables are.
+        rank: whose.
+        wanted: what the plan is for.
+        on_host: in host memory, or else on its device.
+    """
+    held = (p for p in plan.tables if (rank in p.on_host) == on_host)
+    return sum(part_costs(placed, rank, wanted).held for placed in held)
+
+
+def rank_costs(plan: Plan, rank: int, wanted: Wanted) -> list[Costs]:
+    """Return the bytes of a rank's part of every table."""
+    return [part_costs(placed, rank, wanted) for placed in plan.tables]
+
+
+def part_costs(placed: Placed, rank: int, wanted: Wanted) -> Costs:
+    """Return the bytes of a rank's part of one table."""
+    shard = placed.of_rank(rank)
+    gradient = gradient_bytes(shard, wanted.optimizer, wanted.samples * placed.table.lookups)
+    return Costs(shard.weights, slot_bytes(shard, wanted.optimizer), gradient)
+
+
+Bytes = npt.NDArray[np.float64]
+
+
+def bytes_between(plan: Plan, samples: int) -> Bytes:
+    """Return what each rank sends to each other in a step, [from, to], at most.
+
+    A batch's distinct ids travel: as many as it has where all differ, or as the table has rows.
+    A table cut by rows is taken to be asked evenly.
+
+    Args:
+        plan: where the tables are.
+        samples: of a step, over all ranks.
+    """
+    sent = np.zeros((plan.ranks, plan.ranks))
+    own = -(-samples // plan.ranks)
+    for placed in plan.tables:
+        _add(sent, placed, own)
+    return sent
+
+
+def _add(sent: Bytes, placed: Placed, own: int) -> None:
+    table, ranks = placed.table, len(sent)
+    distinct = min(own * table.lookups, table.rows)
+    others = 1 - np.eye(ranks)
+    if placed.cut is Cut.REPLICATED:  # the rows of a batch go to every other rank
+        sent += others * distinct * (table.width * FLOAT + ID)
+        return
+    for shard in placed.shards:
+        share = shard.rows / table.rows if placed.cut is Cut.ROWS else 1.0
+        vectors = distinct * share * shard.columns * FLOAT
+        sent[:, shard.rank] += others[:, shard.rank] * (distinct * share * ID + vectors)
+        sent[shard.rank, :] += others[shard.rank, :] * vectors
+
+
+def bytes_to_host(placed: Placed, rank: int, samples: int) -> float:
+    """Return what travels in a step between a device and a rank's part that is in host memory.
+
+    Ids and gradients there, vectors back; counted as :func:`bytes_between` does.
+
+    Args:
+        placed: a table.
+        rank: whose part.
+        samples: of a step, over all ranks.
+    """
+    shard, table = placed.of_rank(rank), placed.table
+    distinct = min(samples * table.lookups, table.rows) * shard.rows / table.rows
+    return distinct * (ID + 2 * shard.columns * FLOAT)
+
+
+def move_to_host(plan: Plan, wanted: Wanted) -> Plan:
+    """Move tables until every device has room for the others, or host memory is full.
+
+    Those go first that free most of the device for each byte that then travels between the two in
+    a step; what still has room at the end comes back. A table that is on every rank moves on every
+    rank, as ranks exchange its gradient.
+    """
+    if not wanted.host_memory:
+        return plan
+    moved: dict[str, set[int]] = {placed.table.name: set() for placed in plan.tables}
+    for rank in range(plan.ranks):
+        for placed in _crowded_out(plan, rank, wanted):
+            everywhere = placed.cut is Cut.REPLICATED
+            moved[placed.table.name] |= set(range(plan.ranks)) if everywhere else {rank}
+    tables = (replace(p, on_host=frozenset(moved[p.table.name])) for p in plan.tables)
+    return replace(plan, tables=tuple(tables))
+
+
+def _crowded_out(plan: Plan, rank: int, wanted: Wanted) -> list[Placed]:
+    """Return the tables of which a rank's part moves."""
+
+    def held(placed: Placed) -> int:
+        return part_costs(placed, rank, wanted).held
+
+    def worth(placed: Placed) -> float:
+        return held(placed) / bytes_to_host(placed, rank, wanted.samples)
+
+    over = rank_bytes(plan, rank, wanted) - wanted.for_tables
+    room = wanted.for_host_tables
+    moved: list[Placed] = []
+    own = [placed for placed in plan.tables if placed.of_rank(rank).rows]
+    for placed in sorted(own, key=lambda placed: (-worth(placed), placed.table.name)):
+        if over > 0 and held(placed) <= room:
+            moved.append(placed)
+            over -= held(placed)
+            room -= held(placed)
+    for placed in reversed(moved.copy()):
+        if over + held(placed) <= 0:
+            moved.remove(placed)
+            over += held(placed)
+    return moved
+
+
+NARROWEST = 16
+"""Fewest columns into which tables are cut unless asked for."""
+PIECES = (1, 2, 4, 8, 16)
+"""Into how many pieces an even share is cut: the first that balances."""
+EVEN = 1.1
+"""So many times the mean may be what the fullest rank holds, for cuts to be no finer."""
+MOST_RANKS = 16
+"""So many times more ranks are looked at to say how many would do."""
+
+
+class DoesNotFit(MerlinSimError):
+    """There is no plan for so little memory."""
+
+
+def make_plan(tables: list[Table], wanted: Wanted) -> Plan:
+    """Place every table.
+
+    Args:
+        tables: all of the model's.
+        wanted: ranks, memory and so on.
+
+    Raises:
+        DoesNotFit: saying what lacks.
+        MerlinSimError: where the cut that is asked for cannot be made.
+    """
+    if wanted.cut == Cut.COLUMNS.value and wanted.optimizer in ROW_SLOTS:
+        raise MerlinSimError(
+            f"tables cannot be cut by columns under {wanted.optimizer}, which keeps one number of "
+            "a whole row: cut them by rows."
+        )
+    plans = [_place(tables, wanted, pieces_of) for pieces_of in PIECES]
+    fitting = [plan for plan in plans if _most(plan, wanted) <= wanted.for_tables]
+    if fitting:
+        even = (plan for plan in fitting if _most(plan, wanted) <= EVEN * _mean(plan, wanted))
+        return next(even, min(fitting, key=lambda plan: _most(plan, wanted)))
+    needed, changes = shown_size(least_memory(tables, wanted)), what_would_fit(tables, wanted)
+    beside = f", and {shown_size(wanted.for_host_tables)} beside it" if wanted.host_memory else ""
+    raise DoesNotFit(
+        f"the tables do not fit {wanted.ranks} rank(s): one would have to hold {needed} on its "
+        f"device, with gradients and what {wanted.optimizer} keeps, and has "
+        f"{shown_size(wanted.for_tables)} for them there{beside}. "
+        f"What would: {', or '.join(changes)}."
+    )
+
+
+def least_memory(tables: list[Table], wanted: Wanted) -> int:
+    """Return the least that the fullest rank has to hold on its device."""
+    return min(_most(_place(tables, wanted, pieces_of), wanted) for pieces_of in PIECES)
+
+
+def what_would_fit(tables: list[Table], wanted: Wanted) -> list[str]:
+    """Say which changes of one thing would make tables fit that do not."""
+    found = [f"{shown_size(least_memory(tables, wanted) / FOR_TABLES)} a rank"]
+    for ranks in range(wanted.ranks + 1, MOST_RANKS * wanted.ranks + 1):
+        if _fits(tables, replace(wanted, ranks=ranks)):
+            found.append(f"{ranks} ranks")
+            break
+    host = least_host_memory(tables, wanted)
+    if host is not None:
+        found.append(f"--host_memory of {shown_size(host / FOR_TABLES)} a rank")
+    lean = ("sgd",) if wanted.cut == Cut.COLUMNS.value else ("adagrad", "sgd")
+    for optimizer in lean:
+        other = replace(wanted, optimizer=optimizer)
+        if other != wanted and _fits(tables, other):
+            found.append(f"--optimizer {optimizer}")
+            break
+    if wanted.cut != "auto" and _fits(tables, replace(wanted, cut="auto")):
+        found.append("--cut auto")
+    return found
+
+
+def least_host_memory(tables: list[Table], wanted: Wanted) -> int | None:
+    """Return what the fullest rank has to hold in host memory; None where that would not help."""
+    boundless = replace(wanted, host_memory=math.inf)
+    plans = [_place(tables, boundless, pieces_of) for pieces_of in PIECES]
+    fitting = [plan for plan in plans if _most(plan, boundless) <= wanted.for_tables]
+    held = [
+        max(rank_bytes(plan, rank, wanted, on_host=True) for rank in range(plan.ranks))
+        for plan in fitting
+    ]
+    return min(held, default=None)
+
+
+def _fits(tables: list[Table], wanted: Wanted) -> bool:
+    """Tell whether there is a plan of these tables for so little memory."""
+    return least_memory(tables, wanted) <= wanted.for_tables
+
+
+def _most(plan: Plan, wanted: Wanted) -> int:
+    return max(rank_bytes(plan, rank, wanted) for rank in range(plan.ranks))
+
+
+def _mean(plan: Plan, wanted: Wanted) -> float:
+    return sum(rank_bytes(plan, rank, wanted) for rank in range(plan.ranks)) / plan.ranks
+
+
+def _place(tables: list[Table], wanted: Wanted, pieces_of: int) -> Plan:
+    """Place tables in pieces of at most an even share over ``pieces_of``."""
+    everywhere = {table.name for table in tables if _is_replicated(table, wanted)}
+    moved = [table for table in tables if table.name not in everywhere]
+    weights = sum(table.weights for table in moved) or 1
+    numbers = sum(_numbers(table, wanted) for table in moved) or 1
+    share = weights / wanted.ranks / pieces_of
+    load = [0.0] * wanted.ranks
+    shards: dict[str, tuple[Shard, ...]] = {}
+    for table in sorted(moved, key=lambda table: (-table.weights, table.name)):
+        cut, pieces = _divide(table, wanted, share)
+        ranks = sorted(sorted(range(wanted.ranks), key=lambda rank: (load[rank], rank))[:pieces])
+        shards[table.name] = _shards(table, cut, ranks)
+        for shard in shards[table.name]:
+            part = shard.weights / table.weights
+            load[shard.rank] += shard.weights / weights + part * _numbers(table, wanted) / numbers
+    placed = tuple(Placed(table, shards.get(table.name, ())) for table in tables)
+    return move_to_host(Plan(wanted.ranks, placed), wanted)
+
+
+def _numbers(table: Table, wanted: Wanted) -> int:
+    """Return how many numbers a step looks up in a table, at most."""
+    return min(wanted.samples * table.lookups, table.rows) * table.width
+
+
+def _is_replicated(table: Table, wanted: Wanted) -> bool:
+    if wanted.cut != "auto":
+        return wanted.cut == Cut.REPLICATED.value
+    return wanted.ranks == 1 or table.rows * wanted.ranks <= wanted.samples
+
+
+def _divide(table: Table, wanted: Wanted, share: float) -> tuple[Cut, int]:
+    """Say how a table is cut, and into how many pieces."""
+    most_columns = min(wanted.ranks, table.width)
+    if wanted.cut == Cut.WHOLE.value:
+        return Cut.WHOLE, 1
+    if wanted.cut == Cut.COLUMNS.value:
+        return Cut.COLUMNS, most_columns
+    if wanted.cut == Cut.ROWS.value:
+        return Cut.ROWS, min(wanted.ranks, table.rows)
+    pieces = 1
+    while table.weights > pieces * share and pieces < wanted.ranks:
+        pieces *= 2
+    pieces = min(pieces, wanted.ranks)
+    if pieces == 1:
+        return Cut.WHOLE, 1
+    if wanted.optimizer in ROW_SLOTS or table.width < pieces * NARROWEST:
+        return Cut.ROWS, min(pieces, table.rows)
+    return Cut.COLUMNS, pieces
+
+
+def _shards(table: Table, cut: Cut, ranks: list[int]) -> tuple[Shard, ...]:
+    """Cut a table evenly for these ranks."""
+    size = table.rows if cut is Cut.ROWS else table.width
+    ends = [size * number // len(ranks) for number in range(len(ranks) + 1)]
+    shards = []
+    for rank, begin, end in zip(ranks, ends, ends[1:]):  # noqa: B905  one end more than ranks
+        if cut is Cut.ROWS:
+            shards.append(Shard(table.name, rank, begin, end - begin, 0, table.width))
+        else:
+            shards.append(Shard(table.name, rank, 0, table.rows, begin, end - begin))
+    return tuple(shards)

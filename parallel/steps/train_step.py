@@ -1,0 +1,301 @@
+"""One training step: forward, backward, average over ranks, update. Every loop runs this one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from ...foundation.ranks import Ranks
+from ..ranks.collectives import Gradient, average, average_gradients
+from .loss_scale import LossScale
+from .optimizers import HeldRows
+from .sample_batch import Make, SampleBatch, mean_over_counted
+from .table_rows import (
+    TableGradient,
+    added_up,
+    batch_that_may_be_filler,
+    table_gradients,
+    without_filler,
+)
+
+
+class StepResult(NamedTuple):
+    """What a step tells; losses are those of the global batch."""
+
+    losses: tf.Tensor
+    """In the model's order; the first is what is minimised."""
+    stopped: tf.Tensor
+    """Whether any rank was asked to stop."""
+    finite: tf.Tensor
+    """Whether the gradients were finite; if not, no weight was changed."""
+    logits: tf.Tensor
+    """This rank's, [samples], a row's one after the other."""
+    samples: tf.Tensor
+    """How many samples of the global batch counted."""
+    labels: tf.Tensor
+    """This rank's, like the logits."""
+    weights: tf.Tensor
+    """This rank's, like the logits: 0 where there is no sample."""
+
+
+class TrainStep:
+    """Trains ``model`` on one batch at a time.
+
+    ``fit`` traces :meth:`run_made` into its graph with a loader of this package, :meth:`run_alone`
+    with any other data; a loop of one's own calls it: all run :meth:`run`.
+
+    Args:
+        model: anything with ``trainable_variables`` and ``compute_step(columns, labels,
+            sample_weight, training=True)``, which gives the losses, the first of them to be
+            minimised, and the logits.
+        optimizer: a Keras optimizer that has its moments.
+        loss_scale: active in mixed precision.
+        ranks: the run.
+        xla: compile forward and backward pass.
+        fp16_compression: see :func:`~merlin_sim.parallel.ranks.collectives.average_gradients`.
+        dense_tables: see :func:`~merlin_sim.parallel.ranks.collectives.average_gradients`.
+        own: trained variables of which this rank has a part that no other has.
+        held: rows of tables that move by a part only; None where all move.
+        table_gradient: what lookups give tables; None for what suits the device.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        optimizer: Any,
+        loss_scale: LossScale,
+        ranks: Ranks,
+        xla: bool = False,
+        fp16_compression: bool = False,
+        dense_tables: bool = False,
+        own: Sequence[tf.Variable] = (),
+        held: HeldRows | None = None,
+        table_gradient: TableGradient | None = None,
+    ) -> None:
+        """Make the graph; it is traced with the first batch."""
+        self.model = model
+        self.optimizer = optimizer
+        self.loss_scale = loss_scale
+        self.ranks = ranks
+        self.fp16_compression = fp16_compression
+        self.dense_tables = dense_tables
+        self.held = held
+        refs = {variable.ref() for variable in own}
+        trained = enumerate(model.trainable_variables) if refs else ()
+        self.own = frozenset(i for i, variable in trained if variable.ref() in refs)
+        if table_gradient is None:
+            on_gpu = xla and bool(tf.config.list_logical_devices("GPU"))
+            form = TableGradient
+            table_gradient = form.ROW_FOR_EACH_ID if on_gpu else form.EACH_ROW_ONCE
+        self._table_gradient = table_gradient
+        self._gradients = (
+            tf.function(self._compute_gradients, jit_compile=True, autograph=False)
+            if xla
+            else self._compute_gradients
+        )
+        self._xla = xla
+        self._step: Any = None
+        self._made: dict[Any, Any] = {}
+
+    def __call__(
+        self,
+        columns: dict[str, tf.Tensor],
+        labels: tf.Tensor,
+        share: float | None = None,
+        stop: bool = False,
+        sample_weight: tf.Tensor | None = None,
+    ) -> StepResult:
+        """Train on this rank's rows.
+
+        Args:
+            columns: the batch.
+            labels: [rows], or [users, candidates] where a row has several samples.
+            share: this rank's samples that count over the mean number of them per rank: 1 but in
+                batches of which ranks have different numbers, as the last of an epoch. None where
+                only the weights tell: the ranks tell each other.
+            stop: whether this rank was asked to stop; every rank hears of it.
+            sample_weight: like ``labels``; None counts every sample once.
+        """
+        given: dict[str, Any] = {"columns": columns, "labels": labels, "stop": tf.constant(stop)}
+        if share is not None:
+            given["share"] = tf.constant(share, tf.float32)
+        if sample_weight is not None:
+            given["sample_weight"] = sample_weight
+        if self._step is None:
+            self._step = tf.function(
+                lambda given: self.run(**given),
+                input_signature=[batch_spec(given)],
+                autograph=False,
+            )
+        result: StepResult = self._step(given)
+        return result
+
+    def on_given(self, given: Any, make: Make, stop: bool = False) -> StepResult:
+        """Train on this rank's batch, which is made within the step, in a loop of one's own.
+
+        Args:
+            given: what a loader gives for the step; of the same shapes in every step.
+            make: makes the batch of it, in TensorFlow ops. Its weights are 0 where there is no
+                sample, which may be everywhere.
+            stop: whether this rank was asked to stop.
+        """
+        if make not in self._made:
+
+            def step(given: Any, stop: tf.Tensor) -> StepResult:
+                return self.run_made(self.made(given, make), stop)
+
+            # With shapes that are known, TensorFlow adds up in an order that differs between runs.
+            spec = [batch_spec(given), tf.TensorSpec([], tf.bool)]
+            self._made[make] = tf.function(
+                step, input_signature=None if self._xla else spec, autograph=False
+            )
+        result: StepResult = self._made[make](given, tf.constant(stop))
+        return result
+
+    def made(self, given: Any, make: Make) -> SampleBatch:
+        """Make a batch, within whatever graph is being made."""
+        in_graph = tf.function(make, jit_compile=True, autograph=False) if self._xla else make
+        return SampleBatch(*in_graph(given))
+
+    def run_made(self, batch: SampleBatch, stop: tf.Tensor) -> StepResult:
+        """Do the step on a batch that was made, whose weights say how many samples count."""
+        batch = mean_over_counted(batch)
+        return self.run(batch.columns, batch.labels, stop, None, batch.weights)
+
+    def run_alone(
+        self, columns: dict[str, tf.Tensor], labels: tf.Tensor, sample_weight: tf.Tensor | None
+    ) -> tuple[StepResult, tf.Tensor]:
+        """Train on this rank's rows, any number of them, without knowing those of other ranks.
+
+        Args:
+            columns: the batch, dense.
+            labels: [rows], or [users, candidates] where a row has several samples.
+            sample_weight: like ``labels``; None counts every sample once.
+
+        Returns:
+            The result, and the mean number per rank of samples that count.
+        """
+        counted = counted_samples(labels, sample_weight)
+        mean_counted = average(counted, "samples", self.ranks)
+        never = tf.constant(False)
+        if self.ranks.size == 1:
+            one = tf.constant(1.0)
+            return self.run(columns, labels, never, one, sample_weight), mean_counted
+        share = tf.math.divide_no_nan(counted, mean_counted)
+        filled = at_least_one_row((columns, labels, sample_weight), tf.shape(labels)[0])
+        result = self.run(filled[0], filled[1], never, share, filled[2])
+        return result._replace(logits=result.logits[: tf.size(labels)]), mean_counted
+
+    def run(
+        self,
+        columns: dict[str, tf.Tensor],
+        labels: tf.Tensor,
+        stop: tf.Tensor,
+        share: tf.Tensor | None = None,
+        sample_weight: tf.Tensor | None = None,
+    ) -> StepResult:
+        """Do the step, within whatever graph is being made."""
+        counted = counted_samples(labels, sample_weight)
+        if share is None:  # known before the forward pass is done, which does not wait for it
+            share = tf.math.divide_no_nan(counted, average(counted, "samples", self.ranks))
+        counted = tf.where(share > 0.0, counted, 0.0)
+        with batch_that_may_be_filler(share > 0.0):
+            gradients, losses, logits = self._gradients(columns, labels, share, sample_weight)
+        if self.ranks.size > 1:
+            if self._table_gradient is TableGradient.ROW_FOR_EACH_ID:  # fewer rows to send
+                gradients = [added_up(gradient) for gradient in gradients]
+            gradients = [
+                gradient if i in self.own else without_filler(gradient, share > 0.0)
+                for i, gradient in enumerate(gradients)
+            ]
+        overflow = self._overflow([gradients[i] for i in sorted(self.own)])
+        told = tf.concat([losses, [tf.cast(stop, tf.float32), counted, overflow]], axis=0)
+        gradients, told = average_gradients(
+            gradients, told, self.ranks, self.fp16_compression, self.dense_tables, self.own
+        )
+        gradients, finite = self.loss_scale.unscale(gradients)
+        finite &= told[-1] == 0  # as every rank sees it, in gradients that only one has too
+        if self.loss_scale.active:
+            tf.cond(finite, lambda: self._apply(gradients), lambda: tf.constant(False))
+        else:
+            self._apply(gradients)
+        self.loss_scale.update(finite)
+        samples = told[-2] * self.ranks.size
+        flat = SampleBatch(columns, labels, sample_weight).flat()
+        return StepResult(told[:-3], told[-3] > 0, finite, logits, samples, *flat)
+
+    def _overflow(self, gradients: list[Gradient]) -> tf.Tensor:
+        """Say with 1 that gradients of this rank's own are not finite."""
+        _, finite = self.loss_scale.unscale(gradients)
+        return 1.0 - tf.cast(finite, tf.float32)
+
+    def _compute_gradients(
+        self,
+        columns: dict[str, tf.Tensor],
+        labels: tf.Tensor,
+        share: tf.Tensor,
+        sample_weight: tf.Tensor | None,
+    ) -> tuple[list[Gradient], tf.Tensor, tf.Tensor]:
+        with table_gradients(self._table_gradient), tf.GradientTape() as tape:
+            losses, logits = self.model.compute_step(columns, labels, sample_weight, training=True)
+            scaled = losses[0] * share * self.loss_scale.scale
+        gradients = tape.gradient(
+            scaled,
+            self.model.trainable_variables,
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        )
+        return gradients, tf.stack(list(losses)) * share, tf.reshape(logits, [-1])
+
+    def _apply(self, gradients: list[Gradient]) -> tf.Tensor:
+        variables = self.model.trainable_variables
+
+        def apply() -> None:
+            # False: they are averaged over ranks already, and Keras knows of no others.
+            self.optimizer.apply_gradients(
+                zip(gradients, variables, strict=True), experimental_aggregate_gradients=False
+            )
+
+        if self.held is None:
+            apply()
+        else:
+            self.held.while_applied(variables, apply)
+        return tf.constant(True)
+
+
+def counted_samples(labels: tf.Tensor, sample_weight: tf.Tensor | None) -> tf.Tensor:
+    """Return how many samples of a batch count: in one of users x candidates, all but fillers.
+
+    >>> float(counted_samples(tf.zeros([2, 2]), tf.constant([[1.0, 1.0], [1.0, 0.0]])))
+    3.0
+
+    Args:
+        labels: [rows], or [users, candidates] where a row has several samples.
+        sample_weight: like ``labels``, 0 for a filler; of plain rows every row counts.
+    """
+    if labels.shape.rank == 2 and sample_weight is not None:
+        return tf.math.count_nonzero(sample_weight, dtype=tf.float32)
+    return tf.cast(tf.size(labels), tf.float32)
+
+
+def batch_spec(tensors: Any) -> Any:
+    """Describe tensors with any number of rows: one graph serves full and last batches."""
+
+    def spec(tensor: tf.Tensor) -> tf.TensorSpec:
+        rows = [None] if tensor.shape.rank else []
+        return tf.TensorSpec([*rows, *tensor.shape[1:]], tensor.dtype)
+
+    return tf.nest.map_structure(spec, tensors)
+
+
+def at_least_one_row(tensors: Any, rows: tf.Tensor) -> Any:
+    """Give dense tensors without rows one of zeros, within a graph, where ``rows`` may be 0."""
+    lacking = tf.maximum(0, 1 - rows)
+
+    def fill(tensor: tf.Tensor | None) -> tf.Tensor | None:
+        if tensor is None:
+            return None
+        return tf.pad(tensor, [[0, lacking], *[[0, 0]] * (tensor.shape.rank - 1)])
+
+    return tf.nest.map_structure(fill, tensors)

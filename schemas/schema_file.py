@@ -1,0 +1,152 @@
+"""schema.pbtxt, written and read without loss.
+
+Merlin's own text form drops what its protobuf has no field for: ``bool``, string and unsigned
+dtypes, integer properties (they come back as floats), domains of columns that are not numbers. A
+column that would not come back as it went carries its whole record as one more property, which
+plain Merlin reads as a string and :func:`read_schema` takes up again. A record whose column has
+been edited since is stale and gives way to the edit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.text_format import ParseError
+
+from ..foundation.exceptions import MerlinSimError
+from ..foundation.files import write_text_atomically
+from . import SCHEMA_FILE
+from .column_record import from_record, same_column, to_record
+from .merlin_import import ColumnSchema, Schema, TensorflowMetadata
+from .merlin_schema import with_properties, without_property
+
+RECORD_PROPERTY = "merlin_sim_column"
+
+
+def schema_to_text(schema: Schema) -> str:
+    """Return the schema as the text of a schema.pbtxt."""
+    columns = list(schema.column_schemas.values())
+    written = []
+    for column, (writable, seen) in zip(columns, _written(columns), strict=True):
+        if not same_column(seen, column):
+            record = json.dumps(to_record(column), ensure_ascii=False)
+            writable = with_properties(writable, {RECORD_PROPERTY: record})
+        written.append(writable)
+    return _to_text(Schema(written))
+
+
+def schema_from_text(text: str) -> Schema:
+    """Read the text of a schema.pbtxt, ours or anybody's.
+
+    Raises:
+        ValueError: Where the text is not a schema.
+    """
+    try:
+        metadata = TensorflowMetadata.from_proto_text(text)
+        names = [feature.name for feature in metadata.proto_schema.feature]
+        twice = [name for name, count in Counter(names).items() if count > 1]
+        schema = metadata.to_merlin_schema()
+        lengths = {
+            feature.name: feature.value_count.max for feature in metadata.proto_schema.feature
+        }
+    except ParseError as error:
+        raise ValueError(str(error)) from error
+    except Exception as error:  # Merlin passes on whatever the values in the file set off
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    if twice:
+        raise ValueError(f"each feature once; found twice: {', '.join(twice)}")
+    for name, column in schema.column_schemas.items():
+        _require_one_length(column, lengths[name])
+    return Schema(_restored(list(schema.column_schemas.values())))
+
+
+def _require_one_length(column: ColumnSchema, stated: int) -> None:
+    """Refuse a value count beside other dimensions in the annotation, which Merlin believes."""
+    dims: tuple[Any, ...] = tuple(column.shape.dims or ())[1:]
+    if stated and len(dims) == 1 and dims[0].max not in (None, stated):
+        raise ValueError(
+            f"feature {column.name}: value_count has max {stated}, its annotation {dims[0].max}"
+        )
+
+
+def write_schema(schema: Schema, path: Path | str) -> None:
+    """Write schema.pbtxt; the file appears whole or not at all."""
+    write_text_atomically(Path(path), schema_to_text(schema))
+
+
+def read_schema(path: Path | str) -> Schema:
+    """Read a schema.pbtxt.
+
+    Raises:
+        MerlinSimError: Where the file cannot be read or is not a schema.
+    """
+    try:
+        return schema_from_text(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise MerlinSimError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        message = " ".join(str(error).split())
+        raise MerlinSimError(f"{path}: expected a Merlin schema in text form: {message}") from error
+
+
+def _to_text(schema: Schema) -> str:
+    metadata = TensorflowMetadata.from_merlin_schema(schema)
+    for feature in metadata.proto_schema.feature:
+        feature.annotation.tag.sort()  # a set's order differs from run to run
+    text: str = metadata.to_proto_text()
+    return text
+
+
+def _through_merlin(columns: list[ColumnSchema]) -> list[ColumnSchema]:
+    """Return columns as Merlin reads what it writes of them.
+
+    Raises:
+        Exception: Whatever a property sets off in protobuf: they cannot be written this way.
+    """
+    schema = TensorflowMetadata.from_proto_text(_to_text(Schema(columns))).to_merlin_schema()
+    seen = list(schema.column_schemas.values())
+    if len(seen) != len(columns):
+        raise ValueError("columns have one name")
+    return seen
+
+
+def _written(columns: list[ColumnSchema]) -> list[tuple[ColumnSchema, ColumnSchema]]:
+    """Return each column as it can be written, and as Merlin then reads it.
+
+    All go through Merlin together, and each by itself only where one of them cannot.
+    """
+    with contextlib.suppress(Exception):
+        return list(zip(columns, _through_merlin(columns), strict=True))
+    return [_written_alone(column) for column in columns]
+
+
+def _written_alone(column: ColumnSchema) -> tuple[ColumnSchema, ColumnSchema]:
+    """Write a column with as many of its properties as Merlin can write at all."""
+    domain = {key: value for key, value in column.properties.items() if key == "domain"}
+    bare = from_record({**to_record(column), "properties": {}})
+    for candidate in (column, with_properties(bare, domain), bare):
+        with contextlib.suppress(Exception):
+            return candidate, _through_merlin([candidate])[0]
+    raise MerlinSimError(f"column {column.name!r} cannot be written to {SCHEMA_FILE}")
+
+
+def _restored(columns: list[ColumnSchema]) -> list[ColumnSchema]:
+    """Take up the records that columns carry, but for those whose column was edited since."""
+    found, originals = list(columns), {}
+    for index, column in enumerate(columns):
+        if RECORD_PROPERTY not in column.properties:
+            continue
+        try:
+            originals[index] = from_record(json.loads(column.properties[RECORD_PROPERTY]))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            continue  # somebody else's property
+        found[index] = without_property(column, RECORD_PROPERTY)
+    read = _written(list(originals.values()))
+    for (index, original), (_, seen) in zip(originals.items(), read, strict=True):
+        if same_column(seen, found[index]):
+            found[index] = original
+    return found

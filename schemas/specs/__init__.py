@@ -1,1 +1,0 @@
-"""The published FeatureSpec: read, checked, written."""

@@ -1,1 +1,0 @@
-"""FeatureSpec <-> Merlin schema, without loss either way."""

@@ -1,0 +1,363 @@
+"""Two dataset directories, and what runs said of them, from files to findings."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...dataloader.loader import ONCE_MB
+from ...dataloader.open_loader import open_loader
+from ...foundation.exceptions import MerlinSimError
+from ...foundation.progress import Narrator
+from ...foundation.ranks import Ranks
+from ...parallel.steps.sample_batch import SampleBatch
+from ...schemas.channels import HISTORY_TIME_INTERVALS, LABEL, NEGATIVE_HISTORY, POSITIVE_HISTORY
+from ...schemas.dataset import DatasetDirectory
+from ...schemas.fingerprint import fingerprint
+from ...schemas.known_keys import domain_of, note_of, other_meanings
+from ...training.evaluation.scored_rows import TEST_SCORES, ScoredRows
+from ..request_log import LoggedFile, logged_files
+from .drift_findings import (
+    LENGTHS,
+    SCORES,
+    Array,
+    Bounds,
+    Finding,
+    SeenColumns,
+    compare,
+    values_finding,
+)
+from .drift_page import Curves
+
+ROWS_PER_BATCH = 16_384
+
+
+def see_columns(
+    dataset: DatasetDirectory,
+    mapping: str,
+    rows: int,
+    left_out: Collection[str],
+    narrator: Narrator,
+) -> SeenColumns:
+    """Count what the first rows of a mapping hold; of either layout, the samples that are read.
+
+    Negative histories are drawn, and are left out.
+
+    Args:
+        dataset: An opened directory.
+        mapping: Which rows.
+        rows: How many at most.
+        left_out: Columns that are not looked at.
+        narrator: Shows progress.
+    """
+    channels = dataset.channels
+    label = channels[LABEL][0]
+    drawn = {*channels.get(NEGATIVE_HISTORY, ()), *left_out}
+    history = next(iter(channels.get(POSITIVE_HISTORY, ())), None)
+    read = [name for name in dataset.schema.column_names if name not in drawn]
+    names = [name for names in channels.values() for name in names if name in read]
+    more = [name for name in (label, history) if name is not None and name not in names]
+    wanted = [*names, *more]
+    feed = open_loader(dataset, mapping, wanted, ROWS_PER_BATCH, Ranks(), data_memory_mb=ONCE_MB)
+    domains = {name: domain_of(dataset.schema[name]) for name in names}
+    largest = {name: domain[1] for name, domain in domains.items() if domain is not None}
+    counts = {name: np.zeros(last + 1, np.int64) for name, last in largest.items()}
+    seen = SeenColumns(counts=counts)
+    lists = {name for name in names if dataset.schema[name].is_list}
+    intervals = channels.get(HISTORY_TIME_INTERVALS, [])
+    numbers: dict[str, list[Array]] = {
+        name: [] for name in names if name not in largest and name != label
+    }
+    lengths: list[Array] = []
+    total = min(rows, feed.plan(0).rows)
+    with narrator.phase(f"counting {dataset.path.name}", total) as report:
+        for given in feed:
+            batch = SampleBatch(*given)
+            count = min(total - seen.rows, len(batch.labels))
+            columns = {name: values.numpy()[:count] for name, values in batch.columns.items()}
+            seen.clicks += int((batch.labels.numpy()[:count] > 0.5).sum())
+            for name, of_ids in seen.counts.items():
+                values = columns[name]
+                values = values[values > 0] if name in lists else values
+                of_ids += np.bincount(values, minlength=len(of_ids))
+            places = None if history is None else columns[history] > 0
+            if places is not None:
+                lengths.append(places.sum(axis=1))
+            for name, parts in numbers.items():
+                parts.append(_plain(columns[name], places if name in intervals else None))
+            seen.rows += count
+            report(count, count)
+            if seen.rows == total:
+                feed.stop()
+                break
+    seen.numbers = {name: np.concatenate(parts) for name, parts in numbers.items()}
+    if lengths:
+        seen.lengths = np.concatenate(lengths)
+    return seen
+
+
+def _plain(values: Array, places: Array | None) -> Array:
+    """Make one number of each value: of a vector its length, of a history each place's."""
+    if values.ndim == 1:
+        return values.astype(np.float32)
+    if places is not None:
+        return values[places].astype(np.float32)
+    return np.asarray(np.linalg.norm(values.astype(np.float64), axis=1).astype(np.float32))
+
+
+class SeenRequests(NamedTuple):
+    """Events that a server logged."""
+
+    columns: SeenColumns
+    """A user and a history count once for each event, candidates one by one."""
+    scores: Array
+    """Of all candidates."""
+    events: int
+    versions: list[int]
+    """Of the models that answered."""
+    hashed: bool
+    """Whether hashes stand in place of users, in any of them."""
+
+
+def see_requests(
+    reference: DatasetDirectory,
+    files: Sequence[LoggedFile],
+    events: int,
+    left_out: Collection[str],
+    narrator: Narrator,
+) -> SeenRequests:
+    """Count what the newest events hold.
+
+    Args:
+        reference: The dataset that they are compared with.
+        files: Of the log, oldest first.
+        events: How many at most.
+        left_out: Columns that are not looked at.
+        narrator: Shows progress.
+
+    Raises:
+        MerlinSimError: Where ids mean something else than the reference's, or a line is damaged.
+    """
+    for file in files:
+        _require_same_ids(file, reference)
+    found: dict[str, list[Array]] = {}
+    lengths: list[int] = []
+    scores: list[Array] = []
+    hashed = False
+    channels = reference.channels
+    histories = {*channels.get(POSITIVE_HISTORY, ()), *channels.get(HISTORY_TIME_INTERVALS, ())}
+    first = next(iter(channels.get(POSITIVE_HISTORY, ())), None)
+    with narrator.phase("counting requests", events) as report:
+        for file, event in _newest(files, events):
+            try:
+                hashed |= isinstance(event["user"], str)
+                for name, values in _columns(event).items():
+                    if name not in left_out:
+                        found.setdefault(name, []).append(_flat(values, name in histories))
+                if first is not None:
+                    lengths.append(len(event["histories"][first]))
+                scores.append(np.asarray(event["scores"], np.float32).reshape(-1))
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise MerlinSimError(
+                    f"{file.path}: expected events as they were logged. Received: {error!r}"
+                ) from error
+            report(1, 1)
+    columns = SeenColumns(labelled=False, lengths=np.array(lengths, np.int64))
+    for name, parts in found.items():
+        if name not in reference.schema.column_names:
+            continue
+        values = np.concatenate(parts)
+        domain = domain_of(reference.schema[name])
+        if domain is None:
+            columns.numbers[name] = values.astype(np.float32)
+        else:
+            columns.counts[name] = _counted(values, name, domain[1])
+    of_all = np.concatenate([np.zeros(0, np.float32), *scores])
+    columns.rows = len(of_all)
+    versions = sorted({file.version for file in files})
+    return SeenRequests(columns, of_all, len(scores), versions, hashed)
+
+
+def _require_same_ids(file: LoggedFile, reference: DatasetDirectory) -> None:
+    problems = other_meanings(file.ids, reference.schema, reference.path)
+    if problems:
+        lines = "\n".join(f"  {problem}" for problem in problems)
+        raise MerlinSimError(
+            f"{file.path} cannot be compared with {reference.path}, which should be the dataset "
+            f"that version {file.version} was trained on, or one that grew from it:\n{lines}"
+        )
+
+
+def _newest(
+    files: Sequence[LoggedFile], events: int
+) -> Iterator[tuple[LoggedFile, Mapping[str, Any]]]:
+    left = events
+    for file in reversed(files):
+        of_file = list(file.events())[-left:]
+        yield from ((file, event) for event in of_file)
+        left -= len(of_file)
+        if left <= 0:
+            return
+
+
+def _columns(event: Mapping[str, Any]) -> dict[str, Any]:
+    user = {} if isinstance(event["user"], str) else event["user"]
+    return {**user, **event["targets"], **event["histories"]}
+
+
+def _flat(values: Any, is_history: bool) -> Array:
+    """Make one number of each value: of a vector its length, as of those of a dataset."""
+    found = np.asarray(values, np.float64)
+    if found.ndim == 2 and not is_history:
+        return np.asarray(np.linalg.norm(found, axis=1))
+    return found.reshape(-1)
+
+
+def _counted(values: Array, name: str, largest: int) -> Array:
+    ids = values.astype(np.int64)
+    if len(ids) and ((ids != values).any() or ids.min() < 0 or ids.max() > largest):
+        raise MerlinSimError(f"{name}: expected logged ids from 0 to {largest:,}")
+    return np.bincount(ids, minlength=largest + 1)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What came of it."""
+
+    findings: list[Finding]
+    notes: list[str]
+    """What could not be compared, a sentence each."""
+    facts: dict[str, Any]
+    """What was compared, as JSON can hold it."""
+    curves: Curves
+    """Values whose distributions can be drawn."""
+
+
+def compare_datasets(
+    reference: DatasetDirectory,
+    new: DatasetDirectory,
+    mapping: str,
+    rows: int,
+    left_out: Sequence[str],
+    scores: tuple[Path, Path] | None,
+    bounds: Bounds,
+    narrator: Narrator,
+) -> Comparison:
+    """Compare two datasets.
+
+    Args:
+        reference: The older one.
+        new: The newer one, of the same ids or more.
+        mapping: Which rows.
+        rows: How many of each at most.
+        left_out: Columns that are not compared.
+        scores: Results directories of runs that saved scores, the older first.
+        bounds: What is too far.
+        narrator: Shows progress.
+
+    Raises:
+        MerlinSimError: Where ids mean other things, columns are unknown, or scores are missing.
+    """
+    _check_left_out(left_out, {*reference.schema.column_names, *new.schema.column_names})
+    problems = other_meanings(note_of(reference), new.schema, new.path)
+    if problems:
+        lines = "\n".join(f"  {problem}" for problem in problems)
+        raise MerlinSimError(
+            f"{new.path} cannot be compared with {reference.path}: preprocess it with the "
+            f"vocabularies of that one (--fitted), as they are or grown:\n{lines}"
+        )
+    scored = None if scores is None else (_scores(scores[0]), _scores(scores[1]))
+    seen = [see_columns(side, mapping, rows, left_out, narrator) for side in (reference, new)]
+    findings, curves = _findings(seen[0], seen[1], scored, bounds)
+    alone = sorted(seen[0].columns ^ seen[1].columns)
+    notes = [f"{', '.join(alone)}: in one of the datasets alone"] if alone else []
+    facts = {
+        name: {"path": str(side.path), "fingerprint": fingerprint(side), "rows": counted.rows}
+        for name, side, counted in zip(("reference", "new"), (reference, new), seen, strict=True)
+    }
+    return Comparison(findings, notes, {**facts, "mapping": mapping}, curves)
+
+
+def compare_requests(
+    reference: DatasetDirectory,
+    requests: Path,
+    mapping: str,
+    rows: int,
+    left_out: Sequence[str],
+    scores: Path | None,
+    bounds: Bounds,
+    narrator: Narrator,
+) -> Comparison:
+    """Compare what a server logged with a dataset.
+
+    Args:
+        reference: That the served model was trained on.
+        requests: Directory of the log.
+        mapping: Which rows of the reference.
+        rows: How many rows of it, and how many events, at most.
+        left_out: Columns that are not compared.
+        scores: Results directory of a run that saved scores; None to compare none.
+        bounds: What is too far.
+        narrator: Shows progress.
+
+    Raises:
+        MerlinSimError: Where ids mean other things, columns are unknown, or anything is missing.
+    """
+    _check_left_out(left_out, set(reference.schema.column_names))
+    asked = see_requests(reference, logged_files(requests), rows, left_out, narrator)
+    if not len(asked.scores):
+        raise MerlinSimError(f"{requests}: expected logged events with candidates; there are none.")
+    seen = see_columns(reference, mapping, rows, left_out, narrator)
+    scored = None if scores is None else (_scores(scores), asked.scores)
+    findings, curves = _findings(seen, asked.columns, scored, bounds)
+    alone = sorted(seen.columns - asked.columns.columns)
+    notes = [f"{', '.join(alone)}: not in the requests"] if alone else []
+    if asked.hashed:
+        notes.append("users were hashed, and are not compared")
+    facts = {
+        "reference": {
+            "path": str(reference.path), "fingerprint": fingerprint(reference), "rows": seen.rows
+        },
+        "new": {"path": str(requests), "events": asked.events, "versions": asked.versions},
+        "mapping": mapping,
+    }  # fmt: skip
+    return Comparison(findings, notes, facts, curves)
+
+
+def _check_left_out(left_out: Sequence[str], names: set[str]) -> None:
+    unknown = [name for name in left_out if name not in names]
+    if unknown:
+        raise MerlinSimError(
+            f"`leave_out` should name columns. Received: {', '.join(unknown)}; there are "
+            f"{', '.join(sorted(names))}"
+        )
+
+
+def _findings(
+    reference: SeenColumns, new: SeenColumns, scored: tuple[Array, Array] | None, bounds: Bounds
+) -> tuple[list[Finding], dict[str, tuple[Array, Array]]]:
+    """Compare what both hold; give what can be drawn of it too."""
+    findings = list(compare(reference, new, bounds))
+    curves: dict[str, tuple[Array, Array]] = {}
+    if len(reference.lengths) and len(new.lengths):
+        curves[LENGTHS.capitalize()] = reference.lengths, new.lengths
+    if scored is not None:
+        findings.append(values_finding("score", SCORES, *scored, bounds=bounds))
+        curves[SCORES.capitalize()] = scored[0], scored[1]
+    return findings, curves
+
+
+def _scores(results: Path) -> Array:
+    path = results / TEST_SCORES
+    if not path.is_file():
+        raise MerlinSimError(f"{results}: expected {TEST_SCORES}, which --save_scores writes.")
+    scores = ScoredRows.read(path).scores
+    if not len(scores):
+        raise MerlinSimError(f"{path}: expected scores of at least one row.")
+    if not np.isfinite(scores).all():
+        raise MerlinSimError(f"{path}: expected click probabilities. Received: one is no number")
+    return scores

@@ -1,0 +1,324 @@
+"""Whether a candidate is not worse than the current model: measures, segments, and a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...dataloader.open_loader import open_loader, user_column
+from ...foundation.exceptions import MerlinSimError
+from ...foundation.progress import Narrator
+from ...foundation.ranks import Ranks
+from ...parallel.steps.sample_batch import SampleBatch
+from ...schemas.channels import LABEL, POSITIVE_HISTORY, TARGET_ITEM_FEATURES
+from ...schemas.dataset import DatasetDirectory
+from ...schemas.known_keys import domain_of
+from ...training.evaluation.scored_rows import ScoredRows
+from ...training.reports.difference import difference
+from ...training.reports.user_bootstrap import DRAWS, OfUsers, UserBootstrap
+from .judged import Array, Judged
+
+ROWS_PER_BATCH = 4096
+ALL = "all rows"
+NEW_USERS = "new users"
+NEW_ITEMS = "new items"
+LONG_HISTORIES = "long histories"
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredTwice:
+    """Rows in one order: what two models said of each."""
+
+    candidate: ScoredRows
+    current: ScoredRows
+    segments: dict[str, Array]
+    """Name -> [rows], true where a row is of it."""
+    told_by_user: bool
+    """Whether the dataset tells users apart; where it does not, each row stands for itself."""
+    long_from: int | None
+    """Interactions from which a history is long; None of rows without one."""
+
+
+def score_twice(
+    candidate: Judged,
+    current: Judged,
+    dataset: DatasetDirectory,
+    mapping: str,
+    long_from: int | None,
+    narrator: Narrator,
+) -> ScoredTwice:
+    """Score all rows of a mapping with both models.
+
+    Args:
+        candidate: The one that may be promoted.
+        current: The one that is served; users and items are new where it does not know them.
+        dataset: Of the ids of both, or of more.
+        mapping: Which rows.
+        long_from: Interactions from which a history is long; None for half of the longest that the
+            dataset holds.
+        narrator: Shows progress.
+
+    Raises:
+        MerlinSimError: Where one of them cannot score it.
+    """
+    for judged in (candidate, current):
+        judged.check(dataset)
+    told = _Told.of(dataset, long_from)
+    wanted = [*candidate.columns.names, *current.columns.names, *told.names]
+    feed = open_loader(dataset, mapping, list(dict.fromkeys(wanted)), ROWS_PER_BATCH, Ranks())
+    found: dict[str, list[Array]] = {}
+    with narrator.phase(f"scoring {mapping} twice", len(feed)) as report:
+        for given in feed:
+            batch = SampleBatch(*given)
+            columns = {name: values.numpy() for name, values in batch.columns.items()}
+            labels = batch.labels.numpy().reshape(-1) > 0.5
+            of_rows = {
+                "labels": labels,
+                "candidate": candidate.score(columns),
+                "current": current.score(columns),
+                **told.of_rows(columns, current, dataset),
+            }
+            for name, values in of_rows.items():
+                found.setdefault(name, []).append(np.asarray(values))
+            report(1, len(labels))
+    joined = {name: np.concatenate(parts) for name, parts in found.items()}
+    labels = joined["labels"]
+    if labels.all() or not labels.any():
+        raise MerlinSimError(
+            f"{dataset.path}: {mapping} should have clicks and rows without. "
+            f"Received: {int(labels.sum()):,} clicks of {len(labels):,} rows"
+        )
+    users = joined.get("users", np.arange(len(labels))).astype(np.int64)
+    by_candidate, by_current = (
+        ScoredRows(users, labels, joined[name].astype(np.float32))
+        for name in ("candidate", "current")
+    )
+    segments = {n: joined[n] for n in (NEW_USERS, NEW_ITEMS, LONG_HISTORIES) if n in joined}
+    return ScoredTwice(by_candidate, by_current, segments, told.user is not None, told.long_from)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """The columns that tell whose a row is and of which segments; None for what there is not."""
+
+    label: str
+    user: str | None
+    item: str | None
+    history: str | None
+    long_from: int | None
+
+    @classmethod
+    def of(cls, dataset: DatasetDirectory, long_from: int | None) -> _Told:
+        channels = dataset.channels
+        item = next(iter(channels.get(TARGET_ITEM_FEATURES, ())), None)
+        history = next(iter(channels.get(POSITIVE_HISTORY, ())), None)
+        if history is None:
+            long_from = None
+        elif long_from is None:
+            long_from = max(1, int(dataset.schema[history].value_count.max) // 2)
+        user = user_column(dataset.schema)
+        return cls(channels[LABEL][0], user, item, history, long_from)
+
+    @property
+    def names(self) -> list[str]:
+        names = (self.user, self.item, self.history, self.label)
+        return [name for name in names if name is not None]
+
+    def of_rows(
+        self, columns: Mapping[str, Array], current: Judged, dataset: DatasetDirectory
+    ) -> dict[str, Array]:
+        """Return the users of rows, and for each segment which of them are of it."""
+        found = {}
+        if self.user is not None:
+            found["users"] = columns[self.user]
+            found[NEW_USERS] = _unknown(columns[self.user], self.user, current, dataset)
+        if self.item is not None:
+            found[NEW_ITEMS] = _unknown(columns[self.item], self.item, current, dataset)
+        if self.history is not None:
+            found[LONG_HISTORIES] = (columns[self.history] > 0).sum(axis=1) >= self.long_from
+        return found
+
+
+def _unknown(values: Array, name: str, current: Judged, dataset: DatasetDirectory) -> Array:
+    """Tell which ids the current model has no vector for, or did not have when it was trained."""
+    largest = current.columns.largest.get(name)
+    if largest is None and current.ids is not None:
+        domain = domain_of(dataset.schema[name])
+        known = None if domain is None else current.ids.domains.get(domain[0])
+        largest = None if known is None else known.largest
+    if largest is None:
+        return np.zeros(len(values), bool)
+    return np.asarray((values <= 0) | (values > largest))
+
+
+NOT_WORSE, WORSE, NOT_KNOWN = "not worse", "worse", "not known"
+TOO_FEW = "too few"
+AUC, LOG_LOSS, CALIBRATION = "auc", "log_loss", "calibration_error"
+MORE_IS_BETTER = {AUC: True, LOG_LOSS: False, CALIBRATION: False}
+TITLES = {AUC: "AUC", LOG_LOSS: "Log loss", CALIBRATION: "Calibration error"}
+
+
+class Margins(NamedTuple):
+    """By how much a candidate may be worse, absolute; 0 or more."""
+
+    auc: float
+    log_loss: float
+    calibration_error: float
+
+
+@dataclass(frozen=True)
+class Rules:
+    """When a candidate passes."""
+
+    margins: Margins
+    least_users: int = 100
+    """Users below which a segment is told, and not judged."""
+    strict_segments: bool = False
+    """Whether a segment has to be known to be not worse; else it must not be known to be worse."""
+    draws: int = DRAWS
+    """Sets of users that are drawn."""
+    seed: int = 0
+    """Of the draws."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One measure on one segment."""
+
+    segment: str
+    measure: str
+    rows: int
+    users: int
+    candidate: float | None
+    """None where the measure has no value: an AUC of clicks alone."""
+    current: float | None
+    difference: float | None
+    interval: tuple[float, float] | None
+    """Of the difference, 95% over users."""
+    margin: float
+    verdict: str
+
+    @property
+    def is_of_all(self) -> bool:
+        """Whether it is of all rows."""
+        return self.segment == ALL
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What came of a comparison."""
+
+    judgements: tuple[Judgement, ...]
+    rules: Rules
+
+    @property
+    def reasons(self) -> list[str]:
+        """Say what keeps the candidate out; nothing where it passes."""
+        return [_reason(found) for found in self.judgements if self._keeps_out(found)]
+
+    @property
+    def passed(self) -> bool:
+        """Whether the candidate may take the current model's place."""
+        return not self.reasons
+
+    def _keeps_out(self, found: Judgement) -> bool:
+        if found.verdict in (NOT_WORSE, TOO_FEW):
+            return False
+        return found.verdict == WORSE or found.is_of_all or self.rules.strict_segments
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold."""
+        return {
+            "passed": self.passed,
+            "reasons": self.reasons,
+            "rules": {**asdict(self.rules), "margins": self.rules.margins._asdict()},
+            "judgements": [asdict(found) for found in self.judgements],
+        }
+
+
+def judge(scored: ScoredTwice, rules: Rules, narrator: Narrator) -> Gate:
+    """Compare the two models, on the same sets of users drawn with replacement.
+
+    Args:
+        scored: What both say of each row.
+        rules: When the candidate passes.
+        narrator: Hears of the draws.
+    """
+    bootstrap = UserBootstrap(scored.candidate, rules.draws, rules.seed)
+    segments: dict[str, Array | None] = {ALL: None, **scored.segments}
+    prepared = {
+        (segment, measure, side): function
+        for segment, of in segments.items()
+        for side, rows in (("candidate", scored.candidate), ("current", scored.current))
+        for measure, function in _measures(bootstrap, rows, of)
+    }
+    rows = len(scored.candidate.labels)
+    with narrator.phase("drawing test users", rules.draws) as report:
+        drawn = bootstrap.draw(prepared, lambda: report(1, rows))
+    judgements = []
+    for segment, of in segments.items():
+        users = scored.candidate.users if of is None else scored.candidate.users[of]
+        of_segment = {
+            "segment": segment, "rows": len(users), "users": len(np.unique(users))
+        }  # fmt: skip
+        for measure in MORE_IS_BETTER:
+            keys = [(segment, measure, side) for side in ("candidate", "current")]
+            values = [prepared[key](bootstrap.once) for key in keys]
+            judgements.append(_judge(of_segment, measure, values, [drawn[k] for k in keys], rules))
+    return Gate(tuple(judgements), rules)
+
+
+def _measures(
+    bootstrap: UserBootstrap, rows: ScoredRows, of: Array | None
+) -> Iterator[tuple[str, OfUsers]]:
+    yield AUC, bootstrap.auc(rows, of)
+    yield LOG_LOSS, bootstrap.log_loss(rows, of)
+    yield CALIBRATION, bootstrap.calibration_error(rows, of)
+
+
+def _judge(
+    of_segment: Mapping[str, Any],
+    measure: str,
+    values: list[float],
+    drawn: list[Array],
+    rules: Rules,
+) -> Judgement:
+    margin: float = getattr(rules.margins, measure)
+    if not np.isfinite(values).all():
+        return Judgement(
+            measure=measure, candidate=None, current=None, difference=None, interval=None,
+            margin=margin, verdict=TOO_FEW, **of_segment,
+        )  # fmt: skip
+    candidate, current = values
+    apart = difference([candidate], [current], drawn[0][None], drawn[1][None])
+    verdict = _verdict(apart.over_users, margin, MORE_IS_BETTER[measure])
+    if of_segment["segment"] != ALL and of_segment["users"] < rules.least_users:
+        verdict = TOO_FEW
+    return Judgement(
+        measure=measure, candidate=candidate, current=current, difference=apart.mean,
+        interval=apart.over_users, margin=margin, verdict=verdict, **of_segment,
+    )  # fmt: skip
+
+
+def _verdict(interval: tuple[float, float] | None, margin: float, more_is_better: bool) -> str:
+    if interval is None:
+        return NOT_KNOWN
+    low, high = interval if more_is_better else (-interval[1], -interval[0])
+    if low >= -margin:
+        return NOT_WORSE
+    return WORSE if high < -margin else NOT_KNOWN
+
+
+def _reason(found: Judgement) -> str:
+    title = TITLES[found.measure]
+    if found.interval is None or found.difference is None:
+        return f"{title} of {found.segment}: whether it is worse is not known"
+    said = "is worse by more than" if found.verdict == WORSE else "may be worse by more than"
+    low, high = found.interval
+    return (
+        f"{title} of {found.segment} {said} {found.margin:g}: {found.difference:+.4f}, "
+        f"95% {low:+.4f} to {high:+.4f}"
+    )

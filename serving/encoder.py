@@ -1,0 +1,460 @@
+"""Events and plain rows become ids, as the fitted workflow would make them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..workflows.criteo.criteo_columns import LEAST_NUMBER, LOGARITHMS, model_number
+from ..workflows.vocabularies import Vocabularies
+from .event import (
+    CANDIDATES,
+    HISTORY,
+    HISTORY_TIMES,
+    NOT_GIVEN,
+    Event,
+    EventTimes,
+    Item,
+    csv_key,
+    csv_list,
+    csv_numbers,
+    missing_keys,
+    number_of,
+    parse_event,
+    refuse_all,
+)
+from .histories.store import Reading, StoreError, as_text
+from .limits import Limits, RequestError, UnavailableError
+from .lookups import (
+    UNSEEN,
+    IdLookup,
+    Lookup,
+    VocabularyLookup,
+    as_in_log,
+    check_storable,
+    read_workflow,
+)
+from .numbers import NumberEncoder, PlainNumbers, WorkflowNumbers
+from .servable import CATEGORIES, Column, Servable
+
+Ids = dict[str, npt.NDArray[np.generic]]
+NOT_READ = (
+    "the history that is kept of this user cannot be read: send it as `history`, or try again"
+)
+
+
+@dataclass(frozen=True)
+class EncodedEvent:
+    """One event as the model reads it: column -> ids."""
+
+    users: Ids
+    """Each [1]."""
+    targets: Ids
+    """Each [candidates]."""
+    histories: Ids
+    """Each [positions], oldest first; no longer than the model reads."""
+    keys: tuple[str, ...] = ()
+    """Those of the user's columns that are ids."""
+
+    @property
+    def candidates(self) -> int:
+        """How many scores are asked for."""
+        return len(next(iter(self.targets.values())))
+
+    @property
+    def unseen_candidates(self) -> npt.NDArray[np.bool_]:
+        """Which of them were not there when the workflow was fitted: [candidates]."""
+        return np.asarray(next(iter(self.targets.values())) == UNSEEN)
+
+    @property
+    def unseen_user(self) -> bool:
+        """Whether the user, in any of its keys, was not."""
+        return any(self.users[name][0] == UNSEEN for name in self.keys)
+
+
+class EventEncoder:
+    """Looks keys up in a servable's vocabularies.
+
+    A key that was not there when the workflow was fitted, and a null, are as the workflow has
+    them: id 0 (whose vector is never trained) as a user or a candidate, left out of a history.
+    Then the newest positions are kept, as many as the model reads. A feature of an item that is
+    not given is the item's own; of an unseen item it is 0.
+
+    Args:
+        servable: An opened servable.
+        limits: What is refused.
+        histories: Has the history of an event that brings none.
+    """
+
+    def __init__(
+        self,
+        servable: Servable,
+        limits: Limits | None = None,
+        histories: Reading | None = None,
+    ) -> None:
+        """Read the vocabularies."""
+        self.columns = servable.columns
+        self.limits = limits or Limits()
+        self.histories = histories
+        self.users = [find_lookup(servable, column) for column in self.columns.users]
+        features = [column.domain for column in self.columns.targets[1:]]
+        first, *others = self.columns.targets
+        self.items = [
+            find_lookup(servable, first, features),
+            *(find_lookup(servable, column) for column in others),
+        ]
+        workflow = read_workflow(servable)
+        self.numbers: NumberEncoder = PlainNumbers(self.columns)
+        if workflow is not None:
+            stated, fitted, _ = workflow
+            self.users = [as_in_log(lookup, stated, fitted) for lookup in self.users]
+            self.items = [as_in_log(lookup, stated, fitted) for lookup in self.items]
+            lists = [find_lookup(servable, column) for column in self.columns.target_lists]
+            by_name = {lookup.domain: lookup for lookup in lists}
+            table = Vocabularies(servable.path / CATEGORIES).items(first.domain)
+            self.numbers = WorkflowNumbers(*workflow, table, by_name, self.columns)
+        self.times: EventTimes | None = None
+        if workflow is not None and self.columns.intervals is not None:
+            self.times = EventTimes.of(stated, workflow[2], self.columns.intervals.name)
+
+    def fields_for(self, found: Collection[str]) -> tuple[str, ...]:
+        """Name what a row of a file needs, by the columns that the file has."""
+        intervals = (self.columns.intervals.name,) if self.columns.intervals else ()
+        if self.times is not None:
+            intervals = self.times.needed(found)
+        users = (*(column.name for column in self.columns.users), *self.numbers.user_fields)
+        history = (HISTORY,) if self.histories is None else ()
+        return tuple(dict.fromkeys((*users, *history, CANDIDATES, *intervals)))
+
+    def from_cells(self, cells: Mapping[str, str]) -> dict[str, Any]:
+        """Read the cells of a row of CSV; a list is JSON, or keys separated by ``|``.
+
+        Raises:
+            RequestError: Naming the first cell that cannot be read.
+        """
+        found: dict[str, Any] = {}
+        for column, lookup in zip(self.columns.users, self.users, strict=True):
+            found[column.name] = csv_key(cells[column.name], column.name, lookup.is_text)
+        for name in (HISTORY, CANDIDATES) if HISTORY in cells else (CANDIDATES,):
+            found[name] = csv_list(cells[name], name, self.items[0].is_text)
+        for name in self.numbers.user_fields:
+            found[name] = self.numbers.from_cell(name, cells[name])
+        if self.columns.intervals is not None and (name := self.columns.intervals.name) in cells:
+            found[name] = csv_numbers(cells[name], name)
+        if self.times is not None and HISTORY_TIMES in cells:
+            found[HISTORY_TIMES] = csv_list(cells[HISTORY_TIMES], HISTORY_TIMES, is_text=True)
+            found[self.times.timestamp] = cells.get(self.times.timestamp) or None
+        return found
+
+    def output_types(self) -> dict[str, Any]:
+        """Return the columns of a file of scores, beside line and scores, with their types."""
+        users = {
+            column.name: lookup.key_type
+            for column, lookup in zip(self.columns.users, self.users, strict=True)
+        }
+        return {**users, CANDIDATES: pa.list_(self.items[0].key_type)}
+
+    def output_row(self, event: Event) -> dict[str, Any]:
+        """Return what a file of scores says of an event."""
+        users = {
+            column.name: lookup.shown(event.users[column.name])
+            for column, lookup in zip(self.columns.users, self.users, strict=True)
+        }
+        return {**users, CANDIDATES: [item[0] for item in event.candidates]}
+
+    def parse(self, fields: Any) -> Event:
+        """Check the form of an event; see :func:`~merlin_sim.serving.event.parse_event`."""
+        (fields,) = self.with_histories([fields])
+        if isinstance(fields, Exception):
+            raise fields
+        beside = (self.numbers.user_fields, self.numbers.item_fields)
+        return parse_event(fields, self.columns, self.limits, beside, self.times)
+
+    def with_histories(self, events: Sequence[Any]) -> list[Any]:
+        """Return events with the histories that they do not bring, which are read together.
+
+        Returns:
+            A RequestError or an UnavailableError in the place of an event whose history cannot be
+            read.
+        """
+        found = list(events)
+        if self.histories is None:
+            return found
+        users: dict[int, str] = {}
+        for place, fields in enumerate(events):
+            if not isinstance(fields, Mapping) or HISTORY in fields:
+                continue
+            key = fields.get(self.columns.users[0].name)
+            found[place] = {**fields, HISTORY: []}
+            if isinstance(key, bool) or not isinstance(key, str | int):
+                continue  # nobody's, or refused where it is looked up
+            try:
+                check_storable(key, self.columns.users[0].name)
+                users[place] = as_text(key)
+            except RequestError as error:
+                found[place] = error
+        # Items that the model does not know will be left out: there are as many again.
+        newest = min(2 * self.columns.longest, self.limits.max_history)
+        for place, history in zip(
+            users, self.histories.read_all([*users.values()], newest) if users else (), strict=True
+        ):
+            if isinstance(history, StoreError):
+                print(f"merlin-sim: {history}", file=sys.stderr, flush=True)
+                found[place] = UnavailableError(NOT_READ)
+            else:
+                found[place] = {**events[place], HISTORY: history.items}
+        return found
+
+    def encode(self, event: Event) -> EncodedEvent:
+        """Look up an event's keys.
+
+        Raises:
+            RequestError: Naming the first key that is not of the vocabulary's type, and the first
+                feature that is neither given nor known.
+        """
+        targets = self._items(event.candidates, CANDIDATES)
+        return self._encode(event, targets, event.given or [{}] * len(event.candidates))
+
+    def encode_beside(self, event: Event, ids: npt.NDArray[np.int64]) -> EncodedEvent:
+        """Look up an event's keys beside items of these ids, of which nothing is given.
+
+        Args:
+            event: What is known of the user, without candidates.
+            ids: As :meth:`item_ids` returns them.
+
+        Raises:
+            RequestError: As :meth:`encode`.
+        """
+        self.limits.check_candidates(len(ids))
+        targets = [ids]
+        for place in range(1, len(self.items)):
+            if (known := self._known(place, ids)) is None:
+                raise RequestError(
+                    f"{CANDIDATES}: expected a servable that knows {self.items[place].domain!r} of "
+                    "its items"
+                )
+            targets.append(known)
+        return self._encode(event, targets, [{}] * len(ids))
+
+    def item_ids(self, keys: Sequence[Any]) -> npt.NDArray[np.int64]:
+        """Look up raw keys of items."""
+        first = self.items[0]
+        return np.array([first.look_up(key, CANDIDATES) for key in keys], np.int64)
+
+    def _encode(
+        self,
+        event: Event,
+        targets: Sequence[npt.NDArray[np.int64]],
+        given: Sequence[Mapping[str, Any]],
+    ) -> EncodedEvent:
+        columns = self.columns
+        users = {
+            column.name: np.array([lookup.look_up(event.users[column.name], column.name)])
+            for column, lookup in zip(columns.users, self.users, strict=True)
+        }
+        history = self._items(event.history, HISTORY)
+        seen = np.flatnonzero(history[0] != UNSEEN)[-columns.longest :]
+        histories = {
+            column.name: ids[seen].astype(column.dtype)
+            for column, ids in zip(columns.histories, history, strict=True)
+        }
+        if columns.intervals is not None and event.intervals is not None:
+            column = columns.intervals
+            histories[column.name] = np.array(event.intervals, column.dtype)[seen]
+        ids = {
+            c.name: found.astype(c.dtype) for c, found in zip(columns.targets, targets, strict=True)
+        }
+        return EncodedEvent(
+            {c.name: users[c.name].astype(c.dtype) for c in columns.users}
+            | self.numbers.of_user(event.beside_user),
+            ids | self.numbers.of_items(users, targets, given, CANDIDATES),
+            histories,
+            tuple(column.name for column in columns.users),
+        )
+
+    def encode_items(self, items: Sequence[Item]) -> Ids:
+        """Look up items of nobody, as candidates: column -> ids or numbers, [items].
+
+        Raises:
+            RequestError: As :meth:`encode`.
+        """
+        nobody: Ids = {column.name: np.zeros(1, np.int64) for column in self.columns.users}
+        found = self._items(items, CANDIDATES)
+        ids: Ids = {
+            column.name: values.astype(column.dtype)
+            for column, values in zip(self.columns.targets, found, strict=True)
+        }
+        return ids | self.numbers.of_items(nobody, found, [{}] * len(items), CANDIDATES)
+
+    def _items(self, items: Sequence[Item], where: str) -> list[npt.NDArray[np.int64]]:
+        """The ids of items, feature by feature."""
+        first = self.items[0]
+        found = [first.look_up(item[0], f"{where}[{i}]") for i, item in enumerate(items)]
+        ids = np.array(found, np.int64)
+        beside = range(1, len(self.items))
+        return [ids, *(self._features(place, items, ids, where) for place in beside)]
+
+    def _features(
+        self, place: int, items: Sequence[Item], ids: npt.NDArray[np.int64], where: str
+    ) -> npt.NDArray[np.int64]:
+        """The ids of a feature: what is given, else what is known of the items."""
+        lookup = self.items[place]
+        known = self._known(place, ids)
+        given = [i for i, item in enumerate(items) if item[place] is not NOT_GIVEN]
+        if known is None and len(given) < len(items):
+            i = next(i for i, item in enumerate(items) if item[place] is NOT_GIVEN)
+            raise RequestError(
+                f"{where}[{i}]: expected an object with {lookup.domain!r}, which this servable "
+                f"does not know of its items; received {items[i][0]!r:.60}"
+            )
+        found = np.zeros_like(ids) if known is None else known
+        for i in given:
+            found[i] = lookup.look_up(items[i][place], f"{where}[{i}].{lookup.domain}")
+        return found
+
+    def _known(self, place: int, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
+        """The ids of a feature that is known of the items; None where it is not."""
+        known = self.items[0].features.get(self.items[place].domain)
+        return None if known is None else np.asarray(known)[ids].astype(np.int64)
+
+
+def find_lookup(servable: Servable, column: Column, features: Sequence[str] = ()) -> Lookup:
+    """Read the vocabulary of a column, and those features of its keys that stand in it."""
+    path = servable.vocabulary(column.domain)
+    if path is None:
+        return IdLookup(column.domain, int(column.largest_id or 0))
+    return VocabularyLookup.read(column.domain, path, features)
+
+
+class RowEncoder:
+    """Does for plain rows what :class:`EventEncoder` does for events.
+
+        {"user": "A1", "item": "B9", "price": 2.5}
+
+    A row has the columns that the model reads, by name: of ids the raw key, looked up in the
+    dataset's vocabulary (without one the key is the id), of numbers the number as the dataset has
+    it; where the dataset was made of a click log, as the log has it, None for a missing one. It is
+    an event of one candidate.
+    """
+
+    def __init__(self, servable: Servable, limits: Limits | None = None) -> None:
+        """Read the vocabularies."""
+        self.columns = servable.columns
+        self.limits = limits or Limits()
+        self.raw_numbers = servable.takes_raw_numbers
+        self.lookups: dict[str, Lookup | None] = {
+            column.name: None if column.largest_id is None else find_lookup(servable, column)
+            for column in self.columns.targets
+        }
+
+    def fields_for(self, found: Collection[str]) -> tuple[str, ...]:
+        """Name what a row of a file needs, whatever else the file has."""
+        return tuple(self.lookups)
+
+    def from_cells(self, cells: Mapping[str, str]) -> dict[str, Any]:
+        """Read the cells of a row of CSV.
+
+        Raises:
+            RequestError: Naming the first cell that cannot be read.
+        """
+        return {name: self._read_cell(cells[name], name) for name in self.lookups}
+
+    def output_types(self) -> dict[str, Any]:
+        """Return the columns of a file of scores, beside line and scores, with their types."""
+        return {
+            name: pa.float64() if lookup is None else lookup.key_type
+            for name, lookup in self.lookups.items()
+        }
+
+    def output_row(self, event: Event) -> dict[str, Any]:
+        """Return what a file of scores says of a row."""
+        row = zip(self.lookups.items(), event.candidates[0], strict=True)
+        return {
+            name: float(value) if lookup is None and value is not None else value
+            for (name, lookup), value in row
+        }
+
+    def parse(self, fields: Any) -> Event:
+        """Check the form of a row.
+
+        Raises:
+            RequestError: Naming the columns that it lacks.
+        """
+        if not isinstance(fields, Mapping):
+            raise RequestError(f"expected an object, received {fields!r:.60}")
+        refuse_all([*missing_keys(fields, self.lookups)])
+        return Event({}, [tuple(fields[name] for name in self.lookups)], [], None)
+
+    def with_histories(self, events: Sequence[Any]) -> list[Any]:
+        """Return rows as they are: they have no histories."""
+        return list(events)
+
+    def encode(self, event: Event) -> EncodedEvent:
+        """Look up a row's keys.
+
+        Raises:
+            RequestError: Naming the first value that is not of its column's type.
+        """
+        values = event.candidates[0]
+        targets = {
+            column.name: np.array([self._encode(column, value)], column.dtype)
+            for column, value in zip(self.columns.targets, values, strict=True)
+        }
+        return EncodedEvent({}, targets, {})
+
+    def _encode(self, column: Column, value: Any) -> float:
+        lookup = self.lookups[column.name]
+        if lookup is not None:
+            return lookup.look_up(value, column.name)
+        if value is None and self.raw_numbers:
+            return model_number(None)
+        number = number_of(value, column.name)
+        if not self.raw_numbers:
+            return number
+        if number < LEAST_NUMBER:
+            raise RequestError(
+                f"{column.name}: expected a number of at least {LEAST_NUMBER}: {LOGARITHMS} is "
+                f"taken of it; received {value!r:.60}"
+            )
+        return model_number(number)
+
+    def _read_cell(self, cell: str, name: str) -> Any:
+        lookup = self.lookups[name]
+        if lookup is not None:
+            return csv_key(cell, name, lookup.is_text)
+        if not cell and self.raw_numbers:
+            return None
+        try:
+            return float(cell)
+        except ValueError:
+            raise RequestError(f"{name}: expected a number, received {cell!r:.60}") from None
+
+
+Encoder = EventEncoder | RowEncoder
+"""What makes ids of requests."""
+
+
+def open_encoder(
+    servable: Servable, limits: Limits | None = None, histories: Reading | None = None
+) -> Encoder:
+    """Open what makes a servable's requests: of events or of plain rows.
+
+    Args:
+        servable: An opened servable.
+        limits: What is refused.
+        histories: Has the histories of events that bring none.
+
+    Raises:
+        MerlinSimError: Where there are histories, and the model reads none, or their times too.
+    """
+    if histories is not None:
+        servable.check_reads_histories()
+    if servable.takes_rows:
+        return RowEncoder(servable, limits)
+    return EventEncoder(servable, limits, histories)

@@ -1,1 +1,0 @@
-"""Raw events: read, checked, encoded."""

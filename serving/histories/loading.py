@@ -1,0 +1,115 @@
+"""Interactions from where they are already: a raw log, or what a dataset keeps of its log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...foundation.exceptions import MerlinSimError
+from ...foundation.progress import Narrator
+from ...schemas.users_layout import JOINS
+from ...workflows.behaviour_columns import ROLE, BehaviourColumns
+from ...workflows.interactions import with_roles
+from ...workflows.preprocess.earlier_histories import EarlierHistories
+from ...workflows.preprocess.fitted import FittedWorkflow
+from ...workflows.rules import ITEM_ORDER
+from ...workflows.table_log import TableLog
+from ...workflows.text_lines import SKIP, BadRow, BadRows, refuse
+from .store import ITEM, USER, Interaction, InteractionError, check_time, key_text
+
+DATES = "date in ns"
+"""Times that are too fine: they are kept in microseconds."""
+ROWS = 100_000
+"""Interactions that are handed over at once."""
+
+
+def read_log(
+    source: TableLog, on_bad_rows: str, bad: list[BadRows], narrator: Narrator
+) -> Iterator[list[Interaction]]:
+    """Read what makes history in a log: what was taken, by the behaviours that do.
+
+    Args:
+        source: The log, with the columns that say so.
+        on_bad_rows: Whether rows that cannot be read are refused or left out.
+        bad: Told which were left out.
+        narrator: Told how far it is.
+    """
+    columns, kind = source.columns, source.time_kind()
+    with narrator.phase("reading interactions", source.size()) as report:
+        for block in source.blocks():
+            lines, done = block.lines_before(), 0
+            of_block = BadRows(str(block.path))
+            for piece in source.read(block):
+                if piece.bad and on_bad_rows != SKIP:
+                    first = piece.bad[0]
+                    raise refuse(block.path, BadRow(first.line + lines, first.reason))
+                of_block.add(piece.bad, lines)
+                lines += piece.lines
+                table = _those_that_join(piece.table, columns)
+                yield from _interactions(table, columns, kind, str(block.path))
+                report(piece.done - done, table.num_rows)
+                done = piece.done
+            if of_block.count:
+                bad.append(of_block)
+
+
+def _those_that_join(table: pa.Table, columns: BehaviourColumns) -> pa.Table:
+    if columns.behaviour is not None:
+        with_role, _ = with_roles(table, columns)
+        return with_role.filter(pc.equal(pc.bit_wise_and(with_role[ROLE], JOINS), JOINS))
+    if columns.label is not None:
+        return table.filter(pc.equal(table[columns.label], 1))
+    return table
+
+
+def read_dataset(directory: Path, narrator: Narrator) -> Iterator[list[Interaction]]:
+    """Read what a dataset keeps of its users' histories, for the next day and for a server.
+
+    Raises:
+        MerlinSimError: Where it keeps none, or a file is not as workflow.json says.
+    """
+    workflow = FittedWorkflow.load(directory)
+    kept, columns = workflow.kept, workflow.columns
+    if kept is None:
+        raise MerlinSimError(
+            f"{directory}: keeps no histories: its workflow.json was written by a version that "
+            "kept none. `merlin-sim preprocess` makes it anew."
+        )
+    return _read_kept(kept, columns, workflow.rules.equal_times == ITEM_ORDER, narrator)
+
+
+def _read_kept(
+    kept: EarlierHistories, columns: BehaviourColumns, by_item: bool, narrator: Narrator
+) -> Iterator[list[Interaction]]:
+    names = [columns.user, columns.item, columns.timestamp, ROLE]
+    with narrator.phase("reading histories", kept.size()) as report:
+        for path in kept.paths:
+            table = kept.read(path, names)
+            table = table.filter(pc.equal(pc.bit_wise_and(table[ROLE], JOINS), JOINS))
+            if by_item:
+                order = [(name, "ascending") for name in (columns.timestamp, columns.item)]
+                table = table.sort_by(order)
+            yield from _interactions(table, columns, kept.times, str(path))
+            report(path.stat().st_size, table.num_rows)
+
+
+def _interactions(
+    table: pa.Table, columns: BehaviourColumns, kind: str, path: str
+) -> Iterator[list[Interaction]]:
+    for start in range(0, table.num_rows, ROWS):
+        part = table.slice(start, ROWS)
+        times = np.asarray(part[columns.timestamp])
+        if kind == DATES:
+            times = times // 1000
+        users, items = part[columns.user].to_pylist(), part[columns.item].to_pylist()
+        try:
+            yield [
+                Interaction(key_text(user, USER), key_text(item, ITEM), check_time(time))
+                for user, item, time in zip(users, items, times.tolist(), strict=True)
+            ]
+        except InteractionError as error:
+            raise MerlinSimError(f"{path}: {error}.") from error

@@ -1,0 +1,334 @@
+"""Histories on a Redis server, where one machine's file does not do. Needs the extra `redis`.
+
+A user's history is a list, an interaction its time and its item as JSON. What has to happen at once
+is a script, which Redis runs alone; so it is one server (with replicas), not a cluster. A store is
+filled under a new number, its generation, and then takes the old one's place at once.
+
+Redis answers when an append is in its memory. That a server which was killed has it again is a
+matter of its own configuration: `appendonly yes`.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+from .store import FORMAT, Filling, History, Interaction, StoreError, as_text, only
+
+ABOUT = "merlin-sim:histories"
+"""The key of what is known of a store; all its keys begin so. One store has one of the server's
+databases."""
+PATIENCE_SECONDS = 30.0
+"""How long a server may take to answer whoever fills a store, or looks at one."""
+READ_SECONDS = 0.5
+"""The same of whoever waits for an answer of a model."""
+APPEND_SECONDS = 5.0
+"""The same of an append: what was not answered may have been kept all the same."""
+_MAKE = """
+if redis.call('EXISTS', KEYS[1]) == 1 then return end
+redis.call('HSET', KEYS[1], 'format', ARGV[1], 'generation', 1, 'generations', 1)
+if ARGV[2] ~= '' then redis.call('HSET', KEYS[1], 'keep', ARGV[2]) end
+"""
+_APPEND = """
+local generation = ARGV[1]
+if generation == '' then generation = redis.call('HGET', KEYS[1], 'generation') end
+local keep = redis.call('HGET', KEYS[1], 'keep')
+local function moment(entry)
+  return tonumber(string.match(entry, '^%S+')) or -math.huge
+end
+for place = 2, #ARGV, 3 do
+  local user, time, item = ARGV[place], ARGV[place + 1], ARGV[place + 2]
+  local history = KEYS[1] .. ':' .. generation .. ':' .. user
+  local newest = redis.call('LINDEX', history, -1)
+  if newest and time == 'null' then time = string.match(newest, '^%S+') end
+  local entry = time .. ' ' .. item
+  local later = {}
+  while newest and moment(newest) > moment(entry) do
+    table.insert(later, redis.call('RPOP', history))
+    newest = redis.call('LINDEX', history, -1)
+  end
+  redis.call('RPUSH', history, entry)
+  for last = #later, 1, -1 do redis.call('RPUSH', history, later[last]) end
+  if keep then redis.call('LTRIM', history, -keep, -1) end
+  redis.call('SADD', KEYS[1] .. ':' .. generation, user)
+end
+"""
+_READ = """
+local about = redis.call('HMGET', KEYS[1], 'format', 'generation')
+local found = {about[1] or ''}
+for place = 2, #ARGV do
+  local history = KEYS[1] .. ':' .. (about[2] or '') .. ':' .. ARGV[place]
+  found[place] = table.concat(redis.call('LRANGE', history, -ARGV[1], -1), '\\n')
+end
+return found
+"""
+"""The store's form, then one text of each user: a thousand small answers take Python ten times as
+long."""
+_DELETE = """
+local about = redis.call('HMGET', KEYS[1], 'generation', 'generations')
+local count = redis.call('LLEN', KEYS[1] .. ':' .. about[1] .. ':' .. ARGV[1])
+for generation = 1, about[2] do
+  redis.call('DEL', KEYS[1] .. ':' .. generation .. ':' .. ARGV[1])
+  redis.call('SREM', KEYS[1] .. ':' .. generation, ARGV[1])
+end
+return count
+"""
+_TAKE_PLACE = """
+if redis.call('GET', KEYS[2]) ~= ARGV[1] then return 'another one is filling the store' end
+local current = redis.call('HGET', KEYS[1], 'generation')
+if ARGV[2] == '' and redis.call('SCARD', KEYS[1] .. ':' .. current) > 0 then
+  return 'interactions came meanwhile'
+end
+redis.call('HSET', KEYS[1], 'generation', ARGV[1])
+return ''
+"""
+_CURRENT = ""
+FILLING = f"{ABOUT}:filling"
+"""Has the generation that is being filled, and goes by itself where that has stopped."""
+_FILLING_SECONDS = 60
+
+
+def shown_address(address: str) -> str:
+    """Say where a Redis server is, without what opens it.
+
+    >>> shown_address("redis://me:secret@10.0.0.7:6379/0?password=secret")
+    'redis://10.0.0.7:6379/0'
+    """
+    scheme, _, rest = address.partition("://")
+    place = rest.partition("?")[0]
+    host, slash, path = place.partition("/") if scheme != "unix" else ("", "", place)
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path.rpartition('@')[2]}"
+
+
+def _texts(interactions: Sequence[Interaction]) -> list[str]:
+    return [text for i in interactions for text in (i.user, as_text(i.time), i.item)]
+
+
+class RedisStore:
+    """See :class:`~merlin_sim.serving.histories.store.HistoryStore`.
+
+    Args:
+        address: Where the server is.
+        keep: See :func:`~merlin_sim.serving.histories.open_store.open_store`.
+        create: The same.
+    """
+
+    def __init__(self, address: str, keep: int | None, create: bool, later: bool = False) -> None:
+        """Connect, or make ready to."""
+        self.shown = shown_address(address)
+        try:
+            import redis
+        except ImportError as error:
+            raise StoreError(
+                f"{self.shown}: needs the package redis: run `make setup` in your clone of "
+                "merlin-sim, or `pip install -e '.[redis]'` there."
+            ) from error
+        self._errors_of_redis = (redis.RedisError, ValueError, OSError)
+        self.keep: int | None = None
+        self._breaker = Breaker(self.shown)
+        with self._errors():
+            self._redis = self._client(redis, address, PATIENCE_SECONDS)
+            self._append = self._redis.register_script(_APPEND)
+            self._take_place = self._redis.register_script(_TAKE_PLACE)
+            self._delete = self._redis.register_script(_DELETE)
+            self._read = self._client(redis, address, READ_SECONDS).register_script(_READ)
+            served = self._client(redis, address, APPEND_SECONDS)
+            self._append_served = served.register_script(_APPEND)
+        if not later:
+            self._open(keep, create)
+
+    @staticmethod
+    def _client(redis: Any, address: str, seconds: float) -> Any:
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+
+        # Once more where a connection was closed while nobody used it; never after a time-out.
+        again = Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,))
+        return redis.Redis.from_url(
+            address, decode_responses=True, socket_timeout=seconds,
+            socket_connect_timeout=seconds, retry=again,
+        )  # fmt: skip
+
+    def _open(self, keep: int | None, create: bool) -> None:
+        with self._errors():
+            if create:
+                make = self._redis.register_script(_MAKE)
+                make(keys=[ABOUT], args=[FORMAT, "" if keep is None else keep])
+            about = self._redis.hgetall(ABOUT)
+        if not about:
+            raise StoreError(f"{self.shown}: no store there: `merlin-sim histories load` makes it.")
+        self._check_format(about.get("format"))
+        self.keep = int(about["keep"]) if "keep" in about else None
+        if keep not in (None, self.keep):
+            raise StoreError(
+                f"{self.shown}: was made to keep {self.keep or 'all'} interactions of a user, "
+                f"received `keep` = {keep}."
+            )
+
+    def _check_format(self, found: str | None) -> None:
+        if found != str(FORMAT):
+            raise StoreError(f"{self.shown}: expected a store of form {FORMAT}, found {found}.")
+
+    def append(self, interactions: Sequence[Interaction]) -> None:
+        """See HistoryStore."""
+        with self._breaker, self._errors():
+            self._append_served(keys=[ABOUT], args=[_CURRENT, *_texts(interactions)])
+
+    def read(self, user: str, newest: int) -> History:
+        """See HistoryStore."""
+        return only(self.read_all([user], newest))
+
+    def read_all(self, users: Sequence[str], newest: int) -> list[History | StoreError]:
+        """See Reading; one round trip for all users."""
+        if newest < 1:
+            return [History([], []) for _ in users]
+        try:
+            with self._breaker, self._errors():
+                form, *texts = self._read(keys=[ABOUT], args=[newest, *users])
+            self._check_format(form)
+        except StoreError as error:
+            return [error for _ in users]
+        return [self._history(user, text) for user, text in zip(users, texts, strict=True)]
+
+    def _history(self, user: str, text: str) -> History | StoreError:
+        try:
+            entries = [entry.split(" ", 1) for entry in text.split("\n") if entry]
+            times, items = ([entry[place] for entry in entries] for place in (0, 1))
+            return History(json.loads(f"[{','.join(items)}]"), json.loads(f"[{','.join(times)}]"))
+        except (ValueError, IndexError) as error:
+            return StoreError(f"{self.shown}: the history of {user:.60} is none: {error}.")
+
+    def delete(self, user: str) -> int:
+        """See HistoryStore."""
+        with self._errors():
+            return int(self._delete(keys=[ABOUT], args=[user]))
+
+    def users(self) -> int:
+        """See HistoryStore."""
+        with self._errors():
+            return int(self._redis.scard(f"{ABOUT}:{self._redis.hget(ABOUT, 'generation')}"))
+
+    @contextmanager
+    def load(self, overwrite: bool) -> Iterator[Filling]:
+        """See HistoryStore; others read what was there until the block ends.
+
+        With ``overwrite`` what they append meanwhile goes with what was there.
+        """
+        if self.users() and not overwrite:
+            raise StoreError(f"{self.shown}: expected an empty store, or `--overwrite`.")
+        with self._errors():
+            generation = str(self._redis.hincrby(ABOUT, "generations", 1))
+            if not self._redis.set(FILLING, generation, nx=True, ex=_FILLING_SECONDS):
+                raise StoreError(f"{self.shown}: another one is filling the store.")
+        try:
+            with self._errors():
+                self._clear_others()  # what was left by one that was killed
+            yield _NewGeneration(self, generation)
+            with self._errors():
+                overwriting = "1" if overwrite else ""
+                keys = [ABOUT, FILLING]
+                if problem := self._take_place(keys=keys, args=[generation, overwriting]):
+                    raise StoreError(f"{self.shown}: {problem}; nothing was loaded.")
+        finally:
+            with self._errors():
+                if self._redis.get(FILLING) == generation:
+                    self._clear_others()
+                    self._redis.delete(FILLING)
+
+    def fill(self, generation: str, interactions: Sequence[Interaction]) -> None:
+        """Append to a generation that will be read when it is whole."""
+        with self._errors():
+            self._append(keys=[ABOUT], args=[generation, *_texts(interactions)])
+            self._redis.expire(FILLING, _FILLING_SECONDS)
+
+    def close(self) -> None:
+        """See HistoryStore."""
+        for client in (self._redis, self._read.registered_client,
+                       self._append_served.registered_client):  # fmt: skip
+            client.close()
+
+    def _clear_others(self) -> None:
+        """Remove all generations but the one that is read: older ones, and what was given up."""
+        generation, made = self._redis.hmget(ABOUT, "generation", "generations")
+        for other in range(1, int(made) + 1):
+            users = f"{ABOUT}:{other}"
+            if str(other) == generation:
+                continue
+            while names := self._redis.srandmember(users, 1000):
+                self._redis.unlink(*(f"{users}:{name}" for name in names))
+                self._redis.srem(users, *names)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except self._errors_of_redis as error:
+            raise StoreError(f"{self.shown}: {error}.") from error
+
+
+class _NewGeneration:
+    """What is not read yet."""
+
+    def __init__(self, store: RedisStore, generation: str) -> None:
+        self.store, self.generation = store, generation
+
+    def append(self, interactions: Sequence[Interaction]) -> None:
+        """See Filling."""
+        self.store.fill(self.generation, interactions)
+
+
+FIRST_SECONDS, MOST_SECONDS = 1.0, 15.0
+"""How long it is left alone after it failed once, and at most after it failed again and again."""
+
+
+class Breaker:
+    """Lets calls through as long as they succeed; use as a context manager around each.
+
+    After a failure calls are refused at once for a while. Then one is let through: where it
+    succeeds all are again, where it fails they are refused twice as long.
+    """
+
+    def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """Let calls through."""
+        self._what, self._clock = what, clock
+        self._lock = threading.Lock()
+        self._failures = 0
+        self._until = 0.0
+        """When the next call is let through."""
+
+    def __enter__(self) -> None:
+        """Let a call through.
+
+        Raises:
+            StoreError: Where none is just now.
+        """
+        with self._lock:
+            now = self._clock()
+            if self._failures and now < self._until:
+                raise StoreError(
+                    f"{self._what}: did not answer; it is asked again in {self._until - now:.1f} s."
+                )
+            if self._failures:
+                self._until = now + self._pause()  # this call tries, others wait for what it finds
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Take note of how the call went."""
+        with self._lock:
+            if error is None:
+                self._failures = 0
+            elif isinstance(error, StoreError):
+                self._failures += 1
+                self._until = self._clock() + self._pause()
+
+    def _pause(self) -> float:
+        return float(min(FIRST_SECONDS * 2 ** (self._failures - 1), MOST_SECONDS))

@@ -1,0 +1,199 @@
+"""Interactions as they are kept, and what a store of them can do, whatever keeps them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol
+
+from ...foundation.exceptions import MerlinSimError
+
+USER, ITEM, TIME = "user", "item", "time"
+LARGEST_TIME = 1 << 53
+"""Times are compared as floats of 64 bits, in which larger whole numbers fall together."""
+LONGEST_KEY = 1 << 12
+"""Characters of a user's or an item's key, as JSON."""
+
+
+class InteractionError(MerlinSimError):
+    """An interaction that cannot be kept; the message says what was expected and what came."""
+
+
+class Interaction(NamedTuple):
+    """What a user did, once."""
+
+    user: str
+    """The user's key as JSON, so that 7 and "7" are two users."""
+    item: str
+    """The item as JSON: its key, or an object with keys by the names of their domains."""
+    time: float | None = None
+    """When. Without one it stands after all that its user did before."""
+
+
+def parse_interaction(fields: Any) -> Interaction:
+    """Check the form of an interaction.
+
+    >>> parse_interaction({"user": "A1", "item": {"item_id": "B7"}, "time": 12})
+    Interaction(user='"A1"', item='{"item_id":"B7"}', time=12)
+
+    Raises:
+        InteractionError: With the first thing that is wrong.
+    """
+    if not isinstance(fields, Mapping):
+        raise InteractionError(f"expected an object, received {fields!r:.60}")
+    for name in (USER, ITEM):
+        if name not in fields:
+            received = ", ".join(map(repr, fields)) or "none"
+            raise InteractionError(f"expected the key {name!r}, received only: {received:.200}")
+    unknown = [name for name in fields if name not in (USER, ITEM, TIME)]
+    if unknown:
+        raise InteractionError(f"expected only {USER}, {ITEM}, {TIME}, received {unknown[0]!r:.60}")
+    return Interaction(
+        key_text(fields[USER], USER), _item_text(fields[ITEM]), check_time(fields.get(TIME))
+    )
+
+
+def as_text(value: Any) -> str:
+    """A key, an item or a time as JSON, as stores keep it."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def key_text(key: Any, where: str) -> str:
+    """A key as it is kept.
+
+    >>> key_text(7, "user"), key_text("7", "user")
+    ('7', '"7"')
+
+    Raises:
+        InteractionError: Where it is no text and no whole number, too long, or one that no log
+            can hold; with ``where``.
+    """
+    if isinstance(key, bool) or not isinstance(key, str | int):
+        raise InteractionError(f"{where}: expected a text or a whole number, received {key!r:.60}")
+    if isinstance(key, int) and not -(2**63) <= key < 2**63:
+        raise InteractionError(
+            f"{where}: expected a whole number of 64 bits, received one of {key.bit_length()} bits"
+        )
+    text = as_text(key)
+    if len(text) > LONGEST_KEY:
+        raise InteractionError(
+            f"{where}: expected a key of at most {LONGEST_KEY:,} characters, received {len(text):,}"
+        )
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a pair of surrogates, which no store can write
+        raise InteractionError(
+            f"{where}: expected characters of Unicode, received {key!a:.60}"
+        ) from None
+    return text
+
+
+def _item_text(item: Any) -> str:
+    if not isinstance(item, Mapping):
+        return key_text(item, ITEM)
+    if not item:
+        raise InteractionError(f"{ITEM}: expected at least one key, received {{}}")
+    keys = (f"{as_text(name)}:{key_text(key, f'{ITEM}.{name}')}" for name, key in item.items())
+    return "{" + ",".join(keys) + "}"
+
+
+def check_time(time: Any) -> float | None:
+    """A time as it is kept.
+
+    Raises:
+        InteractionError: Where it is no number that can be compared with others.
+    """
+    if time is None:
+        return None
+    if isinstance(time, bool) or not isinstance(time, int | float) or not math.isfinite(time):
+        raise InteractionError(f"{TIME}: expected a number, received {time!r:.60}")
+    if abs(time) > LARGEST_TIME:
+        raise InteractionError(
+            f"{TIME}: expected a number between -2^53 and 2^53, received {time!r:.60}: "
+            "count in microseconds or longer"
+        )
+    kept: float = time  # a whole number stays one
+    return kept
+
+
+FORMAT = 1
+
+
+class StoreError(MerlinSimError):
+    """A store that cannot be opened, read or written."""
+
+
+class History(NamedTuple):
+    """A user's interactions, oldest first."""
+
+    items: list[Any]
+    """Keys, or objects with keys, as a raw event has them."""
+    times: list[float | None]
+    """When each was; None where nobody said."""
+
+
+class Filling(Protocol):
+    """Takes what a store is filled with."""
+
+    def append(self, interactions: Sequence[Interaction]) -> None:
+        """Keep interactions, of any users: all of them or, where it fails, none."""
+
+
+class Reading(Protocol):
+    """Knows what users did."""
+
+    def read_all(self, users: Sequence[str], newest: int) -> list[History | StoreError]:
+        """Return the newest interactions of each user, read together; none of an unknown user.
+
+        Args:
+            users: Keys as :func:`~merlin_sim.serving.histories.store.key_text` gives them.
+            newest: How many of each at most.
+
+        Returns:
+            In the place of a user whose history cannot be read, why.
+        """
+
+
+class HistoryStore(Filling, Reading, Protocol):
+    """Keeps the interactions of users, in the order of their times.
+
+    Those of one time stand as they came. What :meth:`append` has returned from is kept, though the
+    process, or that of the store, be killed. Several processes, and threads, may use one store.
+    """
+
+    def read(self, user: str, newest: int) -> History:
+        """Return the newest interactions of one user.
+
+        Raises:
+            StoreError: Where they cannot be read.
+        """
+
+    def delete(self, user: str) -> int:
+        """Forget a user; return how many interactions were kept."""
+
+    def users(self) -> int:
+        """Count the users."""
+
+    def load(self, overwrite: bool) -> AbstractContextManager[Filling]:
+        """Fill the store: what is appended within the block is kept whole or not at all.
+
+        Args:
+            overwrite: Put it in the place of what is there; else the store should be empty.
+        """
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+
+
+def only(found: Sequence[History | StoreError]) -> History:
+    """Return the one history of a single user.
+
+    Raises:
+        StoreError: Where it could not be read.
+    """
+    (history,) = found
+    if isinstance(history, StoreError):
+        raise history
+    return history

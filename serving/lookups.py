@@ -1,0 +1,243 @@
+"""Raw keys -> ids of one domain, as the dataset has them; no key is ever executed or guessed."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..foundation.files import read_json
+from ..workflows.feature import LEVELS, FeatureSet, Number
+from ..workflows.fitted_numbers import FittedNumbers, expected_of
+from ..workflows.preprocess.fitted import read_fitted_features
+from ..workflows.raw_values import category_of, numbers_of
+from .limits import RequestError
+from .servable import WORKFLOW, Servable
+
+ID, KEY = "id", "key"
+UNSEEN = 0
+"""The id of a key that was not there when the workflow was fitted."""
+
+
+TRIED = (1.0, 0.5, 10.0, 100.0, 0.0, 1000.0, -1.0)
+"""Numbers for an example, of which the first that a workflow takes is given."""
+
+
+def a_number(takes: Callable[[float], bool]) -> float:
+    """Give a number for an example, which ``takes`` says is accepted, if any of some is."""
+    return next(filter(takes, TRIED), TRIED[0])
+
+
+def check_storable(key: str | int, where: str) -> None:
+    """Refuse a key that no log can hold, nor a file of scores or a store of histories.
+
+    Raises:
+        RequestError: Where it has a lone surrogate, or more than 64 bits.
+    """
+    if isinstance(key, int):
+        if not -(2**63) <= key < 2**63:
+            raise RequestError(f"{where}: expected a whole number of 64 bits, received {key!r:.60}")
+        return
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        raise RequestError(
+            f"{where}: expected text, received a lone surrogate in {key!a:.60}"
+        ) from None
+
+
+class Lookup(ABC):
+    """Raw keys -> ids of one domain."""
+
+    domain: str
+    """Its name."""
+    is_text: bool
+    """Whether keys are text; whole numbers otherwise."""
+    features: Mapping[str, npt.NDArray[np.int64]] = MappingProxyType({})
+    """Ids of an item's features by item id, where they are known."""
+
+    @abstractmethod
+    def look_up(self, key: Any, where: str) -> int:
+        """Return the id of a key; of none, what the workflow has for features without a value.
+
+        Args:
+            key: A key as the log has it, or None.
+            where: What the key is, for messages.
+        """
+
+    @abstractmethod
+    def example(self, place: int) -> Any:
+        """Return a known key: another one for each place, as long as there are so many."""
+
+    @property
+    def key_type(self) -> Any:
+        """The arrow type of what a file of scores shows."""
+        return pa.string() if self.is_text else pa.int64()
+
+    def shown(self, key: Any) -> Any:
+        """Return a key as a file of scores shows it."""
+        return key
+
+
+@dataclass(frozen=True)
+class VocabularyLookup(Lookup):
+    """The ids of one domain.
+
+    The keys are held in a dictionary: about 100 bytes a key, looked up in about 0.1 us.
+    """
+
+    domain: str
+    ids: dict[Any, int]
+    """Raw key -> id."""
+    is_text: bool
+    features: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
+    """Ids of an item's features by item id; id 0 has 0."""
+
+    @classmethod
+    def read(cls, domain: str, path: Path, features: Sequence[str] = ()) -> VocabularyLookup:
+        """Read a vocabulary, and those columns of ``features`` that it has."""
+        names = pq.read_schema(path).names
+        found = [name for name in features if name in names]
+        table = pq.read_table(path, columns=[ID, KEY, *found])
+        ids = np.asarray(table[ID])
+        by_id = {}
+        for name in found:
+            by_id[name] = np.zeros(ids.max(initial=0) + 1, np.int64)
+            by_id[name][ids] = np.asarray(table[name])
+        kind = table.schema.field(KEY).type
+        is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        keys = dict(zip(table[KEY].to_pylist(), ids.tolist(), strict=True))
+        return cls(domain, keys, is_text, by_id)
+
+    def example(self, place: int) -> Any:
+        """Return a known key: another one for each place, as long as there are so many."""
+        known = [*islice((key for key in self.ids if key != f"no_{self.domain}"), place + 1)]
+        return known[-1] if known else None
+
+    def look_up(self, key: Any, where: str) -> int:
+        """See Lookup."""
+        if key is None or key == "":
+            return self.ids.get(f"no_{self.domain}", UNSEEN)
+        if isinstance(key, bool) or not isinstance(key, str if self.is_text else int):
+            expected = "a string" if self.is_text else "a whole number"
+            raise RequestError(f"{where}: expected {expected} or null, received {key!r:.60}")
+        found = self.ids.get(key)
+        if found is None:
+            check_storable(key, where)
+        return UNSEEN if found is None else found
+
+
+@dataclass(frozen=True)
+class IdLookup(Lookup):
+    """A domain without vocabulary: its raw keys are the ids 1..largest, everything else unseen."""
+
+    domain: str
+    largest: int
+    is_text: bool = False
+
+    def example(self, place: int) -> Any:
+        """Return an id."""
+        return min(place + 1, self.largest)
+
+    def look_up(self, key: Any, where: str) -> int:
+        """Return the id if it is one."""
+        if key is None:
+            return UNSEEN
+        if isinstance(key, bool) or not isinstance(key, int):
+            raise RequestError(f"{where}: expected a whole number or null, received {key!r:.60}")
+        check_storable(key, where)
+        return int(key) if 1 <= key <= self.largest else UNSEEN
+
+
+def read_workflow(servable: Servable) -> tuple[FeatureSet, FittedNumbers, str] | None:
+    """Read the features beside ids of a servable's workflow, and what its timestamp is called.
+
+    Returns:
+        None where it has no such features.
+    """
+    path = servable.path / WORKFLOW
+    if not path.exists():
+        return None
+    document = read_json(path, "JSON, a fitted workflow")
+    section = document.get("features") if isinstance(document, dict) else None
+    if not isinstance(section, dict) or section.get("stated") is None:
+        return None
+    return read_fitted_features(path)
+
+
+def is_of_numbers(features: FeatureSet, domain: str) -> bool:
+    """Tell whether the workflow makes the keys of a domain of numbers."""
+    bucketed = (number.name for of in LEVELS for number in features.bucketed(of))
+    return domain in bucketed or any(domain in features.categories(of) for of in LEVELS)
+
+
+def as_in_log(lookup: Lookup, features: FeatureSet, fitted: FittedNumbers) -> Lookup:
+    """Have a domain take what the log has, where the workflow makes its keys of numbers."""
+    for number in (number for of in LEVELS for number in features.bucketed(of)):
+        if number.name == lookup.domain:
+            return LogLookup(lookup, number, fitted)
+    if any(lookup.domain in features.categories(of) for of in LEVELS):
+        return LogLookup(lookup, None, fitted)
+    return lookup
+
+
+@dataclass(frozen=True)
+class LogLookup(Lookup):
+    """A domain whose keys are buckets of numbers, or decimal numbers as text."""
+
+    keys: Lookup
+    number: Number | None
+    """What buckets are made of; None for decimal numbers as text."""
+    fitted: FittedNumbers
+    is_text: bool = True
+
+    @property
+    def domain(self) -> str:  # type: ignore[override]
+        """The domain's name."""
+        return self.keys.domain
+
+    def shown(self, key: Any) -> Any:
+        """Return a number as text."""
+        return None if key is None else str(key)
+
+    def example(self, place: int) -> Any:
+        """Return a number that the workflow makes a key of."""
+        return self.keys.example(place) if self.number is None else a_number(self._takes)
+
+    def _takes(self, number: float) -> bool:
+        assert self.number is not None
+        return not self.fitted.unfit(self.number, np.array([number]))[0]
+
+    def look_up(self, key: Any, where: str) -> int:
+        """Return the id of a number, given as such or as text; of none, what the workflow has."""
+        if key is not None and (isinstance(key, bool) or not isinstance(key, str | int | float)):
+            raise RequestError(f"{where}: expected a number or null, received {key!r:.60}")
+        if isinstance(key, str | int):
+            check_storable(key, where)
+        if self.number is None:
+            text = pa.array([None if key is None else str(key)], pa.string())
+            word = category_of(text)[0].as_py()
+            found = self.keys.look_up(None if word is None else word.decode(), where)
+            if not found and isinstance(key, float) and np.float32(key) == key:
+                # Parquet's numbers of 32 bits come as longer ones: 12.1 as 12.100000381469727.
+                narrow = category_of(pa.array([key], pa.float32()))[0].as_py()
+                found = self.keys.look_up(narrow, where)
+            return found
+        numbers, bad = numbers_of(pa.array([key], pa.string() if isinstance(key, str) else None))
+        if bad[0]:
+            raise RequestError(f"{where}: expected a number, received {key!r:.60}")
+        if self.fitted.unfit(self.number, numbers.fill_null(np.nan))[0]:
+            raise RequestError(
+                f"{where}: expected {expected_of(self.number)}, received {key!r:.60}"
+            )
+        (bucket,) = self.fitted.bucket_keys(self.number, numbers.fill_null(np.nan))
+        return self.keys.look_up(bucket, where)

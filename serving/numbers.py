@@ -1,0 +1,376 @@
+"""Numbers, vectors and lists of raw events become what the model reads, as the workflow makes them.
+
+Of a dataset that `preprocess log --features` made they stand in an event as in the log, under the
+log's names, and an item that the dataset knows brings its own along. Of any other dataset they are
+what the model reads, under the names of the dataset's columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..workflows.feature import (
+    INTERACTION,
+    ITEM,
+    TARGET_SUFFIX,
+    UNITS,
+    USER,
+    AnyFeature,
+    Cross,
+    Encoding,
+    FeatureSet,
+    Number,
+    Time,
+    Vector,
+)
+from ..workflows.fitted_numbers import FittedNumbers, cross_ids
+from ..workflows.raw_features import fits_feature, read_feature, read_unfit
+from ..workflows.raw_values import can_be_number, keys_of_lists, matrix_of
+from ..workflows.times import moments_of
+from .event import csv_numbers, number_of, refuse_all
+from .limits import RequestError
+from .lookups import TRIED, Lookup, a_number, check_storable
+from .servable import Column, ServedColumns
+
+Array = npt.NDArray[Any]
+Raw = Mapping[str, Any]
+
+
+A_DATE, A_MOMENT = "2024-06-01 18:30:00", 1_717_266_600
+"""A date and time for an example, and its seconds since 1970."""
+
+
+class KnownItems(Protocol):
+    """What a workflow knows of items, by id; id 0 has zeros."""
+
+    def feature(self, name: str) -> Array:
+        """Ids of a feature, [items + 1]."""
+
+    def numbers(self, name: str) -> Array:
+        """Numbers, [items + 1]."""
+
+    def vectors(self, name: str, size: int) -> Array:
+        """Vectors, [items + 1, size]."""
+
+    def lists(self, name: str, longest: int) -> Array:
+        """Lists of ids, [items + 1, longest]."""
+
+
+class PlainNumbers:
+    """Numbers as the model reads them: each has to be given."""
+
+    def __init__(self, columns: ServedColumns) -> None:
+        """Name the fields of a request."""
+        self._user = {column.name: column for column in columns.user_numbers}
+        self._items = {c.name: c for c in (*columns.target_lists, *columns.target_numbers)}
+        self.user_fields = tuple(self._user)
+        self.item_fields = tuple(self._items)
+
+    def user_examples(self) -> dict[str, Any]:
+        """Give of each field of the user a value that is accepted."""
+        return {name: _plain_example(column) for name, column in self._user.items()}
+
+    def item_examples(self) -> dict[str, Any]:
+        """Give the same of each field of an item."""
+        return {name: _plain_example(column) for name, column in self._items.items()}
+
+    def from_cell(self, field: str, cell: str) -> Any:
+        """Read a cell of CSV."""
+        numbers = csv_numbers(cell, field)
+        if self._user[field].width is not None:
+            return numbers
+        return numbers[0] if len(numbers) == 1 else None
+
+    def of_user(self, raw: Raw) -> dict[str, Array]:
+        """Read what stands beside the user: column -> [1] or [1, width]."""
+        problems: list[str] = []
+        read = {
+            name: _plain_rows(column, [(raw.get(name), name)], problems)
+            for name, column in self._user.items()
+        }
+        refuse_all(problems)
+        return {name: np.array(rows, self._user[name].dtype) for name, rows in read.items()}
+
+    def of_items(
+        self, users: Mapping[str, Array], ids: Sequence[Array], given: Sequence[Raw], where: str
+    ) -> dict[str, Array]:
+        """Read what candidates bring along: column -> [candidates] or [candidates, width].
+
+        Args:
+            users: The user's ids by column.
+            ids: Those of the candidates, feature by feature.
+            given: What stands in each candidate's object.
+            where: What the candidates are, for messages.
+        """
+        problems: list[str] = []
+        read = {
+            name: _plain_rows(
+                column,
+                [(raw.get(name), f"{where}[{i}].{name}") for i, raw in enumerate(given)],
+                problems,
+            )
+            for name, column in self._items.items()
+        }
+        refuse_all(problems)
+        return {
+            name: np.array(read[name], column.dtype).reshape(len(given), *column.shape[1:])
+            for name, column in self._items.items()
+        }
+
+
+def _plain_example(column: Column) -> Any:
+    if column.width is None:
+        return TRIED[0]
+    if column.largest_id is None:
+        return [TRIED[0]] * column.width
+    return list(range(1, min(2, column.width, column.largest_id) + 1))
+
+
+def _plain_rows(
+    column: Column, values: Sequence[tuple[Any, str]], problems: list[str]
+) -> list[Any]:
+    """Read values beside what they are called; what is wrong with them goes to ``problems``."""
+    rows = []
+    for value, where in values:
+        try:
+            rows.append(_plain(column, value, where))
+        except RequestError as error:
+            problems.append(str(error))
+    return rows
+
+
+def _plain(column: Column, value: Any, where: str) -> Any:
+    if column.width is None:
+        return number_of(value, where)
+    if not isinstance(value, list):
+        raise RequestError(f"{where}: expected a list, received {value!r:.60}")
+    numbers = [number_of(entry, f"{where}[{i}]") for i, entry in enumerate(value)]
+    if column.largest_id is None:
+        if len(numbers) != column.width:
+            raise RequestError(f"{where}: expected {column.width} numbers, received {len(numbers)}")
+        return numbers
+    ids = [number for number in numbers if number in range(1, column.largest_id + 1)]
+    return (ids + [0] * column.width)[: column.width]
+
+
+class WorkflowNumbers:
+    """Numbers as the log has them.
+
+    Args:
+        features: What the workflow makes of the log's columns.
+        fitted: What its operators have learned.
+        timestamp: The log's column of times.
+        items: The item's vocabulary with what is known of each item.
+        lists: The lookups of lists of keys.
+        columns: The servable's columns.
+    """
+
+    def __init__(
+        self,
+        features: FeatureSet,
+        fitted: FittedNumbers,
+        timestamp: str,
+        items: KnownItems,
+        lists: Mapping[str, Lookup],
+        columns: ServedColumns,
+    ) -> None:
+        """Read what is known of items."""
+        self._features = features
+        self._fitted = fitted
+        self._timestamp = timestamp
+        self._lookups = lists
+        self._domains = [column.domain for column in columns.targets]
+        self._of_user = [f for of in (USER, INTERACTION) for f in _plain_features(features, of)]
+        self._of_item = _plain_features(features, ITEM)
+        self._dtypes = {
+            column.name: column.dtype for column in (*columns.of_user, *columns.of_target)
+        }
+        lagged = (name for number in features.lagging for name in number.lagged)
+        self.user_fields = (*(feature.name for feature in self._of_user), *lagged)
+        self.item_fields = tuple(feature.name for feature in self._of_item)
+        self._encoded: dict[str, tuple[int, Array]] = {}
+        for encoding in features.encodings:
+            self._encoded |= self._by_key(encoding, items)
+        self._known: dict[str, Array] = {}
+        for name in features.numbers(ITEM):
+            self._known[name] = items.numbers(name)
+        for vector in features.vectors:
+            self._known[vector.name] = items.vectors(vector.name, vector.size)
+        for keys in features.lists:
+            self._known[keys.name] = items.lists(keys.name, keys.longest)
+
+    def user_examples(self) -> dict[str, Any]:
+        """Give of each field of the user a value that is accepted."""
+        lagged = {name: n for n in self._features.lagging for name in n.lagged}
+        return {
+            **{feature.name: self._example(feature) for feature in self._of_user},
+            **{name: self._example(number) for name, number in lagged.items()},
+        }
+
+    def item_examples(self) -> dict[str, Any]:
+        """Give the same of each field of an item."""
+        return {feature.name: self._example(feature) for feature in self._of_item}
+
+    def _example(self, feature: AnyFeature) -> Any:
+        if isinstance(feature, Number):
+            return a_number(lambda number: not self._fitted.unfit(feature, np.array([number]))[0])
+        if isinstance(feature, Time):
+            return A_DATE if feature.unit is None else int(A_MOMENT / UNITS[feature.unit])
+        if isinstance(feature, Vector):
+            return [TRIED[0]] * feature.size
+        lookup = self._lookups[feature.name]
+        return list(dict.fromkeys(lookup.example(place) for place in range(2)))
+
+    def from_cell(self, field: str, cell: str) -> Any:
+        """Leave a cell of CSV as it is: the workflow reads the log's, too."""
+        return cell or None
+
+    def of_user(self, raw: Raw) -> dict[str, Array]:
+        """Read what stands beside the user: column -> [1]."""
+        found: dict[str, Array] = {}
+        for feature in self._of_user:
+            made = self._made(feature, [raw.get(feature.name)], [feature.name], 1)
+            found |= {name: values.astype(self._dtypes[name]) for name, values in made.items()}
+        for number in self._features.lagging:
+            for name in number.lagged:
+                value = raw.get(name)
+                values = np.zeros(1)  # there was no such interaction
+                if value is not None:
+                    values = self._made(number, [value], [name], 1)[number.name]
+                found[name] = values.astype(self._dtypes[name])
+        return found
+
+    def of_items(
+        self, users: Mapping[str, Array], ids: Sequence[Array], given: Sequence[Raw], where: str
+    ) -> dict[str, Array]:
+        """Give what candidates bring along: their own, or what the workflow knows of them."""
+        item = ids[0]
+        found = {name: rows[item] for name, rows in self._known.items()}
+        for name, (place, of_key) in self._encoded.items():
+            found[name] = of_key[ids[place]]
+        for feature in self._of_item:
+            own = [i for i, raw in enumerate(given) if feature.name in raw]
+            unknown = [i for i in np.flatnonzero(item == 0).tolist() if i not in set(own)]
+            chosen = [*own, *unknown]
+            if not chosen:
+                continue
+            values = [given[i].get(feature.name) for i in chosen]
+            places = [f"{where}[{i}].{feature.name}" for i in chosen]
+            for name, rows in self._made(feature, values, places, len(own)).items():
+                found[name][chosen] = rows
+        for cross in self._features.crosses:
+            found[cross.name] = self._cross(cross, users, ids)
+        named = {
+            name if name in self._features.target_lists else name + TARGET_SUFFIX: rows
+            for name, rows in found.items()
+        }
+        return {name: rows.astype(self._dtypes[name]) for name, rows in named.items()}
+
+    def _cross(self, cross: Cross, users: Mapping[str, Array], ids: Sequence[Array]) -> Array:
+        of_item = dict(zip(self._domains, ids, strict=True))
+        count = len(ids[0])
+        crossed = [
+            np.repeat(users[name], count) if name in users else of_item[name]
+            for name in cross.columns
+        ]
+        made: Array = cross_ids(cross, crossed)[:, np.newaxis]
+        return made
+
+    def _by_key(self, encoding: Encoding, items: KnownItems) -> dict[str, tuple[int, Array]]:
+        """What all events said of each id of a key; of an unknown one nothing is known."""
+        place = self._domains.index(encoding.column)
+        unseen = self._fitted.encode(encoding, self._features.smoothing, np.zeros(1), np.zeros(1))
+        found = {}
+        for name in encoding.names:
+            of_item = items.numbers(name)
+            keys = np.arange(len(of_item)) if place == 0 else items.feature(encoding.column)
+            of_key = np.full(keys.max(initial=0) + 1, unseen[name][0], np.float32)
+            of_key[keys[1:]] = of_item[1:]
+            found[name] = place, of_key
+        return found
+
+    def _made(
+        self, feature: AnyFeature, values: Sequence[Any], where: Sequence[str], given: int
+    ) -> dict[str, Array]:
+        """What the workflow makes of raw values; only ``given`` of them, the first, were given."""
+        raw = _arrow(values, where)
+        if pa.types.is_null(raw.type):
+            raw = raw.cast(pa.string())
+        seconds, bad = None, np.zeros(len(values), bool)
+        fits, expected = fits_feature(feature, raw.type)
+        if feature.name == self._timestamp and can_be_number(raw.type):
+            seconds, bad = moments_of(raw, self._features.timestamp_unit)
+        elif not fits:
+            raise RequestError(f"{where[0]}: expected {expected}, received {values[0]!r:.60}")
+        read = read_feature(feature, raw, seconds)
+        bad = bad | read.bad
+        if bad[:given].any():
+            place = int(np.argmax(bad))
+            raise RequestError(
+                f"{where[place]}: expected {read.expected}, received {values[place]!r:.60}"
+            )
+        if isinstance(feature, Number):
+            unfit = read_unfit(feature, read, self._fitted)
+            if unfit is not None and unfit.bad[:given].any():
+                place = int(np.argmax(unfit.bad))
+                raise RequestError(
+                    f"{where[place]}: expected {unfit.expected}, received {values[place]!r:.60}"
+                )
+            made = self._fitted.values(feature, np.asarray(read.stored[feature.name], np.float64))
+            made[given:] = np.nan_to_num(made[given:])  # of unseen items without a value
+            return {feature.name: made}
+        if isinstance(feature, Time):
+            return {name: np.asarray(column) for name, column in read.stored.items()}
+        return {feature.name: self._rows(feature, read.stored[feature.name])}
+
+    def _rows(self, feature: Any, stored: pa.Array) -> Array:
+        if feature.name not in self._lookups:
+            return matrix_of(stored, feature.size)
+        lookup = self._lookups[feature.name]
+        keys, rows = keys_of_lists(stored, feature.longest)
+        made = np.zeros((len(stored), feature.longest), np.int64)
+        filled = np.zeros(len(stored), np.int64)
+        for key, row in zip(keys.to_pylist(), rows.tolist(), strict=True):
+            found = lookup.look_up(key, feature.name)
+            if found:
+                made[row, filled[row]] = found
+                filled[row] += 1
+        return made
+
+
+NumberEncoder = PlainNumbers | WorkflowNumbers
+"""What makes numbers of requests."""
+
+
+def _plain_features(features: FeatureSet, of: str) -> list[AnyFeature]:
+    return [f for f in features if f.of == of and f.name not in features.categories(of)]
+
+
+def _arrow(values: Sequence[Any], where: Sequence[str]) -> pa.Array:
+    """Raw values of one column as arrow has them; each by itself where they are of many types."""
+    try:
+        return pa.array([None if value == "" else value for value in values])
+    except (
+        pa.ArrowInvalid,
+        pa.ArrowTypeError,
+        pa.ArrowNotImplementedError,
+        OverflowError,
+        UnicodeEncodeError,
+    ):
+        return pa.array([_text(value, place) for value, place in zip(values, where, strict=True)])
+
+
+def _text(value: Any, where: str) -> str | None:
+    if isinstance(value, list) and all(isinstance(entry, str | int | float) for entry in value):
+        value = "|".join(map(str, value))
+    if value is None or isinstance(value, str):
+        check_storable(value or "", where)
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    raise RequestError(f"{where}: expected a number, text or a list, received {value!r:.60}")

@@ -1,1 +1,0 @@
-"""The page that a server shows in a browser."""

@@ -1,0 +1,427 @@
+"""Retrieval and the whole, beside what is plainer, on clicks that were held out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_matrix
+
+from ...dataloader.loader import ONCE_MB
+from ...dataloader.open_loader import open_loader
+from ...foundation.exceptions import MerlinSimError
+from ...foundation.progress import Narrator
+from ...foundation.ranks import Ranks
+from ...schemas.channels import (
+    CONTEXT_FEATURES,
+    LABEL,
+    POSITIVE_HISTORY,
+    TARGET_ITEM_FEATURES,
+    USER_FEATURES,
+)
+from ...schemas.dataset import DatasetDirectory
+from ...workflows.vocabularies import CATEGORIES, Vocabularies
+from .index import share_found
+from .recommender import CandidateScores, Recommender
+from .users import History, user_event
+
+Ids = npt.NDArray[np.int64]
+
+
+def recall(ranks: Ids, most: int) -> float:
+    """Return the share of users whose item is among the first ones.
+
+    >>> recall(np.array([0, 3, -1, 20]), 20)
+    0.5
+
+    Args:
+        ranks: [users] The place of each one's item, from 0; -1 where it is not in the answer.
+        most: How many items are looked at.
+    """
+    return float(np.mean((ranks >= 0) & (ranks < most)))
+
+
+def ndcg(ranks: Ids, most: int) -> float:
+    """Return the normalised discounted cumulative gain, of one item: 1 / log2(2 + its place).
+
+    >>> ndcg(np.array([0, 2, -1, 30]), 20)
+    0.375
+    """
+    found = (ranks >= 0) & (ranks < most)
+    gains = np.where(found, 1 / np.log2(2.0 + np.maximum(ranks, 0)), 0.0)
+    return float(np.mean(gains))
+
+
+def coverage(answers: Sequence[Ids], most: int, items: int) -> float:
+    """Return the share of all items that are among the first ones of some answer.
+
+    >>> coverage([np.array([1, 2, 3]), np.array([2, 4, 5])], 2, 10)
+    0.3
+    """
+    seen = {int(item) for answer in answers for item in answer[:most]}
+    return len(seen) / items
+
+
+def rank_of(answer: Ids, item: int) -> int:
+    """Return the place of an item in an answer, from 0; -1 where it is not there.
+
+    >>> rank_of(np.array([7, 9]), 9), rank_of(np.array([7, 9]), 8)
+    (1, -1)
+    """
+    found = np.flatnonzero(answer == item)
+    return int(found[0]) if len(found) else -1
+
+
+ROWS_PER_BATCH = 4096
+
+
+@dataclass(frozen=True)
+class Clicks:
+    """Clicked rows, as ids."""
+
+    histories: Ids
+    """[rows, places] Items, oldest first, 0 on the left."""
+    targets: Ids
+    """[rows] The item that was taken."""
+    users: dict[str, Ids]
+    """Column -> [rows]."""
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self.targets)
+
+    def take(self, rows: Ids) -> Clicks:
+        """Choose rows."""
+        users = {name: ids[rows] for name, ids in self.users.items()}
+        return Clicks(self.histories[rows], self.targets[rows], users)
+
+    def in_ids(self, of_ids: Ids) -> Clicks:
+        """Give items other ids: ``of_ids`` has the new id of each."""
+        return Clicks(of_ids[self.histories], of_ids[self.targets], self.users)
+
+
+class ClickedRows:
+    """Reads the clicked rows of a dataset.
+
+    Raises:
+        MerlinSimError: Where it is not one of behaviour.
+    """
+
+    def __init__(self, dataset: DatasetDirectory) -> None:
+        """Find the columns."""
+        channels = dataset.channels
+        if not channels.get(POSITIVE_HISTORY) or not channels.get(TARGET_ITEM_FEATURES):
+            raise MerlinSimError(f"{dataset.path}: expected users with histories of items.")
+        self.dataset = dataset
+        self.item = channels[TARGET_ITEM_FEATURES][0]
+        self.history = channels[POSITIVE_HISTORY][0]
+        self.users = [*channels.get(USER_FEATURES, ()), *channels.get(CONTEXT_FEATURES, ())]
+        self.label = channels[LABEL][0]
+
+    def batches(self, mapping: str) -> Iterator[Clicks]:
+        """Give the clicked rows of ``train`` or ``test``, as stored, a batch at a time."""
+        columns = [self.label, self.item, self.history, *self.users]
+        size, ranks = ROWS_PER_BATCH, Ranks()
+        feed = open_loader(self.dataset, mapping, columns, size, ranks, data_memory_mb=ONCE_MB)
+        try:
+            for batch, labels in feed:
+                clicked = np.flatnonzero(labels.numpy().reshape(-1) > 0)
+                read = {n: batch[n].numpy()[clicked] for n in columns if n != self.label}
+                yield Clicks(
+                    read[self.history].reshape(len(clicked), -1).astype(np.int64),
+                    read[self.item].reshape(-1).astype(np.int64),
+                    {name: read[name].reshape(-1).astype(np.int64) for name in self.users},
+                )
+        finally:
+            feed.stop()
+
+    def sample(self, mapping: str, most: int, seed: int) -> Clicks:
+        """Draw so many clicked rows; all, where there are no more."""
+        found = list(self.batches(mapping))
+        if not sum(map(len, found)):
+            raise MerlinSimError(f"{self.dataset.path}: {mapping} has no row with a click.")
+        together = Clicks(
+            np.concatenate([part.histories for part in found]),
+            np.concatenate([part.targets for part in found]),
+            {n: np.concatenate([part.users[n] for part in found]) for n in self.users},
+        )
+        chosen = np.random.default_rng(seed).permutation(len(together))[:most]
+        return together.take(np.sort(chosen))
+
+    def raw(self, clicks: Clicks) -> tuple[list[History], list[Any]]:
+        """Return histories as raw keys, and the raw keys of targets."""
+        schema = self.dataset.schema
+        items = self.item_keys
+        of_users = {n: self._keys(schema[n].int_domain.name or n) for n in self.users}
+        histories = [
+            History(
+                {name: of_users[name][ids[row]] for name, ids in clicks.users.items()},
+                [items[item] for item in clicks.histories[row] if item],
+            )
+            for row in range(len(clicks))
+        ]
+        return histories, [items[item] for item in clicks.targets]
+
+    @cached_property
+    def item_keys(self) -> list[Any]:
+        """The items' raw keys by id; None for id 0."""
+        return self._keys(self.dataset.schema[self.item].int_domain.name or self.item)
+
+    def _keys(self, domain: str) -> list[Any]:
+        """Return a domain's raw keys by id; None for id 0."""
+        vocabularies = Vocabularies(self.dataset.path / CATEGORIES)
+        if not vocabularies.path(domain).exists():
+            raise MerlinSimError(
+                f"{self.dataset.path}: expected a vocabulary of {domain!r}, of which raw keys are "
+                "read; there is none."
+            )
+        return [None, *vocabularies.keys(domain).tolist()]
+
+
+NEWEST = 20
+"""How many of a history's items count as those before what was taken."""
+
+
+class CoOccurrence:
+    """How often an item was taken after another, over the root of how often each was there.
+
+    >>> clicks = Clicks(np.array([[0, 1], [0, 1], [2, 1]]), np.array([3, 3, 4]), {})
+    >>> CoOccurrence([clicks], 5).nearest(np.array([1]), 2).tolist()
+    [3, 4]
+
+    Args:
+        parts: Clicked rows.
+        rows: Ids of items, 0 among them.
+    """
+
+    def __init__(self, parts: Iterable[Clicks], rows: int) -> None:
+        """Count."""
+        counts = csr_matrix((rows, rows), dtype=np.float32)
+        for part in parts:
+            before = part.histories[:, -NEWEST:]
+            after = np.broadcast_to(part.targets[:, np.newaxis], before.shape)
+            real = before > 0
+            ones = np.ones(int(real.sum()), np.float32)
+            counts = counts + csr_matrix((ones, (before[real], after[real])), (rows, rows))
+        befores = np.asarray(counts.sum(axis=1)).reshape(-1)
+        afters = np.asarray(counts.sum(axis=0)).reshape(-1)
+        counts = counts.multiply(1 / np.sqrt(np.maximum(befores, 1))[:, np.newaxis])
+        self._likeness = csr_matrix(counts.multiply(1 / np.sqrt(np.maximum(afters, 1))))
+
+    def nearest(self, history: Ids, most: int) -> Ids:
+        """Return the items that were taken most after those of a history, best first.
+
+        Args:
+            history: Ids of items, oldest first.
+            most: How many; fewer where fewer were ever taken after them.
+        """
+        scores = np.asarray(self._likeness[history[-NEWEST:]].sum(axis=0)).reshape(-1)
+        order = np.argsort(-scores, kind="stable")[:most]
+        found: Ids = order[scores[order] > 0]
+        return found
+
+
+TOP = 20
+"""Places of an answer of which NDCG and coverage are told."""
+RECALLS = (20, 100, 500)
+RETRIEVED = 500
+POPULAR, CO_OCCURRENCE, INDEX = "popular items", "co-occurrence", "towers, index"
+WHOLE, RANKED_POPULAR = "the whole", "ranker on popular"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What is known of one way to answer."""
+
+    name: str
+    ndcg: float
+    coverage: float
+    recalls: dict[int, float] = field(default_factory=dict)
+    """Up to as many places as it answers with."""
+
+
+@dataclass(frozen=True)
+class QualityReport:
+    """What was measured."""
+
+    users: int
+    """Clicks that were held out and asked for."""
+    items: int
+    unknown: int
+    """Of the clicks, those on items that the towers do not know: nobody finds them."""
+    index_recall: float
+    """Share of the exact nearest 500 that the index found."""
+    measured: list[Measured]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold."""
+        return asdict(self)
+
+
+@dataclass
+class Quality:
+    """Asks for answers to held-out clicks, none of whose histories has anything of later.
+
+    Every way leaves out the items of the history, unless the rules keep them; rules with filters
+    are the whole's alone.
+
+    Args:
+        recommender: The four stages.
+        dataset: Of the ids of whose vocabularies raw keys are known.
+        narrator: Shows progress.
+    """
+
+    recommender: Recommender
+    dataset: DatasetDirectory
+    narrator: Narrator
+
+    def __post_init__(self) -> None:
+        """Learn how the towers number the dataset's items."""
+        self._rows = ClickedRows(self.dataset)
+        lookup = self.recommender.towers.encoder.items[0]
+        keys = self._rows.item_keys
+        known = [0, *(lookup.look_up(_plain(key), "item_id") for key in keys[1:])]
+        self._ids = np.array(known, np.int64)
+
+    def report(
+        self, mapping: str, users: int, seed: int, facts: dict[str, Any] | None = None
+    ) -> QualityReport:
+        """Measure.
+
+        Args:
+            mapping: Whose clicks are held out.
+            users: How many clicks, drawn at random.
+            seed: Decides which.
+            facts: As for an answer.
+        """
+        drawn = self._rows.sample(mapping, users, seed)
+        histories = [
+            History({n: _plain(k) for n, k in h.user.items()}, [_plain(k) for k in h.items])
+            for h in self._rows.raw(drawn)[0]
+        ]
+        clicks = drawn.in_ids(self._ids)
+        targets = clicks.targets
+        if not targets.any():
+            raise MerlinSimError(
+                f"{self.dataset.path}: none of the {len(targets):,} clicks is on an item that "
+                f"{self.recommender.towers.servable.path} knows."
+            )
+        nearest, index_recall = self._nearest(histories)
+        plain = {
+            POPULAR: lambda row: self.recommender.towers.catalogue.popular,
+            CO_OCCURRENCE: self._co_occurrence(clicks),
+            INDEX: lambda row: nearest[row],
+        }
+        measured = [
+            self._measure(name, self._answers(answer, clicks), targets)
+            for name, answer in plain.items()
+        ]
+        if (scores := self.recommender.scores) is not None:
+            measured += self._ranked(scores, histories, clicks, facts or {})
+        items = self.recommender.index.items
+        return QualityReport(len(targets), items, int((targets == 0).sum()), index_recall, measured)
+
+    def _nearest(self, histories: list[History]) -> tuple[Ids, float]:
+        """Return the nearest items of each user, and how many of the exact ones they are."""
+        towers, index = self.recommender.towers, self.recommender.index
+        longest = max(len(history.items) for history in histories)
+        count = min(RETRIEVED + longest, index.items)
+        found, exact = [], []
+        with self.narrator.phase("retrieving", len(histories)) as report:
+            for begin in range(0, len(histories), 256):
+                part = histories[begin : begin + 256]
+                encoded = [
+                    towers.encoder.encode(user_event(towers.encoder, history, {}))
+                    for history in part
+                ]
+                queries = towers.users(encoded)
+                found.append(index.search(queries, count)[0])
+                exact.append(index.exact(queries, min(RETRIEVED, index.items)))
+                report(len(part), len(part))
+        together, wanted = np.concatenate(found), np.concatenate(exact)
+        return together, share_found(together[:, : wanted.shape[1]], wanted)
+
+    def _co_occurrence(self, clicks: Clicks) -> Callable[[int], Ids]:
+        parts = (part.in_ids(self._ids) for part in self._rows.batches("train"))
+        rows = len(self.recommender.towers.catalogue.keys)
+        table = CoOccurrence(parts, rows)
+        longest = clicks.histories.shape[1]
+
+        def nearest(row: int) -> Ids:
+            history = clicks.histories[row]
+            return table.nearest(history[history > 0], RETRIEVED + longest)
+
+        return nearest
+
+    def _answers(self, answer: Callable[[int], Ids], clicks: Clicks) -> list[Ids]:
+        found = []
+        for row in range(len(clicks)):
+            ids = answer(row)
+            found.append(self._unseen(ids[ids > 0], clicks, row)[:RETRIEVED])
+        return found
+
+    def _unseen(self, ids: Ids, clicks: Clicks, row: int) -> Ids:
+        if not self.recommender.rules.drops_seen:
+            return ids
+        return ids[~np.isin(ids, clicks.histories[row])]
+
+    def _ranked(
+        self,
+        ranker: CandidateScores,
+        histories: list[History],
+        clicks: Clicks,
+        facts: dict[str, Any],
+    ) -> list[Measured]:
+        recommender = self.recommender
+        lookup = recommender.towers.encoder.items[0]
+        popular = recommender.towers.catalogue.popular
+        whole, plain = [], []
+        with self.narrator.phase("recommending", len(histories)) as report:
+            for row, history in enumerate(histories):
+                answer = recommender.recommend(history, TOP, facts)
+                ids = [lookup.look_up(key, "item_id") for key in answer.items]
+                whole.append(np.array(ids, np.int64))
+                candidates = self._unseen(popular, clicks, row)[: recommender.candidates]
+                scores = ranker.score(history, candidates, facts)
+                plain.append(candidates[np.argsort(-scores, kind="stable")[:TOP]])
+                report(1, 1)
+        return [
+            self._measure(name, answers, clicks.targets, (TOP,))
+            for name, answers in ((RANKED_POPULAR, plain), (WHOLE, whole))
+        ]
+
+    def _measure(
+        self, name: str, answers: list[Ids], targets: Ids, recalls: tuple[int, ...] = RECALLS
+    ) -> Measured:
+        ranks = np.array(
+            [
+                rank_of(answer, int(target)) if target else -1
+                for answer, target in zip(answers, targets, strict=True)
+            ]
+        )
+        items = self.recommender.index.items
+        found = {most: recall(ranks, most) for most in recalls}
+        return Measured(name, ndcg(ranks, TOP), coverage(answers, TOP, items), found)
+
+
+def _plain(key: Any) -> Any:
+    return key.item() if isinstance(key, np.generic) else key
+
+
+def format_quality(report: QualityReport) -> tuple[list[str], list[list[str]]]:
+    """Return head and rows of a table."""
+    head = ["", f"NDCG@{TOP}", *(f"recall@{most}" for most in RECALLS), f"coverage@{TOP}"]
+    rows = [
+        [
+            entry.name,
+            f"{entry.ndcg:.4f}",
+            *(f"{entry.recalls[m]:.4f}" if m in entry.recalls else "" for m in RECALLS),
+            f"{entry.coverage:.4f}",
+        ]
+        for entry in report.measured
+    ]
+    return head, rows

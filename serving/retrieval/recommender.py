@@ -1,0 +1,369 @@
+"""From a user to an answer: retrieve, filter, score, order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ...foundation.cores import count_cores
+from ...foundation.exceptions import MerlinSimError
+from ..encoder import EventEncoder
+from ..event import HISTORY
+from ..scorer import Scorer
+from ..servable import Servable
+from .index import ItemIndex
+from .items import Catalogue, ItemFacts
+from .rules import Rules, put_in_order
+from .towers import Towers
+from .users import History, user_event
+
+Ids = npt.NDArray[np.int64]
+
+NOT_LOOKED_UP = -1
+ITEMS_AT_ONCE = 100_000
+"""Items that are looked up at once, which bounds memory."""
+
+
+class CandidateScores:
+    """Scores items that a retrieval found; remembers what the ranker calls each of them.
+
+    Args:
+        ranker: An opened servable.
+        catalogue: The items, as the retrieval numbers them.
+
+    Raises:
+        MerlinSimError: Where it cannot score what is retrieved.
+    """
+
+    def __init__(self, ranker: Servable, catalogue: Catalogue) -> None:
+        """Load the ranker."""
+        ranker.check_ranks()
+        self._encoder, self._scorer = EventEncoder(ranker), Scorer(ranker)
+        self._catalogue = catalogue
+        self._ids = np.full(len(catalogue.keys), NOT_LOOKED_UP, np.int64)
+
+    def look_up_all(self) -> None:
+        """Look all items up before anybody waits for them."""
+        every = np.arange(len(self._ids))
+        for begin in range(1, len(every), ITEMS_AT_ONCE):
+            self._own_ids(every[begin : begin + ITEMS_AT_ONCE])
+
+    def score(self, history: History, ids: Ids, facts: Mapping[str, Any]) -> Any:
+        """Return what the ranker says of items: [items].
+
+        Args:
+            history: What is known of the user.
+            ids: Of the items, as the catalogue has them.
+            facts: Fields that the ranker reads beside keys.
+        """
+        event = user_event(self._encoder, history, facts)
+        encoded = self._encoder.encode_beside(event, self._own_ids(ids))
+        return self._scorer.score_events([encoded])[0]
+
+    def _own_ids(self, ids: Ids) -> Ids:
+        """Return what the ranker calls items."""
+        new = ids[self._ids[ids] == NOT_LOOKED_UP]
+        if len(new):
+            keys = [self._catalogue.item(item)[0] for item in new.tolist()]
+            self._ids[new] = self._encoder.item_ids(keys)
+        return self._ids[ids]
+
+
+Vectors = npt.NDArray[np.float32]
+POPULAR = "popular items: of the user nothing is known"
+NEAREST = "nearest"
+MOST_WIDENINGS = 4
+"""How often more candidates are asked for where filters leave too few."""
+RETRIEVE, FILTER, SCORE, ORDER = STAGES = ("retrieve", "filter", "score", "order")
+Observe = Callable[[str, float], None]
+"""Told of a question's stage and the seconds that it took."""
+
+
+class Question(NamedTuple):
+    """What a user should see?"""
+
+    history: History | None
+    """What is known of the user; None for nothing."""
+    top: int
+    """How many items."""
+    facts: Mapping[str, Any] = MappingProxyType({})
+    """Facts of the user for the rules, and fields that the models read beside keys."""
+
+
+class Found(NamedTuple):
+    """What the index has for a question, the nearest first."""
+
+    ids: Ids
+    cosines: Vectors
+
+
+class Retrieved(NamedTuple):
+    """A question whose candidates are there."""
+
+    question: Question
+    query: Vectors
+    """[1, dim], the user's vector."""
+    seen: Ids
+    """Of the whole history; none where seen items may be shown."""
+    found: Found
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a user should see."""
+
+    items: list[Any]
+    """Raw keys, the first the best."""
+    scores: list[float | None]
+    """What the ranker says of each; None for popular items, which are ordered by popularity."""
+    source: str
+    """Where the candidates came from: :data:`NEAREST` or :data:`POPULAR`."""
+    retrieved: int
+    """How many candidates were looked at."""
+    kept: int
+    """How many of them the filters left."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold."""
+        items = [
+            {"item": item, "score": score}
+            for item, score in zip(self.items, self.scores, strict=True)
+        ]
+        return {
+            "source": self.source,
+            "retrieved": self.retrieved,
+            "kept": self.kept,
+            "items": items,
+        }
+
+
+@dataclass
+class Recommender:
+    """The four stages together.
+
+    Args:
+        towers: The two towers.
+        index: The index of their items.
+        ranker: What scores the candidates; None for the cosine of the vectors.
+        rules: What may be recommended, and in which order.
+        candidates: How many items are retrieved.
+        observe: Told how long stages take, by several threads.
+    """
+
+    towers: Towers
+    index: ItemIndex
+    ranker: Servable | None = None
+    rules: Rules = field(default_factory=Rules)
+    candidates: int = 500
+    observe: Observe = lambda stage, seconds: None
+
+    def __post_init__(self) -> None:
+        """Load the ranker, and read the facts that the rules are about."""
+        self.facts = ItemFacts(self.rules, self.towers.servable, self.towers.catalogue)
+        self.scores = None
+        if self.ranker is not None:
+            self.scores = CandidateScores(self.ranker, self.towers.catalogue)
+        self._threads = count_cores()
+        self._pool = ThreadPoolExecutor(self._threads, "recommend")
+
+    def recommend(
+        self, history: History | None, top: int, facts: Mapping[str, Any] | None = None
+    ) -> Answer:
+        """Answer for one user; see :class:`Question`.
+
+        Raises:
+            MerlinSimError: Where the question cannot be answered.
+        """
+        ((_, answer),) = self.recommend_all([Question(history, top, facts or {})])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def recommend_all(
+        self, questions: Sequence[Question]
+    ) -> Iterator[tuple[int, Answer | Exception]]:
+        """Answer questions that came together, on all cores.
+
+        Yields:
+            A question's place and its answer, or what is wrong with it, as soon as it is there.
+        """
+        places = range(len(questions))
+        if len(questions) == 1:
+            for place, found in self._retrieve([(place, questions[place]) for place in places]):
+                yield place, self._answer(found) if isinstance(found, Retrieved) else found
+            return
+        parts = [places[first :: self._threads] for first in places[: self._threads]]
+        retrieving = {
+            self._pool.submit(self._retrieve, [(place, questions[place]) for place in part])
+            for part in parts
+        }
+        answering: dict[Future[Answer | Exception], int] = {}
+        while retrieving or answering:
+            waiting: list[Future[Any]] = [*retrieving, *answering]
+            done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+            for answered in done & answering.keys():
+                yield answering.pop(answered), answered.result()
+            for retrieved in done & retrieving:
+                retrieving.remove(retrieved)
+                for place, found in retrieved.result():
+                    if isinstance(found, Retrieved):
+                        answering[self._pool.submit(self._answer, found)] = place
+                    else:
+                        yield place, found
+
+    def _retrieve(
+        self, questions: Sequence[tuple[int, Question]]
+    ) -> list[tuple[int, Retrieved | Answer | Exception]]:
+        """Find candidates for questions, the vectors and neighbours of all in one go.
+
+        Args:
+            questions: With their places.
+
+        Returns:
+            By place: candidates, the answer where no history asks for any, or what is wrong.
+        """
+        told: list[tuple[int, Retrieved | Answer | Exception]] = []
+        begin = time.perf_counter()
+        encoder = self.towers.encoder
+        asked, encoded, seen = [], [], []
+        for place, question in questions:
+            try:
+                if question.history is None or not question.history.items:
+                    told.append((place, self._popular(question)))
+                    continue
+                own = self._seen(question)
+                event = user_event(encoder, question.history, question.facts)
+                encoded.append(encoder.encode(event))
+                seen.append(own)
+                asked.append((place, question))
+            except Exception as error:  # whatever it is, it is this question's alone
+                told.append((place, error))
+        if not asked:
+            return told
+        queries = self.towers.users(encoded)
+        found = self._nearest(queries, [question for _, question in asked], seen)
+        took = time.perf_counter() - begin
+        for which, (place, question) in enumerate(asked):
+            self.observe(RETRIEVE, took)
+            query = queries[which : which + 1]
+            told.append((place, Retrieved(question, query, seen[which], found[which])))
+        return told
+
+    def warm_up(self) -> None:
+        """Call both models before anybody waits for them, and look all items up for the ranker.
+
+        The first call prepares a model. One that needs more of a request than keys is prepared by
+        the first that comes.
+        """
+        history = History({}, [self.towers.catalogue.item(1)[0]])
+        encoder = self.towers.encoder
+        with suppress(MerlinSimError):
+            if self.scores is not None:
+                self.scores.look_up_all()
+            encoded = encoder.encode(user_event(encoder, history, {}))
+            count = min(self.candidates, self.index.items)
+            ids = self.index.search(self.towers.users([encoded]), count)[0][0]
+            if self.scores is not None:
+                self.scores.score(history, ids[ids >= 0], {})
+
+    def _answer(self, retrieved: Retrieved) -> Answer | Exception:
+        try:
+            return self._choose(retrieved)
+        except Exception as error:  # of this question alone
+            return error
+
+    def _choose(self, retrieved: Retrieved) -> Answer:
+        question, query, seen, found = retrieved
+        history, top, facts = question
+        assert history is not None
+        with self._stage(FILTER):
+            found, looked_at = self._filtered(question, query, seen, found)
+        with self._stage(SCORE):
+            scores = found.cosines
+            if self.scores is not None:
+                scores = self.scores.score(history, found.ids, facts)
+        with self._stage(ORDER):
+            caps = self.facts.capped(found.ids)
+            vectors = self.index.vectors(found.ids) if self.rules.diversity else None
+            places = put_in_order(scores, vectors, top, caps, self.rules.diversity)
+            keys = [self.towers.catalogue.item(int(found.ids[place]))[0] for place in places]
+        told: list[float | None] = [float(scores[place]) for place in places]
+        return Answer(keys, told, NEAREST, looked_at, len(found.ids))
+
+    @contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        yield
+        self.observe(name, time.perf_counter() - begin)
+
+    def _seen(self, question: Question) -> Ids:
+        """Return the ids of the whole history, of which the model may read the newest alone."""
+        if not self.rules.drops_seen or question.history is None:
+            return np.zeros(0, np.int64)
+        lookup = self.towers.encoder.items[0]
+        domain = self.towers.catalogue.domain
+        keys = [
+            item[domain] if isinstance(item, Mapping) else item for item in question.history.items
+        ]
+        return np.array([lookup.look_up(key, HISTORY) for key in keys], np.int64)
+
+    def _wanted(self, question: Question) -> int:
+        return max(self.candidates, question.top)
+
+    def _nearest(
+        self,
+        queries: Vectors,
+        questions: Sequence[Question],
+        seen: Sequence[Ids],
+        widening: int = 0,
+    ) -> list[Found]:
+        """Return the nearest items of each: as many as it wants beside those seen, or more.
+
+        Those that want as many are looked for in one go. All in one go would not do: the more are
+        wanted, the more the index compares again, and an answer may not depend on who asks beside.
+        """
+        counts = np.array([
+            min((self._wanted(question) + len(own)) * 4**widening, self.index.items)
+            for question, own in zip(questions, seen, strict=True)
+        ])  # fmt: skip
+        found: dict[int, Found] = {}
+        for count in np.unique(counts).tolist():
+            places = np.flatnonzero(counts == count)
+            ids, cosines = self.index.search(queries[places], count, widening)
+            found |= dict(zip(places.tolist(), map(Found, ids, cosines), strict=True))
+        return [found[place] for place in range(len(counts))]
+
+    def _filtered(
+        self, question: Question, query: Vectors, seen: Ids, found: Found
+    ) -> tuple[Found, int]:
+        """Return what the filters leave, and of how many; where it is little, of more."""
+        wanted = self._wanted(question)
+        least = max(question.top, self.candidates // 2)
+        for widening in range(MOST_WIDENINGS + 1):
+            if widening:
+                (found,) = self._nearest(query, [question], [seen], widening)
+            kept = (found.ids >= 0) & ~np.isin(found.ids, seen)
+            kept[kept] = self.facts.keep(found.ids[kept], question.facts)
+            looked_at = int((found.ids >= 0).sum())
+            if kept.sum() >= least or looked_at == self.index.items:
+                break
+        places = np.flatnonzero(kept)[:wanted]
+        return Found(found.ids[places], found.cosines[places]), looked_at
+
+    def _popular(self, question: Question) -> Answer:
+        popular = self.towers.catalogue.popular
+        with self._stage(FILTER):
+            kept = popular[self.facts.keep(popular, question.facts)]
+        falling = -np.arange(len(kept), dtype=np.float32)
+        with self._stage(ORDER):
+            places = put_in_order(falling, None, question.top, self.facts.capped(kept))
+            keys = [self.towers.catalogue.item(int(kept[place]))[0] for place in places]
+        return Answer(keys, [None] * len(keys), POPULAR, len(popular), len(kept))

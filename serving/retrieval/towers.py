@@ -1,0 +1,99 @@
+"""The two towers of a servable, loaded: vectors of users and of items."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from ..encoder import EncodedEvent, EventEncoder
+from ..event import CANDIDATES, HISTORY
+from ..lookups import read_workflow
+from ..scorer import call_signature
+from ..servable import (
+    ITEM_VECTOR_SIGNATURE,
+    USER_VECTOR_SIGNATURE,
+    VECTOR,
+    Servable,
+    ServableError,
+    Tensors,
+)
+from ..signatures import user_batch
+from .items import Catalogue
+from .users import History
+
+Vectors = npt.NDArray[np.float32]
+
+ITEMS_PER_CALL = 8192
+"""Items whose vectors are made at once, which bounds memory."""
+
+
+class Towers:
+    """What makes vectors of users and of items.
+
+    Args:
+        servable: An opened servable of a model with vectors, as ``two_tower`` is.
+
+    Raises:
+        ServableError: Where its model has none.
+    """
+
+    def __init__(self, servable: Servable) -> None:
+        """Load the SavedModel and the vocabularies."""
+        self.servable = servable
+        self._loaded = tf.saved_model.load(str(servable.model))
+        signatures = self._loaded.signatures
+        if not {USER_VECTOR_SIGNATURE, ITEM_VECTOR_SIGNATURE} <= set(signatures):
+            kind = servable.manifest.get("model", {}).get("type")
+            raise ServableError(
+                f"{servable.path}: expected a model that has vectors of users and of items, as "
+                f"two_tower. Received: {kind}"
+            )
+        self._users, self._items = (
+            signatures[name] for name in (USER_VECTOR_SIGNATURE, ITEM_VECTOR_SIGNATURE)
+        )
+        self._refuse_crosses_with_users()
+        self.encoder = EventEncoder(servable)
+        self.catalogue = Catalogue.of(servable)
+
+    def _refuse_crosses_with_users(self) -> None:
+        users = {column.name for column in self.servable.columns.users}
+        workflow = read_workflow(self.servable)
+        for cross in workflow[0].crosses if workflow else ():
+            if users & set(cross.columns):
+                raise ServableError(
+                    f"{self.servable.path}: expected items whose vectors are of the item alone. "
+                    f"The cross {cross.name!r} is with the user's {', '.join(cross.columns)}."
+                )
+
+    @property
+    def dim(self) -> int:
+        """Length of a vector."""
+        return int(self._users.structured_outputs[VECTOR].shape[-1])
+
+    def users(self, events: Sequence[EncodedEvent]) -> Vectors:
+        """Return the vectors of users: [events, dim]."""
+        return self.users_of(user_batch(events, self.encoder.columns))
+
+    def users_by(self, histories: Sequence[History]) -> Vectors:
+        """Return the vectors of users by their histories, of what is read of keys alone."""
+        events = []
+        for history in histories:
+            keys = {c.name: history.user.get(c.name) for c in self.encoder.columns.users}
+            fields = {**keys, HISTORY: history.items, CANDIDATES: []}
+            events.append(self.encoder.encode(self.encoder.parse(fields)))
+        return self.users(events)
+
+    def users_of(self, tensors: Tensors) -> Vectors:
+        """Return the vectors of users by what the signature reads: [rows, dim]."""
+        return call_signature(self._users, tensors, VECTOR)
+
+    def items(self) -> Iterator[tuple[npt.NDArray[np.int64], Vectors]]:
+        """Return ids and vectors of all items, a part at a time: [items], [items, dim]."""
+        last = len(self.catalogue.keys)
+        for begin in range(1, last, ITEMS_PER_CALL):
+            ids = np.arange(begin, min(begin + ITEMS_PER_CALL, last))
+            items = [self.catalogue.item(int(item)) for item in ids]
+            yield ids, call_signature(self._items, self.encoder.encode_items(items), VECTOR)

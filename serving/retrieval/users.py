@@ -1,0 +1,221 @@
+"""What is known of users, from a dataset or a store, and how a model takes it. No TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...foundation.exceptions import MerlinSimError
+from ...schemas.parquet import type_in_words
+from ...schemas.users_layout import JOINS
+from ...workflows.behaviour_columns import ROLE
+from ...workflows.preprocess.fitted import FittedWorkflow
+from ...workflows.rules import ITEM_ORDER
+from ..encoder import EventEncoder
+from ..event import CANDIDATES, HISTORY, Event
+from ..histories.store import Reading, StoreError, key_text
+from ..limits import Limits
+
+
+@dataclass(frozen=True)
+class History:
+    """What is known of a user."""
+
+    user: dict[str, Any]
+    """Raw keys of the user's columns, as the newest interaction has them."""
+    items: list[Any]
+    """Items as an event has them, raw keys or objects with keys, oldest first."""
+
+
+class Histories(Protocol):
+    """Where histories come from."""
+
+    def keys(self, texts: Sequence[str]) -> list[Any]:
+        """Return users' raw keys of texts."""
+
+    def of(self, users: Sequence[Any]) -> dict[Any, History]:
+        """Return the history of each user who has one, by raw key."""
+
+
+class DatasetHistories:
+    """The newest interactions that a dataset of a behaviour log keeps in ``history/``.
+
+    Raises:
+        MerlinSimError: Where it keeps none.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Read what the dataset says of them."""
+        workflow = FittedWorkflow.load(directory)
+        if workflow.kept is None:
+            raise MerlinSimError(
+                f"{directory}: keeps no histories of its users. `merlin-sim preprocess` writes them"
+                " of logs of behaviour."
+            )
+        self.kept = workflow.kept
+        self.columns = workflow.columns
+        self.by_item = workflow.rules.equal_times == ITEM_ORDER
+
+    def some(self, most: int) -> list[History]:
+        """Return the histories of some users, the first that are stored."""
+        users: list[Any] = []
+        with pq.ParquetFile(self.kept.paths[0]) as file:
+            for batch in file.iter_batches(columns=[self.columns.user]):
+                users = list(dict.fromkeys([*users, *batch.column(0).to_pylist()]))
+                if len(users) >= most:
+                    break
+        return list(self.of(users[:most]).values())
+
+    def keys(self, texts: Sequence[str]) -> list[Any]:
+        """Return users' raw keys, of the type that the log has, of texts.
+
+        Raises:
+            MerlinSimError: Naming the first that is none.
+        """
+        kind = pq.read_schema(self.kept.paths[0]).field(self.columns.user).type
+        found = []
+        for text in texts:
+            try:
+                found.append(pa.array([text]).cast(kind)[0].as_py())
+            except pa.ArrowInvalid as error:
+                raise MerlinSimError(
+                    f"a user should be {type_in_words(kind)}, as in the log. Received: {text!r}"
+                ) from error
+        return found
+
+    def of(self, users: Sequence[Any]) -> dict[Any, History]:
+        """Return the history of each user who has one, by raw key.
+
+        Raises:
+            MerlinSimError: Where a file is not the one that the dataset was written with.
+        """
+        found: dict[Any, History] = {}
+        for path in self.kept.paths:
+            found |= self._in_file(path, users)
+        return found
+
+    def _in_file(self, path: Path, users: Sequence[Any]) -> dict[Any, History]:
+        columns = self.columns
+        of_users = (columns.user, *columns.user_features)  # a context is that of the request
+        names = [*of_users, columns.item, columns.timestamp]
+        table = self.kept.read(path, [*names, ROLE], [(columns.user, "in", list(users))])
+        table = table.filter(np.asarray(table[ROLE]) & JOINS > 0)
+        keys = [(columns.timestamp, "ascending")]
+        if self.by_item:
+            keys.append((columns.item, "ascending"))
+        # The row's own number keeps the log's order within one time.
+        table = table.append_column("row", pa.array(np.arange(table.num_rows)))
+        table = table.sort_by([*keys, ("row", "ascending")])
+        found: dict[Any, History] = {}
+        for row in table.select([*of_users, columns.item]).to_pylist():
+            item = row.pop(columns.item)
+            history = found.setdefault(row[columns.user], History({}, []))
+            history.user.update(row)
+            history.items.append(item)
+        return found
+
+
+USER = "user"
+"""How messages call a user's key."""
+
+
+class StoreHistories:
+    """Reads users from a store, as a model names them.
+
+    A store knows a user by one key, the first of the model's columns of users. What the others
+    have is told by whoever asks, or not known.
+
+    Args:
+        store: Keeps the interactions.
+        encoder: Of the model whose columns of users are meant.
+    """
+
+    newest = Limits.max_history
+    """Interactions that are read of a user: all of them are items that were seen."""
+
+    def __init__(self, store: Reading, encoder: EventEncoder) -> None:
+        """Remember both."""
+        self._store = store
+        self._columns = encoder.columns.users
+        self._lookup = encoder.users[0] if encoder.users else None
+
+    def keys(self, texts: Sequence[str]) -> list[Any]:
+        """Return users' raw keys, of the type that the model has, of texts.
+
+        Raises:
+            MerlinSimError: Naming the first that is none.
+        """
+        if self._lookup is None or self._lookup.is_text:
+            return list(texts)
+        for text in texts:
+            if not text.removeprefix("-").isdecimal():
+                raise MerlinSimError(
+                    f"a user should be a whole number, as in the log. Received: {text!r:.60}"
+                )
+        return [int(text) for text in texts]
+
+    def is_known(self, user: Any) -> bool:
+        """Say whether a user was there when the model's workflow was fitted.
+
+        Raises:
+            RequestError: Where it is no key of a user.
+        """
+        return self._lookup is None or self._lookup.look_up(user, USER) > 0
+
+    def of(self, users: Sequence[Any]) -> dict[Any, History]:
+        """Return the history of each user who has one, by raw key.
+
+        Raises:
+            InteractionError: Where one is no key.
+            StoreError: Where the store cannot be read.
+        """
+        found = {}
+        for user, history in zip(users, self.read_all(users), strict=True):
+            if isinstance(history, StoreError):
+                raise history
+            if history is not None:
+                found[user] = history
+        return found
+
+    def read_all(self, users: Sequence[Any]) -> list[History | StoreError | None]:
+        """Return the history of each user, read together; None of one who has none.
+
+        Raises:
+            InteractionError: Where one is no key.
+        """
+        keys = [key_text(user, USER) for user in users]
+        told: list[History | StoreError | None] = []
+        for user, kept in zip(users, self._store.read_all(keys, self.newest), strict=True):
+            if isinstance(kept, StoreError):
+                told.append(kept)
+            else:
+                named = {column.name: user for column in self._columns[:1]}
+                told.append(History(named, kept.items) if kept.items else None)
+        return told
+
+
+def user_event(encoder: EventEncoder, history: History, facts: Mapping[str, Any]) -> Event:
+    """Return a user without candidates as a model's encoder takes one.
+
+    Items of a history that the model does not know are left out when it is encoded, so it gets
+    twice as many as it reads.
+
+    Args:
+        encoder: Of the model.
+        history: What is known of the user.
+        facts: Fields that the model reads beside keys, and keys of the user that the history
+            does not have.
+    """
+    users = {
+        column.name: history.user.get(column.name, facts.get(column.name))
+        for column in encoder.columns.users
+    }
+    beside = {name: facts[name] for name in encoder.numbers.user_fields if name in facts}
+    newest = history.items[-2 * encoder.columns.longest :]
+    return encoder.parse({**users, **beside, HISTORY: newest, CANDIDATES: []})

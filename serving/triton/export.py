@@ -1,0 +1,343 @@
+"""From a checkpoint or a trained model to a servable that needs neither, nor its dataset."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import tensorflow as tf
+from merlin.schema import Schema
+
+from ...foundation.batch_names import OFFSETS, VALUES
+from ...foundation.digest import sha256
+from ...foundation.files import TOO_LITTLE_SPACE, cannot_be_written, check_apart, staged_directory
+from ...foundation.process_wide import quiet_save
+from ...models.family import Request
+from ...models.registry import family_of, model_class
+from ...models.row_parts import in_parts
+from ...models.saving import Signature, columns_signature, restored_model
+from ...parallel.checkpoints.asked_step import BEST
+from ...parallel.checkpoints.checkpoint_files import SUMS
+from ...parallel.checkpoints.checkpoint_store import (
+    Checkpoint,
+    CheckpointError,
+    choose_checkpoint,
+)
+from ...schemas import SCHEMA_FILE, SPEC_FILE
+from ...schemas.channels import (
+    TARGET_ITEM_FEATURES,
+    TARGET_ITEM_LISTS,
+    TARGET_ITEM_NUMERICAL,
+    channels_of,
+    known_channel,
+)
+from ...schemas.dataset import DatasetDirectory
+from ...schemas.fingerprint import fingerprint
+from ...schemas.schema_file import write_schema
+from ...training.checkpoints.run_state import check_facts, replayed_dataset
+from ...workflows.criteo.click_graph import is_of_clicks
+from ...workflows.criteo.criteo_columns import LOGARITHMS
+from ..servable import (
+    CATEGORIES,
+    ITEM_VECTOR_SIGNATURE,
+    MODEL,
+    ONE_USER_SIGNATURE,
+    PLAIN_SIGNATURE,
+    SCORE,
+    USER_VECTOR_SIGNATURE,
+    VECTOR,
+    WORKFLOW,
+    ServableError,
+    ServedColumns,
+    write_manifest,
+)
+from .repository import write_stock_repository
+
+
+@contextmanager
+def explained_disk_errors(output: Path) -> Iterator[None]:
+    """Say of a full disk what is free on it, whether Python or TensorFlow met it.
+
+    Args:
+        output: What is written in the block.
+
+    Raises:
+        MerlinSimError: Where there is no space; other errors are left as they are.
+    """
+    try:
+        yield
+    except (OSError, tf.errors.OpError) as error:
+        refused = error if isinstance(error, OSError) else _system_error(error)
+        if refused is None or refused.errno not in TOO_LITTLE_SPACE:
+            raise
+        raise cannot_be_written(output, refused) from refused
+
+
+def _system_error(error: tf.errors.OpError) -> OSError | None:
+    """The system's error behind one of TensorFlow's, which has its text but not its number."""
+    text = str(error)
+    found = (number for number in TOO_LITTLE_SPACE if os.strerror(number) in text)
+    return next((OSError(number, os.strerror(number)) for number in found), None)
+
+
+def save_served_model(
+    model: Any, schema: Schema, path: Path, takes_rows: bool, has_vectors: bool = False
+) -> None:
+    """Write the SavedModel of a servable.
+
+    It holds the forward pass and the weights: no optimizer, no objective, no Keras objects, whose
+    loading would rebuild them from their configuration.
+
+    Args:
+        model: The model, built.
+        schema: The columns that it serves from, histories in the form that the signatures are to
+            take.
+        path: Directory to write.
+        takes_rows: Whether requests are plain rows: there is no signature for one user then.
+        has_vectors: Whether it gives vectors of users and of items: each has a signature then.
+    """
+    signature = columns_signature(schema)
+    of_target = (TARGET_ITEM_FEATURES, TARGET_ITEM_LISTS, TARGET_ITEM_NUMERICAL)
+    channels = channels_of(schema)
+    targets = [name for channel in of_target for name in channels.get(channel, ())]
+
+    def score(columns: dict[str, Any]) -> tf.Tensor:
+        return tf.cast(model.forward(columns).logits, tf.float32)
+
+    def score_beside(user: dict[str, Any], candidates: dict[str, Any]) -> tf.Tensor:
+        return score({**user, **{name: ids[tf.newaxis] for name, ids in candidates.items()}})
+
+    # Nothing in a model needs autograph, whose conversion takes half of an export's time.
+    @tf.function(input_signature=[signature], autograph=False)
+    def plain(columns: dict[str, Any]) -> dict[str, tf.Tensor]:
+        return {SCORE: tf.sigmoid(score(columns))}
+
+    @tf.function(input_signature=[signature], autograph=False)
+    def one_user(columns: dict[str, Any]) -> dict[str, tf.Tensor]:
+        user = {n: _of_one_user(n, column) for n, column in columns.items() if n not in targets}
+        candidates = {name: columns[name] for name in targets}
+        logits = in_parts(lambda part: score_beside(user, part), candidates)
+        return {SCORE: tf.sigmoid(logits)}
+
+    functions = {PLAIN_SIGNATURE: plain}
+    if not takes_rows:
+        functions[ONE_USER_SIGNATURE] = one_user
+    if has_vectors:
+        functions |= _vector_functions(model, signature, targets)
+    signatures = {name: f.get_concrete_function() for name, f in functions.items()}
+    module = tf.Module()
+    module.functions = functions
+    # What the functions read has to be found in the module; nothing else is saved.
+    read = {v.ref(): v for function in signatures.values() for v in function.variables}
+    module.weights = list(read.values())
+    with quiet_save():
+        tf.saved_model.save(module, str(path), signatures=signatures)
+
+
+def _vector_functions(model: Any, signature: Signature, targets: list[str]) -> dict[str, Any]:
+    """Return what gives vectors of users, without any item, and of items, without any user."""
+    of_users = {name: spec for name, spec in signature.items() if name not in targets}
+    of_items = {name: signature[name] for name in targets}
+
+    @tf.function(input_signature=[of_users], autograph=False)
+    def users(columns: dict[str, Any]) -> dict[str, tf.Tensor]:
+        return {VECTOR: model.forward({**columns, **_zeros(columns, of_items)}).users}
+
+    @tf.function(input_signature=[of_items], autograph=False)
+    def items(columns: dict[str, Any]) -> dict[str, tf.Tensor]:
+        return {VECTOR: model.forward({**columns, **_zeros(columns, of_users)}).items[:, 0]}
+
+    return {USER_VECTOR_SIGNATURE: users, ITEM_VECTOR_SIGNATURE: items}
+
+
+def _zeros(columns: dict[str, Any], lacking: Signature) -> dict[str, tf.Tensor]:
+    """Stand in for columns that a vector is not made of; the saved graph holds nothing of them."""
+    name, column = next((n, c) for n, c in columns.items() if not n.endswith(VALUES))
+    rows = tf.shape(column)[0] - (1 if name.endswith(OFFSETS) else 0)
+    found = {}
+    for lacked, spec in lacking.items():
+        count = 0 if lacked.endswith(VALUES) else rows + (1 if lacked.endswith(OFFSETS) else 0)
+        found[lacked] = tf.zeros([count, *spec.shape[1:]], spec.dtype)
+    return found
+
+
+def _of_one_user(name: str, column: tf.Tensor) -> tf.Tensor:
+    """Tell the graph that a column has one row, so that it need not make room for more."""
+    if name.endswith(VALUES):
+        return column
+    rows = 2 if name.endswith(OFFSETS) else 1
+    return tf.ensure_shape(column, [rows, *column.shape[1:]])
+
+
+def export_model(
+    model: Any,
+    dataset: DatasetDirectory,
+    output: Path | str,
+    *,
+    pad: bool = False,
+    overwrite: bool = False,
+    checkpoint: Mapping[str, Any] | None = None,
+    say: Callable[[str], None] = lambda message: None,
+) -> Path:
+    """Write a servable; it appears whole or not at all.
+
+    Args:
+        model: A trained model.
+        dataset: The dataset directory it was trained on; its vocabularies go along.
+        output: The directory to make.
+        pad: Whether the signatures take histories as padded rows; values and offsets otherwise
+            (or as the dataset has them, if it has padded rows itself).
+        overwrite: Replace a directory that holds something.
+        checkpoint: What the manifest is to say of the checkpoint.
+        say: Told, in a sentence, what was found of an earlier run.
+    """
+    output = Path(output)
+    check_apart(output, [dataset.path])
+    schema = served_schema(dataset.schema, pad)
+    family = family_of(model)
+    names = family.served_columns(dataset.channels)
+    takes_rows = family.request is Request.ROWS
+    columns = ServedColumns.of_rows(schema, names) if takes_rows else ServedColumns.read(schema)
+    if takes_rows and pad:
+        raise ServableError("`pad` is about histories, and this model reads none.")
+    numbers = LOGARITHMS if is_of_clicks(dataset.path / WORKFLOW) else None
+    facts = {
+        "request": {"of": family.request.value, "columns": names, "numbers": numbers},
+        "model": {
+            "type": family.name,
+            "options": model.options.to_dict(),
+            "precision": model.dtype_policy.name,
+        },
+        "checkpoint": dict(checkpoint or {}),
+        "histories": "ragged" if columns.is_ragged else "padded",
+    }
+    _check_vocabularies(dataset, columns)
+    with (
+        staged_directory(output, overwrite=overwrite, say=say) as directory,
+        explained_disk_errors(output),
+    ):
+        served = Schema([schema[n] for n in names])
+        save_served_model(model, served, directory / MODEL, takes_rows, family.has_vectors)
+        dataset.spec.write(directory / SPEC_FILE)
+        write_schema(schema, directory / SCHEMA_FILE)
+        for source in (dataset.path / WORKFLOW, *_vocabularies(dataset, columns)):
+            if source.exists():
+                target = directory / source.relative_to(dataset.path)
+                target.parent.mkdir(exist_ok=True)
+                shutil.copyfile(source, target)
+        write_manifest(directory, facts)
+    return output
+
+
+def served_schema(schema: Schema, pad: bool) -> Schema:
+    """Give histories their fixed length where they are to be padded."""
+    if not pad:
+        return schema
+    lists = {
+        column.name
+        for column in schema
+        for tag in column.tags
+        if (channel := known_channel(str(tag))) is not None and channel.is_list
+    }
+    return Schema(
+        [
+            column.with_shape((None, int(column.value_count.max)))
+            if column.is_list and column.name in lists
+            else column
+            for column in schema
+        ]
+    )
+
+
+def _domains(columns: ServedColumns) -> dict[str, int]:
+    everything = (*columns.users, *columns.targets, *columns.target_lists, *columns.histories)
+    return {c.domain: c.largest_id for c in everything if c.largest_id is not None}
+
+
+def _vocabularies(dataset: DatasetDirectory, columns: ServedColumns) -> list[Path]:
+    return [dataset.path / CATEGORIES / f"{domain}.parquet" for domain in _domains(columns)]
+
+
+def _check_vocabularies(dataset: DatasetDirectory, columns: ServedColumns) -> None:
+    """Compare each vocabulary's size with the table that its ids look up."""
+    for domain, largest in _domains(columns).items():
+        path = dataset.path / CATEGORIES / f"{domain}.parquet"
+        if path.exists() and pq.read_metadata(path).num_rows > largest:
+            raise ServableError(
+                f"{path}: has {pq.read_metadata(path).num_rows:,} keys, more than the "
+                f"cardinality of {domain!r} in the dataset's spec ({largest:,})."
+            )
+
+
+Say = Callable[[str], None]
+FACTS = ("steps", "epoch", "step", "test_auc", "dataset", "optimizer", "amp")
+"""What a servable's manifest says of its checkpoint."""
+
+
+@dataclass(frozen=True)
+class CheckpointExport:
+    """What to export, and how."""
+
+    checkpoints: Path
+    """A run's directory of checkpoints, or one of them."""
+    dataset: Path
+    """The dataset directory of the run; its vocabularies go along."""
+    feature_spec: str = SPEC_FILE
+    """The spec's file name in that directory."""
+    pad: bool = False
+    """Whether signatures take histories as padded rows."""
+    overwrite: bool = False
+    """Whether to replace an output directory that holds something."""
+    step: str = BEST
+    """Which checkpoint: see :func:`~.checkpoint_store.choose_checkpoint`."""
+
+    def to_servable(self, output: Path, say: Say = lambda message: None) -> None:
+        """Write a servable.
+
+        Raises:
+            CheckpointError: Where there is no checkpoint, or it is of another dataset.
+        """
+        check_apart(output, [self.checkpoints, self.dataset])
+        dataset = DatasetDirectory.open(self.dataset, feature_spec=self.feature_spec)
+        checkpoint = choose_checkpoint(self.checkpoints, self.step, say, check_facts)
+        model = restore_model(checkpoint, dataset)
+        facts = {name: checkpoint.facts.get(name) for name in FACTS}
+        facts = {"name": checkpoint.path.name, "sha256": sha256(checkpoint.path / SUMS), **facts}
+        facts["replayed_dataset"] = replayed_dataset(checkpoint.facts)
+        export_model(
+            model,
+            dataset,
+            output,
+            pad=self.pad,
+            overwrite=self.overwrite,
+            checkpoint=facts,
+            say=say,
+        )
+
+    def to_triton(self, output: Path, say: Say = lambda message: None) -> None:
+        """Write a model repository for the stock Triton."""
+        check_apart(output, [self.checkpoints, self.dataset])
+        output.absolute().parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=output.absolute().parent) as directory:
+            servable = Path(directory) / "servable"
+            self.to_servable(servable, say)
+            write_stock_repository(servable, output, overwrite=self.overwrite, say=say)
+
+
+def restore_model(checkpoint: Checkpoint, dataset: DatasetDirectory) -> Any:
+    """Build the model of a checkpoint with its weights, in the precision it was trained in."""
+    facts = checkpoint.facts
+    found = fingerprint(dataset)
+    if facts["dataset"] != found:
+        raise CheckpointError(
+            f"{checkpoint.path} is of another dataset: its fingerprint is {facts['dataset']}, "
+            f"that of {dataset.path} is {found}."
+        )
+    return restored_model(checkpoint, model_class(facts["model_type"]))

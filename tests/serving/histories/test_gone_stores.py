@@ -1,0 +1,154 @@
+"""A store that hangs or is gone costs its time-out once; a user can be forgotten."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from in_process import answer, run
+from redis_server import redis_server
+
+from merlin_sim.serving.histories.open_store import open_store, shown_store
+from merlin_sim.serving.histories.redis_store import (
+    APPEND_SECONDS,
+    FIRST_SECONDS,
+    MOST_SECONDS,
+    READ_SECONDS,
+    Breaker,
+)
+from merlin_sim.serving.histories.store import History, Interaction, StoreError
+
+
+def test_after_a_failure_calls_are_refused_at_once_for_longer_and_longer():
+    now, called = [0.0], []
+    breaker = Breaker("the store", lambda: now[0])
+
+    def call(error=None):
+        with breaker:
+            called.append(now[0])
+            if error is not None:
+                raise error
+
+    call()
+    with pytest.raises(ZeroDivisionError):
+        call(ZeroDivisionError())  # of whoever called, not of the store
+    call()
+    pause = FIRST_SECONDS
+    for _ in range(8):
+        with pytest.raises(StoreError, match="time-out"):
+            call(StoreError("time-out"))
+        count = len(called)
+        now[0] += 0.99 * pause
+        with pytest.raises(StoreError, match="the store: did not answer; it is asked again in"):
+            call()
+        assert len(called) == count
+        now[0] += 0.02 * pause
+        pause = min(2 * pause, MOST_SECONDS)
+    call()
+    call()  # it answers again
+
+
+def test_while_one_call_tries_others_do_not_wait_for_it_too():
+    now = [0.0]
+    breaker = Breaker("the store", lambda: now[0])
+    with pytest.raises(StoreError), breaker:
+        raise StoreError("time-out")
+    now[0] += FIRST_SECONDS
+    with breaker, pytest.raises(StoreError, match="did not answer"), breaker:
+        pass
+    with breaker:
+        pass
+
+
+def test_a_redis_that_stands_still_costs_its_time_out_once(tmp_path):
+    with redis_server(tmp_path / "r") as (address, process):
+        store = open_store(address, create=True)
+        store.append([Interaction('"a"', "1")])
+        process.send_signal(signal.SIGSTOP)
+        try:
+            begin = time.monotonic()
+            found = store.read_all(['"a"'] * 256, 1000)
+            took = time.monotonic() - begin
+            assert READ_SECONDS <= took < 3 * READ_SECONDS
+            assert all(isinstance(one, StoreError) for one in found) and len(found) == 256
+            begin = time.monotonic()
+            for _ in range(200):
+                assert isinstance(store.read_all(['"a"'], 9)[0], StoreError)
+            assert time.monotonic() - begin < READ_SECONDS
+            with pytest.raises(StoreError):
+                store.append([Interaction('"a"', "2")])
+            assert time.monotonic() - begin < APPEND_SECONDS + 2
+            # A model that is loaded meanwhile does not wait for it.
+            later = open_store(address, later=True)
+            assert isinstance(later.read_all(['"a"'], 9)[0], StoreError)
+        finally:
+            process.send_signal(signal.SIGCONT)
+        end = time.monotonic() + 60
+        while isinstance(found := store.read_all(['"a"'], 9)[0], StoreError):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        assert found.items[0] == 1
+
+
+def test_the_histories_of_a_batch_are_read_together_and_one_may_be_none(store):
+    users = [f'"user {number}"' for number in range(50)]
+    store.append([Interaction(user, str(place), place) for place, user in enumerate(users)])
+    found = store.read_all([*users, '"nobody"'], 9)
+    assert [one.items for one in found] == [[place] for place in range(50)] + [[]]
+    assert store.read_all(users[:2], 0) == [History([], [])] * 2
+
+
+def test_a_damaged_history_is_the_fault_of_no_other(redis_address):
+    import redis
+
+    server = redis.Redis.from_url(redis_address, decode_responses=True)
+    server.flushdb()
+    store = open_store(redis_address, create=True)
+    store.append([Interaction("1", "5", 1), Interaction("2", "6", 1)])
+    server.rpush("merlin-sim:histories:1:1", "2 {broken")
+    first, second = store.read_all(["1", "2"], 9)
+    assert isinstance(first, StoreError) and second == History([6], [1])
+
+
+def test_a_user_is_forgotten_and_no_other(store, address):
+    for number in range(200):
+        store.append([Interaction("7", str(number)), Interaction('"7"', f'"secret item {number}"')])
+    assert store.delete('"7"') == 200
+    assert store.read('"7"', 10**6).items == []
+    assert store.read("7", 10**6).items == list(range(200)) and store.users() == 1
+    assert store.delete('"7"') == 0
+    store.close()
+    if "://" not in address:  # nothing of it is left in the file, nor in the one beside
+        for path in Path(address).parent.iterdir():
+            assert b"secret item" not in path.read_bytes()
+
+
+def test_the_command_forgets_a_user(tmp_path):
+    store = open_store(str(tmp_path / "s"), create=True)
+    store.append([Interaction('"A"', "1"), Interaction("7", "2"), Interaction("7", "3")])
+    store.close()
+    assert "1 interactions removed" in run("histories", "delete", tmp_path / "s", "--user", "A")
+    assert "2 interactions removed" in run("histories", "delete", tmp_path / "s", "--user", "7")
+    nobody = answer("histories", "delete", tmp_path / "s", "--user", "A")
+    assert nobody.returncode == 1 and "no interactions of user A" in nobody.stderr
+
+
+def test_an_address_with_a_password_stands_in_a_file_or_the_environment(tmp_path, monkeypatch):
+    store = open_store(str(tmp_path / "s"), create=True)
+    store.append([Interaction('"A"', "5")])
+    store.close()
+    (tmp_path / "address").write_text(f"{tmp_path / 's'}\n")
+    monkeypatch.setenv("STORE_OF_HISTORIES", str(tmp_path / "s"))
+    for given in (f"@{tmp_path / 'address'}", "env:STORE_OF_HISTORIES"):
+        assert '"history": [5]' in run("histories", "show", given, "--user", "A", "--json")
+    for address in ("redis://:x1y2@here", "redis://u:x1y2@here/0", "redis://here?password=x1y2"):
+        refused = answer("histories", "show", address, "--user", "A")
+        assert refused.returncode == 2 and "x1y2" not in refused.stderr
+        assert "env:NAME" in refused.stderr
+        assert "x1y2" not in shown_store(address) and "here" in shown_store(address)
+    monkeypatch.delenv("STORE_OF_HISTORIES")
+    assert answer("histories", "show", "env:STORE_OF_HISTORIES", "--user", "A").returncode == 2
+    assert os.environ.get("STORE_OF_HISTORIES") is None

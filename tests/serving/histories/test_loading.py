@@ -1,0 +1,223 @@
+"""Stores are filled from logs and datasets; the commands say what they did and what is wrong."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from in_process import answer, run
+
+from merlin_sim.serving.histories.open_store import open_store
+from merlin_sim.serving.histories.store import (
+    LONGEST_KEY,
+    InteractionError,
+    as_text,
+    parse_interaction,
+)
+
+COLUMNS = ["--user_column", "user", "--item_column", "item", "--timestamp_column", "time"]
+
+
+def make_log(rows=600, seed=3):
+    draws = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "user": draws.integers(0, 20, rows),
+            "item": [f"i{number}" for number in draws.integers(0, 50, rows)],
+            "time": draws.integers(0, 200, rows),
+            "taken": draws.integers(0, 2, rows),
+            "what": draws.choice(["view", "cart", "buy"], rows),
+        }
+    )
+
+
+def histories_of(log):
+    """Each user's items, by pandas."""
+    ordered = log.sort_values("time", kind="stable")
+    return {user: list(own) for user, own in ordered.groupby("user")["item"]}
+
+
+def found_in(store, users):
+    opened = open_store(str(store))
+    return {user: opened.read(as_text(user), 10**6).items for user in users}
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_a_log_is_loaded_as_it_stands(tmp_path, form):
+    log = make_log()
+    path = tmp_path / f"log.{form}"
+    log.to_parquet(path, row_group_size=100) if form == "parquet" else log.to_csv(path, index=False)
+    store = tmp_path / "store"
+    said = run("histories", "load", store, path, *COLUMNS)
+    assert "600 interactions of 20 users" in said
+    if form == "csv":  # keys from CSV are text
+        log["user"] = log["user"].astype(str)
+    assert found_in(store, log["user"].unique().tolist()) == histories_of(log)
+
+
+@pytest.mark.parametrize(
+    ("options", "joins"),
+    [
+        (["--label_column", "taken"], lambda log: log["taken"] == 1),
+        (
+            ["--behaviour_column", "what", "--history_behaviours", "cart,buy"],
+            lambda log: log["what"] != "view",
+        ),
+        (
+            [
+                "--label_column",
+                "taken",
+                "--behaviour_column",
+                "what",
+                "--history_behaviours",
+                "buy",
+            ],
+            lambda log: (log["taken"] == 1) & (log["what"] == "buy"),
+        ),
+    ],
+)
+def test_only_what_makes_history_is_loaded(tmp_path, options, joins):
+    log = make_log()
+    log.to_parquet(tmp_path / "log.parquet")
+    run("histories", "load", tmp_path / "store", tmp_path / "log.parquet", *COLUMNS, *options)
+    assert found_in(tmp_path / "store", log["user"].unique().tolist()) == histories_of(
+        log[joins(log)]
+    )
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    """A dataset of a log with dates, users and labels; and the log."""
+    folder = tmp_path_factory.mktemp("dataset")
+    log = make_log(rows=3000)
+    log["time"] = pd.to_datetime(1_700_000_000_123_456_789 + log["time"] * 1000, unit="ns")
+    log.to_parquet(folder / "log.parquet")
+    words = ["--output_path", folder / "made", "--label_column", "taken", *COLUMNS]
+    as_logged = ("--order_of_equal_times", "log")
+    run(
+        "preprocess", "log", folder / "log.parquet", *words, *as_logged, "--max_sequence_length", 30
+    )
+    return folder / "made", log
+
+
+def test_a_dataset_gives_what_it_keeps_of_its_histories(dataset, tmp_path):
+    made, log = dataset
+    said = run("histories", "load", tmp_path / "store", "--dataset", made)
+    assert "interactions of 20 users" in said
+    expected = histories_of(log[log["taken"] == 1])
+    found = found_in(tmp_path / "store", expected)
+    for user, own in expected.items():  # the newest, and those of the time of the last of these
+        assert len(found[user]) >= 30
+        assert found[user] == own[-len(found[user]) :]
+    newest = log[log["taken"] == 1].groupby("user")["time"].max()[0].value // 1000
+    assert open_store(str(tmp_path / "store")).read("0", 1).times == [newest]
+
+
+def test_the_next_day_goes_on_with_the_columns_of_a_dataset(dataset, tmp_path):
+    made, log = dataset
+    path = made.parent / "log.parquet"
+    run("histories", "load", tmp_path / "store", path, "--fitted", made)
+    expected = histories_of(log[log["taken"] == 1])
+    assert found_in(tmp_path / "store", expected) == expected
+
+
+def test_a_changed_file_of_a_dataset_is_refused(dataset, tmp_path):
+    made, _ = dataset
+    kept = next((made / "history").glob("*.parquet"))
+    whole = kept.read_bytes()
+    try:
+        kept.write_bytes(whole[:-1] + b"?")
+        ended = answer("histories", "load", tmp_path / "store", "--dataset", made)
+    finally:
+        kept.write_bytes(whole)
+    assert ended.returncode == 2
+    assert kept.name in ended.stderr and "SHA-256 differs" in ended.stderr
+
+
+def test_bad_rows_stop_or_are_left_out_and_a_store_is_as_it_was(tmp_path):
+    log = make_log(rows=40).astype(object)
+    log.loc[7, "time"] = "yesterday"
+    log.to_csv(tmp_path / "log.csv", index=False)
+    words = ["histories", "load", tmp_path / "store", tmp_path / "log.csv", *COLUMNS]
+    ended = answer(*words)
+    assert ended.returncode == 2 and "log.csv, line 9: 'time'" in ended.stderr
+    assert open_store(str(tmp_path / "store")).users() == 0
+    assert "1 bad rows left out" in run(*words, "--on_bad_rows", "skip")
+    ended = answer(*words, "--on_bad_rows", "skip")
+    assert ended.returncode == 2 and "expected an empty store, or `--overwrite`" in ended.stderr
+    assert "39 interactions" in run(*words, "--on_bad_rows", "skip", "--overwrite")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["load", "S"], "Expected FILES of a log, or --dataset"),
+        (["load", "S", "none.csv", *COLUMNS], "none.csv: no such file"),
+        (["load", "S", "none.csv", "--user_column", "u"], "'--item_column', or '--fitted'"),
+        (["load", "S", "a", *COLUMNS, "--behaviour_column", "b"], "need each other"),
+        (["load", "S", "--dataset", "none"], "none/workflow.json"),
+        (["load", "S", "--dataset", "none", "--user_column", "u"], "leave the others out"),
+        (["load", "S", "a.csv", "--fitted", "b", "--user_column", "u"], "leave the others out"),
+        (["append", "S"], "S: no such file"),
+        (["show", "S", "--user", "1"], "S: no such file"),
+    ],
+)
+def test_what_cannot_be_is_said(tmp_path, monkeypatch, words, says):
+    monkeypatch.chdir(tmp_path)
+    ended = answer("histories", *words)
+    assert ended.returncode == 2
+    assert says in ended.stderr
+    assert not (tmp_path / "S").exists()
+
+
+def test_lines_are_appended_and_shown(tmp_path):
+    store, lines = tmp_path / "store", tmp_path / "lines.jsonl"
+    open_store(str(store), create=True)
+    given = [
+        {"user": 7, "item": "B1", "time": 3},
+        {"user": 7, "item": {"item_id": "B0", "cat_id": 4}, "time": 2},
+    ]
+    lines.write_text("\n".join(map(json.dumps, given)))
+    assert run("histories", "append", store, "--input", lines) == "2 interactions\n"
+    shown = run("histories", "show", store, "--user", "7")
+    assert shown.splitlines()[1:] == [
+        '{"item_id": "B0", "cat_id": 4}     2',
+        '"B1"' + " " * 31 + "3",
+    ]
+    as_json = json.loads(run("histories", "show", store, "--user", "7", "--json", "--newest", "1"))
+    assert as_json == {"history": ["B1"], "times": [3]}
+    ended = answer("histories", "show", store, "--user", "8")
+    assert ended.returncode == 1 and "no interactions of user 8" in ended.stderr
+    lines.write_text('{"user": 7, "item": "B2"}\n{"user": 7}\n')
+    ended = answer("histories", "append", store, "--input", lines)
+    assert ended.returncode == 2
+    assert (
+        "line 2: expected the key 'item'" in ended.stderr
+        and "1 interactions before" in ended.stderr
+    )
+    assert open_store(str(store)).read("7", 9).items[-1] == "B2"
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ([], "expected an object"),
+        ({"item": 1}, "expected the key 'user'"),
+        ({"user": 1, "item": 1, "tme": 2}, "received 'tme'"),
+        ({"user": 1.5, "item": 1}, "user: expected a text or a whole number"),
+        ({"user": True, "item": 1}, "user: expected a text or a whole number"),
+        ({"user": None, "item": 1}, "user: expected a text or a whole number"),
+        ({"user": 1, "item": {}}, "item: expected at least one key"),
+        ({"user": 1, "item": {"a": [1]}}, "item.a: expected a text or a whole number"),
+        ({"user": 1, "item": "x" * LONGEST_KEY}, "at most 4,096 characters"),
+        ({"user": "\ud800", "item": 1}, "user: expected characters of Unicode"),
+        ({"user": 1, "item": 1, "time": "noon"}, "time: expected a number"),
+        ({"user": 1, "item": 1, "time": float("nan")}, "time: expected a number"),
+        ({"user": 1, "item": 1, "time": 1 << 60}, "count in microseconds"),
+    ],
+)
+def test_an_interaction_that_cannot_be_kept_is_refused(fields, says):
+    with pytest.raises(InteractionError, match=says):
+        parse_interaction(fields)

@@ -1,0 +1,263 @@
+"""Stores of histories give back what was appended, in order, whatever keeps them."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import random
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from redis_server import redis_server
+
+from merlin_sim.serving.histories.file_store import BLOCK
+from merlin_sim.serving.histories.open_store import open_store
+from merlin_sim.serving.histories.redis_store import FILLING
+from merlin_sim.serving.histories.store import History, Interaction, StoreError
+
+WORKER = Path(__file__).parents[2] / "support/workers/appending.py"
+USERS = ['"a"', "7", '"7"', '"b:\\"{x}"']
+
+
+def interaction(user, item, time=None):
+    return Interaction(user, str(item), time)
+
+
+class PlainStore:
+    """The same in a dictionary: what a history should be, in the fewest words."""
+
+    def __init__(self):
+        self.entries = {}
+
+    def append(self, interactions):
+        for user, item, time in interactions:
+            own = self.entries.setdefault(user, [])
+            own.append((own[-1][0] if time is None and own else time, int(item)))
+            own.sort(key=lambda entry: -math.inf if entry[0] is None else entry[0])
+
+    def read(self, user, newest):
+        own = self.entries.get(user, [])
+        last = own[max(0, len(own) - newest) :]
+        return History([item for _, item in last], [time for time, _ in last])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_history_is_what_was_appended_in_the_order_of_time(store, seed):
+    draws = random.Random(seed)
+    expected = PlainStore()
+    for number in range(150):
+        time = [None, number, draws.randrange(number + 1), number / 2][draws.randrange(4)]
+        length = draws.choice([1, 1, 2, BLOCK + 1])
+        batch = [interaction(draws.choice(USERS), draws.randrange(99), time) for _ in range(length)]
+        batch[0] = batch[0]._replace(time=draws.choice([time, draws.randrange(number + 1)]))
+        store.append(batch)
+        expected.append(batch)
+    for user in USERS:
+        for newest in (0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 10**6):
+            assert store.read(user, newest) == expected.read(user, newest)
+    assert store.users() == len(USERS)
+
+
+def test_an_unknown_user_has_no_history(store):
+    store.append([interaction('"a"', 1)])
+    assert store.read('"A"', 10) == History([], [])
+
+
+def test_items_come_back_as_they_were(store):
+    items = ['"Ä \\" , x"', '{"item_id":"B7","cat_id":3}', '"1,2"', "12", '"\\u0000"']
+    store.append([Interaction("1", item) for item in items])
+    assert store.read("1", 9).items == ['Ä " , x', {"item_id": "B7", "cat_id": 3}, "1,2", 12, "\0"]
+
+
+def test_another_process_reads_what_was_appended(store, address):
+    store.append([interaction("1", 5, 2)])
+    other = open_store(address)
+    store.append([interaction("1", 6, 3)])
+    assert other.read("1", 9) == History([5, 6], [2, 3])
+    other.close()
+
+
+def test_threads_append_to_one_history_and_none_is_lost(store):
+    def append(first):
+        for number in range(first, first + 100):
+            store.append([interaction("1", number)])
+
+    threads = [threading.Thread(target=append, args=(1000 * n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    items = store.read("1", 1000).items
+    assert sorted(items) == [1000 * n + number for n in range(4) for number in range(100)]
+    for n in range(4):  # each in its own order
+        assert [item for item in items if item // 1000 == n] == list(
+            range(1000 * n, 1000 * n + 100)
+        )
+
+
+@pytest.mark.parametrize("keep", [1, BLOCK, 100])
+def test_at_least_as_many_are_kept_as_was_asked_for(address, keep):
+    store = open_store(address, keep=keep, create=True)
+    for number in range(300):
+        store.append([interaction("1", number), interaction("2", number)])
+    store.close()
+    store = open_store(address)
+    for user in ("1", "2"):
+        kept = store.read(user, 10**6).items
+        assert kept == list(range(300 - len(kept), 300))
+        assert keep <= len(kept) <= keep + 2 * BLOCK
+    assert store.users() == 2
+    with pytest.raises(StoreError, match=f"made to keep {keep} .* `keep` = 7"):
+        open_store(address, keep=7)
+
+
+def test_a_missing_store_is_told(address):
+    with pytest.raises(StoreError, match="`merlin-sim histories load` makes it"):
+        open_store(address)
+
+
+def test_a_store_is_filled_whole_or_not_at_all(store):
+    store.append([interaction("1", 5)])
+    with pytest.raises(StoreError, match="expected an empty store"), store.load(overwrite=False):
+        pass
+    with pytest.raises(ZeroDivisionError), store.load(overwrite=True) as filling:
+        filling.append([interaction("2", 6)])
+        raise ZeroDivisionError
+    assert (store.read("1", 9).items, store.read("2", 9).items) == ([5], [])
+    with store.load(overwrite=True) as filling:
+        filling.append([interaction("2", 6)])
+        filling.append([interaction("2", 7), interaction("3", 8)])
+    assert [store.read(user, 9).items for user in "123"] == [[], [6, 7], [8]]
+    store.append([interaction("2", 9)])
+    assert store.read("2", 9).items == [6, 7, 9]
+
+
+def test_others_read_what_was_there_while_a_store_is_filled(store, address):
+    store.append([interaction("1", 5)])
+    other = open_store(address)
+    with store.load(overwrite=True) as filling:
+        filling.append([interaction("1", 6)])
+        assert other.read("1", 9).items == [5]
+    assert other.read("1", 9).items == [6]
+    other.close()
+
+
+def test_what_came_while_an_empty_redis_store_was_filled_is_not_lost(redis_address):
+    import redis
+
+    redis.Redis.from_url(redis_address).flushdb()
+    store, other = open_store(redis_address, create=True), open_store(redis_address)
+    with pytest.raises(StoreError, match="interactions came meanwhile; nothing was loaded"):
+        with store.load(overwrite=False) as filling:
+            filling.append([interaction("1", 6)])
+            other.append([interaction("1", 5)])
+    assert other.read("1", 9).items == [5]
+
+
+def test_two_who_fill_one_redis_store_do_not_mix(redis_address):
+    import redis
+
+    redis.Redis.from_url(redis_address).flushdb()
+    store, other = open_store(redis_address, create=True), open_store(redis_address)
+    with store.load(overwrite=False) as filling:
+        filling.append([interaction("1", 6)])
+        with pytest.raises(StoreError, match="another one is filling"), other.load(overwrite=True):
+            pass
+    assert other.read("1", 9).items == [6]
+
+
+def test_a_file_is_for_its_user_alone(tmp_path):
+    store = open_store(str(tmp_path / "a" / "store"), create=True)
+    store.append([interaction("1", 5)])
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "a").iterdir()} == {0o600}
+
+
+def test_a_file_that_is_no_store_is_told(tmp_path):
+    (tmp_path / "notes").write_text("no database, but long enough to look like one. " * 9)
+    with pytest.raises(StoreError, match="notes: expected a store of histories"):
+        open_store(str(tmp_path / "notes"))
+    with pytest.raises(StoreError, match="expected a store of histories"):
+        open_store(str(tmp_path), create=True)
+
+
+def test_a_server_that_is_not_there_is_told(tmp_path):
+    pytest.importorskip("redis")
+    with pytest.raises(StoreError, match="unix://.*No such file"):
+        open_store(f"unix://{tmp_path}/none")
+    with pytest.raises(StoreError, match="redis://"):
+        open_store("redis://127.0.0.1:notaport/0")
+
+
+def acknowledged_until_killed(address, count):
+    """Let a process append and kill it after ``count`` acknowledgements; the last of them."""
+    with subprocess.Popen(
+        [sys.executable, WORKER, address, "1", "0"], stdout=subprocess.PIPE, text=True
+    ) as process:
+        told = [process.stdout.readline() for _ in range(count)]
+        process.kill()
+        told += process.stdout.readlines()
+    return int([line for line in told if line.endswith("\n")][-1])
+
+
+@pytest.mark.slow
+def test_nothing_that_was_acknowledged_is_lost_with_its_process(store, address):
+    last = acknowledged_until_killed(address, 400)
+    found = store.read("1", 10**6).items
+    assert found == list(range(len(found)))
+    assert last <= found[-1] <= last + 1  # one more may have been kept and not said
+
+
+@pytest.mark.slow
+def test_nothing_that_was_acknowledged_is_lost_with_the_redis_server(tmp_path):
+    with redis_server(tmp_path / "r") as (address, process):
+        open_store(address, create=True).close()
+        worker = subprocess.Popen(
+            [sys.executable, WORKER, address, "1", "0"],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        with contextlib.closing(worker.stdout):
+            told = [worker.stdout.readline() for _ in range(300)]
+            process.kill()
+            told += worker.stdout.readlines()
+        worker.wait(timeout=200)
+    last = int([line for line in told if line.endswith("\n")][-1])
+    with redis_server(tmp_path / "r") as (address, _):
+        found = open_store(address).read("1", 10**6).items
+    assert found == list(range(len(found)))
+    assert last <= found[-1]
+
+
+@pytest.mark.slow
+def test_a_filling_that_was_killed_leaves_what_was_there(store, address):
+    store.append([interaction("1", 5)])
+    child = os.fork()
+    if child == 0:
+        with open_store(address).load(overwrite=True) as filling:
+            filling.append([interaction("1", 6)])
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert store.read("1", 9).items == [5]
+
+
+def test_what_a_killed_filling_left_on_redis_goes_with_the_next(redis_address):
+    import redis
+
+    server = redis.Redis.from_url(redis_address, decode_responses=True)
+    server.flushdb()
+    store = open_store(redis_address, create=True)
+    child = os.fork()
+    if child == 0:
+        with open_store(redis_address).load(overwrite=True) as filling:
+            filling.append([interaction("left", 6)])
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert 0 < server.ttl(FILLING) <= 60
+    server.delete(FILLING)  # a minute later
+    with store.load(overwrite=True) as filling:
+        filling.append([interaction("1", 7)])
+    assert not [key for key in server.keys() if "left" in key]
+    assert store.read("1", 9).items == [7]

@@ -1,0 +1,300 @@
+"""`merlin-sim serve --towers ... --histories STORE`: as offline, of what was posted just before.
+
+The dashboard in examples/monitoring is asked here too: this server has all of its numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.error
+import urllib.parse
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import psutil
+import pyarrow.parquet as pq
+import pytest
+from browser import browse
+from held_server import until
+from in_process import answer, run
+from monitoring import ASKED, QUERIES, prometheus, told_metrics
+from serving_process import reached, serving
+from triton_calls import infer, infer_events, metric
+
+from merlin_sim.serving.encoder import EventEncoder
+from merlin_sim.serving.histories.open_store import open_store
+from merlin_sim.serving.retrieval.index import open_index
+from merlin_sim.serving.retrieval.recommender import STAGES, Recommender
+from merlin_sim.serving.retrieval.rules import read_rules
+from merlin_sim.serving.retrieval.users import StoreHistories
+from merlin_sim.serving.scorer import Scorer
+from merlin_sim.serving.versions import Canary, meets_canary
+from merlin_sim.serving.workers.protocol import WORKER_NAME
+
+pytest.importorskip("pytriton")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+CANARY = Canary(2, 0.4)
+RULES = """
+items: facts.csv
+filters:
+  - {column: least_age, at_most: {user: age}}
+caps: {cat_id: 3}
+diversity: 0.1
+"""
+TOP, AGE = 7, 12
+
+
+def post(port, path, document):
+    """Send a document, or bytes as they are; the status and what was answered."""
+    body = document if isinstance(document, bytes) else json.dumps(document).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body, method="POST")
+    try:
+        with urllib.request.urlopen(request, timeout=100) as response:
+            return response.status, json.loads(response.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory, towers, ranker, other_ranker, dataset):
+    """A registry with two versions, of which the first is current, a store, and rules."""
+    path = tmp_path_factory.mktemp("server")
+    for export in (ranker, other_ranker):
+        run("registry", "add", path / "registry", export.path)
+    run("registry", "promote", path / "registry", 1)
+    run("histories", "load", path / "store", "--dataset", dataset.path)
+    (path / "rules.yaml").write_text(RULES)
+    keys = towers.catalogue.keys[1:]
+    lines = [f"{key},{place % 18}" for place, key in enumerate(keys)]
+    (path / "facts.csv").write_text("\n".join(["item_id,least_age", *lines]))
+    return path
+
+
+@pytest.fixture(scope="module")
+def options(home, towers, index_path):
+    """What the server is started with, and the offline command knows too."""
+    found = ["--towers", towers.servable.path, "--index", index_path]
+    found += ["--rules", home / "rules.yaml", "--histories", home / "store"]
+    return [str(word) for word in found]
+
+
+@pytest.fixture(scope="module")
+def server(home, options):
+    canary = f"{CANARY.number}:{CANARY.share}"
+    with serving(
+        None, "--registry", str(home / "registry"), "--canary", canary, *options
+    ) as process:
+        found = reached(process)
+        found.pid = process.pid
+        yield found
+
+
+@pytest.fixture(scope="module")
+def offline(home, towers, index_path, ranker, other_ranker):
+    """What a user should see, without a server."""
+    index, rules = open_index(index_path, towers), read_rules(home / "rules.yaml")
+    by_version = {
+        1: Recommender(towers, index, ranker, rules),
+        2: Recommender(towers, index, other_ranker, rules),
+    }
+    kept = StoreHistories(open_store(str(home / "store")), towers.encoder)
+
+    def recommend(user):
+        version = 2 if meets_canary(user, CANARY) else 1
+        found = by_version[version].recommend(kept.of([user]).get(user), TOP, {"age": AGE})
+        return {"user": user, "version": version, **found.to_dict()}
+
+    return recommend
+
+
+@pytest.fixture(scope="module")
+def users(dataset):
+    found = pq.read_table(dataset.path / "categories/user_id.parquet")["key"].to_pylist()
+    return [*found, "nobody"]
+
+
+def ask(server, user):
+    status, told = post(
+        server.http_port, "/recommend", {"user": user, "top": TOP, "facts": {"age": AGE}}
+    )
+    assert status == 200, told
+    return told
+
+
+def compare(told, expected):
+    """Value by value; scores to what float32 rounds."""
+    scores, wanted = ([one.pop("score") for one in found["items"]] for found in (told, expected))
+    assert told == expected
+    if None in wanted:
+        assert scores == wanted
+    else:
+        np.testing.assert_allclose(scores, wanted, atol=1e-5)
+
+
+def test_answers_are_those_of_the_command(server, offline, users, options, ranker):
+    for user in users:
+        told = ask(server, user)
+        assert len(told["items"]) == TOP
+        compare(told, offline(user))
+    met = {
+        version: sum(meets_canary(u, CANARY) + 1 == version for u in users) for version in (1, 2)
+    }
+    assert min(met.values()) > 5
+    user = next(user for user in users if not meets_canary(user, CANARY))
+    words = ["--user", user, "--top", TOP, "--fact", f"age={AGE}", "--format", "json"]
+    by_command = json.loads(run("recommend", *options, "--ranker", ranker.path, *words))
+    compare(ask(server, user), {"version": 1, **by_command})
+
+
+def test_those_that_come_together_are_answered_as_alone(server, offline, users):
+    asked = users * 4
+    with ThreadPoolExecutor(12) as pool:
+        for user, told in zip(asked, pool.map(lambda user: ask(server, user), asked), strict=True):
+            compare(told, offline(user))
+
+
+def test_a_browser_is_shown_what_a_user_should_see(server, offline, users):
+    user = next(user for user in users if meets_canary(user, CANARY))
+    given = urllib.parse.urlencode({"user": user, "top": TOP, "facts": json.dumps({"age": AGE})})
+    page = browse(f"http://127.0.0.1:{server.http_port}/?{given}")
+    assert "version 2 answered: nearest" in page
+    assert "version 1 (version 2 for 0.4 of the users)" in page and ">ready</span>" in page
+    assert "without a history it has the one that is kept" in page
+    rows = re.findall(r"<tr><td>(\d+)</td><td>(.*?)</td><td>(.*?)</td>", page)[:TOP]
+    expected = offline(user)["items"]
+    assert [item for _, item, _ in rows] == [one["item"] for one in expected]
+    scores = [float(score) for *_, score in rows]
+    np.testing.assert_allclose(scores, [one["score"] for one in expected], atol=1e-5)
+
+
+def test_over_grpc(server, offline, users):
+    text = json.dumps({"user": users[3], "top": TOP, "facts": {"age": AGE}})
+    found = infer(server, "grpc", "recommend", {"request": np.array([[text]], object)}, "answer")
+    compare(json.loads(found[0, 0]), offline(users[3]))
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({"top": 3}, "expected the key 'user', received only: 'top'"),
+        ({"user": 7}, "user: expected a string or null, received 7"),
+        ({"user": "A", "top": 501}, "top: expected a whole number from 1 to 500, as many items as"),
+        ({"user": "A"}, "needs the fact 'age' of the user"),
+        ({"user": "A", "facts": {"age": "old"}}, "the rule for 'least_age': expected int64"),
+        ([1], "expected an object, received [1]"),
+        (b"\xff", "expected one JSON object"),
+        (b'"\xff"', "expected UTF-8, found byte 0xff"),
+        (b'{"user": "' + b"x" * 70_000 + b'"}', "expected a request of at most 65,536 bytes"),
+    ],
+)
+def test_a_bad_request_is_told_why(server, request_, message):
+    status, told = post(server.http_port, "/recommend", request_)
+    assert status == 400 and message in told["error"]
+
+
+def test_what_is_posted_counts_at_once(server, offline, users, home, ranker):
+    """For recommendations it was seen, for an event it is history."""
+    user = users[0]
+    first = ask(server, user)["items"][0]["item"]
+    store = open_store(str(home / "store"))
+    history = store.read(json.dumps(user), 1000).items
+    told = post(server.http_port, "/histories", {"user": user, "item": first})
+    assert told == (200, {"kept": 1})
+    after = ask(server, user)
+    assert first not in [one["item"] for one in after["items"]]
+    compare(after, offline(user))
+    candidates = [one["item"] for one in after["items"]]
+    plain = next(user for user in users[:-1] if not meets_canary(user, CANARY))
+    encoder, scorer = EventEncoder(ranker), Scorer(ranker)
+
+    def score(items):
+        """What the server says of a kept history is what the model says of a sent one."""
+        (found,) = infer_events(server, "http", [{"user_id": plain, "candidates": candidates}])
+        sent = {"user_id": plain, "candidates": candidates, "history": items}
+        expected = scorer.score_events([encoder.encode(encoder.parse(sent))])[0]
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+        return found
+
+    history = store.read(json.dumps(plain), 1000).items
+    before = score(history)
+    more = [{"user": plain, "item": item} for item in candidates]
+    assert post(server.http_port, "/histories", more) == (200, {"kept": len(more)})
+    assert np.abs(score([*history, *candidates]) - before).max() > 1e-4
+    status, said = post(server.http_port, "/histories", [{"user": user, "item": {"name": "B"}}])
+    assert status == 400 and "interaction 1: item: expected 'item_id'" in said["error"]
+
+
+def test_the_page_at_the_root_asks_for_no_history(server):
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.http_port}/", timeout=60) as page:
+        told = page.read().decode()
+    assert "without a history it has the one that is kept" in told
+    assert "&quot;user_id&quot;" in told and "&quot;history&quot;" not in told
+
+
+def test_what_was_done_is_counted(server, users):
+    def told(name, **labels):
+        try:
+            return metric(server, f"merlin_sim_{name}", **labels)
+        except AssertionError:
+            return 0
+
+    ask(server, "nobody")
+    ask(server, users[0])
+    until(
+        lambda: (
+            told("recommend_empty_histories_total") >= 1 and told("recommend_refused_total") >= 0
+        )
+    )
+    for stage in STAGES:
+        until(lambda stage=stage: told("recommend_stage_seconds_bucket", stage=stage, le="+Inf"))
+    until(lambda: told("histories_reads_total", model="recommend") >= 2)
+    assert (
+        told("recommend_retrieved_total")
+        >= told("recommend_kept_total")
+        >= told("recommend_items_total")
+        > 0
+    )
+
+
+def do_some_of_everything(server, users):
+    """So that all numbers of the dashboard change."""
+    ask(server, users[0])
+    ask(server, "nobody")
+    infer_events(server, "http", [{"user_id": user, "candidates": ["?"]} for user in users])
+    post(server.http_port, "/histories", {"user": "somebody", "item": "B"})
+
+
+def test_all_that_the_dashboard_shows_is_told(server, users):
+    do_some_of_everything(server, users)
+    until(lambda: told_metrics(server.metrics_port) >= ASKED)
+
+
+def test_prometheus_answers_every_query_of_the_dashboard(server, users, tmp_path):
+    missing = set(QUERIES)
+    with prometheus(server.metrics_port, tmp_path) as query:
+
+        def all_are_answered():
+            do_some_of_everything(server, users)
+            missing.difference_update([one for one in missing if query(one)])
+            return not missing
+
+        until(all_are_answered, seconds=300, between=0.3)
+
+
+def test_each_model_is_loaded_twice_and_no_more(server):
+    """Once where it answers, and once where it stands by."""
+    tree = psutil.Process(server.pid).children(recursive=True)
+    stubs = [one for one in tree if "python_backend_stub" in " ".join(one.cmdline())]
+    workers = [one for one in tree if one.name() == WORKER_NAME]
+    assert len(stubs) == len(workers) == 6
+
+
+def test_options_that_do_not_belong_together_are_refused(home, options, ranker, towers):
+    without = answer("serve", ranker.path, *options[:4])
+    assert without.returncode == 2 and "--index and --histories with --towers" in without.stderr
+    alone = answer("serve", ranker.path, "--index", options[3])
+    assert alone.returncode == 2 and "with --towers only" in alone.stderr
+    wrong = answer("serve", ranker.path, "--towers", ranker.path, *options[2:])
+    assert wrong.returncode == 2 and "is an index of another model" in wrong.stderr

@@ -1,0 +1,182 @@
+"""Rules: read from their file with everything that is wrong, and kept to."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from merlin_sim.foundation.exceptions import MerlinSimError, SpecError
+from merlin_sim.serving.retrieval.items import ItemFacts
+from merlin_sim.serving.retrieval.rules import Predicate, Rules, UserFact, put_in_order, read_rules
+
+WHOLE = """\
+items: facts.parquet
+seen: keep
+filters:
+  - {column: available, is: true}
+  - column: market
+    in: {user: market}
+  - {column: cat_id, not_in: [a, b]}
+caps: {cat_id: 2}
+diversity: 0.25
+"""
+
+
+def test_a_file_is_read(tmp_path):
+    (tmp_path / "rules.yaml").write_text(WHOLE)
+    assert read_rules(tmp_path / "rules.yaml") == Rules(
+        tmp_path / "facts.parquet",
+        False,
+        (
+            Predicate("available", "is", True),
+            Predicate("market", "in", UserFact("market")),
+            Predicate("cat_id", "not_in", ["a", "b"]),
+        ),
+        {"cat_id": 2},
+        0.25,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "expected"),
+    [
+        ("[]", 1, "a mapping of items, seen, filters, caps, diversity"),
+        ("seen: drop\nfilter: []", 2, "filter: expected one of items, seen"),
+        ("seen: some", 1, "seen: expected drop or keep"),
+        ("diversity: 1.5", 1, "diversity: expected a number from 0 to 1"),
+        ("diversity: true", 1, "diversity: expected a number from 0 to 1"),
+        ("items: facts.pkl", 1, "items: expected a file, .parquet or .csv"),
+        ("filters: {}", 1, "filters: expected a list of rules"),
+        ("filters:\n- {is: 1}", 2, "filters[0]: expected a column and one of is, is_not"),
+        ("filters:\n- {column: a, like: 1}", 2, "filters[0]: expected a column and one of"),
+        ("filters:\n- {column: a, is: 1, in: [1]}", 2, "filters[0]: expected a column and one"),
+        ("filters:\n- {column: a, in: 1}", 2, "filters[0].in: expected a list of values"),
+        ("filters:\n- {column: a, in: []}", 2, "filters[0].in: expected a list of values"),
+        ("filters:\n- {column: a, is: [1]}", 2, "filters[0].is: expected a value"),
+        ("filters:\n- column: a\n  is: {who: b}", 3, "filters[0].is: expected `user` with the"),
+        ("seen: drop\ncaps: 3", 2, "caps: expected columns, each with a number"),
+        ("caps:\n  a: 0", 2, "caps.a: expected a whole number of at least 1"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line(tmp_path, text, line, expected):
+    path = tmp_path / "rules.yaml"
+    path.write_text(text)
+    with pytest.raises(SpecError) as error:
+        read_rules(path)
+    assert f"{path}:{line}: " in str(error.value) and expected in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("comparison", "value", "kept"),
+    [
+        ("is", 3, [0, 1, 0, 0]),
+        ("is_not", 3, [1, 0, 1, 0]),
+        ("in", [3, 5], [0, 1, 1, 0]),
+        ("not_in", [3, 5], [1, 0, 0, 0]),
+        ("at_least", 3, [0, 1, 1, 0]),
+        ("at_most", 3, [1, 1, 0, 0]),
+    ],
+)
+def test_a_fact_that_is_missing_passes_nothing(comparison, value, kept):
+    rule = Predicate("age", comparison, value)
+    assert rule.keep(pa.array([1, 3, 5, None]), {}).tolist() == [bool(k) for k in kept]
+    asked = Predicate("age", comparison, UserFact("limit"))
+    assert asked.keep(pa.array([1, 3, 5, None]), {"limit": value}).tolist() == list(map(bool, kept))
+
+
+def test_a_users_fact_has_to_be_there_and_of_the_type():
+    rule = Predicate("age", "at_most", UserFact("age"))
+    with pytest.raises(MerlinSimError, match="needs the fact 'age' of the user"):
+        rule.keep(pa.array([1]), {"old": 3})
+    with pytest.raises(MerlinSimError, match="expected int64, as its facts are. Received: 'ten'"):
+        rule.keep(pa.array([1]), {"age": "ten"})
+
+
+def facts_file(towers, path, keys=None, **columns):
+    keys = towers.catalogue.keys[1:4] if keys is None else keys
+    pq.write_table(pa.table({"item_id": pa.array(list(keys)), **columns}), path)
+    return path
+
+
+def test_facts_are_those_of_the_file_and_of_the_dataset(towers, tmp_path):
+    path = facts_file(towers, tmp_path / "facts.parquet", market=["DE", None, "FR"])
+    rules = Rules(
+        path, filters=(Predicate("market", "in", UserFact("market")),), caps={"cat_id": 1}
+    )
+    facts = ItemFacts(rules, towers.servable, towers.catalogue)
+    ids = np.array([3, 1, 4, 2])  # the fourth item is not in the file
+    assert facts.keep(ids, {"market": ["DE", "FR"]}).tolist() == [True, True, False, False]
+    assert facts.keep(ids, {"market": "FR"}).tolist() == [True, False, False, False]
+    ((codes, most),) = facts.capped(np.arange(1, len(towers.catalogue.keys)))
+    of_items = pq.read_table(towers.servable.vocabulary("item_id")).sort_by("id")["cat_id"]
+    same = np.asarray(of_items)[:, None] == np.asarray(of_items)[None]
+    assert most == 1 and ((codes[:, None] == codes[None]) == same).all()
+
+
+def test_what_the_dataset_knows_is_compared_by_raw_key(towers):
+    key = pq.read_table(towers.servable.vocabulary("cat_id"))["key"][2].as_py()
+    facts = ItemFacts(
+        Rules(filters=(Predicate("cat_id", "is", key),)), towers.servable, towers.catalogue
+    )
+    table = pq.read_table(towers.servable.vocabulary("item_id")).sort_by("id")
+    number = pq.read_table(towers.servable.vocabulary("cat_id"))["id"][2].as_py()
+    expected = np.asarray(table["cat_id"]) == number
+    assert facts.keep(np.asarray(table["id"]), {}).tolist() == expected.tolist()
+    assert 0 < expected.sum() < len(expected)
+
+
+def test_facts_that_cannot_be_are_refused(towers, tmp_path):
+    def open_facts(path, *filters):
+        return ItemFacts(Rules(path, filters=filters), towers.servable, towers.catalogue)
+
+    with pytest.raises(MerlinSimError, match="of which nothing is known. .* known: cat_id"):
+        open_facts(None, Predicate("colour", "is", "red"))
+    path = facts_file(towers, tmp_path / "facts.parquet", age=[1, 2, 3])
+    with pytest.raises(MerlinSimError, match="'age': expected int64"):
+        open_facts(path, Predicate("age", "is", "old"))
+    key = towers.catalogue.keys[1]
+    facts_file(towers, path, keys=[key, key, "x"], age=[1, 2, 3])
+    with pytest.raises(MerlinSimError, match="one row for each item"):
+        open_facts(path, Predicate("age", "is", 1))
+    pq.write_table(pa.table({"item": [key]}), path)
+    with pytest.raises(MerlinSimError, match="a column 'item_id' with the items' keys"):
+        open_facts(path, Predicate("age", "is", 1))
+    path.write_bytes(b"no parquet")
+    with pytest.raises(MerlinSimError, match="cannot be read"):
+        open_facts(path, Predicate("age", "is", 1))
+
+
+def test_the_order_is_the_one_of_scores_without_rules():
+    scores = np.array([0.1, 0.9, 0.5, 0.9], np.float32)
+    assert put_in_order(scores, None, 3).tolist() == [1, 3, 2]
+
+
+def test_two_caps_leave_out_what_is_full_and_not_what_has_no_value():
+    scores = np.arange(8, 0, -1).astype(np.float32)
+    kinds = np.array([1, 1, 1, 2, 2, -1, -1, -1])
+    makers = np.array([5, 6, 6, 5, 5, 6, -1, -1])
+    order = put_in_order(scores, None, 8, [(kinds, 2), (makers, 2)])
+    assert order.tolist() == [0, 1, 3, 5, 6, 7]  # 2: a third 1; 4: a third 5
+
+
+def test_diversity_by_hand():
+    """At half, the second is 0.5 x 0.75 - 0.5 x 0.9 against 0.5 x 0.5 - 0.5 x 0."""
+    vectors = np.array([[1, 0], [0.9, 0.19**0.5], [0, 1], [0.6, 0.8]], np.float32)
+    scores = np.array([1.0, 0.75, 0.5, 0.0], np.float32)
+    assert put_in_order(scores, vectors, 4, diversity=0.5).tolist() == [0, 2, 1, 3]
+    assert put_in_order(scores, vectors, 4, diversity=0.1).tolist() == [0, 1, 2, 3]
+    same = np.full(4, 0.5, np.float32)
+    assert put_in_order(same, vectors, 2, diversity=1.0).tolist() == [0, 2]
+    assert put_in_order(scores[:0], vectors[:0], 2, diversity=0.5).tolist() == []
+
+
+def test_keys_of_digits_in_csv_stay_texts(towers, tmp_path):
+    """Items here are 0000000000 and on: read as a number none would be known."""
+    key = towers.catalogue.keys[1]
+    assert key.isdigit()
+    (tmp_path / "facts.csv").write_text(f"item_id,age\n{key},5\n")
+    rules = Rules(tmp_path / "facts.csv", filters=(Predicate("age", "is", 5),))
+    facts = ItemFacts(rules, towers.servable, towers.catalogue)
+    assert facts.keep(np.array([1, 2]), {}).tolist() == [True, False]

@@ -1,0 +1,113 @@
+"""Runs put together that differ in their seed alone: a setting, and what sets it apart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .run_results import RunResults
+
+NOT_OF_A_SETTING = frozenset(
+    {
+        "seed",
+        "results_dir",
+        "log_filename",
+        "log_format",
+        "tensorboard",
+        "save_scores",
+        "save_checkpoint_path",
+        "checkpoint_every",
+        "keep_checkpoints",
+        "start_timeout",
+        "stall_timeout",
+        "dataset_dir",  # its fingerprint tells more
+    }
+)
+"""Options that do not change what a run measures."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Runs of the same options on the same data."""
+
+    name: str
+    values: Mapping[str, Any]
+    """What differs from other settings."""
+    runs: Sequence[RunResults]
+
+    def measured(self, measure: str) -> list[float]:
+        """Return what its runs measured, as far as they did.
+
+        Runs of one seed that measured the same tell no more than one of them.
+        """
+        values = []
+        seen = set()
+        for run in self.runs:
+            value, seed = run.metric(measure), run.config.get("seed")
+            if value is None or (seed is not None and (seed, value) in seen):
+                continue
+            seen.add((seed, value))
+            values.append(value)
+        return values
+
+
+def settings_of(runs: Sequence[RunResults]) -> list[Setting]:
+    """Put together runs that differ in nothing but their seed, in the order of the first of each.
+
+    A setting of a single run is called as the run is.
+    """
+    described = [_description(run) for run in runs]
+    keys = list(dict.fromkeys(key for description in described for key in description))
+    differing = [key for key in keys if len({_as_text(found.get(key)) for found in described}) > 1]
+    together: dict[str, list[int]] = {}
+    for place, found in enumerate(described):
+        together.setdefault(_as_text({key: found.get(key) for key in differing}), []).append(place)
+    settings = []
+    for places in together.values():
+        values = {key: described[places[0]].get(key) for key in differing}
+        members = [runs[place] for place in places]
+        name = members[0].name if len(members) == 1 else name_of(values) or "all runs"
+        settings.append(Setting(name, values, members))
+    return settings
+
+
+def name_of(values: Mapping[str, Any]) -> str:
+    """Put what sets a setting apart in a few words.
+
+    >>> name_of({"amp": True, "stage_two_mlp_dims": [200, 80], "lr": 0.01})
+    'amp true, stage_two_mlp_dims 200,80, lr 0.01'
+    """
+    shown = (
+        f"{key} {value:.6g}" if isinstance(value, float) else f"{key} {shown_value(value)}"
+        for key, value in values.items()
+    )
+    return ", ".join(shown)
+
+
+def shown_value(value: Any) -> str:
+    """Write an option's value as a person would.
+
+    >>> shown_value(True), shown_value([8, 4]), shown_value(None)
+    ('true', '8,4', 'none')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return ",".join(map(shown_value, value))
+    return "none" if value is None else str(value)
+
+
+def _description(run: RunResults) -> dict[str, Any]:
+    if not run.config:  # what it was told is not known
+        return {"run": run.name}
+    options = {key: value for key, value in run.config.items() if key not in NOT_OF_A_SETTING}
+    if options.get("load_checkpoint_path") == run.config.get("save_checkpoint_path"):
+        options.pop("load_checkpoint_path", None)  # a run that goes on where it was
+    dataset = run.facts.get("dataset") or {}
+    return {**options, "ranks": run.facts.get("ranks"), "dataset": dataset.get("fingerprint")}
+
+
+def _as_text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)

@@ -1,0 +1,250 @@
+"""What a run reports: log.json for programs, one live line per epoch for a person, TensorBoard.
+
+The published log is a line ``DLLL {...}`` for each step, epoch and run, as DLLogger writes it:
+
+    {"timestamp": ..., "datetime": ..., "elapsedtime": ..., "type": "LOG", "step": ..., "data": ...}
+
+``step`` is [epoch, step] of a step, [epoch] of an epoch and [] of the run, each counted from 0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+from rich.console import Console
+
+from ..foundation.exceptions import MerlinSimError
+from ..foundation.progress import StepsLine, steps_line
+
+JSON, DLLOGGER = LOG_FORMATS = ("json", "dllogger")
+
+Entry = dict[str, Any]
+
+PREFIX = "DLLL "
+UNITS = {
+    "test_auc": None,
+    "latency_p90": "ms",
+    "train_loss": None,
+    "time_to_train": "s",
+    "throughput": "samples/s",
+}
+"""What the published log says of its metrics before all else."""
+NAMES = {"seconds": "time"}
+"""How values of ours are called there."""
+PLACES = ("epoch", "step")
+"""Values that stand in ``step``, not in ``data``."""
+
+
+class PublishedLines:
+    """Makes the lines of one log; time counts from its making."""
+
+    def __init__(self) -> None:
+        """Start the clock."""
+        self.started = datetime.now()
+
+    def head(self) -> list[str]:
+        """Return the lines that tell the units."""
+        return [
+            self._line("METADATA", metric=metric, metadata={"unit": unit})
+            for metric, unit in UNITS.items()
+        ]
+
+    def line(self, place: Sequence[int], values: Mapping[str, Any]) -> str:
+        """Return the line of some values.
+
+        Args:
+            place: What becomes ``step``.
+            values: By our names.
+        """
+        data = {
+            NAMES.get(name, name): value for name, value in values.items() if name not in PLACES
+        }
+        return self._line("LOG", step=list(place), data=data)
+
+    def _line(self, kind: str, **rest: Any) -> str:
+        now = datetime.now()
+        entry = {
+            "timestamp": str(now.timestamp()),
+            "datetime": str(now),
+            "elapsedtime": str((now - self.started).total_seconds()),
+            "type": kind,
+            **rest,
+        }
+        return PREFIX + json.dumps(entry)
+
+
+def own_entries(entries: Iterable[Entry]) -> list[Entry]:
+    """Turn the objects of published lines into the entries of our own log.
+
+    >>> step = {"type": "LOG", "step": [1, 0], "data": {"total_loss": 0.5}}
+    >>> end = {"type": "LOG", "step": [], "data": {"time_to_train": 9.0}}
+    >>> for entry in own_entries([step, end]):
+    ...     print(entry)
+    {'type': 'step', 'epoch': 2, 'step': 2, 'total_loss': 0.5}
+    {'type': 'result', 'time_to_train': 9.0}
+
+    Raises:
+        KeyError, TypeError, ValueError: Where one is not of that form.
+    """
+    logged = [
+        (tuple(int(n) for n in entry["step"]), dict(entry["data"]))
+        for entry in entries
+        if entry["type"] == "LOG"
+    ]
+    steps_an_epoch = 1 + max((place[1] for place, _ in logged if len(place) == 2), default=0)
+    return [_own(place, data, steps_an_epoch) for place, data in logged]
+
+
+def _own(place: tuple[int, ...], data: Entry, steps_an_epoch: int) -> Entry:
+    if not place:
+        return {"type": "result", **data}
+    if len(place) > 2:
+        raise ValueError(place)
+    epoch = {"epoch": place[0] + 1}
+    if len(place) == 1:
+        named = {"seconds": data.get("time"), "total_loss": data.get("train_loss")}
+        return {"type": "epoch", **epoch, "step": epoch["epoch"] * steps_an_epoch, **named, **data}
+    kind = "step" if "samples/s" in data or "total_loss" in data else "evaluation"
+    return {"type": kind, **epoch, "step": place[0] * steps_an_epoch + place[1] + 1, **data}
+
+
+class RunLog:
+    """Writes what happens; only the first rank has one that writes.
+
+    Args:
+        results_dir: where the log goes; None writes nothing and says nothing.
+        filename: the log's name.
+        tensorboard: write summaries to ``results_dir/tensorboard`` too.
+        append: go on with the log that is there (a resumed run).
+        stream: where a person reads; standard output by default.
+        log_format: ``json``, or ``dllogger`` for the published lines.
+    """
+
+    def __init__(
+        self,
+        results_dir: Path | None,
+        filename: str = "log.json",
+        tensorboard: bool = False,
+        append: bool = False,
+        stream: TextIO | None = None,
+        log_format: str = JSON,
+    ) -> None:
+        """Open what is written to."""
+        self.path = results_dir / filename if results_dir else None
+        self._file: TextIO | None = None
+        self._told: set[str] = set()
+        self._writer: Any = None
+        self._published = PublishedLines() if log_format == DLLOGGER else None
+        self.console = Console(
+            file=stream or sys.stdout, quiet=results_dir is None, highlight=False, soft_wrap=True
+        )
+        if results_dir is None or self.path is None:
+            return
+        try:
+            results_dir.mkdir(parents=True, exist_ok=True)
+            self._file = open(self.path, "a" if append else "w", encoding="utf-8")
+        except OSError as error:
+            raise MerlinSimError(f"{results_dir} cannot be written: {error.strerror}") from error
+        if self._published is not None:
+            self._write_lines(self._published.head())
+        if tensorboard:
+            self._summaries = results_dir / "tensorboard"
+            self._writer = self._open_summaries()
+
+    def write(self, kind: str, place: Sequence[int] = (), /, **values: Any) -> None:
+        """Append one JSON object; numbers also go to TensorBoard under their step.
+
+        Args:
+            kind: What the entry is of.
+            place: Where it stands in the published log: epoch and step, epoch, or nothing.
+            values: What it says.
+        """
+        if self._file is None:
+            return
+        plain = {key: _plain(value) for key, value in values.items()}
+        entry = {"type": kind, **plain}
+        if self._published is None:
+            self._write_lines([json.dumps(entry)])
+        else:
+            self._write_lines([self._published.line(place, plain)])
+        if self._writer is not None:
+            self._summarize(kind, entry)
+
+    def _write_lines(self, lines: list[str]) -> None:
+        assert self._file is not None
+        try:
+            self._file.writelines(f"{line}\n" for line in lines)
+            self._file.flush()
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> MerlinSimError:
+        return MerlinSimError(f"{self.path} cannot be written: {error.strerror}")
+
+    def _open_summaries(self) -> Any:
+        import tensorflow as tf
+
+        with self._writing_summaries():
+            return tf.summary.create_file_writer(str(self._summaries))
+
+    def _summarize(self, kind: str, entry: dict[str, Any]) -> None:
+        import tensorflow as tf
+
+        step = int(entry.get("step", entry.get("epoch", 0)) or 0)
+        with self._writing_summaries(), self._writer.as_default():
+            for name, value in entry.items():
+                if isinstance(value, int | float) and name not in ("step", "epoch"):
+                    tf.summary.scalar(f"{kind}/{name}", value, step=step)
+            self._writer.flush()
+
+    @contextlib.contextmanager
+    def _writing_summaries(self) -> Iterator[None]:
+        """Turn TensorFlow's error of a directory or disk into ours."""
+        import tensorflow as tf
+
+        try:
+            yield
+        except tf.errors.OpError as error:
+            reason = error.message.splitlines()[0].split("}} ")[-1]
+            raise MerlinSimError(f"{self._summaries} cannot be written: {reason}") from error
+
+    def say(self, message: str) -> None:
+        """Tell the person one line."""
+        self.console.print(message, markup=False)
+
+    def say_once(self, message: str) -> None:
+        """Tell the person one line, if it has not been told yet."""
+        if message not in self._told:
+            self._told.add(message)
+            self.say(message)
+
+    def close(self) -> None:
+        """Close the files."""
+        file, self._file = self._file, None
+        if file is not None:
+            try:
+                file.close()
+            except OSError as error:  # what could not be written before is tried once more
+                raise self._unwritable(error) from error
+        if self._writer is not None:
+            with self._writing_summaries():
+                self._writer.close()
+
+    @contextlib.contextmanager
+    def progress(self, title: str, steps: int, done: int = 0) -> Iterator[StepsLine]:
+        """Show how far a pass has come: live on a terminal, now and then in a log."""
+        with steps_line(self.console, title, steps, done) as line:
+            yield line
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no NaN
+    return value

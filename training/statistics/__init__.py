@@ -1,1 +1,0 @@
-"""What a number of runs says that one run does not: spread, and which differences are noise."""

@@ -1,1 +1,0 @@
-"""Interactions become histories, and histories become samples."""

@@ -1,0 +1,405 @@
+"""The one place of the workflows' column names: what a log has and what a dataset gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from ..foundation.exceptions import MerlinSimError
+from ..schemas.users_layout import JOINS, POSITIVE, SAMPLE
+from .feature import (
+    INTERACTION,
+    ITEM,
+    NO_FEATURES,
+    SINCE_SUFFIX,
+    TARGET,
+    TARGET_SUFFIX,
+    USER,
+    FeatureSet,
+    Time,
+)
+
+LABEL = "label"
+TAKEN = JOINS | SAMPLE | POSITIVE
+SHOWN = SAMPLE
+"""What part an interaction plays by its label alone: see ``interactions.py``."""
+POSITION = "position"
+POSITIVE_SUFFIX = "_pos"
+NEGATIVE_SUFFIX = "_neg"
+SECONDS = "seconds since 1970"
+"""The timestamp on its way through the workflow, where more than its order counts."""
+ROLE = "role of the interaction"
+"""What part an interaction plays, on its way through the workflow; see ``interactions.py``."""
+PLACE = "place in the log"
+"""How many rows of the log stand before an interaction, or more, in the order of the log."""
+MOMENT = "moment of the interaction"
+"""The place of an interaction's time among all times, on its way through the workflow."""
+EARLIER = "samples before the log"
+"""How many samples of a user there were before, where the log continues an earlier dataset."""
+
+
+@dataclass(frozen=True)
+class BehaviourColumns:
+    """The columns of a behaviour log; each but the timestamp names a domain of ids.
+
+    >>> columns = BehaviourColumns("user_id", "item_id", "timestamp", item_features=("cat_id",))
+    >>> columns.targets
+    ('item_id_trgt', 'cat_id_trgt')
+    >>> columns.output[:4]
+    ('label', 'user_id', 'item_id_trgt', 'cat_id_trgt')
+    """
+
+    user: str
+    """Whose behaviour; the first user feature."""
+    item: str
+    """What was interacted with; the first item feature."""
+    timestamp: str
+    """When: an integer column (or one that the reader turned into integers)."""
+    user_features: tuple[str, ...] = ()
+    """Further columns of the user; a sample has the last value that was known at its time."""
+    item_features: tuple[str, ...] = ()
+    """Further columns of the item; a sample has the last value that was known at its time."""
+    label: str | None = None
+    """1 where the item was taken (clicked), 0 where it was shown and not taken. None: the log has
+    only what was taken."""
+    behaviour: str | None = None
+    """What was done (view, cart, buy), where a log has several behaviours."""
+    history_behaviours: tuple[str, ...] = ()
+    """Those that make history; none for all."""
+    target_behaviours: tuple[str, ...] = ()
+    """Those that are predicted; none for all."""
+    features: FeatureSet = NO_FEATURES
+    """What is made of further columns: numbers, times, lists and vectors. Those that become ids
+    are added to the features above."""
+    continued: bool = False
+    """Whether rows of an earlier dataset's histories stand before those of the log."""
+    own_time_excluded: bool = False
+    """Whether a sample's history holds only what came before the sample's own time. In a log with
+    labels it always does. The rules decide: see ``interactions.exclude_own_time``."""
+    steady: tuple[str, ...] = ()
+    """Of the users' stored columns those that are known to have one value for each user, which
+    stands once in a history; all others stand beside the items."""
+    item_values: bool = True
+    """Whether the log says what is known of its items; else that is known already."""
+
+    def __post_init__(self) -> None:
+        """Refuse names that would collide in the dataset, or could not name a file."""
+        for of, name in ((USER, "user_features"), (ITEM, "item_features")):
+            given = getattr(self, name)
+            more = [n for n in self.features.categories(of) if n not in given]
+            object.__setattr__(self, name, (*given, *more))
+        self._check_roles()
+        self._take_unit_of_timestamp()
+        self._check_behaviours()
+        for name in self.log:
+            if not name or "/" in name or name[-1] in "_-. " or name.startswith("."):
+                raise MerlinSimError(
+                    "A column's name becomes a file's: it should not be empty, contain `/`, begin "
+                    f"with `.` or end in one of `_-. `. Received: {name!r}."
+                )
+        # The column of labels becomes the dataset's label, so it may be called like that.
+        read = [name for name in self.features.columns if name not in self.keyed]
+        names = [*self.keyed, *read, POSITION, *([] if self.label == LABEL else [LABEL])]
+        names += [SECONDS] * bool(self.features) + [*({*self.roles} & {ROLE})]
+        names += [cross.name for cross in self.features.crosses]
+        twice = sorted({name for name in [*names, *self.output] if names.count(name) > 1})
+        outputs = list(self.output)
+        twice += sorted({name for name in outputs if outputs.count(name) > 1} - set(twice))
+        if twice:
+            raise MerlinSimError(
+                f"Column names should be different from each other, from `{LABEL}` and from "
+                f"`{POSITION}`. Received more than once: {', '.join(twice)}."
+            )
+
+    def _check_roles(self) -> None:
+        """Refuse a column that is a key or a label and something else as well."""
+        for feature in self.features:
+            name = feature.name
+            is_id = name in self.features.categories(feature.of)
+            is_time = isinstance(feature, Time) and feature.of == INTERACTION
+            if self.keyed.count(name) != int(is_id or (is_time and name == self.timestamp)):
+                raise MerlinSimError(
+                    f"{name!r}: expected a column that plays one part: `--features` makes "
+                    "something else of it than what it is named for. (The timestamp may be a "
+                    f"feature of the type time, of an {INTERACTION}.)"
+                )
+
+        for encoding in self.features.encodings:
+            if encoding.column not in self.items:
+                raise MerlinSimError(
+                    f"encodings.{encoding.column}: expected the item or a feature of it: "
+                    f"{', '.join(self.items)}."
+                )
+            if TARGET in encoding.kinds and self.label is None:
+                raise MerlinSimError(
+                    f"encodings.{encoding.column}: {TARGET!r} needs a column of labels "
+                    "(`--label_column`): without one every row was taken."
+                )
+        for cross in self.features.crosses:
+            unknown = [name for name in cross.columns if name not in (*self.users, *self.items)]
+            if unknown:
+                raise MerlinSimError(
+                    f"crosses.{cross.name}.columns: expected features of users and items: "
+                    f"{', '.join((*self.users, *self.items))}. Received: {', '.join(unknown)}."
+                )
+
+    def _take_unit_of_timestamp(self) -> None:
+        """The timestamp has one unit, also where it is a feature that names its own."""
+        unit = self.features.timestamp_unit
+        for feature in self.features:
+            if feature.name != self.timestamp or not isinstance(feature, Time) or not feature.unit:
+                continue
+            if unit not in (None, feature.unit):
+                raise MerlinSimError(
+                    f"{self.timestamp!r}: expected one unit, found {unit} (`timestamp_unit`) and "
+                    f"{feature.unit} (`unit` of the feature {feature.name!r})."
+                )
+            features = replace(self.features, timestamp_unit=feature.unit)
+            object.__setattr__(self, "features", features)
+
+    def _check_behaviours(self) -> None:
+        """Refuse behaviours that no column has, and a column that nothing is said of."""
+        named = (*self.history_behaviours, *self.target_behaviours)
+        if self.behaviour is None and named:
+            raise MerlinSimError(
+                "`history_behaviours` and `target_behaviours` need the column that has them "
+                f"(`--behaviour_column`). Received: {', '.join(named)} without it."
+            )
+        if self.behaviour is not None and not named:
+            raise MerlinSimError(
+                f"A column of behaviours ({self.behaviour!r}) needs `--history_behaviours` (which "
+                "of them make history), or `--target_behaviours` (which are predicted), or both. "
+                "Received: neither."
+            )
+        if self.behaviour is not None and self.features.encodings:
+            columns = ", ".join(encoding.column for encoding in self.features.encodings)
+            raise MerlinSimError(
+                "`encodings` count what was shown and taken: with a column of behaviours they are "
+                f"not defined. Received: encodings of {columns} with {self.behaviour!r}."
+            )
+
+    @property
+    def log(self) -> tuple[str, ...]:
+        """The columns read from the log."""
+        return tuple(dict.fromkeys((*self.keyed, *self.features.columns)))
+
+    @property
+    def keyed(self) -> tuple[str, ...]:
+        """Those of them that are keys, the timestamp, the label and the behaviour."""
+        return (
+            self.user,
+            self.item,
+            self.timestamp,
+            *self.user_features,
+            *self.contexts,
+            *self.item_features,
+            *self.labels,
+            *(() if self.behaviour is None else (self.behaviour,)),
+        )
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The column of labels, if there is one."""
+        return () if self.label is None else (self.label,)
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """What says of an interaction what part it plays, where not all play the same."""
+        return (ROLE,) if self.continued or self.behaviour is not None else self.labels
+
+    def roles_of(self, values: Any) -> Any:
+        """The roles of interactions, from the column that ``roles`` names."""
+        return values if self.roles == (ROLE,) else roles_of_labels(values)
+
+    @property
+    def history_in_words(self) -> str:
+        """What a history is made of, for messages."""
+        if self.history_behaviours:
+            return f"interactions that make history ({', '.join(self.history_behaviours)})"
+        return "interactions" if self.label is None else "taken items (label 1)"
+
+    @property
+    def needs_unit(self) -> bool:
+        """Whether something is made of the timestamp that needs more than its order."""
+        return self.features.time_intervals is not None or self.timestamp in self.features.columns
+
+    @property
+    def of_interactions(self) -> tuple[str, ...]:
+        """Columns of numbers that each interaction has, on the way through the workflow."""
+        numbers = (*self.features.numbers(INTERACTION), *self.changing_numbers)
+        return (*numbers, SECONDS) if self.features.needs_seconds else numbers
+
+    @property
+    def of_users(self) -> tuple[str, ...]:
+        """Columns of numbers that each user has."""
+        numbers = tuple(name for name in self.features.numbers(USER) if name in self.steady)
+        return (*numbers, EARLIER) if self.continued else numbers
+
+    @property
+    def stored_of_users(self) -> tuple[str, ...]:
+        """What the log says of users, as columns are stored on the way through the workflow."""
+        return (*self.user_features, *self.features.numbers(USER))
+
+    @property
+    def changing_numbers(self) -> tuple[str, ...]:
+        """Numbers of users that stand beside the items: they may change."""
+        return tuple(name for name in self.features.numbers(USER) if name not in self.steady)
+
+    @property
+    def changing_keys(self) -> tuple[str, ...]:
+        """Keys of users that stand beside the items: they may change."""
+        return tuple(name for name in self.user_features if name not in self.steady)
+
+    @property
+    def beside_items(self) -> tuple[str, ...]:
+        """Keys that each interaction has: of its user and of its context."""
+        return (*self.changing_keys, *self.contexts)
+
+    @property
+    def contexts(self) -> tuple[str, ...]:
+        """Keys of the interaction itself, such as the device: its context."""
+        return self.features.categories(INTERACTION)
+
+    @property
+    def moments(self) -> tuple[str, ...]:
+        """The column that tells rows of one time, where these are not each other's history."""
+        return (MOMENT,) if self.label is not None or self.own_time_excluded else ()
+
+    @property
+    def indexes_samples(self) -> bool:
+        """Whether a sample's history is not simply all that stands before it.
+
+        Then :class:`~.interactions.SamplePlaces` says what each sample sees.
+        """
+        return bool(self.roles or self.moments)
+
+    @property
+    def of_items(self) -> tuple[str, ...]:
+        """Columns of an item without ids: numbers, vectors, lists."""
+        features = self.features
+        vectors = (feature.name for feature in features.vectors)
+        lists = (feature.name for feature in features.lists)
+        return (*features.numbers(ITEM), *vectors, *lists)
+
+    @property
+    def items_in_log(self) -> tuple[str, ...]:
+        """What the log says of items, as columns are stored on the way through the workflow."""
+        return (*self.item_features, *self.of_items) if self.item_values else ()
+
+    @property
+    def list_names(self) -> tuple[str, ...]:
+        """The columns of lists of ids of items."""
+        return tuple(feature.name for feature in self.features.lists)
+
+    @property
+    def intervals(self) -> tuple[str, ...]:
+        """The column of time intervals, if there is one."""
+        return (self.timestamp + SINCE_SUFFIX,) if self.features.time_intervals else ()
+
+    @property
+    def beside_target(self) -> tuple[str, ...]:
+        """The dataset's columns beside those of ids and histories of ids."""
+        features = self.features
+        numbers = (*features.beside_user, *features.target_numbers)
+        return (*self.intervals, *features.target_lists, *numbers)
+
+    @property
+    def users(self) -> tuple[str, ...]:
+        """The user and context features of the dataset; names of domains as well."""
+        return (self.user, *self.user_features, *self.contexts)
+
+    @property
+    def items(self) -> tuple[str, ...]:
+        """The domains of the item: the item itself, then its features."""
+        return (self.item, *self.item_features)
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """The names of all vocabularies."""
+        lists = (feature.name for feature in self.features.lists)
+        return (*self.users, *self.items, *lists)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The target item's columns."""
+        return tuple(name + TARGET_SUFFIX for name in self.items)
+
+    @property
+    def positives(self) -> tuple[str, ...]:
+        """The positive history's columns, in the order of ``targets``."""
+        return tuple(name + POSITIVE_SUFFIX for name in self.items)
+
+    @property
+    def negatives(self) -> tuple[str, ...]:
+        """The negative history's columns, in the order of ``targets``."""
+        return tuple(name + NEGATIVE_SUFFIX for name in self.items)
+
+    @property
+    def output(self) -> tuple[str, ...]:
+        """The dataset's columns in the published order."""
+        histories = (*self.positives, *self.negatives)
+        return (LABEL, *self.users, *self.targets, *histories, *self.beside_target)
+
+
+def roles_of_labels(labels: Any) -> Any:
+    """What labels alone say: what was taken joins the history, and all are samples.
+
+    >>> [roles_of_labels(label) for label in (1, 0)] == [TAKEN, SHOWN]
+    True
+    """
+    return labels * (TAKEN - SHOWN) + SHOWN
+
+
+FOUND_IN_LOG = ("continued", "own_time_excluded", "steady", "item_values")
+"""Of the columns what is found in each log anew."""
+FOUND = ("features", *FOUND_IN_LOG)
+
+
+def columns_to_plain(columns: BehaviourColumns) -> dict[str, Any]:
+    """Return a log's columns as JSON holds them, but for the features beside ids."""
+    plain = {}
+    for entry in fields(columns):
+        if entry.name not in FOUND:
+            value = getattr(columns, entry.name)
+            plain[entry.name] = list(value) if isinstance(value, tuple) else value
+    return plain
+
+
+def columns_from_plain(plain: Any, features: FeatureSet, where: str) -> BehaviourColumns:
+    """Read what ``columns_to_plain`` gave."""
+    try:
+        return BehaviourColumns(
+            **checked_arguments(plain, BehaviourColumns, where, FOUND), features=features
+        )
+    except MerlinSimError as error:
+        raise MerlinSimError(f"{where}: {error}") from error
+
+
+def checked_arguments(
+    plain: Mapping[str, Any], kind: Any, where: str, leave_out: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """The arguments of a dataclass of str, int, bool, tuples of str and None."""
+    entries = [entry for entry in fields(kind) if entry.name not in leave_out]
+    names = [entry.name for entry in entries]
+    if sorted(plain) != sorted(names):
+        raise MerlinSimError(
+            f"{where}: expected the keys {', '.join(names)}, found {', '.join(plain)}."
+        )
+    arguments: dict[str, Any] = {}
+    for entry in entries:
+        value = plain[entry.name]
+        of, _, optional = str(entry.type).partition(" | ")
+        wanted: Any = {"str": str, "int": int, "bool": bool, "float": float}.get(of, list)
+        if optional and value is None:
+            arguments[entry.name] = None
+            continue
+        fits = type(value) is wanted and (
+            wanted is not list or all(isinstance(one, str) for one in value)
+        )
+        if not fits:
+            raise MerlinSimError(
+                f"{where}.{entry.name}: expected {wanted.__name__}, found {value!r:.60}."
+            )
+        arguments[entry.name] = tuple(value) if wanted is list else value
+    return arguments

@@ -1,0 +1,165 @@
+"""Numbers brought to the range that a model likes, by the fitted operators of a workflow.
+
+A request has one number where a log has a column: the operators that the workflow put a column
+through are applied to it alone, as they were fitted.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import nvtabular as nvt
+import pandas as pd
+from nvtabular import ColumnSelector
+
+from ..foundation.hashing import CROSS_SALT, mix_arrays
+from .feature import COUNT, FILLING, TARGET, AnyFeature, Cross, Encoding, Number, Operator
+
+MEDIAN = "FillMedian"
+LEARNED = ("medians", "means", "mins")
+"""What such operators have learned, by column."""
+LEARNING = (MEDIAN, "Normalize", "NormalizeMinMax")
+"""NVTabular's operators that learn something of a log."""
+
+
+@dataclass(frozen=True)
+class FittedNumbers:
+    """The operators of each number as they were fitted."""
+
+    operators: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """By number; where buckets make a key of it, the last one is QuantileBuckets."""
+    prior: float = 0.0
+    """At what share what trains was taken, where shares are encoded."""
+    counted_until: float | None = None
+    """The seconds of the newest row that encodings count, which tell such rows their own label."""
+
+    def encode(
+        self, encoding: Encoding, smoothing: float, shown: Any, taken: Any
+    ) -> dict[str, Any]:
+        """Make numbers of how often keys were seen and taken.
+
+        >>> encoding = Encoding("brand", ("count", "target"))
+        >>> seen = np.array([0, 6]), np.array([0, 3])
+        >>> found = FittedNumbers(prior=0.5).encode(encoding, 2.0, *seen)
+        >>> {name: [f"{value:.2f}" for value in values] for name, values in found.items()}
+        {'brand_count': ['0.00', '1.95'], 'brand_target': ['0.50', '0.50']}
+        """
+        seen = np.asarray(shown + smoothing, np.float64)
+        share = np.full(len(seen), self.prior)
+        np.divide(taken + smoothing * self.prior, seen, out=share, where=np.asarray(shown) > 0)
+        made = {COUNT: np.log1p(shown), TARGET: share}
+        named = zip(encoding.names, encoding.kinds, strict=True)
+        return {name: made[kind].astype(np.float32) for name, kind in named}
+
+    def values(self, number: Number, values: Any) -> npt.NDArray[np.float64]:
+        """Bring raw numbers to their range; NaN is a missing one.
+
+        >>> number = Number("price", "item", (Operator("Clip", {"max_value": 5.0}),))
+        >>> FittedNumbers().values(number, [3, 7]).tolist()
+        [3.0, 5.0]
+        """
+        column = pd.DataFrame({number.name: np.array(values, np.float64)})
+        for operator in self._operators_of(number):
+            with np.errstate(all="ignore"):  # whoever needs finite numbers asks `unfit`
+                column = operator.transform(ColumnSelector([number.name]), column)
+        transformed: npt.NDArray[np.float64] = column[number.name].to_numpy(np.float64)
+        return transformed
+
+    def unfit(self, number: Number, values: Any) -> npt.NDArray[np.bool_]:
+        """Tell of which raw numbers the operators make no finite number of 32 bits.
+
+        Where nothing is learned yet, the operators before the first that learns are asked.
+
+        >>> number = Number("price", "item", (Operator("LogOp", {}),))
+        >>> FittedNumbers().unfit(number, [0.5, -1, -5]).tolist()
+        [False, True, True]
+        """
+        given, made = np.asarray(values, np.float64), self.values(number, values)
+        with np.errstate(over="ignore"):
+            is_unfit: npt.NDArray[np.bool_] = ~np.isfinite(made.astype(np.float32))
+        stated = number.operators
+        if number.name not in self.operators:
+            stated = _before_learning(stated)
+        if not any(operator.name in FILLING for operator in stated):
+            is_unfit &= ~(np.isnan(given) & np.isnan(made))  # missing it was, and is
+        return is_unfit
+
+    def bucket_keys(self, number: Number, values: Any) -> npt.NDArray[np.object_]:
+        """The key of each raw number's bucket."""
+        buckets = self.operators[number.name][-1]
+        column = pd.DataFrame({number.name: self.values(number, values)})
+        made = buckets.transform(ColumnSelector([number.name]), column)
+        return np.asarray(made[number.name], np.object_)
+
+    def without_values(self) -> list[str]:
+        """Name the numbers of which nothing was learned, as all were missing."""
+        return [
+            name
+            for name, operators in self.operators.items()
+            for operator in operators
+            for attribute in LEARNED
+            if np.isnan(getattr(operator, attribute, {}).get(name, 0.0))
+        ]
+
+    def fewer_buckets(self, features: Iterable[AnyFeature]) -> dict[str, tuple[int, int]]:
+        """Name the numbers with fewer buckets than asked for: how many there are, of how many."""
+        found = {}
+        for feature in features:
+            if isinstance(feature, Number) and isinstance(feature.buckets, int):
+                count = len(self.operators[feature.name][-1].boundaries[feature.name]) + 1
+                if count < feature.buckets:
+                    found[feature.name] = count, feature.buckets
+        return found
+
+    def _operators_of(self, number: Number) -> Sequence[Any]:
+        """What makes a number of a raw one."""
+        if number.name not in self.operators:
+            return [operator_of(stated) for stated in _before_learning(number.operators)]
+        known = self.operators[number.name]
+        return known[:-1] if number.buckets is not None else known
+
+
+NOTHING_LEARNED = FittedNumbers()
+
+
+def operator_of(stated: Operator) -> Any:
+    """One of NVTabular's operators, not fitted."""
+    return getattr(nvt.ops, stated.name)(**stated.arguments)
+
+
+def expected_of(number: Number) -> str:
+    """What is expected of a raw number beside being one."""
+    names = ", ".join(operator.name for operator in number.operators)
+    return f"a number of which {names} makes a finite one of 32 bits"
+
+
+def _before_learning(operators: Sequence[Operator]) -> tuple[Operator, ...]:
+    """The operators that are the same in every log; a median leaves given numbers as they are."""
+    stated = [operator for operator in operators if operator.name != MEDIAN]
+    return tuple(itertools.takewhile(lambda operator: operator.name not in LEARNING, stated))
+
+
+def cross_ids(cross: Cross, ids: Sequence[Any]) -> Any:
+    """Hash ids to 1..buckets; 0 where one of them is 0.
+
+    >>> cross = Cross("where", ("country", "brand"), 1000)
+    >>> found = cross_ids(cross, [np.array([1, 1, 2, 0]), np.array([1, 2, 1, 1])])
+    >>> len(set(found.tolist())), int(found[3])
+    (4, 0)
+
+    Args:
+        cross: How many buckets.
+        ids: By feature, [rows].
+    """
+    hashed = np.zeros(len(ids[0]), np.uint64) + np.uint64(CROSS_SALT)
+    known = ids[0] > 0
+    for column in ids:
+        hashed = mix_arrays(hashed ^ column.astype(np.uint64))
+        known &= column > 0
+    found = (hashed % np.uint64(cross.buckets)).astype(np.int64) + 1
+    return np.where(known, found, 0)

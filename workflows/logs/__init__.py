@@ -1,1 +1,0 @@
-"""Raw logs, read in blocks, bad rows named."""

@@ -1,0 +1,371 @@
+"""Workflows on disk: ``workflow.json`` and parquet files, nothing to execute.
+
+The JSON file has the graph, what each operator was made of and what it learned, the input's schema,
+the SHA-256 of every file and a digest of itself. No path in it is absolute, so a directory may be
+moved. Only operators that are registered are made of it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import nvtabular as nvt
+from merlin.dag import Node
+from merlin.dag.node import postorder_iter_nodes
+from merlin.schema import Schema, Tags
+from nvtabular import ColumnSelector
+from nvtabular.ops import Operator, StatOperator
+
+from ... import __version__
+from ...foundation.digest import DIGEST, require_own_digest, sha256, with_own_digest
+from ...foundation.exceptions import MerlinSimError
+from ...foundation.files import read_json, staged_directory, write_text_atomically
+from ...schemas.column_record import from_record, to_record
+from .registry import (
+    BY_NAME,
+    FORMS,
+    PREFIX,
+    REFUSED,
+    names_of_classes,
+    operators_with,
+    register,
+)
+from .workflow import Workflow
+
+__all__ = ["load_workflow", "read_workflow_document", "register", "save_workflow"]
+
+WORKFLOW_FILE = "workflow.json"
+FILES = "workflow"
+"""The directory beside it that has what operators learned."""
+FORMAT = 7
+"""Former formats were of rules and columns, not of graphs."""
+SECTIONS = ("format", "merlin_sim", "nvtabular", "input_schema", "operators", "nodes", "files")
+DTYPE, TAG, SELECTOR = "__dtype__", "__tag__", "__selector__"
+
+
+def save_workflow(workflow: nvt.Workflow, directory: Path | str, **more: Any) -> None:
+    """Save a fitted workflow to a directory, which may hold other files.
+
+    A workflow that was saved there before is replaced. The JSON file is written last, so a
+    workflow is there whole, or as it was before.
+
+    Args:
+        workflow: The workflow, whose operators are NVTabular's or registered.
+        directory: The directory; it is made if it is not there.
+        more: Further sections of the JSON file, which :func:`read_workflow_document` gives back.
+
+    Raises:
+        MerlinSimError: Where the workflow is not fitted, or something of it cannot be saved.
+    """
+    directory = Path(directory)
+    taken = sorted({*SECTIONS, DIGEST} & set(more))
+    if taken:
+        raise MerlinSimError(f"{WORKFLOW_FILE} has sections of its own. Received: {taken[0]}.")
+    directory.mkdir(parents=True, exist_ok=True)
+    former = _former_files(directory)
+    files = next(name for name in _names() if not (directory / name).exists())
+    with staged_directory(directory / files) as staged:
+        document = _document(workflow, staged)
+        found = (path for path in staged.rglob("*") if path.is_file())
+        written = sorted(path for path in found if not path.name.startswith("."))
+        digests = {f"{files}/{path.relative_to(staged)}": sha256(path) for path in written}
+    document |= {"files": digests, **_plain(more, "`more`")}
+    try:
+        text = with_own_digest(document)
+        write_text_atomically(directory / WORKFLOW_FILE, text)
+    except BaseException:
+        shutil.rmtree(directory / files)
+        raise
+    if not digests:
+        shutil.rmtree(directory / files)
+    if former is not None and former != files:
+        shutil.rmtree(directory / former, ignore_errors=True)
+
+
+def load_workflow(directory: Path | str, operators: Iterable[type[Operator]] = ()) -> nvt.Workflow:
+    """Load a workflow that :func:`save_workflow` saved, perhaps elsewhere.
+
+    Args:
+        directory: Where ``workflow.json`` is.
+        operators: Classes of operators that it may name beside those that are registered.
+
+    Raises:
+        MerlinSimError: Where a file is missing or not as it was written, or the workflow names an
+            operator that is not registered.
+    """
+    path = Path(directory).absolute() / WORKFLOW_FILE
+    document = read_workflow_document(directory)
+    try:
+        _check_files(path, document["files"])
+        return _made(path, document, operators_with(operators))
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise MerlinSimError(
+            f"{path}: expected a workflow of format {FORMAT}, found something else "
+            f"({type(error).__name__}: {error})."
+        ) from error
+
+
+def read_workflow_document(directory: Path | str) -> dict[str, Any]:
+    """Read a saved workflow's JSON, with the sections that its caller put beside.
+
+    Raises:
+        MerlinSimError: Where it is missing, not as it was written, or of another format.
+    """
+    path = Path(directory) / WORKFLOW_FILE
+    document = read_json(path, "JSON, a fitted workflow")
+    found = document.get("format") if isinstance(document, dict) else None
+    if found != FORMAT:
+        raise MerlinSimError(
+            f"{path}: expected a workflow of format {FORMAT}, found format {found}. Workflows of "
+            "other versions are not read: fit it again with this one."
+        )
+    require_own_digest(path)
+    lacking = [section for section in SECTIONS if section not in document]
+    if lacking:
+        raise MerlinSimError(f"{path}: expected the section {lacking[0]!r}, found none.")
+    return {name: value for name, value in document.items() if name != DIGEST}
+
+
+def _names() -> Iterable[str]:
+    yield FILES
+    number = 2
+    while True:
+        yield f"{FILES}-{number}"
+        number += 1
+
+
+def _former_files(directory: Path) -> str | None:
+    """The directory that a workflow saved here before has its files in."""
+    try:
+        files = read_workflow_document(directory)["files"]
+    except MerlinSimError:
+        return None
+    return next((name.split("/")[0] for name in files if name.startswith(FILES)), None)
+
+
+def _document(workflow: nvt.Workflow, directory: Path) -> dict[str, Any]:
+    output = workflow.output_node
+    if output.output_schema is None:
+        raise MerlinSimError("A workflow is saved when it is fitted. Received: one that is not.")
+    nodes = list(postorder_iter_nodes(output))
+    number_of = {id(node): number for number, node in enumerate(nodes)}
+    found: list[Operator] = []
+    for node in nodes:
+        if not any(node.op is op for op in found):
+            found.append(node.op)
+    names = names_of_classes()
+    return {
+        "format": FORMAT,
+        "merlin_sim": __version__,
+        "nvtabular": nvt.__version__,
+        "input_schema": [to_record(column) for column in workflow.input_schema],
+        "operators": [
+            _operator_record(op, names, directory / str(number)) for number, op in enumerate(found)
+        ],
+        "nodes": [
+            {
+                "operator": next(n for n, op in enumerate(found) if op is node.op),
+                "selector": _plain(node.selector, "selector"),
+                "parents": [number_of[id(parent)] for parent in node.parents],
+                "dependencies": [_numbers(one, number_of) for one in node.dependencies],
+                "columns": [_dtype_record(column) for column in node.output_schema],
+            }
+            for node in nodes
+        ],
+    }
+
+
+def _numbers(nodes: Any, number_of: Mapping[int, int]) -> Any:
+    if isinstance(nodes, list):
+        return [_numbers(node, number_of) for node in nodes]
+    return number_of[id(nodes)]
+
+
+def _dtype_record(column: Any) -> dict[str, Any]:
+    record = to_record(column)
+    return {name: record[name] for name in ("name", "dtype", "dims") if name in record}
+
+
+def _operator_record(
+    op: Any, names: Mapping[type[Operator], str], directory: Path
+) -> dict[str, Any]:
+    cls = type(op)
+    form, name = FORMS.get(cls), names.get(cls)
+    said = next((name for name, found in vars(nvt.ops).items() if found is cls), cls.__name__)
+    if form is None and name is None:
+        why = next((why for kind, why in REFUSED.items() if isinstance(op, kind)), None)
+        if op.is_subgraph:
+            why = "it is a graph of its own"
+        raise MerlinSimError(
+            f"{said} cannot be saved: {why or 'it is not registered'}. Write a class with "
+            "`get_config` for it and register it (`ops.register`)."
+        )
+    learns = isinstance(op, StatOperator)
+    if learns and not op.fitted:
+        raise MerlinSimError(f"{said} is not fitted; a workflow is saved when all of it is.")
+    directory.mkdir()
+    try:
+        config = form.get_config(op) if form else op.get_config()
+        learned = {}
+        if form:
+            learned = form.get_learned(op, directory)
+        elif learns:
+            learned = op.get_learned(directory)
+        record = {
+            "operator": name or f"{PREFIX}{cls.__name__}",
+            "config": _plain(config, "argument"),
+            "learned": _plain(learned, "learned"),
+        }
+    except MerlinSimError as error:
+        raise MerlinSimError(f"{said} cannot be saved: {error}.") from error
+    if not any(directory.iterdir()):
+        directory.rmdir()
+    return record
+
+
+def _plain(value: Any, where: str) -> Any:
+    """Make JSON of an argument; what JSON lacks is marked by a key."""
+    if isinstance(value, ColumnSelector):
+        parts: dict[str, Any] = {
+            "names": "*" if value.all else list(value._names),
+            "tags": [str(getattr(tag, "value", tag)) for tag in value.tags],
+            "subgroups": [_plain(group, where) for group in value.subgroups],
+        }
+        return {SELECTOR: parts}
+    if isinstance(value, Tags):
+        return {TAG: value.value}
+    if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
+        return {DTYPE: np.dtype(value).name}
+    if isinstance(value, Mapping):
+        odd = [key for key in value if not isinstance(key, str)]
+        if odd:
+            raise MerlinSimError(f"{where}: the key {odd[0]!r} is no string")
+        return {key: _plain(item, f"{where} {key}") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, where) for item in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist(), where)
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    raise MerlinSimError(f"{where}: a {type(value).__name__} cannot be written to a JSON file")
+
+
+def _from_plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_from_plain(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {SELECTOR}:
+        parts = value[SELECTOR]
+        if parts["names"] == "*":
+            return ColumnSelector("*")
+        subgroups = [_from_plain(group) for group in parts["subgroups"]]
+        tags = [Tags._value2member_map_.get(tag, tag) for tag in parts["tags"]]
+        return ColumnSelector(list(parts["names"]), subgroups=subgroups, tags=tags)
+    if value.keys() == {TAG}:
+        return Tags(value[TAG])
+    if value.keys() == {DTYPE}:
+        return np.dtype(value[DTYPE])
+    return {key: _from_plain(item) for key, item in value.items()}
+
+
+def _check_files(path: Path, files: Mapping[str, str]) -> None:
+    for name, digest in files.items():
+        file = path.parent / name
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise MerlinSimError(f"{path}: expected files beside it, found {name!r}.")
+        if not file.is_file():
+            raise MerlinSimError(f"{file}: missing; {path} names it.")
+        if sha256(file) != digest:
+            raise MerlinSimError(
+                f"{file}: not the file that {path} was written with (its SHA-256 differs)."
+            )
+
+
+def _made(
+    path: Path, document: Mapping[str, Any], known: Mapping[str, type[Operator]]
+) -> nvt.Workflow:
+    """Build the workflow that a document describes."""
+    folder = next((name.split("/")[0] for name in document["files"]), FILES)
+    made = []
+    for number, record in enumerate(document["operators"]):
+        made.append(_operator(path, record, known, path.parent / folder / str(number)))
+    nodes: list[Any] = []
+    for record in document["nodes"]:
+        node = Node()
+        node.op = made[record["operator"]]
+        node.selector = _from_plain(record["selector"])
+        node.parents = [nodes[number] for number in record["parents"]]
+        node.dependencies = [_nodes(one, nodes) for one in record["dependencies"]]
+        for upstream in node.parents_with_dependencies:
+            upstream.children.append(node)
+        if (form := FORMS.get(type(node.op))) is not None:
+            form.join(node.op, node.dependencies)
+        nodes.append(node)
+    workflow = Workflow(nodes[-1])
+    root = Schema([from_record(record) for record in document["input_schema"]])
+    workflow.fit_schema(root)
+    for node, record in zip(nodes, document["nodes"], strict=True):
+        for column in record["columns"]:
+            stated = from_record({**column, "tags": [], "properties": {}})
+            found = node.output_schema[column["name"]]
+            node.output_schema.column_schemas[column["name"]] = found.with_dtype(
+                stated.dtype
+            ).with_shape(stated.shape)
+    workflow.graph.construct_schema(root, preserve_dtypes=True)
+    return workflow
+
+
+def _nodes(numbers: Any, nodes: list[Any]) -> Any:
+    return [_nodes(n, nodes) for n in numbers] if isinstance(numbers, list) else nodes[numbers]
+
+
+def _operator(
+    path: Path, record: Mapping[str, Any], known: Mapping[str, type[Operator]], directory: Path
+) -> Any:
+    name, config = record["operator"], _from_plain(record["config"])
+    if name in BY_NAME:
+        cls = BY_NAME[name]
+        op = FORMS[cls].make(cls, config, directory)
+        FORMS[cls].set_learned(op, _from_plain(record["learned"]), directory)
+    elif name in known:
+        cls = known[name]
+        op = cls.from_config(config) if hasattr(cls, "from_config") else cls(**config)
+        if isinstance(op, StatOperator):
+            op.set_learned(_from_plain(record["learned"]), directory)
+    else:
+        raise MerlinSimError(
+            f"{path}: names the operator {name!r}, which is not registered. Import the module that "
+            "registers it (`merlin-sim --import package.module`), or hand its class to "
+            "`load_workflow` (`operators`)."
+        )
+    if isinstance(op, StatOperator):
+        op.fitted = True
+    return op
+
+
+def operators_to_plain(operators: Sequence[Operator]) -> list[dict[str, Any]]:
+    """Return operators as JSON holds them, which keep nothing in files."""
+    names = names_of_classes()
+    with TemporaryDirectory() as directory:
+        return [
+            _operator_record(op, names, Path(directory) / str(number))
+            for number, op in enumerate(operators)
+        ]
+
+
+def operators_from_plain(records: Any, where: str) -> list[Any]:
+    """Make the operators that ``operators_to_plain`` described.
+
+    Raises:
+        MerlinSimError: Where they are none.
+    """
+    try:
+        return [_operator(Path(where), record, operators_with(()), Path()) for record in records]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise MerlinSimError(f"{where}: expected operators of a number ({error}).") from error

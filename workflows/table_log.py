@@ -1,0 +1,351 @@
+"""A click log of one's own, in CSV or parquet files with any columns, as a log to read."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ..foundation.exceptions import MerlinSimError
+from ..schemas.parquet import UNREADABLE, UnreadableFooter, read_footer, why
+from .behaviour_columns import BehaviourColumns
+from .csv_file import CsvReader, header_of, is_csv
+from .feature import UNITS
+from .fitted_numbers import NOTHING_LEARNED, FittedNumbers
+from .log_source import Piece
+from .table_columns import (
+    can_be_label,
+    check_types,
+    clean_columns,
+    decimal_problems,
+    labels_of,
+    text_columns,
+)
+from .text_lines import BadRow
+from .times import (
+    DATE,
+    EXPECTED_TIME,
+    INTEGER,
+    TEXT_DATES,
+    count_of_date,
+    is_text,
+    kind_of_times,
+    kind_of_timestamp,
+    time_from_text,
+)
+
+HEADER = 1
+
+
+@dataclass(frozen=True)
+class TableBlock:
+    """A CSV file, or some row groups of a parquet file."""
+
+    path: Path
+    size: int
+    group: int | None
+    first_row: int
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it is read in many pieces: a CSV file is."""
+        return self.group is None
+
+    @property
+    def header(self) -> int:
+        """A CSV file has one."""
+        return HEADER if self.is_stream else 0
+
+    def lines_before(self) -> int:
+        """Rows before the block; a CSV file's header counts as one."""
+        return self.header + self.first_row
+
+
+@dataclass(frozen=True)
+class _File:
+    """What a file's beginning, or its end, tells of it."""
+
+    path: Path
+    schema: pa.Schema
+    blocks: list[TableBlock]
+    """None of a parquet file without rows, whose columns have any type."""
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class TableLog:
+    """CSV (.csv, .csv.gz, with a header) or parquet files as a log.
+
+    Keys from CSV are text, as they stand there; keys from parquet keep their type, text or whole
+    numbers. See :class:`~merlin_sim.workflows.log_source.LogSource`.
+    """
+
+    files: Sequence[Path]
+    columns: BehaviourColumns
+    fitted: FittedNumbers = NOTHING_LEARNED
+    """What the operators of numbers have learned, where they have."""
+
+    def checked_with(self, fitted: FittedNumbers) -> TableLog:
+        """See LogSource."""
+        return replace(self, fitted=fitted)
+
+    @cached_property
+    def _blocks(self) -> list[TableBlock]:
+        """Look at every file, before any work."""
+        if len({is_csv(Path(path)) for path in self.files}) != 1:
+            raise MerlinSimError(
+                "A log should be CSV files (.csv, .csv.gz) or parquet files, not both. "
+                f"Received: {', '.join(map(str, self.files)) or 'no file'}."
+            )
+        read = [self._look_at(path) for path in map(Path, self.files)]
+        check_types([(file.path, file.schema) for file in read if file.blocks], self.columns)
+        problems = [problem for file in read for problem in file.problems]
+        if problems:
+            raise MerlinSimError("\n".join(problems))
+        blocks = [block for file in read for block in file.blocks]
+        if not blocks:
+            names = ", ".join(map(str, self.files))
+            raise MerlinSimError(f"{names}: expected interactions, found none.")
+        return blocks
+
+    def _look_at(self, path: Path) -> _File:
+        """Read the header or the footer of a file."""
+        if not path.is_file():
+            found = "expected a file, found a directory" if path.is_dir() else "no such file"
+            raise MerlinSimError(f"{path}: {found}.")
+        try:
+            if is_csv(path):
+                names = header_of(path)
+                block = TableBlock(path, path.stat().st_size, None, 0)
+                problems = decimal_problems(path, names, self.columns)
+                return _File(path, text_columns(names, self.columns), [block], problems)
+            metadata, schema = read_footer(path)
+            return _File(path, schema, _row_groups(path, metadata) if metadata.num_rows else [])
+        except OSError as error:
+            raise MerlinSimError(f"{path}: cannot be read ({error}).") from error
+        except pa.ArrowInvalid as error:
+            raise MerlinSimError(f"{path}: expected CSV or parquet ({error}).") from error
+
+    @property
+    def first_file(self) -> Path:
+        """The first file that has rows, if it is parquet; a CSV file tells when it is read."""
+        return self._blocks[0].path
+
+    @cached_property
+    def _timestamp_kind(self) -> str:
+        """What times are that are text: as the first of them."""
+        for path in dict.fromkeys(block.path for block in self._blocks):
+            try:
+                with contextlib.closing(self._texts_of_times(path)) as texts:
+                    kind = next(filter(None, map(kind_of_timestamp, texts)), None)
+            except UNREADABLE as error:
+                raise MerlinSimError(f"{path}: cannot be read ({why(error)}).") from error
+            if kind:
+                return kind
+        return INTEGER
+
+    def _texts_of_times(self, path: Path) -> Generator[pa.Array, None, None]:
+        name = self.columns.timestamp
+        if is_csv(path):
+            with CsvReader(path, [name], []) as reader:
+                for batch, _ in reader.batches():
+                    yield batch.column(0)
+        elif self._has_texts_of_times(path):
+            with pq.ParquetFile(path) as parquet:
+                for batch in parquet.iter_batches(columns=[name]):
+                    yield batch.column(0)
+
+    def _has_texts_of_times(self, path: Path) -> bool:
+        """Whether times are text there; they are in CSV."""
+        return is_csv(path) or is_text(read_footer(path)[1].field(self.columns.timestamp).type)
+
+    def blocks(self) -> list[TableBlock]:
+        """See LogSource."""
+        if self._blocks and self._has_texts_of_times(self._blocks[0].path):
+            _ = self._timestamp_kind  # the same in every worker
+        return self._blocks
+
+    def size(self) -> int:
+        """See LogSource."""
+        return sum(block.size for block in self._blocks)
+
+    def time_of(self, text: str, option: str) -> int | float:
+        """See LogSource."""
+        path, name = self.first_file, self.columns.timestamp
+        kind = self._timestamp_kind
+        if not self._has_texts_of_times(path):
+            kind = read_footer(path)[1].field(name).type
+        time, expected = time_from_text(text, kind)
+        unit = self.columns.features.timestamp_unit
+        if time is None and unit in UNITS and expected != EXPECTED_TIME[DATE]:
+            time = count_of_date(text, unit)
+            expected = f"{expected} or {EXPECTED_TIME[DATE]}"
+        if time is None:
+            hint = "" if unit else " (With `--timestamp_unit` a date may be given for numbers.)"
+            raise MerlinSimError(
+                f"`{option}`: expected {expected}, as column {name!r} of {path} holds. "
+                f"Received: {text}.{hint}"
+            )
+        return time
+
+    def time_kind(self) -> str:
+        """See LogSource."""
+        path, kind = self.first_file, self._timestamp_kind
+        if not self._has_texts_of_times(path):
+            return kind_of_times(read_footer(path)[1].field(self.columns.timestamp).type)
+        return TEXT_DATES if kind == DATE else kind
+
+    def read(self, block: TableBlock) -> Generator[Piece, None, None]:
+        """See LogSource."""
+        if block.group is None:
+            yield from self._read_csv(block)
+            return
+        try:
+            with pq.ParquetFile(block.path) as file:
+                table = file.read_row_group(block.group, columns=list(self.columns.log))
+            rows = table.num_rows
+            kind = self._timestamp_kind if is_text(table[self.columns.timestamp].type) else ""
+            table, bad = clean_columns(table, self.columns, kind, self.fitted)
+        except UNREADABLE as error:
+            raise MerlinSimError(
+                f"{block.path}, row group {block.group} (after row {block.first_row:,}): cannot be "
+                f"read ({why(error)})."
+            ) from error
+        yield Piece(table, rows, bad, block.size)
+
+    def _read_csv(self, block: TableBlock) -> Iterator[Piece]:
+        ragged: list[BadRow] = []
+        taken = 0  # rows of the file behind us, whatever they were
+        try:
+            with CsvReader(block.path, list(self.columns.log), ragged) as reader:
+                for batch, done in reader.batches():
+                    table = pa.Table.from_batches([batch])
+                    kind = self._timestamp_kind
+                    table, bad = clean_columns(table, self.columns, kind, self.fitted)
+                    rows, bad = _number_rows(batch.num_rows, bad, ragged, taken)
+                    yield Piece(table, rows, bad, min(done, block.size))
+                    taken += rows
+        except (pa.ArrowInvalid, OSError) as error:
+            raise MerlinSimError(f"{block.path}, after row {taken:,}: {error}.") from error
+        if ragged:
+            rows, bad = _number_rows(0, [], ragged, taken)
+            empty = clean_columns(pa.table({}), self.columns, self._timestamp_kind, empty=True)[0]
+            yield Piece(empty, rows, bad, block.size)
+
+
+def _number_rows(
+    count: int, bad: list[BadRow], ragged: list[BadRow], taken: int
+) -> tuple[int, list[BadRow]]:
+    """Give bad rows their place after row ``taken``, between the ragged rows that were skipped.
+
+    Args:
+        count: Rows of the batch.
+        bad: Bad ones among them, numbered within the batch.
+        ragged: Rows that were no rows, numbered in the file; those that stand before the batch's
+            last row are removed, the others belong to the next batch.
+        taken: Rows of the file before this batch.
+
+    Returns:
+        How many rows of the file the batch took, and all its bad rows, numbered from there.
+    """
+    skipped = [row.line - HEADER - taken for row in ragged]
+    numbers = np.setdiff1d(np.arange(1, count + len(ragged) + 1), skipped)[:count]
+    rows = int(numbers[-1]) if count else len(ragged)
+    found = [BadRow(int(numbers[row.line - 1]), row.reason) for row in bad]
+    found += [
+        BadRow(number, row.reason)
+        for number, row in zip(skipped, ragged, strict=True)
+        if number <= rows
+    ]
+    ragged[:] = [row for number, row in zip(skipped, ragged, strict=True) if number > rows]
+    return rows, sorted(found, key=lambda row: row.line)
+
+
+def _row_groups(path: Path, metadata: Any) -> list[TableBlock]:
+    blocks = []
+    rows = 0
+    share = path.stat().st_size // max(1, metadata.num_row_groups)
+    for group in range(metadata.num_row_groups):
+        blocks.append(TableBlock(path, share, group, rows))
+        rows += metadata.row_group(group).num_rows
+    return blocks
+
+
+NAMES = {
+    "label", "labels", "target", "click", "clicks", "clicked", "clk", "is_click", "is_clicked",
+    "isclick", "has_clicked", "converted", "conversion", "is_converted", "purchased", "bought",
+    "is_bought", "is_purchased", "liked", "is_like", "y",
+}  # fmt: skip
+"""What columns of labels are called, in small letters."""
+BEHAVIOURS = {
+    "behaviour", "behavior", "behaviour_type", "behavior_type", "event", "event_type", "event_name",
+    "action", "action_type", "interaction_type",
+}  # fmt: skip
+"""What columns of behaviours are called."""
+MOST_BEHAVIOURS = 20
+
+
+def unread_labels(log: TableLog) -> list[str]:
+    """Name the columns that are called like labels and hold 0 and 1, and are not read.
+
+    Looks at the beginning of the first file alone. What is wrong with a file is left to those who
+    read all of it: they know the row.
+    """
+    return [name for name, values in _unread(log, NAMES).items() if _are_labels(values)]
+
+
+def unread_behaviours(log: TableLog) -> dict[str, list[str]]:
+    """Name the columns that are called like behaviours and have several, and are not read.
+
+    See :func:`unread_labels`.
+
+    Returns:
+        Column -> the behaviours at the beginning of the log.
+    """
+    found = {}
+    for name, values in _unread(log, BEHAVIOURS).items():
+        if not can_be_label(values.type) or pa.types.is_floating(values.type):
+            continue
+        keys = pc.unique(values).drop_null().to_pylist()
+        if 1 < len(keys) <= MOST_BEHAVIOURS:
+            shown = (k.decode("utf-8", "replace") if isinstance(k, bytes) else str(k) for k in keys)
+            found[name] = sorted(shown)
+    return found
+
+
+def _unread(log: TableLog, names: set[str]) -> dict[str, Any]:
+    """The first values of columns that are called so and are not read."""
+    path = log.first_file
+    try:
+        has = header_of(path) if is_csv(path) else read_footer(path)[1].names
+        asked = [name for name in has if name.lower() in names and name not in log.columns.log]
+        return _first_values(path, asked) if asked else {}
+    except (UnreadableFooter, *UNREADABLE):
+        return {}
+
+
+def _first_values(path: Path, names: list[str]) -> dict[str, Any]:
+    if is_csv(path):
+        with CsvReader(path, names, []) as reader:
+            batches = [batch for batch, _ in itertools.islice(reader.batches(), 1)]
+        table = pa.Table.from_batches(batches) if batches else pa.table(dict.fromkeys(names, []))
+    else:
+        with pq.ParquetFile(path) as opened:
+            groups = range(min(1, opened.num_row_groups))
+            table = opened.read_row_groups(list(groups), columns=names)
+    return {name: table[name].combine_chunks() for name in names}
+
+
+def _are_labels(values: pa.Array) -> bool:
+    if not len(values) or not can_be_label(values.type):
+        return False
+    return bool(pc.all(pc.is_valid(labels_of(values))).as_py())
