@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 COMMAND = str(Path(sys.executable).parent / "merlin-sim")
-WORLD = "--items 1000 --categories 50 --shown 20 --drift 0.05 --seed 1"
+WORLD = "--items 1000 --categories 50 --shown 20 --turnover 0.05 --seed 1"
 LOG = (
     "--user_column user --item_column item --timestamp_column time --label_column clicked"
     " --item_feature_columns category --max_sequence_length 50 --shortest_sequence_for_user 2"
@@ -123,7 +123,7 @@ class TwoWeeks:
         report = self.directory / f"gates/day_{day:02}"
         code = merlin_sim(
             "gate", "--candidate", str(run / "model"), "--current", f"{self.registry}/current",
-            "--dataset", self.dataset(day), "--mapping", "train", "--output", str(report),
+            "--dataset_dir", self.dataset(day), "--mapping", "train", "--output", str(report),
             may_end_with=(PASSED, 1),
         )  # fmt: skip
         words = [str(run / "model"), "--run", str(run), "--gate", str(report / "gate.json")]
@@ -155,7 +155,7 @@ class TwoWeeks:
     def serve(self) -> None:
         """Serve what is current, with histories kept beside it; send one click, ask once."""
         store = str(self.directory / "histories")
-        merlin_sim("histories", "load", store, "--dataset", self.dataset(self.days - 1))
+        merlin_sim("histories", "load", store, "--dataset_dir", self.dataset(self.days - 1))
         towers = str(self.directory / "towers")
         words = ["serve", "--registry", self.registry, "--histories", store]
         words += ["--towers", f"{towers}/model", "--index", f"{towers}/index"]

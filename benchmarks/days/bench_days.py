@@ -115,7 +115,7 @@ class Days:
         self.done = [Outcome(**json.loads(line)) for line in lines]
         if not (directory / "logs").exists():
             words = [COMMAND, "synthesize", "days", "--output", str(directory / "logs")]
-            run([*words, "--days", str(count + 1), "--drift", str(drift), *self.world.split()])
+            run([*words, "--days", str(count + 1), "--turnover", str(drift), *self.world.split()])
 
     def log(self, day: int) -> str:
         """Return the file of a day."""

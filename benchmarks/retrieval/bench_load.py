@@ -341,7 +341,9 @@ def main() -> None:
         home = arguments.keep or Path(temporary)
         home.mkdir(parents=True, exist_ok=True)
         make_everything(home, arguments.items, arguments.users, arguments.steps)
-        command("histories", "load", home / "store", "--dataset", home / "dataset", "--overwrite")
+        command(
+            "histories", "load", home / "store", "--dataset_dir", home / "dataset", "--overwrite"
+        )
         sys.exit(0 if check(home, load(home, arguments, mix)) else 1)
 
 

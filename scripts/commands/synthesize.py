@@ -176,7 +176,8 @@ def criteo(
 @click.option("--categories", default=50, show_default=True, help="Categories of items.")
 @click.option("--shown", default=10, show_default=True, help="Items that a user sees in a day.")
 @click.option(
-    "--drift",
+    "--turnover",
+    "drift",
     default=0.05,
     show_default=True,
     help="Share of users, items and favourites that change from day to day; 0: nothing does.",

@@ -27,7 +27,7 @@ def endpoint_options(function: Callable[..., Any]) -> Callable[..., Any]:
         if towers is None:
             if (index_path, rules_path, candidates) != (None, None, CANDIDATES):
                 raise click.UsageError(
-                    "expected --index, --rules and --candidates with --towers only."
+                    "expected --index, --rules and --retrieved with --towers only."
                 )
             return function(further=(), **values)
         if index_path is None or values["histories"] is None:
@@ -47,7 +47,8 @@ def endpoint_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--index", "index_path", type=Path, help="The index of its items."),
         click.option("--rules", "rules_path", type=Path, help="What may be recommended; YAML."),
         click.option(
-            "--candidates",
+            "--retrieved",
+            "candidates",
             type=click.IntRange(min=1, max=10_000),
             default=CANDIDATES,
             show_default=True,

@@ -131,7 +131,7 @@ def refuse_trained_rows(
     )
     if trained["candidate"] and not force:
         raise MerlinSimError(
-            f"{problem}. Name newer rows with --dataset or --mapping, or pass --force."
+            f"{problem}. Name newer rows with --dataset_dir or --mapping, or pass --force."
         )
     if trained["candidate"]:
         say(f"{problem}: the verdict favours the candidate.")

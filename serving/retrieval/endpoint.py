@@ -171,7 +171,7 @@ def _top(fields: Mapping[str, Any], most: int) -> int:
     if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= most:
         raise RequestError(
             f"{TOP}: expected a whole number from 1 to {most:,}, as many items as are retrieved "
-            f"(`--candidates`), received {given!r:.60}"
+            f"(`--retrieved`), received {given!r:.60}"
         )
     return int(given)
 

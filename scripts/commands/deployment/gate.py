@@ -30,8 +30,7 @@ NOT_PASSED = 1
     help="What is served now, in the same forms.",
 )
 @click.option(
-    "--dataset",
-    "dataset_dir",
+    "--dataset_dir",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     required=True,
     help="Dataset directory of rows that neither was trained on, in the ids of both: "

@@ -40,7 +40,14 @@ from .fitted_settings import earlier_of, load_fitted, rules_of, say_done
     required=True,
     help="Directory of the raw files, .json or .json.gz.",
 )
-@click.option("--output_path", type=Path, required=True, help="Dataset directory to make.")
+@click.option(
+    "--output",
+    "--output_path",
+    "output_path",
+    type=Path,
+    required=True,
+    help="Dataset directory to make.",
+)
 @click.option("--metadata_file_name", default="meta_Books.json", show_default=True)
 @click.option("--reviews_file_name", default="reviews_Books.json", show_default=True)
 @with_options(RULES)

@@ -18,7 +18,14 @@ from .findings import say_findings
 @click.option(
     "--criteo_path", type=Path, required=True, help="Directory of day files, plain or .gz."
 )
-@click.option("--output_path", type=Path, required=True, help="Dataset directory to make.")
+@click.option(
+    "--output",
+    "--output_path",
+    "output_path",
+    type=Path,
+    required=True,
+    help="Dataset directory to make.",
+)
 @click.option("--file_pattern", default="day_*", show_default=True, help="Names of the files.")
 @click.option(
     "--frequency_threshold",

@@ -52,7 +52,14 @@ from .fitted_settings import (
     ),
 )  # fmt: skip
 @click.argument("files", nargs=-1, required=True, type=Path)
-@click.option("--output_path", type=Path, required=True, help="Dataset directory to make.")
+@click.option(
+    "--output",
+    "--output_path",
+    "output_path",
+    type=Path,
+    required=True,
+    help="Dataset directory to make.",
+)
 @click.option("--user_column", help="Whose behaviour it is.")
 @click.option("--item_column", help="What was interacted with.")
 @click.option("--timestamp_column", help="When: numbers, or dates and times.")

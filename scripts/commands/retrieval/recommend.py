@@ -43,7 +43,8 @@ def stage_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="A fact of the users that rules compare, or a field that a model reads; YAML.",
         ),
         click.option(
-            "--candidates",
+            "--retrieved",
+            "candidates",
             type=click.IntRange(min=1, max=10_000),
             default=500,
             show_default=True,

@@ -40,7 +40,12 @@ def command() -> None:
 @command.command()
 @store_argument
 @click.argument("files", nargs=-1, type=Path)
-@click.option("--dataset", type=Path, help="Take what this dataset keeps of its users' histories.")
+@click.option(
+    "--dataset_dir",
+    "dataset",
+    type=Path,
+    help="Take what this dataset keeps of its users' histories.",
+)
 @click.option("--fitted", type=Path, help="Take the columns that this dataset was made of.")
 @click.option("--user_column", help="Whose behaviour it is.")
 @click.option("--item_column", help="What was interacted with.")
@@ -98,7 +103,7 @@ def load(
         pieces = read_log(source, on_bad_rows, bad, narrator)
     else:
         if fitted or any(columns.values()):
-            raise click.UsageError("--dataset knows its columns: leave the others out.")
+            raise click.UsageError("--dataset_dir knows its columns: leave the others out.")
         pieces = read_dataset(dataset, narrator)
     opened = open_store(store, keep=keep, create=True)
     rows = 0

@@ -64,7 +64,7 @@ def grown(dataset, tmp_path_factory) -> Path:
 
 def gate(models, candidate, current, dataset, output, *more):
     pair = ["--candidate", models[candidate], "--current", models[current]]
-    return answer("gate", *pair, "--dataset", dataset, "--output", output, *more)
+    return answer("gate", *pair, "--dataset_dir", dataset, "--output", output, *more)
 
 
 def test_an_export_is_as_good_as_its_checkpoint(models, grown, tmp_path):

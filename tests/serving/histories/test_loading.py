@@ -104,7 +104,7 @@ def dataset(tmp_path_factory):
 
 def test_a_dataset_gives_what_it_keeps_of_its_histories(dataset, tmp_path):
     made, log = dataset
-    said = run("histories", "load", tmp_path / "store", "--dataset", made)
+    said = run("histories", "load", tmp_path / "store", "--dataset_dir", made)
     assert "interactions of 20 users" in said
     expected = histories_of(log[log["taken"] == 1])
     found = found_in(tmp_path / "store", expected)
@@ -129,7 +129,7 @@ def test_a_changed_file_of_a_dataset_is_refused(dataset, tmp_path):
     whole = kept.read_bytes()
     try:
         kept.write_bytes(whole[:-1] + b"?")
-        ended = answer("histories", "load", tmp_path / "store", "--dataset", made)
+        ended = answer("histories", "load", tmp_path / "store", "--dataset_dir", made)
     finally:
         kept.write_bytes(whole)
     assert ended.returncode == 2
@@ -157,8 +157,8 @@ def test_bad_rows_stop_or_are_left_out_and_a_store_is_as_it_was(tmp_path):
         (["load", "S", "none.csv", *COLUMNS], "none.csv: no such file"),
         (["load", "S", "none.csv", "--user_column", "u"], "'--item_column', or '--fitted'"),
         (["load", "S", "a", *COLUMNS, "--behaviour_column", "b"], "need each other"),
-        (["load", "S", "--dataset", "none"], "none/workflow.json"),
-        (["load", "S", "--dataset", "none", "--user_column", "u"], "leave the others out"),
+        (["load", "S", "--dataset_dir", "none"], "none/workflow.json"),
+        (["load", "S", "--dataset_dir", "none", "--user_column", "u"], "leave the others out"),
         (["load", "S", "a.csv", "--fitted", "b", "--user_column", "u"], "leave the others out"),
         (["append", "S"], "S: no such file"),
         (["show", "S", "--user", "1"], "S: no such file"),

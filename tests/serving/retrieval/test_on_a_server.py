@@ -64,7 +64,7 @@ def home(tmp_path_factory, towers, ranker, other_ranker, dataset):
     for export in (ranker, other_ranker):
         run("registry", "add", path / "registry", export.path)
     run("registry", "promote", path / "registry", 1)
-    run("histories", "load", path / "store", "--dataset", dataset.path)
+    run("histories", "load", path / "store", "--dataset_dir", dataset.path)
     (path / "rules.yaml").write_text(RULES)
     keys = towers.catalogue.keys[1:]
     lines = [f"{key},{place % 18}" for place, key in enumerate(keys)]

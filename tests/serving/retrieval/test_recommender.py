@@ -250,7 +250,7 @@ def test_both_models_are_called_before_the_first_question(towers, index, ranker,
 
 def test_a_store_has_what_a_dataset_has(towers, index, ranker, dataset, kept, users, tmp_path):
     """Of all users, by their keys; what was appended since then is seen too."""
-    run("histories", "load", tmp_path / "store", "--dataset", dataset.path)
+    run("histories", "load", tmp_path / "store", "--dataset_dir", dataset.path)
     store = open_store(str(tmp_path / "store"))
     of_store = StoreHistories(store, towers.encoder)
     assert of_store.keys(users) == users
@@ -296,7 +296,7 @@ def test_the_command_gives_tables_and_json(towers, index_path, ranker, dataset, 
     assert [line["user"] for line in lines] == [users[0], "nobody"]
     assert [len(line["items"]) for line in lines] == [4, 4]
     assert lines[1]["source"] == POPULAR and lines[1]["items"][0]["score"] is None
-    run("histories", "load", tmp_path / "store", "--dataset", dataset.path)
+    run("histories", "load", tmp_path / "store", "--dataset_dir", dataset.path)
     of_store = [*options[:6], *options[8:], "--histories", tmp_path / "store"]
     told = run("recommend", *of_store, *who, "--format", "json").splitlines()
     assert [json.loads(line) for line in told] == lines
