@@ -87,8 +87,12 @@ def now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-def metrics_of(results: Path) -> dict[str, float]:
-    """Return what a run measured at its end.
+def metrics_of(results: Path, steps: int | None) -> dict[str, float]:
+    """Return what a run measured of a checkpoint, or at its end where it did not measure that.
+
+    Args:
+        results: The run's directory.
+        steps: After how many steps the checkpoint was saved; None where that is not known.
 
     Raises:
         MerlinSimError: Where there is no run, or it has not ended.
@@ -97,6 +101,9 @@ def metrics_of(results: Path) -> dict[str, float]:
     if not run.last:
         raise RegistryError(f"{results}: expected a run that has ended; its log has no result.")
     values = {name: run.metric(name) for name in METRICS}
+    for epoch in run.epochs:
+        if steps is not None and epoch.get("step") == steps:
+            values |= {name: epoch[name] for name in METRICS if name in epoch}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -163,7 +170,7 @@ class Registry:
         opened = Servable.open(servable)
         manifest = opened.manifest
         digest = sha256(opened.path / MANIFEST)
-        metrics = {} if run is None else metrics_of(run)
+        metrics = {} if run is None else metrics_of(run, manifest["checkpoint"].get("steps"))
         verdict = None if gate is None else gate_of(gate, digest, manifest)
         with self._changing(makes=True):
             number = 1 + max(self._numbers(), default=0)

@@ -44,6 +44,19 @@ def test_a_registry_from_its_first_version_to_the_last(home):
     assert registry(home, "prune", "--keep", 1).stdout == "nothing to remove\n"
 
 
+def test_a_version_has_the_metrics_of_its_own_checkpoint(home):
+    write_hollow_servable(home / "best", "best", steps=20)
+    (home / "run").mkdir()
+    epochs = [
+        {"type": "epoch", "epoch": n, "step": 20 * n, "test_auc": 0.9 - n / 10} for n in (1, 2)
+    ]
+    entries = [*epochs, {"type": "result", "step": 40, "test_auc": 0.7, "time_to_train": 3.0}]
+    (home / "run/log.json").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    registry(home, "add", home / "best", "--run", home / "run")
+    (version,) = json.loads(registry(home, "list", "--json").stdout)["versions"]
+    assert version["metrics"] == {"test_auc": 0.8, "time_to_train": 3.0}
+
+
 def test_what_is_refused_ends_with_2(home):
     gate = {"passed": False, "reasons": ["worse"], "current": {}, "dataset": {}}
     gate["candidate"] = {"checkpoint_sha256": "digest of a"}

@@ -10,15 +10,20 @@ from merlin_sim.schemas.dataset import write_documents
 from merlin_sim.serving.servable import write_manifest
 
 
-def write_hollow_servable(directory: Path, model: str) -> Path:
-    """Write a servable whose model is a text."""
+def write_hollow_servable(directory: Path, model: str, **checkpoint: int) -> Path:
+    """Write a servable whose model is a text, with facts of its checkpoint."""
     (directory / "model").mkdir(parents=True)
     (directory / "model/saved_model.pb").write_text(model)
     write_documents(directory, sim_spec(["train.parquet"], ["test.parquet"]))
     facts = {
         "request": {"of": "events", "columns": ["who", "thing", "kind"], "numbers": None},
         "model": {"type": "din", "options": {}, "precision": "float32"},
-        "checkpoint": {"name": f"step-{model}", "sha256": f"digest of {model}", "dataset": "f00d"},
+        "checkpoint": {
+            "name": f"step-{model}",
+            "sha256": f"digest of {model}",
+            "dataset": "f00d",
+            **checkpoint,
+        },
         "histories": "ragged",
     }
     write_manifest(directory, facts)
