@@ -14,7 +14,7 @@ HELD = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from merlin_sim.scripts import main
-from merlin_sim.workflows.preprocess import dataset_writer, interactions
+from merlin_sim.workflows.preprocess import dataset_writer, preprocess_log
 
 def hold(*_):
     print("working", flush=True)
@@ -27,7 +27,7 @@ main.main()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("phase", ["interactions.deal_log", "dataset_writer.write_item_changes"])
+@pytest.mark.parametrize("phase", ["preprocess_log.deal_log", "dataset_writer.write_item_changes"])
 def test_ctrl_c_stops_the_run(phase, raw, tmp_path):
     process = subprocess.Popen(
         [
