@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..foundation.exceptions import MerlinSimError, Problem, SpecError
-from . import METADATA_FILE, SCHEMA_FILE, SPEC_FILE
+from . import SCHEMA_FILE, SPEC_FILE
 from .channels import (
     BEHAVIOUR,
     LABEL,
@@ -32,6 +32,7 @@ from .channels import (
 )
 from .dataset import natural_order
 from .feature_spec import Chunk, Feature, FeatureSpec
+from .layout_names import PUBLISHED, LayoutNames
 from .merlin_schema import to_merlin_schema
 from .metadata_file import read_cardinalities
 from .parquet import (
@@ -44,44 +45,6 @@ from .parquet import (
     why,
 )
 from .schema_file import write_schema
-
-
-@dataclass(frozen=True)
-class LayoutNames:
-    """Names within the directory; by default the published ones."""
-
-    train: str = "train"
-    """The directory of train's parquet files."""
-
-    test: str = "test"
-    """The directory of test's."""
-
-    metadata: str = METADATA_FILE
-    """The file of cardinalities."""
-
-    def __post_init__(self) -> None:
-        """Refuse what is not within the directory, and one directory for both."""
-        for name in (self.train, self.test, self.metadata):
-            path = PurePosixPath(name)
-            if not path.parts or path.is_absolute() or ".." in path.parts:
-                raise MerlinSimError(
-                    "expected the name of something within the dataset directory. Received: "
-                    f"{name!r}"
-                )
-        if PurePosixPath(self.train) == PurePosixPath(self.test):
-            raise MerlinSimError(
-                "train and test should be directories of their own. Received: "
-                f"{self.train!r} for both"
-            )
-
-    @property
-    def directories(self) -> dict[str, str]:
-        """Mapping -> its directory."""
-        return {"train": self.train, "test": self.test}
-
-
-PUBLISHED = LayoutNames()
-
 
 ROWS_AT_ONCE = 65_536
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from ...models.known_families import families, find_family
-from ...schemas.adopt import LayoutNames
 from ...schemas.convert import convert as convert_file
 from ...schemas.convert import load_spec, read_shape
+from ...schemas.layout_names import LayoutNames
 from ..options.shared_options import layout_names
 
 PATH = click.Path(path_type=Path)

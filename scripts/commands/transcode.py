@@ -12,10 +12,10 @@ import click
 
 from ...foundation.exceptions import MerlinSimError, SpecError
 from ...schemas import SPEC_FILE
-from ...schemas.adopt import PUBLISHED, LayoutNames
 from ...schemas.channels import USER_FEATURES
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.feature_spec import FeatureSpec
+from ...schemas.layout_names import PUBLISHED, LayoutNames
 from ...schemas.metadata_file import check_metadata
 from ...schemas.spec_file import read_spec
 from ...schemas.users_layout import USERS, is_of_users

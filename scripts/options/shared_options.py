@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ...parallel.checkpoints.asked_step import BEST, WANTED, is_choice
-from ...schemas.adopt import PUBLISHED, LayoutNames
+from ...schemas.layout_names import PUBLISHED, LayoutNames
 from ...serving.limits import Limits
 from ...serving.settings import LogSettings
 

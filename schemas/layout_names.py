@@ -1,0 +1,49 @@
+"""The names of the published parquet layout, or others in their place.
+
+Nothing heavy is imported here: the command line needs them for its help.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from ..foundation.exceptions import MerlinSimError
+from . import METADATA_FILE
+
+
+@dataclass(frozen=True)
+class LayoutNames:
+    """Names within the directory; by default the published ones."""
+
+    train: str = "train"
+    """The directory of train's parquet files."""
+
+    test: str = "test"
+    """The directory of test's."""
+
+    metadata: str = METADATA_FILE
+    """The file of cardinalities."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is not within the directory, and one directory for both."""
+        for name in (self.train, self.test, self.metadata):
+            path = PurePosixPath(name)
+            if not path.parts or path.is_absolute() or ".." in path.parts:
+                raise MerlinSimError(
+                    "expected the name of something within the dataset directory. Received: "
+                    f"{name!r}"
+                )
+        if PurePosixPath(self.train) == PurePosixPath(self.test):
+            raise MerlinSimError(
+                "train and test should be directories of their own. Received: "
+                f"{self.train!r} for both"
+            )
+
+    @property
+    def directories(self) -> dict[str, str]:
+        """Mapping -> its directory."""
+        return {"train": self.train, "test": self.test}
+
+
+PUBLISHED = LayoutNames()
