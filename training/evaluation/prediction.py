@@ -96,7 +96,7 @@ class Predictor:
         return tf.cast(self.model.forward(columns).logits, tf.float32)
 
     def _samples_of_a_row(self, columns: dict[str, tf.Tensor]) -> int:
-        if not self.model.takes_candidates:
-            return 1
-        target = columns[self.model.channels.target_item[0]]
-        return int(target.shape[1] or 1) if target.shape.rank == 2 else 1
+        """Return how many candidates a user has in the batch; 1 where that is not known."""
+        targets = getattr(getattr(self.model, "channels", None), "target_item", ())
+        target = columns.get(targets[0]) if targets else None
+        return int(target.shape[1] or 1) if target is not None and target.shape.rank == 2 else 1
