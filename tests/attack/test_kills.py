@@ -2,12 +2,14 @@
 
 `python -m attack.test_kills DIRECTORY` writes datasets of what is there. Before the n-th call that
 changes a file system DIRECTORY/live is copied to DIRECTORY/n: what a kill there would leave.
+It changes in one thread: a copy that is made while another one writes is of no moment at all.
 """
 
 import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -32,7 +34,17 @@ WRITES = {
 }
 
 
+def let_pools_have_one_thread() -> None:
+    make = ThreadPoolExecutor.__init__
+
+    def make_of_one(pool, max_workers=None, *arguments, **keywords) -> None:
+        make(pool, 1, *arguments, **keywords)
+
+    ThreadPoolExecutor.__init__ = make_of_one
+
+
 def write_all(home: Path) -> None:
+    let_pools_have_one_thread()
     live = home / "live"
     live.mkdir()
     before_each_change(lambda call: shutil.copytree(live, home / str(call), symlinks=True))

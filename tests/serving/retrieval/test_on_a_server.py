@@ -285,10 +285,18 @@ def test_prometheus_answers_every_query_of_the_dashboard(server, users, tmp_path
 
 def test_each_model_is_loaded_twice_and_no_more(server):
     """Once where it answers, and once where it stands by."""
-    tree = psutil.Process(server.pid).children(recursive=True)
-    stubs = [one for one in tree if "python_backend_stub" in " ".join(one.cmdline())]
-    workers = [one for one in tree if one.name() == WORKER_NAME]
-    assert len(stubs) == len(workers) == 6
+
+    def six_of_each() -> bool:  # the standby's may come after the server answers
+        tree = psutil.Process(server.pid).children(recursive=True)
+        try:
+            stubs = [one for one in tree if "python_backend_stub" in " ".join(one.cmdline())]
+            workers = [one for one in tree if one.name() == WORKER_NAME]
+        except psutil.NoSuchProcess:  # a helper of a start, gone since
+            return False
+        assert len(stubs) <= 6 and len(workers) <= 6
+        return len(stubs) == len(workers) == 6
+
+    until(six_of_each)
 
 
 def test_options_that_do_not_belong_together_are_refused(home, options, ranker, towers):
