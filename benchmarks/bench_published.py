@@ -3,8 +3,10 @@
     .venv/bin/python benchmarks/bench_published.py --published SIM --packages PACKAGES
 
 ``published.py`` says what SIM and PACKAGES are and how to get them. Without them the published rows
-are left out. At length 100: one epoch of planted logs, from the command's start to its evaluation's
-end, with boosted trees beside; at 1000: a few training steps; at both: inference of test users with
+are left out. FuxiCTR's SIM, which has no interest evolution, joins where ``--fuxictr`` and
+``--fuxictr_python`` name its folder and an environment: see ``baselines/fuxictr_models.py``. At
+length 100: one epoch of planted logs, from the command's start to its evaluation's end, with
+boosted trees beside; at 1000: a few training steps; at both: inference of test users with
 100 candidates each. Rounds go in turn. ``MERLIN_SIM_RECORDS`` keeps records: see ``records.py``.
 """
 
@@ -31,6 +33,7 @@ HERE = Path(__file__).parent
 COMMAND = str(Path(sys.executable).parent / "merlin-sim")
 OURS_USERS, OURS_ROWS = "merlin-sim, from users", "merlin-sim, from rows"
 PUBLISHED, TREES = "published code", "boosted trees on counts of the history"
+FUXICTR = "FuxiCTR's SIM (no interest evolution)"
 SHORT, CANDIDATES, SEED = 10, 100, 777
 ITEMS, CATEGORIES = 15_000, 300
 WARM_UP = 3
@@ -101,6 +104,8 @@ class Bench:
 
     published: Path | None
     packages: Path | None
+    fuxictr: tuple[Path, Path] | None
+    """The folder of its models of long histories, and the Python that has FuxiCTR."""
     work: Path
     length: int
     size: Size
@@ -156,19 +161,35 @@ class Bench:
             OURS_USERS: lambda: self.ours("train", "users", *options),
         }
         found = self.rounds(ways, rounds)
-        recording.table(
-            "training step, the median one", "samples/s",
-            {name: [end.median_step for end in ends] for name, ends in found.items()}, PUBLISHED,
-        )  # fmt: skip
+        rates = {name: [end.median_step for end in ends] for name, ends in found.items()}
+        fuxictr = self.fuxictr_epochs(rounds)
+        rates[FUXICTR] = fuxictr["samples/s"]
+        recording.table("training step, the median one", "samples/s", rates, PUBLISHED)
         trees = self.trees()
         seconds = {name: [end.seconds for end in ends] for name, ends in found.items()}
+        seconds |= {FUXICTR: fuxictr["seconds"], TREES: trees["seconds"]}
         whole = "whole run with evaluation, from the start of the command"
-        recording.table(whole, "s", {**seconds, TREES: trees["seconds"]}, PUBLISHED)
+        recording.table(whole, "s", seconds, PUBLISHED)
         if converted:
             before = {"parquet to TFRecord, for the published code alone": converted}
             recording.table("before that", "s", before)
         aucs = {name: [end.last("test_auc") for end in ends] for name, ends in found.items()}
-        recording.table("test AUC after one epoch", "AUC", {**aucs, TREES: trees["auc"]})
+        aucs |= {FUXICTR: fuxictr["auc"], TREES: trees["auc"]}
+        recording.table("test AUC after one epoch", "AUC", aucs)
+
+    def fuxictr_epochs(self, rounds: int) -> dict[str, list[float]]:
+        """Train FuxiCTR's SIM for an epoch of the rows, where it is at hand."""
+        found: dict[str, list[float]] = {"samples/s": [], "seconds": [], "auc": []}
+        if self.fuxictr is not None:
+            models, python = self.fuxictr
+            words = [python, "-W", "ignore", HERE / "baselines/fuxictr_models.py"]
+            words += [self.work / "rows", models, "--models", "SIM", "--rates", 0.01]
+            for _ in range(rounds):
+                end = run([*words, "--batch", self.size.batch, "--one_epoch"])
+                printed = json.loads(end.printed.splitlines()[-1])
+                for name in found:
+                    found[name].append({**printed, "seconds": end.seconds}[name])
+        return found
 
     def trees(self) -> dict[str, list[float]]:
         """Fit LightGBM on the rows, where it is at hand."""
@@ -235,6 +256,11 @@ def main() -> None:
     variable = "MERLIN_SIM_PUBLISHED"
     parser.add_argument("--published", type=Path, default=os.environ.get(variable))
     parser.add_argument("--packages", type=Path, default=os.environ.get(f"{variable}_PACKAGES"))
+    of_fuxictr = "MERLIN_SIM_FUXICTR"
+    parser.add_argument("--fuxictr", type=Path, default=os.environ.get(of_fuxictr))
+    parser.add_argument(
+        "--fuxictr_python", type=Path, default=os.environ.get(f"{of_fuxictr}_PYTHON")
+    )
     parser.add_argument("--length", type=int, action="append", choices=SIZES, help="[default: all]")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--small", action="store_true", help="to try it: figures mean nothing")
@@ -247,6 +273,9 @@ def main() -> None:
             "how to get them."
         )
         published = packages = None
+    if (given.fuxictr is None) != (given.fuxictr_python is None):
+        parser.error("--fuxictr and --fuxictr_python are given together, or neither")
+    fuxictr = None if given.fuxictr is None else (given.fuxictr, given.fuxictr_python)
     for length in given.length or SIZES:
         size = (SMALL if given.small else SIZES)[length]
         settings = {
@@ -256,9 +285,11 @@ def main() -> None:
         }  # fmt: skip
         if published is not None:
             settings["published_code"] = code_of(published)
+        if fuxictr is not None:
+            settings["fuxictr"] = code_of(fuxictr[0])
         recording = Recording(f"sim-{length}", f"SIM, histories of {length}", settings)
         with tempfile.TemporaryDirectory() as work:
-            bench = Bench(published, packages, Path(work), length, size)
+            bench = Bench(published, packages, fuxictr, Path(work), length, size)
             if size.planted_users:
                 bench.planted(recording, given.rounds)
             else:

@@ -2,12 +2,15 @@
 
     python fuxictr_models.py DATASET LONGCTR [--models SIM,TWIN] [--rates 0.001,0.004] [--seeds 1]
 
-It needs an environment of its own, with `fuxictr` (2.3.10) and `torch`, and LONGCTR, the folder
-model_zoo/LongCTR of FuxiCTR's repository: its package has no models. DATASET has the samples
+It needs an environment of its own (docs/benchmarks.md), and LONGCTR, the folder model_zoo/LongCTR
+of FuxiCTR's repository: its package has no models. DATASET has the samples
 layout (`merlin-sim transcode` makes it of users). Each model has the values of its class, but for
 vectors of 16 numbers a feature, as here. FuxiCTR trains, evaluates and stops by validation data;
 the rate is that with the best AUC there, with the first seed. Users have no vector of their own:
 those who test were never trained.
+
+With `--one_epoch` each model is trained for an epoch at the first rate and then evaluated on test
+data, as `bench_published.py` does beside other code: samples/s of the step in the middle, and AUC.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import argparse
 import importlib.util
 import json
 import random
+import statistics
 import tempfile
 import time
 from collections.abc import Iterator
@@ -28,7 +32,6 @@ import torch
 import yaml
 from fuxictr.features import FeatureMap
 
-BATCH = 2048
 EPOCHS = 8
 DIM = 16
 
@@ -36,9 +39,10 @@ DIM = 16
 class Rows:
     """Batches in the form that LongCTR's models take: the target behind its history."""
 
-    def __init__(self, directory: Path, spec: dict[str, Any], mapping: str, shuffle: bool) -> None:
+    def __init__(self, directory: Path, spec: dict[str, Any], mapping: str, batch: int) -> None:
         """Read all rows, histories padded on the left."""
-        channels, self.shuffle = spec["channel_spec"], shuffle
+        channels, self.batch, self.shuffle = spec["channel_spec"], batch, mapping == "train"
+        self.asked_at: list[float] = []
         targets, histories = channels["target_item_features"], channels["positive_history"]
         files = [file for chunk in spec["source_spec"][mapping] for file in chunk["files"]]
         (label,) = channels["label"]
@@ -59,14 +63,15 @@ class Rows:
 
     def __len__(self) -> int:
         """Return how many batches there are."""
-        return -(-len(self.labels) // BATCH)
+        return -(-len(self.labels) // self.batch)
 
     def __iter__(self) -> Iterator[Any]:
         """Give labels, item features and which positions are real."""
         count = len(self.labels)
         order = np.random.permutation(count) if self.shuffle else np.arange(count)
-        for start in range(0, count, BATCH):
-            rows = order[start : start + BATCH]
+        for start in range(0, count, self.batch):
+            self.asked_at.append(time.perf_counter())
+            rows = order[start : start + self.batch]
             items = {name: ids[rows] for name, ids in self.items.items()}
             first = next(iter(items.values()))
             mask = (first[:, :-1] > 0).float()
@@ -100,6 +105,39 @@ def load_class(zoo: Path, name: str) -> Any:
     return getattr(module, name)
 
 
+def make_model(model_class: Any, spec: dict[str, Any], rate: float, seed: int, root: str) -> Any:
+    """Make a model that keeps its checkpoints in a folder."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+    (Path(root) / "rows").mkdir()
+    return model_class(
+        feature_map(spec),
+        embedding_dim=DIM,
+        learning_rate=rate,
+        optimizer="adam",
+        loss="binary_crossentropy",
+        metrics=["AUC"],
+        model_root=root,
+        verbose=0,
+    )
+
+
+def one_epoch(model: Any, train: Rows, test: Rows) -> dict[str, float]:
+    """Train for one epoch, which ends with an evaluation; say how fast, and how well."""
+    found: list[dict[str, float]] = []
+    evaluate = model.evaluate
+
+    def keep(*arguments: Any, **keywords: Any) -> dict[str, float]:
+        found.append(evaluate(*arguments, **keywords))
+        return found[-1]
+
+    model.evaluate = keep
+    model.fit(train, epochs=1, validation_data=test)
+    steps = np.diff(train.asked_at)[3:]
+    return {"samples/s": train.batch / statistics.median(steps), "auc": found[0]["AUC"]}
+
+
 def main() -> None:
     """Train each model at each rate, then with the other seeds at the best one."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -108,41 +146,34 @@ def main() -> None:
     parser.add_argument("--models", default="DIN,DIEN,SIM,ETA,SDIM,TWIN")
     parser.add_argument("--rates", default="0.001,0.004,0.008")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=2048)
+    parser.add_argument("--one_epoch", action="store_true")
     options = parser.parse_args()
     spec = yaml.safe_load((options.dataset / "feature_spec.yaml").read_text())
-    rows = {
-        mapping: Rows(options.dataset, spec, mapping, mapping == "train")
-        for mapping in ("train", "validation", "test")
-    }
+    rates = [float(rate) for rate in options.rates.split(",")]
+    mappings = ("train", "test") if options.one_epoch else ("train", "validation", "test")
+    rows = {name: Rows(options.dataset, spec, name, options.batch) for name in mappings}
     for name in options.models.split(","):
         model_class = load_class(options.longctr, name)
+        if options.one_epoch:
+            with tempfile.TemporaryDirectory() as root:
+                model = make_model(model_class, spec, rates[0], 1, root)
+                print(json.dumps({"model": name, **one_epoch(model, rows["train"], rows["test"])}))
+            continue
 
         def run(rate: float, seed: int, name: str = name, model_class: Any = model_class) -> float:
-            random.seed(seed)
-            np.random.seed(seed)
-            torch.manual_seed(seed)
             begin = time.perf_counter()
             with tempfile.TemporaryDirectory() as root:
-                (Path(root) / "rows").mkdir()
-                model = model_class(
-                    feature_map(spec),
-                    embedding_dim=DIM,
-                    learning_rate=rate,
-                    optimizer="adam",
-                    loss="binary_crossentropy",
-                    metrics=["AUC"],
-                    model_root=root,
-                    verbose=0,
-                )
+                model = make_model(model_class, spec, rate, seed, root)
                 model.fit(rows["train"], epochs=EPOCHS, validation_data=rows["validation"])
                 aucs = [float(model.evaluate(rows[m])["AUC"]) for m in ("validation", "test")]
-            told = {"model": name, "rate": rate, "seed": seed, "validation_auc": aucs[0]}
-            told |= {"auc": aucs[1], "seconds": time.perf_counter() - begin}
-            print(json.dumps(told), flush=True)
+            found = {"model": name, "rate": rate, "seed": seed, "validation_auc": aucs[0]}
+            found |= {"auc": aucs[1], "seconds": time.perf_counter() - begin}
+            print(json.dumps(found), flush=True)
             return aucs[0]
 
-        found = {rate: run(rate, 1) for rate in map(float, options.rates.split(","))}
-        best = max(found, key=lambda rate: found[rate])
+        by_rate = {rate: run(rate, 1) for rate in rates}
+        best = max(by_rate, key=lambda rate: by_rate[rate])
         for seed in range(2, options.seeds + 1):
             run(best, seed)
 
