@@ -73,6 +73,6 @@ def _quota(directory: Path) -> float:
 
 
 def multiplies_bfloat16() -> bool:
-    """Tell whether the processor multiplies bfloat16; True where the system does not say."""
+    """Return whether the processor multiplies bfloat16; True where the system does not say."""
     lines = _lines(Path("/proc/cpuinfo"))
     return not lines or any("avx512_bf16" in line or "amx_bf16" in line for line in lines)

@@ -197,7 +197,7 @@ def staged_directory(
     Args:
         target: The directory to make. It may exist if it is empty.
         overwrite: Replace a directory that holds something.
-        say: Told, in a sentence, what was found of an earlier run.
+        say: Called with a sentence on what was found of an earlier run.
 
     Raises:
         MerlinSimError: Where ``target`` cannot be written, or is being written by another run.
@@ -333,7 +333,7 @@ def _alone(target: Path, *, wait: bool = True) -> Iterator[None]:
 
 
 def _is_at(file: IO[str], path: Path) -> bool:
-    """Tell whether a path still names a file that was opened."""
+    """Return whether a path still names a file that was opened."""
     return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
 
 

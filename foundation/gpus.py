@@ -1,6 +1,6 @@
 """The GPUs that this process may see, and whether TensorFlow, Merlin and cudf can use them.
 
-The driver's library NVML tells which there are, and CUDA stays untouched: whoever calls CUDA fixes
+The driver's library NVML lists them, and CUDA stays untouched: whoever calls CUDA fixes
 which GPUs a process sees. Merlin counts GPUs and takes for granted that TensorFlow and cudf can use
 them: a driver that does not fit one of them ends Merlin's imports, so it is tried here first.
 """
@@ -34,7 +34,7 @@ class Gpu:
     name: str = "GPU"
     """As its maker calls it."""
     cores: frozenset[int] = frozenset()
-    """The logical CPUs that are near it; none where the driver does not tell."""
+    """The logical CPUs that are near it; none where the driver does not say."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ def why_not_cudf(gpus: Gpus) -> str | None:
 
 
 def _cuda_of_cudf() -> int:
-    """Tell the CUDA that cudf is built for by the name of its package; 0 where it has none."""
+    """Return the CUDA that cudf is built for by the name of its package; 0 where it has none."""
     for distribution in importlib.metadata.packages_distributions().get("cudf", []):
         if "-cu" in distribution:
             return int(distribution.rpartition("-cu")[2])

@@ -159,7 +159,7 @@ def hide_gpu_from_merlin() -> None:
     """Have Merlin find no GPU in this process, whatever TensorFlow sees.
 
     Merlin counts GPUs once, when it is imported, and then believes that cudf and TensorFlow can
-    use them. It can be told otherwise in ``CUDA_VISIBLE_DEVICES`` alone, which would hide the GPU
+    use them. It can be set otherwise by ``CUDA_VISIBLE_DEVICES`` alone, which would hide the GPU
     from TensorFlow too. To be called before anything else of Merlin is imported.
     """
     global _gpu_is_hidden
@@ -177,10 +177,10 @@ def hide_unusable_gpu() -> None:
         return
     from .gpus import look, why_not_merlin
 
-    told = why_not_merlin(look())
-    if told is not None:
+    problem = why_not_merlin(look())
+    if problem is not None:
         hide_gpu_from_merlin()
-        warnings.warn(f"merlin_sim: {told}", UserWarning, stacklevel=3)
+        warnings.warn(f"merlin_sim: {problem}", UserWarning, stacklevel=3)
 
 
 def keep_freed_memory() -> None:
@@ -323,11 +323,11 @@ def one_report_of_undecodable_rows() -> Iterator[None]:
     """
     kept = sys.unraisablehook
 
-    def tell(problem: Any) -> None:
+    def report(problem: Any) -> None:
         if not isinstance(problem.exc_value, UnicodeDecodeError):
             kept(problem)
 
-    sys.unraisablehook = tell
+    sys.unraisablehook = report
     try:
         yield
     finally:

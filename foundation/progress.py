@@ -36,7 +36,7 @@ class Report(Protocol):
 
 
 class Narrator(Protocol):
-    """Tells how far the work is."""
+    """Reports how far the work is."""
 
     @contextmanager
     def phase(self, name: str, total: float) -> Iterator[Report]:
@@ -44,11 +44,11 @@ class Narrator(Protocol):
         ...
 
     def say(self, message: str) -> None:
-        """Tell a sentence."""
+        """Report a sentence."""
 
 
 class Silence:
-    """Tells nothing."""
+    """Reports nothing."""
 
     @contextmanager
     def phase(self, name: str, total: float) -> Iterator[Report]:

@@ -201,7 +201,7 @@ def describe(
     names: LayoutNames = PUBLISHED,
     on_rows: Callable[[int], None] = lambda rows: None,
 ) -> FeatureSpec:
-    """Tell what :func:`adopt` would write, after the same checks; nothing is written."""
+    """Return what :func:`adopt` would write, after the same checks, and write nothing."""
     if not directory.is_dir():
         raise MerlinSimError(f"{directory}: expected a dataset directory; there is none")
     files = {mapping: _find_files(directory, at) for mapping, at in names.directories.items()}

@@ -74,7 +74,7 @@ class Channel:
         return max((len(wanted) for wanted in several if wanted <= tags), default=0)
 
     def is_named_in(self, name: str, tags: set[str]) -> bool:
-        """Tell whether a column is tagged with the channel's name, where Merlin has no such tag."""
+        """Return whether a column is tagged with the channel's name where Merlin has no tag."""
         return name in tags and all(name not in several.split() for several in self.matching_tags)
 
 
@@ -130,7 +130,7 @@ class ChannelContract:
         return present
 
     def matches(self, schema: Schema) -> bool:
-        """Tell whether a column bears the name of one of the channels, or is one of its lists."""
+        """Return whether a column bears the name of one of the channels, or is one of its lists."""
         for column in schema.column_schemas.values():
             tags, is_list = tag_names(column), bool(column.is_list)
             for name, channel in self.channels.items():
@@ -164,7 +164,7 @@ class ChannelContract:
         if lines:
             listed = "\n".join(lines)
             raise MerlinSimError(
-                f"{where}: the schema's tags do not tell these channels:\n{listed}\n"
+                f"{where}: the schema's tags do not name these channels:\n{listed}\n"
                 "Tag the columns in the workflow (AddTags), or write a feature_spec.yaml."
             )
         return found
@@ -411,7 +411,7 @@ def register_contract(family: str, contract: ChannelContract) -> None:
 
     Raises:
         MerlinSimError: Where another contract has its name, or has one of its channels and counts
-            ids otherwise: a dataset would not tell which of the two it is of.
+            ids otherwise: a dataset would not say which of the two it is of.
     """
     if CONTRACTS.get(family, contract) != contract:
         raise MerlinSimError(f"the family {family!r} has a contract of channels already.")
@@ -461,7 +461,7 @@ def known_channel(name: str) -> Channel | None:
 
 
 def may_be_empty(channel: str) -> bool:
-    """Tell whether some contract takes this channel without any feature.
+    """Return whether some contract takes this channel without any feature.
 
     >>> may_be_empty("user_features"), may_be_empty("label")
     (True, False)

@@ -55,12 +55,12 @@ def canonical_text(record: Any) -> str:
 
 
 def same_column(ours: ColumnSchema, theirs: ColumnSchema) -> bool:
-    """Tell whether two columns say the same; stricter than ``==``, which takes 1 for 1.0."""
+    """Return whether two columns say the same; stricter than ``==``, which takes 1 for 1.0."""
     return canonical_text(to_record(ours)) == canonical_text(to_record(theirs))
 
 
 def same_schema(ours: Schema, theirs: Schema) -> bool:
-    """Tell whether two schemas say the same of the same columns in the same order."""
+    """Return whether two schemas say the same of the same columns in the same order."""
     left, right = list(ours.column_schemas.values()), list(theirs.column_schemas.values())
     return len(left) == len(right) and all(map(same_column, left, right))
 

@@ -61,7 +61,7 @@ def read_shape(path: Path) -> FeatureSpec:
 
 
 def convert(source: Path, destination: Path) -> FeatureSpec:
-    """Translate a specification file to the kind that the destination's name tells.
+    """Translate a specification file to the kind that the destination's name says.
 
     Returns:
         The specification, as a feature spec.

@@ -51,7 +51,7 @@ class DatasetDirectory:
         """Open a dataset directory.
 
         Args:
-            path: The directory. It holds a feature spec, or a schema.pbtxt whose tags tell the
+            path: The directory. It holds a feature spec, or a schema.pbtxt whose tags name the
                 channels beside parquet files (as any NVTabular workflow leaves it, in one
                 directory or in train/ and test/).
             feature_spec: The spec's name in that directory.

@@ -1,4 +1,4 @@
-"""The parquet files of a dataset, as their footers tell them, compared with the spec."""
+"""The parquet files of a dataset, as their footers describe them, compared with the spec."""
 
 from __future__ import annotations
 

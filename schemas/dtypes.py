@@ -57,12 +57,12 @@ def canonical_dtype(spelling: str) -> str | None:
 
 
 def is_integer(spelling: str) -> bool:
-    """Tell whether the dtype can hold ids."""
+    """Return whether the dtype can hold ids."""
     name = canonical_dtype(spelling) or ""
     return name.startswith(("int", "uint"))
 
 
 def is_number(spelling: str) -> bool:
-    """Tell whether the dtype holds numbers or truth values."""
+    """Return whether the dtype holds numbers or truth values."""
     name = canonical_dtype(spelling) or ""
     return is_integer(spelling) or name.startswith(("float", "bfloat", "bool"))

@@ -1,7 +1,7 @@
 """Which keys a dataset's ids stand for, so that models know whether its ids are theirs.
 
 A vocabulary that grew keeps the ids of the keys that it had: its first keys are those of before. A
-short note of them, kept with a model, tells that without the files.
+short note of them, kept with a model, shows that without the files.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def grown_domains(note: IdsNote, schema: Schema) -> list[str]:
 def read_keys(directory: Path, domain: str) -> pa.ChunkedArray | None:
     """Return the raw keys of a domain in the order of their ids; None without a vocabulary.
 
-    A table of items may stand in its place that tells no keys: then there is none.
+    A table of items may stand in its place without keys: then there is none.
     """
     path = directory / CATEGORIES / f"{domain}.parquet"
     if not path.is_file():

@@ -61,7 +61,7 @@ def to_feature_spec(schema: Schema) -> FeatureSpec:
         schema: Any schema, such as one that an NVTabular workflow emits.
 
     Returns:
-        One feature a column; channels as far as the tags tell them (see
+        One feature a column; channels as far as the tags name them (see
         :func:`~merlin_sim.schemas.channels.channels_of`). A schema knows no files: unless it
         came from a spec, ``source_spec`` is empty. ``to_merlin_schema`` gives the schema back.
     """

@@ -19,7 +19,7 @@ from .merlin_import import ColumnSchema, Schema, Tags, TagSet, md
 
 
 def ids_start_at_one(channels: Iterable[str]) -> bool:
-    """Tell which of the two conventions for ids holds.
+    """Return which of the two conventions for ids holds.
 
     In the SIM family 0 pads and ids run 1..cardinality, so tables have cardinality + 1 rows.
     Elsewhere (DLRM) ids run 0..cardinality - 1.

@@ -185,7 +185,7 @@ _NAMES = (
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Tell whether a column of this type has a list in each row."""
+    """Return whether a column of this type has a list in each row."""
     tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     return any(test(kind) for test in tests)
 
@@ -202,7 +202,7 @@ def value_type(kind: pa.DataType) -> pa.DataType:
 
 
 def fits(kind: pa.DataType, dtype: str) -> bool:
-    """Tell whether values of a stored type can be those of a feature.
+    """Return whether values of a stored type can be those of a feature.
 
     Whole numbers of any width fit each other: that they are in range is seen in the values. What
     is no number has no rule here.

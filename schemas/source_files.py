@@ -43,7 +43,7 @@ class NamedFile:
     """The type of its chunk."""
 
     def repeats_rows_of(self, other: NamedFile) -> bool:
-        """Tell whether rows would be read twice, or trained on and tested with, if both are one.
+        """Return whether rows would be read twice, or trained on and tested with, if both are one.
 
         Two chunks of a mapping may share a file: each takes other columns of the same rows. So
         may two mappings that no model is trained on, and mappings of users: each has samples at
@@ -146,7 +146,7 @@ def warn_of_other_vocabularies(schema: Schema, directory: Path) -> None:
 
 
 def _last_id(file: Path) -> int | None:
-    """Return the last id of a vocabulary, as its footer tells; None where that does not."""
+    """Return the last id of a vocabulary, as its footer says; None where that does not."""
     import pyarrow.parquet as pq
 
     from .parquet import UNREADABLE
@@ -162,7 +162,7 @@ def _last_id(file: Path) -> int | None:
 
 
 def _exchanged_histories(spec: FeatureSpec) -> list[str]:
-    """Look at names alone: what a column means, nothing in a dataset can tell."""
+    """Look at names alone: what a column means, nothing in a dataset can show."""
     positive = spec.channel_spec.get(POSITIVE_HISTORY, ())
     negative = spec.channel_spec.get(NEGATIVE_HISTORY, ())
     if not (_speak_of(positive, NEGATIVE_WORDS) and _speak_of(negative, POSITIVE_WORDS)):

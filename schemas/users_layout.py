@@ -200,7 +200,7 @@ def usual_candidates(layout: UsersLayout) -> int:
 
 
 def is_of_users(spec: FeatureSpec) -> bool:
-    """Tell whether a dataset has one row per user, whatever else is wrong with its spec."""
+    """Return whether a dataset has one row per user, whatever else is wrong with its spec."""
     return bool(_users_mappings(spec))
 
 
@@ -265,7 +265,7 @@ def _wrong_features(spec: FeatureSpec) -> Iterator[tuple[KeyPath, str, str]]:
     for problem in BEHAVIOUR.problems(spec):
         yield problem.path, problem.expected, problem.received
     if not spec.channel_spec.get("user_features"):
-        yield ("channel_spec", "user_features"), "at least one feature: it tells users apart", "0"
+        yield ("channel_spec", "user_features"), "at least one feature: it identifies users", "0"
     in_channels = {name for names in spec.channel_spec.values() for name in names}
     for name in spec.feature_spec:
         if name not in in_channels:
@@ -299,7 +299,7 @@ def _wrong_columns(
     given = stated.get(PER_INTERACTION, [])
     first = spec.channel_spec.get(USER_FEATURES, ("",))[:1]
     if not isinstance(given, list | tuple) or not {*given} <= own - {*first}:
-        expected = f"features of {', '.join(OF_USERS)}, without the one that tells users apart"
+        expected = f"features of {', '.join(OF_USERS)}, without the one that identifies users"
         yield (PER_INTERACTION,), expected, given
     for name, columns in positions.items():
         is_pair = isinstance(columns, list | tuple) and len(columns) == 2

@@ -128,7 +128,7 @@ class _Reader:
     def __init__(self, file: str, problems: list[Problem]) -> None:
         self.file, self.problems = file, problems
         self.lines: dict[KeyPath, int] = {}
-        self.told: set[tuple[int, str, str]] = set()
+        self.reported: set[tuple[int, str, str]] = set()
         self.count = 0
 
     def read(self, given: Any, path: KeyPath, many: str = "aliases") -> Any:
@@ -207,6 +207,6 @@ class _Reader:
         self._problem(line, path, "plain data", f"a tag that asks for an object, {tag[:60]!r}")
 
     def _problem(self, line: int, path: KeyPath, expected: str, received: str) -> None:
-        if (line, expected, received) not in self.told:  # of an alias, once
-            self.told.add((line, expected, received))
+        if (line, expected, received) not in self.reported:  # of an alias, once
+            self.reported.add((line, expected, received))
             self.problems.append(Problem(self.file, path, expected, received, line))

@@ -7,13 +7,13 @@
 codes=$1
 shift
 command=
-told=
+stopped=
 pass_on() { [ -z "$command" ] || kill -TERM "$command" 2> /dev/null; }
 # Before the command starts, or a signal just after would end this script and not reach it.
-trap 'told=yes; pass_on' INT TERM
+trap 'stopped=yes; pass_on' INT TERM
 "$@" &
 command=$!
-[ -z "$told" ] || pass_on
+[ -z "$stopped" ] || pass_on
 # A signal ends `wait` early. The last one gives the code, which bash keeps.
 while kill -0 "$command" 2> /dev/null; do wait "$command"; done
 wait "$command"

@@ -72,7 +72,7 @@ bin=$here/.venv/bin
 command=("$bin/merlin-sim" "$mode" --dataset_dir "$data_path" "${options[@]}")
 if [ "$gpus" -gt 1 ]; then
   if [ "${LAUNCHER:-horovod}" = mpi ]; then
-    # Told to stop, Open MPI kills its ranks after a second: they need more to save.
+    # Asked to stop, Open MPI kills its ranks after a second: they need more to save.
     export OMPI_MCA_odls_base_sigkill_timeout="${OMPI_MCA_odls_base_sigkill_timeout:-120}"
     launch=(mpiexec --allow-run-as-root --bind-to socket -np "$gpus")
   else
@@ -87,19 +87,19 @@ fi
 printf 'run_model.sh: %s\n' "${command[*]}"
 [ "$gpus" -gt 1 ] || exec "${command[@]}"
 
-# horovodrun ends with 1 whatever a rank ended with, or with 0 where it was told to stop and lost what
+# horovodrun ends with 1 whatever a rank ended with, or with 0 where it was asked to stop and lost what
 # they ended with, and mpiexec with 137 where one was killed: each rank notes its code beside.
 codes=$(mktemp)
 trap 'rm -f "$codes"' EXIT
 code=0
 launcher=
-told=
+stopped=
 pass_on() { [ -z "$launcher" ] || kill -TERM "$launcher" 2> /dev/null || true; }
 # Before the launcher starts, or a signal just after would end this script and not reach it.
-trap 'told=yes; pass_on' INT TERM
+trap 'stopped=yes; pass_on' INT TERM
 "${command[@]:0:words}" "$here/scripts/note_exit_code.sh" "$codes" "${command[@]:words}" &
 launcher=$!
-[ -z "$told" ] || pass_on
+[ -z "$stopped" ] || pass_on
 while kill -0 "$launcher" 2> /dev/null; do wait "$launcher" || true; done
 wait "$launcher" || code=$?
 for known in 2 70; do

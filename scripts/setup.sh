@@ -92,7 +92,7 @@ install_packages() {
   [ "$device" = cpu ] || install_gpu_environment
 }
 
-# CUDA's libraries lie beside the packages: every Python of the environment knows where, without being told.
+# CUDA's libraries lie beside the packages: every Python of the environment knows where, without further settings.
 install_gpu_environment() {
   local site
   site=$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')

@@ -50,7 +50,7 @@ class PublishedLines:
         self.started = datetime.now()
 
     def head(self) -> list[str]:
-        """Return the lines that tell the units."""
+        """Return the lines that give the units."""
         return [
             self._line("METADATA", metric=metric, metadata={"unit": unit})
             for metric, unit in UNITS.items()
@@ -139,7 +139,7 @@ class RunLog:
         """Open what is written to."""
         self.path = results_dir / filename if results_dir else None
         self._file: TextIO | None = None
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._writer: Any = None
         self._published = PublishedLines() if log_format == DLLOGGER else None
         self.console = Console(
@@ -216,13 +216,13 @@ class RunLog:
             raise MerlinSimError(f"{self._summaries} cannot be written: {reason}") from error
 
     def say(self, message: str) -> None:
-        """Tell the person one line."""
+        """Show the person one line."""
         self.console.print(message, markup=False)
 
     def say_once(self, message: str) -> None:
-        """Tell the person one line, if it has not been told yet."""
-        if message not in self._told:
-            self._told.add(message)
+        """Show the person one line, if it was not shown yet."""
+        if message not in self._reported:
+            self._reported.add(message)
             self.say(message)
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ WANTED = f"{BEST}, {NEWEST} or the number of a step"
 
 
 def is_choice(step: str) -> bool:
-    """Tell whether a text asks for a checkpoint.
+    """Return whether a text asks for a checkpoint.
 
     >>> is_choice("best"), is_choice("120"), is_choice("last")
     (True, True, False)

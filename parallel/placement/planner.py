@@ -252,7 +252,7 @@ def least_host_memory(tables: list[Table], wanted: Wanted) -> int | None:
 
 
 def _fits(tables: list[Table], wanted: Wanted) -> bool:
-    """Tell whether there is a plan of these tables for so little memory."""
+    """Return whether there is a plan of these tables for so little memory."""
     return least_memory(tables, wanted) <= wanted.for_tables
 
 

@@ -69,7 +69,7 @@ class Rendezvous:
         return self._ask("PUT", rank) == http.client.OK
 
     def has_arrived(self, rank: int) -> bool:
-        """Tell whether a rank is known to have come."""
+        """Return whether a rank is known to have come."""
         return self._ask("GET", rank) == http.client.OK
 
     def _ask(self, method: str, rank: int) -> int | None:
@@ -93,7 +93,7 @@ def wait_for_ranks(
 
     Args:
         seconds: how long to wait.
-        environ: tells this rank, their number and the rendezvous server.
+        environ: names this rank, their number and the rendezvous server.
         clock: seconds that pass.
         sleep: waits between two looks.
 

@@ -67,7 +67,7 @@ def _check_gpu(ranks: Ranks) -> None:
 
 
 def joined() -> Ranks:
-    """Tell which rank this process is of the run that it has joined, or that it is alone.
+    """Return which rank this process is of the run that it has joined, or that it is alone.
 
     Raises:
         MerlinSimError: where several ranks would share a GPU.
@@ -158,12 +158,12 @@ def exchange(
 
 
 def exchange_counts(counts: tf.Tensor, name: str, ranks: Ranks) -> tf.Tensor:
-    """Tell each rank its row of a matrix [ranks, n]; return what the others tell this one."""
+    """Send each rank its row of a matrix [ranks, n]; return the rows sent to this one."""
     if ranks.size == 1:
         return counts
     ones = tf.ones([ranks.size], tf.int32)
-    told, _ = hvd.alltoall(counts, ones, name=name, ignore_name_scope=True)
-    return tf.ensure_shape(told, counts.shape)
+    received, _ = hvd.alltoall(counts, ones, name=name, ignore_name_scope=True)
+    return tf.ensure_shape(received, counts.shape)
 
 
 def average(value: tf.Tensor, name: str, ranks: Ranks) -> tf.Tensor:
@@ -257,12 +257,12 @@ def send_rows(
 
 
 def any_rank(flag: bool, ranks: Ranks) -> bool:
-    """Tell whether ``flag`` is set on any rank; all ranks must ask."""
+    """Return whether ``flag`` is set on any rank; all ranks must ask."""
     return bool(sum_counts(np.array([int(flag)]), ranks)[0])
 
 
 def is_lost_connection(error: Exception) -> bool:
-    """Tell whether a collective operation failed because another rank is gone."""
+    """Return whether a collective operation failed because another rank is gone."""
     text = str(error)
     return "HorovodInternalError" in type(error).__name__ or any(
         sign in text for sign in ("Horovod", "Gloo", "gloo", "Connection closed by peer")

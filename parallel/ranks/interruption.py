@@ -85,7 +85,7 @@ class StopRequest:
         self._give_back()
 
     def __bool__(self) -> bool:
-        """Tell whether a stop was asked for."""
+        """Return whether a stop was asked for."""
         return self.received is not None
 
     def _note(self, number: int, frame: FrameType | None) -> None:

@@ -40,7 +40,7 @@ def take(gpus: Gpus, local: LocalRank) -> str | None:
 
 
 def is_taken() -> bool:
-    """Tell whether this rank sees its own GPU only."""
+    """Return whether this rank sees its own GPU only."""
     taken = os.environ.get(_TAKEN)
     return taken is not None and taken == os.environ.get(VISIBLE)
 
@@ -52,7 +52,7 @@ def _see_only(place: str) -> str:
 
 
 def _dealt_out_by_slurm(local: LocalRank) -> bool:
-    """Tell whether Slurm shows each task a GPU of its own already."""
+    """Return whether Slurm shows each task a GPU of its own already."""
     return "SLURM_LOCALID" in os.environ and (
         int(os.environ.get("SLURM_GPUS_ON_NODE", "0") or 0) >= local.size
     )

@@ -21,7 +21,7 @@ def first_rank_address(ranks: Ranks, environ: Mapping[str, str] = os.environ) ->
     """Return this machine's address on the network that the ranks use; all ranks must ask.
 
     Where all ranks are on one machine, that is the loopback; else the interface that Horovod was
-    told to use; else the one from which the launcher, or a rank on another machine, is reached.
+    given; else the one from which the launcher, or a rank on another machine, is reached.
 
     Raises:
         MerlinSimError: where there is no such interface or no way to the other machine.

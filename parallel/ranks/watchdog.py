@@ -2,7 +2,7 @@
 
 Horovod's collective operations wait for ranks that never come, or fail without saying which was
 lost. So every rank keeps a connection to the first one, over which it says each second how far
-it is; the first rank judges, and tells all of them why the run ends.
+it is; the first rank judges, and sends all of them the reason why the run ends.
 
 Horovod's own stall check (HOROVOD_STALL_CHECK_TIME_SECONDS) runs in the first rank's background
 thread and names the ranks that have not submitted a tensor for which others wait. It cannot do

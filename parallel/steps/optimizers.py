@@ -381,7 +381,7 @@ class Adagrad(Optimizer):
 
 
 def is_table(variable: tf.Variable) -> bool:
-    """Tell whether a variable is an embedding table, by the name that Keras gives to one."""
+    """Return whether a variable is an embedding table, by the name that Keras gives to one."""
     name: str = variable.name
     return name.partition(":")[0].rpartition("/")[2] == "embeddings"
 

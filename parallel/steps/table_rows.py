@@ -47,7 +47,7 @@ def table_gradients(form: TableGradient) -> Iterator[None]:
 
 
 def form_of_table_gradients() -> TableGradient:
-    """Tell which form lookups are to give."""
+    """Return which form lookups are to give."""
     return _form.get()
 
 

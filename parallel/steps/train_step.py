@@ -22,7 +22,7 @@ from .table_rows import (
 
 
 class StepResult(NamedTuple):
-    """What a step tells; losses are those of the global batch."""
+    """What a step returns; losses are those of the global batch."""
 
     losses: tf.Tensor
     """In the model's order; the first is what is minimised."""
@@ -114,7 +114,7 @@ class TrainStep:
             labels: [rows], or [users, candidates] where a row has several samples.
             share: this rank's samples that count over the mean number of them per rank: 1 but in
                 batches of which ranks have different numbers, as the last of an epoch. None where
-                only the weights tell: the ranks tell each other.
+                only the weights show: the ranks tell each other.
             stop: whether this rank was asked to stop; every rank hears of it.
             sample_weight: like ``labels``; None counts every sample once.
         """
@@ -211,20 +211,20 @@ class TrainStep:
                 for i, gradient in enumerate(gradients)
             ]
         overflow = self._overflow([gradients[i] for i in sorted(self.own)])
-        told = tf.concat([losses, [tf.cast(stop, tf.float32), counted, overflow]], axis=0)
-        gradients, told = average_gradients(
-            gradients, told, self.ranks, self.fp16_compression, self.dense_tables, self.own
+        sums = tf.concat([losses, [tf.cast(stop, tf.float32), counted, overflow]], axis=0)
+        gradients, sums = average_gradients(
+            gradients, sums, self.ranks, self.fp16_compression, self.dense_tables, self.own
         )
         gradients, finite = self.loss_scale.unscale(gradients)
-        finite &= told[-1] == 0  # as every rank sees it, in gradients that only one has too
+        finite &= sums[-1] == 0  # as every rank sees it, in gradients that only one has too
         if self.loss_scale.active:
             tf.cond(finite, lambda: self._apply(gradients), lambda: tf.constant(False))
         else:
             self._apply(gradients)
         self.loss_scale.update(finite)
-        samples = told[-2] * self.ranks.size
+        samples = sums[-2] * self.ranks.size
         flat = SampleBatch(columns, labels, sample_weight).flat()
-        return StepResult(told[:-3], told[-3] > 0, finite, logits, samples, *flat)
+        return StepResult(sums[:-3], sums[-3] > 0, finite, logits, samples, *flat)
 
     def _overflow(self, gradients: list[Gradient]) -> tf.Tensor:
         """Say with 1 that gradients of this rank's own are not finite."""

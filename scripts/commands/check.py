@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     type=click.FloatRange(0.5, 1),
     default=Bounds.feature_auc,
     show_default=True,
-    help="A feature that tells the label with a larger AUC, alone, gives it away.",
+    help="A feature that predicts the label with a larger AUC, alone, gives it away.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def command(dataset_dir: Path, feature_spec: str, largest_auc: float, as_json: bool) -> None:

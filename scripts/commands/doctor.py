@@ -157,8 +157,8 @@ def _feed(gpus: Gpus) -> list[Finding]:
 
 def _settled(gpus: Gpus) -> list[Finding]:
     """Say what a run would do with the GPU, and set Merlin up for it, which is imported next."""
-    told = settle_training(gpus)
-    return [] if told is None else [Finding("a run", told)]
+    problem = settle_training(gpus)
+    return [] if problem is None else [Finding("a run", problem)]
 
 
 def _optional(topic: str, module: str, extra: str) -> Finding:

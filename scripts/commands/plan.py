@@ -50,7 +50,7 @@ def _with_options_of_train(function: Callable[..., Any]) -> Callable[..., Any]:
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Machines that share the ranks evenly; tells what travels between them.",
+    help="Machines that share the ranks evenly; shows what travels between them.",
 )
 @_with_options_of_train
 def command(ranks: int, nodes: int, **values: Any) -> None:

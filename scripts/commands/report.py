@@ -17,8 +17,8 @@ import click
 def command(results_dirs: tuple[Path, ...], output: Path | None) -> None:
     """Draw the figures of RESULTS_DIRS, several runs side by side, as HTML, markdown and PNGs.
 
-    Runs that differ in their seed alone are one setting: the page tells mean and spread of each,
-    and whether what it differs from the first is more than noise. Runs with --save_scores tell that
+    Runs that differ in their seed alone are one setting: the page shows mean and spread of each,
+    and whether what it differs from the first is more than noise. Runs with --save_scores show that
     best.
     """
     from ...foundation.progress import Terminal

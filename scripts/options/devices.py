@@ -26,14 +26,14 @@ def settle_for_tables() -> None:
 
 
 def settle_training(gpus: Gpus) -> str | None:
-    """Decide what a run uses, before Merlin is imported; return what to tell, None for nothing.
+    """Decide what a run uses, before Merlin is imported; return what to report, None for nothing.
 
     Without TensorFlow's GPU all of it runs on the CPU; without cudf the feed does.
     """
-    told = why_not_merlin(gpus)
-    if told is not None:
+    problem = why_not_merlin(gpus)
+    if problem is not None:
         hide_gpu_from_merlin()
-    return told
+    return problem
 
 
 def settle_preprocessing(gpus: Gpus) -> str | None:
@@ -47,6 +47,6 @@ def settle_preprocessing(gpus: Gpus) -> str | None:
     return f"runs on the CPU: {reason}."
 
 
-def _say(told: str | None) -> None:
-    if told is not None and local_rank().rank == 0:
-        click.echo(f"merlin-sim: {told}", err=True)
+def _say(problem: str | None) -> None:
+    if problem is not None and local_rank().rank == 0:
+        click.echo(f"merlin-sim: {problem}", err=True)

@@ -33,7 +33,7 @@ def readable_dataset(
     """Return the directory and the name of its spec that the feed reads.
 
     Chunks of csv, tfrecord or split_binary, and several chunks, are transcoded the first time, into
-    a cache beside them; its name tells what they hold, so that other files make another cache.
+    a cache beside them; its name says what they hold, so that other files make another cache.
 
     Args:
         directory: As given to a run.

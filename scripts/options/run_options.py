@@ -28,11 +28,11 @@ from .readable_dataset import readable_dataset
 # Published options without meaning here -> why, and the published default.
 WITHOUT_MEANING = {
     "disable_cache": ("--data_memory_mb says how much of the data stays in memory", False),
-    "train_dataset_size": ("the files tell their rows", 11796480),
+    "train_dataset_size": ("the files say how many rows they have", 11796480),
     "prefetch_train_size": ("batches are made within the step", -1),
     "prefetch_test_size": ("batches are made within the step", -1),
-    "prebatch_train_size": ("records tell how many samples they hold", 0),
-    "prebatch_test_size": ("records tell how many samples they hold", 0),
+    "prebatch_train_size": ("records say how many samples they hold", 0),
+    "prebatch_test_size": ("records say how many samples they hold", 0),
 }
 CONFIG_OF = "merlin_sim.config_of"
 """Where click keeps the mode of the run that the config file is of."""
@@ -202,7 +202,7 @@ def _is_given(ctx: click.Context, name: str) -> bool:
 
 
 def _is_chosen(ctx: click.Context, name: str) -> bool:
-    """Tell whether the command line or the config file says a value, or that there is none."""
+    """Return whether the command line or the config file says a value, or that there is none."""
     return _is_given(ctx, name) or name in ctx.meta.get(OF_FILE, ())
 
 
@@ -254,7 +254,7 @@ def with_recipe(ctx: click.Context, config: RunConfig, dataset: DatasetDirectory
     config = _sized(ctx, config, dataset, samples)
     config = with_validation(ctx, config, VALIDATION in dataset.spec.source_spec)
     if local_rank().rank == 0:
-        _tell_of_recipe(begun, config, name if is_default else None, samples)
+        _report_recipe(begun, config, name if is_default else None, samples)
     return config
 
 
@@ -280,7 +280,7 @@ def _sized(
     return config
 
 
-def _tell_of_recipe(begun: RunConfig, config: RunConfig, default: str | None, samples: int) -> None:
+def _report_recipe(begun: RunConfig, config: RunConfig, default: str | None, samples: int) -> None:
     """Say what was chosen, and why."""
     before, after = begun.to_dict(), config.to_dict()
     changed = [f"--{name} {value}" for name, value in after.items() if value != before.get(name)]

@@ -31,7 +31,7 @@ OF_THE_STUDY = {
 }
 """Options that a study's file does not have, and why."""
 USERS = "user_features"
-"""The channel by which test rows are told apart."""
+"""The channel by which test rows are grouped."""
 
 
 def settle_study(file: StudyFile, root: Path) -> SettledStudy:

@@ -420,7 +420,7 @@ class JointWriting:
         return self._write(directory, parts)
 
     def call_off(self) -> None:
-        """Tell the other ranks that there is nothing to write into, if they have not been told."""
+        """Tell the other ranks that there is nothing to write into, if they do not know yet."""
         if not self._has_begun:
             collectives.broadcast_object(None, self.ranks)
 

@@ -32,7 +32,7 @@ class MeanRows:
 
     Args:
         arrays: of the checkpoint.
-        dataset: at hand; the vocabulary of its items may tell the category of each.
+        dataset: at hand; the vocabulary of its items may give the category of each.
     """
 
     def __init__(self, arrays: StoredArrays, dataset: DatasetDirectory) -> None:
@@ -78,7 +78,7 @@ class MeanRows:
         return list(zip(cuts, cuts[1:], strict=False))
 
     def _trained(self, variable: str, begin: int, end: int) -> Array:
-        """Tell which rows ever had a gradient; the first row is no key's."""
+        """Return which rows ever had a gradient; the first row is no key's."""
         trained = np.ones(end - begin, bool)
         for slot in SECOND_MOMENTS:
             if f"{variable}/{slot}" in self._arrays.index:

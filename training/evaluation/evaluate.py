@@ -106,7 +106,7 @@ class KeptRows:
 
 @functools.lru_cache
 def come_together(files: tuple[str, ...], user: str) -> bool:
-    """Tell whether the rows of each user stand one after another in some files.
+    """Return whether the rows of each user stand one after another in some files.
 
     A byte for each id is kept, and a part of the column at a time.
     """

@@ -240,7 +240,7 @@ class GAUC(WholeNumbers):
     NaN.
 
     Args:
-        user: The column that tells users apart; None for the one that the schema tags so.
+        user: The column that identifies users; None for the one that the schema tags so.
         name: of the metric.
         dtype: Keras's; what is counted are whole numbers.
     """

@@ -37,7 +37,7 @@ class MeasuredFeed(Protocol):
 class StepTimes:
     """How fast the steps went that this process ran, its very first one left out.
 
-    Within the first step of a process TensorFlow makes and compiles the graph: seconds that tell
+    Within the first step of a process TensorFlow makes and compiles the graph: seconds that say
     nothing of how fast the others are.
 
     >>> times = StepTimes()

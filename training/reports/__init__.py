@@ -1,1 +1,1 @@
-"""What a run tells: its log, and figures and pages about it."""
+"""What a run reports: its log, and figures and pages about it."""

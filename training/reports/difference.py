@@ -188,7 +188,7 @@ def _over_seeds(
 ) -> tuple[float, float] | None:
     parts = [float(np.var(side, ddof=1)) / len(side) for side in (values, reference)]
     variance = variance_of_users + sum(parts)
-    if variance == 0:  # seeds that change nothing tell nothing of others
+    if variance == 0:  # seeds that change nothing say nothing of others
         return None if mean else (mean, mean)
     uncertainty = sum(
         part**2 / (len(side) - 1) for part, side in zip(parts, (values, reference), strict=True)

@@ -24,7 +24,7 @@ WITH_SCORES = "test_auc"
 HOW_TO_READ = (
     "Std is by one less than the runs. The p of normality is Kolmogorov and Smirnov's, with mean "
     "and deviation of the values themselves (Lilliefors): how often normal values would be as far "
-    "from normal; below 0.05, mean and deviation tell little."
+    "from normal; below 0.05, mean and deviation say little."
 )
 HOW_TO_READ_DIFFERENCES = (
     "An interval holds the difference in 95 of 100 such comparisons: that over users is what other "
@@ -89,7 +89,7 @@ class Differences:
                 )
         if any(found.over_seeds is None for found in self.found.values()):
             self.notes.append(
-                "A setting of one run tells nothing of what another seed would change, which is "
+                "A setting of one run says nothing of what another seed would change, which is "
                 "often more than what other users would: run each with several seeds."
             )
 
@@ -158,7 +158,7 @@ class Differences:
             elif verdict == BEYOND_USERS:
                 what = (
                     f"more than other test users would change: 95% {self._shown(found.interval)}; "
-                    "what other seeds would, single runs do not tell"
+                    "what other seeds would, single runs do not show"
                 )
             elif verdict == NOISE:
                 what = f"noise: 95% {self._shown(found.interval)}"
@@ -184,7 +184,7 @@ TITLES = {
     "throughput": "Rows trained on per second.",
 }
 SPREAD_OF = ("test_auc", "test_log_loss", "throughput", "time_to_train")
-"""Of which measures a page tells the spread, where it is not told which."""
+"""Of which measures a page shows the spread, unless others are given."""
 SIDE_BY_SIDE = 12
 """Runs that a table has room for, a column each; of more, the page shows settings alone."""
 
@@ -225,7 +225,7 @@ def write_report(
 
 
 def add_runs(page: Page, runs: Sequence[RunResults]) -> None:
-    """Tell of runs one by one: metrics, curves, and how their configurations differ."""
+    """Report runs one by one: metrics, curves, and how their configurations differ."""
     from .figures import draw
 
     if len(runs) <= SIDE_BY_SIDE:
@@ -244,7 +244,7 @@ def add_settings(
     where: str = "",
     most_compared: int | None = None,
 ) -> Sequence[str]:
-    """Tell how runs spread and how settings differ; return a sentence for each difference.
+    """Report how runs spread and how settings differ; return a sentence for each difference.
 
     Args:
         page: what is added to.

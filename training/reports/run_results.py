@@ -1,4 +1,4 @@
-"""What a results directory tells: the log's steps and epochs, the curves, the facts."""
+"""What a results directory holds: the log's steps and epochs, the curves, the facts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def read_results(path: Path, log_filename: str | None = None) -> RunResults:
 
     Args:
         path: as given to ``merlin-sim train --results_dir``.
-        log_filename: the log's name, where the configuration beside it does not tell.
+        log_filename: the log's name, where the configuration beside it does not say.
 
     Raises:
         MerlinSimError: where there is no log, or a line of it is not what a run writes.
@@ -114,12 +114,12 @@ def _is_evaluation(found: Entry) -> bool:
         curve, bins = (np.asarray(found.get(n) or [], np.float64) for n in ("roc", "calibration"))
     except (TypeError, ValueError):
         return False
-    has_curve = curve.ndim == 2 and len(curve) == 2 and _is_told(found, "auc")
-    has_bins = bins.ndim == 2 and bins.shape[1] == 3 and _is_told(found, "calibration_error")
+    has_curve = curve.ndim == 2 and len(curve) == 2 and _is_reported(found, "auc")
+    has_bins = bins.ndim == 2 and bins.shape[1] == 3 and _is_reported(found, "calibration_error")
     return (has_curve or not curve.size) and (has_bins or not bins.size)
 
 
-def _is_told(found: Entry, name: str) -> bool:
+def _is_reported(found: Entry, name: str) -> bool:
     return isinstance(found.get(name), int | float)
 
 

@@ -22,7 +22,7 @@ NOT_OF_A_SETTING = frozenset(
         "keep_checkpoints",
         "start_timeout",
         "stall_timeout",
-        "dataset_dir",  # its fingerprint tells more
+        "dataset_dir",  # its fingerprint says more
     }
 )
 """Options that do not change what a run measures."""
@@ -40,7 +40,7 @@ class Setting:
     def measured(self, measure: str) -> list[float]:
         """Return what its runs measured, as far as they did.
 
-        Runs of one seed that measured the same tell no more than one of them.
+        Runs of one seed that measured the same say no more than one of them.
         """
         values = []
         seen = set()
@@ -100,7 +100,7 @@ def shown_value(value: Any) -> str:
 
 
 def _description(run: RunResults) -> dict[str, Any]:
-    if not run.config:  # what it was told is not known
+    if not run.config:  # its options are not known
         return {"run": run.name}
     options = {key: value for key, value in run.config.items() if key not in NOT_OF_A_SETTING}
     if options.get("load_checkpoint_path") == run.config.get("save_checkpoint_path"):

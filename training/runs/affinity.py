@@ -41,7 +41,7 @@ def set_up_process(
 
 
 def near_cores(gpus: Gpus, local: LocalRank) -> list[frozenset[int]] | None:
-    """Tell, by local rank, which logical CPUs are near its GPU; None where that is not known."""
+    """Return, by local rank, which logical CPUs are near its GPU; None where that is not known."""
     near = [gpu.cores for gpu in gpus.visible[: local.size]]
     return near if len(near) == local.size and all(near) else None
 
@@ -66,7 +66,7 @@ def choose_threads(
 
 
 def shares_operations() -> bool:
-    """Tell whether an operation may use more than one thread."""
+    """Return whether an operation may use more than one thread."""
     return os.environ.get(_THREADS_IN_AN_OPERATION) != "1"
 
 

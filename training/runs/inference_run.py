@@ -33,7 +33,7 @@ class InferenceRun(RunParts):
         collectives.broadcast(shared, self.ranks)
         if not self.resumed and not self.config.benchmark:
             self.log.say(
-                "no --load_checkpoint_path: the weights are random, the metrics tell nothing"
+                "no --load_checkpoint_path: the weights are random, the metrics mean nothing"
             )
         values = self._benchmark() if self.config.benchmark else self._score()
         self.log.write("inference", **values, **peak_memory())

@@ -119,13 +119,13 @@ class RunParts:
             data_memory_mb=self.config.data_memory_mb,
             in_stretches=True,
         )
-        return feed if self.config.mode == "train" else self.told_of_threads(feed)
+        return feed if self.config.mode == "train" else self.with_threads_reported(feed)
 
     def places_to_save(self, feed: Loader) -> SamplePlaces | None:
         """Find the samples of the test feed in the dataset, where their scores are saved."""
         return SamplePlaces.of(feed, self.dataset) if self.config.save_scores else None
 
-    def told_of_threads(self, feed: Loader) -> Loader:
+    def with_threads_reported(self, feed: Loader) -> Loader:
         """Say where no threads of ours decode what is read, though so many were asked for."""
         if self.config.num_parallel_calls is not None and not feed.decodes_in_threads:
             self.log.say("--num_parallel_calls: no effect, Merlin's loader reads the data.")

@@ -27,7 +27,7 @@ MEASURED_BATCH, MEASURED_RATE = 2048, 0.008
 
 
 def is_own_log(directory: Path) -> bool:
-    """Tell whether ``preprocess log`` made a dataset: by the rules of its fitted workflow."""
+    """Return whether ``preprocess log`` made a dataset: by the rules of its fitted workflow."""
     try:
         document = json.loads((directory / WORKFLOW_FILE).read_text(encoding="utf-8"))
         return "columns" in document and document["rules"]["equal_times"] != BY_ITEM

@@ -35,7 +35,7 @@ def parse_replay(text: str) -> tuple[Path, float]:
 
 
 def replay_problems(text: str | None) -> Iterator[str]:
-    """Say what is wrong with what a run was told to replay."""
+    """Say what is wrong with what a run is to replay."""
     try:
         if text is not None:
             parse_replay(text)

@@ -143,7 +143,7 @@ class Run:
     """
 
     def __init__(self, config: RunConfig, ranks: Ranks, watchdog: Watchdog) -> None:
-        """Remember what the run is told."""
+        """Remember how the run is configured."""
         self.ranks = ranks
         self.watchdog = watchdog
         self.config = config

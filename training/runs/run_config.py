@@ -1,4 +1,4 @@
-"""What a run is told: every published parameter under its name, and a few of our own."""
+"""The configuration of a run: every published parameter under its name, and a few of our own."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ class RunConfig:
         False,
         "Write row, user, item, label and score of each test sample to "
         "results_dir/test_scores.parquet, after "
-        "the last evaluation: from this `merlin-sim report` tells which differences are noise.",
+        "the last evaluation: from this `merlin-sim report` shows which differences are noise.",
     )
     save_checkpoint_path: Path | None = setting(
         None, 'Directory of checkpoints to write; "": none.', off=""

@@ -79,7 +79,7 @@ def _named_object(name: str) -> Any:
 
 
 FEW_STEPS = 100
-"""Updates below which a run is told that smaller batches would train it further."""
+"""Updates below which a run reports that smaller batches would train it further."""
 
 
 class TrainingRun(RunParts):
@@ -131,7 +131,7 @@ class TrainingRun(RunParts):
         evaluated = evaluation.last
         assert evaluated is not None
         self.write_evaluation(evaluated.test)
-        self._tell_of_best(evaluation.best)
+        self._report_best(evaluation.best)
         values = {
             **logger.finished_epoch,
             **{n: v for n, v in evaluated.metrics.items() if n.startswith("test_")},
@@ -235,7 +235,7 @@ class TrainingRun(RunParts):
                 " stay, and whoever loads from there gets the last that is whole."
             )
 
-    def _tell_of_best(self, best: BestSoFar) -> None:
+    def _report_best(self, best: BestSoFar) -> None:
         """Say which evaluation was best by validation data, and which checkpoint is kept."""
         saved, chosen_by = self.config.save_checkpoint_path, selection(self.config, self.dataset)
         has_store = saved is not None and chosen_by is not None and self.ranks.is_first
@@ -322,7 +322,7 @@ class TrainingRun(RunParts):
         )
         if columns is None:
             self.log.say(feed.describe_memory())
-        return self.told_of_threads(feed)
+        return self.with_threads_reported(feed)
 
     @functools.cached_property
     def _replayed(self) -> tuple[DatasetDirectory, BatchShares] | None:
@@ -386,7 +386,7 @@ class TrainingRun(RunParts):
         return state
 
     def _held_rows(self, state: RunState) -> HeldRows | None:
-        """Say which rows of tables move by a part only, where a run is told so."""
+        """Say which rows of tables move by a part only, where a run is to do so."""
         rate = self.config.known_rows_rate
         if rate == 1:
             return None

@@ -70,7 +70,7 @@ class Launched:
         self._process: subprocess.Popen[bytes] | None = None
 
     def wait(self, on_epoch: Callable[[Epoch], bool]) -> int | None:
-        """Start it and wait for its end; its exit code, or None where it was told to end early.
+        """Start it and wait for its end; its exit code, or None where it was ended early.
 
         Args:
             on_epoch: hears of each epoch's entry in the log; whether the run should go on.
@@ -145,7 +145,7 @@ class EpochsOfLog:
 
 WAIT = 1.0
 """Seconds between two looks at whether other processes have ended their runs."""
-TELL_EVERY = 60.0
+REPORT_EVERY = 60.0
 """Seconds between two lines that say that others are waited for."""
 
 
@@ -159,7 +159,7 @@ class Conductor:
     """Runs that ended with an error, by title: their last words."""
     _failed_trials: set[int] = field(default_factory=set)
     _seconds: list[float] = field(default_factory=list)
-    _told: float = -TELL_EVERY
+    _reported: float = -REPORT_EVERY
 
     def run(self) -> None:
         """Run what is left.
@@ -202,7 +202,7 @@ class Conductor:
         self.say(f"{self.study.file.title}: {count} {what}{done}. They lie in {self.study.root}.")
 
     def _run(self, trial: Trial, left: int, goes_on: Callable[[Epoch], bool]) -> bool:
-        """Run a trial unless another process is at it; tell whether it needs no more looks."""
+        """Run a trial unless another process is at it; return whether it needs no more looks."""
         with trial.claimed() as lock:
             if lock is None:
                 return False
@@ -251,8 +251,8 @@ class Conductor:
         if not count:
             return
         now = time.monotonic()
-        if now - self._told >= TELL_EVERY:
-            self._told = now
+        if now - self._reported >= REPORT_EVERY:
+            self._reported = now
             self.say(f"another process is at {count} runs that are left: waiting for it")
         time.sleep(WAIT)
 
@@ -306,7 +306,7 @@ class Conductor:
                 if auc is not None and (trial is not runs[-1] or entry["epoch"] < epochs):
                     # Over all runs of the trial, so that trials compare after as many epochs.
                     epoch = runs.index(trial) * epochs + int(entry["epoch"])
-                    goes_on = memory.tell_epoch(number, epoch, float(np.mean([*before, auc])))
+                    goes_on = memory.report_epoch(number, epoch, float(np.mean([*before, auc])))
                 return goes_on
 
             trial.prepare()

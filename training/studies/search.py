@@ -128,8 +128,8 @@ class SearchMemory:
         trial = self._trial(number)
         return {name: _suggest(trial, name, entry) for name, entry in self.search.space.items()}
 
-    def tell_epoch(self, number: int, epoch: int, auc: float) -> bool:
-        """Note an AUC; tell whether the trial is worth going on with."""
+    def report_epoch(self, number: int, epoch: int, auc: float) -> bool:
+        """Note an AUC; return whether the trial is worth going on with."""
         trial = self._trial(number)
         if epoch not in self._frozen(number).intermediate_values:
             trial.report(auc, epoch)

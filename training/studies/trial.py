@@ -1,4 +1,4 @@
-"""One run of a study: what it is told, where it lies, how far it has come, and who is at it."""
+"""One run of a study: its options, where it lies, how far it has come, and who is at it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Trial:
     """What is varied."""
     seed: int
     options: Mapping[str, Any]
-    """All that the command is told, by name; None for its default."""
+    """All options of the command, by name; None for its default."""
     title: str
     """What a person calls it."""
 
@@ -208,7 +208,7 @@ class SettledStudy:
     root: Path
     """Its results directory."""
     with_users: frozenset[str]
-    """Datasets whose test rows are told apart by users."""
+    """Datasets whose test rows have a user."""
     with_validation: frozenset[str]
     """Datasets with validation data."""
 

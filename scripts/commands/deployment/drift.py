@@ -136,7 +136,7 @@ def _compare(
     limits: tuple[float, float, float, float],
     output: Path,
 ) -> bool:
-    """Compare, write what came of it, and tell whether anything has drifted."""
+    """Compare, write what came of it, and return whether anything has drifted."""
     settle_for_model()
 
     from ....foundation.progress import Terminal

@@ -65,7 +65,7 @@ NOT_PASSED = 1
     type=click.IntRange(min=1),
     default=100,
     show_default=True,
-    help="Users below which a segment is told, and not judged.",
+    help="Users below which a segment is reported, and not judged.",
 )
 @click.option(
     "--strict_segments",
@@ -102,7 +102,7 @@ def command(
     output: Path,
     force: bool,
 ) -> None:
-    """Tell whether CANDIDATE is not worse than CURRENT on the rows of DATASET.
+    """Return whether CANDIDATE is not worse than CURRENT on the rows of DATASET.
 
     Both score the same rows as a server would: ids that one has no vector for are unknown to it.
     AUC, log loss and calibration error are compared over users drawn with replacement, of all rows
@@ -133,7 +133,7 @@ def _compare(
     output: Path,
     force: bool,
 ) -> bool:
-    """Compare, write what came of it, and tell whether the first model passes."""
+    """Compare, write what came of it, and return whether the first model passes."""
     from ....schemas.dataset import DatasetDirectory
 
     dataset = DatasetDirectory.open(place[0], feature_spec=place[1])
@@ -154,7 +154,7 @@ def _compare(
     origins = refuse_trained_rows(candidate, current, dataset, mapping, force, say)
     scored = score_twice(candidate, current, dataset, mapping, long_history, terminal)
     if not scored.told_by_user:
-        say(f"{dataset.path} tells no users apart: rows are drawn in their place.")
+        say(f"{dataset.path} has no column that identifies users: rows are drawn in their place.")
     gate = judge(scored, Rules(Margins(*margins), **settings), terminal)
     facts = {
         **origins,

@@ -53,7 +53,7 @@ def add(directory: Path, servable: Path, run: Path | None, gate: Path | None) ->
 @registry_argument
 @click.option("--json", "as_json", is_flag=True, help="All that is known, as JSON.")
 def list_versions(directory: Path, as_json: bool) -> None:
-    """Tell the versions in DIRECTORY, oldest first, and which is current (*)."""
+    """List the versions in DIRECTORY, oldest first, and which is current (*)."""
     from ....serving.deployment.registry import Registry
 
     registry = Registry(directory)

@@ -197,7 +197,7 @@ def rules_of(
 
 
 def say_done(summary: Summary, output: Path, seconds: float) -> None:
-    """Tell what a run did, and how long it took."""
+    """Report what a run did, and how long it took."""
     for line in summary.lines():
         click.echo(line)
     say_findings(output)

@@ -181,9 +181,9 @@ def log(
     earlier = earlier_of(history, workflow)
     source.blocks()  # refuses a file without the columns, before any advice about it
     for name in unread_labels(source):
-        _tell_of_labels(name)
+        _report_labels(name)
     for name, behaviours in unread_behaviours(source).items():
-        _tell_of_behaviours(name, behaviours)
+        _report_behaviours(name, behaviours)
     with open_scheduler(scheduler, workers) as cluster:
         program = PreprocessLog(
             source,
@@ -205,7 +205,7 @@ def log(
     )
 
 
-def _tell_of_labels(name: str) -> None:
+def _report_labels(name: str) -> None:
     click.echo(
         f"merlin-sim: the log has a column {name!r} of 0 and 1, which is not read: every row "
         f"counts as taken. If its 0 are items that were shown and not taken, give "
@@ -214,7 +214,7 @@ def _tell_of_labels(name: str) -> None:
     )
 
 
-def _tell_of_behaviours(name: str, behaviours: Iterable[str]) -> None:
+def _report_behaviours(name: str, behaviours: Iterable[str]) -> None:
     click.echo(
         f"merlin-sim: the log has a column {name!r} of {', '.join(behaviours)}, which is not "
         f"read: all rows count alike. If some make history and others are predicted, give "

@@ -74,7 +74,7 @@ def command(
     candidates: int,
     form: str,
 ) -> None:
-    """Tell what users should see: retrieve, filter, score, order.
+    """Recommend items to users: retrieve, filter, score, order.
 
     A user of whom no history is kept gets popular items, and the answer says so.
     """

@@ -37,7 +37,7 @@ def command(
     seed: int,
     form: str,
 ) -> None:
-    """Tell how often answers have what a user took next, beside plainer ones.
+    """Measure how often answers have what a user took next, beside plainer ones.
 
     Every click of the dataset's test rows (or --mapping) has a history that ends before it. Answers
     are by popularity, by co-occurrence in the training rows, by the index and, with --ranker, of

@@ -122,7 +122,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     "--exit_timeout",
     default=30,
     show_default=True,
-    help="Seconds for requests in flight to be answered once it is told to stop.",
+    help="Seconds for requests in flight to be answered once it is to stop.",
 )
 @click.option("--verbose", is_flag=True, help="Show what Triton logs.")
 def command(
@@ -181,7 +181,7 @@ def command(
         histories,
         request_log,
         verbose,
-        functools.partial(_told, registry, drift, canary),
+        functools.partial(_status, registry, drift, canary),
     )
     if (servable is None) == (registry is None):
         raise click.UsageError("expected either SERVABLE or --registry.")
@@ -198,15 +198,15 @@ def command(
     sys.exit(server.run(lambda message: click.echo(message)))
 
 
-def _told(registry: Path | None, drift: Path | None, canary: str | None) -> Any:
-    """Tell on the page what became of trained models."""
+def _status(registry: Path | None, drift: Path | None, canary: str | None) -> Any:
+    """Show on the page what became of trained models."""
     from ....serving.deployment.server_page import server_sections
 
     return server_sections(registry, drift, None if canary is None else int(canary.split(":")[0]))
 
 
 def _current(registry: Path, canary: Any) -> Any:
-    """Tell which version of a registry should be served, and which one to some users."""
+    """Return which version of a registry should be served, and which one to some users."""
     from ....serving.deployment.registry import CURRENT, Registry, RegistryError
     from ....serving.versions import ServedVersion
 

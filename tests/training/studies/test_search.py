@@ -46,23 +46,23 @@ def test_processes_share_a_search(tmp_path):
 def test_trials_below_the_median_end_early(tmp_path):
     memory = SearchMemory(tmp_path, search())
     good, bad = memory.ask(), memory.ask()
-    assert memory.tell_epoch(good, 1, 0.8)
-    assert memory.tell_epoch(good, 1, 0.8)  # a run that went on tells it again
+    assert memory.report_epoch(good, 1, 0.8)
+    assert memory.report_epoch(good, 1, 0.8)  # a run that went on tells it again
     memory.end(good, 0.8)
-    assert not memory.tell_epoch(bad, 1, 0.6)
+    assert not memory.report_epoch(bad, 1, 0.6)
     memory.end_early(bad)
     assert [how for _, how, _, _ in memory.ended()] == ["complete", "pruned"]
     other = SearchMemory(tmp_path, search(prune=False))
-    assert other.tell_epoch(other.ask(), 1, 0.1)
+    assert other.report_epoch(other.ask(), 1, 0.1)
 
 
 def test_the_first_epochs_may_be_bad(tmp_path):
     memory = SearchMemory(tmp_path, search(warmup_epochs=2))
     good, bad = memory.ask(), memory.ask()
     for epoch in (1, 2, 3):
-        assert memory.tell_epoch(good, epoch, 0.8)
+        assert memory.report_epoch(good, epoch, 0.8)
     memory.end(good, 0.8)
-    assert [memory.tell_epoch(bad, epoch, 0.6) for epoch in (1, 2, 3)] == [True, True, False]
+    assert [memory.report_epoch(bad, epoch, 0.6) for epoch in (1, 2, 3)] == [True, True, False]
 
 
 def test_another_space_is_refused(tmp_path):
