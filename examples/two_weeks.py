@@ -108,7 +108,7 @@ class TwoWeeks:
         self.promoted.append(1)
 
     def live(self, day: int) -> None:
-        """One day: what came in judges yesterday's candidate, and trains the next one."""
+        """One day: what came in judges yesterday's challenger, and trains the next one."""
         self.preprocess(day)
         words = [self.dataset(day - 1), self.dataset(day), "--output", f"{self.registry}/drift"]
         merlin_sim("drift", *words, "--leave_out", "user", may_end_with=(0, DRIFTED))
@@ -118,11 +118,11 @@ class TwoWeeks:
             self.train(day)
 
     def _judge(self, day: int) -> None:
-        """Judge the candidate of the day before on this day; where it passes it is current."""
+        """Judge the challenger of the day before on this day; where it passes it is current."""
         run = self.run_of(day - 1)
         report = self.directory / f"gates/day_{day:02}"
         code = merlin_sim(
-            "gate", "--candidate", str(run / "model"), "--current", f"{self.registry}/current",
+            "gate", "--challenger", str(run / "model"), "--current", f"{self.registry}/current",
             "--dataset_dir", self.dataset(day), "--mapping", "train", "--output", str(report),
             may_end_with=(PASSED, 1),
         )  # fmt: skip

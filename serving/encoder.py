@@ -63,7 +63,7 @@ class EncodedEvent:
     """Those of the user's columns that are ids."""
 
     @property
-    def candidates(self) -> int:
+    def candidate_count(self) -> int:
         """How many scores are asked for."""
         return len(next(iter(self.targets.values())))
 

@@ -276,11 +276,11 @@ class _Piece:
     lines: list[int] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     encoded: list[EncodedEvent] = field(default_factory=list)
-    candidates: int = 0
+    candidate_count: int = 0
 
     @property
     def is_full(self) -> bool:
-        return len(self.events) >= EVENTS_PER_PIECE or self.candidates >= ROWS_PER_CALL
+        return len(self.events) >= EVENTS_PER_PIECE or self.candidate_count >= ROWS_PER_CALL
 
 
 def score_file(
@@ -351,14 +351,14 @@ def _take(
     piece.lines.append(row.line)
     piece.events.append(event)
     piece.encoded.append(encoded)
-    piece.candidates += encoded.candidates
+    piece.candidate_count += encoded.candidate_count
 
 
 def _score(piece: _Piece, scorer: Scorer, writer: ScoreWriter, summary: ScoreSummary) -> _Piece:
     if piece.events:
         writer.write(piece.lines, piece.events, scorer.score_events(piece.encoded))
     summary.events += len(piece.events)
-    summary.candidates += piece.candidates
+    summary.candidates += piece.candidate_count
     for encoded in piece.encoded:
         summary.unseen_users += encoded.unseen_user
         summary.unseen_candidates += int(encoded.unseen_candidates.sum())

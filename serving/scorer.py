@@ -63,14 +63,14 @@ class Scorer:
         scores: list[Scores] = [np.zeros(0, np.float32)] * len(events)
         few = []
         for place, event in enumerate(events):
-            if event.candidates and least is not None and event.candidates >= least:
+            if event.candidate_count and least is not None and event.candidate_count >= least:
                 scores[place] = self.score_candidates(one_user_batch(event, self.columns))
-            elif event.candidates:
+            elif event.candidate_count:
                 few.append((place, event))
         for group in _groups_of_rows(few, ROWS_PER_CALL):
             rows = [event for _, event in group]
             together = self.score_ids(plain_batch(rows, self.columns))
-            ends = np.cumsum([event.candidates for event in rows])[:-1]
+            ends = np.cumsum([event.candidate_count for event in rows])[:-1]
             for (place, _), part in zip(group, np.split(together, ends), strict=True):
                 scores[place] = part
         return scores
@@ -87,11 +87,11 @@ def _groups_of_rows(
     group: list[tuple[int, EncodedEvent]] = []
     rows = 0
     for entry in events:
-        if rows + entry[1].candidates > most:
+        if rows + entry[1].candidate_count > most:
             yield group
             group, rows = [], 0
         group.append(entry)
-        rows += entry[1].candidates
+        rows += entry[1].candidate_count
     if group:
         yield group
 

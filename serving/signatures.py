@@ -22,7 +22,7 @@ Scores = npt.NDArray[np.float32]
 
 def plain_batch(events: Sequence[EncodedEvent], columns: ServedColumns) -> Tensors:
     """One row for each candidate of each event, the user repeated beside it."""
-    counts = np.array([event.candidates for event in events])
+    counts = np.array([event.candidate_count for event in events])
     tensors: Tensors = {}
     for column in columns.of_user:
         tensors[column.name] = np.repeat(

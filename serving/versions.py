@@ -106,7 +106,7 @@ class ServedVersion:
 
 
 @dataclass(frozen=True, eq=False)
-class Version:
+class LoadedVersion:
     """A version of a model, loaded."""
 
     number: int
@@ -117,7 +117,7 @@ class Version:
 class VersionedEvent(NamedTuple):
     """An event, and the version that has to answer."""
 
-    version: Version
+    version: LoadedVersion
     event: EncodedEvent
 
 
@@ -132,7 +132,11 @@ class Versions:
     """
 
     def __init__(
-        self, current: Version, canary: Version | None = None, share: float = 0.0, user: str = ""
+        self,
+        current: LoadedVersion,
+        canary: LoadedVersion | None = None,
+        share: float = 0.0,
+        user: str = "",
     ) -> None:
         """Remember both."""
         self.current, self.canary = current, canary
@@ -155,7 +159,7 @@ class Versions:
                 found[place] = _encoded(version, fields)
         return found
 
-    def _version_of(self, fields: Any) -> Version:
+    def _version_of(self, fields: Any) -> LoadedVersion:
         if self.canary is None or not isinstance(fields, Mapping):
             return self.current
         key = fields.get(self._user)
@@ -164,12 +168,12 @@ class Versions:
         return self.canary
 
     @property
-    def all(self) -> tuple[Version, ...]:
+    def all(self) -> tuple[LoadedVersion, ...]:
         """The versions that are there."""
         return (self.current,) if self.canary is None else (self.current, self.canary)
 
 
-def _encoded(version: Version, fields: Any) -> VersionedEvent | Exception:
+def _encoded(version: LoadedVersion, fields: Any) -> VersionedEvent | Exception:
     if isinstance(fields, Exception):
         return fields
     try:

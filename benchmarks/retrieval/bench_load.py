@@ -231,9 +231,9 @@ class Offline:
         if np.abs(own - scores).max(initial=0) > NEAR:
             return f"{kind} of {user}: scores are off by {np.abs(own - scores).max()}"
         if kind == RECOMMEND:
-            from merlin_sim.serving.retrieval.users import History
+            from merlin_sim.serving.retrieval.users import UserHistory
 
-            best = self.recommender.recommend(History({"user": user}, history), TOP)
+            best = self.recommender.recommend(UserHistory({"user": user}, history), TOP)
             if len(best.scores) != len(scores) or set(items) & set(history):
                 return f"recommendations of {user}: other items than {best.items}"
             # Where two scores are nearly one, either may stand first.

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-CANDIDATES = 500
+RETRIEVED = 500
 
 
 def endpoint_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -21,11 +21,11 @@ def endpoint_options(function: Callable[..., Any]) -> Callable[..., Any]:
         towers: Path | None,
         index_path: Path | None,
         rules_path: Path | None,
-        candidates: int,
+        retrieved: int,
         **values: Any,
     ) -> Any:
         if towers is None:
-            if (index_path, rules_path, candidates) != (None, None, CANDIDATES):
+            if (index_path, rules_path, retrieved) != (None, None, RETRIEVED):
                 raise click.UsageError(
                     "expected --index, --rules and --retrieved with --towers only."
                 )
@@ -34,7 +34,7 @@ def endpoint_options(function: Callable[..., Any]) -> Callable[..., Any]:
             raise click.UsageError("expected --index and --histories with --towers.")
         from ...serving.retrieval.endpoint import RecommendEndpoint
 
-        endpoint = RecommendEndpoint(towers, index_path, rules_path, candidates)
+        endpoint = RecommendEndpoint(towers, index_path, rules_path, retrieved)
         return function(further=(endpoint,), **values)
 
     options = (
@@ -48,9 +48,9 @@ def endpoint_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--rules", "rules_path", type=Path, help="What may be recommended; YAML."),
         click.option(
             "--retrieved",
-            "candidates",
+            "retrieved",
             type=click.IntRange(min=1, max=10_000),
-            default=CANDIDATES,
+            default=RETRIEVED,
             show_default=True,
             help="Items that are retrieved for a user.",
         ),

@@ -25,7 +25,7 @@ from .drift_findings import (
     LENGTHS,
     SCORES,
     Array,
-    Bounds,
+    DriftBounds,
     Finding,
     SeenColumns,
     compare,
@@ -244,7 +244,7 @@ def compare_datasets(
     rows: int,
     left_out: Sequence[str],
     scores: tuple[Path, Path] | None,
-    bounds: Bounds,
+    bounds: DriftBounds,
     narrator: Narrator,
 ) -> Comparison:
     """Compare two datasets.
@@ -289,7 +289,7 @@ def compare_requests(
     rows: int,
     left_out: Sequence[str],
     scores: Path | None,
-    bounds: Bounds,
+    bounds: DriftBounds,
     narrator: Narrator,
 ) -> Comparison:
     """Compare what a server logged with a dataset.
@@ -338,7 +338,10 @@ def _check_left_out(left_out: Sequence[str], names: set[str]) -> None:
 
 
 def _findings(
-    reference: SeenColumns, new: SeenColumns, scored: tuple[Array, Array] | None, bounds: Bounds
+    reference: SeenColumns,
+    new: SeenColumns,
+    scored: tuple[Array, Array] | None,
+    bounds: DriftBounds,
 ) -> tuple[list[Finding], dict[str, tuple[Array, Array]]]:
     """Compare what both hold; give what can be drawn of it too."""
     findings = list(compare(reference, new, bounds))

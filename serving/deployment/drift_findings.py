@@ -104,7 +104,7 @@ class SeenColumns:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class DriftBounds:
     """What is too far."""
 
     psi: float
@@ -147,7 +147,7 @@ class Finding:
         return {**asdict(self), "drifted": self.drifted}
 
 
-def compare(reference: SeenColumns, new: SeenColumns, bounds: Bounds) -> Iterator[Finding]:
+def compare(reference: SeenColumns, new: SeenColumns, bounds: DriftBounds) -> Iterator[Finding]:
     """Compare all columns that both have, lengths of histories and labels.
 
     Args:
@@ -167,7 +167,9 @@ def compare(reference: SeenColumns, new: SeenColumns, bounds: Bounds) -> Iterato
         yield values_finding("history", LENGTHS, reference.lengths, new.lengths, bounds)
 
 
-def values_finding(name: str, kind: str, reference: Array, new: Array, bounds: Bounds) -> Finding:
+def values_finding(
+    name: str, kind: str, reference: Array, new: Array, bounds: DriftBounds
+) -> Finding:
     """Compare values that have an order.
 
     Args:
@@ -188,7 +190,7 @@ def values_finding(name: str, kind: str, reference: Array, new: Array, bounds: B
     )  # fmt: skip
 
 
-def _ids(name: str, reference: Array, new: Array, bounds: Bounds) -> Finding:
+def _ids(name: str, reference: Array, new: Array, bounds: DriftBounds) -> Finding:
     known = len(reference)
     # Id 0 stands for no key, and an id behind the last of the reference for a key that it lacks.
     unknown = [int(reference[0]), int(new[0] + new[known:].sum())]
@@ -210,7 +212,7 @@ def _ids(name: str, reference: Array, new: Array, bounds: Bounds) -> Finding:
     )  # fmt: skip
 
 
-def _labels(reference: SeenColumns, new: SeenColumns, bounds: Bounds) -> Finding:
+def _labels(reference: SeenColumns, new: SeenColumns, bounds: DriftBounds) -> Finding:
     counts = [np.array([side.rows - side.clicks, side.clicks]) for side in (reference, new)]
     rates = [side.clicks / max(1, side.rows) for side in (reference, new)]
     psi, ks = stability_index(*counts), largest_distance(*counts)
@@ -223,6 +225,6 @@ def _labels(reference: SeenColumns, new: SeenColumns, bounds: Bounds) -> Finding
     )  # fmt: skip
 
 
-def _too_far(psi: float, ks: float, bounds: Bounds) -> list[str]:
+def _too_far(psi: float, ks: float, bounds: DriftBounds) -> list[str]:
     found = (("PSI", psi, bounds.psi), ("KS", ks, bounds.ks))
     return [f"{name} {value:.3f}" for name, value, bound in found if value > bound]

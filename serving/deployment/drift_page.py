@@ -16,7 +16,7 @@ from ...foundation.files import write_text_atomically
 from ...training.reports.figures import COLORS
 from ...training.reports.page import Figures, Page, Table, Text
 from ...training.reports.report import as_images
-from .drift_findings import Array, Bounds, Finding
+from .drift_findings import Array, DriftBounds, Finding
 from .server_page import DISTANCES, DISTANCES_CAPTION, DRIFT, FORMAT
 
 HEAD = ("Feature", "What", "Values", "New values", "Mean", "New mean", "Unknown", "New unknown",
@@ -57,7 +57,7 @@ def rows_of(findings: Sequence[Finding]) -> list[list[str]]:
 def write_drift(
     directory: Path,
     findings: Sequence[Finding],
-    bounds: Bounds,
+    bounds: DriftBounds,
     facts: Mapping[str, Any],
     curves: Curves,
 ) -> Path:
@@ -99,7 +99,7 @@ def write_drift(
     return written
 
 
-def _draw_distances(findings: Sequence[Finding], bounds: Bounds) -> Any:
+def _draw_distances(findings: Sequence[Finding], bounds: DriftBounds) -> Any:
     height = max(2.0, 0.9 + 0.3 * len(findings))
     figure, (psi, ks) = plt.subplots(1, 2, figsize=(9, height), layout="constrained", sharey=True)
     names = [f"{found.feature} ({found.kind})" for found in findings]

@@ -1,4 +1,4 @@
-"""Whether a candidate is not worse than the current model: measures, segments, and a verdict."""
+"""Whether a challenger is not worse than the current model: measures, segments, and a verdict."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LONG_HISTORIES = "long histories"
 class ScoredTwice:
     """Rows in one order: what two models said of each."""
 
-    candidate: ScoredRows
+    challenger: ScoredRows
     current: ScoredRows
     segments: dict[str, Array]
     """Name -> [rows], true where a row is of it."""
@@ -43,7 +43,7 @@ class ScoredTwice:
 
 
 def score_twice(
-    candidate: Judged,
+    challenger: Judged,
     current: Judged,
     dataset: DatasetDirectory,
     mapping: str,
@@ -53,7 +53,7 @@ def score_twice(
     """Score all rows of a mapping with both models.
 
     Args:
-        candidate: The one that may be promoted.
+        challenger: The one that may be promoted.
         current: The one that is served; users and items are new where it does not know them.
         dataset: Of the ids of both, or of more.
         mapping: Which rows.
@@ -64,10 +64,10 @@ def score_twice(
     Raises:
         MerlinSimError: Where one of them cannot score it.
     """
-    for judged in (candidate, current):
+    for judged in (challenger, current):
         judged.check(dataset)
     told = _Told.of(dataset, long_from)
-    wanted = [*candidate.columns.names, *current.columns.names, *told.names]
+    wanted = [*challenger.columns.names, *current.columns.names, *told.names]
     feed = open_loader(dataset, mapping, list(dict.fromkeys(wanted)), ROWS_PER_BATCH, Ranks())
     found: dict[str, list[Array]] = {}
     with narrator.phase(f"scoring {mapping} twice", len(feed)) as report:
@@ -77,7 +77,7 @@ def score_twice(
             labels = batch.labels.numpy().reshape(-1) > 0.5
             of_rows = {
                 "labels": labels,
-                "candidate": candidate.score(columns),
+                "challenger": challenger.score(columns),
                 "current": current.score(columns),
                 **told.of_rows(columns, current, dataset),
             }
@@ -92,12 +92,12 @@ def score_twice(
             f"Received: {int(labels.sum()):,} clicks of {len(labels):,} rows"
         )
     users = joined.get("users", np.arange(len(labels))).astype(np.int64)
-    by_candidate, by_current = (
+    by_challenger, by_current = (
         ScoredRows(users, labels, joined[name].astype(np.float32))
-        for name in ("candidate", "current")
+        for name in ("challenger", "current")
     )
     segments = {n: joined[n] for n in (NEW_USERS, NEW_ITEMS, LONG_HISTORIES) if n in joined}
-    return ScoredTwice(by_candidate, by_current, segments, told.user is not None, told.long_from)
+    return ScoredTwice(by_challenger, by_current, segments, told.user is not None, told.long_from)
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ TITLES = {AUC: "AUC", LOG_LOSS: "Log loss", CALIBRATION: "Calibration error"}
 
 
 class Margins(NamedTuple):
-    """By how much a candidate may be worse, absolute; 0 or more."""
+    """By how much a challenger may be worse, absolute; 0 or more."""
 
     auc: float
     log_loss: float
@@ -170,8 +170,8 @@ class Margins(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rules:
-    """When a candidate passes."""
+class GateRules:
+    """When a challenger passes."""
 
     margins: Margins
     least_users: int = 100
@@ -192,7 +192,7 @@ class Judgement:
     measure: str
     rows: int
     users: int
-    candidate: float | None
+    challenger: float | None
     """None where the measure has no value: an AUC of clicks alone."""
     current: float | None
     difference: float | None
@@ -212,16 +212,16 @@ class Gate:
     """What came of a comparison."""
 
     judgements: tuple[Judgement, ...]
-    rules: Rules
+    rules: GateRules
 
     @property
     def reasons(self) -> list[str]:
-        """Say what keeps the candidate out; nothing where it passes."""
+        """Say what keeps the challenger out; nothing where it passes."""
         return [_reason(found) for found in self.judgements if self._keeps_out(found)]
 
     @property
     def passed(self) -> bool:
-        """Whether the candidate may take the current model's place."""
+        """Whether the challenger may take the current model's place."""
         return not self.reasons
 
     def _keeps_out(self, found: Judgement) -> bool:
@@ -239,33 +239,33 @@ class Gate:
         }
 
 
-def judge(scored: ScoredTwice, rules: Rules, narrator: Narrator) -> Gate:
+def judge(scored: ScoredTwice, rules: GateRules, narrator: Narrator) -> Gate:
     """Compare the two models, on the same sets of users drawn with replacement.
 
     Args:
         scored: What both say of each row.
-        rules: When the candidate passes.
+        rules: When the challenger passes.
         narrator: Hears of the draws.
     """
-    bootstrap = UserBootstrap(scored.candidate, rules.draws, rules.seed)
+    bootstrap = UserBootstrap(scored.challenger, rules.draws, rules.seed)
     segments: dict[str, Array | None] = {ALL: None, **scored.segments}
     prepared = {
         (segment, measure, side): function
         for segment, of in segments.items()
-        for side, rows in (("candidate", scored.candidate), ("current", scored.current))
+        for side, rows in (("challenger", scored.challenger), ("current", scored.current))
         for measure, function in _measures(bootstrap, rows, of)
     }
-    rows = len(scored.candidate.labels)
+    rows = len(scored.challenger.labels)
     with narrator.phase("drawing test users", rules.draws) as report:
         drawn = bootstrap.draw(prepared, lambda: report(1, rows))
     judgements = []
     for segment, of in segments.items():
-        users = scored.candidate.users if of is None else scored.candidate.users[of]
+        users = scored.challenger.users if of is None else scored.challenger.users[of]
         of_segment = {
             "segment": segment, "rows": len(users), "users": len(np.unique(users))
         }  # fmt: skip
         for measure in MORE_IS_BETTER:
-            keys = [(segment, measure, side) for side in ("candidate", "current")]
+            keys = [(segment, measure, side) for side in ("challenger", "current")]
             values = [prepared[key](bootstrap.once) for key in keys]
             judgements.append(_judge(of_segment, measure, values, [drawn[k] for k in keys], rules))
     return Gate(tuple(judgements), rules)
@@ -284,21 +284,21 @@ def _judge(
     measure: str,
     values: list[float],
     drawn: list[Array],
-    rules: Rules,
+    rules: GateRules,
 ) -> Judgement:
     margin: float = getattr(rules.margins, measure)
     if not np.isfinite(values).all():
         return Judgement(
-            measure=measure, candidate=None, current=None, difference=None, interval=None,
+            measure=measure, challenger=None, current=None, difference=None, interval=None,
             margin=margin, verdict=TOO_FEW, **of_segment,
         )  # fmt: skip
-    candidate, current = values
-    apart = difference([candidate], [current], drawn[0][None], drawn[1][None])
+    challenger, current = values
+    apart = difference([challenger], [current], drawn[0][None], drawn[1][None])
     verdict = _verdict(apart.over_users, margin, MORE_IS_BETTER[measure])
     if of_segment["segment"] != ALL and of_segment["users"] < rules.least_users:
         verdict = TOO_FEW
     return Judgement(
-        measure=measure, candidate=candidate, current=current, difference=apart.mean,
+        measure=measure, challenger=challenger, current=current, difference=apart.mean,
         interval=apart.over_users, margin=margin, verdict=verdict, **of_segment,
     )  # fmt: skip
 

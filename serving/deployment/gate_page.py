@@ -27,9 +27,9 @@ from .gate import (
     Judgement,
 )
 
-FORMAT = 1
+FORMAT = 2
 GATE = "gate.json"
-HEAD = ("", "Measure", "Rows", "Users", "Current", "Candidate", "Difference", "95% over users", "")
+HEAD = ("", "Measure", "Rows", "Users", "Current", "Challenger", "Difference", "95% over users", "")
 HOW_TO_READ = (
     "Users are drawn with replacement, all rows of a user with it, and both models are measured on "
     "the same sets of them; the interval holds the difference in 95 of 100 such comparisons. Not "
@@ -51,7 +51,7 @@ def rows_of(gate: Gate) -> list[list[str]]:
                 f"{found.rows:,}",
                 f"{found.users:,}",
                 _shown(found.current),
-                _shown(found.candidate),
+                _shown(found.challenger),
                 "" if found.difference is None else _signed(found.difference),
                 interval,
                 found.verdict,
@@ -71,7 +71,7 @@ def write_gate(
     Args:
         directory: Where they go.
         gate: What came out.
-        facts: Of candidate, current and dataset, as JSON can hold them.
+        facts: Of challenger, current and dataset, as JSON can hold them.
         long_from: Interactions from which a history is long.
 
     Raises:
@@ -79,10 +79,10 @@ def write_gate(
     """
     page = Page("Gate: passed" if gate.passed else "Gate: not passed")
     said = [Text(reason + ".") for reason in gate.reasons]
-    page.add("Verdict", *(said or [Text("The candidate is not worse than the current model.")]))
+    page.add("Verdict", *(said or [Text("The challenger is not worse than the current model.")]))
     page.add("Measures", Table(HEAD, rows_of(gate)), Text(HOW_TO_READ), Text(_segments(long_from)))
     page.add("Differences", Figures(as_images({"differences": _draw(gate)}, CAPTIONS)))
-    page.add("What was compared", Table(["", "Candidate", "Current"], _compared(facts)))
+    page.add("What was compared", Table(["", "Challenger", "Current"], _compared(facts)))
     try:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / GATE).unlink(missing_ok=True)  # another one's, beside the new page
@@ -95,8 +95,8 @@ def write_gate(
 
 
 CAPTIONS = {
-    "differences": "Candidate less current with 95% over users; beyond the dotted line the "
-    "candidate would be worse by more than the margin."
+    "differences": "Challenger less current with 95% over users; beyond the dotted line the "
+    "challenger would be worse by more than the margin."
 }
 
 
@@ -112,10 +112,10 @@ def _segments(long_from: int | None) -> str:
 
 
 def _compared(facts: Mapping[str, Any]) -> list[list[str]]:
-    candidate, current = facts["candidate"], facts["current"]
-    facts_of_either = dict.fromkeys((*candidate, *current))
+    challenger, current = facts["challenger"], facts["current"]
+    facts_of_either = dict.fromkeys((*challenger, *current))
     return [
-        [fact.replace("_", " "), str(candidate.get(fact)), str(current.get(fact))]
+        [fact.replace("_", " "), str(challenger.get(fact)), str(current.get(fact))]
         for fact in facts_of_either
     ]
 

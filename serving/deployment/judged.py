@@ -97,17 +97,17 @@ class Judged:
 
 
 def refuse_trained_rows(
-    candidate: Judged,
+    challenger: Judged,
     current: Judged,
     dataset: DatasetDirectory,
     mapping: str,
     force: bool,
     say: Say,
 ) -> dict[str, dict[str, Any]]:
-    """Refuse rows that the candidate was trained on, which it scores better than new rows.
+    """Refuse rows that the challenger was trained on, which it scores better than new rows.
 
     Args:
-        candidate: The one that may be promoted.
+        challenger: The one that may be promoted.
         current: The one that is served; rows that it was trained on are a handicap, and allowed.
         dataset: What is to be scored.
         mapping: Which rows of it.
@@ -118,28 +118,28 @@ def refuse_trained_rows(
         Where both models came from, with whether these rows trained them.
 
     Raises:
-        MerlinSimError: Where the candidate was trained on them, without ``force``.
+        MerlinSimError: Where the challenger was trained on them, without ``force``.
     """
     trained = {
         side: judged.was_trained_on(dataset, mapping)
-        for side, judged in (("candidate", candidate), ("current", current))
+        for side, judged in (("challenger", challenger), ("current", current))
     }
     problem = (
-        f"{dataset.path}: expected rows that did not train the candidate. Received: mapping "
-        f"{mapping!r}, on which {candidate.path} was trained (fingerprint {fingerprint(dataset)}). "
-        "A model scores rows of its own training better than new ones"
+        f"{dataset.path}: expected rows that did not train the challenger. Received: "
+        f"mapping {mapping!r}, on which {challenger.path} was trained (fingerprint "
+        f"{fingerprint(dataset)}). A model scores rows of its own training better than new ones"
     )
-    if trained["candidate"] and not force:
+    if trained["challenger"] and not force:
         raise MerlinSimError(
             f"{problem}. Name newer rows with --dataset_dir or --mapping, or pass --force."
         )
-    if trained["candidate"]:
-        say(f"{problem}: the verdict favours the candidate.")
+    if trained["challenger"]:
+        say(f"{problem}: the verdict favours the challenger.")
     if trained["current"]:
         say(f"{dataset.path}: {current.path} was trained on these rows, which favours it.")
     return {
         side: {**judged.origin, "trained_on_these_rows": trained[side]}
-        for side, judged in (("candidate", candidate), ("current", current))
+        for side, judged in (("challenger", challenger), ("current", current))
     }
 
 

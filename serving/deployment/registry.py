@@ -116,7 +116,7 @@ def gate_of(path: Path, servable_sha256: str, manifest: Mapping[str, Any]) -> di
     document = read_json(path, "JSON, what `merlin-sim gate` wrote", RegistryError)
     require_own_digest(path, RegistryError)
     try:
-        candidate = document["candidate"]
+        challenger = document["challenger"]
         found = {
             "passed": bool(document["passed"]),
             "reasons": list(document["reasons"]),
@@ -126,11 +126,11 @@ def gate_of(path: Path, servable_sha256: str, manifest: Mapping[str, Any]) -> di
     except (KeyError, TypeError) as error:
         raise RegistryError(f"{path}: expected what `merlin-sim gate` wrote.") from error
     wanted = manifest["checkpoint"].get("sha256")
-    is_this = candidate.get("servable_sha256") == servable_sha256
-    if not is_this and (wanted is None or candidate.get("checkpoint_sha256") != wanted):
+    is_this = challenger.get("servable_sha256") == servable_sha256
+    if not is_this and (wanted is None or challenger.get("checkpoint_sha256") != wanted):
         raise RegistryError(
             f"{path}: expected the gate of this model. Received: that of "
-            f"{json.dumps(candidate.get('path'))}, which is another {MANIFEST} and checkpoint."
+            f"{json.dumps(challenger.get('path'))}, which is another {MANIFEST} and checkpoint."
         )
     return found
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 NAME = "recommend"
 REQUEST, ANSWER = "request", "answer"
 """Names of the input and the output: a text of JSON each."""
-TOWERS, INDEX, RULES, CANDIDATES = "towers", "index", "rules", "candidates"
+TOWERS, INDEX, RULES, MOST_RETRIEVED = "towers", "index", "rules", "retrieved"
 AT_ONCE = 8
 """Requests that are answered in one go: more of them would wait for each other."""
 
@@ -37,7 +37,7 @@ class RecommendEndpoint:
         towers: An exported model with vectors.
         index: The index of its items.
         rules: A file of rules; None for none.
-        candidates: How many items are retrieved for a user.
+        retrieved: How many items are retrieved for a user.
 
     Raises:
         MerlinSimError: Where they do not fit each other, or something is missing.
@@ -46,7 +46,7 @@ class RecommendEndpoint:
     name = NAME
     path = "/recommend"
 
-    def __init__(self, towers: Path, index: Path, rules: Path | None, candidates: int) -> None:
+    def __init__(self, towers: Path, index: Path, rules: Path | None, retrieved: int) -> None:
         """Look whether all of it can be loaded."""
         import_faiss()
         servable = Servable.open(towers)
@@ -56,7 +56,7 @@ class RecommendEndpoint:
         self.settings: dict[str, Any] = {
             TOWERS: str(towers.resolve()),
             INDEX: str(index.resolve()),
-            CANDIDATES: candidates,
+            MOST_RETRIEVED: retrieved,
             RULES: None if rules is None else str(rules.resolve()),
         }
 

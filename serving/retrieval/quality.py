@@ -26,8 +26,8 @@ from ...schemas.channels import (
 from ...schemas.dataset import DatasetDirectory
 from ...workflows.vocabularies import CATEGORIES, Vocabularies
 from .index import share_found
-from .recommender import CandidateScores, Recommender
-from .users import History, user_event
+from .recommender import Ranker, Recommender
+from .users import UserHistory, user_event
 
 Ids = npt.NDArray[np.int64]
 
@@ -152,13 +152,13 @@ class ClickedRows:
         chosen = np.random.default_rng(seed).permutation(len(together))[:most]
         return together.take(np.sort(chosen))
 
-    def raw(self, clicks: Clicks) -> tuple[list[History], list[Any]]:
+    def raw(self, clicks: Clicks) -> tuple[list[UserHistory], list[Any]]:
         """Return histories as raw keys, and the raw keys of targets."""
         schema = self.dataset.schema
         items = self.item_keys
         of_users = {n: self._keys(schema[n].int_domain.name or n) for n in self.users}
         histories = [
-            History(
+            UserHistory(
                 {name: of_users[name][ids[row]] for name, ids in clicks.users.items()},
                 [items[item] for item in clicks.histories[row] if item],
             )
@@ -300,7 +300,7 @@ class Quality:
         """
         drawn = self._rows.sample(mapping, users, seed)
         histories = [
-            History({n: _plain(k) for n, k in h.user.items()}, [_plain(k) for k in h.items])
+            UserHistory({n: _plain(k) for n, k in h.user.items()}, [_plain(k) for k in h.items])
             for h in self._rows.raw(drawn)[0]
         ]
         clicks = drawn.in_ids(self._ids)
@@ -325,7 +325,7 @@ class Quality:
         items = self.recommender.index.items
         return QualityReport(len(targets), items, int((targets == 0).sum()), index_recall, measured)
 
-    def _nearest(self, histories: list[History]) -> tuple[Ids, float]:
+    def _nearest(self, histories: list[UserHistory]) -> tuple[Ids, float]:
         """Return the nearest items of each user, and how many of the exact ones they are."""
         towers, index = self.recommender.towers, self.recommender.index
         longest = max(len(history.items) for history in histories)
@@ -371,8 +371,8 @@ class Quality:
 
     def _ranked(
         self,
-        ranker: CandidateScores,
-        histories: list[History],
+        ranker: Ranker,
+        histories: list[UserHistory],
         clicks: Clicks,
         facts: dict[str, Any],
     ) -> list[Measured]:
@@ -385,9 +385,9 @@ class Quality:
                 answer = recommender.recommend(history, TOP, facts)
                 ids = [lookup.look_up(key, "item_id") for key in answer.items]
                 whole.append(np.array(ids, np.int64))
-                candidates = self._unseen(popular, clicks, row)[: recommender.candidates]
-                scores = ranker.score(history, candidates, facts)
-                plain.append(candidates[np.argsort(-scores, kind="stable")[:TOP]])
+                items = self._unseen(popular, clicks, row)[: recommender.retrieved]
+                scores = ranker.score(history, items, facts)
+                plain.append(items[np.argsort(-scores, kind="stable")[:TOP]])
                 report(1, 1)
         return [
             self._measure(name, answers, clicks.targets, (TOP,))

@@ -27,8 +27,8 @@ from ..workers.metrics import SECONDS, CountedReads
 from ..workers.worker import Reply, Request
 from .endpoint import (
     ANSWER,
-    CANDIDATES,
     INDEX,
+    MOST_RETRIEVED,
     NAME,
     REQUEST,
     RULES,
@@ -47,8 +47,8 @@ _BY_VERSION = ("version",)
 _RECOMMEND = "merlin_sim_recommend"
 REQUESTS = Counter(f"{_RECOMMEND}_requests", "Requests that were answered", _BY_VERSION)
 REFUSED = Counter(f"{_RECOMMEND}_refused", "Requests that were refused, or failed", _BY_VERSION)
-RETRIEVED = Counter(f"{_RECOMMEND}_retrieved", "Candidates that were looked at", _BY_VERSION)
-KEPT = Counter(f"{_RECOMMEND}_kept", "Candidates that the filters left", _BY_VERSION)
+RETRIEVED = Counter(f"{_RECOMMEND}_retrieved", "Items that were retrieved", _BY_VERSION)
+KEPT = Counter(f"{_RECOMMEND}_kept", "Retrieved items that the filters left", _BY_VERSION)
 ITEMS = Counter(f"{_RECOMMEND}_items", "Items in answers", _BY_VERSION)
 EMPTY_HISTORIES = Counter(
     f"{_RECOMMEND}_empty_histories",
@@ -216,7 +216,7 @@ class RecommendModel:
         rules = read_rules(Path(own[RULES])) if own[RULES] is not None else Rules()
         recommenders = {
             number: Recommender(
-                towers, index, ranker, rules, own[CANDIDATES],
+                towers, index, ranker, rules, own[MOST_RETRIEVED],
                 functools.partial(count_stage, number),
             )
             for number, ranker in rankers.items()
@@ -231,7 +231,7 @@ class RecommendModel:
             recommenders,
             settings.number,
             canary,
-            own[CANDIDATES],
+            own[MOST_RETRIEVED],
             settings.version is not None,
         )
 

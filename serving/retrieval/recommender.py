@@ -23,7 +23,7 @@ from .index import ItemIndex
 from .items import Catalogue, ItemFacts
 from .rules import Rules, put_in_order
 from .towers import Towers
-from .users import History, user_event
+from .users import UserHistory, user_event
 
 Ids = npt.NDArray[np.int64]
 
@@ -32,7 +32,7 @@ ITEMS_AT_ONCE = 100_000
 """Items that are looked up at once, which bounds memory."""
 
 
-class CandidateScores:
+class Ranker:
     """Scores items that a retrieval found; remembers what the ranker calls each of them.
 
     Args:
@@ -56,7 +56,7 @@ class CandidateScores:
         for begin in range(1, len(every), ITEMS_AT_ONCE):
             self._own_ids(every[begin : begin + ITEMS_AT_ONCE])
 
-    def score(self, history: History, ids: Ids, facts: Mapping[str, Any]) -> Any:
+    def score(self, history: UserHistory, ids: Ids, facts: Mapping[str, Any]) -> Any:
         """Return what the ranker says of items: [items].
 
         Args:
@@ -81,7 +81,7 @@ Vectors = npt.NDArray[np.float32]
 POPULAR = "popular items: of the user nothing is known"
 NEAREST = "nearest"
 MOST_WIDENINGS = 4
-"""How often more candidates are asked for where filters leave too few."""
+"""How often more items are asked for where filters leave too few."""
 RETRIEVE, FILTER, SCORE, ORDER = STAGES = ("retrieve", "filter", "score", "order")
 Observe = Callable[[str, float], None]
 """Told of a question's stage and the seconds that it took."""
@@ -90,7 +90,7 @@ Observe = Callable[[str, float], None]
 class Question(NamedTuple):
     """What a user should see?"""
 
-    history: History | None
+    history: UserHistory | None
     """What is known of the user; None for nothing."""
     top: int
     """How many items."""
@@ -106,7 +106,7 @@ class Found(NamedTuple):
 
 
 class Retrieved(NamedTuple):
-    """A question whose candidates are there."""
+    """A question whose items have been retrieved."""
 
     question: Question
     query: Vectors
@@ -125,9 +125,9 @@ class Answer:
     scores: list[float | None]
     """What the ranker says of each; None for popular items, which are ordered by popularity."""
     source: str
-    """Where the candidates came from: :data:`NEAREST` or :data:`POPULAR`."""
+    """Where the items came from: :data:`NEAREST` or :data:`POPULAR`."""
     retrieved: int
-    """How many candidates were looked at."""
+    """How many items were retrieved."""
     kept: int
     """How many of them the filters left."""
 
@@ -152,9 +152,9 @@ class Recommender:
     Args:
         towers: The two towers.
         index: The index of their items.
-        ranker: What scores the candidates; None for the cosine of the vectors.
+        ranker: What scores the retrieved items; None for the cosine of the vectors.
         rules: What may be recommended, and in which order.
-        candidates: How many items are retrieved.
+        retrieved: How many items are retrieved.
         observe: Told how long stages take, by several threads.
     """
 
@@ -162,7 +162,7 @@ class Recommender:
     index: ItemIndex
     ranker: Servable | None = None
     rules: Rules = field(default_factory=Rules)
-    candidates: int = 500
+    retrieved: int = 500
     observe: Observe = lambda stage, seconds: None
 
     def __post_init__(self) -> None:
@@ -170,12 +170,12 @@ class Recommender:
         self.facts = ItemFacts(self.rules, self.towers.servable, self.towers.catalogue)
         self.scores = None
         if self.ranker is not None:
-            self.scores = CandidateScores(self.ranker, self.towers.catalogue)
+            self.scores = Ranker(self.ranker, self.towers.catalogue)
         self._threads = count_cores()
         self._pool = ThreadPoolExecutor(self._threads, "recommend")
 
     def recommend(
-        self, history: History | None, top: int, facts: Mapping[str, Any] | None = None
+        self, history: UserHistory | None, top: int, facts: Mapping[str, Any] | None = None
     ) -> Answer:
         """Answer for one user; see :class:`Question`.
 
@@ -222,13 +222,13 @@ class Recommender:
     def _retrieve(
         self, questions: Sequence[tuple[int, Question]]
     ) -> list[tuple[int, Retrieved | Answer | Exception]]:
-        """Find candidates for questions, the vectors and neighbours of all in one go.
+        """Retrieve items for questions, the vectors and neighbours of all in one go.
 
         Args:
             questions: With their places.
 
         Returns:
-            By place: candidates, the answer where no history asks for any, or what is wrong.
+            By place: items, the answer where no history asks for any, or what is wrong.
         """
         told: list[tuple[int, Retrieved | Answer | Exception]] = []
         begin = time.perf_counter()
@@ -263,13 +263,13 @@ class Recommender:
         The first call prepares a model. One that needs more of a request than keys is prepared by
         the first that comes.
         """
-        history = History({}, [self.towers.catalogue.item(1)[0]])
+        history = UserHistory({}, [self.towers.catalogue.item(1)[0]])
         encoder = self.towers.encoder
         with suppress(MerlinSimError):
             if self.scores is not None:
                 self.scores.look_up_all()
             encoded = encoder.encode(user_event(encoder, history, {}))
-            count = min(self.candidates, self.index.items)
+            count = min(self.retrieved, self.index.items)
             ids = self.index.search(self.towers.users([encoded]), count)[0][0]
             if self.scores is not None:
                 self.scores.score(history, ids[ids >= 0], {})
@@ -316,7 +316,7 @@ class Recommender:
         return np.array([lookup.look_up(key, HISTORY) for key in keys], np.int64)
 
     def _wanted(self, question: Question) -> int:
-        return max(self.candidates, question.top)
+        return max(self.retrieved, question.top)
 
     def _nearest(
         self,
@@ -346,7 +346,7 @@ class Recommender:
     ) -> tuple[Found, int]:
         """Return what the filters leave, and of how many; where it is little, of more."""
         wanted = self._wanted(question)
-        least = max(question.top, self.candidates // 2)
+        least = max(question.top, self.retrieved // 2)
         for widening in range(MOST_WIDENINGS + 1):
             if widening:
                 (found,) = self._nearest(query, [question], [seen], widening)

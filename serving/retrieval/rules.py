@@ -234,7 +234,7 @@ def put_in_order(
 
     Each is the one with the largest (1 - diversity) x score - diversity x likeness, of those whose
     caps are not full: maximal marginal relevance (https://doi.org/10.1145/290941.291025). Scores
-    are brought to 0..1 over the candidates; likeness is the largest cosine with an item above.
+    are brought to 0..1 over the items; likeness is the largest cosine with an item above.
     Of equal ones the first given is taken.
 
     >>> like = np.array([[1, 0], [1, 0], [0, 1]], np.float32)
@@ -244,15 +244,15 @@ def put_in_order(
     array([0, 2])
 
     Args:
-        scores: [candidates].
-        vectors: [candidates, dim], of unit length; None where there are none, and no diversity.
+        scores: [items].
+        vectors: [items, dim], of unit length; None where there are none, and no diversity.
         top: How many are wanted; fewer are chosen where caps leave fewer.
-        caps: Of each cap, which value each candidate has, -1 for none, and how many of one value
+        caps: Of each cap, which value each item has, -1 for none, and how many of one value
             there may be.
         diversity: From 0, by score alone, to 1.
 
     Returns:
-        Places among the candidates.
+        Places among the items.
     """
     if not caps and (diversity == 0 or vectors is None):
         return np.argsort(-scores, kind="stable")[:top]

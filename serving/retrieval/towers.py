@@ -22,7 +22,7 @@ from ..servable import (
 )
 from ..signatures import user_batch
 from .items import Catalogue
-from .users import History
+from .users import UserHistory
 
 Vectors = npt.NDArray[np.float32]
 
@@ -77,7 +77,7 @@ class Towers:
         """Return the vectors of users: [events, dim]."""
         return self.users_of(user_batch(events, self.encoder.columns))
 
-    def users_by(self, histories: Sequence[History]) -> Vectors:
+    def users_by(self, histories: Sequence[UserHistory]) -> Vectors:
         """Return the vectors of users by their histories, of what is read of keys alone."""
         events = []
         for history in histories:

@@ -24,7 +24,7 @@ from ..limits import Limits
 
 
 @dataclass(frozen=True)
-class History:
+class UserHistory:
     """What is known of a user."""
 
     user: dict[str, Any]
@@ -39,7 +39,7 @@ class Histories(Protocol):
     def keys(self, texts: Sequence[str]) -> list[Any]:
         """Return users' raw keys of texts."""
 
-    def of(self, users: Sequence[Any]) -> dict[Any, History]:
+    def of(self, users: Sequence[Any]) -> dict[Any, UserHistory]:
         """Return the history of each user who has one, by raw key."""
 
 
@@ -62,7 +62,7 @@ class DatasetHistories:
         self.columns = workflow.columns
         self.by_item = workflow.rules.equal_times == ITEM_ORDER
 
-    def some(self, most: int) -> list[History]:
+    def some(self, most: int) -> list[UserHistory]:
         """Return the histories of some users, the first that are stored."""
         users: list[Any] = []
         with pq.ParquetFile(self.kept.paths[0]) as file:
@@ -89,18 +89,18 @@ class DatasetHistories:
                 ) from error
         return found
 
-    def of(self, users: Sequence[Any]) -> dict[Any, History]:
+    def of(self, users: Sequence[Any]) -> dict[Any, UserHistory]:
         """Return the history of each user who has one, by raw key.
 
         Raises:
             MerlinSimError: Where a file is not the one that the dataset was written with.
         """
-        found: dict[Any, History] = {}
+        found: dict[Any, UserHistory] = {}
         for path in self.kept.paths:
             found |= self._in_file(path, users)
         return found
 
-    def _in_file(self, path: Path, users: Sequence[Any]) -> dict[Any, History]:
+    def _in_file(self, path: Path, users: Sequence[Any]) -> dict[Any, UserHistory]:
         columns = self.columns
         of_users = (columns.user, *columns.user_features)  # a context is that of the request
         names = [*of_users, columns.item, columns.timestamp]
@@ -112,10 +112,10 @@ class DatasetHistories:
         # The row's own number keeps the log's order within one time.
         table = table.append_column("row", pa.array(np.arange(table.num_rows)))
         table = table.sort_by([*keys, ("row", "ascending")])
-        found: dict[Any, History] = {}
+        found: dict[Any, UserHistory] = {}
         for row in table.select([*of_users, columns.item]).to_pylist():
             item = row.pop(columns.item)
-            history = found.setdefault(row[columns.user], History({}, []))
+            history = found.setdefault(row[columns.user], UserHistory({}, []))
             history.user.update(row)
             history.items.append(item)
         return found
@@ -168,7 +168,7 @@ class StoreHistories:
         """
         return self._lookup is None or self._lookup.look_up(user, USER) > 0
 
-    def of(self, users: Sequence[Any]) -> dict[Any, History]:
+    def of(self, users: Sequence[Any]) -> dict[Any, UserHistory]:
         """Return the history of each user who has one, by raw key.
 
         Raises:
@@ -183,24 +183,24 @@ class StoreHistories:
                 found[user] = history
         return found
 
-    def read_all(self, users: Sequence[Any]) -> list[History | StoreError | None]:
+    def read_all(self, users: Sequence[Any]) -> list[UserHistory | StoreError | None]:
         """Return the history of each user, read together; None of one who has none.
 
         Raises:
             InteractionError: Where one is no key.
         """
         keys = [key_text(user, USER) for user in users]
-        told: list[History | StoreError | None] = []
+        told: list[UserHistory | StoreError | None] = []
         for user, kept in zip(users, self._store.read_all(keys, self.newest), strict=True):
             if isinstance(kept, StoreError):
                 told.append(kept)
             else:
                 named = {column.name: user for column in self._columns[:1]}
-                told.append(History(named, kept.items) if kept.items else None)
+                told.append(UserHistory(named, kept.items) if kept.items else None)
         return told
 
 
-def user_event(encoder: EventEncoder, history: History, facts: Mapping[str, Any]) -> Event:
+def user_event(encoder: EventEncoder, history: UserHistory, facts: Mapping[str, Any]) -> Event:
     """Return a user without candidates as a model's encoder takes one.
 
     Items of a history that the model does not know are left out when it is encoded, so it gets

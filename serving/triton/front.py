@@ -74,7 +74,7 @@ Page = Callable[[], Awaitable[tuple[bytes, Mapping[str, str]]]]
 
 
 @dataclass(frozen=True)
-class Answer:
+class TritonAnswer:
     """What Triton answered."""
 
     status: int
@@ -299,10 +299,10 @@ class Front:
 
     async def _ask(
         self, method: str, path: str, body: bytes = b"", headers: Sequence[tuple[str, str]] = ()
-    ) -> Answer:
+    ) -> TritonAnswer:
         url = URL(f"http://triton{path}")
 
-        async def send(upstream: Upstream) -> Answer | None:
+        async def send(upstream: Upstream) -> TritonAnswer | None:
             try:
                 async with upstream.http.request(
                     method, url, data=body or None, headers=headers, allow_redirects=False
@@ -310,13 +310,13 @@ class Front:
                     content = await response.read()
             except (aiohttp.ClientError, OSError):
                 return None
-            return Answer(response.status, content, [*response.headers.items()])
+            return TritonAnswer(response.status, content, [*response.headers.items()])
 
-        answer: Answer = await self._upstreams.ask(send, _is_lost)
+        answer: TritonAnswer = await self._upstreams.ask(send, _is_lost)
         return answer
 
 
-def _is_lost(answer: Answer) -> bool:
+def _is_lost(answer: TritonAnswer) -> bool:
     return answer.status >= 500 and says_that_a_process_has_gone(answer.content)
 
 
@@ -327,7 +327,7 @@ async def _read(request: web.Request) -> bytes:
         raise RequestError("expected a body as its headers describe it") from None
 
 
-def _response(answer: Answer) -> web.Response:
+def _response(answer: TritonAnswer) -> web.Response:
     """Make of Triton's answer ours: what is the request's fault says so, what is not tells little.
 
     What is too large gets 413, what cannot be answered just now 503.

@@ -125,7 +125,7 @@ def _numeric(dtype: np.dtype[np.generic]) -> str:
     return f"{_KINDS[dtype.kind]}{8 * dtype.itemsize}"
 
 
-IDS, EVENTS, CANDIDATES, WORKFLOW = "ids", "events", "candidates", "workflow"
+IDS, EVENTS, ONE_USER, WORKFLOW = "ids", "events", "one_user", "workflow"
 CONFIG = "config.pbtxt"
 SERVABLE, MAX_CANDIDATES, MAX_HISTORY = "servable", "max_candidates", "max_history"
 """What the stock repository's ``workflow`` is told in its config.pbtxt."""
@@ -203,9 +203,9 @@ def write_stock_repository(
 ) -> Path:
     """Write a repository for the stock Triton; it appears whole or not at all.
 
-    - ``ids`` and ``candidates``: the SavedModel's two signatures, in the TensorFlow backend.
+    - ``ids`` and ``one_user``: the SavedModel's two signatures, in the TensorFlow backend.
     - ``workflow``: a raw event to ids, in the Python backend, with the vocabularies.
-    - ``events``: the ensemble of ``workflow`` and ``candidates``.
+    - ``events``: the ensemble of ``workflow`` and ``one_user``.
 
     Args:
         servable: A servable, opened or not.
@@ -236,7 +236,7 @@ def stock_models(servable: Servable, limits: Limits) -> list[TritonModel]:
     names = {tensor.name: tensor.name for tensor in inputs}
     steps = [
         EnsembleStep(WORKFLOW, {EVENT: EVENT}, names),
-        EnsembleStep(CANDIDATES, names, {SCORE: SCORES}),
+        EnsembleStep(ONE_USER, names, {SCORE: SCORES}),
     ]
 
     def saved_model(name: str, signature: str) -> TritonModel:
@@ -246,7 +246,7 @@ def stock_models(servable: Servable, limits: Limits) -> list[TritonModel]:
     settings = _settings(SERVABLE, limits)
     return [
         saved_model(IDS, PLAIN_SIGNATURE),
-        saved_model(CANDIDATES, PLAIN_SIGNATURE if servable.takes_rows else ONE_USER_SIGNATURE),
+        saved_model(ONE_USER, PLAIN_SIGNATURE if servable.takes_rows else ONE_USER_SIGNATURE),
         TritonModel(WORKFLOW, [event], inputs, "python", parameters=settings),
         TritonModel(EVENTS, [event], [TritonTensor(SCORES, "float32", (-1, 1))], steps=steps),
     ]

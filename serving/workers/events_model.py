@@ -19,7 +19,7 @@ from ..servable import Servable
 from ..settings import ModelSettings
 from ..signatures import Scores
 from ..texts import event_text, example_event, read_events, refuse_first
-from ..versions import Version, VersionedEvent, Versions, user_of_events
+from ..versions import LoadedVersion, VersionedEvent, Versions, user_of_events
 from .metrics import CountedReads, count_events
 from .protocol import EVENT, SCORES, UNSEEN_CANDIDATES, UNSEEN_USER, VERSION
 from .worker import Outputs, Reply, Request
@@ -67,7 +67,7 @@ class EventsModel:
         for place, found in enumerate(read_events(texts, self.versions.encode_all)):
             try:
                 events = refuse_first(found)
-                longest = max((one.event.candidates for one in events), default=0)
+                longest = max((one.event.candidate_count for one in events), default=0)
                 self.limits.check_answer(len(events), longest)
                 taken.append((place, events))
             except Exception as error:  # of this request alone
@@ -115,8 +115,10 @@ class EventsModel:
         return scores
 
 
-def _load(number: int, servable: Servable, limits: Limits, histories: Reading | None) -> Version:
-    return Version(number, open_encoder(servable, limits, histories), Scorer(servable))
+def _load(
+    number: int, servable: Servable, limits: Limits, histories: Reading | None
+) -> LoadedVersion:
+    return LoadedVersion(number, open_encoder(servable, limits, histories), Scorer(servable))
 
 
 def _score_all(scorer: Scorer, events: Sequence[EncodedEvent]) -> list[Scores | Exception]:

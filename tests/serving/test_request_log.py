@@ -27,7 +27,7 @@ def event(user, candidates=(1, 2), history=(3, 4, 5)):
 def keep(settings, events, **given):
     log = RequestLog(settings, 7, IDS, **given)
     for one in events:
-        log.add([one], [np.float32([0.25] * one.candidates)])
+        log.add([one], [np.float32([0.25] * one.candidate_count)])
     log.close()
     return log
 

@@ -10,7 +10,7 @@ from merlin_sim.serving.limits import RequestError
 from merlin_sim.serving.servable import Servable
 from merlin_sim.serving.versions import (
     Canary,
-    Version,
+    LoadedVersion,
     Versions,
     meets_canary,
     parse_canary,
@@ -66,7 +66,7 @@ def encode(versions, fields):
 
 
 def test_an_event_is_read_by_the_version_that_has_to_answer():
-    current, canary = (Version(n, OneEncoder(f"of {n}"), None) for n in (7, 8))
+    current, canary = (LoadedVersion(n, OneEncoder(f"of {n}"), None) for n in (7, 8))
     versions = Versions(current, canary, 0.5, "who")
     found = {user: encode(versions, {"who": user}) for user in USERS[:200]}
     assert {asked.version.number for asked in found.values()} == {7, 8}

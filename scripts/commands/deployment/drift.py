@@ -142,13 +142,13 @@ def _compare(
     from ....foundation.progress import Terminal
     from ....schemas.dataset import DatasetDirectory
     from ....serving.deployment.drift import compare_datasets, compare_requests
-    from ....serving.deployment.drift_findings import Bounds
+    from ....serving.deployment.drift_findings import DriftBounds
     from ....serving.deployment.drift_page import HEAD, rows_of, write_drift
 
     datasets = [DatasetDirectory.open(path, feature_spec=spec) for path, spec in places]
     for dataset in datasets:
         dataset.stored_files(mapping)
-    bounds, terminal = Bounds(*limits), Terminal()
+    bounds, terminal = DriftBounds(*limits), Terminal()
     older, newer = scores
     if requests is not None:
         found = compare_requests(

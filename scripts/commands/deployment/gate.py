@@ -17,7 +17,7 @@ NOT_PASSED = 1
 
 @click.command()
 @click.option(
-    "--candidate",
+    "--challenger",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     required=True,
     help="What may be promoted: an exported model, a run's results directory, or checkpoints "
@@ -34,7 +34,7 @@ NOT_PASSED = 1
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     required=True,
     help="Dataset directory of rows that neither was trained on, in the ids of both: "
-    "preprocessed with the candidate's vocabularies (--fitted), or with grown ones.",
+    "preprocessed with the challenger's vocabularies (--fitted), or with grown ones.",
 )
 @click.option(
     "--feature_spec", default="feature_spec.yaml", show_default=True, help="Its spec's name."
@@ -45,7 +45,7 @@ NOT_PASSED = 1
     type=click.FloatRange(min=0),
     default=0.005,
     show_default=True,
-    help="By how much the candidate may be worse, in AUC, and in what follows unless given there.",
+    help="By how much the challenger may be worse, in AUC, and in what follows unless given there.",
 )
 @click.option(
     "--log_loss_margin", type=click.FloatRange(min=0), help="In log loss. [default: the margin]"
@@ -84,10 +84,10 @@ NOT_PASSED = 1
     help="Directory of gate.json and the page.",
 )
 @click.option(
-    "--force", is_flag=True, help="Compare even on rows that the candidate was trained on."
+    "--force", is_flag=True, help="Compare even on rows that the challenger was trained on."
 )
 def command(
-    candidate: Path,
+    challenger: Path,
     current: Path,
     dataset_dir: Path,
     feature_spec: str,
@@ -102,7 +102,7 @@ def command(
     output: Path,
     force: bool,
 ) -> None:
-    """Return whether CANDIDATE is not worse than CURRENT on the rows of DATASET.
+    """Decide whether CHALLENGER is not worse than CURRENT on the rows of DATASET.
 
     Both score the same rows as a server would: ids that one has no vector for are unknown to it.
     AUC, log loss and calibration error are compared over users drawn with replacement, of all rows
@@ -118,7 +118,7 @@ def command(
     )
     place = readable_dataset(dataset_dir, feature_spec)
     settings = {"least_users": least_users, "strict_segments": strict_segments, "seed": seed}
-    models = (candidate, current)
+    models = (challenger, current)
     passed = _compare(models, place, mapping, long_history, margins, settings, output, force)
     sys.exit(0 if passed else NOT_PASSED)
 
@@ -142,7 +142,7 @@ def _compare(
 
     from ....foundation.progress import Terminal
     from ....schemas.fingerprint import fingerprint
-    from ....serving.deployment.gate import Margins, Rules, judge, score_twice
+    from ....serving.deployment.gate import GateRules, Margins, judge, score_twice
     from ....serving.deployment.gate_page import HEAD, rows_of, write_gate
     from ....serving.deployment.judged import open_judged, refuse_trained_rows
 
@@ -150,12 +150,12 @@ def _compare(
         click.echo(sentence, err=True)
 
     terminal = Terminal()
-    candidate, current = (open_judged(path, say) for path in models)
-    origins = refuse_trained_rows(candidate, current, dataset, mapping, force, say)
-    scored = score_twice(candidate, current, dataset, mapping, long_history, terminal)
+    challenger, current = (open_judged(path, say) for path in models)
+    origins = refuse_trained_rows(challenger, current, dataset, mapping, force, say)
+    scored = score_twice(challenger, current, dataset, mapping, long_history, terminal)
     if not scored.told_by_user:
         say(f"{dataset.path} has no column that identifies users: rows are drawn in their place.")
-    gate = judge(scored, Rules(Margins(*margins), **settings), terminal)
+    gate = judge(scored, GateRules(Margins(*margins), **settings), terminal)
     facts = {
         **origins,
         "dataset": {

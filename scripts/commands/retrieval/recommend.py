@@ -32,7 +32,8 @@ def stage_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--ranker",
             type=Path,
-            help="An exported model that scores the candidates. [default: none: the index's order]",
+            help="An exported model that scores what is retrieved. [default: none: the index's "
+            "order]",
         ),
         click.option("--rules", "rules_path", type=Path, help="What may be recommended; YAML."),
         click.option(
@@ -44,7 +45,7 @@ def stage_options(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--retrieved",
-            "candidates",
+            "retrieved",
             type=click.IntRange(min=1, max=10_000),
             default=500,
             show_default=True,
@@ -71,7 +72,7 @@ def command(
     users: tuple[str, ...],
     facts: tuple[str, ...],
     top: int,
-    candidates: int,
+    retrieved: int,
     form: str,
 ) -> None:
     """Recommend items to users: retrieve, filter, score, order.
@@ -99,7 +100,7 @@ def command(
     from ....serving.retrieval.users import StoreHistories
 
     loaded = Towers(opened)
-    recommender = Recommender(loaded, open_index(index_path, loaded), scored_by, rules, candidates)
+    recommender = Recommender(loaded, open_index(index_path, loaded), scored_by, rules, retrieved)
     kept: Histories | None = of_dataset
     if store is not None:
         kept = StoreHistories(store, loaded.encoder)
@@ -140,5 +141,7 @@ def as_table(user: Any, answer: Answer) -> str:
         [str(place), str(item), "" if score is None else f"{score:.6f}"]
         for place, (item, score) in enumerate(zip(answer.items, answer.scores, strict=True), 1)
     ]
-    found = f"{answer.retrieved:,} candidates, {answer.kept:,} after the rules ({answer.source})"
+    found = (
+        f"{answer.retrieved:,} items retrieved, {answer.kept:,} after the rules ({answer.source})"
+    )
     return f"{user}: {found}\n{text_table(('', 'Item', 'Score'), rows) if rows else 'no item'}\n"

@@ -31,7 +31,7 @@ def command(
     dataset_dir: Path,
     rules_path: Path | None,
     facts: tuple[str, ...],
-    candidates: int,
+    retrieved: int,
     mapping: str,
     users: int,
     seed: int,
@@ -60,7 +60,7 @@ def command(
     from ....serving.retrieval.towers import Towers
 
     loaded = Towers(opened)
-    recommender = Recommender(loaded, open_index(index_path, loaded), scored_by, rules, candidates)
+    recommender = Recommender(loaded, open_index(index_path, loaded), scored_by, rules, retrieved)
     report = Quality(recommender, dataset, Terminal()).report(mapping, users, seed, given)
     if form == "json":
         click.echo(json.dumps(report.to_dict()))

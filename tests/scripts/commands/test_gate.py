@@ -62,8 +62,8 @@ def grown(dataset, tmp_path_factory) -> Path:
     return path
 
 
-def gate(models, candidate, current, dataset, output, *more):
-    pair = ["--candidate", models[candidate], "--current", models[current]]
+def gate(models, challenger, current, dataset, output, *more):
+    pair = ["--challenger", models[challenger], "--current", models[current]]
     return answer("gate", *pair, "--dataset_dir", dataset, "--output", output, *more)
 
 
@@ -83,9 +83,9 @@ def test_an_export_is_as_good_as_its_checkpoint(models, grown, tmp_path):
     assert by_segment["new items", "auc"]["rows"] == new_items > 0
     assert by_segment["new users", "auc"]["rows"] == new_users > 0
     assert by_segment["long histories", "auc"]["rows"] == long > 0
-    for side in ("candidate", "current"):
+    for side in ("challenger", "current"):
         assert document[side]["checkpoint"] == "step-0000000007"
-    one, other = document["candidate"], document["current"]
+    one, other = document["challenger"], document["current"]
     assert one["checkpoint_sha256"] == other["checkpoint_sha256"]
 
 
@@ -105,11 +105,11 @@ def test_what_cannot_be_compared_is_refused(models, dataset, grown, tmp_path):
     (tmp_path / "unsaved").mkdir()
     (tmp_path / "unsaved/config.yaml").write_text("save_checkpoint_path: null\n")
     more = {**models, "empty": tmp_path / "empty", "unsaved": tmp_path / "unsaved"}
-    for candidate, said in (
+    for challenger, said in (
         ("empty", "expected an exported model, a directory of checkpoints, or a run's"),
         ("unsaved", "is of a run without --save_checkpoint_path"),
     ):
-        found = gate(more, candidate, "one", grown, tmp_path / "out")
+        found = gate(more, challenger, "one", grown, tmp_path / "out")
         assert found.returncode == 2 and said in found.stderr
     found = gate(models, "one", "one", grown, tmp_path / "out", "--mapping", "tomorrow")
     assert found.returncode == 2 and "no mapping 'tomorrow'" in found.stderr
@@ -118,22 +118,22 @@ def test_what_cannot_be_compared_is_refused(models, dataset, grown, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("candidate", ["one", "servable"])
-def test_rows_that_trained_the_candidate_are_refused(candidate, models, dataset, tmp_path):
+@pytest.mark.parametrize("challenger", ["one", "servable"])
+def test_rows_that_trained_the_challenger_are_refused(challenger, models, dataset, tmp_path):
     out, wide = tmp_path / "out", ["--mapping", "train", "--margin", 1]
-    found = gate(models, candidate, "run", dataset.path, out, *wide)
+    found = gate(models, challenger, "run", dataset.path, out, *wide)
     assert found.returncode == 2 and not out.exists()
-    assert "expected rows that did not train the candidate" in found.stderr
+    assert "expected rows that did not train the challenger" in found.stderr
     assert "'train'" in found.stderr and "--force" in found.stderr
-    found = gate(models, candidate, "run", dataset.path, out, *wide, "--force")
+    found = gate(models, challenger, "run", dataset.path, out, *wide, "--force")
     assert found.returncode == 0, found.stderr
-    assert "the verdict favours the candidate" in found.stderr
-    assert json.loads((out / "gate.json").read_text())["candidate"]["trained_on_these_rows"]
-    found = gate(models, candidate, "run", dataset.path, out, "--margin", 1)  # rows of test
+    assert "the verdict favours the challenger" in found.stderr
+    assert json.loads((out / "gate.json").read_text())["challenger"]["trained_on_these_rows"]
+    found = gate(models, challenger, "run", dataset.path, out, "--margin", 1)  # rows of test
     assert found.returncode == 0 and "favours" not in found.stderr
 
 
-def test_rows_of_a_replayed_dataset_trained_the_candidate(dataset, tmp_path):
+def test_rows_of_a_replayed_dataset_trained_the_challenger(dataset, tmp_path):
     newer = tmp_path / "newer"
     shutil.copytree(dataset.path, newer)
     table = pq.read_table(newer / "train.parquet")
@@ -148,10 +148,12 @@ def test_rows_of_a_replayed_dataset_trained_the_candidate(dataset, tmp_path):
         "--output", tmp_path / "servable",
     )  # fmt: skip
     models = {"run": saved, "servable": tmp_path / "servable"}
-    for candidate in models:
-        found = gate(models, candidate, "run", dataset.path, tmp_path / "out", "--mapping", "train")
+    for challenger in models:
+        found = gate(
+            models, challenger, "run", dataset.path, tmp_path / "out", "--mapping", "train"
+        )
         assert found.returncode == 2
-        assert "expected rows that did not train the candidate" in found.stderr
+        assert "expected rows that did not train the challenger" in found.stderr
 
 
 def test_ids_that_mean_something_else_are_refused(models, dataset, grown, tmp_path):

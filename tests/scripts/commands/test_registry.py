@@ -59,7 +59,7 @@ def test_a_version_has_the_metrics_of_its_own_checkpoint(home):
 
 def test_what_is_refused_ends_with_2(home):
     gate = {"passed": False, "reasons": ["worse"], "current": {}, "dataset": {}}
-    gate["candidate"] = {"checkpoint_sha256": "digest of a"}
+    gate["challenger"] = {"checkpoint_sha256": "digest of a"}
     (home / "gate.json").write_text(with_own_digest(gate))
     registry(home, "add", home / "a", "--gate", home / "gate.json")
     for arguments, said in (

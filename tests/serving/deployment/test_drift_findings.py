@@ -11,7 +11,7 @@ from merlin_sim.serving.deployment.drift_findings import (
     IDS,
     LENGTHS,
     NUMBERS,
-    Bounds,
+    DriftBounds,
     bins_of_values,
     by_popularity,
     compare,
@@ -54,7 +54,7 @@ def test_ids_stand_by_popularity_and_rare_ones_with_those_that_are_missing():
     assert bins.tolist() == [0, 1, 2, 3, 3]
 
 
-BOUNDS = Bounds(psi=0.25, ks=0.2, unknown=0.1, label_rate=0.05)
+BOUNDS = DriftBounds(psi=0.25, ks=0.2, unknown=0.1, label_rate=0.05)
 
 
 def seen(clicks=500, ids=(0, 600, 300, 100), prices=0.0, longer=0) -> SeenColumns:

@@ -18,8 +18,8 @@ from merlin_sim.serving.deployment.gate import (
     TOO_FEW,
     WORSE,
     Gate,
+    GateRules,
     Margins,
-    Rules,
     ScoredTwice,
     judge,
 )
@@ -30,8 +30,8 @@ USERS, EACH = 400, 6
 MARGINS = Margins(0.005, 0.005, 0.005)
 
 
-def scored(candidate_noise: float, current_noise: float, only_new: bool = False) -> ScoredTwice:
-    """Two models that add noise to the truth; the candidate's is that of new users alone."""
+def scored(challenger_noise: float, current_noise: float, only_new: bool = False) -> ScoredTwice:
+    """Two models that add noise to the truth; the challenger's is that of new users alone."""
     random = np.random.default_rng(4)
     users = np.repeat(np.arange(USERS), EACH)
     truth = random.normal(0, 1.5, len(users))
@@ -43,13 +43,13 @@ def scored(candidate_noise: float, current_noise: float, only_new: bool = False)
         probabilities = 1 / (1 + np.exp(-(truth + added)))
         return ScoredRows(users, labels, probabilities.astype(np.float32))
 
-    candidate = model(candidate_noise, 1, new if only_new else 1)
+    challenger = model(challenger_noise, 1, new if only_new else 1)
     current = model(current_noise, 2, 1)
-    return ScoredTwice(candidate, current, {NEW_USERS: new}, True, None)
+    return ScoredTwice(challenger, current, {NEW_USERS: new}, True, None)
 
 
 def judged(given: ScoredTwice, draws: int = 200, **rules) -> Gate:
-    return judge(given, Rules(MARGINS, draws=draws, **rules), Silence())
+    return judge(given, GateRules(MARGINS, draws=draws, **rules), Silence())
 
 
 def verdicts(gate: Gate, segment: str) -> list[str]:
@@ -75,10 +75,10 @@ def test_what_is_not_known_passes_of_segments_alone():
     gate = judged(scored(1.0, 1.0))
     assert verdicts(gate, ALL)[0] == NOT_KNOWN
     assert gate.reasons[0].startswith("AUC of all rows may be worse by more than 0.005")
-    wider = Rules(Margins(0.016, 0.03, 0.05), draws=200)
+    wider = GateRules(Margins(0.016, 0.03, 0.05), draws=200)
     gate = judge(scored(1.0, 1.0), wider, Silence())
     assert verdicts(gate, NEW_USERS)[0] == NOT_KNOWN and gate.passed
-    strict = Rules(wider.margins, draws=200, strict_segments=True)
+    strict = GateRules(wider.margins, draws=200, strict_segments=True)
     assert not judge(scored(1.0, 1.0), strict, Silence()).passed
 
 
@@ -101,16 +101,16 @@ def test_a_segment_without_rows_is_told():
 
 def test_what_is_written_tells_all(tmp_path):
     given = scored(2.0, 0)
-    facts = {"candidate": {"path": "a"}, "current": {"path": "b"}, "dataset": {"path": "c"}}
+    facts = {"challenger": {"path": "a"}, "current": {"path": "b"}, "dataset": {"path": "c"}}
     gate = judged(given)
     page = write_gate(tmp_path / "out", gate, facts, 50)
     document = json.loads((tmp_path / "out/gate.json").read_text())
     require_own_digest(tmp_path / "out/gate.json")
     assert document["passed"] is False and document["reasons"] == gate.reasons
-    assert document["candidate"] == {"path": "a"} and document["long_from"] == 50
+    assert document["challenger"] == {"path": "a"} and document["long_from"] == 50
     assert len(document["judgements"]) == 6
     first = document["judgements"][0]
-    assert first["difference"] == pytest.approx(first["candidate"] - first["current"])
+    assert first["difference"] == pytest.approx(first["challenger"] - first["current"])
     assert first["interval"][0] < first["difference"] < first["interval"][1]
     text = (tmp_path / "out/gate.md").read_text()
     assert text.startswith("# Gate: not passed") and gate.reasons[0] in text

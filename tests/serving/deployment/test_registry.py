@@ -35,11 +35,11 @@ def model_of(registry: Registry) -> str:
     return (registry.directory / "current/model/saved_model.pb").read_text()
 
 
-def write_gate(path: Path, passed: bool, **candidate: str) -> Path:
+def write_gate(path: Path, passed: bool, **challenger: str) -> Path:
     document = {
         "passed": passed,
         "reasons": [] if passed else ["AUC of all rows is worse"],
-        "candidate": {"path": "runs/a", **candidate},
+        "challenger": {"path": "runs/a", **challenger},
         "current": {"path": "runs/b"},
         "dataset": {"path": "next"},
     }

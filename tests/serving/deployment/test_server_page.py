@@ -8,13 +8,13 @@ import pytest
 from hollow_servable import write_hollow_servable
 
 from merlin_sim.foundation.digest import with_own_digest
-from merlin_sim.serving.deployment.drift_findings import Bounds, Finding
+from merlin_sim.serving.deployment.drift_findings import DriftBounds, Finding
 from merlin_sim.serving.deployment.drift_page import write_drift
 from merlin_sim.serving.deployment.registry import Registry
 from merlin_sim.serving.deployment.server_page import server_sections
 from merlin_sim.training.reports.page import Figures, Table, Text
 
-BOUNDS = Bounds(0.25, 0.2, 0.1, 0.05)
+BOUNDS = DriftBounds(0.25, 0.2, 0.1, 0.05)
 FACTS = {"reference": {"path": "data/monday"}, "new": {"path": "data/tuesday"}}
 STEADY = Finding("item", "ids", 100, 100, 0.01, 0.02)
 MOVED = Finding("age", "numbers", 100, 100, 0.5, 0.1, reasons=["PSI 0.50 above 0.25"])
@@ -30,7 +30,7 @@ def registry(tmp_path):
         if passed is not None:
             reasons = [] if passed else ["AUC is worse"]
             judged = {"path": name, "checkpoint_sha256": f"digest of {name}"}
-            document = {"passed": passed, "reasons": reasons, "candidate": judged}
+            document = {"passed": passed, "reasons": reasons, "challenger": judged}
             gate = tmp_path / f"{name}.json"
             gate.write_text(with_own_digest({**document, "current": {}, "dataset": {}}))
         found.add(servable, gate=gate)

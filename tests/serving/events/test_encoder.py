@@ -82,7 +82,7 @@ def test_items_that_were_looked_up_are_as_their_keys(servable, keys):
     expected = encode(encoder, keys["user_id"][2], history, items)
     event = encoder.parse({"user_id": keys["user_id"][2], "history": history, "candidates": []})
     found = encoder.encode_beside(event, encoder.item_ids(items))
-    assert found.candidates == expected.candidates == 4
+    assert found.candidate_count == expected.candidate_count == 4
     for part in ("users", "targets", "histories"):
         of, wanted = getattr(found, part), getattr(expected, part)
         assert {name: (ids.tolist(), ids.dtype) for name, ids in of.items()} == {

@@ -32,7 +32,7 @@ def test_what_whoever_reaches_a_model_may_read_says_nothing_of_what_it_answers_b
     model = endpoint.model(ranker, None, True)
     config = text_format.Parse(model.config.to_text(), model_config.ModelConfig())
     assert not config.parameters and config.name == "recommend"
-    assert endpoint.settings["candidates"] == 400 and endpoint.settings["rules"].endswith(".yaml")
+    assert endpoint.settings["retrieved"] == 400 and endpoint.settings["rules"].endswith(".yaml")
     module, _, kind = model.worker.rpartition(".")
     assert hasattr(importlib.import_module(module), kind)
 

@@ -27,12 +27,12 @@ from merlin_sim.serving.retrieval.quality import (
     recall,
 )
 from merlin_sim.serving.retrieval.recommender import Recommender
-from merlin_sim.serving.retrieval.users import History
+from merlin_sim.serving.retrieval.users import UserHistory
 
 
 @pytest.fixture(scope="module")
 def recommender(towers, index_path, ranker):
-    return Recommender(towers, open_index(index_path, towers), ranker, candidates=60)
+    return Recommender(towers, open_index(index_path, towers), ranker, retrieved=60)
 
 
 def places_of(targets, answers):
@@ -93,7 +93,7 @@ def test_a_report_is_what_answers_give(recommender, dataset):
     seen = {item for answer in answers for item in answer}
     assert by_name[WHOLE].coverage == pytest.approx(len(seen) / report.items)
 
-    nearest = Recommender(recommender.towers, recommender.index, candidates=500)
+    nearest = Recommender(recommender.towers, recommender.index, retrieved=500)
     places = places_of(targets, [nearest.recommend(h, 500).items for h in histories])
     assert by_name[INDEX].recalls == {k: recall(places, k) for k in (20, 100, 500)}
 
@@ -117,7 +117,7 @@ def test_a_history_ends_before_what_is_held_out(recommender, dataset, monkeypatc
     Quality(recommender, dataset, Silence()).report("test", 8, 3)
     rows = ClickedRows(dataset)
     expected, _ = rows.raw(rows.sample("test", 8, 3))
-    assert asked == [History(dict(h.user), list(h.items)) for h in expected]
+    assert asked == [UserHistory(dict(h.user), list(h.items)) for h in expected]
 
 
 def test_clicks_on_items_that_nobody_knows_are_told(recommender, dataset, monkeypatch):

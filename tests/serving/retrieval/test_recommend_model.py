@@ -35,12 +35,12 @@ class BrokenStore:
 def make(towers, index_path):
     index = open_index(index_path, towers)
 
-    def make(store, candidates=(20, 40)):
+    def make(store, retrieved=(20, 40)):
         by_version = {
             version: Recommender(
-                towers, index, candidates=most, observe=lambda *s, v=version: count_stage(v, *s)
+                towers, index, retrieved=most, observe=lambda *s, v=version: count_stage(v, *s)
             )
-            for version, most in zip((7, 8), candidates, strict=True)
+            for version, most in zip((7, 8), retrieved, strict=True)
         }
         kept = StoreHistories(store, towers.encoder)
         return Responder(kept, by_version, 7, CANARY, 500, names_version=True)

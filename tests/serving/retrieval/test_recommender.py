@@ -28,13 +28,13 @@ from merlin_sim.serving.retrieval.recommender import (
     POPULAR,
     RETRIEVE,
     SCORE,
-    CandidateScores,
     Question,
+    Ranker,
     Recommender,
 )
 from merlin_sim.serving.retrieval.rules import Predicate, Rules, UserFact
 from merlin_sim.serving.retrieval.towers import Towers
-from merlin_sim.serving.retrieval.users import DatasetHistories, History, StoreHistories
+from merlin_sim.serving.retrieval.users import DatasetHistories, StoreHistories, UserHistory
 from merlin_sim.serving.scorer import Scorer
 
 
@@ -44,10 +44,10 @@ def test_items_of_another_day_are_scored_as_their_keys(towers, ranker, is_looked
     monkeypatch.setattr(candidate_scores, "ITEMS_AT_ONCE", 64)
     keys = towers.catalogue.keys
     mixed = np.array([None, *keys[:0:-1], "new"], object)
-    scores = CandidateScores(ranker, replace(towers.catalogue, keys=mixed, counts=None))
+    scores = Ranker(ranker, replace(towers.catalogue, keys=mixed, counts=None))
     if is_looked_up:
         scores.look_up_all()
-    history = History({"user_id": "x"}, [keys[3], "?", keys[8]])
+    history = UserHistory({"user_id": "x"}, [keys[3], "?", keys[8]])
     encoder, scorer = EventEncoder(ranker), Scorer(ranker)
     for ids in ([5, len(mixed) - 1, 2], [2, 2, 9, 5]):
         event = {"user_id": "x", "history": history.items, "candidates": [mixed[i] for i in ids]}
@@ -92,7 +92,7 @@ def test_a_history_is_what_the_log_says_of_a_user(dataset, kept, users):
 def test_an_answer_is_that_of_its_stages(towers, index, ranker, kept, users):
     """Every item, without those seen, as the ranker orders them."""
     history = kept.of(users[:1])[users[0]]
-    recommender = Recommender(towers, index, ranker, candidates=10_000)
+    recommender = Recommender(towers, index, ranker, retrieved=10_000)
     found = recommender.recommend(history, 12)
     unseen = [key for key in towers.catalogue.keys[1:] if key not in history.items]
     encoder = EventEncoder(ranker)
@@ -121,7 +121,7 @@ def test_where_filters_leave_little_more_is_looked_at(towers, index, kept, users
     pq.write_table(table, tmp_path / "facts.parquet")
     rule = Predicate("market", "is", UserFact("market"))
     rules = Rules(tmp_path / "facts.parquet", drops_seen=False, filters=(rule,))
-    recommender = Recommender(towers, index, rules=rules, candidates=4)
+    recommender = Recommender(towers, index, rules=rules, retrieved=4)
     history = kept.of(users[:1])[users[0]]
     found = recommender.recommend(history, 3, {"market": "DE"})
     assert sorted(found.items) == sorted(allowed)
@@ -129,7 +129,7 @@ def test_where_filters_leave_little_more_is_looked_at(towers, index, kept, users
         recommender.recommend(history, 3)
 
 
-@pytest.mark.parametrize("history", [None, History({"user_id": "x"}, [])])
+@pytest.mark.parametrize("history", [None, UserHistory({"user_id": "x"}, [])])
 def test_of_whom_nothing_is_known_gets_popular_items(towers, index, history):
     found = Recommender(towers, index, rules=Rules(caps={"cat_id": 1})).recommend(history, 5)
     counts = pq.read_table(towers.servable.vocabulary("item_id")).sort_by("id").to_pylist()
@@ -144,7 +144,7 @@ def test_of_whom_nothing_is_known_gets_popular_items(towers, index, history):
 
 
 def test_a_history_of_unknown_items_is_a_vector_too(towers, index, ranker):
-    found = Recommender(towers, index, ranker).recommend(History({"user_id": "x"}, ["?"]), 3)
+    found = Recommender(towers, index, ranker).recommend(UserHistory({"user_id": "x"}, ["?"]), 3)
     assert found.source == NEAREST and len(found.items) == 3
 
 
@@ -190,7 +190,7 @@ def test_a_history_that_cannot_be_looked_up_is_no_fault_of_the_others(towers, in
     """Nor where the key of another type is older than all that the towers read."""
     keys = list(towers.catalogue.keys[1:])
     histories = [keys[:3], [7, *keys[:60]], keys[5:9]]
-    questions = [Question(History({"user_id": "x"}, items), 3) for items in histories]
+    questions = [Question(UserHistory({"user_id": "x"}, items), 3) for items in histories]
     found = dict(Recommender(towers, index).recommend_all(questions))
     assert "expected a string or null, received 7" in str(found[1])
     assert [found[place].source for place in (0, 2)] == [NEAREST] * 2
@@ -211,16 +211,14 @@ def test_whoever_asks_beside_changes_no_candidate(towers, index, kept, users, mo
     monkeypatch.setattr(ItemIndex, "search", seen)
     known = kept.of(users)
     questions = [
-        Question(History(known[user].user, known[user].items[: 1 + place % 3]), 12)
+        Question(UserHistory(known[user].user, known[user].items[: 1 + place % 3]), 12)
         for place, user in enumerate(users[:16])
     ]
-    dict(Recommender(towers, index, candidates=12).recommend_all(questions))
+    dict(Recommender(towers, index, retrieved=12).recommend_all(questions))
     assert asked == {13: 6, 14: 5, 15: 5}
 
 
-def test_a_call_that_cannot_look_for_candidates_fails_as_a_whole(
-    towers, index, kept, users, monkeypatch
-):
+def test_a_call_that_cannot_retrieve_fails_as_a_whole(towers, index, kept, users, monkeypatch):
     """And leaves nothing behind: the next is answered."""
     recommender = Recommender(towers, index)
     known = kept.of(users)
@@ -237,7 +235,7 @@ def test_a_call_that_cannot_look_for_candidates_fails_as_a_whole(
 
 
 def test_both_models_are_called_before_the_first_question(towers, index, ranker, monkeypatch):
-    recommender = Recommender(towers, index, ranker, candidates=30)
+    recommender = Recommender(towers, index, ranker, retrieved=30)
     called = []
     for owner, name in ((Towers, "users"), (ItemIndex, "search"), (Scorer, "score_events")):
         real = getattr(owner, name)
@@ -271,7 +269,7 @@ def test_all_that_a_store_has_of_a_user_was_seen(towers, index, ranker, kept, us
     store = open_store(str(tmp_path / "store"), create=True)
     store.append([parse_interaction({"user": "X", "item": item}) for item in items[:-7]])
     history = StoreHistories(store, towers.encoder).of(["X"])["X"]
-    assert history == History({"user_id": "X"}, items[:-7])
+    assert history == UserHistory({"user_id": "X"}, items[:-7])
     found = Recommender(towers, index, ranker).recommend(history, 20)
     assert set(found.items) == set(items[-7:])
 

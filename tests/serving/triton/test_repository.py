@@ -52,7 +52,7 @@ def test_backends(configs):
     found = {name: config.backend or config.platform for name, config in configs.items()}
     assert found == {
         "ids": "tensorflow",
-        "candidates": "tensorflow",
+        "one_user": "tensorflow",
         "workflow": "python",
         "events": "ensemble",
     }
@@ -61,7 +61,7 @@ def test_backends(configs):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "signature"), [("ids", "serving_default"), ("candidates", "one_user")]
+    ("name", "signature"), [("ids", "serving_default"), ("one_user", "one_user")]
 )
 def test_the_tensorflow_backend_finds_the_signature(repository, configs, servable, name, signature):
     import tensorflow as tf
@@ -82,7 +82,7 @@ def test_the_tensorflow_backend_finds_the_signature(repository, configs, servabl
 
 def test_the_ensemble_ties_every_tensor(configs, servable):
     first, second = configs["events"].ensemble_scheduling.step
-    assert (first.model_name, second.model_name) == ("workflow", "candidates")
+    assert (first.model_name, second.model_name) == ("workflow", "one_user")
     names = set(ServedColumns.read(servable.schema).inputs)
     assert set(first.output_map) == names == {t.name for t in configs["workflow"].output}
     assert {first.output_map[n] for n in names} == set(second.input_map.values())
