@@ -263,7 +263,7 @@ def test_the_health_check_follows_the_server():
     script = ROOT / "scripts" / "healthcheck.sh"
     with HTTPServer(("127.0.0.1", 0), Ready) as server:
         environment = {**os.environ, "MERLIN_SIM_HTTP_PORT": str(server.server_port)}
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         run(script, env=environment)
         server.shutdown()

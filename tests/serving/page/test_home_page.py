@@ -73,7 +73,7 @@ def shown(tmp_path):
     running = []
     with Upstream(str(tmp_path / "http"), Triton) as upstream:
         upstream.asked = []
-        serving = threading.Thread(target=upstream.serve_forever)
+        serving = threading.Thread(target=upstream.serve_forever, args=(0.01,))
         serving.start()
 
         def show(told=(), is_ready=True):

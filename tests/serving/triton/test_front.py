@@ -129,7 +129,7 @@ class Behind:
         folder.mkdir()
         self.servers = [Upstream(str(folder / name), Echo) for name in ("http", "metrics")]
         for server in self.servers:
-            threading.Thread(target=server.serve_forever, daemon=True).start()
+            threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
 
     def suspect(self):
         self.suspected.set()

@@ -7,7 +7,9 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -32,32 +34,39 @@ WORKER = "merlin_sim.serving.workers.ids_model.IdsModel"
 @pytest.fixture
 def folder(servable, tmp_path):
     ModelSettings(servable.path, version=3).write(tmp_path)
-    write_workers(tmp_path, tmp_path / "fork", {"ids": WORKER})
     return tmp_path
 
 
-@pytest.fixture
-def fork_server(folder):
-    command = [sys.executable, "-m", "merlin_sim.serving.workers.fork_server", folder / "fork"]
-    process = subprocess.Popen([*map(str, command), WORKER.rpartition(".")[0]])
+@contextmanager
+def started(place):
+    """Start a fork server in a folder of its own."""
+    address = place / "fork"
+    command = [sys.executable, "-m", "merlin_sim.serving.workers.fork_server", str(address)]
+    process = subprocess.Popen([*command, WORKER.rpartition(".")[0]])
     try:
-        yield psutil.Process(process.pid)
+        yield SimpleNamespace(process=psutil.Process(process.pid), address=address)
     finally:
         process.kill()
         process.wait()
 
 
-def asked(folder, worker=WORKER):
+@pytest.fixture(scope="module")
+def fork_server(tmp_path_factory):
+    with started(tmp_path_factory.mktemp("fork")) as server:
+        yield server
+        until(lambda: not server.process.children())
+
+
+def asked(server, folder, worker=WORKER):
     """Ask for a worker; the connection, and its first message."""
+    write_workers(folder, server.address, {"ids": worker})
     connection = socket.socket(socket.AF_UNIX)
-    connected = []
 
     def connects():
         try:
-            connection.connect(str(folder / "fork"))
+            connection.connect(str(server.address))
         except OSError:
             return False
-        connected.append(True)
         return True
 
     until(connects)
@@ -66,10 +75,12 @@ def asked(folder, worker=WORKER):
 
 
 def test_a_worker_says_what_it_is_and_ends_with_its_connection(fork_server, folder):
-    connection, ready = asked(folder)
+    connection, ready = asked(fork_server, folder)
     assert ready["kind"] == READY
-    (worker,) = fork_server.children()
-    assert worker.name() == WORKER_NAME and processes_of(folder, "ids") == [worker.pid]
+    (pid,) = processes_of(folder, "ids")
+    worker = psutil.Process(pid)
+    assert worker in fork_server.process.children()
+    assert worker.name() == WORKER_NAME
     assert {entry["name"] for entry in json.loads(probe_file(folder, "ids").read_text())["inputs"]}
     connection.close()
     until(lambda: not worker.is_running())
@@ -77,29 +88,29 @@ def test_a_worker_says_what_it_is_and_ends_with_its_connection(fork_server, fold
 
 def test_why_a_model_cannot_be_loaded_is_told(fork_server, folder):
     (folder / "settings.json").write_text("{}")
-    connection, failed = asked(folder)
+    connection, failed = asked(fork_server, folder)
     with connection:
         assert failed["kind"] == FAILED and "KeyError" in failed["message"]
 
 
-def test_it_ends_when_the_last_worker_has_and_takes_all_along_when_it_is_killed(
-    fork_server, folder
-):
-    connection, _ = asked(folder)
-    with connection:
-        (worker,) = fork_server.children()
-        fork_server.send_signal(signal.SIGTERM)
-        with pytest.raises(psutil.TimeoutExpired):
-            fork_server.wait(0.6)
-        fork_server.kill()
-        until(lambda: not worker.is_running())
+def test_it_ends_when_the_last_worker_has_and_takes_all_along_when_it_is_killed(folder, tmp_path):
+    (tmp_path / "own").mkdir()
+    with started(tmp_path / "own") as server:
+        connection, _ = asked(server, folder)
+        with connection:
+            (worker,) = server.process.children()
+            server.process.send_signal(signal.SIGTERM)
+            with pytest.raises(psutil.TimeoutExpired):
+                server.process.wait(0.6)
+            server.process.kill()
+            until(lambda: not worker.is_running())
 
 
 STUB = """
 import socket, sys, time
 from merlin_sim.serving.workers.protocol import receive_frame, send_frame
 connection = socket.socket(socket.AF_UNIX)
-connection.connect(sys.argv[1] + "/fork")
+connection.connect(sys.argv[3])
 send_frame(connection, {"folder": sys.argv[1], "model": "ids", "worker": sys.argv[2]})
 receive_frame(connection)
 open(sys.argv[1] + "/stub", "w").write("ready")
@@ -109,15 +120,17 @@ time.sleep(300)
 
 def test_a_stub_that_its_triton_left_behind_is_ended(fork_server, folder):
     """It may wait for Triton for ever, where nothing of Python's runs."""
-    until(lambda: (folder / "fork").exists())
-    words = [sys.executable, "-c", STUB, str(folder), WORKER]
+    write_workers(folder, fork_server.address, {"ids": WORKER})
+    until(fork_server.address.exists)
+    words = [sys.executable, "-c", STUB, *map(str, (folder, WORKER, fork_server.address))]
     triton = subprocess.Popen(
         [sys.executable, "-c", f"import subprocess; subprocess.run({words!r})"]
     )
     try:
         until(lambda: Path(folder / "stub").exists())
         (stub,) = psutil.Process(triton.pid).children()
-        workers = fork_server.children()
+        workers = [psutil.Process(pid) for pid in processes_of(folder, "ids")]
+        assert workers
         triton.kill()
         triton.wait()
         until(lambda: not stub.is_running())

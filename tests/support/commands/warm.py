@@ -4,8 +4,9 @@
 
 runs what `python PROGRAM ARGUMENT ...` would, in a process of its own, with the environment,
 directory, streams and exit code of this one; the two end together. Three of the four seconds that
-a rank takes to start are imports. TensorFlow is there before the program begins, as in a notebook:
-test_arrival.py, test_lost_ranks.py and test_stop_and_resume.py start ranks cold too.
+a rank takes to start are imports. TensorFlow, Horovod and NVTabular are there before the program
+begins, as in a notebook: test_arrival.py, test_lost_ranks.py and test_stop_and_resume.py start
+ranks cold too.
 """
 
 from __future__ import annotations
@@ -25,8 +26,12 @@ import sys
 import threading
 import traceback
 
-PACKAGES = ("tensorflow", "keras", "pandas", "pyarrow.parquet", "dask.distributed", "numba")
-"""What ranks import of others. None of it starts TensorFlow's runtime or joins a run."""
+PACKAGES = ("tensorflow", "keras", "merlin_sim.schemas.merlin_import", "horovod.tensorflow")
+PACKAGES += ("nvtabular",)
+"""What ranks import of others, and with it pandas, arrow, Dask and numba.
+
+None of it starts TensorFlow's runtime or joins a run, as `merlin.models.tf` does.
+"""
 LENGTH = 10
 """Digits before a request that say how long it is."""
 
