@@ -7,7 +7,6 @@ short note of them, kept with a model, shows that without the files.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ import pyarrow.parquet as pq
 from ..foundation.exceptions import MerlinSimError
 from ..foundation.files import read_json
 from .channels import tag_names
+from .fitted_record import fitted_features
 
 if TYPE_CHECKING:
     from merlin.schema import ColumnSchema, Schema
@@ -225,8 +225,8 @@ def _is_rising(ids: Any) -> bool:
 def _fitted(path: Path) -> str | None:
     if not path.is_file():
         return None
-    document = read_json(path, "JSON, a fitted workflow")
-    features = document.get("features") if isinstance(document, dict) else None
-    if not isinstance(features, dict) or not features.get("stated"):
-        return None
-    return hashlib.sha256(json.dumps(features, sort_keys=True).encode()).hexdigest()
+    try:
+        features = fitted_features(read_json(path, "JSON, a fitted workflow"))
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise MerlinSimError(f"{path}: expected a fitted workflow ({error!r}).") from error
+    return None if features is None else hashlib.sha256(features.encode()).hexdigest()

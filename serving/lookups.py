@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..foundation.files import read_json
+from ..schemas.fitted_record import histories_record
 from ..workflows.feature import LEVELS, FeatureSet, Number
 from ..workflows.fitted_numbers import FittedNumbers, expected_of
 from ..workflows.preprocess.fitted import read_fitted_features
@@ -167,9 +168,8 @@ def read_workflow(servable: Servable) -> tuple[FeatureSet, FittedNumbers, str] |
     path = servable.path / WORKFLOW
     if not path.exists():
         return None
-    document = read_json(path, "JSON, a fitted workflow")
-    section = document.get("features") if isinstance(document, dict) else None
-    if not isinstance(section, dict) or section.get("stated") is None:
+    record = histories_record(read_json(path, "JSON, a fitted workflow"))
+    if record is None or record["config"]["features"] is None:
         return None
     return read_fitted_features(path)
 

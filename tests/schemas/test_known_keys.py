@@ -75,11 +75,28 @@ def test_a_vocabulary_on_one_side_alone_is_told(old, tmp_path):
     assert "ids are keys" in found
 
 
+def workflow_of(mean):
+    """A saved workflow of one number, which goes through Normalize."""
+    features = {"features": {"price": {"type": "number", "of": "item"}}}
+    learned = {"prior": 0.0, "counted_until": None}
+    histories = {"config": {"features": features}, "learned": learned}
+    column = [{"name": "price"}]
+    return {
+        "operators": [
+            {"operator": "nvtabular.Normalize", "learned": {"means": {"price": mean}}},
+            {"operator": "GroupHistories", **histories},
+        ],
+        "nodes": [
+            {"operator": 0, "parents": [], "dependencies": [], "columns": column},
+            {"operator": 1, "parents": [0], "dependencies": [], "columns": []},
+        ],
+    }
+
+
 def test_numbers_that_were_fitted_otherwise_are_told(old, tmp_path):
     write_keys(tmp_path / "new", "item", ["b", "a", "d"])
     for place, mean in ((old, 1.0), (tmp_path / "new", 2.0)):
-        features = {"stated": {"price": "normalise"}, "learned": {"price": [mean]}, "prior": 0.0}
-        (place / "workflow.json").write_text(json.dumps({"features": features}))
+        (place / "workflow.json").write_text(json.dumps(workflow_of(mean)))
     note = note_ids(schema(3), old)
     assert other_meanings(note, schema(3), old) == []
     (found,) = other_meanings(note, schema(3), tmp_path / "new")

@@ -361,9 +361,9 @@ def test_files_that_are_altered_or_missing_are_named(saved):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda document: document.update(format=6), "of format 7, found format 6"),
+        (lambda document: document.update(format=6), "of format 8, found format 6"),
         (lambda document: document.pop("nodes"), "expected the section 'nodes'"),
-        (lambda document: document.update(nodes=[{}]), "expected a workflow of format 7"),
+        (lambda document: document.update(nodes=[{}]), "expected a workflow of format 8"),
         (
             lambda document: document["files"].update({"../x": ""}),
             "files beside it, found '../x'",

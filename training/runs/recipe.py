@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ...foundation.ranks import launched_size
 from ...schemas.dataset import DatasetDirectory
+from ...schemas.fitted_record import histories_record
 from ...schemas.users_layout import usual_candidates
 from .run_config import RunConfig
 
@@ -30,7 +31,8 @@ def is_own_log(directory: Path) -> bool:
     """Return whether ``preprocess log`` made a dataset: by the rules of its fitted workflow."""
     try:
         document = json.loads((directory / WORKFLOW_FILE).read_text(encoding="utf-8"))
-        return "columns" in document and document["rules"]["equal_times"] != BY_ITEM
+        record = histories_record(document)
+        return record is not None and record["config"]["rules"]["equal_times"] != BY_ITEM
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

@@ -812,9 +812,9 @@ class GroupHistories(StatOperator):
         where = cls.__name__
         stated, found = config["features"], dict(config["found"])
         features = FeatureSet() if stated is None else features_from_plain(stated, where)
-        columns = columns_from_plain(config["columns"], features, where)
+        columns = columns_from_plain(config["columns"], features, f"{where}.columns")
         columns = replace(columns, **{**found, "steady": tuple(found["steady"])})
-        rules = SampleRules(**checked_arguments(config["rules"], SampleRules, where))
+        rules = SampleRules(**checked_arguments(config["rules"], SampleRules, f"{where}.rules"))
         split = rules.split
         if split is not None and config["times"] is not None:
             test_from, validation_from = config["times"]

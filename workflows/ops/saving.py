@@ -8,9 +8,8 @@ moved. Only operators that are registered are made of it.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -42,8 +41,8 @@ __all__ = ["load_workflow", "read_workflow_document", "register", "save_workflow
 WORKFLOW_FILE = "workflow.json"
 FILES = "workflow"
 """The directory beside it that has what operators learned."""
-FORMAT = 7
-"""Former formats were of rules and columns, not of graphs."""
+FORMAT = 8
+"""Former formats said twice what operators say, or were of no graphs."""
 SECTIONS = ("format", "merlin_sim", "nvtabular", "input_schema", "operators", "nodes", "files")
 DTYPE, TAG, SELECTOR = "__dtype__", "__tag__", "__selector__"
 
@@ -294,7 +293,7 @@ def _made(
     folder = next((name.split("/")[0] for name in document["files"]), FILES)
     made = []
     for number, record in enumerate(document["operators"]):
-        made.append(_operator(path, record, known, path.parent / folder / str(number)))
+        made.append(make_operator(path, record, known, path.parent / folder / str(number)))
     nodes: list[Any] = []
     for record in document["nodes"]:
         node = Node()
@@ -325,9 +324,17 @@ def _nodes(numbers: Any, nodes: list[Any]) -> Any:
     return [_nodes(n, nodes) for n in numbers] if isinstance(numbers, list) else nodes[numbers]
 
 
-def _operator(
+def make_operator(
     path: Path, record: Mapping[str, Any], known: Mapping[str, type[Operator]], directory: Path
 ) -> Any:
+    """Make an operator of what the JSON file says of it.
+
+    Args:
+        path: The file.
+        record: What it says.
+        known: See :func:`~.registry.operators_with`.
+        directory: Has the operator's own files.
+    """
     name, config = record["operator"], _from_plain(record["config"])
     if name in BY_NAME:
         cls = BY_NAME[name]
@@ -347,25 +354,3 @@ def _operator(
     if isinstance(op, StatOperator):
         op.fitted = True
     return op
-
-
-def operators_to_plain(operators: Sequence[Operator]) -> list[dict[str, Any]]:
-    """Return operators as JSON holds them, which keep nothing in files."""
-    names = names_of_classes()
-    with TemporaryDirectory() as directory:
-        return [
-            _operator_record(op, names, Path(directory) / str(number))
-            for number, op in enumerate(operators)
-        ]
-
-
-def operators_from_plain(records: Any, where: str) -> list[Any]:
-    """Make the operators that ``operators_to_plain`` described.
-
-    Raises:
-        MerlinSimError: Where they are none.
-    """
-    try:
-        return [_operator(Path(where), record, operators_with(()), Path()) for record in records]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise MerlinSimError(f"{where}: expected operators of a number ({error}).") from error

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import isfinite
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,32 +22,20 @@ from merlin.dag.ops.stat_operator import StatOperator
 from merlin.io import Dataset
 from merlin.schema import Schema
 
-from ...foundation.digest import DIGEST, sha256
+from ...foundation.digest import DIGEST
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.files import copy_directory, read_json, staged_directory
 from ...schemas.dataset import DatasetDirectory
-from ...schemas.item_table import COUNT
-from ..behaviour_columns import (
-    BehaviourColumns,
-    checked_arguments,
-    columns_from_plain,
-    columns_to_plain,
-)
-from ..feature import ITEM, UNITS, FeatureSet
-from ..feature_file import features_from_plain
+from ...schemas.fitted_record import histories_record, number_records
+from ..behaviour_columns import BehaviourColumns
+from ..feature import UNITS, FeatureSet
 from ..fitted_numbers import FittedNumbers
 from ..frames import frame_from_arrow
 from ..interactions import exclude_own_time, with_roles
 from ..ops.categorify import Categorify
 from ..ops.group_histories import GroupHistories
-from ..ops.saving import SECTIONS as GRAPH_SECTIONS
-from ..ops.saving import (
-    load_workflow,
-    operators_from_plain,
-    operators_to_plain,
-    read_workflow_document,
-    save_workflow,
-)
+from ..ops.registry import checked_file, operators_with
+from ..ops.saving import load_workflow, make_operator, read_workflow_document, save_workflow
 from ..ops.workflow import Workflow
 from ..rules import SampleRules, Split
 from ..schedulers import Scheduler, SingleProcess
@@ -65,8 +52,8 @@ from ..times import (
     time_from_text,
     timestamps_of,
 )
-from ..vocabularies import CATEGORIES, Vocabularies, check_item_columns
-from .dataset_writer import DatasetWriter, WrittenUsers, fitted_numbers, group_of
+from ..vocabularies import CATEGORIES, Vocabularies
+from .dataset_writer import DatasetWriter, WrittenUsers, group_of
 from .earlier_histories import EarlierHistories
 from .graph import behaviour_graph
 
@@ -104,20 +91,20 @@ class FittedWorkflow:
             MerlinSimError: Where a file is missing, changed or of an unknown version.
         """
         path = Path(directory) / WORKFLOW_FILE
-        document = read_workflow_document(Path(directory))
-        section = _sections(path, document)
-        features, numbers = _features(path, section)
-        fitted = cls(
+        record, document = _histories(path)
+        for operator in document["operators"]:
+            for stated in operator["learned"].get("vocabularies", {}).values():
+                checked_file(path.parent, **stated)
+        columns, rules, numbers = _learned(path, record, document)
+        return cls(
             Path(directory),
-            columns_from_plain(section["columns"], features, f"{path}: columns"),
-            _rules(path, section["rules"]),
-            {name: _cardinality(path, name, of) for name, of in section["categories"].items()},
+            columns,
+            rules,
+            record["learned"]["sizes"],
             numbers,
-            EarlierHistories.of_plain(Path(directory), section["history"]),
+            EarlierHistories.of_plain(Path(directory), document["history"]),
             read_json(path, "JSON, a fitted workflow")[DIGEST],
         )
-        fitted._check_vocabularies(path, section["categories"])
-        return fitted
 
     @property
     def vocabularies(self) -> Vocabularies:
@@ -263,33 +250,6 @@ class FittedWorkflow:
             )
             return frame_from_arrow(pa.concat_tables(map(made.table, range(len(made.files)))))
 
-    def _check_vocabularies(self, path: Path, stated: Mapping[str, Any]) -> None:
-        if set(stated) != set(self.domains):
-            raise MerlinSimError(
-                f"{path}: categories: expected {', '.join(self.domains)}, "
-                f"found {', '.join(stated)}."
-            )
-        for name in self.domains:
-            file = self.vocabularies.path(name)
-            if not file.is_file():
-                raise MerlinSimError(f"{file}: missing; {path} names it.")
-            if sha256(file) != stated[name].get("sha256"):
-                raise MerlinSimError(
-                    f"{file}: not the file that {path} was written with (its SHA-256 differs). "
-                    "Ids would not be those of the fitted workflow."
-                )
-            of_items = (COUNT, *self.columns.item_features, *self.columns.of_items)
-            beside = (*of_items, *self.columns.features.encoded) * (name == self.columns.item)
-            self.vocabularies.check(name, self.sizes[name], beside)
-        columns, features = self.columns, self.columns.features
-        check_item_columns(
-            self.vocabularies.path(columns.item),
-            {name: self.sizes[name] for name in columns.item_features},
-            (*features.numbers(ITEM), *features.encoded),
-            {f.name: (self.sizes[f.name], f.longest) for f in features.lists},
-            {f.name: f.size for f in features.vectors},
-        )
-
 
 def _categorifies(workflow: nvt.Workflow) -> list[Categorify]:
     nodes = iter_nodes([workflow.output_node])
@@ -304,90 +264,42 @@ def _count(text: str | None, unit: str) -> str | None:
     return text if count is None else str(count)
 
 
-def _cardinality(path: Path, name: str, stated: Any) -> int:
-    if not isinstance(stated, dict):
-        raise MerlinSimError(f"{path}: categories: expected an object per domain.")
-    size = stated.get("cardinality")
-    if type(size) is not int or size < 1:
-        raise MerlinSimError(
-            f"{path}: categories.{name}.cardinality: expected a whole number above 0, "
-            f"found {size!r:.60}."
-        )
-    return size
-
-
-LEARNED_NUMBERS = ("medians", "means", "stds", "mins", "maxs")
-OBJECTS = ("columns", "rules", "features", "categories")
-SECTIONS = (*OBJECTS, "history", "grown_from")
-
-
-def _sections(path: Path, document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The document, if it has the sections of behaviour logs."""
-    missing = [name for name in SECTIONS if name not in document]
-    if missing:
+def _histories(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """What a workflow's JSON says of the operator that makes histories, and all that it says."""
+    document = read_workflow_document(path.parent)
+    record = histories_record(document)
+    if record is None or not {"history", "grown_from"} <= set(document):
         raise MerlinSimError(
             f"{path}: expected a workflow of a behaviour log (`preprocess log`, `preprocess "
-            f"amazon-books`, `write_dataset`), found one without {', '.join(missing)}."
+            "amazon-books`, `write_dataset`), found another."
         )
-    more = [name for name in document if name not in (*GRAPH_SECTIONS, *SECTIONS)]
-    if more:
-        raise MerlinSimError(
-            f"{path}: expected the sections {', '.join((*GRAPH_SECTIONS, *SECTIONS))}, found "
-            f"{', '.join(more)} too."
-        )
-    wrong = [name for name in OBJECTS if not isinstance(document[name], dict)]
-    if wrong:
-        raise MerlinSimError(f"{path}: expected an object under each of {', '.join(wrong)}.")
-    return document
+    return record, document
+
+
+def _learned(
+    path: Path, record: Mapping[str, Any], document: Mapping[str, Any]
+) -> tuple[BehaviourColumns, SampleRules, FittedNumbers]:
+    """The columns and rules of a log, and the fitted numbers."""
+    known = operators_with(())
+    try:
+        group, learned = GroupHistories.from_config(record["config"]), record["learned"]
+        operators = {
+            name: [make_operator(path, one, known, path.parent) for one in records]
+            for name, records in number_records(document).items()
+        }
+        numbers = FittedNumbers(operators, learned["prior"], learned["counted_until"])
+    except (MerlinSimError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise MerlinSimError(f"{path}: {error}") from error
+    columns = replace(
+        group.columns, continued=False, own_time_excluded=False, steady=(), item_values=True
+    )
+    return columns, group.rules, numbers
 
 
 def read_fitted_features(path: Path) -> tuple[FeatureSet, FittedNumbers, str]:
     """Read, of a workflow.json, what it says of features beside ids, and the timestamp's column."""
-    section = _sections(path, read_workflow_document(path.parent))
-    return (*_features(path, section), str(section["columns"].get("timestamp")))
-
-
-def _features(path: Path, section: Mapping[str, Any]) -> tuple[FeatureSet, FittedNumbers]:
-    """The features beside ids, and the fitted operators of numbers."""
-    where, plain = f"{path}: features", section["features"]
-    expected = ("stated", "operators", "prior", "counted_until")
-    if sorted(plain) != sorted(expected):
-        raise MerlinSimError(f"{where}: expected {', '.join(expected)}, found {', '.join(plain)}.")
-    stated = plain["stated"]
-    features = FeatureSet() if stated is None else features_from_plain(stated, where)
-    operators = {
-        name: operators_from_plain(chain, f"{where}.operators.{name}")
-        for name, chain in plain["operators"].items()
-    }
-    for name, chain in operators.items():
-        if not all(_has_learned(operator, name) for operator in chain):
-            raise MerlinSimError(
-                f"{where}.operators.{name}: expected what its operators learned: numbers."
-            )
-    prior, until = plain["prior"], plain["counted_until"]
-    if not isinstance(prior, float) or not 0 <= prior <= 1:
-        raise MerlinSimError(f"{where}.prior: expected a share of 0.0 to 1.0, found {prior!r:.60}.")
-    if until is not None and not isinstance(until, float):
-        raise MerlinSimError(f"{where}.counted_until: expected seconds, found {until!r:.60}.")
-    return features, FittedNumbers(operators, prior, until)
-
-
-def _has_learned(operator: Any, name: str) -> bool:
-    """Whether what an operator of a number learned is numbers of its column."""
-    learned = (getattr(operator, attribute, None) for attribute in LEARNED_NUMBERS)
-    return all(
-        isinstance(found, dict) and isinstance(found.get(name), float) and isfinite(found[name])
-        for found in learned
-        if found is not None
-    )
-
-
-def _rules(path: Path, plain: Mapping[str, Any]) -> SampleRules:
-    where = f"{path}: rules"
-    try:
-        return SampleRules(**checked_arguments(plain, SampleRules, where))
-    except MerlinSimError as error:
-        raise MerlinSimError(f"{where}: {error}") from error
+    columns, _, numbers = _learned(path, *_histories(path))
+    return columns.features, numbers, columns.timestamp
 
 
 def write_fitted(
@@ -404,35 +316,11 @@ def write_fitted(
         kept: What the dataset keeps of its users' histories.
         grown_from: Whose vocabularies these grew from, if they did.
     """
-    group, numbers = group_of(workflow), fitted_numbers(workflow)
-    vocabularies, features = Vocabularies(directory / CATEGORIES), group.columns.features
     sections = {
-        "columns": columns_to_plain(group.columns),
-        "rules": group.rules.to_dict(),
-        "features": {
-            "stated": None if features == FeatureSet() else features.to_plain(),
-            "operators": {
-                name: operators_to_plain(chain) for name, chain in numbers.operators.items()
-            },
-            "prior": numbers.prior,
-            "counted_until": numbers.counted_until,
-        },
-        "categories": {
-            name: {
-                "file": f"{CATEGORIES}/{name}.parquet",
-                "cardinality": group.sizes[name],
-                "sha256": sha256(vocabularies.path(name)),
-                "grown_from": None
-                if grown_from is None
-                else {
-                    "fingerprint": sha256(grown_from.vocabularies.path(name)),
-                    "cardinality": grown_from.sizes[name],
-                },
-            }
-            for name in group.columns.domains
-        },
         "history": None if kept is None else kept.to_plain(),
-        "grown_from": None if grown_from is None else grown_from.fingerprint,
+        "grown_from": None
+        if grown_from is None
+        else {"fingerprint": grown_from.fingerprint, "sizes": grown_from.sizes},
     }
     with kept_in_vocabularies(workflow, directory / CATEGORIES):
         save_workflow(workflow, directory, **sections)

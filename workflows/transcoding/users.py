@@ -158,7 +158,7 @@ class SamplesTranscoder:
         rules = FittedWorkflow.load(path).rules
         if rules.negatives == NONE:
             raise MerlinSimError(
-                f"{path / WORKFLOW_FILE}: rules: expected negatives that were drawn, found none: "
+                f"{path / WORKFLOW_FILE}: expected negatives that were drawn, found none: "
                 "rows of samples do not tell where in a history what was only shown stands. "
                 "`merlin-sim preprocess --layout users` makes users of the log."
             )

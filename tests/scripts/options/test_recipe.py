@@ -103,8 +103,9 @@ def test_the_published_recipe_can_be_asked_for(own):
 
 def test_another_dataset_is_trained_as_published(sim_dataset, tmp_path):
     assert configured(sim_dataset) == (RunConfig(dataset_dir=sim_dataset), "")
-    ordered = {"columns": {}, "rules": {"equal_times": "item"}}  # as of amazon-books
-    (tmp_path / "workflow.json").write_text(json.dumps(ordered))
+    rules = {"equal_times": "item"}  # as of amazon-books
+    operator = {"operator": "GroupHistories", "config": {"rules": rules}}
+    (tmp_path / "workflow.json").write_text(json.dumps({"operators": [operator]}))
     assert not is_own_log(tmp_path)
     (tmp_path / "workflow.json").write_text("no JSON")
     assert not is_own_log(tmp_path)

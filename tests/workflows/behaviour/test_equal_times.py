@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from shutil import copytree
@@ -198,8 +197,8 @@ def test_a_fitted_workflow_gives_the_same_samples(made):
     wanted = pd.read_parquet(made["default"][0] / "test")
     histories = [Counter(map(str, rows["what_pos"].map(list))) for rows in (frame, wanted)]
     assert histories[0] == histories[1]
-    rules = json.loads((made["default"][0] / "workflow.json").read_text())["rules"]
-    assert (rules["equal_times"], rules["fit_on"]) == ("unknown", "all")
+    rules = fitted.rules
+    assert (rules.equal_times, rules.fit_on) == ("unknown", "all")
 
 
 def test_ids_and_popularity_are_fitted_on_rows_that_train(run, files):
@@ -250,8 +249,8 @@ def test_a_part_validates_unless_told_otherwise(run, run_cli, files):
     validation_from = int(re.search(r"what would train, from (\d+) on", output)[1])
     assert 0.03 < (before["when"] >= validation_from).mean() < 0.2
     assert len(found["validation"]) == (before["when"] >= validation_from).sum()
-    rules = json.loads((files / "time/workflow.json").read_text())["rules"]
-    assert rules["validation_from"] == str(validation_from)
+    rules = FittedWorkflow.load(files / "time").rules
+    assert rules.validation_from == str(validation_from)
     found, _ = sizes("users parted", "--test_users", 0.2)
     parts = {mapping: set(rows["who"]) for mapping, rows in found.items()}
     assert list(parts) == ["train", "validation", "test"]

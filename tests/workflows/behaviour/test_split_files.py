@@ -12,6 +12,7 @@ from rows_without_order import rows_of
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.schemas.fitted_record import fitted_features
 from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
 OPTIONS = (
@@ -111,7 +112,7 @@ def test_numbers_are_fitted_on_the_files_that_train(run, files, given):
     assert run("timed numbers", *features, *times, log="whole.parquet").exit_code == 0
     names = ("numbers", "timed numbers")
     documents = [json.loads((files / name / "workflow.json").read_text()) for name in names]
-    learned = [document["features"] for document in documents]
+    learned = [*map(fitted_features, documents)]
     assert learned[0] == learned[1]
     assert rows_of(files / "numbers", "test") == rows_of(files / "timed numbers", "test")
 

@@ -367,5 +367,5 @@ def test_rows_of_a_log_with_labels_are_refused(tmp_path, log, run_cli):
     words += ("--negatives", "none")
     result = run_cli("preprocess", "log", log, *words, *PREPROCESS)
     assert result.exit_code == 0, result.output
-    with pytest.raises(MerlinSimError, match="workflow.json: rules: expected negatives that were"):
+    with pytest.raises(MerlinSimError, match="workflow.json: expected negatives that were"):
         transcode(tmp_path / "samples", tmp_path / "users")
