@@ -41,6 +41,8 @@ _NAMES = {
         "SDIMModel",
         "SIMBlock",
         "SIMModel",
+        "STCABlock",
+        "STCAModel",
         "TWINBlock",
         "TWINModel",
         "TwoTowerModel",

@@ -20,6 +20,8 @@ from .models import SDIMBlock as SDIMBlock
 from .models import SDIMModel as SDIMModel
 from .models import SIMBlock as SIMBlock
 from .models import SIMModel as SIMModel
+from .models import STCABlock as STCABlock
+from .models import STCAModel as STCAModel
 from .models import TWINBlock as TWINBlock
 from .models import TWINModel as TWINModel
 from .models import TwoTowerModel as TwoTowerModel

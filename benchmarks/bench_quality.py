@@ -90,6 +90,7 @@ MODELS = {
     "eta": "--model_type eta",
     "sdim": "--model_type sdim",
     "twin": "--model_type twin",
+    "stca": "--model_type stca",
     "sim-counts": "--model_type sim --history_counts true",
     "twin-counts": "--model_type twin --history_counts true",
     "lifelong": "--preset lifelong",

@@ -1,4 +1,4 @@
-"""DIN, DIEN, SIM, ETA, SDIM, TWIN, DLRM and DCNv2 as Merlin models.
+"""DIN, DIEN, SIM, ETA, SDIM, TWIN, STCA, DLRM and DCNv2 as Merlin models.
 
 TensorFlow is loaded with the first name that needs it.
 
@@ -49,6 +49,7 @@ _NAMES = {
         "TWINModel",
     ),
     "sim": ("SIMBlock", "SIMModel"),
+    "stca": ("STCABlock", "STCAModel"),
     "losses": ("Outputs", "StepLosses"),
     "options": (
         "DCNv2Options",
@@ -59,6 +60,7 @@ _NAMES = {
         "ModelOptions",
         "SDIMOptions",
         "SIMOptions",
+        "STCAOptions",
         "TWINOptions",
         "TwoTowerOptions",
     ),

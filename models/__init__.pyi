@@ -21,6 +21,7 @@ from .options import ETAOptions as ETAOptions
 from .options import ModelOptions as ModelOptions
 from .options import SDIMOptions as SDIMOptions
 from .options import SIMOptions as SIMOptions
+from .options import STCAOptions as STCAOptions
 from .options import TWINOptions as TWINOptions
 from .options import TwoTowerOptions as TwoTowerOptions
 from .ranking import DCNv2Block as DCNv2Block
@@ -35,5 +36,7 @@ from .registry import load_model as load_model
 from .registry import options_type as options_type
 from .sim import SIMBlock as SIMBlock
 from .sim import SIMModel as SIMModel
+from .stca import STCABlock as STCABlock
+from .stca import STCAModel as STCAModel
 from .towers import TwoTowerBlock as TwoTowerBlock
 from .towers import TwoTowerModel as TwoTowerModel

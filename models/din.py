@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
 import tensorflow as tf
 
 from .blocks.attention import DINAttention, SummedAttention
@@ -10,24 +12,37 @@ from .blocks.serialization import register_block
 from .interest_block import InterestBlock, InterestModel
 from .interest_channels import Features
 from .losses import Outputs
-from .options import DINOptions
+from .options import DINOptions, WholeHistoryOptions
+
+AnyWhole = TypeVar("AnyWhole", bound=WholeHistoryOptions)
 
 
-@register_block
-class DINBlock(InterestBlock[DINOptions]):
+class WholeHistoryBlock(InterestBlock[AnyWhole]):
     """Attention of the target over the whole history, then the classifier's hidden layers.
 
-    hidden = layers of [target, DINAttention(target, history), user]
+    hidden = layers of [target, attention(target, history), user]
     """
 
-    options_type = DINOptions
+    def make_attention(self) -> Any:
+        """Make the attention, a block that :meth:`attend` calls."""
+        raise NotImplementedError
+
+    @property
+    def attended_dim(self) -> int:
+        """Length of what the attention gives."""
+        raise NotImplementedError
+
+    def attend(
+        self, target: tf.Tensor, history: tf.Tensor, mask: tf.Tensor, features: Features
+    ) -> tf.Tensor:
+        """Return the interest in each candidate: [users, candidates, attended_dim]."""
+        return self.attention(target, history, mask)
 
     def make_blocks(self) -> None:
         """Make the attention."""
-        policy = self._dtype_policy
         # All of what a candidate sees is read as one: nothing is a short history.
         self.split = HistorySplit(self.channels.history_length, 0, name="split")
-        self.attention = DINAttention(self.options.attention, dtype=policy, name="attention")
+        self.attention = self.make_attention()
         self.sums: SummedAttention | None = None
         if self.options.attention_sums:
             self.sums = self.make_summed_attention()
@@ -43,23 +58,39 @@ class DINBlock(InterestBlock[DINOptions]):
     def classified_dim(self) -> int:
         """Length of target, interest, sums, further features and user."""
         sums_dim = 0 if self.sums is None else self.sums.summed_dim
-        return 2 * self.item_dim + sums_dim + self.further_dim + self.user_dim
+        return self.item_dim + self.attended_dim + sums_dim + self.further_dim + self.user_dim
 
     def forward(
         self, features: Features, training: bool = False, with_objective: bool = False
     ) -> Outputs:
-        """Return the last hidden layer of a batch; DIN's objective needs nothing else."""
+        """Return the last hidden layer of a batch; the objective needs nothing else."""
         ids = {**features.user, **features.target_item, **features.positive, **features.listed}
         vectors = self.embedding(ids, with_gradient=training or with_objective)
         target = self.join_target(vectors)  # [users, candidates, dim]
         history = self.join([vectors[n] for n in self.channels.positive])  # [users, places, dim]
         mask = self.split.masks(features.real, features.seen_until).long
-        interest = self.attention(target, history, mask)  # [users, candidates, dim]
-        parts = [target, interest]
+        parts = [target, self.attend(target, history, mask, features)]
         if self.sums is not None:
             parts.append(self.sums(target, history, mask))
         rows = self.join_rows([*parts, *self.further(features, vectors)], vectors)
         return Outputs(self.classifier(rows, training=training))
+
+
+@register_block
+class DINBlock(WholeHistoryBlock[DINOptions]):
+    """DIN: attention by the dot product or by the activation unit."""
+
+    options_type = DINOptions
+
+    def make_attention(self) -> DINAttention:
+        """Make the attention that the option names."""
+        policy = self._dtype_policy
+        return DINAttention(self.options.attention, dtype=policy, name="attention")
+
+    @property
+    def attended_dim(self) -> int:
+        """Length of an item's vector, whose mean the attention gives."""
+        return self.item_dim
 
 
 @tf.keras.utils.register_keras_serializable(package="merlin_sim")

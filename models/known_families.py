@@ -33,6 +33,7 @@ from .options import (
     ETAOptions,
     SDIMOptions,
     SIMOptions,
+    STCAOptions,
     TWINOptions,
     TwoTowerOptions,
 )
@@ -112,6 +113,7 @@ OWN = (
     _of_interest("eta", ETAOptions, "long_models:ETAModel"),
     _of_interest("sdim", SDIMOptions, "long_models:SDIMModel"),
     _of_interest("twin", TWINOptions, "long_models:TWINModel", served=SERVED_WITH_TIMES),
+    _of_interest("stca", STCAOptions, "stca:STCAModel", served=SERVED_WITH_TIMES),
     Family(
         name="two_tower",
         contract=BEHAVIOUR.of("two_tower"),

@@ -122,15 +122,42 @@ class ModelOptions(CheckedOptions):
 
 
 @dataclass(frozen=True)
-class DINOptions(ModelOptions):
+class WholeHistoryOptions(ModelOptions):
+    """What can be set of every model that attends to the whole history at once."""
+
+    attention_sums: bool = False
+    """Whether the classifier reads attention without a softmax, too: see
+    :class:`~.blocks.attention.SummedAttention`."""
+
+
+@dataclass(frozen=True)
+class DINOptions(WholeHistoryOptions):
     """What can be set of DIN."""
 
     attention: str = field(default="dot", metadata=one_of(ATTENTIONS))
     """How a position is scored: ``"dot"`` or ``"activation_unit"``."""
 
-    attention_sums: bool = False
-    """Whether the classifier reads attention without a softmax, too: see
-    :class:`~.blocks.attention.SummedAttention`."""
+
+@dataclass(frozen=True)
+class STCAOptions(WholeHistoryOptions):
+    """What can be set of STCA."""
+
+    layers: int = 2
+    """How many layers of attention there are; each reads what those before it found."""
+
+    heads: int = 4
+    """Heads of each layer; they share the length of an item's vector among them."""
+
+    swiglu_dim: int | None = None
+    """Hidden size of the SwiGLU before each layer. None: twice the length of an item's vector."""
+
+    time_buckets: int | None = 32
+    """Rows of the table of time intervals, where the dataset has them; one for each power of 2.
+    None: times are not read."""
+
+    position_buckets: int | None = None
+    """Rows of the table of places, by how many interactions ago; one for each power of 2. None:
+    places are not read."""
 
 
 @dataclass(frozen=True)

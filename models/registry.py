@@ -24,7 +24,7 @@ def build_model(model_type: str, schema: Schema, **options: Any) -> Any:
 
     Args:
         model_type: ``"din"``, ``"dien"``, ``"sim"``, ``"eta"``, ``"sdim"``, ``"twin"``,
-            ``"two_tower"``, ``"dlrm"``, ``"dcnv2"``, or ``"package.module:FAMILY"``.
+            ``"stca"``, ``"two_tower"``, ``"dlrm"``, ``"dcnv2"``, or ``"package.module:FAMILY"``.
         schema: The Merlin schema of the dataset, label included.
         **options: Options of the model by name; :func:`options_type` lists them.
     """

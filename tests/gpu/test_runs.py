@@ -15,6 +15,7 @@ OF_MODEL = {
     "eta": SEARCHED,
     "sdim": LONG,
     "twin": (*SEARCHED, "--history_counts", "true"),
+    "stca": (*SMALL, "--heads", "2", "--position_buckets", "4"),
 }
 STEPS = ("--epochs", "2", "--global_batch_size", "64", "--lr", "0.01")
 
@@ -88,7 +89,7 @@ def test_other_precisions_train_nearly_so(on_gpu, sim_dataset, tmp_path, options
     assert ours == pytest.approx(expected, rel=0.05)
 
 
-@pytest.mark.parametrize("model", ["din", "dien", "eta", "sdim", "twin"])
+@pytest.mark.parametrize("model", ["din", "dien", "eta", "sdim", "twin", "stca"])
 def test_other_models_train_in_float16(on_gpu, sim_dataset, tmp_path, model):
     ours, _, _ = train(on_gpu, sim_dataset, tmp_path / "amp", "--amp", "--xla", model=model)
     expected, _, _ = train(on_gpu, sim_dataset, tmp_path / "float32", "--no_tf32", model=model)

@@ -79,6 +79,6 @@ def test_a_batch_that_holds_no_whole_rows_of_candidates_has_plain_rows(
 
 def test_a_family_takes_candidates_where_its_model_s_class_says_so():
     take = {name for name, family in families().items() if family.takes_candidates}
-    assert take == {"din", "dien", "sim", "eta", "sdim", "twin"}
+    assert take == {"din", "dien", "sim", "eta", "sdim", "twin", "stca"}
     plain = replace(families()["sim"], model="tensorflow.keras:Model")
     assert not plain.takes_candidates

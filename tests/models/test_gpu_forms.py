@@ -17,7 +17,7 @@ from merlin_sim.parallel.steps.table_rows import TableGradient, table_gradients
 
 ROWS = 24
 LENGTHS = [0, 0, 1, 2, *[3, 5, 7, 10] * 5]  # empty and short histories too
-MODELS = ("sim", "din", "dien", "eta", "sdim", "twin", "two_tower")
+MODELS = ("sim", "din", "dien", "eta", "sdim", "twin", "stca", "two_tower")
 SMALL = {"embedding_dim": 4, "stage_two_mlp_dims": (8,)}
 LONG = {**SMALL, "long_seq_length": 6}
 OPTIONS = {
@@ -27,6 +27,7 @@ OPTIONS = {
     "eta": {**LONG, "top_k": 3, "heads": 2},
     "sdim": LONG,
     "twin": {**LONG, "top_k": 3, "heads": 2},
+    "stca": {**SMALL, "heads": 2},
     "two_tower": {"embedding_dim": 4},
 }
 

@@ -12,9 +12,8 @@ def test_models_are_built_by_name(make_schema):
     for name, cls in MODELS.items():
         is_ranking = name in ("dlrm", "dcnv2")
         schema = ranking_schema() if is_ranking else make_schema()
-        options = (
-            small if is_ranking else {} if name in ("din", "two_tower") else {"long_seq_length": 6}
-        )
+        has_split = not is_ranking and name not in ("din", "stca", "two_tower")
+        options = small if is_ranking else {"long_seq_length": 6} if has_split else {}
         assert type(build_model(name, schema, embedding_dim=4, **options)) is cls
     assert options_type("sim") is SIMOptions
 

@@ -77,7 +77,7 @@ def test_histories_may_be_padded_rows(make_model, dataset, tmp_path, encoder, ev
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["din", "dien", "eta", "sdim", "twin"])
+@pytest.mark.parametrize("kind", ["din", "dien", "eta", "sdim", "twin", "stca"])
 def test_the_other_models(kind, make_model, dataset, tmp_path, encoder, events):
     model = make_model(kind)
     scorer = Scorer(Servable.open(export_model(model, dataset, tmp_path / "out")))

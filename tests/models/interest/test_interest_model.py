@@ -22,6 +22,7 @@ OPTIONS = {
     "eta": {**LONG, "top_k": 3, "hash_bits": 8},
     "sdim": {**LONG, "hashes": 4, "bits_per_hash": 2},
     "twin": {**LONG, "top_k": 3},
+    "stca": {**SMALL, "heads": 2, "position_buckets": 4},
 }
 every_model = pytest.mark.parametrize("model_type", sorted(OPTIONS))
 

@@ -47,6 +47,7 @@ OPTIONS = {
     "eta": {"long_seq_length": LONG, "top_k": 4, "heads": 2, "hash_bits": 32},
     "sdim": {"long_seq_length": LONG, "hashes": 16, "bits_per_hash": 3},
     "twin": {"long_seq_length": LONG, "top_k": 4, "heads": 2},
+    "stca": {"heads": 2},
 }
 
 
@@ -71,7 +72,7 @@ def schema_of(make_schema, length):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model_type", ["sim", "eta", "sdim", "twin"])
+@pytest.mark.parametrize("model_type", ["sim", "eta", "sdim", "twin", "stca"])
 def test_a_model_that_searches_learns_from_the_long_history(model_type, make_schema, data):
     assert learn(model_type, schema_of(make_schema, LONG + SHORT), *data, epochs=2) >= 0.75
 

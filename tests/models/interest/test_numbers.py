@@ -15,7 +15,7 @@ from merlin_sim.models.registry import load_model
 
 WIDTH, LONGEST, GENRES = 3, 2, 5
 BESIDE = ("age", "taste", "price", "look", "genres")
-KINDS = ["din", "dien", "sim", "eta", "sdim", "twin"]
+KINDS = ["din", "dien", "sim", "eta", "sdim", "twin", "stca"]
 
 
 def with_numbers(schema):

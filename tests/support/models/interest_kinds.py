@@ -23,4 +23,5 @@ OPTIONS = {
         "short_history": "none",
         "attention_sums": True,
     },
+    "stca": {"heads": 2, "position_buckets": 3},
 }

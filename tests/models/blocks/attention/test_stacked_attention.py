@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from merlin_sim.models.blocks import stacked_attention
+from merlin_sim.models.blocks.stacked_attention import StackedCrossAttention
+
+USERS, COUNT, LENGTH, DIM = 6, 4, 7, 8
+
+
+def test_contract(contract_step, arrays):
+    def inputs(batch):
+        vectors = arrays.vectors(batch, 3, 4), arrays.vectors(batch, 6, 4)
+        return (*vectors, arrays.masks(batch, 3, 6))
+
+    contract_step(lambda: StackedCrossAttention(2, 2, 3), inputs)
+
+
+@pytest.fixture
+def given(arrays):
+    """Candidates, history, mask, times of two windows and places of one."""
+    random = np.random.default_rng(0)
+    times = tf.constant(random.exponential(20.0, [USERS, 2, LENGTH]), tf.float32)
+    places = tf.broadcast_to(tf.range(LENGTH, 0, -1), [USERS, 1, LENGTH])
+    vectors = arrays.vectors(USERS, COUNT, DIM), arrays.vectors(USERS, LENGTH, DIM)
+    return (*vectors, arrays.masks(USERS, COUNT, LENGTH), times, places)
+
+
+@pytest.fixture
+def attention(given):
+    tf.keras.utils.set_random_seed(1)
+    made = StackedCrossAttention(3, 2, 4, swiglu_dim=12, time_buckets=4, position_buckets=5)
+    made(*given)
+    for variable in made.trainable_variables:  # away from ones, zeros and equal rows
+        variable.assign_add(tf.random.normal(variable.shape, stddev=0.3))
+    return made
+
+
+def computed(attention, given):
+    """The result and every gradient."""
+    with tf.GradientTape() as tape:
+        tape.watch(given[:2])
+        result = attention(*given)
+        loss = tf.reduce_sum(result**2)
+    gradients = tape.gradient(loss, [*given[:2], *attention.trainable_variables])
+    return [result, *map(tf.convert_to_tensor, gradients)]
+
+
+def assert_same(ours, theirs):
+    for one, other in zip(ours, theirs, strict=True):
+        error = np.linalg.norm(np.subtract(one, other))
+        assert error <= 1e-5 * np.linalg.norm(other) + 1e-6
+
+
+def reference(attention, candidate, history, mask, times, places):
+    """The formulas for one candidate, in numpy."""
+    w = {name: kernel.numpy().astype(np.float64) for name, kernel in attention.kernels.items()}
+
+    def normed_swiglu(x, name):
+        gate = x @ w[f"{name}_gate"]
+        x = (gate / (1 + np.exp(-gate)) * (x @ w[f"{name}_up"])) @ w[f"{name}_down"]
+        x = x - x.mean(-1, keepdims=True)
+        x = x / np.sqrt((x**2).mean(-1, keepdims=True) + stacked_attention.EPSILON)
+        return x * w[f"{name}_scale"] + w[f"{name}_offset"]
+
+    of_times, of_places = attention.of_times, attention.of_places
+    bias = of_times.table.numpy()[np.minimum(np.log2(1 + times).astype(int), 3)]
+    bias = bias + of_places.table.numpy()[np.minimum(np.log2(1 + places).astype(int), 4)]
+    found = []
+    for i in range(attention.layers):
+        fused = np.concatenate([*found, candidate]) @ w[f"fuse_{i}"] if i else candidate
+        query = normed_swiglu(fused, f"query_{i}") @ w[f"to_query_{i}"]
+        positions = normed_swiglu(history, f"history_{i}")
+        keys, values = (positions @ w[f"{kernel}_{i}"] for kernel in ("to_key", "to_value"))
+        heads = []
+        for head in range(attention.heads):
+            part = slice(head * attention.head_dim, (head + 1) * attention.head_dim)
+            scores = keys[:, part] @ query[part] / np.sqrt(attention.head_dim)
+            scores += bias[:, i * attention.heads + head]
+            weights = np.where(mask, np.exp(scores - scores.max()), 0)
+            heads.append(weights @ values[:, part] / max(weights.sum(), 1e-300))
+        found.append(np.concatenate(heads))
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize("makes_keys", [True, False])
+def test_it_is_the_papers_formulas_with_keys_and_without(makes_keys, attention, given, monkeypatch):
+    monkeypatch.setattr(attention, "makes_keys", lambda *_: makes_keys)
+    ours = attention(*given).numpy()
+    candidates, history, mask, times, places = (part.numpy() for part in given)
+    for user, place in np.ndindex(USERS, COUNT):
+        expected = reference(
+            attention,
+            *(candidates[user, place], history[user], mask[user, place]),
+            *(times[user, place * 2 // COUNT], places[user, 0]),
+        )
+        np.testing.assert_allclose(ours[user, place], expected, rtol=1e-4, atol=1e-5)
+    assert not ours[0].any(), "an empty history"
+
+
+def test_shapes_choose_the_form_and_both_are_the_same(attention, given, monkeypatch):
+    # A place costs 2 x 8 x 8 products and 2 x 8 a candidate, or 2 x 2 heads x 8 a candidate.
+    assert [attention.makes_keys(count, DIM) for count in (1, 8, 9, 1000)] == [0, 0, 1, 1]
+    few = computed(attention, given)
+    monkeypatch.setattr(attention, "makes_keys", lambda *_: True)
+    assert_same(computed(attention, given), few)
+
+
+def test_a_graph_that_does_not_know_how_many_candidates_takes_both(attention, given):
+    given = (*given[:3], given[3][:, :1], given[4])
+    many = (tf.repeat(given[0], 4, axis=1), given[1], tf.repeat(given[2], 4, axis=1), *given[3:])
+    shapes = [
+        [None, None, DIM],
+        [None, LENGTH, DIM],
+        [None, None, LENGTH],
+        *[[None, 1, LENGTH]] * 2,
+    ]
+    specs = [tf.TensorSpec(s, t.dtype) for s, t in zip(shapes, given, strict=True)]
+    in_graph = tf.function(attention, input_signature=specs)
+    for batch in (given, many):
+        np.testing.assert_allclose(in_graph(*batch), attention(*batch), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("compiled", [None, False, pytest.param(True, marks=pytest.mark.slow)])
+def test_parts_of_the_users_have_the_same_results_and_gradients(
+    compiled, attention, given, monkeypatch
+):
+    whole = computed(attention, given)
+    assert attention._parts(*given[:2]) == 1
+    monkeypatch.setattr(stacked_attention, "NUMBERS_PER_PART", 6000)
+    assert attention._parts(*given[:2]) == 2
+    run = lambda: computed(attention, given)  # noqa: E731
+    if compiled is not None:
+        run = tf.function(run, jit_compile=compiled)
+    assert_same(run(), whole)
