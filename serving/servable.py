@@ -273,6 +273,11 @@ class ServedColumns:
         return (*self.histories, *((self.intervals,) if self.intervals else ()))
 
     @property
+    def all(self) -> tuple[Column, ...]:
+        """Every column that the model reads."""
+        return (*self.of_user, *self.of_target, *self.lists)
+
+    @property
     def inputs(self) -> dict[str, tuple[npt.DTypeLike, tuple[int, ...]]]:
         """The signature: input -> dtype and shape, -1 where any length goes."""
         found: dict[str, tuple[npt.DTypeLike, tuple[int, ...]]] = {}

@@ -22,38 +22,36 @@ Scores = npt.NDArray[np.float32]
 
 def plain_batch(events: Sequence[EncodedEvent], columns: ServedColumns) -> Tensors:
     """One row for each candidate of each event, the user repeated beside it."""
+    targets = {
+        column.name: np.concatenate([event.targets[column.name] for event in events])
+        for column in columns.of_target
+    }
     counts = np.array([event.candidate_count for event in events])
-    tensors: Tensors = {}
-    for column in columns.of_user:
-        tensors[column.name] = np.repeat(
-            np.concatenate([event.users[column.name] for event in events]), counts, axis=0
-        )
-    for column in columns.of_target:
-        tensors[column.name] = np.concatenate([event.targets[column.name] for event in events])
-    for column in columns.lists:
-        rows = [event.histories[column.name] for event in events]
-        tensors |= _lists(column.name, rows, counts, columns)
-    return tensors
+    return {**user_batch(events, columns, counts), **targets}
 
 
 def one_user_batch(event: EncodedEvent, columns: ServedColumns) -> Tensors:
     """The user in one row, the candidates in one row each."""
-    tensors: Tensors = {**event.users, **event.targets}
-    for column in columns.lists:
-        rows = [event.histories[column.name]]
-        tensors |= _lists(column.name, rows, np.array([1]), columns)
-    return tensors
+    return {**user_batch([event], columns), **event.targets}
 
 
-def user_batch(events: Sequence[EncodedEvent], columns: ServedColumns) -> Tensors:
-    """One row for each event, the user's columns alone."""
+def user_batch(
+    events: Sequence[EncodedEvent],
+    columns: ServedColumns,
+    counts: npt.NDArray[np.int64] | None = None,
+) -> Tensors:
+    """The user's columns alone: ``counts`` rows for each event, or one."""
+    if counts is None:
+        counts = np.ones(len(events), np.int64)
     tensors: Tensors = {
-        column.name: np.concatenate([event.users[column.name] for event in events])
+        column.name: np.repeat(
+            np.concatenate([event.users[column.name] for event in events]), counts, axis=0
+        )
         for column in columns.of_user
     }
     for column in columns.lists:
         rows = [event.histories[column.name] for event in events]
-        tensors |= _lists(column.name, rows, np.ones(len(events), np.int64), columns)
+        tensors |= _lists(column.name, rows, counts, columns)
     return tensors
 
 
@@ -102,7 +100,7 @@ def row_parts(tensors: Tensors, columns: ServedColumns, most: int) -> Iterator[T
             offsets = tensors[name + OFFSETS][begin : end + 1]
             part[name + VALUES] = tensors[name + VALUES][offsets[0] : offsets[-1]]
             part[name + OFFSETS] = (offsets - offsets[0]).astype(np.int32)
-        for column in (*columns.of_user, *columns.of_target, *columns.lists):
+        for column in columns.all:
             if column.name not in lists:
                 part[column.name] = tensors[column.name][begin:end]
         yield part
@@ -148,7 +146,7 @@ def check_request(
         _check_rows(column.name, len(checked[column.name]), (users,))
     for column in columns.lists:
         _check_list(checked, column, columns, users, limits)
-    for column in (*columns.of_user, *columns.of_target, *columns.lists):
+    for column in columns.all:
         _check_values(checked, column)
     return IdsRequest(checked, rows, is_one_user=users != rows)
 

@@ -67,7 +67,8 @@ def score_twice(
     for judged in (challenger, current):
         judged.check(dataset)
     told = _Told.of(dataset, long_from)
-    wanted = [*challenger.columns.names, *current.columns.names, *told.names]
+    read = (column.name for model in (challenger, current) for column in model.columns.all)
+    wanted = [*read, *told.names]
     feed = open_loader(dataset, mapping, list(dict.fromkeys(wanted)), ROWS_PER_BATCH, Ranks())
     found: dict[str, list[Array]] = {}
     with narrator.phase(f"scoring {mapping} twice", len(feed)) as report:
@@ -144,7 +145,7 @@ class _Told:
 
 def _unknown(values: Array, name: str, current: Judged, dataset: DatasetDirectory) -> Array:
     """Tell which ids the current model has no vector for, or did not have when it was trained."""
-    largest = current.columns.largest.get(name)
+    largest = next((c.largest_id for c in current.columns.all if c.name == name), None)
     if largest is None and current.ids is not None:
         domain = domain_of(dataset.schema[name])
         known = None if domain is None else current.ids.domains.get(domain[0])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,23 +15,21 @@ import yaml
 from ...foundation.batch_names import OFFSETS, VALUES
 from ...foundation.digest import sha256
 from ...foundation.exceptions import MerlinSimError
+from ...models.family import Request
 from ...models.registry import family_of, model_class
 from ...models.saving import is_checkpoint, restored_model
 from ...parallel.checkpoints.checkpoint_files import SUMS
 from ...parallel.checkpoints.checkpoint_store import choose_checkpoint
 from ...schemas import SPEC_FILE
-from ...schemas.channels import HISTORY_TIME_INTERVALS, POSITIVE_HISTORY, channels_of
+from ...schemas.channels import channels_of
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.fingerprint import fingerprint
-from ...schemas.known_keys import IdsNote, domain_of, other_meanings
+from ...schemas.known_keys import IdsNote, other_meanings
 from ...schemas.source_files import TRAIN
 from ...training.checkpoints.run_state import IDS, check_facts, replayed_dataset
 from ...training.evaluation.prediction import Predictor
 from ..scorer import Scorer
-from ..servable import MANIFEST, Servable, ServedColumns
-
-if TYPE_CHECKING:
-    from merlin.schema import Schema
+from ..servable import MANIFEST, Column, Servable, ServedColumns
 
 Say = Callable[[str], None]
 
@@ -41,13 +39,13 @@ class Judged:
     """A model that scores rows of a dataset that it may not have been trained on."""
 
     path: Path
-    columns: ModelColumns
+    columns: ServedColumns
     ids: IdsNote | None
     """What its ids mean; None where it does not tell."""
     origin: dict[str, Any]
     """Where it came from, as JSON can hold it."""
     predict: Callable[[dict[str, Array]], Array]
-    """Columns as :meth:`.ModelColumns.as_served` gives them -> click probabilities, [rows]."""
+    """Columns as :func:`as_served` gives them -> click probabilities, [rows]."""
 
     def score(self, batch: Batch) -> Array:
         """Score rows as a server would.
@@ -55,7 +53,7 @@ class Judged:
         Raises:
             MerlinSimError: Where it gives something else than probabilities.
         """
-        scores = self.predict(self.columns.as_served(batch))
+        scores = self.predict(as_served(batch, self.columns))
         right = (scores >= 0) & (scores <= 1)  # NaN is neither
         if not right.all():
             raise MerlinSimError(
@@ -79,7 +77,8 @@ class Judged:
             MerlinSimError: With all of that.
         """
         schema = dataset.schema
-        missing = [name for name in self.columns.names if name not in schema.column_names]
+        names = [column.name for column in self.columns.all]
+        missing = [name for name in names if name not in schema.column_names]
         problems = [f"it has no column {name}, which the model reads" for name in missing]
         if self.ids is not None:
             problems += other_meanings(self.ids, schema, dataset.path)
@@ -189,11 +188,15 @@ def _of_checkpoint(path: Path, checkpoints: Path, say: Say) -> Judged:
             f"{checkpoint.path}: a {type(model).__name__} has no attribute `schema`, which would "
             "tell what it reads: `merlin-sim export` it, and give the export."
         )
-    names = family_of(model).served_columns(channels_of(schema))
+    family = family_of(model)
+    if family.request is Request.ROWS:
+        columns = ServedColumns.of_rows(schema, family.served_columns(channels_of(schema)))
+    else:
+        columns = ServedColumns.read(schema)
     predictor = Predictor(model, parts=not tf.config.list_logical_devices("GPU"))
 
-    def predict(columns: dict[str, Array]) -> Array:
-        batch = {name: tf.constant(values) for name, values in columns.items()}
+    def predict(rows: dict[str, Array]) -> Array:
+        batch = {name: tf.constant(values) for name, values in rows.items()}
         scores: Array = predictor(batch).numpy()
         return scores
 
@@ -207,13 +210,12 @@ def _of_checkpoint(path: Path, checkpoints: Path, say: Say) -> Judged:
         "model_type": checkpoint.facts["model_type"],
     }
     ids = IdsNote.parse(checkpoint.facts.get(IDS))
-    return Judged(path, ModelColumns.of(schema, names), ids, origin, predict)
+    return Judged(path, columns, ids, origin, predict)
 
 
 def _of_servable(path: Path) -> Judged:
     servable = Servable.open(path)
     manifest, columns = servable.manifest, servable.columns
-    names = list(manifest["request"]["columns"])
     scorer = Scorer(servable)
 
     def predict(rows: dict[str, Array]) -> Array:
@@ -229,8 +231,7 @@ def _of_servable(path: Path) -> Judged:
         "replayed_dataset": manifest["checkpoint"].get("replayed_dataset"),
         "model_type": manifest["model"]["type"],
     }
-    columns_read = ModelColumns.of(servable.schema, names)
-    return Judged(path, columns_read, servable.ids, origin, predict)
+    return Judged(path, columns, servable.ids, origin, predict)
 
 
 def _signature_inputs(rows: dict[str, Array], columns: ServedColumns) -> dict[str, Array]:
@@ -256,60 +257,35 @@ Array = npt.NDArray[Any]
 Batch = Mapping[str, Array]
 
 
-@dataclass(frozen=True)
-class ModelColumns:
-    """What a model reads of a row."""
+def as_served(batch: Batch, columns: ServedColumns) -> dict[str, Array]:
+    """Give rows the form in which a server would give them to the model.
 
-    names: tuple[str, ...]
-    largest: Mapping[str, int]
-    """Column of ids -> the last id that the model has a vector for."""
-    histories: tuple[str, ...]
-    """The columns of a history, all equally long; the item's is the first. None of plain rows."""
-    longest: int
-    """Positions of a history that the model reads."""
+    Ids that the model has no vector for are 0; such an item in a history is left out, and of a
+    longer history the newest positions are read.
 
-    @classmethod
-    def of(cls, schema: Schema, names: Sequence[str]) -> ModelColumns:
-        """Read them off the schema of the dataset that the model was trained on.
-
-        Args:
-            schema: With all of the dataset's columns.
-            names: Those that inference reads.
-        """
-        channels = channels_of(schema)
-        aligned = (POSITIVE_HISTORY, HISTORY_TIME_INTERVALS)
-        histories = [n for channel in aligned for n in channels.get(channel, ()) if n in names]
-        found = {name: domain_of(schema[name]) for name in names}
-        largest = {name: domain[1] for name, domain in found.items() if domain is not None}
-        longest = int(schema[histories[0]].value_count.max) if histories else 0
-        return cls(tuple(names), largest, tuple(histories), longest)
-
-    def as_served(self, batch: Batch) -> dict[str, Array]:
-        """Give rows the form in which a server would give them to the model.
-
-        Ids that the model has no vector for are 0; such an item in a history is left out, and of a
-        longer history the newest positions are read.
-
-        Args:
-            batch: Of each column [rows] or, padded on the left with 0, [rows, positions].
-        """
-        rows = {name: self._known(name, batch[name]) for name in self.names}
-        if not self.histories:
-            return rows
-        kept = rows[self.histories[0]] > 0
-        left_out = (batch[self.histories[0]] > 0) & ~kept
-        # Positions that stay move to the right end in their order, where the newest stands.
-        order = np.argsort(kept, axis=1, kind="stable") if left_out.any() else None
-        for name in self.histories:
-            values = rows[name]
-            if order is not None:
-                values = np.take_along_axis(np.where(kept, values, 0), order, axis=1)
-            rows[name] = _of_width(values, self.longest)
+    Args:
+        batch: Of each column [rows] or, padded on the left with 0, [rows, positions].
+        columns: What the model reads.
+    """
+    rows = {column.name: _known(batch[column.name], column) for column in columns.all}
+    if not columns.histories:
         return rows
+    items = columns.histories[0].name
+    kept = rows[items] > 0
+    left_out = (batch[items] > 0) & ~kept
+    # Positions that stay move to the right end in their order, where the newest stands.
+    order = np.argsort(kept, axis=1, kind="stable") if left_out.any() else None
+    for column in columns.lists:
+        values = rows[column.name]
+        if order is not None:
+            values = np.take_along_axis(np.where(kept, values, 0), order, axis=1)
+        rows[column.name] = _of_width(values, columns.longest)
+    return rows
 
-    def _known(self, name: str, values: Array) -> Array:
-        largest = self.largest.get(name)
-        return values if largest is None else np.where(values > largest, 0, values)
+
+def _known(values: Array, column: Column) -> Array:
+    largest = column.largest_id
+    return values if largest is None else np.where(values > largest, 0, values)
 
 
 def _of_width(values: Array, width: int) -> Array:

@@ -8,13 +8,22 @@ import numpy as np
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.serving.deployment.judged import Judged, ModelColumns
+from merlin_sim.serving.deployment.judged import Judged, as_served
+from merlin_sim.serving.servable import Column, ServedColumns
 
-COLUMNS = ModelColumns(
-    names=("who", "item", "kind", "seen", "kinds_seen", "ages", "price"),
-    largest={"who": 3, "item": 9, "kind": 4, "seen": 9, "kinds_seen": 4},
-    histories=("seen", "kinds_seen", "ages"),
+
+def column(name: str, largest: int | None, dtype: str = "int64") -> Column:
+    return Column(name, name, np.dtype(dtype), largest)
+
+
+COLUMNS = ServedColumns(
+    users=(column("who", 3),),
+    targets=(column("item", 9), column("kind", 4)),
+    histories=(column("seen", 9), column("kinds_seen", 4)),
+    intervals=column("ages", None, "float32"),
     longest=3,
+    is_ragged=False,
+    target_numbers=(column("price", None, "float32"),),
 )
 
 
@@ -35,7 +44,7 @@ def test_ids_without_a_vector_are_unknown_and_leave_histories():
     given = batch(
         [[0, 1, 12, 2], [7, 8, 9, 9]], [[0, 1, 2, 3], [4, 5, 1, 2]], [[0, 5, 6, 7], [1, 2, 3, 4]]
     )
-    found = COLUMNS.as_served(given)
+    found = as_served(given, COLUMNS)
     assert found["who"].tolist() == [3, 0]
     assert found["item"].tolist() == [0, 9]
     assert found["kind"].tolist() == [4, 0]
@@ -46,7 +55,7 @@ def test_ids_without_a_vector_are_unknown_and_leave_histories():
 
 
 def test_a_shorter_dataset_is_padded():
-    found = COLUMNS.as_served(batch([[5, 6]], [[1, 2]], [[3, 4]]))
+    found = as_served(batch([[5, 6]], [[1, 2]], [[3, 4]]), COLUMNS)
     assert found["seen"].tolist() == [[0, 5, 6]]
     assert found["ages"].tolist() == [[0, 3, 4]]
 
@@ -54,7 +63,7 @@ def test_a_shorter_dataset_is_padded():
 def test_what_the_model_knows_stays_as_it_is():
     given = batch([[0, 1, 2]], [[0, 1, 2]], [[0, 1, 2]])
     given["item"] = np.array([9])
-    for name, values in COLUMNS.as_served(given).items():
+    for name, values in as_served(given, COLUMNS).items():
         assert np.array_equal(values, given[name])
 
 
