@@ -19,7 +19,6 @@ from .event import parse_json
 from .histories.store import (
     HistoryStore,
     Interaction,
-    InteractionError,
     StoreError,
     parse_interaction,
 )
@@ -165,7 +164,7 @@ class Appends:
                 found.append(parse_interaction(one))
                 self._user.check(one["user"], "user")
                 self._check_item(one["item"])
-            except (InteractionError, RequestError) as error:
+            except RequestError as error:
                 where = f"interaction {place}: " if several else ""
                 raise RequestError(f"{where}{error}") from error
         return found

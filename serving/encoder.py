@@ -24,20 +24,24 @@ from .event import (
     csv_key,
     csv_list,
     csv_numbers,
-    missing_keys,
     number_of,
     parse_event,
-    refuse_all,
 )
 from .histories.store import Reading, StoreError, as_text
-from .limits import Limits, RequestError, UnavailableError
+from .limits import (
+    Limits,
+    RequestError,
+    UnavailableError,
+    check_storable,
+    missing_keys,
+    refuse_all,
+)
 from .lookups import (
     UNSEEN,
     IdLookup,
     Lookup,
     VocabularyLookup,
     as_in_log,
-    check_storable,
     read_workflow,
 )
 from .numbers import NumberEncoder, PlainNumbers, WorkflowNumbers

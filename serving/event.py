@@ -10,7 +10,7 @@ is oldest first.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
@@ -22,7 +22,7 @@ from ..schemas.channels import UNITS_OF_INTERVALS
 from ..workflows.feature import FeatureSet
 from ..workflows.raw_values import can_be_number
 from ..workflows.times import EXPECTED_DATE, moments_of, seconds_of
-from .limits import Limits, RequestError
+from .limits import Limits, RequestError, missing_keys, refuse_all
 from .servable import ServedColumns
 
 CANDIDATES = "candidates"
@@ -30,8 +30,6 @@ HISTORY = "history"
 Item = tuple[Any, ...]
 """The raw key of each item feature, the item's first; ``NOT_GIVEN`` where it is to be looked up."""
 NOT_GIVEN = object()
-MOST_LISTED = 10
-"""How many problems with the keys of an event a message lists."""
 
 
 @dataclass(frozen=True)
@@ -96,27 +94,6 @@ def parse_event(
         {name: fields[name] for name in of_user},
         [_given(item, of_item) for item in candidates] if of_item else (),
     )
-
-
-def missing_keys(fields: Mapping[str, Any], names: Iterable[str]) -> Iterator[str]:
-    """Say which keys an object lacks; nothing where it has them all."""
-    missing = [name for name in names if name not in fields]
-    if missing:
-        received = ", ".join(map(repr, fields)) or "none"
-        keys = "the key" if len(missing) == 1 else "the keys"
-        yield f"expected {keys} {', '.join(map(repr, missing))}, received only: {received:.200}"
-
-
-def refuse_all(problems: Sequence[str]) -> None:
-    """Refuse an event that has problems.
-
-    Raises:
-        RequestError: With the first :data:`MOST_LISTED` problems, and how many more there are.
-    """
-    if problems:
-        more = len(problems) - MOST_LISTED
-        listed = [*problems[:MOST_LISTED], *([f"and {more:,} more"] if more > 0 else [])]
-        raise RequestError("; ".join(listed))
 
 
 def _wrong_keys(

@@ -21,7 +21,7 @@ from ..workflows.feature import LEVELS, FeatureSet, Number
 from ..workflows.fitted_numbers import FittedNumbers, expected_of
 from ..workflows.preprocess.fitted import read_fitted_features
 from ..workflows.raw_values import category_of, numbers_of
-from .limits import RequestError
+from .limits import RequestError, check_storable
 from .servable import WORKFLOW, Servable
 
 ID, KEY = "id", "key"
@@ -36,24 +36,6 @@ TRIED = (1.0, 0.5, 10.0, 100.0, 0.0, 1000.0, -1.0)
 def a_number(takes: Callable[[float], bool]) -> float:
     """Give a number for an example, which ``takes`` says is accepted, if any of some is."""
     return next(filter(takes, TRIED), TRIED[0])
-
-
-def check_storable(key: str | int, where: str) -> None:
-    """Refuse a key that no log can hold, nor a file of scores or a store of histories.
-
-    Raises:
-        RequestError: Where it has a lone surrogate, or more than 64 bits.
-    """
-    if isinstance(key, int):
-        if not -(2**63) <= key < 2**63:
-            raise RequestError(f"{where}: expected a whole number of 64 bits, received {key!r:.60}")
-        return
-    try:
-        key.encode()
-    except UnicodeEncodeError:
-        raise RequestError(
-            f"{where}: expected text, received a lone surrogate in {key!a:.60}"
-        ) from None
 
 
 class Lookup(ABC):

@@ -32,9 +32,9 @@ from ..workflows.fitted_numbers import FittedNumbers, cross_ids
 from ..workflows.raw_features import fits_feature, read_feature, read_unfit
 from ..workflows.raw_values import can_be_number, keys_of_lists, matrix_of
 from ..workflows.times import moments_of
-from .event import csv_numbers, number_of, refuse_all
-from .limits import RequestError
-from .lookups import TRIED, Lookup, a_number, check_storable
+from .event import csv_numbers, number_of
+from .limits import RequestError, check_storable, refuse_all
+from .lookups import TRIED, Lookup, a_number
 from .servable import Column, ServedColumns
 
 Array = npt.NDArray[Any]

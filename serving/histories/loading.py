@@ -19,7 +19,8 @@ from ...workflows.preprocess.fitted import FittedWorkflow
 from ...workflows.rules import ITEM_ORDER
 from ...workflows.table_log import TableLog
 from ...workflows.text_lines import SKIP, BadRow, BadRows, refuse
-from .store import ITEM, USER, Interaction, InteractionError, check_time, key_text
+from ..limits import RequestError
+from .store import ITEM, USER, Interaction, check_time, key_text
 
 DATES = "date in ns"
 """Times that are too fine: they are kept in microseconds."""
@@ -111,5 +112,5 @@ def _interactions(
                 Interaction(key_text(user, USER), key_text(item, ITEM), check_time(time))
                 for user, item, time in zip(users, items, times.tolist(), strict=True)
             ]
-        except InteractionError as error:
+        except RequestError as error:
             raise MerlinSimError(f"{path}: {error}.") from error

@@ -9,16 +9,13 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 from ...foundation.exceptions import MerlinSimError
+from ..limits import RequestError, check_fields, check_storable
 
 USER, ITEM, TIME = "user", "item", "time"
 LARGEST_TIME = 1 << 53
 """Times are compared as floats of 64 bits, in which larger whole numbers fall together."""
 LONGEST_KEY = 1 << 12
 """Characters of a user's or an item's key, as JSON."""
-
-
-class InteractionError(MerlinSimError):
-    """An interaction that cannot be kept; the message says what was expected and what came."""
 
 
 class Interaction(NamedTuple):
@@ -39,17 +36,9 @@ def parse_interaction(fields: Any) -> Interaction:
     Interaction(user='"A1"', item='{"item_id":"B7"}', time=12)
 
     Raises:
-        InteractionError: With the first thing that is wrong.
+        RequestError: With the first thing that is wrong.
     """
-    if not isinstance(fields, Mapping):
-        raise InteractionError(f"expected an object, received {fields!r:.60}")
-    for name in (USER, ITEM):
-        if name not in fields:
-            received = ", ".join(map(repr, fields)) or "none"
-            raise InteractionError(f"expected the key {name!r}, received only: {received:.200}")
-    unknown = [name for name in fields if name not in (USER, ITEM, TIME)]
-    if unknown:
-        raise InteractionError(f"expected only {USER}, {ITEM}, {TIME}, received {unknown[0]!r:.60}")
+    check_fields(fields, (USER, ITEM), (TIME,))
     return Interaction(
         key_text(fields[USER], USER), _item_text(fields[ITEM]), check_time(fields.get(TIME))
     )
@@ -67,26 +56,17 @@ def key_text(key: Any, where: str) -> str:
     ('7', '"7"')
 
     Raises:
-        InteractionError: Where it is no text and no whole number, too long, or one that no log
+        RequestError: Where it is no text and no whole number, too long, or one that no log
             can hold; with ``where``.
     """
     if isinstance(key, bool) or not isinstance(key, str | int):
-        raise InteractionError(f"{where}: expected a text or a whole number, received {key!r:.60}")
-    if isinstance(key, int) and not -(2**63) <= key < 2**63:
-        raise InteractionError(
-            f"{where}: expected a whole number of 64 bits, received one of {key.bit_length()} bits"
-        )
+        raise RequestError(f"{where}: expected a text or a whole number, received {key!r:.60}")
+    check_storable(key, where)
     text = as_text(key)
     if len(text) > LONGEST_KEY:
-        raise InteractionError(
+        raise RequestError(
             f"{where}: expected a key of at most {LONGEST_KEY:,} characters, received {len(text):,}"
         )
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # half of a pair of surrogates, which no store can write
-        raise InteractionError(
-            f"{where}: expected characters of Unicode, received {key!a:.60}"
-        ) from None
     return text
 
 
@@ -94,7 +74,7 @@ def _item_text(item: Any) -> str:
     if not isinstance(item, Mapping):
         return key_text(item, ITEM)
     if not item:
-        raise InteractionError(f"{ITEM}: expected at least one key, received {{}}")
+        raise RequestError(f"{ITEM}: expected at least one key, received {{}}")
     keys = (f"{as_text(name)}:{key_text(key, f'{ITEM}.{name}')}" for name, key in item.items())
     return "{" + ",".join(keys) + "}"
 
@@ -103,14 +83,14 @@ def check_time(time: Any) -> float | None:
     """A time as it is kept.
 
     Raises:
-        InteractionError: Where it is no number that can be compared with others.
+        RequestError: Where it is no number that can be compared with others.
     """
     if time is None:
         return None
     if isinstance(time, bool) or not isinstance(time, int | float) or not math.isfinite(time):
-        raise InteractionError(f"{TIME}: expected a number, received {time!r:.60}")
+        raise RequestError(f"{TIME}: expected a number, received {time!r:.60}")
     if abs(time) > LARGEST_TIME:
-        raise InteractionError(
+        raise RequestError(
             f"{TIME}: expected a number between -2^53 and 2^53, received {time!r:.60}: "
             "count in microseconds or longer"
         )

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...foundation.exceptions import MerlinSimError
 from ..event import parse_json
-from ..histories.store import InteractionError, key_text
-from ..limits import RequestError
+from ..histories.store import key_text
+from ..limits import RequestError, check_fields
 from ..servable import Servable
 from ..triton.repository import TEXT, ServedModel, TritonModel, TritonTensor
 from .index import check_index, import_faiss
@@ -141,22 +141,12 @@ def read_request(text: bytes | str, most: int) -> RecommendRequest:
     fields = parse_json(text)
     if isinstance(fields, RequestError):
         raise fields
-    if not isinstance(fields, Mapping):
-        raise RequestError(f"expected an object, received {fields!r:.60}")
-    unknown = [name for name in fields if name not in (USER, TOP, FACTS)]
-    if unknown:
-        raise RequestError(f"expected only {USER}, {TOP}, {FACTS}, received {unknown[0]!r:.60}")
-    if USER not in fields:
-        raise RequestError(
-            f"expected the key {USER!r}, received only: {', '.join(map(repr, fields)) or 'none'}"
-        )
+    check_fields(fields, (USER,), (TOP, FACTS))
+    key_text(fields[USER], USER)
     try:
-        key_text(fields[USER], USER)
         json.dumps(fields, ensure_ascii=False).encode()
-    except InteractionError as error:
-        raise RequestError(str(error)) from error
-    except UnicodeEncodeError:  # half of a pair of surrogates
-        raise RequestError(f"{FACTS}: expected characters of Unicode") from None
+    except UnicodeEncodeError:
+        raise RequestError(f"{FACTS}: expected text, received a lone surrogate") from None
     return RecommendRequest(fields[USER], _top(fields, most), _facts(fields.get(FACTS, {})))
 
 

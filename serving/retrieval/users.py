@@ -172,7 +172,7 @@ class StoreHistories:
         """Return the history of each user who has one, by raw key.
 
         Raises:
-            InteractionError: Where one is no key.
+            RequestError: Where one is no key.
             StoreError: Where the store cannot be read.
         """
         found = {}
@@ -187,7 +187,7 @@ class StoreHistories:
         """Return the history of each user, read together; None of one who has none.
 
         Raises:
-            InteractionError: Where one is no key.
+            RequestError: Where one is no key.
         """
         keys = [key_text(user, USER) for user in users]
         told: list[UserHistory | StoreError | None] = []

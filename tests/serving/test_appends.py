@@ -58,7 +58,7 @@ def test_one_and_several_are_kept(store):
             json.dumps({"user": 2**70, "item": 1}).encode(),
             "user: expected a whole number of 64 bits",
         ),
-        (b'{"user": "\\ud800", "item": 1}', "user: expected characters of Unicode"),
+        (b'{"user": "\\ud800", "item": 1}', "user: expected text, received a lone surrogate"),
         (json.dumps([0] * (MOST + 1)).encode(), "at most 10,000 interactions, received 10,001"),
     ],
 )

@@ -170,13 +170,14 @@ def append(store: str, source: Iterable[bytes]) -> None:
 
 
 def _pieces(lines: Iterable[bytes]) -> Iterator[list[Interaction]]:
-    from ....serving.histories.store import InteractionError, parse_interaction
+    from ....serving.histories.store import parse_interaction
+    from ....serving.limits import RequestError
 
     piece: list[Interaction] = []
     for number, line in enumerate(lines, start=1):
         try:
             piece.append(parse_interaction(json.loads(line)))
-        except (ValueError, RecursionError, InteractionError) as error:
+        except (ValueError, RecursionError, RequestError) as error:
             if piece:
                 yield piece
             raise MerlinSimError(f"line {number}: {error}.") from error

@@ -10,12 +10,8 @@ import pytest
 from in_process import answer, run
 
 from merlin_sim.serving.histories.open_store import open_store
-from merlin_sim.serving.histories.store import (
-    LONGEST_KEY,
-    InteractionError,
-    as_text,
-    parse_interaction,
-)
+from merlin_sim.serving.histories.store import LONGEST_KEY, as_text, parse_interaction
+from merlin_sim.serving.limits import RequestError
 
 COLUMNS = ["--user_column", "user", "--item_column", "item", "--timestamp_column", "time"]
 
@@ -212,12 +208,12 @@ def test_lines_are_appended_and_shown(tmp_path):
         ({"user": 1, "item": {}}, "item: expected at least one key"),
         ({"user": 1, "item": {"a": [1]}}, "item.a: expected a text or a whole number"),
         ({"user": 1, "item": "x" * LONGEST_KEY}, "at most 4,096 characters"),
-        ({"user": "\ud800", "item": 1}, "user: expected characters of Unicode"),
+        ({"user": "\ud800", "item": 1}, "user: expected text, received a lone surrogate"),
         ({"user": 1, "item": 1, "time": "noon"}, "time: expected a number"),
         ({"user": 1, "item": 1, "time": float("nan")}, "time: expected a number"),
         ({"user": 1, "item": 1, "time": 1 << 60}, "count in microseconds"),
     ],
 )
 def test_an_interaction_that_cannot_be_kept_is_refused(fields, says):
-    with pytest.raises(InteractionError, match=says):
+    with pytest.raises(RequestError, match=says):
         parse_interaction(fields)

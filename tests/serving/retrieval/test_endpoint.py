@@ -90,8 +90,8 @@ def test_what_is_not_said_is_as_documented():
         ('{"user": null}', "user: expected a text or a whole number, received None"),
         ('{"user": true}', "user: expected a text or a whole number, received True"),
         (json.dumps({"user": "x" * 5000}), "user: expected a key of at most 4,096 characters"),
-        ('{"user": "\\ud800"}', "user: expected characters of Unicode"),
-        ('{"user": 1, "facts": {"a": "\\ud800"}}', "facts: expected characters of Unicode"),
+        ('{"user": "\\ud800"}', "user: expected text, received a lone surrogate"),
+        ('{"user": 1, "facts": {"a": "\\ud800"}}', "facts: expected text, received a lone"),
         (
             '{"user": 1, "top": 31}',
             "top: expected a whole number from 1 to 30, as many items as are retrieved",
