@@ -204,6 +204,7 @@ def test_setup_container_refuses_an_environment_without_tensorflow(tmp_path):
     assert "tensorflow is not installed here" in run(script, code=2, env=environment)
 
 
+@pytest.mark.slow
 def test_setup_container_refuses_what_it_does_not_know(tmp_path):
     """A package of the base that is another than assumed is named with both versions."""
     clone = tmp_path / "merlin_sim"
@@ -216,6 +217,7 @@ def test_setup_container_refuses_what_it_does_not_know(tmp_path):
     assert "click" not in said
 
 
+@pytest.mark.slow
 def test_setup_container_finds_a_package_by_the_module_that_it_brings(tmp_path):
     """cupy is cupy-cuda12x in one container and cupy-cuda11x in another."""
     clone, site = tmp_path / "merlin_sim", tmp_path / "site"

@@ -112,6 +112,7 @@ def test_both_sets_have_what_is_not_about_a_gpu_in_the_same_versions():
     assert gpu["tensorflow"] == cpu["tensorflow"] == "2.12.1"
 
 
+@pytest.mark.slow
 def test_a_lock_is_installed_whatever_its_packages_ask_of_one_another(tmp_path):
     """The large set holds pandas 2 beside a Merlin that asks for pandas 1."""
     wheels, lock = tmp_path / "wheels", tmp_path / "requirements" / "lock.txt"

@@ -90,6 +90,7 @@ def test_the_rooms_stand_on_floors():
     assert {folder.relative_to(ROOT).parts[0] for folder in folders()} == set(MAY_IMPORT)
 
 
+@pytest.mark.slow
 def test_no_imports_run_in_a_circle():
     try:
         TopologicalSorter({module: imports(module) for module in MODULES}).prepare()
@@ -97,6 +98,7 @@ def test_no_imports_run_in_a_circle():
         pytest.fail(" imports ".join(reversed(error.args[1])))
 
 
+@pytest.mark.slow
 def test_no_imports_run_in_a_circle_between_folders():
     between: dict[str, set[str]] = {}
     for module in MODULES:

@@ -123,6 +123,7 @@ def test_the_samples_are_those_of_before(datasets, case):
     assert digest(loader) == BEFORE[case]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("candidates", [1, 8])
 @pytest.mark.parametrize("not_in_history", [False, True])
 def test_eager_graph_and_xla_give_the_same_integers(datasets, candidates, not_in_history):
@@ -179,6 +180,7 @@ def test_the_places_of_streamed_users_are_those_of_all(datasets):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_a_dropped_iterator_leaves_no_thread(datasets):
     dataset = datasets(True, None, 1, True, "popularity")
     before = set(threading.enumerate())
@@ -211,6 +213,7 @@ def test_users_read_by_merlins_own_loader_give_the_same_samples(datasets):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", [4096, 0.01])
 def test_files_come_in_the_order_of_the_spec(datasets, tmp_path, memory):
     """Merlin would sort them by name."""

@@ -22,6 +22,8 @@ from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.scripts.main import cli
 from merlin_sim.workflows.preprocess import dataset_writer
 
+pytestmark = pytest.mark.slow
+
 LENGTH = 12
 FEATURES = """
 features:
@@ -176,7 +178,6 @@ def with_channels(loader, dataset):
     return loader
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind, moving",
     [*((kind, False) for kind in KINDS), ("labels and two negatives", True), ("behaviours", True)],
@@ -191,7 +192,6 @@ def test_rows_of_users_are_the_samples_that_are_stored(datasets, kind, moving):
         np.testing.assert_array_equal(made, stored)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind, memory",
     [*((kind, 4096) for kind in KINDS), ("labels", 0.005), ("behaviours and labels", 0.005)],
@@ -217,7 +217,6 @@ def test_where_ids_of_items_change_a_row_has_one_position(datasets):
         loader_of(users, candidates=6)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("candidates", [1, 3])
 @pytest.mark.parametrize("kind", ["labels and two negatives", "behaviours"])
 def test_eager_graph_and_xla_give_the_same_numbers(datasets, kind, candidates):

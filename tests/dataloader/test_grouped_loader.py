@@ -95,6 +95,7 @@ def test_the_candidates_are_the_samples_and_see_what_those_see(users, mapping, c
     np.testing.assert_array_equal(in_order(rows), in_order(truth_of(users, mapping)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("candidates", [4, 12])
 def test_a_position_has_as_many_negatives_as_the_dataset_says(tmp_path, candidates):
     rules = replace(RULES, negatives_per_positive=3)
@@ -114,6 +115,7 @@ def test_a_position_has_as_many_negatives_as_the_dataset_says(tmp_path, candidat
         feed_of(users, 16, candidates=2)
 
 
+@pytest.mark.slow
 def test_no_negative_is_an_item_of_the_history_where_the_dataset_says_so(tmp_path):
     """Draws that are none stay; rows have the same, and two epochs of fresh ones are clean too."""
     files, drawn = [[[0, 9, 30, 14, 120], [25]]], {}

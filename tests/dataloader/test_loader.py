@@ -48,6 +48,7 @@ layouts = st.lists(
 ).filter(lambda files: sum(map(sum, files)) > 0)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=25,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -342,6 +343,7 @@ def test_memory_is_flat_over_epochs_and_far_below_the_dataset(tmp_path):
     assert max(fed["peaks"]) - fed["before"] < 40 * 16e6 / 2
 
 
+@pytest.mark.slow
 def test_it_feeds_keras_fit_for_exactly_its_epochs(tmp_path):
     dataset = open_dataset(write_files(tmp_path, [[33, 20]]))
     loader = RowLoader(dataset, 8, shuffle=True)

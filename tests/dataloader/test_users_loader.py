@@ -75,6 +75,7 @@ def test_a_step_is_traced_once_though_the_last_batch_has_fewer_rows(users, candi
     assert not all(of_step.all() for of_step in weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", [0, 100])
 def test_whoever_drops_an_iterator_leaves_no_thread(users, memory):
     before = set(threading.enumerate())
@@ -86,6 +87,7 @@ def test_whoever_drops_an_iterator_leaves_no_thread(users, memory):
     assert set(threading.enumerate()) <= before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mapping", ["train", "test"])
 def test_a_position_has_as_many_negatives_as_the_dataset_says(tmp_path, mapping):
     lengths = np.random.default_rng(1).integers(0, 12, 30).tolist()
@@ -201,6 +203,7 @@ def test_an_epoch_has_an_order_of_its_own_and_it_comes_again(users):
     np.testing.assert_array_equal(np.concatenate(batches_of(feed)), second[3 * 64 :])
 
 
+@pytest.mark.slow
 def test_fresh_negatives_are_others_in_every_epoch_and_the_same_when_it_comes_again(users):
     feed = feed_of(users, 64, shuffle=True, fresh_negatives=True)
     for epoch in (0, 1):

@@ -43,6 +43,7 @@ def machine(monkeypatch):
     return choose
 
 
+@pytest.mark.slow
 def test_a_gpu_that_both_can_use_is_used(machine):
     machine()
     assert settle_training(ONE) is None
@@ -59,6 +60,7 @@ def test_without_tensorflows_libraries_a_run_is_on_the_cpu(machine):
     assert not merlin.core.has_gpu.HAS_GPU
 
 
+@pytest.mark.slow
 def test_without_cudf_the_model_keeps_the_gpu(machine):
     machine(cudf=False)
     told = settle_training(ONE)
@@ -67,6 +69,7 @@ def test_without_cudf_the_model_keeps_the_gpu(machine):
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"  # TensorFlow's
 
 
+@pytest.mark.slow
 def test_preprocessing_without_cudf_is_on_the_cpu_in_every_worker(machine):
     machine(cudf=False)
     assert settle_preprocessing(ONE).startswith("runs on the CPU: cudf cannot be used: ")

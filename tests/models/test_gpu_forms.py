@@ -64,6 +64,7 @@ def test_a_step_is_the_same_with_ties_and_short_histories(
     assert_same_steps(model, batch, tf.cast(labels, tf.float32))
 
 
+@pytest.mark.slow
 def test_a_step_of_users_x_candidates_is_the_same(make_schema, make_columns, as_batch):
     schema = make_schema(items=(5, 3), ragged=False)
     tf.keras.utils.set_random_seed(2)

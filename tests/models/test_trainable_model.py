@@ -15,6 +15,8 @@ from merlin_sim.parallel.steps.loss_scale import LossScale
 from merlin_sim.parallel.steps.optimizers import SGD, Adam, LazyAdam, make_optimizer
 from merlin_sim.parallel.steps.train_step import TrainStep
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"embedding_dim": 4, "stage_two_mlp_dims": (8, 4)}
 DIEN = {**SMALL, "long_seq_length": 6, "aux_mlp_dims": (8, 4)}
 OPTIONS = {"din": SMALL, "dien": DIEN, "sim": {**DIEN, "top_k": 3, "stage_one_mlp_dims": (8,)}}
@@ -54,7 +56,6 @@ def rows(make_schema, make_columns, as_batch):
     return schema, *as_batch(make_columns(schema, 40), 10, ragged=False)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model_type", "name", "optimizer"),
     [("din", "sgd", SGD), ("dien", "lazy_adam", LazyAdam), ("sim", "adam", Adam)],
@@ -74,7 +75,6 @@ def test_fit_ends_with_the_weights_of_the_command_lines_step(
     assert history["loss_batch"][-1] == last.losses[0].numpy()
 
 
-@pytest.mark.slow
 def test_mixed_precision_scales_the_loss_as_the_command_line_does(make_dataset):
     dataset = make_dataset(ragged=True, rows=40)
     fitted, stepped = (small_model("din", dataset.schema, "mixed_float16") for _ in range(2))
@@ -109,7 +109,6 @@ def test_the_gradient_of_a_table_stays_rows(rows):
     assert tables and {name for name, is_rows in kinds.items() if is_rows} == tables
 
 
-@pytest.mark.slow
 def test_orders_depend_on_the_seed_and_the_epoch(make_dataset):
     dataset = make_dataset(ragged=True, rows=40)
     losses = []
@@ -124,7 +123,6 @@ def test_orders_depend_on_the_seed_and_the_epoch(make_dataset):
     assert losses[0][0] != losses[0][1]
 
 
-@pytest.mark.slow
 def test_predictions_stand_in_stored_order(make_dataset):
     dataset = make_dataset(ragged=True, rows=40)
     model = small_model("din", dataset.schema)
@@ -134,7 +132,6 @@ def test_predictions_stand_in_stored_order(make_dataset):
     np.testing.assert_array_equal(model.predict(dataset, batch_size=7, steps=2), received[:14])
 
 
-@pytest.mark.slow
 def test_epochs_of_so_many_steps_go_on_through_the_data(make_dataset):
     dataset = make_dataset(ragged=True, rows=40)
     model = small_model("din", dataset.schema)
@@ -150,7 +147,6 @@ def test_epochs_of_so_many_steps_go_on_through_the_data(make_dataset):
     assert model.optimizer.iterations.numpy() == 6 + 2 * 3
 
 
-@pytest.mark.slow
 def test_keras_callbacks(make_dataset, tmp_path):
     dataset = make_dataset(ragged=True, rows=40)
     model = small_model("dien", dataset.schema)
@@ -188,7 +184,6 @@ def test_keras_callbacks(make_dataset, tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.slow
 def test_class_weights_are_sample_weights(make_dataset):
     dataset = make_dataset(ragged=True, rows=40)
     by_class, by_sample = (small_model("din", dataset.schema) for _ in range(2))
@@ -204,7 +199,6 @@ def test_class_weights_are_sample_weights(make_dataset):
     assert "weighted_auc" in fitted.history
 
 
-@pytest.mark.slow
 def test_eager_and_compiled_fit_agree(rows):
     schema, columns, labels = rows
     models = [small_model("din", schema) for _ in range(2)]
@@ -215,7 +209,6 @@ def test_eager_and_compiled_fit_agree(rows):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.slow
 def test_several_steps_in_one_execution(rows):
     schema, columns, labels = rows
     model = small_model("din", schema)
@@ -224,7 +217,6 @@ def test_several_steps_in_one_execution(rows):
     assert model.optimizer.iterations.numpy() == 8
 
 
-@pytest.mark.slow
 def test_keras_own_optimizers_work(rows):
     schema, columns, labels = rows
     models = [small_model("din", schema) for _ in range(3)]
@@ -238,7 +230,6 @@ def test_keras_own_optimizers_work(rows):
             np.testing.assert_allclose(one, another, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.slow
 def test_an_error_in_the_data_keeps_its_words(make_dataset):
     import pandas as pd
 
@@ -253,7 +244,6 @@ def test_an_error_in_the_data_keeps_its_words(make_dataset):
         model.fit(dataset, batch_size=10, shuffle=False, verbose=0)
 
 
-@pytest.mark.slow
 def test_a_feed_of_ones_own(make_dataset):
     dataset = make_dataset(ragged=True, rows=40)
     model = small_model("din", dataset.schema)
@@ -304,7 +294,6 @@ def test_a_loss_given_to_compile_takes_the_place_of_the_evaluated_one(rows):
     assert objective().total_loss == published.total_loss
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("metrics", "name"),
     [

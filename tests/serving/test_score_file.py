@@ -174,6 +174,7 @@ def test_a_parquet_file_without_a_column_is_told_at_once(scorer, encoder, events
         )
 
 
+@pytest.mark.slow
 def test_a_damaged_parquet_file_is_told_with_its_name(encoder, events, tmp_path):
     path, refused = tmp_path / "events.parquet", 0
     write_parquet(path, events[:2])

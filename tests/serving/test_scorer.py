@@ -99,6 +99,7 @@ def test_a_plain_batch_repeats_the_user(encoded, scorer):
     assert rows["item_id_pos__offsets"].dtype == np.int32
 
 
+@pytest.mark.slow
 def test_calls_leave_nothing_in_memory():
     """TensorFlow on Python 3.11 leaves a block of memory of every tensor that Python has seen."""
 

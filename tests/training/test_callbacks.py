@@ -16,6 +16,8 @@ from merlin_sim.parallel.ranks.interruption import Interrupted
 from merlin_sim.parallel.steps.optimizers import Adam
 from merlin_sim.training.runs.run import run
 
+pytestmark = pytest.mark.slow
+
 BATCH = 64
 """300 rows are five steps an epoch."""
 
@@ -56,7 +58,6 @@ def assert_same(one, other):
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.slow
 def test_a_fit_that_was_killed_within_an_epoch_goes_on_to_the_bit(dataset, tmp_path):
     whole = fitted(dataset, [ms.callbacks.JSONLogger(tmp_path / "whole")])
     saved = ms.callbacks.Checkpoint(tmp_path / "saved", every=3)
@@ -99,7 +100,6 @@ def test_what_is_logged_of_training_is_not_that_of_validation_data(dataset, tmp_
     assert validated["train_auc"] == plain["train_auc"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("steps", [2, 3, 16])
 def test_steps_of_an_execution_change_nothing(dataset, tmp_path, steps):
     one = fitted(dataset, [ms.callbacks.JSONLogger(tmp_path / "one")])
@@ -114,7 +114,6 @@ def test_steps_of_an_execution_change_nothing(dataset, tmp_path, steps):
     assert epochs[0] == epochs[1]
 
 
-@pytest.mark.slow
 def test_a_whole_step_may_be_one_program(dataset, monkeypatch):
     """As on one GPU: samples made, gradients of whole tables, update and metrics, by XLA."""
     plain = fitted(dataset, epochs=1)
@@ -164,7 +163,6 @@ def test_a_signal_ends_a_fit_and_saves_it(dataset, tmp_path):
     assert CheckpointStore(tmp_path / "saved").names() == ["step-0000000004"]
 
 
-@pytest.mark.slow
 def test_a_fit_that_is_stopped_while_it_is_evaluated_goes_on_with_the_evaluation(dataset, tmp_path):
     class Ask:
         """Asks once all five steps of the first epoch are done."""

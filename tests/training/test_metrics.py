@@ -71,6 +71,7 @@ def mean_area(labels, scores, users):
     return np.average(areas, weights=sizes) if found else None
 
 
+@pytest.mark.slow
 def test_metrics_are_those_of_plain_formulas(predictions):
     labels, scores, users = predictions
     found = evaluation_of(*predictions, batches=7)
@@ -231,6 +232,7 @@ def compiled(dataset):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [16, 1000])
 def test_evaluate_of_keras_gives_what_a_run_logs(tmp_path, batch_size):
     """Of users, by `compile(metrics=...)`: the same values as those of the Evaluation callback."""

@@ -61,6 +61,7 @@ def test_logits_losses_and_gradients_are_those_of_the_samples_as_rows(
     assert sum(np.any(gradient) for gradient in gradients.values()) >= len(gradients) - 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [k for k in OPTIONS if k.split("_")[0] in ("sim", "twin", "stca")])
 def test_each_window_has_time_intervals_of_its_own(kind, make_schema):
     schema = make_schema(intervals=True)

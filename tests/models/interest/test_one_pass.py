@@ -20,6 +20,8 @@ from merlin_sim.models.blocks.recurrence import AuxiliaryNetwork, Evolution
 from merlin_sim.models.blocks.search.history_split import HistorySplit
 from merlin_sim.models.dien import ShortHistory, auxiliary_of_samples
 
+pytestmark = pytest.mark.slow
+
 KINDS = {
     "dien": {"long_seq_length": 6},
     "sim": {"long_seq_length": 6, "top_k": 3},

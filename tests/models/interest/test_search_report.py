@@ -87,6 +87,7 @@ def test_twin_finds_what_its_attention_looks_at_and_soft_search_does_not(report_
     assert row.attention > row.soft_attention
 
 
+@pytest.mark.slow
 def test_hashes_find_some_of_it_and_more_of_them_more(report_of):
     assert 0 < report_of("eta", top_k=4).recall < 1
     few, many = (

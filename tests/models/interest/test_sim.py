@@ -37,6 +37,7 @@ def test_the_category_is_a_target_item_feature(make_schema):
         make(make_schema(), search="hard", category_feature="user_0")
 
 
+@pytest.mark.slow
 def test_dropout_reaches_the_auxiliary_network_where_it_is_published(
     make_schema, make_columns, as_batch
 ):
@@ -76,6 +77,7 @@ def test_time_intervals_are_used_where_they_are(make_schema, make_columns, as_ba
         model(missing)
 
 
+@pytest.mark.slow
 def test_without_time_intervals_nothing_changes(make_schema, make_columns, as_batch):
     with_times = make_columns(make_schema(intervals=True), 8)
     schema = make_schema()

@@ -121,6 +121,7 @@ def test_whole_arrays_are_read_by_numpy(tmp_path):
         np.testing.assert_array_equal(arrays["body/dense/kernel"], TABLE)
 
 
+@pytest.mark.slow
 def test_a_file_tells_that_it_goes_on_while_it_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(array_files, "SYNCED_BYTES", 1 << 24)
     sizes = []

@@ -46,6 +46,7 @@ class Clock:
         self.meanwhile(self.now)
 
 
+@pytest.mark.slow
 def test_a_rank_waits_for_all_others(rendezvous, capsys):
     server = Rendezvous.of_launcher(rendezvous)
     came = {20.0: 2, 200.0: 0}
@@ -60,6 +61,7 @@ def test_a_rank_waits_for_all_others(rendezvous, capsys):
     assert capsys.readouterr().err == "merlin-sim: waiting for ranks 0, 2\n"
 
 
+@pytest.mark.slow
 def test_ranks_that_do_not_come_are_named(rendezvous):
     clock = Clock()
     with pytest.raises(MerlinSimError, match="^ranks 0, 2 did not start within 60 sec") as raised:

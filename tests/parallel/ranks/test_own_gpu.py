@@ -68,6 +68,7 @@ def test_without_gpus_nothing_is_set():
     assert not {name for name in NAMES if name in os.environ}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 def test_each_of_two_ranks_takes_its_gpu_and_the_cores_near_it_before_tensorflow_is_imported(
     tmp_path, sim_dataset, rank

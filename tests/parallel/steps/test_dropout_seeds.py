@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import tensorflow as tf
 
 from merlin_sim.parallel.steps.dropout_seeds import DropoutSeeds
@@ -24,6 +25,7 @@ def masks(seed, step, rank):
     return [tuple((mask.numpy() > 0).tolist()) for mask in model(tf.ones([64]))]
 
 
+@pytest.mark.slow
 def test_masks_depend_on_seed_step_rank_and_layer_alone():
     first, second = masks(1, 2, 3)
     assert [first, second] == masks(1, 2, 3)

@@ -161,6 +161,7 @@ def test_columns_of_one_name(directory, in_this_process):
         adopt(directory, 1)
 
 
+@pytest.mark.slow
 def test_a_reader_that_crashes_is_told_from_the_file(directory, monkeypatch):
     """Damaged pages can kill arrow's reader; here a worker that dies stands in for that."""
     monkeypatch.setattr("merlin_sim.schemas.adopt.check_rows", dying_worker.die)

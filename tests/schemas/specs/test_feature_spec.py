@@ -347,6 +347,7 @@ def test_a_models_channels_are_checked_in_the_same_go(write):
     assert "channel_spec.categorical: expected at least 1 feature for dlrm" in said
 
 
+@pytest.mark.slow
 def test_many_misspelt_names_are_answered_soon(tmp_path):
     file = tmp_path / "feature_spec.yaml"
     names = [f"feature_{number}" for number in range(1500)]

@@ -84,6 +84,7 @@ def test_deep_nesting_is_refused_not_suffered(tmp_path, opening):
     assert f"nesting of at most {DEEPEST_NESTING} levels" in problems[0]
 
 
+@pytest.mark.slow
 def test_aliases_cannot_blow_up(tmp_path):
     wide = "a0: &a0 [x, x, x, x, x, x, x, x]\n" + "".join(
         f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 8)}]\n" for i in range(1, 12)
@@ -99,6 +100,7 @@ def test_a_file_that_cannot_be_read(tmp_path):
     assert "expected a readable file, got a directory or device" in str(problems[0])
 
 
+@pytest.mark.slow
 def test_merges_cannot_blow_up(tmp_path):
     keys = ", ".join(f"k{number}: 1" for number in range(1000))
     text = f"a: &a {{{keys}}}\nb:\n" + "- <<: *a\n" * 3000

@@ -31,12 +31,14 @@ def through_file(schema: Schema) -> Schema:
     return schema_from_text(schema_to_text(schema))
 
 
+@pytest.mark.slow
 @RELAXED
 @given(feature_specs())
 def test_any_spec_comes_back(spec):
     assert to_feature_spec(to_merlin_schema(spec)).to_yaml() == spec.to_yaml()
 
 
+@pytest.mark.slow
 @RELAXED
 @given(feature_specs())
 def test_any_spec_comes_back_through_a_schema_file(spec):
@@ -62,6 +64,7 @@ def test_any_schema_comes_back_through_a_spec_file(tmp_path_factory, schema):
     assert same_schema(to_merlin_schema(reading.spec), schema)
 
 
+@pytest.mark.slow
 @RELAXED
 @given(merlin_schemas())
 def test_any_schema_comes_back_from_a_schema_file(schema):

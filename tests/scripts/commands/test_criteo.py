@@ -104,6 +104,7 @@ def test_numbers_that_no_log_has_are_refused(raw, encoder):
             encoder.encode(encoder.parse(row | {"num_2": value}))
 
 
+@pytest.mark.slow
 def test_the_next_day(raw, dataset, tmp_path):
     output = tmp_path / "next"
     options = ["--fitted", dataset, "--test_share", 0.5]

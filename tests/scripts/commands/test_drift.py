@@ -44,6 +44,7 @@ def test_the_same_data_have_not_drifted(place):
     assert (place / "out/drift.html").is_file() and (place / "out/distances.png").is_file()
 
 
+@pytest.mark.slow
 def test_ids_that_came_are_drift_beyond_the_bound(place):
     found = drift(place, "old", "grown")
     assert found.returncode == 1, found.stderr
@@ -59,6 +60,7 @@ def test_ids_that_came_are_drift_beyond_the_bound(place):
     assert found.returncode == 0 and "\nwho" not in found.stdout
 
 
+@pytest.mark.slow
 def test_scores_of_runs_are_compared(place):
     given = ["--reference_scores", place / "low", "--new_scores", place / "high"]
     found = drift(place, "old", "old", *given)
@@ -100,6 +102,7 @@ def test_requests_as_in_training_have_not_drifted(place, logged):
     assert by_feature["thing"]["new"] == 150 and document["new"]["versions"] == [7]
 
 
+@pytest.mark.slow
 def test_requests_for_what_nobody_knows_are_drift(place, logged):
     requests = ["--requests", logged(lambda things: [0, *things[1:75], *([0] * 75)])]
     given = ["--reference_scores", place / "high"]

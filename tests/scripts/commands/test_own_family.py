@@ -94,6 +94,7 @@ def test_a_spec_is_checked_for_either(one_of_the_package, dataset):
         run("spec", "validate", dataset, "--model", "mind")
 
 
+@pytest.mark.slow
 def test_a_family_of_the_package_trains(one_of_the_package, dataset, tmp_path):
     arguments = ["--dataset_dir", dataset, "--results_dir", tmp_path, "--global_batch_size", 200]
     run("train", *arguments, "--model_type", one_of_the_package, "--epochs", 1)

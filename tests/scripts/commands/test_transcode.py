@@ -5,6 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 SPEC = """
 feature_spec:
   clicked: {dtype: int8}
@@ -17,6 +21,8 @@ metadata: {}
 """
 CODE = """
 import sys
+
+import pytest
 from merlin_sim.scripts.main import cli
 cli(["transcode", "--input", sys.argv[1], "--output", sys.argv[2]], standalone_mode=False)
 print(sorted({"dask", "nvtabular", "tensorflow"} & set(sys.modules)))

@@ -172,6 +172,7 @@ def test_the_launcher_refuses_what_it_does_not_know(words):
     assert done.returncode == 2 and "Usage" in done.stderr
 
 
+@pytest.mark.slow
 def test_help_does_not_import_tensorflow():
     code = (
         "import sys; from merlin_sim.scripts.commands.train import command\n"

@@ -66,6 +66,7 @@ def test_a_registry_that_was_changed_is_said_without_its_place(registry):
         assert str(registry.directory) not in said.text
 
 
+@pytest.mark.slow
 def test_the_newest_report_of_drift(registry, tmp_path):
     (said,) = parts_of(server_sections(registry.directory, None, None), "Drift")
     assert said.text == "No report of drift yet, or one that is being written."

@@ -65,6 +65,7 @@ def event_of(**changes):
     return {**event, "candidates": [book(11), book(12, price=9, genres=[])], **changes}
 
 
+@pytest.mark.slow
 def test_an_event_becomes_columns_of_their_shapes(servable, encoder):
     encoded = encoder.encode(encoder.parse(event_of()))
     assert encoded.users["taste"].tolist() == [[1, 2]] and encoded.users["age"].shape == (1,)
@@ -116,6 +117,7 @@ def test_all_that_is_missing_is_said_at_once(encoder):
     )
 
 
+@pytest.mark.slow
 def test_the_example_has_all_that_the_model_reads(servable, encoder):
     event = example_event(encoder)
     assert set(event) == {"user", "age", "taste", "history", "candidates"}

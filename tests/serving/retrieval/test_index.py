@@ -36,6 +36,7 @@ def test_the_nearest_are_found_with_their_vectors():
     assert index.search(queries, 901)[0][:, -1].tolist() == [-1] * 5
 
 
+@pytest.mark.slow
 def test_groups_are_looked_at_until_enough_is_found(monkeypatch):
     monkeypatch.setattr(item_index, "EXACT_BELOW", 100)
     monkeypatch.setattr(item_index, "NEIGHBOURS", 50)
@@ -63,6 +64,7 @@ def test_groups_are_looked_at_until_enough_is_found(monkeypatch):
     assert item_index.share_found(found, index.exact(-vectors[:5] + queries[:5], 50)) >= 0.96
 
 
+@pytest.mark.slow
 def test_more_is_refined_where_four_bits_lose_much(monkeypatch):
     """Items that nearly coincide: of which the nearest are, only longer numbers tell."""
     monkeypatch.setattr(item_index, "EXACT_BELOW", 100)
@@ -147,6 +149,7 @@ def test_a_file_that_is_no_index_is_told(tmp_path):
         ItemIndex.read(tmp_path / INDEX, 1.0)
 
 
+@pytest.mark.slow
 def test_users_of_a_dataset_settle_how_much_is_looked_at(towers, dataset, tmp_path, monkeypatch):
     """With groups so small that of an item one alone would be enough."""
     monkeypatch.setattr(item_index, "EXACT_BELOW", 10)

@@ -127,6 +127,7 @@ def test_clicks_on_items_that_nobody_knows_are_told(recommender, dataset, monkey
         Quality(recommender, dataset, Silence()).report("test", 8, 3)
 
 
+@pytest.mark.slow
 def test_the_command_tells_it(towers, index_path, dataset, tmp_path):
     options = ["--towers", towers.servable.path, "--index", index_path, "--users", 10]
     options += ["--dataset_dir", dataset.path]

@@ -38,6 +38,7 @@ from merlin_sim.serving.retrieval.users import DatasetHistories, StoreHistories,
 from merlin_sim.serving.scorer import Scorer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_looked_up", [False, True])
 def test_items_of_another_day_are_scored_as_their_keys(towers, ranker, is_looked_up, monkeypatch):
     """The catalogue has them in another order than the ranker, and one that it does not know."""
@@ -89,6 +90,7 @@ def test_a_history_is_what_the_log_says_of_a_user(dataset, kept, users):
     assert kept.of(["nobody"]) == {}
 
 
+@pytest.mark.slow
 def test_an_answer_is_that_of_its_stages(towers, index, ranker, kept, users):
     """Every item, without those seen, as the ranker orders them."""
     history = kept.of(users[:1])[users[0]]
@@ -156,6 +158,7 @@ def test_a_changed_history_is_refused(dataset, tmp_path):
         DatasetHistories(copy).of(["A"])
 
 
+@pytest.mark.slow
 def test_questions_of_one_call_are_answered_as_alone(towers, index, ranker, kept, users, tmp_path):
     """Whatever stands beside them: one of whom nothing is known, one that cannot be answered."""
     keys = list(towers.catalogue.keys[1:])
@@ -283,6 +286,7 @@ def test_numbers_are_users_where_the_model_has_numbers():
         found.keys(["7", "x"])
 
 
+@pytest.mark.slow
 def test_the_command_gives_tables_and_json(towers, index_path, ranker, dataset, users, tmp_path):
     (tmp_path / "rules.yaml").write_text("caps: {cat_id: 2}\ndiversity: 0.3\n")
     options = ["--towers", towers.servable.path, "--index", index_path, "--ranker", ranker.path]

@@ -12,6 +12,8 @@ from merlin_sim.serving.retrieval.towers import Towers
 from merlin_sim.serving.servable import Servable
 from merlin_sim.serving.triton.export import export_model
 
+pytestmark = pytest.mark.slow
+
 LENGTH = 20
 
 

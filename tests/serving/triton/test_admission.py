@@ -23,6 +23,7 @@ def depth_of(value) -> int:
     return 1 + max(map(depth_of, parts), default=0)
 
 
+@pytest.mark.slow
 @given(VALUES)
 def test_the_depth_is_that_of_the_value(value):
     text, depth = json.dumps(value).encode(), depth_of(value)

@@ -115,6 +115,7 @@ def stand_in(servable, monkeypatch):
     return StandIn(servable, ServerOptions(**free, standby=False))
 
 
+@pytest.mark.slow
 def test_one_that_a_signal_ends_at_start_is_tried_again(stand_in):
     with stand_in.plays("abort", "abort", "serve") as server:
         assert (server.files / "starts").read_text() == "..."
@@ -123,6 +124,7 @@ def test_one_that_a_signal_ends_at_start_is_tried_again(stand_in):
     assert not server.files.exists()
 
 
+@pytest.mark.slow
 def test_one_that_stands_still_at_start_is_tried_again(stand_in, monkeypatch):
     monkeypatch.setattr(replica, "STANDSTILL_SECONDS", 1.0)
     with stand_in.plays("hang", "serve") as server:
@@ -157,6 +159,7 @@ def test_what_one_that_died_left_behind_is_ended(stand_in):
     assert starts_said(server) == ["starting it again (2 of 5)"]
 
 
+@pytest.mark.slow
 def test_one_that_never_starts_is_given_up(stand_in):
     message = (
         r"by signal 6 \(SIGABRT\) before it was ready, 5 times: .* \(what it said stands above"
@@ -165,6 +168,7 @@ def test_one_that_never_starts_is_given_up(stand_in):
         pass
 
 
+@pytest.mark.slow
 def test_one_that_exits_says_why_and_is_not_tried_as_often(stand_in):
     message = r"with exit code 3 before it was ready, 3 times"
     with pytest.raises(ServerError, match=message), stand_in.plays("exit"):
@@ -172,6 +176,7 @@ def test_one_that_exits_says_why_and_is_not_tried_as_often(stand_in):
     assert starts_said(stand_in) == ["starting it again (2 of 3)", "starting it again (3 of 3)"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("act", "says"),
     [

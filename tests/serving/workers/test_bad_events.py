@@ -20,6 +20,8 @@ from merlin_sim.serving.workers.events_model import EventsModel
 from merlin_sim.serving.workers.protocol import EVENT, SCORES
 from merlin_sim.serving.workers.worker import Request, refusal
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = st.one_of(
     st.sampled_from(["\ud800", "a\udfffb", "\0", "", 2**63, 2**70, -(2**70), 1e400, float("nan")]),
     st.sampled_from([None, True, [], {}, [[]], {"item_id": "\ud800"}, {"\ud800": 1}, 10**400]),

@@ -110,6 +110,7 @@ def test_random_rows_are_those_of_a_new_model(datasets, tmp_path):
         assert np.array_equal(state.variables[name].numpy()[:count], checkpoint.arrays[name])
 
 
+@pytest.mark.slow
 def test_popularity_is_not_taken_over_as_the_data_are_others(datasets, tmp_path):
     checkpoint = save(make_state(datasets["old"], family="two_tower"), tmp_path)
     assert "_log_chances" in checkpoint.arrays.index

@@ -12,6 +12,8 @@ from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import build_model
 from merlin_sim.schemas.dataset import DatasetDirectory
 
+pytestmark = pytest.mark.slow
+
 
 def test_fillers_of_users_x_candidates_count_nowhere(tmp_path):
     lengths = np.random.default_rng(0).integers(2, 25, 12).tolist()

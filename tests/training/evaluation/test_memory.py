@@ -10,6 +10,7 @@ import tensorflow as tf
 from merlin_sim.training.evaluation.throughput import peak_memory
 
 
+@pytest.mark.slow
 def test_what_was_taken_shows():
     before = peak_memory()
     held = bytearray(3 * 2**28)  # touched: bytearray fills with zeros

@@ -16,6 +16,8 @@ from merlin_sim.training.reports.run_results import read_results
 from merlin_sim.training.run_log import PublishedLines
 from merlin_sim.training.runs.run import run
 
+pytestmark = pytest.mark.slow
+
 LATENCIES = {"latency_mean", "latency_p90", "latency_p95", "latency_p99"}
 
 

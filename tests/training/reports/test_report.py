@@ -121,6 +121,7 @@ def test_several_runs_side_by_side_show_what_differs(tmp_path):
     assert str(tmp_path / "x" / "run") in text  # one name for both says nothing
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_reported_as_far_as_it_came(tmp_path):
     path = write_run(tmp_path / "a", extra_line='{"type": "ste')
     (path / "evaluation.json").unlink()
@@ -175,6 +176,7 @@ def scored_rows(seed: int, signal: float) -> ScoredRows:
     return ScoredRows(np.arange(3000) // 6, labels, scores)
 
 
+@pytest.mark.slow
 def test_single_runs_without_scores_leave_open_what_is_noise(tmp_path):
     runs = [write_run(tmp_path / name, lr, auc) for name, lr, auc in (("a", 1, 0.7), ("b", 2, 0.8))]
     (said,) = write_report(runs).sentences

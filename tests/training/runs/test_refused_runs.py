@@ -108,6 +108,7 @@ class TestRefusals:
         with pytest.raises(MerlinSimError, match="negative_history"):
             run(config(dataset_dir=other))
 
+    @pytest.mark.slow
     def test_a_dataset_without_what_the_auxiliary_loss_reads(self, config, sim_dataset, tmp_path):
         dataset = without_negatives(sim_dataset, tmp_path / "clicked_only")
         options = {**DIN, "long_seq_length": 8}
@@ -146,6 +147,7 @@ class TestRefusals:
         with pytest.raises(MerlinSimError, match="cannot be written"):
             run(config(results_dir=tmp_path / "file"))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "name", ["log.json", "config.yaml", ".run.json.{pid}", ".evaluation.json.{pid}"]
     )

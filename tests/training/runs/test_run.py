@@ -26,6 +26,8 @@ from merlin_sim.training.evaluation.metrics import AUC
 from merlin_sim.training.evaluation.scored_rows import TEST_SCORES, ScoredRows
 from merlin_sim.training.runs.run import run
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_run_logs_the_published_keys_and_keeps_its_facts(config, tmp_path):
     result = run(config(epochs=4, lr=0.02, tensorboard=True))
@@ -64,7 +66,6 @@ def assert_summaries(directory, steps, epochs):
             assert values == pytest.approx([entry[name] for entry in entries_of_kind])
 
 
-@pytest.mark.slow
 def test_inference_with_saved_weights_gives_the_metrics_of_training(config, tmp_path):
     trained = run(config(save_scores=True))
     loaded = {"load_checkpoint_path": tmp_path / "saved", "save_checkpoint_path": None}
@@ -81,7 +82,6 @@ def test_inference_with_saved_weights_gives_the_metrics_of_training(config, tmp_
     assert counts.exact_result() == trained["test_auc"]
 
 
-@pytest.mark.slow
 def test_saved_scores_are_joined_with_the_rows_of_test(config, sim_dataset, tmp_path):
     run(config(save_scores=True, max_steps=2, save_checkpoint_path=None))
     assert_joined_with_rows(pq.read_table(tmp_path / "results" / TEST_SCORES), sim_dataset)
@@ -103,7 +103,6 @@ def assert_joined_with_rows(scores, directory):
         assert [int(x) for x in scores[name].to_pylist()] == joined[column].to_pylist()
 
 
-@pytest.mark.slow
 def test_inference_takes_the_model_from_the_checkpoint(config, tmp_path):
     trained = run(config())
     loaded = {"load_checkpoint_path": tmp_path / "saved", "results_dir": tmp_path / "other"}
@@ -114,7 +113,6 @@ def test_inference_takes_the_model_from_the_checkpoint(config, tmp_path):
         run(config(mode="inference", **{**loaded, **bare, "model_type": "sim"}))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("begins", ["load_checkpoint_path", "warm_start"])
 def test_training_goes_on_with_the_model_of_the_checkpoint(config, tmp_path, begins):
     run(config())
@@ -144,7 +142,6 @@ def test_a_finished_run_is_evaluated_and_said_to_be_finished(config, tmp_path, c
     assert (tmp_path / "saved/step-0000000010/SHA256SUMS").read_bytes() == saved
 
 
-@pytest.mark.slow
 def test_mixed_precision_and_xla_train_to_about_the_same(config, tmp_path):
     plain = run(config())
     others = ({"amp": True}, {"xla": True}, {"amp": True, "xla": True}, {"precision": "bf16"})
@@ -155,7 +152,6 @@ def test_mixed_precision_and_xla_train_to_about_the_same(config, tmp_path):
         assert result["test_log_loss"] == pytest.approx(plain["test_log_loss"], abs=5e-3)
 
 
-@pytest.mark.slow
 def test_a_resume_with_another_number_of_epochs_is_the_longer_run(config, tmp_path):
     whole = run(config(epochs=3, results_dir=tmp_path / "whole", save_checkpoint_path=None))
     run(config(epochs=1))
@@ -165,7 +161,6 @@ def test_a_resume_with_another_number_of_epochs_is_the_longer_run(config, tmp_pa
     assert [entry["epoch"] for entry in entries(tmp_path / "results", "epoch")] == [1, 2, 3]
 
 
-@pytest.mark.slow
 def test_a_checkpoint_that_says_too_little_falls_back_to_the_one_before(config, tmp_path, capfd):
     """Its digests are right: another program wrote it, or somebody who knew how."""
     run(config(epochs=1, checkpoint_every=2))
@@ -182,7 +177,6 @@ def test_a_checkpoint_that_says_too_little_falls_back_to_the_one_before(config, 
 WIDE = {"stage_two_mlp_dims": (200, 80), "aux_mlp_dims": (100, 50), "long_seq_length": 8}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -209,14 +203,12 @@ def test_a_resume_is_exact_where_kernels_have_several_threads(config, tmp_path, 
         assert arrays[name].tobytes() == others[name].tobytes()
 
 
-@pytest.mark.slow
 def test_a_run_of_few_steps_is_told_so(config, capfd):
     run(config(save_checkpoint_path=None, global_batch_size=131072))
     said = capfd.readouterr().out
     assert "only 2 steps in all: 300 training samples in batches of 131,072" in said
 
 
-@pytest.mark.slow
 def test_later_checkpoints_where_a_run_saves_are_told_of(config, tmp_path, capfd):
     later = tmp_path / "saved/step-0000000900"
     later.mkdir(parents=True)
@@ -235,13 +227,11 @@ def test_mixed_precision_without_a_gpu_is_told_to_be_slow(config, capfd):
     assert tf.keras.mixed_precision.global_policy().name == "float32"  # the caller's again
 
 
-@pytest.mark.slow
 def test_repeating_the_data_lengthens_the_epoch(config, tmp_path):
     run(config(epochs=1, repeat_count=2, drop_remainder=True, save_checkpoint_path=None))
     assert len(entries(tmp_path / "results", "step")) == 2 * 4
 
 
-@pytest.mark.slow
 def test_a_checkpoint_loads_as_the_model_that_was_trained(config, tmp_path):
     run(config(model_type="sim", model_options={**WIDE, "top_k": 4}, epochs=1))
     rows = {"batch_size": 64}
@@ -258,7 +248,6 @@ def test_a_checkpoint_loads_as_the_model_that_was_trained(config, tmp_path):
         DINModel.load(tmp_path / "saved")
 
 
-@pytest.mark.slow
 def test_deterministic_operations_give_equal_bits_and_end_with_the_run(config, tmp_path):
     changes = {"deterministic": True, "model_type": "sim", "save_checkpoint_path": None}
     model = {**WIDE, "top_k": 4, "dropout_rate": 0.2}
@@ -268,7 +257,6 @@ def test_deterministic_operations_give_equal_bits_and_end_with_the_run(config, t
     assert not is_op_determinism_enabled()
 
 
-@pytest.mark.slow
 def test_max_steps_ends_a_run_and_more_of_them_go_on_with_it(config, tmp_path):
     whole_run = run(config(results_dir=tmp_path / "whole", save_checkpoint_path=None))
     run(config(max_steps=3))
@@ -283,7 +271,6 @@ def test_max_steps_ends_a_run_and_more_of_them_go_on_with_it(config, tmp_path):
     assert result["test_auc"] == whole_run["test_auc"]
 
 
-@pytest.mark.slow
 def test_an_epoch_may_score_the_test_data_several_times(config, tmp_path):
     once = run(config(epochs=1, save_checkpoint_path=None, results_dir=tmp_path / "once"))
     result = run(config(epochs=1, evals_per_epoch=3, save_checkpoint_path=None))
@@ -293,7 +280,6 @@ def test_an_epoch_may_score_the_test_data_several_times(config, tmp_path):
     assert result["test_auc"] == once["test_auc"]
 
 
-@pytest.mark.slow
 def test_the_rate_follows_the_schedule(config, tmp_path):
     """At a rate of 0 nothing changes: the first step of a warm-up, those after a decay."""
     changes = {"optimizer": "sgd", "lr": 0.5, "shuffle": False, "save_checkpoint_path": None}

@@ -29,6 +29,8 @@ from merlin_sim.training.evaluation.scored_rows import TEST_SCORES
 from merlin_sim.training.runs.run import run
 from merlin_sim.training.runs.run_config import RunConfig
 
+pytestmark = pytest.mark.slow
+
 SIM = {
     "embedding_dim": 4,
     "stage_one_mlp_dims": (8,),
@@ -71,7 +73,6 @@ def whole(request, users, tmp_path_factory):
     return options, directory, run(config_of(users, directory / "results", **saving, **options))
 
 
-@pytest.mark.slow
 def test_a_run_that_goes_on_within_an_epoch_ends_as_one_that_was_not_stopped(
     users, whole, tmp_path
 ):
@@ -93,7 +94,6 @@ def test_every_sample_counts_once(whole):
     assert len(entries(directory / "results", "evaluation")) == 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("candidates", [None, 1, 6])
 def test_inference_scores_the_same_test_samples(users, whole, candidates, tmp_path):
     _, directory, ended = whole
@@ -137,7 +137,6 @@ def test_saved_scores_are_joined_with_the_positions_of_users(tmp_path, candidate
             assert sample["item"] == row["thing"][sample["position"]]
 
 
-@pytest.mark.slow
 def test_many_negatives_of_a_position_share_a_row(tmp_path):
     """By default 14 candidates of 2 positions with 7 samples each; of test one has 7."""
     rules = replace(RULES, negatives_per_positive=6)
@@ -155,7 +154,6 @@ def test_many_negatives_of_a_position_share_a_row(tmp_path):
         run(config_of(users, tmp_path / "odd", global_batch_size=128))
 
 
-@pytest.mark.slow
 def test_times_are_read_by_users_x_candidates_as_by_rows(tmp_path):
     """Fixed negatives, one batch an epoch: the losses are those of the same samples."""
     users = write_users_dataset(tmp_path / "users", [[LENGTHS[:12]]], time_intervals="hours")
@@ -183,7 +181,6 @@ def test_times_are_read_by_users_x_candidates_as_by_rows(tmp_path):
         assert ended[0][name] == pytest.approx(ended[1][name], rel=1e-4), name
 
 
-@pytest.mark.slow
 def test_projections_come_back_with_a_checkpoint(users, tmp_path):
     eta = {"embedding_dim": 4, "long_seq_length": 5, "top_k": 2, "stage_two_mlp_dims": (8,)}
     values = {"model_type": "eta", "model_options": eta, "epochs": 1}
@@ -226,7 +223,7 @@ def as_rows(batch):
 
 @pytest.mark.parametrize(
     ("kind", "options"),
-    [("din", {"embedding_dim": 4}), pytest.param("sim", SIM, marks=pytest.mark.slow)],
+    [("din", {"embedding_dim": 4}), ("sim", SIM)],
 )
 def test_steps_of_candidates_are_those_of_their_samples_as_rows(users, kind, options):
     dataset = DatasetDirectory.open(users)
@@ -287,7 +284,6 @@ def test_candidates_are_refused_of_rows_of_samples(sim_dataset, tmp_path):
             run(config_of(sim_dataset, tmp_path, mode=mode, **options))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"amp": True}, {"xla": True}], ids=["amp", "xla"])
 def test_candidates_train_in_mixed_precision_and_compiled(users, tmp_path, options):
     model = {"model_type": "sim", "model_options": SIM, "epochs": 1, "max_steps": 4}
@@ -300,7 +296,6 @@ def test_candidates_train_in_mixed_precision_and_compiled(users, tmp_path, optio
         np.testing.assert_allclose(received[step], values, rtol=rtol)
 
 
-@pytest.mark.slow
 @pytest.mark.horovod
 @pytest.mark.timeout(600)
 def test_two_ranks_do_what_one_does(users, tmp_path):

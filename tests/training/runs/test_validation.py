@@ -15,6 +15,8 @@ from merlin_sim.training.evaluation.best_so_far import BestSoFar
 from merlin_sim.training.evaluation.evaluate import Evaluation
 from merlin_sim.training.runs.run import run
 
+pytestmark = pytest.mark.slow
+
 PUBLISHED = Evaluation.published
 
 
@@ -68,7 +70,6 @@ def test_validation_data_is_scored_beside_test_data(config, tmp_path, capfd):
     assert f"best by validation data: step {best['step']}  " in capfd.readouterr().out
 
 
-@pytest.mark.slow
 def test_the_checkpoint_best_on_validation_data_stays(config, tmp_path, monkeypatch, capfd):
     aucs_of_validation(monkeypatch, [0.6, 0.7, 0.5, 0.4])
     run(config(epochs=4, keep_checkpoints=1))
@@ -78,7 +79,6 @@ def test_the_checkpoint_best_on_validation_data_stays(config, tmp_path, monkeypa
     assert f"kept as {tmp_path / 'saved'}/step-0000000010" in capfd.readouterr().out
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "select_by, kept, best, said",
     [
@@ -103,7 +103,6 @@ def test_test_data_choose_no_checkpoint_unless_asked_to(
     assert said in told if said else "best" not in told
 
 
-@pytest.mark.slow
 def test_inference_scores_the_checkpoint_that_is_best_on_validation_data(
     config, tmp_path, monkeypatch, capfd
 ):
@@ -120,7 +119,6 @@ def test_inference_scores_the_checkpoint_that_is_best_on_validation_data(
         run(config(**options, step="7"))
 
 
-@pytest.mark.slow
 def test_validation_data_choose_nothing_where_the_newest_is_asked_for(
     config, tmp_path, monkeypatch, capfd
 ):
@@ -136,7 +134,6 @@ def test_a_choice_by_validation_data_needs_them(config, sim_dataset):
         run(config(dataset_dir=sim_dataset, select_by="validation"))
 
 
-@pytest.mark.slow
 def test_training_ends_where_nothing_gets_better(config, tmp_path, monkeypatch, capfd):
     aucs_of_validation(monkeypatch, [0.6, 0.7, 0.7, 0.65])
     result = run(config(epochs=9, early_stopping=2))
@@ -157,7 +154,6 @@ def test_training_ends_where_nothing_gets_better(config, tmp_path, monkeypatch, 
     assert entries(tmp_path / "again", "result")[0]["best_step"] == 10
 
 
-@pytest.mark.slow
 def test_a_run_that_goes_on_counts_on(config, tmp_path, monkeypatch):
     aucs_of_validation(monkeypatch, [0.7, 0.6])
     run(config(epochs=2, early_stopping=3))
@@ -166,7 +162,6 @@ def test_a_run_that_goes_on_counts_on(config, tmp_path, monkeypatch):
     assert entries(tmp_path / "results", "epoch")[-1]["step"] == 20
 
 
-@pytest.mark.slow
 def test_training_may_end_within_an_epoch(config, tmp_path, monkeypatch):
     aucs_of_validation(monkeypatch, [0.7, 0.6])
     run(config(epochs=2, evals_per_epoch=3, early_stopping=1))

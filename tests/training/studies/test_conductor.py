@@ -43,6 +43,7 @@ def programs(monkeypatch):
     return set_program
 
 
+@pytest.mark.slow
 def test_a_run_that_somebody_stopped_stops_the_study_and_has_not_failed(study, programs):
     started = programs("raise SystemExit(75)")
     with pytest.raises(Stopped, match="seed 1: somebody stopped the run"):
@@ -80,6 +81,7 @@ def test_a_trial_that_another_process_has_just_ended_is_not_run_again(study, pro
     assert started == []
 
 
+@pytest.mark.slow
 def test_a_trial_that_fails_is_followed_by_the_next_and_tried_again_later(study, programs):
     started = programs("print('merlin-sim: no'); raise SystemExit(2)")
     given, said = study(search=SEARCH), []

@@ -15,6 +15,7 @@ def search(**changes):
     return Search(**{"trials": 6, "space": SPACE, "startup_trials": 1, **changes})
 
 
+@pytest.mark.slow
 def test_a_search_that_was_left_goes_on_as_if_it_had_not_been(tmp_path):
     aucs = {}
     for name, reopened in (("whole", False), ("left", True)):

@@ -17,8 +17,9 @@ from merlin_sim.workflows import text_lines
 from merlin_sim.workflows.preprocess import user_buckets, write_samples
 from merlin_sim.workflows.synthetic.amazon_logs import PlantedBehaviour, synthesize
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_positives_are_those_of_a_plain_reading(raw, dataset, plain_rules, rows_of, positives_of):
     rules = plain_rules(raw)
     for mapping, expected in (("train", rules.train), ("test", rules.test)):
@@ -27,7 +28,6 @@ def test_positives_are_those_of_a_plain_reading(raw, dataset, plain_rules, rows_
         assert len(rows) == 2 * sum(expected.values())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "rules"),
     [
@@ -187,7 +187,6 @@ def without_history(dataset: Path) -> tuple[Path, list[tuple]]:
     return dataset, list(by_user.itertuples(index=False, name=None))
 
 
-@pytest.mark.slow
 def test_partitions_do_not_matter(raw, dataset, tmp_path, preprocess, monkeypatch):
     dataset, history = without_history(shutil.copytree(dataset, tmp_path / "one bucket"))
     monkeypatch.setattr(text_lines, "BLOCK_BYTES", 10_000)
@@ -207,7 +206,6 @@ def test_partitions_do_not_matter(raw, dataset, tmp_path, preprocess, monkeypatc
     assert rows[0] == rows[1]
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_workers_do_not_matter(raw, dataset, tmp_path, preprocess, workers):
@@ -215,7 +213,6 @@ def test_workers_do_not_matter(raw, dataset, tmp_path, preprocess, workers):
     assert same_directories(dataset, preprocess(raw, tmp_path / "dataset", *options))
 
 
-@pytest.mark.slow
 def test_the_seed_changes_the_draws_alone(
     raw, dataset, tmp_path, preprocess, rows_of, positives_of
 ):
@@ -225,7 +222,6 @@ def test_the_seed_changes_the_draws_alone(
     assert Counter(ours["item_id_neg"]) != Counter(theirs["item_id_neg"])
 
 
-@pytest.mark.slow
 def test_a_second_run_in_one_process_forgets_the_first(
     raw, tmp_path, raw_writer, preprocess, plain_rules, rows_of, positives_of
 ):
@@ -251,7 +247,6 @@ def test_gzipped_files_give_the_same(raw, dataset, tmp_path, preprocess):
     assert same_directories(dataset, preprocess(zipped, tmp_path / "dataset"))
 
 
-@pytest.mark.slow
 def test_repetitions_are_kept_and_counted(raw, tmp_path, run_cli, plain_rules):
     result = run_cli(
         "preprocess", "amazon-books", "--amazon_dataset_path", raw, "--output_path",
@@ -263,7 +258,6 @@ def test_repetitions_are_kept_and_counted(raw, tmp_path, run_cli, plain_rules):
     assert f"{repeated} of them repetitions" in result.output
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", [11, 12])
 def test_other_logs_are_read_alike(seed, tmp_path, preprocess, plain_rules, rows_of, positives_of):
     behaviour = PlantedBehaviour(
@@ -276,7 +270,6 @@ def test_other_logs_are_read_alike(seed, tmp_path, preprocess, plain_rules, rows
     assert positives_of(rows_of(dataset, "test")) == rules.test
 
 
-@pytest.mark.slow
 def test_a_new_days_reviews_go_on_from_the_old_ones(
     raw, tmp_path, preprocess, plain_rules, raw_writer
 ):

@@ -136,6 +136,7 @@ def test_what_is_not_named_is_all_behaviours(run, files, options, history, targe
     assert stored(files / "all", "train") == plain_samples(some_log(), history, target)["train"]
 
 
+@pytest.mark.slow
 def test_labels_say_what_was_taken_of_each_behaviour(run, files):
     log = some_log()
     result = run("labelled", *NAMED, "--label_column", "clicked")
@@ -148,6 +149,7 @@ def test_labels_say_what_was_taken_of_each_behaviour(run, files):
         assert stored(files / "labelled", mapping, None) == expected[mapping]
 
 
+@pytest.mark.slow
 def test_numbers_of_behaviours_are_read_as_text_from_csv_and_parquet(run, files, made):
     numbers = {"view": 1, "cart": 2, "buy": 3, "hide": 4}
     log = some_log().replace({"did": numbers})
@@ -162,6 +164,7 @@ def test_numbers_of_behaviours_are_read_as_text_from_csv_and_parquet(run, files,
         assert found == stored(made[0], "test")
 
 
+@pytest.mark.slow
 def test_a_split_parts_what_is_predicted(run, files):
     assert run("timed", *NAMED, "--test_from", 40, "--validation_from", 25).exit_code == 0
     found = {mapping: Counter() for mapping in ("train", "validation", "test")}
@@ -177,6 +180,7 @@ def test_a_split_parts_what_is_predicted(run, files):
         assert stored(files / "timed", mapping) == expected
 
 
+@pytest.mark.slow
 def test_numbers_of_interactions_look_at_all_that_is_kept(run, files):
     (files / "features.yaml").write_text(
         json.dumps(
@@ -215,6 +219,7 @@ def test_numbers_of_interactions_look_at_all_that_is_kept(run, files):
     )
 
 
+@pytest.mark.slow
 def test_a_fitted_workflow_knows_the_behaviours(run, files, made):
     log = some_log(seed=1).query("did != 'hide'")
     log.to_parquet(files / "next.parquet")
@@ -257,6 +262,7 @@ def test_a_behaviour_that_is_missing_names_those_that_are_there(run, files):
     assert {"view", "cart", "buy", "hide"} <= set(message.rstrip(".").replace(",", "").split())
 
 
+@pytest.mark.slow
 def test_users_who_took_nothing_to_predict_leave_nothing(run, files):
     log = some_log()
     log.loc[log["who"] < 10, "did"] = "view"

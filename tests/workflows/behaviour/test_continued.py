@@ -158,6 +158,7 @@ def test_a_third_day_goes_on_from_the_second(run, files, days):
     assert found == rows_of(files / "late", "test")
 
 
+@pytest.mark.slow
 def test_rows_that_come_late_take_their_place_by_time(run, files):
     """What was known of the old day alone is no sample, and a late row sees what was before it."""
     log = some_log()
@@ -201,6 +202,7 @@ def test_without_histories_a_new_day_starts_cold_and_says_so(run, files, days):
         assert f"histories start in this log: {told}" in result.output
 
 
+@pytest.mark.slow
 def test_what_has_no_id_is_counted(run, files):
     log = some_log()
     log[log["when"] < HALF].to_parquet(files / "known.parquet")
@@ -225,6 +227,7 @@ def test_what_has_no_id_is_counted(run, files):
     assert f"{len(unknown)} of the users kept have none" in result.output
 
 
+@pytest.mark.slow
 def test_dates_of_another_unit_go_on(run, files):
     log = some_log()
     log["when"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(log["when"], "h")

@@ -92,6 +92,7 @@ def test_metadata_of_no_item_is_refused(tmp_path, preprocess):
         preprocess(raw, tmp_path / "dataset", *SHORT, "--on_bad_rows", "skip")
 
 
+@pytest.mark.slow
 def test_items_without_metadata_are_counted(tmp_path, run_cli):
     raw = write(tmp_path, REVIEW.format("a") + REVIEW.format("b"))
     result = run_cli(

@@ -15,6 +15,8 @@ from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.workflows.checks.check_dataset import DatasetCheck
 from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
+pytestmark = pytest.mark.slow
+
 FROM = 60
 OPTIONS = (
     "--fit_on", "all",
@@ -79,7 +81,6 @@ def samples_of(dataset, mapping) -> pd.DataFrame:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mapping", ["train", "test"])
 def test_a_history_holds_only_what_came_before_the_samples_own_time(made, mapping):
     expected = Counter()
@@ -220,7 +221,6 @@ def test_the_summary_adds_up(made):
     assert f"interactions that are predicted: {counts}; {first.sum():,} have fewer" in output
 
 
-@pytest.mark.slow
 def test_a_part_validates_unless_told_otherwise(run, run_cli, files):
     log = basket_log()
 

@@ -67,6 +67,7 @@ def test_a_process_that_never_fitted_gives_the_same(artefacts, events, dataset, 
     assert rows_of(theirs) == rows_of(pd.read_parquet(dataset / "test/part.0.parquet"))
 
 
+@pytest.mark.slow
 def test_train_rows_as_well(artefacts, events, dataset):
     samples = FittedWorkflow.load(artefacts).samples(events, "train")
     assert rows_of(samples) == rows_of(pd.read_parquet(dataset / "train/part.0.parquet"))
@@ -87,6 +88,7 @@ def test_unseen_keys(artefacts, events):
     assert ids == {known_id: list(expected["item_id"].iloc[0]), 0: ids[known_id]}
 
 
+@pytest.mark.slow
 def test_a_later_log_gets_the_same_ids(raw, dataset, tmp_path, preprocess, rows_of):
     output = preprocess(raw, tmp_path / "later", "--fitted", dataset)
     for name in ("train/part.0.parquet", "test/part.0.parquet", "categories/item_id.parquet"):
@@ -104,6 +106,7 @@ def test_rules_that_are_not_given_are_those_of_the_fit(
     assert positives_of(rows_of(later, "train")) == expected.train
 
 
+@pytest.mark.slow
 def test_new_items_are_left_out_of_a_later_log(tmp_path, raw_writer, preprocess, rows_of, run_cli):
     old = [("u", "abcb"[n % 4], n) for n in range(4)] + [("v", "c", 1), ("v", "a", 2)]
     metadata = [("a", [["A"]]), ("b", [["B"]]), ("c", [["C"]]), ("d", [["D"]])]

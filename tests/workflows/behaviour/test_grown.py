@@ -16,6 +16,8 @@ from merlin_sim.schemas.fitted_record import number_records
 from merlin_sim.workflows.ops.saving import read_workflow_document
 from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = (
     "--scheduler", "single", "--shortest_sequence_for_user", 3, "--max_sequence_length", 5,
     "--user_feature_columns", "land", "--item_feature_columns", "brand",
@@ -89,7 +91,6 @@ def grown(run, files):
     return files / "old", files / "grown", result.output
 
 
-@pytest.mark.slow
 def test_known_keys_keep_their_ids_and_new_ones_follow_in_their_order(grown):
     old, new, output = grown
     log = new_log()

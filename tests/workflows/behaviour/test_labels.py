@@ -125,6 +125,7 @@ def test_equal_times_keep_the_logs_order_and_are_counted(labelled):
     )
 
 
+@pytest.mark.slow
 def test_popularity_is_of_what_was_taken(run, files):
     given = ("--label_column", "clicked", "--fit_on", "train")
     assert run("of rows that train", *given).exit_code == 0
@@ -135,6 +136,7 @@ def test_popularity_is_of_what_was_taken(run, files):
     assert table["count"].tolist() == [taken.get(key, 0) for key in table["key"]]
 
 
+@pytest.mark.slow
 def test_negatives_that_are_asked_for_stand_beside_those_of_the_log(run, files, labelled):
     options = ("--label_column", "clicked", "--negatives", "uniform", "--negatives_per_positive", 3)
     assert run("drawn", *options).exit_code == 0
@@ -154,6 +156,7 @@ def test_negatives_that_are_asked_for_stand_beside_those_of_the_log(run, files, 
     assert np.bincount(targets, minlength=25).min() > 0
 
 
+@pytest.mark.slow
 def test_more_negatives_of_a_log_without_labels(run, files):
     for count in (1, 2):
         assert run(f"twins{count}", "--negatives_per_positive", count).exit_code == 0
@@ -163,6 +166,7 @@ def test_more_negatives_of_a_log_without_labels(run, files):
     assert {label for _, _, label, _ in two - one} == {0}
 
 
+@pytest.mark.slow
 def test_a_log_in_csv_is_read_alike_whatever_its_labels_are_called(run, files, labelled):
     words = {0: ["0", "0.0", "False", "false"], 1: ["1", "1.0", "True", " true"]}
     log = shown_log()
@@ -177,6 +181,7 @@ def test_a_log_in_csv_is_read_alike_whatever_its_labels_are_called(run, files, l
     } == expected
 
 
+@pytest.mark.slow
 def test_a_fitted_workflow_knows_the_label(run, files, labelled):
     shown_log(seed=1).to_parquet(files / "next.parquet")
     result = run("next", "--fitted", labelled[0], log="next.parquet")
@@ -193,6 +198,7 @@ def test_a_fitted_workflow_knows_the_label(run, files, labelled):
         assert _rows(made) == _rows(stored)
 
 
+@pytest.mark.slow
 def test_items_without_an_id_leave_their_labels_too(run, files, labelled):
     log = shown_log(seed=2)
     log.loc[::5, "what"] += 1000
@@ -212,6 +218,7 @@ def _rows(frame) -> Counter:
     )
 
 
+@pytest.mark.slow
 def test_a_log_with_one_taken_item_is_refused(run, files):
     log = shown_log()
     log["clicked"] = (log["what"] == 3).astype(int)
@@ -239,6 +246,7 @@ def test_bad_labels_are_refused_with_file_and_row(run, files, wrong):
     assert not (files / "wrong").exists()
 
 
+@pytest.mark.slow
 def test_bad_labels_in_csv_are_left_out_and_counted_on_request(run, files):
     log = shown_log().astype({"clicked": str})
     log.loc[3, "clicked"], log.loc[8, "clicked"] = "yes", ""
@@ -292,6 +300,7 @@ def test_a_column_of_other_numbers_is_not_told_of(run, files):
     assert "not read" not in run("unread", "--negatives", "none", log="seven.csv").output
 
 
+@pytest.mark.slow
 def test_the_column_may_be_called_label(run, files):
     shown_log().rename(columns={"clicked": "label"}).to_parquet(files / "label.parquet")
     result = run("called", "--label_column", "label", log="label.parquet")
@@ -300,6 +309,7 @@ def test_the_column_may_be_called_label(run, files):
     assert found == plain_samples(shown_log())["test"]
 
 
+@pytest.mark.slow
 def test_a_page_shown_at_one_time_tells_nothing_of_itself(run, files):
     """One of five items of a page is taken: whoever saw it in the history would know the rest."""
     random = np.random.default_rng(0)

@@ -15,6 +15,8 @@ from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.workflows.ops.workflow import Workflow
 from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = (
     "--user_column", "who", "--item_column", "what", "--timestamp_column", "when",
     "--user_feature_columns", "country", "--item_feature_columns", "brand",

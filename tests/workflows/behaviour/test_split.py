@@ -12,6 +12,8 @@ from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 from merlin_sim.workflows.rules import Split
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = (
     "--fit_on", "all",
     "--scheduler", "single", "--shortest_sequence_for_user", 3,
@@ -95,7 +97,6 @@ def test_users_rows_know_the_same_samples(run, files, timed, run_cli):
         assert (files / "made" / path).read_bytes() == (timed / path).read_bytes()
 
 
-@pytest.mark.slow
 def test_users_may_be_parted(run, files):
     shares = ("--test_users", 0.3, "--validation_users", 0.2)
     assert run("shares", *shares).exit_code == 0

@@ -15,6 +15,8 @@ from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.schemas.fitted_record import fitted_features
 from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = (
     "--fit_on", "all",
     "--scheduler", "single", "--shortest_sequence_for_user", 3,

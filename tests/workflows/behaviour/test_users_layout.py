@@ -134,6 +134,7 @@ def test_a_log_of_its_own_with_features_of_users_and_items(run_cli, tmp_path, op
     assert same == (parts, [], [])
 
 
+@pytest.mark.slow
 def test_time_intervals_are_those_of_the_other_layout(run_cli, tmp_path):
     """To the bit, from what the feed makes and from the files that transcoding writes."""
     log = write_log(tmp_path / "log.csv")
@@ -199,6 +200,7 @@ def test_negatives_that_the_user_has_not(run_cli, tmp_path):
     assert DatasetDirectory.open(tmp_path / "again").users.negatives_not_in_history
 
 
+@pytest.mark.slow
 def test_uniform_negatives_do_not_follow_popularity(run_cli, tmp_path):
     rows = 4000
     item = np.where(np.arange(rows) % 20, 0, np.arange(rows) // 20 % 10 + 1)
@@ -228,6 +230,7 @@ def test_padding_is_refused_for_users(run_cli, tmp_path):
     assert not (tmp_path / "made").exists()
 
 
+@pytest.mark.slow
 def test_transcoding_refuses_a_user_that_cannot_be(run_cli, tmp_path):
     log = write_log(tmp_path / "log.csv")
     run_cli("preprocess", "log", *log, "--output_path", tmp_path / "users", "--layout", "users")

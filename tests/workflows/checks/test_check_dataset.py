@@ -234,6 +234,7 @@ def test_click_logs_are_checked_alike(tmp_path, check):
     assert ("users without history", "train") not in values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("twins", "is_new"), [(1, False), (3, False), (3, True)])
 def test_users_have_the_samples_that_the_feed_makes(tmp_path, twins, is_new):
     """Row for row: label, columns, and a history of the same hash and length."""

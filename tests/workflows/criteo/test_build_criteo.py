@@ -104,6 +104,7 @@ def check_values(raw_rows, rows):
         np.testing.assert_allclose(rows[column], expected, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_rows_are_what_pandas_makes_of_them(raw, built):
     output, summary = built
     train, test = read_rows(output, "train"), read_rows(output, "test")
@@ -184,6 +185,7 @@ def test_the_spec_is_what_the_workflow_s_schema_says(built):
     }
 
 
+@pytest.mark.slow
 def test_a_gpu_is_left_to_others(raw, built, tmp_path, monkeypatch):
     cudf = put_gpu_into(monkeypatch)
     monkeypatch.setattr(dispatch, "dask_cudf", SimpleNamespace(DataFrame=cudf.DataFrame))
@@ -212,6 +214,7 @@ def test_the_next_day_has_the_ids_of_the_days_before(raw, built, tmp_path):
     assert ours == theirs
 
 
+@pytest.mark.slow
 def test_a_changed_vocabulary_is_refused(raw, tmp_path):
     output = tmp_path / "data"
     builder_of(raw).build(output)

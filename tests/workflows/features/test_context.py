@@ -104,12 +104,14 @@ def test_a_context_is_crossed_with_the_item(dataset):
     assert (pairs == 1).all() and len(pairs) > 3
 
 
+@pytest.mark.slow
 def test_labels_leave_each_row_its_context(run):
     rows = rows_of(run("labelled", "--label_column", "clicked"))
     shown = rows[(rows["who"] == "u1") & (rows["label"] == 0)]
     assert shown[["device", "slot"]].to_numpy().tolist() == [["no_device", "bucket 2"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grow", [False, True])
 def test_the_next_day_knows_the_contexts(grow, run, dataset):
     rows = [("u1", "a", 10, "watch", 3, "x", 1), ("u1", "b", 11, "tv", 3, "y", 1)]
@@ -124,6 +126,7 @@ def test_the_next_day_knows_the_contexts(grow, run, dataset):
     assert found["what_pos"].map(len).min() >= 4
 
 
+@pytest.mark.slow
 def test_a_fitted_workflow_gives_the_same_rows(run, dataset):
     fitted = FittedWorkflow.load(dataset)
     made = fitted.samples(pd.DataFrame(ROWS, columns=NAMES), "train")

@@ -13,6 +13,8 @@ from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
+pytestmark = pytest.mark.slow
+
 SMOOTHING = 5.0
 FEATURES = """
 encodings:

@@ -148,6 +148,7 @@ def test_time_intervals_are_those_of_what_was_taken(log, labelled):
         np.testing.assert_allclose(row["when_since_pos"], hours, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_lag_beyond_the_first_interaction_is_zero(log, run, files):
     few = pd.DataFrame(
         {"who": ["u"] * 5, "what": list("abcab"), "when": range(5), "place": [5.0, 2, 9, 4, 7]}

@@ -8,6 +8,7 @@ from merlin_sim.models.blocks.activation_unit import ActivationUnit
 from merlin_sim.models.blocks.checks import OptionError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("candidates", [1, 8])
 def test_contract(contract_step, arrays, candidates):
     contract_step(

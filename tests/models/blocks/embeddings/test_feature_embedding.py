@@ -17,6 +17,7 @@ def schema(make_schema):
     return schema.excluding_by_name(["label"])
 
 
+@pytest.mark.slow
 def test_contract(contract_step, arrays, schema):
     def inputs(batch):
         ids = {"user_0": arrays.ids(9, batch), "item_0": arrays.ids(20, batch)}

@@ -24,6 +24,7 @@ def pad(columns, length=3):
         return LeftPadding({"clicks": length})(columns)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.lists(st.lists(st.integers(1, 9), max_size=5), min_size=1, max_size=6))
 def test_every_form_gives_the_same_newest_positions(rows):

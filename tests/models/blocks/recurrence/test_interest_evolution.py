@@ -13,6 +13,7 @@ def make_inputs(arrays, batch, candidates, windows, length):
     return arrays.vectors(batch, candidates, 3), history, mask
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [1, 4])
 @pytest.mark.parametrize(("candidates", "windows"), [(1, 1), (2, 2), (2, 1)])
 def test_contract(contract_step, arrays, length, candidates, windows):
