@@ -17,8 +17,9 @@ from .blocks.attention import SummedAttention
 from .blocks.checks import OptionError
 from .blocks.embeddings.feature_embedding import mean_vectors
 from .blocks.embeddings.left_padding import LeftPadding
-from .blocks.history_counts import HistoryCounts, Seen
+from .blocks.history_counts import BINS, HistoryCounts, HistorySimilarity, Seen
 from .blocks.mlp import HiddenLayers
+from .blocks.search.history_split import HistorySplit
 from .blocks.shapes import as_rows, beside_candidates, repeat_candidates, sizes
 from .composed_objective import join_step, weigh_composed_models
 from .interest_channels import Channels, Features
@@ -55,6 +56,9 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         self.item_dim: int = sum(width_of[name] for name in self.channels.target_item)
         self.user_dim: int = sum(width_of[name] for name in self.channels.user)
         self.counts = self._make_counts() if self.options.history_counts else None
+        self.similarity: HistorySimilarity | None = None
+        if self.options.history_similarity:
+            self.similarity = HistorySimilarity(dtype=self._dtype_policy, name="similarity")
         self.make_blocks()
         self._check_negatives()
         self.classifier = HiddenLayers(
@@ -102,6 +106,8 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         with tf.name_scope(self.embedding.name):
             self.embedding.build(None)
         self.build_blocks()
+        if self.similarity is not None:
+            self.similarity.build(None)
         self.classifier.build(tf.TensorShape([None, self.classified_dim]))
         self.built = True
 
@@ -177,13 +183,15 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         channels, features = self.channels, len(self.channels.positive)
         counts = 0 if self.counts is None else self.counts.counts_dim(features)
         lists = sum(self.embedding.width_of[name] for name in channels.target_lists)
+        counts += 0 if self.similarity is None else BINS
         return int(counts + lists + channels.target_numbers_dim + channels.user_numbers_dim)
 
     def further(self, features: Features, vectors: Mapping[str, Any]) -> list[tf.Tensor]:
         """Return what the last classifier alone reads of the candidates beside their vectors.
 
-        How often and how recently their features occur, if the model reads it; of their lists the
-        mean of each one's vectors; their numbers, and those beside the user.
+        How often and how recently their features occur, and how many positions are how similar, if
+        the model reads it; of their lists the mean of each one's vectors; their numbers, and those
+        beside the user.
 
         Args:
             features: One batch, by channel.
@@ -197,6 +205,8 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
             history = {name: features.positive[n] for name, n in self.channels.history_of.items()}
             seen = Seen(features.real, features.ends)
             parts.append(self.counts(features.target_item, history, seen))
+        if self.similarity is not None:
+            parts.append(self._count_similar(self.similarity, features, vectors))
         for name, ids in features.listed.items():
             parts.append(mean_vectors(vectors[name], ids))
         if features.target_numbers is not None:
@@ -206,6 +216,16 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
             first = next(iter(features.target_item.values()))
             parts.append(repeat_candidates(numbers, sizes(first)[1]))
         return parts
+
+    def _count_similar(
+        self, similarity: HistorySimilarity, features: Features, vectors: Mapping[str, Any]
+    ) -> tf.Tensor:
+        # Looked up once more: a model may have looked up a part of what a candidate sees, or parts.
+        found = self.embedding(features.positive, with_gradient=False)
+        history = self.join([found[name] for name in self.channels.positive])
+        whole = HistorySplit(self.channels.history_length, 0)
+        mask = whole.masks(features.real, features.seen_until).long
+        return similarity(self.join_target(vectors), history, mask)
 
     def join(self, vectors: list[tf.Tensor], mask: tf.Tensor | None = None) -> tf.Tensor:
         """Concatenate a channel's vectors: [...] -> [..., dim x features], 0 where masked."""

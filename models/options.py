@@ -105,6 +105,10 @@ class ModelOptions(CheckedOptions):
     """Whether the classifier reads how often, how recently and at what share the target's features
     occur in the history: see :class:`~.blocks.history_counts.HistoryCounts`."""
 
+    history_similarity: bool = False
+    """Whether the classifier reads how many positions of the history are how similar to the target
+    item: see :class:`~.blocks.history_counts.HistorySimilarity`."""
+
     def widths(self, features: list[str]) -> list[int]:
         """Return the length of each feature's vector."""
         return [self.embedding_dim] * len(features)

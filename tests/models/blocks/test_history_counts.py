@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from merlin_sim.models.blocks.checks import OptionError
-from merlin_sim.models.blocks.history_counts import HistoryCounts, Seen
+from merlin_sim.models.blocks.history_counts import HistoryCounts, HistorySimilarity, Seen
 
 
 @pytest.mark.parametrize("has_ends", [False, True])
@@ -54,3 +54,32 @@ def test_windows_as_long_as_the_history_are_left_out():
     assert HistoryCounts(length=30).counts_dim(2) == 2 * (2 * 2 + 1) + 1
     with pytest.raises(OptionError, match="`windows`"):
         HistoryCounts(length=30, windows=(0,))
+
+
+def test_similarity_keeps_the_contract(contract_step, arrays):
+    def inputs(batch):
+        vectors = arrays.vectors(batch, 3, 4), arrays.vectors(batch, 6, 4)
+        return (*vectors, arrays.masks(batch, 3, 6))
+
+    contract_step(HistorySimilarity, inputs)
+
+
+def test_similarity_counts_cosines_in_21_bins(arrays):
+    similarity = HistorySimilarity()
+    similarity.build(None)
+    weights = np.linspace(0.5, 2.0, 21).astype(np.float32)
+    similarity.set_weights([weights])
+    target, history = arrays.vectors(5, 3, 4).numpy(), arrays.vectors(5, 6, 4).numpy()
+    history[:, 2] = 3 * target[:, 0]  # the same direction
+    history[:, 3] = -target[:, 1]
+    mask = arrays.masks(5, 3, 6).numpy()
+    ours = similarity(*map(tf.constant, (target, history, mask))).numpy()
+    for user, place in np.ndindex(5, 3):
+        one = target[user, place].astype(np.float64)
+        counts = np.zeros(21)
+        for position in history[user][mask[user, place]]:
+            cosine = one @ position / np.linalg.norm(one) / np.linalg.norm(position)
+            counts[int(np.floor((cosine + 1) * 10 + 1e-4))] += 1
+        np.testing.assert_allclose(ours[user, place], weights * np.log1p(counts), rtol=1e-6)
+    assert not ours[0].any(), "an empty history"
+    assert mask[:, 0, 2].any() and (ours[mask[:, 0, 2], 0, 20] > 0).all()

@@ -28,6 +28,7 @@ def test_the_defaults_are_the_published_ones():
         (DINOptions, "dropout_rate", -1),
         (DINOptions, "attention", "cosine"),
         (DINOptions, "history_counts", 1),
+        (DINOptions, "history_similarity", 1),
         (DINOptions, "attention_sums", None),
         (DIENOptions, "aux_mlp_dims", ()),
         (DIENOptions, "one_pass", 1),

@@ -4,10 +4,12 @@ OPTIONS = {
     "din": {},
     "din_activation_unit": {"attention": "activation_unit"},
     "dien": {"long_seq_length": 6},
+    "dien_similarity": {"long_seq_length": 6, "history_similarity": True},
     "sim": {"long_seq_length": 6, "top_k": 3},
     "sim_hard": {"long_seq_length": 6, "top_k": 2, "search": "hard", "category_feature": "item_1"},
+    "sim_similarity": {"long_seq_length": 6, "top_k": 3, "history_similarity": True},
     "sim_heads": {"long_seq_length": 6, "top_k": 3, "heads": 2},
-    "din_counts": {"history_counts": True, "attention_sums": True},
+    "din_counts": {"history_counts": True, "attention_sums": True, "history_similarity": True},
     "eta": {"long_seq_length": 6, "top_k": 3, "heads": 2, "history_counts": True},
     "sdim": {
         "long_seq_length": 6,
