@@ -202,6 +202,8 @@ PROBED = "merlin-sim-probe"
 class RecommendModel:
     """Answers the requests that Triton's dynamic batching hands over together."""
 
+    merges = False
+
     def __init__(self, settings: ModelSettings) -> None:
         """Load what the settings name."""
         # Users stand side by side; a thread of each that waits for others' would cost more.

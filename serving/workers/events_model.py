@@ -33,6 +33,8 @@ Encoded = list[VersionedEvent]
 class EventsModel:
     """Scores the requests that Triton's dynamic batching hands over together."""
 
+    merges = False
+
     def __init__(self, settings: ModelSettings) -> None:
         """Load the servable, and the canary's where there is one."""
         servable = Servable.open(settings.servable)

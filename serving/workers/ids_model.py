@@ -1,16 +1,13 @@
 """The model `ids`: the inputs of the SavedModel's signature in, scores out.
 
-Requests that wait while the model works are merged into its next call.
+Those inputs have no common first axis (values and offsets), so Triton's own dynamic batching, which
+puts requests together along it, cannot be used: what comes while the model works is merged here.
 """
 
 from __future__ import annotations
 
-import functools
-import queue
-import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,8 +34,18 @@ REQUESTS = Counter("merlin_sim_ids_requests", "Requests in these calls", ("versi
 ROWS = Counter("merlin_sim_ids_rows", "Rows in these calls", ("version",))
 
 
+class SoundRequest(NamedTuple):
+    """A request that the model can answer, by its place among those that came together."""
+
+    place: int
+    request: IdsRequest
+    is_probe: bool
+
+
 class IdsModel:
     """Checks each request by itself; those that are sound are merged and scored."""
+
+    merges = True
 
     def __init__(self, settings: ModelSettings) -> None:
         """Load the servable."""
@@ -46,7 +53,6 @@ class IdsModel:
         self._servable = Servable.open(settings.servable)
         self.scorer = Scorer(self._servable)
         self._version = str(settings.number)
-        self.worker = MergingWorker(self.scorer, self._observe)
 
     def probe(self) -> dict[str, npt.NDArray[Any]]:
         """See WorkerModel."""
@@ -55,125 +61,58 @@ class IdsModel:
         return plain_batch([event], self.scorer.columns)
 
     def take(self, requests: Sequence[Request], reply: Reply) -> None:
-        """Take requests; they are answered when they are scored."""
+        """Answer requests, as many as go together in one call of the model."""
+        sound = []
         for place, request in enumerate(requests):
             try:
                 checked = check_request(request.tensors, self.scorer.columns, self.limits)
             except RequestError as error:
                 reply(place, error)
                 continue
-            self.worker.submit(checked, functools.partial(_answer, reply, place), request.is_probe)
+            sound.append(SoundRequest(place, checked, request.is_probe))
+        for group in merged_calls(sound):
+            self._count([one.request for one in group if not one.is_probe])
+            found = score_requests(self.scorer, [one.request for one in group])
+            for one, result in zip(group, found, strict=True):
+                if isinstance(result, Exception):
+                    reply(one.place, result)
+                else:
+                    reply(one.place, {SCORE: result[:, None]})
 
     def close(self) -> None:
-        """Answer what was taken."""
-        self.worker.close()
+        """See WorkerModel: nothing is kept."""
 
-    def _observe(self, requests: int, rows: int) -> None:
-        for counter, count in ((CALLS, 1), (REQUESTS, requests), (ROWS, rows)):
-            counter.labels(self._version).inc(count)
-
-
-def _answer(reply: Reply, place: int, result: Scores | Exception) -> None:
-    reply(place, result if isinstance(result, Exception) else {SCORE: result[:, None]})
+    def _count(self, requests: Sequence[IdsRequest]) -> None:
+        if requests:
+            rows = sum(request.rows for request in requests)
+            for counter, count in ((CALLS, 1), (REQUESTS, len(requests)), (ROWS, rows)):
+                counter.labels(self._version).inc(count)
 
 
-Answer = Callable[[Scores | Exception], None]
+def merged_calls(requests: Sequence[SoundRequest]) -> Iterator[list[SoundRequest]]:
+    """Deal requests out, in order, into calls of the model; one user with many rows is alone."""
+    group: list[SoundRequest] = []
+    for one in requests:
+        rows = sum(other.request.rows for other in (*group, one))
+        if group and (
+            one.request.is_one_user or group[-1].request.is_one_user or rows > ROWS_PER_CALL
+        ):
+            yield group
+            group = []
+        group.append(one)
+    if group:
+        yield group
 
 
-@dataclass(frozen=True)
-class Waiting:
-    """A request that was taken and not yet answered."""
-
-    request: IdsRequest
-    answer: Answer
-    is_counted: bool = True
-
-
-class MergingWorker:
-    """Scores requests in a thread of its own; nothing waits for company, only for its turn.
-
-    The inputs of the plain signature have no common first axis (values and offsets), so Triton's
-    own dynamic batching, which glues requests along it, cannot be used for them.
-
-    Args:
-        scorer: The model.
-        observe: Called after each call of the model, with the requests merged and the rows.
-    """
-
-    def __init__(
-        self, scorer: Scorer, observe: Callable[[int, int], None] = lambda requests, rows: None
-    ) -> None:
-        """Start the thread."""
-        self._scorer = scorer
-        self._observe = observe
-        self._queue: queue.Queue[Waiting | None] = queue.Queue()
-        self._thread = threading.Thread(target=self._work, name="merging worker", daemon=True)
-        self._thread.start()
-
-    def submit(self, request: IdsRequest, answer: Answer, is_probe: bool = False) -> None:
-        """Take a request; ``answer`` is called with its scores, or with what went wrong.
-
-        A probe is not observed.
-        """
-        self._queue.put(Waiting(request, answer, not is_probe))
-
-    def close(self) -> None:
-        """Answer what was taken, then end the thread."""
-        self._queue.put(None)
-        self._thread.join()
-
-    def _work(self) -> None:
-        held: Waiting | None = None
-        while True:
-            first = held or self._queue.get()
-            if first is None:
-                return
-            group, held, is_last = self._gather(first)
-            self._score(group)
-            if is_last:
-                return
-
-    def _gather(self, first: Waiting) -> tuple[list[Waiting], Waiting | None, bool]:
-        """Take what waits beside ``first``, as far as it goes into one call.
-
-        Returns:
-            The group, a request that was taken but has to wait for the next call, and whether
-            the worker was told to end.
-        """
-        group, rows = [first], first.request.rows
-        while not first.request.is_one_user:
-            try:
-                following = self._queue.get_nowait()
-            except queue.Empty:
-                break
-            if following is None:
-                return group, None, True
-            rows += following.request.rows
-            if following.request.is_one_user or rows > ROWS_PER_CALL:
-                return group, following, False
-            group.append(following)
-        return group, None, False
-
-    def _score(self, group: Sequence[Waiting]) -> None:
-        requests = [waiting.request for waiting in group]
-        counted = [waiting.request for waiting in group if waiting.is_counted]
-        if counted:
-            self._observe(len(counted), sum(request.rows for request in counted))
-        try:
-            parts = self._call(requests)
-        except Exception as error:  # whatever TensorFlow has to say goes to whoever asked
-            if len(group) == 1:
-                group[0].answer(error)
-                return
-            for waiting in group:  # one of them is the reason: the others are answered
-                self._score([waiting])
-            return
-        for waiting, scores in zip(group, parts, strict=True):
-            waiting.answer(scores)
-
-    def _call(self, requests: Sequence[IdsRequest]) -> list[Scores]:
+def score_requests(scorer: Scorer, requests: Sequence[IdsRequest]) -> list[Scores | Exception]:
+    """Score requests in one call; where that fails, each by itself: one of them is the reason."""
+    try:
         if requests[0].is_one_user:
-            return [self._scorer.score_candidates(requests[0].tensors)]
-        scores = self._scorer.score_ids(merge_requests(requests, self._scorer.columns))
-        ends = np.cumsum([request.rows for request in requests])[:-1]
-        return list(np.split(scores, ends))
+            return [scorer.score_candidates(requests[0].tensors)]
+        scores = scorer.score_ids(merge_requests(requests, scorer.columns))
+    except Exception as error:  # whatever TensorFlow has to say goes to whoever asked
+        if len(requests) == 1:
+            return [error]
+        return [one for request in requests for one in score_requests(scorer, [request])]
+    ends = np.cumsum([request.rows for request in requests])[:-1]
+    return list(np.split(scores, ends))

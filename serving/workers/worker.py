@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import json
+import queue
 import socket
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -56,6 +58,9 @@ class Request:
 class WorkerModel(Protocol):
     """A model in a worker."""
 
+    merges: bool
+    """Whether it takes together what comes while it works; Triton puts the others' together."""
+
     def __init__(self, settings: ModelSettings) -> None:
         """Load it."""
 
@@ -63,10 +68,10 @@ class WorkerModel(Protocol):
         """Return the inputs of a request that it answers, if anything is as it should be."""
 
     def take(self, requests: Sequence[Request], reply: Reply) -> None:
-        """Answer requests that came together, now or later; what fails, fails alone."""
+        """Answer requests that came together; what fails, fails alone."""
 
     def close(self) -> None:
-        """Answer what was taken, and close what was opened."""
+        """Close what was opened."""
 
 
 def refusal(error: Exception) -> tuple[str, str]:
@@ -113,13 +118,26 @@ class Worker:
         except Exception as error:  # whoever starts a server is told why it cannot
             self._send({"kind": FAILED, "message": f"{type(error).__name__}: {error}"})
             return
+        frames: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
+        threading.Thread(target=self._read, args=(frames,), name="requests", daemon=True).start()
         try:
-            while (frame := receive_frame(self._connection)) is not None:
-                self._take(model, frame)
+            while (frame := frames.get()) is not None:
+                together = [frame]
+                while model.merges and not frames.empty() and (more := frames.get()) is not None:
+                    together.append(more)
+                self._take(model, together)
         except OSError:  # the stub was killed
             pass
         finally:
             model.close()
+
+    def _read(self, frames: queue.SimpleQueue[Frame | None]) -> None:
+        """Read requests while the model works; None says that all have come."""
+        with suppress(OSError):
+            while (frame := receive_frame(self._connection)) is not None:
+                frames.put(frame)
+        frames.put(None)
+        frames.put(None)  # the first may have ended a batch
 
     def _load(self, opening: Mapping[str, Any]) -> WorkerModel:
         folder, name = Path(opening["folder"]), opening["model"]
@@ -134,17 +152,18 @@ class Worker:
         self._send({"kind": READY})
         return model
 
-    def _take(self, model: WorkerModel, frame: Frame) -> None:
+    def _take(self, model: WorkerModel, frames: Sequence[Frame]) -> None:
         requests, numbers = [], []
-        for number, outputs, is_probe in frame.message["requests"]:
-            own = f"{number}/"
-            tensors = {
-                name.removeprefix(own): tensor
-                for name, tensor in frame.tensors.items()
-                if name.startswith(own)
-            }
-            requests.append(Request(tensors, frozenset(outputs), is_probe))
-            numbers.append(number)
+        for frame in frames:
+            for number, outputs, is_probe in frame.message["requests"]:
+                own = f"{number}/"
+                tensors = {
+                    name.removeprefix(own): tensor
+                    for name, tensor in frame.tensors.items()
+                    if name.startswith(own)
+                }
+                requests.append(Request(tensors, frozenset(outputs), is_probe))
+                numbers.append(number)
 
         def reply(place: int, result: Outputs | Exception) -> None:
             self._reply(numbers[place], result)
@@ -169,15 +188,8 @@ def warm_up(model: WorkerModel, probe: Mapping[str, npt.NDArray[Any]]) -> None:
     Raises:
         Exception: Where it cannot.
     """
-    answered = threading.Event()
     found: list[Outputs | Exception] = []
-
-    def reply(place: int, result: Outputs | Exception) -> None:
-        found.append(result)
-        answered.set()
-
-    model.take([Request(probe, frozenset(), is_probe=True)], reply)
-    answered.wait()
+    model.take([Request(probe, frozenset(), is_probe=True)], lambda _, result: found.append(result))
     # Rules may ask for what is not known here, and a store may be away: that is an answer, too.
     if isinstance(found[0], Exception) and not isinstance(
         found[0], RequestError | UnavailableError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 
 import numpy as np
@@ -10,23 +11,23 @@ import pytest
 from merlin_sim.serving.servable import Column, ServedColumns
 from merlin_sim.serving.signatures import IdsRequest
 from merlin_sim.serving.workers import ids_model as merging
-from merlin_sim.serving.workers.ids_model import MergingWorker
+from merlin_sim.serving.workers.ids_model import SoundRequest, merged_calls, score_requests
+from merlin_sim.serving.workers.protocol import receive_frame, send_frame
+from merlin_sim.serving.workers.worker import Worker
 
 COLUMN = Column("book", "book", np.dtype("int64"), 9)
 COLUMNS = ServedColumns((), (COLUMN,), (), None, 3, True)
 
 
-class HeldScorer:
-    """Scores a book by its id; waits for `go` in each call."""
+class ListedScorer:
+    """Scores a book by its id, and lists the calls."""
 
     columns = COLUMNS
 
     def __init__(self):
-        self.go = threading.Event()
         self.calls = []
 
     def score_ids(self, tensors):
-        assert self.go.wait(100)
         books = tensors["book"]
         self.calls.append(books.tolist())
         if 13 in books:
@@ -42,53 +43,74 @@ def request(*books, is_one_user=False):
 
 
 @pytest.fixture
-def answers():
-    return {}
-
-
-@pytest.fixture
 def scorer():
-    return HeldScorer()
+    return ListedScorer()
 
 
-def run(scorer, answers, *requests, observe=lambda requests, rows: None):
-    """Submit requests while the first one is held, let go, and close."""
-    worker = MergingWorker(scorer, observe)
-    for place, entry in enumerate(requests):
-        worker.submit(entry, lambda result, place=place: answers.__setitem__(place, result))
-    scorer.go.set()
-    worker.close()
-    return [
-        answers[place] if isinstance(answers[place], Exception) else answers[place].tolist()
-        for place in range(len(requests))
-    ]
+def run(scorer, *requests):
+    """Score requests that came together, in as many calls as it takes."""
+    results = []
+    for group in merged_calls([SoundRequest(n, one, False) for n, one in enumerate(requests)]):
+        results += score_requests(scorer, [one.request for one in group])
+    return [one if isinstance(one, Exception) else one.tolist() for one in results]
 
 
-def test_what_waited_is_scored_in_one_call(scorer, answers):
-    seen = []
-    entries = [request(1), request(2, 3), request(4), request(5, 6)]
-    results = run(scorer, answers, *entries, observe=lambda *counts: seen.append(counts))
+def test_what_came_together_is_scored_in_one_call(scorer):
+    results = run(scorer, request(1), request(2, 3), request(4), request(5, 6))
     assert results == [[1], [2, 3], [4], [5, 6]]
-    assert sum(scorer.calls, []) == [1, 2, 3, 4, 5, 6]
-    assert len(scorer.calls) <= 2  # the first alone, if it was taken before the others came
-    assert (sum(n for n, _ in seen), sum(rows for _, rows in seen)) == (4, 6)
+    assert scorer.calls == [[1, 2, 3, 4, 5, 6]]
 
 
-def test_one_that_fails_hurts_nobody_else(scorer, answers):
-    results = run(scorer, answers, request(1), request(2), request(13), request(4))
+def test_one_that_fails_hurts_nobody_else(scorer):
+    results = run(scorer, request(1), request(2), request(13), request(4))
     assert (results[0], results[1], results[3]) == ([1], [2], [4])
     assert isinstance(results[2], ValueError)
 
 
-def test_one_user_is_scored_by_itself(scorer, answers):
+def test_one_user_is_scored_by_itself(scorer):
     one = request(2, 3, is_one_user=True)
-    results = run(scorer, answers, request(1), one, request(4), one)
-    assert results == [[1], [-2, -3], [4], [-2, -3]]
-    assert [2, 3] in scorer.calls and scorer.calls[-1] == [2, 3]
+    assert run(scorer, request(1), one, request(4), one) == [[1], [-2, -3], [4], [-2, -3]]
+    assert scorer.calls == [[1], [2, 3], [4], [2, 3]]
 
 
-def test_calls_are_bounded(scorer, answers, monkeypatch):
+def test_calls_are_bounded(scorer, monkeypatch):
     monkeypatch.setattr(merging, "ROWS_PER_CALL", 4)
-    results = run(scorer, answers, *(request(i, i) for i in range(7)))
+    results = run(scorer, *(request(i, i) for i in range(7)))
     assert results == [[i, i] for i in range(7)]
     assert max(map(len, scorer.calls)) <= 4
+
+
+class ListedModel:
+    """Lists how many requests came together; a call takes until all have been read."""
+
+    def __init__(self, merges):
+        self.merges, self.together = merges, []
+
+    def take(self, requests, reply):
+        for thread in threading.enumerate():
+            if thread.name == "requests":
+                thread.join(100)
+        self.together.append(len(requests))
+        for place in range(len(requests)):
+            reply(place, {"score": np.zeros(1)})
+
+    def close(self):
+        """Nothing to close."""
+
+
+@pytest.mark.parametrize("merges", [True, False])
+def test_what_came_while_a_model_worked_is_taken_together_where_it_merges(merges, monkeypatch):
+    model = ListedModel(merges)
+    monkeypatch.setattr(Worker, "_load", lambda self, opening: model)
+    here, there = socket.socketpair()
+    with here, there:
+        worker = threading.Thread(target=Worker(there).run)
+        worker.start()
+        send_frame(here, {})
+        for number in range(20):
+            send_frame(here, {"requests": [[number, [], False]]})
+        here.shutdown(socket.SHUT_WR)
+        answered = [receive_frame(here).message["request"] for _ in range(20)]
+        worker.join()
+    assert answered == list(range(20)) and sum(model.together) == 20
+    assert len(model.together) <= 2 if merges else model.together == [1] * 20
