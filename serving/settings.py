@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..foundation.exceptions import MerlinSimError
 from .limits import Limits
-from .versions import Canary
+from .versions import Canary, ServedVersion
 
 if TYPE_CHECKING:
     from .home_page import Section
@@ -138,33 +138,20 @@ SETTINGS = "settings.json"
 
 
 @dataclass(frozen=True)
-class ModelSettings:
+class ModelSettings(ServedVersion):
     """What the models of a server answer by.
 
     Triton's configuration of a model, which whoever reaches a model may read, says none of it.
     """
 
-    servable: Path
-    """The exported model, which has to stay where it is."""
     limits: Limits = field(default_factory=Limits)
     """What a request may ask for."""
-    version: int | None = None
-    """Named by each answer; None where there are no versions."""
-    canary: Canary | None = None
-    """A version that some users meet."""
-    canary_servable: Path | None = None
-    """Its exported model."""
     histories: str | None = None
     """Address of the store that has the histories of events that bring none, password included."""
     log: LogSettings | None = None
     """What is kept of events; None for nothing."""
     further: Mapping[str, Any] = field(default_factory=dict)
     """What models beside the server's own are told."""
-
-    @property
-    def number(self) -> int:
-        """The version by which Triton has it."""
-        return self.version or 1
 
     def write(self, folder: Path) -> None:
         """Write the file, for this user alone to read."""
@@ -182,7 +169,7 @@ class ModelSettings:
             log = LogSettings(**{**log, "directory": Path(log["directory"])})
         return cls(
             Path(found.pop("servable")),
-            Limits(**found.pop("limits")),
+            limits=Limits(**found.pop("limits")),
             canary=None if canary is None else Canary(*canary),
             canary_servable=None if other is None else Path(other),
             log=log,

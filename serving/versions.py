@@ -96,6 +96,13 @@ class ServedVersion:
         """Where all that it needs lies."""
         return tuple(path for path in (self.servable, self.canary_servable) if path is not None)
 
+    def open(self) -> dict[int, Servable]:
+        """Open the exported models, by their versions, the current one first."""
+        from .servable import Servable
+
+        numbers = (self.number, *([] if self.canary is None else [self.canary.number]))
+        return {n: Servable.open(place) for n, place in zip(numbers, self.places, strict=True)}
+
     def __str__(self) -> str:
         """Name the version, and the other one where some users meet it."""
         if self.canary is None:

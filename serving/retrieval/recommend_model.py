@@ -208,11 +208,7 @@ class RecommendModel:
         """Load what the settings name."""
         # Users stand side by side; a thread of each that waits for others' would cost more.
         tf.config.threading.set_intra_op_parallelism_threads(1)
-        own, canary = settings.further[NAME], settings.canary
-        rankers = {settings.number: Servable.open(settings.servable)}
-        if canary is not None:
-            assert settings.canary_servable is not None
-            rankers[canary.number] = Servable.open(settings.canary_servable)
+        own = settings.further[NAME]
         towers = Towers(Servable.open(own[TOWERS]))
         index = open_index(Path(own[INDEX]), towers)
         rules = read_rules(Path(own[RULES])) if own[RULES] is not None else Rules()
@@ -221,7 +217,7 @@ class RecommendModel:
                 towers, index, ranker, rules, own[MOST_RETRIEVED],
                 functools.partial(count_stage, number),
             )
-            for number, ranker in rankers.items()
+            for number, ranker in settings.open().items()
         }  # fmt: skip
         for recommender in recommenders.values():
             recommender.warm_up()
@@ -232,7 +228,7 @@ class RecommendModel:
             StoreHistories(CountedReads(self._store, NAME), towers.encoder),
             recommenders,
             settings.number,
-            canary,
+            settings.canary,
             own[MOST_RETRIEVED],
             settings.version is not None,
         )

@@ -177,10 +177,10 @@ class Server:
         given = self.options.histories
         settings = ModelSettings(
             servable.path.resolve(),
-            self.options.limits,
             version.version,
             version.canary,
             None if canary is None else canary.path.resolve(),
+            self.options.limits,
             None if given is None else whole_address(given),
             self.options.request_log,
             {model.name: model.settings for model in self.further},

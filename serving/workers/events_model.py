@@ -11,11 +11,8 @@ import numpy.typing as npt
 
 from ..encoder import EncodedEvent, open_encoder
 from ..histories.open_store import open_store
-from ..histories.store import Reading
-from ..limits import Limits
 from ..request_log import RequestLog
 from ..scorer import Scorer
-from ..servable import Servable
 from ..settings import ModelSettings
 from ..signatures import Scores
 from ..texts import event_text, example_event, read_events, refuse_first
@@ -37,19 +34,18 @@ class EventsModel:
 
     def __init__(self, settings: ModelSettings) -> None:
         """Load the servable, and the canary's where there is one."""
-        servable = Servable.open(settings.servable)
         self.limits = settings.limits
-        served = {settings.number: servable}
+        served = settings.open()
         self._store = None if settings.histories is None else open_store(settings.histories)
         histories = None if self._store is None else CountedReads(self._store, "events")
-        current = _load(settings.number, servable, self.limits, histories)
-        self.versions = Versions(current)
-        if (canary := settings.canary) is not None:
-            assert settings.canary_servable is not None
-            other = Servable.open(settings.canary_servable)
-            served[canary.number] = other
-            loaded = _load(canary.number, other, self.limits, histories)
-            self.versions = Versions(current, loaded, canary.share, user_of_events(servable))
+        loaded = [
+            LoadedVersion(number, open_encoder(servable, self.limits, histories), Scorer(servable))
+            for number, servable in served.items()
+        ]
+        self.versions = Versions(loaded[0])
+        if settings.canary is not None:
+            user = user_of_events(served[settings.number])
+            self.versions = Versions(loaded[0], loaded[1], settings.canary.share, user)
         kept = settings.log
         self.logs = (
             {} if kept is None else {n: RequestLog(kept, n, s.ids) for n, s in served.items()}
@@ -115,12 +111,6 @@ class EventsModel:
                 if version.number in self.logs:
                     self.logs[version.number].add(scored, found)
         return scores
-
-
-def _load(
-    number: int, servable: Servable, limits: Limits, histories: Reading | None
-) -> LoadedVersion:
-    return LoadedVersion(number, open_encoder(servable, limits, histories), Scorer(servable))
 
 
 def _score_all(scorer: Scorer, events: Sequence[EncodedEvent]) -> list[Scores | Exception]:
