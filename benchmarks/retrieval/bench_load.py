@@ -40,6 +40,8 @@ TOP, CANDIDATES = 20, 20
 NEAR = 1e-5
 GROWTH = 1.05
 """What memory may grow by, from the first third of the time to the last."""
+QUIET_SECONDS, BUSY = 3.0, 0.3
+"""A server that computes a smaller share of so many seconds has loaded all that it loads."""
 USERS_EACH = 40
 BAD = [
     ("/recommend", b"nonsense"),
@@ -166,6 +168,14 @@ class Memory(threading.Thread):
                 continue
         return found
 
+    def settle(self) -> None:
+        """Wait until the processes compute next to nothing: the standby has loaded its models."""
+        while True:
+            before = sum(self.seconds().values())
+            time.sleep(QUIET_SECONDS)
+            if sum(self.seconds().values()) - before < BUSY * QUIET_SECONDS:
+                return
+
     def growth(self) -> dict[str, tuple[float, float]]:
         """MiB of each process, and of all: in the first third of the time and in the last."""
         third = max(1, len(self.seen) // 3)
@@ -273,13 +283,14 @@ def load(home: Path, arguments: argparse.Namespace, mix: dict[str, float]) -> li
     users = chance.choice(arguments.users, count, replace=False).tolist()
     histories = {user: store.read(str(user), 10_000).items for user in users}
     with server(home) as (process, port):
+        memory = Memory(process.pid)
+        memory.settle()  # what the standby loads would count as growth
         end = time.perf_counter() + 60 * arguments.minutes
         clients = [
             Client(n, port, {u: histories[u] for u in users[n :: arguments.clients]}, mix,
                    arguments.items, end)
             for n in range(arguments.clients)
         ]  # fmt: skip
-        memory = Memory(process.pid)
         computed = memory.seconds()
         began = os.times()
         for thread in (memory, *clients):
