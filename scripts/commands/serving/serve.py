@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,11 +18,6 @@ from ...options.store_options import store_option
 
 if TYPE_CHECKING:
     from ....serving.triton.serve import FurtherModel
-
-# Processes are started by fork and exec: what gRPC does and says at a fork helps nobody. It reads
-# this once, and whatever is imported first may bring it.
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 @click.command(
