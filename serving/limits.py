@@ -115,7 +115,7 @@ class Limits:
     def check_candidates(self, count: int, what: str = "candidates") -> None:
         """Refuse more candidates than are allowed."""
         if count > self.max_candidates:
-            raise RequestError(
+            raise TooLargeError(
                 f"{what}: expected at most {self.max_candidates:,}, received {count:,}"
             )
 
@@ -136,4 +136,6 @@ class Limits:
     def check_history(self, count: int, what: str = "history") -> None:
         """Refuse a longer history than is allowed."""
         if count > self.max_history:
-            raise RequestError(f"{what}: expected at most {self.max_history:,}, received {count:,}")
+            raise TooLargeError(
+                f"{what}: expected at most {self.max_history:,}, received {count:,}"
+            )

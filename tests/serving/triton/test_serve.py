@@ -205,7 +205,9 @@ def test_a_malformed_event_is_told_what_is_wrong(server, protocol, event, messag
     with pytest.raises(InferenceServerException, match=message) as error:
         infer_events(server, protocol, [event])
     assert "Traceback" not in str(error.value)
-    assert error.value.status() in ("400", "StatusCode.INVALID_ARGUMENT")
+    over_http = "413" if message.startswith("at most") else "400"
+    expected = {"http": over_http, "grpc": "StatusCode.INVALID_ARGUMENT"}
+    assert error.value.status() == expected[protocol]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
