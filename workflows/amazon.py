@@ -25,13 +25,13 @@ from ..foundation.exceptions import MerlinSimError
 from ..foundation.progress import Narrator
 from .behaviour_columns import BehaviourColumns
 from .fitted_numbers import FittedNumbers
-from .log_source import Piece
 from .schedulers import Scheduler
 from .text_lines import (
     FAIL,
     BadRow,
     BadRows,
     LineBlock,
+    Piece,
     find_text_file,
     line_blocks,
     read_json_lines,
@@ -147,7 +147,7 @@ REVIEW_SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class AmazonReviews:
-    """The reviews file as a log; see :class:`~merlin_sim.workflows.log_source.LogSource`."""
+    """The reviews file as a log to read; see :class:`~merlin_sim.workflows.table_log.TableLog`."""
 
     path: Path
 
@@ -158,7 +158,7 @@ class AmazonReviews:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """See LogSource."""
+        """See TableLog."""
         return (self.path,)
 
     @cached_property
@@ -166,19 +166,19 @@ class AmazonReviews:
         return line_blocks(self.path)
 
     def blocks(self) -> list[LineBlock]:
-        """See LogSource."""
+        """See TableLog."""
         return self._blocks
 
     def checked_with(self, fitted: FittedNumbers) -> AmazonReviews:
-        """See LogSource; there are no numbers."""
+        """See TableLog; there are no numbers."""
         return self
 
     def size(self) -> int:
-        """See LogSource."""
+        """See TableLog."""
         return sum(block.size for block in self._blocks)
 
     def time_of(self, text: str, option: str) -> int | float:
-        """See LogSource; the reviews' times are seconds."""
+        """See TableLog; the reviews' times are seconds."""
         for kind in (pa.int64(), pa.timestamp("s")):
             time, expected = time_from_text(text, kind)
             if time is not None:
@@ -188,11 +188,11 @@ class AmazonReviews:
         )
 
     def time_kind(self) -> str:
-        """See LogSource."""
+        """See TableLog."""
         return INTEGER
 
     def read(self, block: LineBlock) -> Generator[Piece, None, None]:
-        """See LogSource."""
+        """See TableLog."""
         for text, done in block.texts():
             table, bad = read_json_lines(text, REVIEW_SCHEMA)
             table = table.rename_columns([COLUMNS.user, COLUMNS.item, COLUMNS.timestamp])

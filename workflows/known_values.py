@@ -31,21 +31,6 @@ Mask = npt.NDArray[np.bool_]
 SIGN = np.int64(2**63 - 1)
 
 
-def is_known(features: FeatureSet, name: str, table: pa.Table) -> Mask:
-    """Tell which rows have a value of a column, as it is stored on the way through the workflow.
-
-    >>> table = pa.table({"brand": ["x", "no_brand"]})
-    >>> is_known(FeatureSet(), "brand", table).tolist()
-    [True, False]
-
-    Args:
-        features: What the log's columns become.
-        name: The stored column: a key, or what a feature is stored as.
-        table: The rows.
-    """
-    return known_rows(name, table, cycles_of(features).get(name, ()))
-
-
 def cycles_of(features: FeatureSet) -> dict[str, tuple[str, ...]]:
     """By column of a time that became points of circles: the first point's two columns."""
     times = [feature for feature in features if isinstance(feature, Time)]
@@ -54,6 +39,9 @@ def cycles_of(features: FeatureSet) -> dict[str, tuple[str, ...]]:
 
 def known_rows(name: str, table: pa.Table, cycle: Sequence[str] = ()) -> Mask:
     """Tell which rows have a value: neither null, nor ``no_<column>``, nor an empty list.
+
+    >>> known_rows("brand", pa.table({"brand": ["x", "no_brand"]})).tolist()
+    [True, False]
 
     Args:
         name: The column.

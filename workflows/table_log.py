@@ -21,7 +21,6 @@ from .behaviour_columns import BehaviourColumns
 from .csv_file import CsvReader, header_of, is_csv
 from .feature import UNITS
 from .fitted_numbers import NOTHING_LEARNED, FittedNumbers
-from .log_source import Piece
 from .table_columns import (
     can_be_label,
     check_types,
@@ -30,7 +29,7 @@ from .table_columns import (
     labels_of,
     text_columns,
 )
-from .text_lines import BadRow
+from .text_lines import BadRow, Piece
 from .times import (
     DATE,
     EXPECTED_TIME,
@@ -86,7 +85,7 @@ class TableLog:
     """CSV (.csv, .csv.gz, with a header) or parquet files as a log.
 
     Keys from CSV are text, as they stand there; keys from parquet keep their type, text or whole
-    numbers. See :class:`~merlin_sim.workflows.log_source.LogSource`.
+    numbers. A log travels to workers, so it holds paths rather than data.
     """
 
     files: Sequence[Path]
@@ -95,7 +94,7 @@ class TableLog:
     """What the operators of numbers have learned, where they have."""
 
     def checked_with(self, fitted: FittedNumbers) -> TableLog:
-        """See LogSource."""
+        """The same; rows with a number that what operators learned does not fit are bad ones."""
         return replace(self, fitted=fitted)
 
     @cached_property
@@ -169,17 +168,25 @@ class TableLog:
         return is_csv(path) or is_text(read_footer(path)[1].field(self.columns.timestamp).type)
 
     def blocks(self) -> list[TableBlock]:
-        """See LogSource."""
+        """What can be read on its own, in order."""
         if self._blocks and self._has_texts_of_times(self._blocks[0].path):
             _ = self._timestamp_kind  # the same in every worker
         return self._blocks
 
     def size(self) -> int:
-        """See LogSource."""
+        """Bytes of raw data."""
         return sum(block.size for block in self._blocks)
 
     def time_of(self, text: str, option: str) -> int | float:
-        """See LogSource."""
+        """A time that a person gave, as the number that the log's times become.
+
+        Args:
+            text: A number, or a date and time.
+            option: What gave it, for messages.
+
+        Raises:
+            MerlinSimError: Where the log's times are of another kind.
+        """
         path, name = self.first_file, self.columns.timestamp
         kind = self._timestamp_kind
         if not self._has_texts_of_times(path):
@@ -198,14 +205,17 @@ class TableLog:
         return time
 
     def time_kind(self) -> str:
-        """See LogSource."""
+        """What the log's times are: ``"int"``, ``"float"``, or a date and what it counts.
+
+        Times of one kind can be compared; ``"date in us"`` counts microseconds since 1970.
+        """
         path, kind = self.first_file, self._timestamp_kind
         if not self._has_texts_of_times(path):
             return kind_of_times(read_footer(path)[1].field(self.columns.timestamp).type)
         return TEXT_DATES if kind == DATE else kind
 
     def read(self, block: TableBlock) -> Generator[Piece, None, None]:
-        """See LogSource."""
+        """Read a block; whoever leaves before its end closes this."""
         if block.group is None:
             yield from self._read_csv(block)
             return

@@ -36,6 +36,20 @@ class BadRow:
     """What was expected and what came."""
 
 
+@dataclass(frozen=True)
+class Piece:
+    """Interactions read, and what could not be read."""
+
+    table: pa.Table
+    """The columns of :class:`~.behaviour_columns.BehaviourColumns`, without nulls."""
+    lines: int
+    """Lines (rows) of the file that the piece took."""
+    bad: list[BadRow]
+    """The bad rows, by their line in the piece."""
+    done: int
+    """Bytes of the block read so far."""
+
+
 @dataclass
 class BadRows:
     """The bad rows of one file, as a run counts them."""

@@ -387,7 +387,7 @@ class LogTimes:
 
     range: TimeRange
     kind: str
-    """See :meth:`~merlin_sim.workflows.log_source.LogSource.time_kind`."""
+    """See :meth:`~merlin_sim.workflows.table_log.TableLog.time_kind`."""
     unit: str
     """What numbers count, or that they are an order; dates have a kind in its place."""
 

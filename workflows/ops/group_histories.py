@@ -65,7 +65,7 @@ from ..interactions import (
     order_within_times,
     sample_places,
 )
-from ..known_values import ItemValues, cycles_of, is_known, ordered_times
+from ..known_values import ItemValues, cycles_of, known_rows, ordered_times
 from ..rules import (
     ALL_ROWS,
     TRAIN,
@@ -498,10 +498,9 @@ class GroupHistories(StatOperator):
             if name in self._shifts and name not in self.columns.list_names:
                 return np.asarray(self._ids_on_host(frame, name) > 0)
             return np.asarray(_host(frame, name).is_valid())
-        features = self.columns.features
-        cycle = cycles_of(features).get(name, (name,))
+        cycle = cycles_of(self.columns.features).get(name, ())
         table = pa.table({one: self._raw(frame, one) for one in {name, *cycle}})
-        return is_known(features, name, table)
+        return known_rows(name, table, cycle)
 
     def _item_value(self, frame: Any, name: str, known: Array) -> pa.Array:
         """What an item table holds of a column of items: ids, numbers, lists or vectors."""

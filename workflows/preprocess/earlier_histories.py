@@ -159,7 +159,7 @@ class EarlierHistories:
     longest: int
     """How many rows of each history are kept, the newest."""
     times: str
-    """What its times are; see :meth:`~merlin_sim.workflows.log_source.LogSource.time_kind`."""
+    """What its times are; see :meth:`~merlin_sim.workflows.table_log.TableLog.time_kind`."""
     files: Mapping[str, str]
     """Their names and their SHA-256."""
 

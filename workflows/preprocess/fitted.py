@@ -28,7 +28,7 @@ from ...foundation.files import copy_directory, read_json, staged_directory
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.fitted_record import histories_record, number_records
 from ..behaviour_columns import BehaviourColumns
-from ..feature import UNITS, FeatureSet
+from ..feature import FeatureSet
 from ..fitted_numbers import FittedNumbers
 from ..frames import frame_from_arrow
 from ..interactions import exclude_own_time, with_roles
@@ -42,14 +42,11 @@ from ..schedulers import Scheduler, SingleProcess
 from ..table_columns import check_types, clean_columns
 from ..times import (
     DATE,
-    DECIMAL,
     NANOSECONDS,
     TEXT_DATES,
     TimeRange,
-    count_of_date,
     kind_of_column,
     known_times,
-    time_from_text,
     timestamps_of,
 )
 from ..vocabularies import CATEGORIES, Vocabularies
@@ -204,16 +201,9 @@ class FittedWorkflow:
 
     @property
     def _split(self) -> Split | None:
-        """The split of the rules; a date that splits numbers as the number it stands for."""
-        split, unit = self.rules.split, self.columns.features.timestamp_unit
-        if split is None or self.kept is None or self.kept.times in NANOSECONDS or unit is None:
-            return split
-        test_from, validation_from = split.test_from, split.validation_from
-        return replace(
-            split,
-            test_from=_count(test_from, unit),
-            validation_from=_count(validation_from, unit),
-        )
+        """The split as times of :meth:`rows` are: dates, or numbers as the log had them."""
+        has_dates = self.kept is None or self.kept.times in NANOSECONDS
+        return self.rules.split if has_dates else group_of(self.workflow).split
 
     def with_rules(self, rules: SampleRules, split: Split | None) -> nvt.Workflow:
         """The workflow as it was saved, with the rules of another log."""
@@ -254,14 +244,6 @@ class FittedWorkflow:
 def _categorifies(workflow: nvt.Workflow) -> list[Categorify]:
     nodes = iter_nodes([workflow.output_node])
     return [node.op for node in nodes if isinstance(node.op, Categorify)]
-
-
-def _count(text: str | None, unit: str) -> str | None:
-    """A time of a split as a number of a unit, where it is a date."""
-    if text is None or unit not in UNITS or time_from_text(text, DECIMAL)[0] is not None:
-        return text
-    count = count_of_date(text, unit)
-    return text if count is None else str(count)
 
 
 def _histories(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

@@ -11,8 +11,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...foundation.files import whole_file
-from ...schemas.item_table import KEY
 from ...schemas.users_layout import JOINS, SAMPLE
 from ..behaviour_columns import EARLIER, PLACE, TAKEN, BehaviourColumns
 from ..checks.feature_counts import auc_of_counts
@@ -22,7 +20,7 @@ from ..known_values import changes_by_code, codes_of, cycles_of, fill_as_of
 from ..rules import SampleRules
 from .earlier_histories import SAMPLES_SO_FAR, TAKEN_SO_FAR, columns_of_rows, write_newest
 from .graph import place_columns
-from .user_buckets import DealtFiles
+from .user_buckets import DealtFiles, write_arrow
 
 RANKS = 16
 """Into so many shares of its group the rank of a row is put."""
@@ -122,8 +120,6 @@ class FileOrder:
 
 
 EVENTS = "events"
-ITEMS = "items"
-SHOWN = "rows of the item"
 Given = Mapping[str, tuple[pa.Array, pa.Array, str]]
 """By name of an item feature that does not stand in the log: items, their values, and the value of
 items that are not among them."""
@@ -176,8 +172,6 @@ class KeepLongUsers:
     """Item features that do not stand in the log."""
     parts: tuple[str, ...] = ()
     """The column of a split that files are."""
-    counts_items: bool = False
-    """Whether the items of the bucket are written too, with how many rows each has."""
 
     def __call__(self, bucket: int) -> KeptBucket:
         """Work on a bucket; what is kept goes to ``directory`` in files named by its number."""
@@ -214,13 +208,12 @@ class KeepLongUsers:
         is_kept = (is_long & in_log)[codes]
         kept = log.filter(pa.array(is_kept[before:])).combine_chunks()
         if kept.num_rows:
-            if self.counts_items:
-                self._write(ITEMS, bucket, self._items(kept))
             events = rows.filter(pa.array(is_kept))
             if self.columns.continued:
                 samples = pa.array(samples_before[codes[is_kept]].astype(np.float64))
                 events = events.append_column(EARLIER, samples)
-            self._write(EVENTS, bucket, _encoded(self._with_given(events.combine_chunks())))
+            events = _encoded(self._with_given(events.combine_chunks()))
+            write_arrow(self.file(bucket), events.schema, events.to_batches())
         return KeptBucket(
             bucket=bucket,
             users=int((is_long & in_log).sum()),
@@ -292,22 +285,9 @@ class KeepLongUsers:
             return np.asarray(roles)
         return np.full(table.num_rows, TAKEN, np.int64)
 
-    def file(self, kind: str, bucket: int) -> Path:
-        """The file of a bucket's users, items or events."""
-        return self.directory / kind / f"{bucket:06d}.arrow"
-
-    def _write(self, kind: str, bucket: int, table: pa.Table) -> None:
-        path = self.file(kind, bucket)
-        with whole_file(path) as whole, pa.ipc.new_file(str(whole), table.schema) as writer:
-            writer.write_table(table)
-
-    def _items(self, kept: pa.Table) -> pa.Table:
-        """Each item of the bucket, and how many rows it has."""
-        items = kept[self.columns.item].combine_chunks().dictionary_encode()
-        codes = np.asarray(items.indices).astype(np.int64)
-        return pa.table(
-            {KEY: items.dictionary, SHOWN: np.bincount(codes, minlength=len(items.dictionary))}
-        )
+    def file(self, bucket: int) -> Path:
+        """The file of a bucket's interactions."""
+        return self.directory / EVENTS / f"{bucket:06d}.arrow"
 
     def _with_given(self, events: pa.Table) -> pa.Table:
         """Add the item features that do not stand in the log."""
@@ -359,13 +339,12 @@ def _count_changing(
     return int(changes_by_code(numbered, users).sum())
 
 
-def read_all(directory: Path, columns: list[str] | None = None) -> pa.Table:
-    """Read a directory of arrow files as one table."""
+def read_all(directory: Path, columns: list[str]) -> pa.Table:
+    """Read columns of a directory of arrow files as one table."""
     tables = []
     for path in sorted(directory.glob("*.arrow")):
         with pa.memory_map(str(path)) as source:
-            table = pa.ipc.open_file(source).read_all()
-            tables.append(table if columns is None else table.select(columns))
+            tables.append(pa.ipc.open_file(source).read_all().select(columns))
     return pa.concat_tables(tables).combine_chunks()
 
 

@@ -30,7 +30,7 @@ from ..behaviour_columns import PLACE, BehaviourColumns
 from ..dataset_spec import EVENTS as COUNTED_EVENTS
 from ..dataset_spec import ITEM_CHANGES
 from ..fitted_numbers import FittedNumbers
-from ..frames import frame_from_arrow
+from ..frames import distinct, frame_from_arrow
 from ..ops.categorify import Categorify
 from ..ops.group_histories import GroupHistories
 from ..ops.workflow import Workflow
@@ -47,7 +47,7 @@ from .dataset_writer import (
 from .earlier_histories import HISTORY, EarlierHistories
 from .fitted import write_fitted
 from .graph import behaviour_graph, place_columns
-from .kept_users import EVENTS, ITEMS, SHOWN, Given, KeepLongUsers, read_all
+from .kept_users import EVENTS, Given, KeepLongUsers, read_all
 from .settings import (
     SAMPLES,
     Settings,
@@ -135,8 +135,7 @@ class _Run:
     def run(self) -> None:
         """Read, make the graph, fit it, write."""
         settings, summary = self.settings, self.summary
-        for name in (EVENTS, ITEMS):
-            (self.work / name).mkdir(parents=True)
+        (self.work / EVENTS).mkdir(parents=True)
         (self.directory / HISTORY).mkdir()
         given = self._read_given()
         dealt = self._read_interactions()
@@ -251,15 +250,13 @@ class _Run:
             history=self.directory / HISTORY,
             given=given,
             parts=rules.split.columns if rules.split else (),
-            counts_items=settings.fitted is not None,
         )
         with settings.narrator.phase("choosing users", buckets) as report:
             for bucket in settings.scheduler.run(keep, range(buckets)):
                 report(1, bucket.rows)
                 summary.add_bucket(bucket, settings.columns)
-                kinds = [EVENTS, *([ITEMS] if keep.counts_items else [])]
-                for kind in kinds if bucket.rows else ():
-                    written_by_task(keep.file(kind, bucket.bucket))
+                if bucket.rows:
+                    written_by_task(keep.file(bucket.bucket))
                 if bucket.mixed:
                     raise MerlinSimError(
                         f"{settings.files}: expected that a user's interactions of test come "
@@ -420,14 +417,15 @@ class _Run:
         settings, summary, item = self.settings, self.summary, self.settings.columns.item
         if not settings.fits:
             _check_types_of_keys(self, workflow)
-        found = read_all(self.work / ITEMS)
-        items = found["key"].combine_chunks()
-        unseen = np.asarray(
-            pc.is_null(pc.index_in(items, keys_of(workflow, item).cast(items.type)))
-        )
-        summary.unseen_rows = int(np.asarray(found[SHOWN])[unseen].sum())
-        summary.unseen_items = pc.count_distinct(items.filter(pa.array(unseen))).as_py()
-        if unseen.all():
+        rows = read_all(self.work / EVENTS, [item, *place_columns(settings.columns)])
+        if PLACE in rows.column_names:  # earlier rows are not those of the log
+            rows = rows.filter(pc.greater_equal(rows[PLACE], 0))
+        items = rows[item].combine_chunks().dictionary_encode()
+        keys = keys_of(workflow, item).cast(items.dictionary.type)
+        is_unseen = pc.is_null(pc.index_in(items.dictionary, keys))
+        unseen = items.filter(is_unseen.take(items.indices))
+        summary.unseen_rows, summary.unseen_items = len(unseen), len(distinct(unseen))
+        if len(unseen) == len(items):
             raise summary.stopped(
                 f"{settings.files}: column {item!r}: expected items that the fitted workflow "
                 f"knows, found none: {summary.unseen_items:,} others.",

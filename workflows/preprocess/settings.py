@@ -12,7 +12,6 @@ from ...schemas.users_layout import USERS as USERS_LAYOUT
 from ..behaviour_columns import BehaviourColumns
 from ..feature import ORDER
 from ..interactions import exclude_own_time
-from ..log_source import LogSource
 from ..rules import NONE, SPLIT_RULES, SampleRules, Split
 from ..schedulers import Scheduler, SingleProcess
 from ..text_lines import FAIL, POLICIES, BadRows
@@ -21,6 +20,7 @@ from .earlier_histories import EarlierHistories
 from .fitted import FittedWorkflow
 from .kept_users import Given
 from .summary import Summary
+from .user_buckets import LogSource
 
 SAMPLES = "samples"
 LAYOUTS = (SAMPLES, USERS_LAYOUT)

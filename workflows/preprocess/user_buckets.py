@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,17 @@ import pyarrow as pa
 
 from ...foundation.files import whole_file
 from ...foundation.hashing import hash_keys
+from ..amazon import AmazonReviews
 from ..behaviour_columns import PLACE, BehaviourColumns
 from ..interactions import with_roles
-from ..log_source import Block, LogSource, Piece
 from ..rules import PART
 from ..schedulers import written_by_task
-from ..text_lines import FAIL, BadRow, refuse
+from ..table_log import TableBlock, TableLog
+from ..text_lines import FAIL, BadRow, LineBlock, Piece, refuse
 from ..times import TimeRange
 
+LogSource = TableLog | AmazonReviews
+Block = TableBlock | LineBlock
 BUCKETS = "buckets"
 """Name of the directory that they stand in."""
 BYTES_PER_BUCKET = 128 << 20
@@ -112,11 +115,16 @@ def write_dealt(table: pa.Table, user: str, buckets: int, path: Path) -> None:
     counts = np.bincount(bucket, minlength=buckets)
     ends = np.cumsum(counts)
     dealt = table.take(order).combine_chunks()
-    with whole_file(path) as unfinished, pa.ipc.new_file(str(unfinished), table.schema) as writer:
-        for end, count in zip(ends, counts, strict=True):
-            rows = dealt.slice(end - count, count).to_batches()
-            empty = pa.RecordBatch.from_pylist([], schema=table.schema)
-            writer.write_batch(rows[0] if rows else empty)
+    empty = pa.RecordBatch.from_pylist([], schema=table.schema)
+    pieces = (dealt.slice(end - count, count) for end, count in zip(ends, counts, strict=True))
+    write_arrow(path, table.schema, ((piece.to_batches() or [empty])[0] for piece in pieces))
+
+
+def write_arrow(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+    """Write batches as an arrow file; it is whole, or not there."""
+    with whole_file(path) as unfinished, pa.ipc.new_file(str(unfinished), schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
 
 
 def number_of_buckets(raw_bytes: int) -> int:
@@ -165,7 +173,8 @@ def deal_log(
     report: Callable[[int, int], None],
 ) -> list[DealtPiece]:
     """Deal out every block: streams here, one piece after the other, all others as tasks."""
-    blocks = list(enumerate(dealer.source.blocks()))
+    of_log: Sequence[Block] = dealer.source.blocks()
+    blocks = list(enumerate(of_log))
     results = []
     for numbered in [entry for entry in blocks if entry[1].is_stream]:
         before = 0
